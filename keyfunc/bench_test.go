@@ -1,0 +1,58 @@
+package keyfunc_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/keyfunc"
+)
+
+func BenchmarkStandard(b *testing.B) {
+	fn := keyfunc.Standard(keyfunc.User(currentUser))
+	for name, lines := range map[string][]string{
+		"missing":    nil,
+		"invalid":    {`"abc`},
+		"bare":       {"8e03978e-40d5-43e8-bc93-6894a57f9324"},
+		"quoted":     {`"8e03978e-40d5-43e8-bc93-6894a57f9324"`},
+		"escaped":    {`"8e03978e\"40d5\"43e8\"bc93\"6894a57f9324"`},
+		"parameters": {`"8e03978e-40d5-43e8-bc93-6894a57f9324";p=1;q=tok`},
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := as(withKey(lines...), "42")
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = fn(r)
+			}
+		})
+	}
+}
+
+func BenchmarkHeaderMegabyte(b *testing.B) {
+	fn := keyfunc.Header("Idempotency-Key")
+	r := withKey(`"a";p="` + strings.Repeat(`\\`, 1<<19) + `"`)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = fn(r)
+	}
+}
+
+func BenchmarkForm(b *testing.B) {
+	fn := keyfunc.Form("key")
+	contentType, body := multi("xYz", part("item", "1"), filePart("photo", strings.Repeat("x", 1<<16)), part("key", "abc"))
+	for name, c := range map[string]struct{ contentType, body string }{
+		"urlencoded": {urlencoded, "item=1&amount=1250&key=8e03978e-40d5-43e8-bc93-6894a57f9324"},
+		"multipart":  {contentType, body},
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := withBody(c.contentType, c.body)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := fn(r); err != nil {
+					b.Fatal(err)
+				}
+				// The next turn needs an unread body.
+				r.Body = withBody("", c.body).Body
+			}
+		})
+	}
+}

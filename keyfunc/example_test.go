@@ -1,0 +1,201 @@
+package keyfunc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/onceguard/onceguard/keyfunc"
+)
+
+type sessionKey struct{}
+
+// signedIn is what an authentication middleware does.
+func signedIn(r *http.Request, userID string) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), sessionKey{}, userID))
+}
+
+func userID(ctx context.Context) string {
+	id, _ := ctx.Value(sessionKey{}).(string)
+	return id
+}
+
+func Example() {
+	key := keyfunc.Standard(keyfunc.User(userID))
+
+	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+	r.Header.Set("Idempotency-Key", `"8e03978e-40d5"`)
+
+	ada, _ := key(signedIn(r, "ada"))
+	bob, _ := key(signedIn(r, "bob"))
+	fmt.Println(ada != bob)
+
+	_, err := key(r)
+	fmt.Println(errors.Is(err, keyfunc.ErrNoUser))
+	// Output:
+	// true
+	// true
+}
+
+// A Func of one's own: the id that a webhook's sender gives to every event.
+func ExampleFunc() {
+	event := keyfunc.Func(func(r *http.Request) (string, error) {
+		id := r.PathValue("event")
+		if id == "" {
+			return "", keyfunc.ErrMissing
+		}
+		return id, nil
+	})
+	r := httptest.NewRequest(http.MethodPost, "/hooks/evt_1", nil)
+	r.SetPathValue("event", "evt_1")
+	fmt.Println(event(r))
+	// Output: evt_1 <nil>
+}
+
+func ExampleErrMissing() {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	_, err := keyfunc.Header("Idempotency-Key")(r)
+	fmt.Println(errors.Is(err, keyfunc.ErrMissing))
+	// Output: true
+}
+
+func ExampleErrInvalid() {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set("Idempotency-Key", `"no closing quote`)
+	_, err := keyfunc.Header("Idempotency-Key")(r)
+	fmt.Println(errors.Is(err, keyfunc.ErrInvalid))
+	fmt.Println(err)
+	// Output:
+	// true
+	// keyfunc: the key is malformed: header Idempotency-Key is not a string of RFC 9651
+}
+
+func ExampleErrNoUser() {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	_, err := keyfunc.BasicUser()(r)
+	fmt.Println(errors.Is(err, keyfunc.ErrNoUser))
+	// Output: true
+}
+
+func ExampleHeader() {
+	key := keyfunc.Header("Idempotency-Key")
+	for _, line := range []string{`"abc"`, `abc`, `"abc";v=1`, `"a\"c"`} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Idempotency-Key", line)
+		fmt.Println(key(r))
+	}
+	// Output:
+	// abc <nil>
+	// abc <nil>
+	// abc <nil>
+	// a"c <nil>
+}
+
+func ExampleForm() {
+	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("item=tea&key=abc"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+
+	fmt.Println(keyfunc.Form("key")(r))
+
+	body, _ := io.ReadAll(r.Body)
+	fmt.Printf("%s\n", body)
+	// Output:
+	// abc <nil>
+	// item=tea&key=abc
+}
+
+func ExampleQuery() {
+	r := httptest.NewRequest(http.MethodPost, "/orders?key=abc", nil)
+	fmt.Println(keyfunc.Query("key")(r))
+	// Output: abc <nil>
+}
+
+func ExampleRoute() {
+	sub := http.StripPrefix("/v1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println(r.URL.Path)
+		fmt.Println(keyfunc.Route()(r))
+	}))
+	sub.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/orders?page=2", nil))
+	// Output:
+	// /orders
+	// 4:POST10:/v1/orders <nil>
+}
+
+func ExampleUser() {
+	user := keyfunc.User(userID)
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	fmt.Println(user(signedIn(r, "42")))
+	fmt.Println(user(r))
+	// Output:
+	// 42 <nil>
+	//  keyfunc: nobody is authenticated
+}
+
+func ExampleBasicUser() {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.SetBasicAuth("ada", "lovelace")
+	fmt.Println(keyfunc.BasicUser()(r))
+	// Output: ada <nil>
+}
+
+func ExampleBody() {
+	key := func(body string) string {
+		r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		k, _ := keyfunc.Body()(r)
+		return k
+	}
+	fmt.Println(key(`{"event":1}`) == key(`{"event":1}`))
+	fmt.Println(key(`{"event":1}`) == key(`{"event":2}`))
+	// Output:
+	// true
+	// false
+}
+
+func ExampleAnonymous() {
+	key := keyfunc.Standard(keyfunc.Anonymous())
+	r := httptest.NewRequest(http.MethodPost, "/votes", nil)
+	r.Header.Set("Idempotency-Key", "abc")
+	k, err := key(r)
+	fmt.Printf("%q %v\n", k, err)
+	// Output: "14:4:POST6:/votes10:\x00anonymous3:abc" <nil>
+}
+
+func ExampleFirst() {
+	key := keyfunc.First(keyfunc.Header("Idempotency-Key"), keyfunc.Form("key"))
+
+	form := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("key=from-the-form"))
+	form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	fmt.Println(key(form))
+
+	form.Header.Set("Idempotency-Key", "from-the-header")
+	fmt.Println(key(form))
+	// Output:
+	// from-the-form <nil>
+	// from-the-header <nil>
+}
+
+func ExampleCompose() {
+	key := keyfunc.Compose(keyfunc.Header("Idempotency-Key"), keyfunc.Route())
+	r := httptest.NewRequest(http.MethodPost, "/orders", nil)
+	fmt.Println(key(r))
+
+	r.Header.Set("Idempotency-Key", "abc")
+	fmt.Println(key(r))
+	// Output:
+	//  keyfunc: the request carries no key
+	// 3:abc15:4:POST7:/orders <nil>
+}
+
+func ExampleStandard() {
+	key := keyfunc.Standard(keyfunc.BasicUser())
+	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+	r.SetBasicAuth("ada", "lovelace")
+	r.Header.Set("Idempotency-Key", "8e03978e-40d5")
+	fmt.Println(key(r))
+	// Output: 17:4:POST9:/payments3:ada13:8e03978e-40d5 <nil>
+}

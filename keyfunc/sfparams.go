@@ -1,0 +1,130 @@
+package keyfunc
+
+import (
+	"encoding/hex"
+	"strings"
+	"unicode/utf8"
+)
+
+// skipParameters checks the parameters of an Item, RFC 9651, section 4.2.3.2, and returns what
+// follows them.
+func skipParameters(s string) (rest string, ok bool) {
+	for strings.HasPrefix(s, ";") {
+		s = strings.TrimLeft(s[1:], " ")
+		if s == "" || !isLower(s[0]) && s[0] != '*' {
+			return "", false
+		}
+		s = skip(s, isKeyChar)
+		if strings.HasPrefix(s, "=") {
+			if s, ok = skipBareItem(s[1:]); !ok {
+				return "", false
+			}
+		}
+	}
+	return s, true
+}
+
+// skipBareItem is section 4.2.3.1.
+func skipBareItem(s string) (rest string, ok bool) {
+	if s == "" {
+		return "", false
+	}
+	switch c := s[0]; {
+	case c == '-' || isDigit(c):
+		rest, _, ok = skipNumber(s)
+		return rest, ok
+	case c == '"':
+		_, _, rest, ok = scanString(s)
+		return rest, ok
+	case c == '*' || isAlpha(c):
+		return skip(s, isTokenChar), true
+	case c == ':':
+		return skipBytes(s[1:])
+	case c == '?':
+		return s[min(2, len(s)):], strings.HasPrefix(s, "?0") || strings.HasPrefix(s, "?1")
+	case c == '@':
+		rest, decimal, ok := skipNumber(s[1:])
+		return rest, ok && !decimal
+	case c == '%':
+		return skipDisplay(s[1:])
+	}
+	return "", false
+}
+
+// skipNumber is section 4.2.4: an Integer of at most 15 digits, or a Decimal of at most 12 digits, a
+// point, and 1 to 3 digits.
+func skipNumber(s string) (rest string, decimal, ok bool) {
+	s = strings.TrimPrefix(s, "-")
+	rest = skip(s, isDigit)
+	whole := len(s) - len(rest)
+	if !strings.HasPrefix(rest, ".") {
+		return rest, false, 1 <= whole && whole <= 15
+	}
+	s, rest = rest[1:], skip(rest[1:], isDigit)
+	fraction := len(s) - len(rest)
+	return rest, true, 1 <= whole && whole <= 12 && 1 <= fraction && fraction <= 3
+}
+
+// skipBytes is section 4.2.7, after the first colon. Padding may be left out; what is there must be
+// at the end and not too much.
+func skipBytes(s string) (rest string, ok bool) {
+	encoded, rest, ok := strings.Cut(s, ":")
+	data := strings.TrimRight(encoded, "=")
+	padding := len(encoded) - len(data)
+	return rest, ok && skip(data, isBase64) == "" && len(data)%4 != 1 && padding <= (4-len(data)%4)%4
+}
+
+// skipDisplay is section 4.2.10, after the percent sign: a quoted string whose octets, once
+// percent-decoded, are UTF-8.
+func skipDisplay(s string) (rest string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		return "", false
+	}
+	var text []byte
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return s[i+1:], utf8.Valid(text)
+		case c == '%':
+			if i+2 >= len(s) || isUpper(s[i+1]) || isUpper(s[i+2]) {
+				return "", false
+			}
+			var octet [1]byte
+			if _, err := hex.Decode(octet[:], []byte(s[i+1:i+3])); err != nil {
+				return "", false
+			}
+			text = append(text, octet[0])
+			i += 2
+		case isPrintable(c):
+			text = append(text, c)
+		default:
+			return "", false
+		}
+	}
+	return "", false
+}
+
+func skip(s string, in func(byte) bool) string {
+	i := 0
+	for i < len(s) && in(s[i]) {
+		i++
+	}
+	return s[i:]
+}
+
+// isToken reports whether s is a token of RFC 9110, section 5.6.2, as a field name has to be.
+func isToken(s string) bool { return s != "" && skip(s, isTChar) == "" }
+
+func isTChar(c byte) bool {
+	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+func isTokenChar(c byte) bool { return isTChar(c) || c == ':' || c == '/' }
+func isKeyChar(c byte) bool {
+	return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
+}
+func isBase64(c byte) bool { return isAlpha(c) || isDigit(c) || c == '+' || c == '/' }
+func isAlpha(c byte) bool  { return isLower(c) || isUpper(c) }
+func isLower(c byte) bool  { return 'a' <= c && c <= 'z' }
+func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }

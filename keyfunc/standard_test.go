@@ -1,0 +1,115 @@
+package keyfunc_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/keyfunc"
+)
+
+func TestStandardIsCompose(t *testing.T) {
+	t.Parallel()
+	user := keyfunc.User(currentUser)
+	composed := keyfunc.Compose(keyfunc.Route(), user, keyfunc.Header("Idempotency-Key"))
+	for _, line := range []string{"abc", `"abc"`, `"a\"b"`, strings.Repeat("k", 255)} {
+		for _, path := range []string{"/orders", "/" + strings.Repeat("p", 400)} {
+			for _, id := range []string{"42", strings.Repeat("u", 400)} {
+				r := as(post(path), id)
+				r.Header.Set("Idempotency-Key", line)
+				want, err := composed(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				expect(t, keyfunc.Standard(user), r, want, nil)
+			}
+		}
+	}
+}
+
+// conformance: 7 11 32
+func TestStandardScopes(t *testing.T) {
+	t.Parallel()
+	key := func(method, path, user, line string) string {
+		t.Helper()
+		r := as(post(path), user)
+		r.Method = method
+		r.Header.Set("idempotency-key", line)
+		got, err := keyfunc.Standard(keyfunc.User(currentUser))(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	want := key("POST", "/orders", "A", "abc")
+	for name, got := range map[string]string{
+		"another user":   key("POST", "/orders", "B", "abc"),
+		"another path":   key("POST", "/refunds", "A", "abc"),
+		"another method": key("PATCH", "/orders", "A", "abc"),
+		"another key":    key("POST", "/orders", "A", "abd"),
+		"another case":   key("POST", "/orders", "A", "ABC"),
+	} {
+		if got == want {
+			t.Errorf("%s: the same key %q", name, got)
+		}
+	}
+	for name, got := range map[string]string{
+		"quoted":        key("POST", "/orders", "A", `"abc"`),
+		"another query": key("POST", "/orders?page=2", "A", "abc"),
+	} {
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// conformance: 6 10, as far as keys go: the header is judged before anybody is asked anything
+func TestStandardLooksAtTheHeaderFirst(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name, line string
+		user       keyfunc.Func
+		asked      bool
+		err        error
+	}{
+		{"missing", "", answer("", keyfunc.ErrNoUser), false, keyfunc.ErrMissing},
+		{"invalid", `"abc`, answer("", keyfunc.ErrNoUser), false, keyfunc.ErrInvalid},
+		{"nobody", "abc", answer("", keyfunc.ErrNoUser), true, keyfunc.ErrNoUser},
+		{"empty", "abc", answer("", nil), true, keyfunc.ErrNoUser},
+		{"user missing", "abc", answer("", fmt.Errorf("no session: %w", keyfunc.ErrMissing)), true, keyfunc.ErrNoUser},
+		{"other error", "abc", answer("", errElse), true, errElse},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			asked := false
+			fn := keyfunc.Standard(func(r *http.Request) (string, error) {
+				asked = true
+				return c.user(r)
+			})
+			r := withKey()
+			if c.line != "" {
+				r = withKey(c.line)
+			}
+			expect(t, fn, r, "", c.err)
+			if asked != c.asked {
+				t.Errorf("user asked = %t, want %t", asked, c.asked)
+			}
+		})
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	fn := keyfunc.First(keyfunc.Standard(keyfunc.User(currentUser)), keyfunc.Form("key"), keyfunc.Query("key"), keyfunc.Body())
+	for i := range 8 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			want := fmt.Sprint("key-", i)
+			for range 50 {
+				expect(t, fn, withBody(urlencoded, "key="+want), want, nil)
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package keyfunc
+
+import "fmt"
+
+// maxLen is the length of the longest key, in characters, counted after unescaping. Neither RFC 9651
+// nor the Idempotency-Key draft sets a limit.
+const maxLen = 255
+
+const (
+	problemEmpty   = "is empty"
+	problemTwice   = "is there more than once"
+	problemLong    = "is longer than 255 characters"
+	problemCharset = "has a character outside of 0x20-7E"
+)
+
+// invalid names the place and the problem, never the value.
+func invalid(place, problem string) error {
+	return fmt.Errorf("%w: %s %s", ErrInvalid, place, problem)
+}
+
+// only returns the one value of a form field or query parameter. It accepts what a header's string
+// can carry, so that a key may come either way.
+func only(place string, values []string) (string, error) {
+	if len(values) == 0 {
+		return "", ErrMissing
+	}
+	if len(values) > 1 {
+		return "", invalid(place, problemTwice)
+	}
+	value := values[0]
+	if value == "" {
+		return "", invalid(place, problemEmpty)
+	}
+	if len(value) > maxLen {
+		return "", invalid(place, problemLong)
+	}
+	for i := range len(value) {
+		if !isPrintable(value[i]) {
+			return "", invalid(place, problemCharset)
+		}
+	}
+	return value, nil
+}
+
+func isPrintable(c byte) bool { return 0x20 <= c && c <= 0x7e }
