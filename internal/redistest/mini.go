@@ -1,0 +1,22 @@
+package redistest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// Mini starts a miniredis, which stops when the test ends.
+func Mini(t testing.TB) Backend {
+	t.Helper()
+	m := miniredis.RunT(t)
+	return &mini{keyspace: keyspace{addr: m.Addr()}, server: m}
+}
+
+type mini struct {
+	keyspace
+	server *miniredis.Miniredis
+}
+
+func (m *mini) Elapse(_ testing.TB, d time.Duration) { m.server.FastForward(d) }
