@@ -149,8 +149,9 @@ func ExampleBody() {
 		k, _ := keyfunc.Body()(r)
 		return k
 	}
-	fmt.Println(key(`{"event":1}`) == key(`{"event":1}`))
-	fmt.Println(key(`{"event":1}`) == key(`{"event":2}`))
+	first, again, other := key(`{"event":1}`), key(`{"event":1}`), key(`{"event":2}`)
+	fmt.Println(first == again)
+	fmt.Println(first == other)
 	// Output:
 	// true
 	// false
