@@ -1,0 +1,311 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// onBoth runs test on both servers, with a faulty connection to a Locker and a good one to its rival.
+func onBoth(t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker)) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		p := redistest.NewProxy(t, b.Addr())
+		locker, rival := newLocker(t, p.Client(t)), newLocker(t, b.Client(t))
+		load(t, rival)
+		test(t, b, p, locker, rival)
+	})
+}
+
+// load lets the server know the scripts, so that a test sees EVALSHA alone.
+func load(t *testing.T, locker *lock.Locker) {
+	t.Helper()
+	lease := acquire(t, locker, "load")
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := acquire(t, locker, "load").Settle(t.Context(), nil, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if err := locker.Forget(t.Context(), "load"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var script = redistest.Named("EVALSHA")
+
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
+		for range 2 { // the first time connects
+			p.Reset()
+			if err := acquire(t, locker, "k").Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := p.RoundTrips(); got != 2 {
+			t.Errorf("acquire and release took %d round trips (%q), want 2", got, p.Commands())
+		}
+	})
+}
+
+func TestReplyToClaimIsLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
+		acquire(t, locker, "k")
+		lost.Wait(t)
+		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+		}
+	})
+}
+
+func TestReplyToReleaseIsLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		lease := acquire(t, locker, "k")
+		lost := p.DropReply(redistest.Nth(1, script))
+		again := p.HoldRequest(redistest.Nth(2, script))
+		released := make(chan error, 1)
+		go func() { released <- lease.Release(t.Context()) }()
+
+		lost.Wait(t)
+		again.Wait(t)
+		next := acquire(t, rival, "k") // the key was free, before the second try came
+		again.Lift()
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v, want nil: nobody but us has held it", err)
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Errorf("Release of the successor: %v", err)
+		}
+	})
+}
+
+func TestReplyToSettleIsLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		lease := acquire(t, locker, "k")
+		lost := p.DropReply(redistest.Nth(1, script))
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
+			t.Errorf("Settle: %v", err)
+		}
+		lost.Wait(t)
+		claim, err := rival.Claim(t.Context(), "k", nil)
+		if err != nil || string(claim.Value) != "v" {
+			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
+		}
+	})
+}
+
+func TestClaimArrivesAfterTheCallerGaveUp(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
+		held := p.HoldRequest(redistest.Named("SET"))
+		ctx, cancel := context.WithCancel(t.Context())
+		acquired := make(chan error, 1)
+		go func() {
+			_, _, err := locker.TryAcquire(ctx, "k")
+			acquired <- err
+		}()
+		held.Wait(t)
+		cancel()
+		if err := <-acquired; !errors.Is(err, context.Canceled) {
+			t.Errorf("TryAcquire: %v, want context.Canceled", err)
+		}
+		held.Lift()
+		closeWithin(t, locker)
+		if keys := b.Keys(t); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
+}
+
+func TestClaimWhoseReplyNeverComesIsReleased(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, _ *lock.Locker) {
+		client := p.Client(t, redistest.OneTry)
+		locker := newLocker(t, client, lock.WithOpTimeout(200*time.Millisecond))
+		silent := p.SwallowReply(redistest.Named("SET"))
+		if _, ok, err := locker.TryAcquire(t.Context(), "k"); ok || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TryAcquire: %v, %v, want false, DeadlineExceeded", ok, err)
+		}
+		silent.Wait(t)
+		silent.Lift()
+		closeWithin(t, locker)
+		if keys := b.Keys(t); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
+}
+
+func TestContextIsDoneBeforehand(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.Reset()
+		if _, ok, err := locker.TryAcquire(ctx, "k"); ok || !errors.Is(err, context.Canceled) {
+			t.Errorf("TryAcquire: %v, %v, want false, context.Canceled", ok, err)
+		}
+		closeWithin(t, locker)
+		if got := p.Commands(); len(got) > 0 {
+			t.Errorf("sent %q, want nothing", got)
+		}
+	})
+}
+
+func TestUnconfirmedReleaseIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
+		lease := acquire(t, locker, "k")
+		cut := p.CutBefore(script)
+		if err := lease.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+			t.Errorf("Release: %v, want the connection's error", err)
+		}
+		arrived := p.HoldReply(script)
+		cut.Lift()
+		arrived.Wait(t)
+		if keys := b.Keys(t); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+		arrived.Lift()
+	})
+}
+
+func TestUnconfirmedSettleIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		lease := acquire(t, locker, "k")
+		cut := p.CutBefore(script)
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err == nil || errors.Is(err, lock.ErrLost) {
+			t.Errorf("Settle: %v, want the connection's error", err)
+		}
+		if claim, err := rival.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Held {
+			t.Errorf("meanwhile: %v, %v, want held", claim.State, err)
+		}
+		cut.Lift()
+		<-lease.Context().Done()
+		if got := context.Cause(lease.Context()); got != context.Canceled {
+			t.Errorf("cause %v, want %v", got, context.Canceled)
+		}
+		claim, err := rival.Claim(t.Context(), "k", nil)
+		if err != nil || string(claim.Value) != "v" {
+			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
+		}
+	})
+}
+
+func TestScriptsAreFlushed(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		client := b.Client(t)
+		locker := newLocker(t, client)
+		load(t, locker)
+		lease := acquire(t, locker, "k")
+		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Settle(t.Context(), nil, time.Hour); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]func(*redis.Options){
+		"default client":     func(*redis.Options) {},
+		"client without end": func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = -1, 10 },
+		"one try":            redistest.OneTry,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			locker := newLocker(t, srv.Client(t, opt), lock.WithOpTimeout(100*time.Millisecond))
+			load(t, locker)
+			released, settled := acquire(t, locker, "released"), acquire(t, locker, "settled")
+
+			srv.Pause(t)
+			for what, do := range map[string]func() error{
+				"TryAcquire": func() error { _, _, err := locker.TryAcquire(t.Context(), "k"); return err },
+				"Forget":     func() error { return locker.Forget(t.Context(), "k") },
+				"Release":    func() error { return released.Release(t.Context()) },
+				"Settle":     func() error { return settled.Settle(t.Context(), []byte("v"), time.Hour) },
+			} {
+				start := time.Now()
+				if err := do(); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v, want DeadlineExceeded", what, err)
+				}
+				if took := time.Since(start); took > 5*time.Second { // 100 ms, and a busy machine
+					t.Errorf("%s took %v", what, took)
+				}
+			}
+			srv.Resume(t)
+			<-settled.Context().Done()
+			claim, err := locker.Claim(t.Context(), "settled", nil)
+			if err != nil || string(claim.Value) != "v" {
+				t.Errorf("after the silence the key holds %q, %v, want v", claim.Value, err)
+			}
+			closeWithin(t, locker)
+		})
+	}
+}
+
+func TestServerRestartsEmpty(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	locker, rival := newLocker(t, srv.Client(t), lock.WithTTL(time.Second)), newLocker(t, srv.Client(t))
+	lands, refused := acquire(t, locker, "lands"), acquire(t, locker, "refused")
+	srv.Kill(t)
+	srv.Restart(t)
+
+	acquire(t, rival, "refused")
+	for _, lease := range []*lock.Lease{lands, refused} {
+		<-lease.Context().Done()
+		if got := context.Cause(lease.Context()); !errors.Is(got, lock.ErrLost) {
+			t.Errorf("cause %v, want ErrLost", got)
+		}
+	}
+	if err := lands.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
+		t.Errorf("Settle where nobody has claimed: %v", err)
+	}
+	if err := refused.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("Settle over another's claim: %v, want ErrLost", err)
+	}
+}
+
+func closeWithin(t *testing.T, locker *lock.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := locker.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// startOldServer starts a server that does not take NX and GET in one SET, as Redis before 7.0.
+func startOldServer(t *testing.T) (addr string) {
+	t.Helper()
+	m := miniredis.RunT(t)
+	m.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+		nxGet := cmd == "SET" && len(args) > 3 && args[2] == "nx" && args[3] == "get"
+		if nxGet {
+			peer.WriteError("ERR syntax error")
+		}
+		return nxGet
+	})
+	return m.Addr()
+}

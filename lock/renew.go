@@ -1,0 +1,89 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// wake returns when tick has to look at a lease that was granted or renewed at start. The caller holds mu.
+func (l *Lease) wake(start time.Time) time.Time {
+	if next := start.Add(l.locker.ttl / 3); l.renewing && next.Before(l.until) {
+		return next
+	}
+	return l.until
+}
+
+// tick renews the lease, or ends its context when it has run out.
+func (l *Lease) tick() {
+	start := time.Now()
+	l.mu.Lock()
+	until, renewing := l.until, l.renewing && !l.over && !l.locker.work.closed()
+	if !l.over && !start.Before(until) {
+		l.lose()
+		renewing = false
+	}
+	l.mu.Unlock()
+
+	next := until
+	if renewing {
+		// Not longer than the lease lasts: then its end is due, whether or not an answer has come.
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(l.ctx), until)
+		defer cancel()
+		if l.extend(ctx, l.locker.ttl) == nil {
+			next = start.Add(l.locker.ttl / 3)
+		} else {
+			next = time.Now().Add(jitter(l.locker.ttl / 10))
+		}
+	}
+	l.sleep(next)
+}
+
+// sleep lets tick run at the time given, and not later than the lease lasts.
+func (l *Lease) sleep(next time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over || l.ctx.Err() != nil {
+		return
+	}
+	if l.until.Before(next) {
+		next = l.until
+	}
+	l.timer.Reset(time.Until(next))
+}
+
+// extend moves the end of the lease on the server, and then here.
+func (l *Lease) extend(ctx context.Context, d time.Duration) error {
+	start := time.Now()
+	a := l.locker.extend(ctx, l.key, l.token, d)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.over:
+		return ErrLost
+	case isForeign(a.err):
+		l.lose()
+		return ErrLost
+	case a.err != nil:
+		return a.wrap("extend")
+	}
+	switch a.standing(l.token) {
+	case claimed:
+		if until := start.Add(validity(d)); until.After(l.until) {
+			l.until = until
+		}
+		return nil
+	case left: // a Settle has arrived whose reply did not: it will learn that itself
+		return nil
+	default:
+		l.lose()
+		return ErrLost
+	}
+}
+
+// lose ends the context because the server no longer holds our claim. Settle may still be tried. The caller holds mu.
+func (l *Lease) lose() {
+	l.renewing = false
+	l.timer.Stop()
+	l.end(ErrLost)
+}
