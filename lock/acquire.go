@@ -20,13 +20,13 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 }
 
 // Acquire takes key, and waits while somebody else holds it: it tries again as [WithRetry] says. The error is [ErrHeld] when
-// the tries are spent or ctx is done while the key is held (then it also is the cause of ctx's end), or one of
-// [Locker.TryAcquire], at once.
+// the tries are spent, or when ctx is done and the key was held at the last look (then it is the cause of ctx's end as
+// well). Any other error is one of [Locker.TryAcquire], at once.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	for n := 1; ; n++ {
 		lease, ok, err := l.TryAcquire(ctx, key)
 		switch {
-		case err != nil && ctx.Err() != nil && n > 1 && errors.Is(err, context.Cause(ctx)):
+		case err != nil && n > 1 && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // held at the last look
 			return nil, fmt.Errorf("%w: %w", ErrHeld, context.Cause(ctx))
 		case err != nil:
 			return nil, err

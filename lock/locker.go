@@ -69,7 +69,8 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 }
 
 // Close ends the background work: renewals, releases and settlements that are tried again. It waits for what is under way, at most
-// until ctx is done, and then returns the cause of that.
+// until ctx is done, and then returns the cause of that. A command to a silent server is under way until the client's ReadTimeout
+// ends it, unless the client has ContextTimeoutEnabled.
 //
 // Close it after http.Server.Shutdown and before the client. From then on no key is taken ([ErrClosed]); leases that are still out are no longer
 // renewed and run out, but can still be settled and released.

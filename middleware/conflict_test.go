@@ -1,0 +1,213 @@
+package middleware_test
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// conformance: 24
+func TestInFlight(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) { g.pass(); payOnce()(w, r) })
+		done := s.inBackground(g)
+		a := s.send()
+		s.want(a, http.StatusConflict, middleware.InFlight)
+		if after, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || after < 1 {
+			t.Errorf("Retry-After %q, want at least 1", a.header.Get("Retry-After"))
+		}
+		if got := a.problem(); got != "in-flight" {
+			t.Errorf("problem %q, want in-flight", got)
+		}
+		close(g.open)
+		s.want(<-done, http.StatusCreated, middleware.Executed)
+		s.want(s.send(), http.StatusCreated, middleware.Replayed)
+		s.wantRuns(1)
+	})
+}
+
+// others are requests with the key of the first one that ask for something else.
+var others = map[string][]edit{
+	"body":          {body("application/json", `{"amount":1251,"currency":"EUR"}`)},
+	"no body":       {body("application/json", "")},
+	"query":         {target("/payments?currency=USD")},
+	"media type":    {body("text/plain", payment)},
+	"no media type": {header("Content-Type", "")},
+}
+
+// conformance: 27, 29
+func TestKeyReused(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for name, edits := range others {
+			b.FlushAll(t)
+			g := newGate()
+			s := serve(t, b, func(w http.ResponseWriter, r *http.Request) { g.pass(); payOnce()(w, r) })
+			done := s.inBackground(g)
+			for _, when := range []string{"in flight", "stored"} {
+				a := s.send(edits...)
+				s.want(a, http.StatusUnprocessableEntity, middleware.Reused)
+				if got := a.problem(); got != "key-reused" {
+					t.Errorf("%s, %s: problem %q, want key-reused", name, when, got)
+				}
+				if when == "in flight" {
+					close(g.open)
+					s.want(<-done, http.StatusCreated, middleware.Executed)
+				}
+			}
+			s.want(s.send(), http.StatusCreated, middleware.Replayed)
+			s.wantRuns(1)
+		}
+	})
+}
+
+// conformance: 29, 32
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]edit{
+		"user":   user("bob"),
+		"path":   target("/refunds"),
+		"method": method(http.MethodPatch),
+		"key":    key("k2"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGate()
+			b := redistest.Mini(t)
+			s := serve(t, b, func(w http.ResponseWriter, r *http.Request) { g.pass(); payOnce()(w, r) })
+			ours, theirs := s.inBackground(g), s.inBackground(g, e) // neither meets the other in flight,
+			close(g.open)
+			s.want(<-ours, http.StatusCreated, middleware.Executed)
+			s.want(<-theirs, http.StatusCreated, middleware.Executed)
+			s.want(s.send(e, body("application/json", "{}")), http.StatusUnprocessableEntity, middleware.Reused) // nor afterwards
+			s.want(s.send(), http.StatusCreated, middleware.Replayed)
+			s.wantRuns(2)
+			if keys := b.Keys(t); len(keys) != 2 {
+				t.Errorf("keys %q, want two", keys)
+			}
+		})
+	}
+}
+
+// conformance: 30
+func TestSameRequest(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]edit{
+		"credential":           func(r *http.Request) { r.SetBasicAuth("ann", "a new password") },
+		"trace id":             header("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+		"user agent":           header("User-Agent", "another"),
+		"date":                 header("Date", "Thu, 01 Jan 1970 00:00:00 GMT"),
+		"framing":              func(r *http.Request) { r.ContentLength = -1 },
+		"media type parameter": body("application/json; charset=utf-8", payment),
+		"media type case":      body("Application/JSON", payment),
+		"key parameter":        key(`"k1";p=2`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, redistest.Mini(t), payOnce())
+			s.want(s.send(), http.StatusCreated, middleware.Executed)
+			s.want(s.send(e), http.StatusCreated, middleware.Replayed)
+		})
+	}
+}
+
+// conformance: 30
+func TestAnotherFingerprintVersionIsNotCompared(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		old := serve(t, b, func(w http.ResponseWriter, r *http.Request) { g.pass(); payOnce()(w, r) })
+		custom := serve(t, b, payOnce(), middleware.WithFingerprint(func(*http.Request, []byte) []byte { return nil }))
+		done := old.inBackground(g)
+		custom.want(custom.send(), http.StatusConflict, middleware.InFlight)
+		close(g.open)
+		<-done
+		custom.want(custom.send(), http.StatusCreated, middleware.Replayed)
+		custom.wantRuns(0)
+	})
+}
+
+func TestCustomFingerprint(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithFingerprint(func(_ *http.Request, body []byte) []byte {
+		return body[:len(`{"amount":1250`)]
+	}))
+	s.want(s.send(), http.StatusCreated, middleware.Executed)
+	s.want(s.send(body("text/plain", `{"amount":1250,"note":"x"}`)), http.StatusCreated, middleware.Replayed)
+	s.want(s.send(body("text/plain", `{"amount":1251,"note":"x"}`)), http.StatusUnprocessableEntity, middleware.Reused)
+}
+
+// conformance: 31
+func TestMultipart(t *testing.T) {
+	t.Parallel()
+	form := func(boundary, amount string) edit {
+		return body("multipart/form-data; boundary="+boundary,
+			"--"+boundary+"\r\nContent-Disposition: form-data; name=amount\r\n\r\n"+amount+"\r\n--"+boundary+"--\r\n")
+	}
+	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.FormValue("amount"))
+	})
+	first := s.send(form("aaa", "12"))
+	s.want(first, http.StatusOK, middleware.Executed)
+	if first.body != "12" {
+		t.Errorf("the handler read %q, want 12", first.body)
+	}
+	s.want(s.send(form("bbb", "12")), http.StatusOK, middleware.Replayed)
+	s.want(s.send(form("bbb", "13")), http.StatusUnprocessableEntity, middleware.Reused)
+}
+
+// conformance: 33
+func TestReplayComesAfterTodaysAuthorization(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce())
+	allowed := true
+	s.outer = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !allowed {
+				http.Error(w, "no more", http.StatusForbidden)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	s.want(s.send(), http.StatusCreated, middleware.Executed)
+	allowed = false
+	if a := s.send(); a.status != http.StatusForbidden || a.replayed() || strings.Contains(a.body, "run") {
+		t.Errorf("%+v, want a bare 403", a)
+	}
+}
+
+// Mounted twice, the inner middleware stands back; under another key it does not.
+func TestMountedTwice(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	locker := newLocker(t, b.Client(t))
+	standard := keyfunc.Standard(keyfunc.BasicUser())
+	for name, test := range map[string]struct {
+		inner keyfunc.Func
+		keys  int
+	}{
+		"same key":    {standard, 1},
+		"another key": {keyfunc.Compose(standard, keyfunc.Anonymous()), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.FlushAll(t)
+			inner := middleware.Idempotency(locker, test.inner)(http.HandlerFunc(echo))
+			s := serveKeyed(t, locker, standard, inner.ServeHTTP)
+			a := s.send()
+			s.want(a, http.StatusOK, middleware.Executed)
+			if a.body != payment {
+				t.Errorf("body %q, want %q", a.body, payment)
+			}
+			s.want(s.send(), http.StatusOK, middleware.Replayed)
+			if keys := b.Keys(t); len(keys) != test.keys {
+				t.Errorf("keys %q, want %d", keys, test.keys)
+			}
+		})
+	}
+}

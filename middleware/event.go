@@ -1,0 +1,35 @@
+package middleware
+
+import "time"
+
+// Outcome says in a word what came of a request.
+type Outcome string
+
+const (
+	Executed         Outcome = "executed"          // the handler ran and its response is stored
+	Replayed         Outcome = "replayed"          // answered with the stored response
+	InFlight         Outcome = "in-flight"         // 409: the first request still runs
+	Reused           Outcome = "reused"            // 422: same key, other request
+	Unprotected      Outcome = "unprotected"       // passed on without a key or, with an Err, without a store (WithFailOpen)
+	MissingKey       Outcome = "missing-key"       // 400: no key, though WithRequired
+	InvalidKey       Outcome = "invalid-key"       // 400: malformed key; 500, with an Err: the key function failed
+	NoUser           Outcome = "no-user"           // 401: the key function found no user
+	TooLarge         Outcome = "too-large"         // 413: the body is longer than WithMaxBody
+	Freed            Outcome = "freed"             // the handler ran, its response is not to be stored, and the key is free
+	Unknown          Outcome = "unknown"           // a panic, or a broken response: nobody knows what happened
+	NotStored        Outcome = "not-stored"        // the handler ran; its response was too long or streamed or, with an Err, is not stored yet; also 409 for its duplicates
+	StoreUnavailable Outcome = "store-unavailable" // 503: Redis is away, nothing ran
+	Unreadable       Outcome = "unreadable"        // 500: the key holds no record that can be read; 400: the client broke off
+	LeaseLost        Outcome = "lease-lost"        // the handler ran; meanwhile the key became somebody else's
+	CookiesDropped   Outcome = "cookies-dropped"   // executed, and stored without its Set-Cookie
+)
+
+// Event is what an observer is told of one request.
+type Event struct {
+	Outcome Outcome
+	Key     string        // as it stands in Redis, hashed; empty when there was none
+	Status  int           // the response's, 0 when there is none or it is not known
+	Err     error         // what failed, in the key function, Redis or the client's body
+	Store   time.Duration // spent waiting for Redis
+	Handler time.Duration // spent in the handler
+}

@@ -1,0 +1,92 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// currentUser returns the stable id of whom your authentication found.
+func currentUser(ctx context.Context) string { return "user-42" }
+
+// pay is your handler.
+func pay(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, "payment %d", payments.Add(1))
+}
+
+var payments atomic.Int64
+
+func ExampleIdempotency() {
+	server := miniredis.NewMiniRedis() // stands for your Redis
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	addr := server.Addr()
+
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	locker := lock.New(client, "payments-api")
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.User(currentUser)), middleware.WithRequired())
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /payments", once(http.HandlerFunc(pay)))
+
+	for range 2 { // a double click
+		r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(`{"amount":1250}`))
+		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43dd-bc93-6894a57f9324"`)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Printf("%d %s, replayed: %q\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
+	}
+
+	// When the server stops: http.Server.Shutdown first, then
+	if err := errors.Join(locker.Close(context.Background()), client.Close()); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 201 payment 1, replayed: ""
+	// 201 payment 1, replayed: "true"
+}
+
+// Your own handler is tested on miniredis: FastForward moves its clock, so that no test sleeps.
+func Example_testing() {
+	test := func(t *testing.T, protected http.Handler) {
+		server := miniredis.RunT(t)
+		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer client.Close()
+		locker := lock.New(client, "test")
+		defer locker.Close(t.Context())
+
+		once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()))
+		send := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+			r.Header.Set("Idempotency-Key", "k1")
+			w := httptest.NewRecorder()
+			once(protected).ServeHTTP(w, r)
+			return w
+		}
+		send()
+		if got := send().Header().Get("Idempotent-Replayed"); got != "true" {
+			t.Errorf("the second response is no replay")
+		}
+		server.FastForward(24 * time.Hour)
+		if got := send().Header().Get("Idempotent-Replayed"); got != "" {
+			t.Errorf("replayed after its retention")
+		}
+	}
+	_ = test // called from a func TestPayments(t *testing.T)
+}

@@ -1,0 +1,332 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+func TestNilExecution(t *testing.T) {
+	t.Parallel()
+	e := middleware.FromContext(t.Context())
+	if e != nil {
+		t.Fatal("an execution out of nowhere")
+	}
+	e.Keep()
+	e.Retain(time.Hour)
+	if err := e.Discard(); err != nil || e.Key() != "" || e.Fence() != 0 {
+		t.Errorf("Discard: %v, Key: %q", err, e.Key())
+	}
+}
+
+func TestExecution(t *testing.T) {
+	t.Parallel()
+	type run struct {
+		w http.ResponseWriter
+		e *middleware.Execution
+		t *testing.T
+	}
+	fails := func(r run) { r.w.WriteHeader(http.StatusBadGateway) }
+	flush := func(r run) {
+		if err := http.NewResponseController(r.w).Flush(); err != nil {
+			r.t.Error(err)
+		}
+	}
+	discard := func(want error) func(run) {
+		return func(r run) {
+			if err := r.e.Discard(); !errors.Is(err, want) {
+				r.t.Errorf("Discard: %v, want %v", err, want)
+			}
+		}
+	}
+	keep := func(r run) { r.e.Keep() }
+
+	for name, test := range map[string]struct {
+		do      []func(run)
+		first   middleware.Outcome
+		retried middleware.Outcome
+		status  int // of the retry
+	}{
+		"a failure":             {[]func(run){fails}, middleware.Freed, middleware.Freed, 502},
+		"a kept failure":        {[]func(run){keep, fails}, middleware.Executed, middleware.Replayed, 502},
+		"a discarded success":   {[]func(run){discard(nil)}, middleware.Freed, middleware.Freed, 200},
+		"kept after all":        {[]func(run){discard(nil), keep, fails}, middleware.Executed, middleware.Replayed, 502},
+		"kept, not discardable": {[]func(run){keep, discard(middleware.ErrCommitted)}, middleware.Executed, middleware.Replayed, 200},
+		"flushed failure":       {[]func(run){fails, flush}, middleware.Executed, middleware.Replayed, 502},
+		"flushed, not discardable": {
+			[]func(run){flush, discard(middleware.ErrCommitted)}, middleware.Executed, middleware.Replayed, 200,
+		},
+		"panic":             {[]func(run){func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.InFlight, 409},
+		"panic when kept":   {[]func(run){keep, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
+		"panic when begun":  {[]func(run){flush, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
+		"a broken response": {[]func(run){func(r run) { r.w.Header().Set("Content-Length", "3") }}, middleware.Unknown, middleware.InFlight, 409},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+					for _, do := range test.do {
+						do(run{w, middleware.FromContext(r.Context()), t})
+					}
+				})
+				_, _ = s.try(s.request(noRetry)) // its connection may break
+				if e := s.event(); e.Outcome != test.first {
+					t.Errorf("first: %+v, want %s", e, test.first)
+				}
+				_, _ = s.try(s.request(noRetry))
+				if e := s.event(); e.Outcome != test.retried || e.Status != test.status {
+					t.Errorf("retry: %+v, want %s, %d", e, test.retried, test.status)
+				}
+			})
+		})
+	}
+}
+
+// noRetry keeps net/http's Transport from repeating a request whose connection broke: it repeats one only if it can
+// read the body again.
+func noRetry(r *http.Request) { r.GetBody = nil }
+
+func TestRetain(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, func(_ http.ResponseWriter, r *http.Request) {
+			middleware.FromContext(r.Context()).Retain(time.Minute)
+			middleware.FromContext(r.Context()).Retain(0) // ignored
+		})
+		s.want(s.send(), http.StatusOK, middleware.Executed)
+		b.Elapse(t, 59*time.Second)
+		s.want(s.send(), http.StatusOK, middleware.Replayed)
+		b.Elapse(t, time.Second)
+		s.want(s.send(), http.StatusOK, middleware.Executed)
+	})
+}
+
+// conformance: 47
+func TestTooLongToKeep(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		delivered := make(chan struct{})
+		s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(w, strings.Repeat("x", 10))
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			<-delivered
+			_, _ = io.WriteString(w, strings.Repeat("y", 10))
+		}, middleware.WithMaxResponse(19))
+		resp, err := s.client.Do(s.request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		start := make([]byte, 10)
+		if _, err := io.ReadFull(resp.Body, start); err != nil {
+			t.Fatal(err)
+		}
+		close(delivered) // it had left before the handler was done
+		rest, err := io.ReadAll(resp.Body)
+		if got := string(start) + string(rest); err != nil || got != strings.Repeat("x", 10)+strings.Repeat("y", 10) {
+			t.Errorf("the first response is %q, %v", got, err)
+		}
+		if e := s.event(); e.Outcome != middleware.NotStored || e.Status != http.StatusAccepted || e.Err != nil {
+			t.Errorf("%+v, want not-stored without an error", e)
+		}
+		a := s.send()
+		s.want(a, http.StatusConflict, middleware.NotStored)
+		if a.problem() != "response-not-stored" || !strings.Contains(a.body, `"original_status":202`) {
+			t.Errorf("the retry got %s", a.body)
+		}
+		s.want(s.send(body("text/plain", "other")), http.StatusUnprocessableEntity, middleware.Reused)
+		s.wantRuns(1)
+	})
+}
+
+// conformance: 47
+func TestLimitOfResponse(t *testing.T) {
+	t.Parallel()
+	for length, want := range map[int]middleware.Outcome{0: middleware.Executed, 20: middleware.Executed, 21: middleware.NotStored} {
+		text := strings.Repeat("x", length)
+		s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, text)
+		}, middleware.WithMaxResponse(20))
+		a := s.send()
+		s.want(a, http.StatusOK, want)
+		if a.body != text || a.header.Get("Content-Type") != map[bool]string{true: "text/plain; charset=utf-8"}[length > 0] {
+			t.Errorf("%d bytes: %+v", length, a)
+		}
+	}
+}
+
+// conformance: 47
+func TestFlushed(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		arrived := make(chan struct{})
+		s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "a")
+			w.(http.Flusher).Flush()
+			<-arrived
+			_, _ = io.WriteString(w, "b")
+		})
+		resp, err := s.client.Do(s.request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		close(arrived)
+		if rest, err := io.ReadAll(resp.Body); string(rest) != "b" || err != nil {
+			t.Errorf("rest %q, %v", rest, err)
+		}
+		if e := s.event(); e.Outcome != middleware.Executed {
+			t.Errorf("%+v, want executed", e)
+		}
+		a := s.send()
+		s.want(a, http.StatusOK, middleware.Replayed)
+		if a.body != "ab" {
+			t.Errorf("replay %q, want ab", a.body)
+		}
+	})
+}
+
+// conformance: 47
+func TestHijacked(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrHijacked) {
+				t.Errorf("Write: %v, want ErrHijacked", err)
+			}
+			fmt.Fprint(conn, "HTTP/1.1 418 Teapot\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+		})
+		a := s.send()
+		s.want(a, http.StatusTeapot, middleware.NotStored)
+		if a.body != "hi" {
+			t.Errorf("body %q", a.body)
+		}
+		s.want(s.send(), http.StatusConflict, middleware.NotStored)
+		s.wantRuns(1)
+	})
+}
+
+func TestMaxDuration(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		first   middleware.Outcome
+		retried middleware.Outcome
+	}{
+		"answers":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusConflict) }, middleware.Executed, middleware.Replayed},
+		"fails":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGatewayTimeout) }, middleware.Freed, middleware.Freed},
+		"says nothing": {func(http.ResponseWriter, *http.Request) {}, middleware.Unknown, middleware.InFlight},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, limit := range []string{"ours", "outer"} {
+				s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
+					<-r.Context().Done()
+					if got := context.Cause(r.Context()); got != context.DeadlineExceeded {
+						t.Errorf("%s: cause %v, want DeadlineExceeded", limit, got)
+					}
+					test.handler(w, r)
+				}, middleware.WithMaxDuration(map[string]time.Duration{"ours": 50 * time.Millisecond, "outer": time.Hour}[limit]))
+				if limit == "outer" {
+					s.outer = chimiddleware.Timeout(50 * time.Millisecond)
+				}
+				a := s.send()
+				if e := s.event(); e.Outcome != test.first {
+					t.Errorf("%s: first: %+v, want %s", limit, e, test.first)
+				}
+				if name == "says nothing" && a.status != http.StatusGatewayTimeout {
+					t.Errorf("%s: status %d, want 504", limit, a.status)
+				}
+				s.send()
+				if e := s.event(); e.Outcome != test.retried {
+					t.Errorf("%s: retry: %+v, want %s", limit, e, test.retried)
+				}
+			}
+		})
+	}
+}
+
+// A run that hangs is no longer renewed: another may take the key when the lease has run out.
+func TestMaxDurationEndsRenewal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		locker := newLocker(t, b.Client(t), lock.WithTTL(3*time.Second))
+		s := serveOn(t, locker, func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			g.pass() // hangs on
+		}, middleware.WithMaxDuration(20*time.Millisecond))
+		done := s.inBackground(g)
+		s.want(s.send(), http.StatusConflict, middleware.InFlight)
+		b.Elapse(t, 3*time.Second)
+		second := s.inBackground(g)
+		close(g.open)
+		<-done
+		<-second
+		s.wantRuns(2)
+	})
+}
+
+// conformance: 49
+func TestRequestIsAsTheHandlerExpects(t *testing.T) {
+	t.Parallel()
+	const trailer = "X-Checksum"
+	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if string(b) != payment || err != nil {
+			t.Errorf("body %q, %v", b, err)
+		}
+		if err := r.Body.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		fmt.Fprintf(w, "%d %s %v", r.ContentLength, r.Trailer.Get(trailer), r.Context().Value(http.ServerContextKey) != nil)
+	})
+	if a := s.send(); a.body != fmt.Sprintf("%d  true", len(payment)) {
+		t.Errorf("with a length the handler saw %q", a.body)
+	}
+	a := s.send(key("chunked"), func(r *http.Request) {
+		r.ContentLength = -1
+		r.Trailer = http.Header{trailer: {"abc"}}
+	})
+	if a.body != "-1 abc true" {
+		t.Errorf("with chunks and a trailer the handler saw %q", a.body)
+	}
+}
+
+// conformance: 49
+func TestTemporaryFilesAreRemoved(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "--b\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\n%s\r\n--b--\r\n", strings.Repeat("x", 100_000))
+	s := serve(t, redistest.Mini(t), func(_ http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(1000); err != nil {
+			t.Error(err)
+		}
+		if files, _ := os.ReadDir(os.TempDir()); len(files) == 0 {
+			t.Error("there is no temporary file to be removed")
+		}
+	})
+	s.want(s.send(body("multipart/form-data; boundary=b", text.String())), http.StatusOK, middleware.Executed)
+	if files, _ := os.ReadDir(os.TempDir()); len(files) > 0 {
+		t.Errorf("left: %v", files)
+	}
+}

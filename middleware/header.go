@@ -1,0 +1,126 @@
+package middleware
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// change is one thing that a handler did to a header: the rest is the outer middlewares', and is today's on a replay.
+type change struct {
+	op     op
+	name   string
+	values []string // none with opSet is a nil value, which suppresses net/http's default
+}
+
+type op byte
+
+const (
+	opSet    op = iota // the field has these values
+	opAdd              // the field has these values too, after those that it had
+	opDelete           // the field is gone
+	opEnd
+)
+
+// changes returns what turned the header before into the header after.
+func changes(before, after http.Header) []change {
+	list := make([]change, 0, len(after))
+	for name, values := range after {
+		old, existed := before[name]
+		switch {
+		case !existed:
+			list = append(list, change{opSet, name, values})
+		case slices.Equal(old, values):
+		case len(old) < len(values) && slices.Equal(old, values[:len(old)]):
+			list = append(list, change{opAdd, name, values[len(old):]})
+		default:
+			list = append(list, change{opSet, name, values})
+		}
+	}
+	for name := range before {
+		if _, kept := after[name]; !kept {
+			list = append(list, change{opDelete, name, nil})
+		}
+	}
+	return list
+}
+
+// apply makes the changes to h.
+func apply(h http.Header, changes []change) {
+	for _, c := range changes {
+		switch c.op {
+		case opSet:
+			h[c.name] = c.values
+		case opAdd:
+			h[c.name] = append(slices.Clip(h[c.name]), c.values...)
+		case opDelete:
+			delete(h, c.name)
+		}
+	}
+}
+
+// storable leaves out of the changes what belongs to one connection (RFC 9110 section 7.6.1, and the names that Connection lists),
+// what each response says anew (Date, Age, Content-Length), and cookies unless they are asked for.
+func (g *guard) storable(list []change, connection []string) (kept []change, cookiesDropped bool) {
+	kept = list[:0]
+	for _, c := range list {
+		name := http.CanonicalHeaderKey(c.name)
+		switch {
+		case name == "Set-Cookie" && !g.cookies:
+			cookiesDropped = true
+		case perResponse(name) && len(c.values) > 0, perConnection(name), listed(connection, name):
+		default:
+			kept = append(kept, c)
+		}
+	}
+	return kept, cookiesDropped
+}
+
+// perResponse names what is made anew for each response. A nil value among them is the handler's wish to have none.
+func perResponse(name string) bool {
+	switch name {
+	case "Date", "Age", "Content-Length":
+		return true
+	}
+	return false
+}
+
+func perConnection(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Te", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return strings.HasPrefix(name, "Proxy-")
+}
+
+// listed tells whether the field lines, each a comma-separated list, have the name.
+func listed(lines []string, name string) bool {
+	for _, line := range lines {
+		for element := range strings.SplitSeq(line, ",") {
+			if http.CanonicalHeaderKey(strings.TrimSpace(element)) == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// replace gives h the fields of other.
+func replace(h, other http.Header) {
+	clear(h)
+	for name, values := range other {
+		h[name] = values
+	}
+}
+
+// trailers returns what the handler left in the header at its end that is sent as a trailer: fields that it announced
+// in Trailer before the body, and those with [http.TrailerPrefix].
+func trailers(announced []string, end http.Header) []change {
+	var list []change
+	for name, values := range end {
+		if strings.HasPrefix(name, http.TrailerPrefix) || listed(announced, name) {
+			list = append(list, change{opSet, name, values})
+		}
+	}
+	return list
+}

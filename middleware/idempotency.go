@@ -1,0 +1,148 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// Idempotency returns a middleware that lets each request take effect once. Requests with the same key are one
+// request: the first runs the handler, its response is stored in Redis, and the others are answered with it
+// (Idempotent-Replayed: true), or with 409 while the first still runs.
+//
+// key says which requests are the same; [keyfunc.Standard] is method, path, user and the Idempotency-Key header of
+// draft-ietf-httpapi-idempotency-key-header-07. The same middleware value may wrap any number of handlers, and be used concurrently. It
+// panics when l or key is nil.
+//
+// What happens to a request:
+//
+//  1. If its method is not covered (WithMethods), or it has no key and none is required, it is passed on untouched.
+//  2. A malformed key is 400, no user is 401; the body has not been read then, and Redis not been asked.
+//  3. The body is read whole. A fingerprint of the request will tell whether a key is used for two different ones.
+//  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running request
+//     is 409, another fingerprint 422. If Redis does not answer, 503: nothing runs.
+//  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline, [WithMaxDuration]
+//     and the loss of the lease do, the last with the cause [lock.ErrLost].
+//  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
+//     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
+//     response cannot be stored whole, a duplicate gets 409 response-not-stored.
+//  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client either. When
+//     it fails, the response goes out unchanged, the Event has the error, and it is tried again in the background for as long as a new
+//     lease would last.
+//  8. The response goes out, and the observer is called.
+//
+// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or it ended its
+// response before its Content-Length) nothing is stored, and the lease is left to run out: a retry that comes at once, as net/http's own Transport sends it, meets 409; a later one
+// runs again. A panic goes on unchanged.
+func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
+	if l == nil {
+		panic("middleware.Idempotency: the locker is nil")
+	}
+	if key == nil {
+		panic("middleware.Idempotency: key is nil")
+	}
+	g := &guard{locker: l, keyFunc: key, options: defaultOptions()}
+	for _, opt := range opts {
+		opt(&g.options)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !g.methods[r.Method] {
+				next.ServeHTTP(w, r)
+				return
+			}
+			(&call{guard: g, w: w, r: r, next: next}).serve()
+		})
+	}
+}
+
+// guard is the middleware, the same for all requests.
+type guard struct {
+	locker  *lock.Locker
+	keyFunc keyfunc.Func
+	options
+}
+
+// call is one request on its way through.
+type call struct {
+	*guard
+	w    http.ResponseWriter
+	r    *http.Request
+	next http.Handler
+
+	storageKey  string
+	source      io.ReadCloser // of the body, limited
+	body        []byte        // read whole
+	fingerprint fingerprint
+	event       Event
+}
+
+func (c *call) serve() {
+	key, ok := c.key()
+	if !ok || !c.readBody() {
+		return
+	}
+	claim, ok := c.claim(key)
+	if !ok {
+		return
+	}
+	switch claim.State {
+	case lock.Granted:
+		c.run(claim.Lease)
+	case lock.Held:
+		c.meet(claim.Note)
+	case lock.Settled:
+		c.replay(claim.Value)
+	}
+}
+
+// claim asks for the key. It answers the request itself when there is no telling who has it. That the client has left meanwhile
+// is no reason not to run what it has asked for, and must not be taken for a failure of Redis.
+func (c *call) claim(key string) (claim lock.Claim, ok bool) {
+	start := time.Now()
+	claim, err := c.locker.Claim(context.WithoutCancel(c.r.Context()), key, encodeNote(c.fingerprint))
+	c.event.Store += time.Since(start)
+	switch {
+	case err == nil:
+		return claim, true
+	case errors.Is(err, lock.ErrForeign):
+		c.refuse(Unreadable, recordUnreadable, err)
+	case c.failOpen:
+		c.emit(Unprotected, 0, err)
+		c.next.ServeHTTP(c.w, c.request(c.r.Context()))
+	default:
+		c.refuse(StoreUnavailable, storeUnavailable, err)
+	}
+	return lock.Claim{}, false
+}
+
+// meet answers a request whose key is held.
+func (c *call) meet(note []byte) {
+	theirs, ok := decodeNote(note)
+	switch {
+	case !ok:
+		c.refuse(Unreadable, recordUnreadable, errUnreadable)
+	case c.fingerprint.contradicts(theirs):
+		c.refuse(Reused, keyReused, nil)
+	default:
+		c.refuse(InFlight, inFlight, nil)
+	}
+}
+
+// emit tells the observer. It is called once for every request.
+func (c *call) emit(outcome Outcome, status int, err error) {
+	c.event.Outcome, c.event.Status, c.event.Err = outcome, status, err
+	c.observe(c.r.Context(), c.event)
+}
+
+// request returns the request with ctx and the body that was read.
+func (c *call) request(ctx context.Context) *http.Request {
+	r := c.r.WithContext(ctx)
+	r.Body = rereadable(c.body)
+	return r
+}

@@ -1,0 +1,169 @@
+package middleware
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Option changes a default of [Idempotency].
+type Option func(*options)
+
+type options struct {
+	methods       map[string]bool
+	required      bool
+	retention     time.Duration
+	stored        func(status int) bool
+	maxDuration   time.Duration
+	maxBody       int64
+	maxResponse   int
+	fingerprinter fingerprinter
+	failOpen      bool
+	cookies       bool
+	observe       func(context.Context, Event)
+	writeProblem  func(http.ResponseWriter, *http.Request, Problem)
+}
+
+func defaultOptions() options {
+	return options{
+		methods:       map[string]bool{http.MethodPost: true, http.MethodPatch: true},
+		retention:     24 * time.Hour,
+		stored:        StoreDefault,
+		maxDuration:   60 * time.Second,
+		maxBody:       1 << 20,
+		maxResponse:   1 << 20,
+		fingerprinter: defaultFingerprinter,
+		observe:       func(context.Context, Event) {},
+		writeProblem:  writeProblem,
+	}
+}
+
+// WithMethods says which requests are protected. The default is POST and PATCH; all others pass untouched, since
+// RFC 9110 section 9.2.2 makes them idempotent by themselves. It panics on an empty list or method.
+func WithMethods(methods ...string) Option {
+	if len(methods) == 0 {
+		panic("middleware.WithMethods: no method")
+	}
+	set := make(map[string]bool, len(methods))
+	for _, m := range methods {
+		if m == "" {
+			panic("middleware.WithMethods: empty method")
+		}
+		set[m] = true
+	}
+	return func(o *options) { o.methods = set }
+}
+
+// WithRequired answers a request without a key with 400 key-missing. The default is to let it pass unprotected.
+func WithRequired() Option {
+	return func(o *options) { o.required = true }
+}
+
+// WithRetention says how long a stored response is replayed, counted from when the handler was done. The default is
+// 24 h; [Execution.Retain] changes it for one response. It panics below a millisecond.
+func WithRetention(d time.Duration) Option {
+	if d < time.Millisecond {
+		panic(fmt.Sprintf("middleware.WithRetention: %v is below a millisecond", d))
+	}
+	return func(o *options) { o.retention = d }
+}
+
+// WithStored says by their status which responses are stored. What is not stored frees the key: a retry runs again. The
+// default is [StoreDefault]. It panics when f is nil; f is called concurrently.
+func WithStored(f func(status int) bool) Option {
+	if f == nil {
+		panic("middleware.WithStored: f is nil")
+	}
+	return func(o *options) { o.stored = f }
+}
+
+// WithMaxDuration says how long a handler may run. After that its context is done, with the cause
+// [context.DeadlineExceeded], and its lease is no longer renewed: when the lease has run out too, a retry may run. A handler that
+// answers late has answered; for one that returns without a word the answer is 504. The default is 60 s. It panics when d is not
+// positive.
+func WithMaxDuration(d time.Duration) Option {
+	if d <= 0 {
+		panic(fmt.Sprintf("middleware.WithMaxDuration: %v is not positive", d))
+	}
+	return func(o *options) { o.maxDuration = d }
+}
+
+// WithMaxBody says how many bytes a request's body may have: it is read whole before the handler runs. More is
+// answered with 413 body-too-large. The default is 1 MiB. It panics when n is negative.
+func WithMaxBody(n int64) Option {
+	if n < 0 {
+		panic(fmt.Sprintf("middleware.WithMaxBody: %d is negative", n))
+	}
+	return func(o *options) { o.maxBody = n }
+}
+
+// WithMaxResponse says how many bytes of a response's body are held back and stored. A longer response goes out as it is
+// written, and a duplicate is answered with 409 response-not-stored. The default is 1 MiB. It panics when n is
+// negative.
+func WithMaxResponse(n int) Option {
+	if n < 0 {
+		panic(fmt.Sprintf("middleware.WithMaxResponse: %d is negative", n))
+	}
+	return func(o *options) { o.maxResponse = n }
+}
+
+// WithFingerprint replaces what tells two requests with one key apart. The default is the SHA-256 of method, path, query,
+// media type and body. What f returns is hashed, so it may have any length. It is called concurrently, before the handler,
+// with the body already read; it must not keep or change it. It panics when f is nil.
+//
+// A process with another f takes the same request for another one and answers 422: change f together with the
+// namespace, or accept that for as long as the retention lasts.
+func WithFingerprint(f func(r *http.Request, body []byte) []byte) Option {
+	if f == nil {
+		panic("middleware.WithFingerprint: f is nil")
+	}
+	return func(o *options) { o.fingerprinter = customFingerprinter(f) }
+}
+
+// WithFailOpen runs the handler unprotected when Redis is away. The default is 503 store-unavailable, and nothing runs.
+// With it, duplicates that come while Redis is away happen twice; and each request still waits for as long as the locker
+// tries, [lock.WithOpTimeout] at the most.
+func WithFailOpen() Option {
+	return func(o *options) { o.failOpen = true }
+}
+
+// WithCookies keeps Set-Cookie in stored responses. The default is to leave it out and to say [CookiesDropped]: a
+// cookie is often a credential, and a replay a day later would set yesterday's.
+func WithCookies() Option {
+	return func(o *options) { o.cookies = true }
+}
+
+// WithObserver calls f once for every request whose method is protected, in the goroutine that serves it: after its
+// response, or before the handler if that is [Unprotected]. Log and measure here. f is called concurrently. It panics when f
+// is nil.
+func WithObserver(f func(context.Context, Event)) Option {
+	if f == nil {
+		panic("middleware.WithObserver: f is nil")
+	}
+	return func(o *options) { o.observe = f }
+}
+
+// WithProblem writes the problem responses instead of the default, which is application/problem+json (RFC 9457), or a small
+// HTML page for a client that prefers it. Retry-After, Cache-Control and Link are already set when f is called. It panics when f is
+// nil; f is called concurrently.
+func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
+	if f == nil {
+		panic("middleware.WithProblem: f is nil")
+	}
+	return func(o *options) { o.writeProblem = f }
+}
+
+// StoreDefault stores every final status but those that say that this request was not carried out, or not because of what
+// it asks: 401, 403, 404, 405, 408, 415, 425, 429, and the server's errors from 500 on. A retry of these runs again.
+func StoreDefault(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500
+}
+
+// StoreAll stores every response, so that no handler that answered runs again.
+func StoreAll(int) bool { return true }

@@ -1,0 +1,128 @@
+package middleware_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+const secret = "the-secret-key-<b>"
+
+// conformance: 34, 35
+func TestProblem(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
+	s.send(key(`"` + secret + `"`))
+	titles := map[string]string{}
+	for name, edits := range map[string][]edit{
+		"key-invalid":  {key(`"` + secret)},
+		"key-invalid ": {key(secret + ", again")},
+		"key-missing":  {noKey},
+		"key-reused":   {key(`"` + secret + `"`), body("text/plain", "other")},
+	} {
+		name = strings.TrimSpace(name)
+		a := s.send(edits...)
+		for field, want := range map[string]string{
+			"Content-Type":     "application/problem+json",
+			"Cache-Control":    "no-store",
+			"Content-Language": "en",
+			"Link":             `<https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07>; rel="describedby"`,
+		} {
+			if got := a.header.Get(field); got != want {
+				t.Errorf("%s: %s: %q, want %q", name, field, got, want)
+			}
+		}
+		var p struct {
+			Type, Title, Detail string
+			Status              int
+		}
+		d := json.NewDecoder(strings.NewReader(a.body))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&p); err != nil {
+			t.Errorf("%s: %v in %s", name, err, a.body)
+		}
+		if p.Type != "urn:onceguard:problem:"+name || p.Status != a.status || p.Title == "" || p.Detail == "" {
+			t.Errorf("%s: %d, %+v", name, a.status, p)
+		}
+		if was := titles[name]; was != "" && was != p.Title {
+			t.Errorf("%s: title %q, and then %q", name, was, p.Title)
+		}
+		titles[name] = p.Title
+		if strings.Contains(a.body, secret) || strings.Contains(fmt.Sprint(a.header), secret) {
+			t.Errorf("%s echoes the key: %+v", name, a)
+		}
+	}
+}
+
+// conformance: 35
+func TestTheRawKeyGoesNowhere(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, middleware.FromContext(r.Context()).Key())
+		})
+		a := s.send(key(`"`+secret+`"`), user("ann-the-user"))
+		e := s.want(a, http.StatusOK, middleware.Executed)
+		if a.body != e.Key || e.Key == "" {
+			t.Errorf("Execution.Key %q, Event.Key %q, want the same", a.body, e.Key)
+		}
+		for _, k := range b.Keys(t) {
+			value, _ := b.Raw(t, k)
+			for _, raw := range []string{secret, "ann-the-user"} {
+				if strings.Contains(k+value+fmt.Sprintf("%+v", e), raw) {
+					t.Errorf("%q is in %q, %q or %+v", raw, k, value, e)
+				}
+			}
+		}
+	})
+}
+
+// conformance: 36
+func TestProblemAsHTML(t *testing.T) {
+	t.Parallel()
+	const asHTML, asJSON = "text/html; charset=utf-8", "application/problem+json"
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
+	for accept, want := range map[string]string{
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": asHTML,
+		"text/html": asHTML,
+		"application/json;q=0.5, text/html;q=0.6": asHTML,
+		"text/*":                         asHTML,
+		"TEXT/HTML ; Q=1":                asHTML,
+		"":                               asJSON,
+		"*/*":                            asJSON,
+		"application/json":               asJSON,
+		"application/json, text/html":    asJSON,
+		"text/html;q=0":                  asJSON,
+		"text/html;q=0, */*":             asJSON,
+		"text/html;q=0.1, */*;q=0.5":     asJSON,
+		"text/html;q=none":               asJSON,
+		"text/html;q=0.5, application/*": asJSON,
+	} {
+		a := s.send(noKey, header("Accept", accept))
+		if got := a.header.Get("Content-Type"); a.status != http.StatusBadRequest || got != want {
+			t.Errorf("Accept %q: %d, %s, want 400, %s", accept, a.status, got, want)
+		}
+		if want == asHTML && !strings.Contains(a.body, "<h1>Idempotency key is missing</h1>") {
+			t.Errorf("Accept %q: %s", accept, a.body)
+		}
+	}
+}
+
+func TestWithProblem(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired(),
+		middleware.WithProblem(func(w http.ResponseWriter, _ *http.Request, p middleware.Problem) {
+			w.WriteHeader(p.Status)
+			_, _ = io.WriteString(w, "ours: "+p.Type)
+		}))
+	a := s.send(noKey)
+	s.want(a, http.StatusBadRequest, middleware.MissingKey)
+	if a.body != "ours: urn:onceguard:problem:key-missing" || a.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%+v", a)
+	}
+}

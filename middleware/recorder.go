@@ -1,0 +1,206 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// recorder is the ResponseWriter that a handler writes to. It holds the response back until it is stored. It lets it through
+// from when the handler flushes or hijacks, or has written more than is kept; then it keeps a copy of what it can.
+//
+// It embeds nothing and has no Unwrap, so that nothing slips past it; io.Copy finds no ReadFrom and comes through Write. What it has
+// beyond Write behaves as that of net/http's own writer.
+type recorder struct {
+	w     http.ResponseWriter
+	exec  *Execution
+	head  bool // a HEAD request: its response has no body on the wire
+	limit int
+
+	before http.Header // what the outer middlewares had set
+	status int         // the final one, 0 until the handler has said it
+	header http.Header // as it was then; later changes are trailers, or nothing
+	length int64       // its Content-Length, -1 if there is none
+	body   []byte
+
+	written  int64
+	sent     bool // header, and the body so far, have been let through
+	overflow bool // body is not whole
+	hijacked bool
+}
+
+func newRecorder(w http.ResponseWriter, r *http.Request, exec *Execution, limit int) *recorder {
+	return &recorder{w: w, exec: exec, head: r.Method == http.MethodHead, limit: limit, before: w.Header().Clone(), length: -1}
+}
+
+// Header returns the outer header, so that the handler sees and changes what the outer middlewares have set.
+func (r *recorder) Header() http.Header { return r.w.Header() }
+
+// WriteHeader takes the header for the response, but for an informational status, which goes out at once and is never
+// the response's (RFC 9110 section 15.2).
+func (r *recorder) WriteHeader(status int) {
+	if status < 100 || status > 999 {
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
+	}
+	switch {
+	case r.hijacked, r.status != 0:
+	case status < 200 && status != http.StatusSwitchingProtocols:
+		r.w.WriteHeader(status)
+	default:
+		r.status = status
+		r.header = r.Header().Clone()
+		if r.header == nil {
+			r.header = http.Header{}
+		}
+		if n, err := strconv.ParseInt(r.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+			r.length = n
+		}
+	}
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if err := r.admit(len(p)); err != nil || len(p) == 0 {
+		return 0, err
+	}
+	switch {
+	case r.overflow:
+	case len(r.body)+len(p) > r.limit:
+		r.commit(p)
+		r.body, r.overflow = nil, true
+	default:
+		r.body = append(r.body, p...)
+	}
+	if r.sent {
+		return r.w.Write(p)
+	}
+	return len(p), nil
+}
+
+func (r *recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)) }
+
+// admit tells what the bare writer would say to n bytes more.
+func (r *recorder) admit(n int) error {
+	if r.hijacked {
+		return http.ErrHijacked
+	}
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case n == 0:
+		return nil
+	case !bodyAllowed(r.status):
+		return http.ErrBodyNotAllowed
+	case r.length >= 0 && r.written+int64(n) > r.length:
+		return http.ErrContentLength
+	}
+	r.written += int64(n)
+	return nil
+}
+
+// send lets the header and the body so far through. The next bytes only serve to tell the Content-Type.
+func (r *recorder) send(next []byte) {
+	if r.sent {
+		return
+	}
+	r.sent = true
+	r.sniff(next)
+	end := r.Header().Clone()
+	replace(r.Header(), r.header)
+	r.w.WriteHeader(r.status)
+	if len(r.body) > 0 {
+		_, _ = r.w.Write(r.body) // the client may have left; the response is stored all the same
+	}
+	replace(r.Header(), end) // trailers are taken from it
+}
+
+// commit is send before the response is stored: from then on the key is never freed.
+func (r *recorder) commit(next []byte) {
+	if !r.sent {
+		r.exec.commit()
+		r.send(next)
+	}
+}
+
+// sniff sets the Content-Type as net/http would, so that it is stored.
+func (r *recorder) sniff(next []byte) {
+	const considered = 512
+	start := r.body[:min(len(r.body), considered)]
+	if more := min(considered-len(start), len(next)); more > 0 {
+		start = append(start[:len(start):len(start)], next[:more]...)
+	}
+	_, typed := r.header["Content-Type"]
+	if !typed && len(start) > 0 && r.header.Get("Content-Encoding") == "" && r.header.Get("Transfer-Encoding") == "" {
+		r.header.Set("Content-Type", http.DetectContentType(start))
+	}
+}
+
+// silent tells whether the handler has said nothing yet, not even a status.
+func (r *recorder) silent() bool { return r.status == 0 && !r.hijacked }
+
+// finish is called when the handler has returned: silence is 200 then.
+func (r *recorder) finish() {
+	if r.silent() {
+		r.WriteHeader(http.StatusOK)
+	}
+	if !r.sent && !r.hijacked {
+		r.sniff(nil)
+	}
+}
+
+// giveUp answers for a handler that said nothing when its context was over: silence is no 200 then. If it was the outer
+// deadline that passed, then whoever has set it answers, as chi's Timeout and http.TimeoutHandler do.
+func (r *recorder) giveUp(outer context.Context) {
+	if !errors.Is(outer.Err(), context.DeadlineExceeded) {
+		r.sent, r.status = true, http.StatusGatewayTimeout
+		r.w.WriteHeader(r.status)
+	}
+}
+
+// withdraw takes back a response that the handler has begun and not finished, so that whoever answers instead starts
+// from the header that was there before.
+func (r *recorder) withdraw() {
+	if !r.sent && r.status != 0 {
+		replace(r.Header(), r.before)
+	}
+}
+
+// short tells whether fewer bytes came than Content-Length says.
+func (r *recorder) short() bool {
+	return !r.hijacked && !r.head && bodyAllowed(r.status) && r.length >= 0 && r.written < r.length
+}
+
+// whole tells whether the response can be replayed.
+func (r *recorder) whole() bool { return !r.hijacked && !r.overflow && !r.short() }
+
+// FlushError lets the response through, if what is below can flush.
+func (r *recorder) FlushError() error {
+	switch {
+	case r.hijacked:
+		return http.ErrHijacked
+	case !canFlush(r.w):
+		return http.ErrNotSupported
+	case r.status == 0:
+		r.WriteHeader(http.StatusOK)
+	}
+	r.commit(nil)
+	return http.NewResponseController(r.w).Flush()
+}
+
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+// canFlush tells what http.ResponseController.Flush would find, without flushing.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}

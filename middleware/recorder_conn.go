@@ -1,0 +1,32 @@
+package middleware
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"time"
+)
+
+// What http.ResponseController asks of a connection, passed on.
+
+// Hijack hands over the connection. What is written to it cannot be stored.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(r.w).Hijack()
+	if err == nil {
+		r.exec.commit()
+		r.sent, r.hijacked = true, true
+	}
+	return conn, buf, err
+}
+
+func (r *recorder) SetReadDeadline(deadline time.Time) error {
+	return http.NewResponseController(r.w).SetReadDeadline(deadline)
+}
+
+func (r *recorder) SetWriteDeadline(deadline time.Time) error {
+	return http.NewResponseController(r.w).SetWriteDeadline(deadline)
+}
+
+func (r *recorder) EnableFullDuplex() error {
+	return http.NewResponseController(r.w).EnableFullDuplex()
+}

@@ -1,0 +1,142 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// run is what becomes of the request that took the key: the handler runs, then the key is settled, then the response
+// goes out.
+func (c *call) run(lease *lock.Lease) {
+	exec := &Execution{key: c.storageKey, outer: FromContext(c.r.Context()), retention: c.retention}
+	rec := newRecorder(c.w, c.r, exec, c.maxResponse)
+
+	if c.handle(lease, exec, rec) {
+		outcome, err := c.conclude(lease, exec, rec)
+		defer c.emit(outcome, rec.status, err)
+		rec.send(nil)
+	}
+}
+
+// handle calls the handler and tells whether it has answered. If not, the key has been dealt with: a panic or a
+// runtime.Goexit passes through, or the handler returned without a word when its context was over.
+func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (answered bool) {
+	ctx, cancel := c.limit(lease.Context())
+	defer cancel()
+	overdue := time.AfterFunc(c.maxDuration, lease.Abandon)
+	r := c.request(context.WithValue(ctx, executionKey{}, exec))
+
+	start := time.Now()
+	defer func() {
+		overdue.Stop()
+		c.event.Handler = time.Since(start)
+		c.removeTemporaryFiles(r)
+		if !answered {
+			rec.withdraw()
+			c.emit(Unknown, rec.status, c.leave(lease, exec, rec))
+		}
+	}()
+	c.next.ServeHTTP(rec, r)
+	if rec.silent() && ctx.Err() != nil && !exec.said().discard {
+		rec.giveUp(c.r.Context())
+		return false
+	}
+	rec.finish()
+	return true
+}
+
+// limit lets the run end at the outer deadline, or when it has lasted too long. Nothing else that ends the request's own context ends
+// the run: net/http does that as soon as the client is gone.
+func (c *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline := time.Now().Add(c.maxDuration)
+	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
+		deadline = outer
+	}
+	return context.WithDeadline(ctx, deadline)
+}
+
+// removeTemporaryFiles does for the handler's request what net/http does for its own.
+func (c *call) removeTemporaryFiles(r *http.Request) {
+	if r.MultipartForm != nil && c.r.MultipartForm == nil {
+		_ = r.MultipartForm.RemoveAll() // net/http has nobody to tell either
+	}
+}
+
+// conclude stores the response of a handler that returned, or frees the key.
+func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outcome, error) {
+	said := exec.said()
+	switch {
+	case said.discard:
+		return c.free(lease)
+	case rec.short():
+		return Unknown, c.leave(lease, exec, rec)
+	case !rec.whole():
+		return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
+	case said.never || c.stored(rec.status):
+		kept, cookiesDropped := c.record(rec)
+		if cookiesDropped {
+			return settled(CookiesDropped, c.settle(lease, said, kept))
+		}
+		return settled(Executed, c.settle(lease, said, kept))
+	}
+	return c.free(lease)
+}
+
+// leave deals with the key of a run of which nobody knows what it did. It is left to run out and not released: a
+// retry that comes at once must not run. Once a byte has left, or the handler has said so, it must not ever.
+func (c *call) leave(lease *lock.Lease, exec *Execution, rec *recorder) error {
+	if said := exec.said(); said.never {
+		return c.settle(lease, said, c.tombstone(rec))
+	}
+	lease.Abandon()
+	return nil
+}
+
+func (c *call) free(lease *lock.Lease) (Outcome, error) {
+	start := time.Now()
+	err := lease.Release(c.r.Context())
+	c.event.Store += time.Since(start)
+	if errors.Is(err, lock.ErrLost) {
+		return LeaseLost, err
+	}
+	return Freed, err
+}
+
+func (c *call) settle(lease *lock.Lease, said said, r record) error {
+	start := time.Now()
+	err := lease.Settle(c.r.Context(), r.encode(c.storageKey), said.retention)
+	c.event.Store += time.Since(start)
+	return err
+}
+
+// settled returns the outcome of a Settle that, if nothing went wrong, has the outcome given.
+func settled(outcome Outcome, err error) (Outcome, error) {
+	switch {
+	case err == nil:
+		return outcome, nil
+	case errors.Is(err, lock.ErrLost):
+		return LeaseLost, err
+	}
+	return NotStored, err
+}
+
+// tombstone says that the request was processed, and that its response cannot be replayed.
+func (c *call) tombstone(rec *recorder) record {
+	return record{tombstone: true, fingerprint: c.fingerprint, status: rec.status}
+}
+
+// record returns what is kept of a response, and whether that is without its cookies.
+func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
+	header, cookiesDropped := c.storable(changes(rec.before, rec.header), rec.header["Connection"])
+	return record{
+		fingerprint: c.fingerprint,
+		status:      rec.status,
+		header:      header,
+		trailer:     trailers(rec.header["Trailer"], rec.Header()),
+		body:        rec.body,
+	}, cookiesDropped
+}

@@ -1,0 +1,230 @@
+package middleware_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// site is a protected handler behind a real HTTP server.
+type site struct {
+	t      *testing.T
+	url    string
+	locker *lock.Locker
+	client *http.Client
+	events chan middleware.Event
+	runs   atomic.Int64 // how often the handler was called
+
+	outer func(http.Handler) http.Handler // what is mounted around the middleware
+}
+
+// both runs test on miniredis and on a real Redis.
+func both(t *testing.T, test func(t *testing.T, b redistest.Backend)) {
+	t.Helper()
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		test(t, b)
+	})
+}
+
+// serve starts a site on the backend. Its keys are keyfunc.Standard with the name of HTTP Basic as the user.
+func serve(t *testing.T, b redistest.Backend, h http.HandlerFunc, opts ...middleware.Option) *site {
+	t.Helper()
+	return serveOn(t, newLocker(t, b.Client(t)), h, opts...)
+}
+
+func serveOn(t *testing.T, locker *lock.Locker, h http.HandlerFunc, opts ...middleware.Option) *site {
+	t.Helper()
+	return serveKeyed(t, locker, keyfunc.Standard(keyfunc.BasicUser()), h, opts...)
+}
+
+func serveKeyed(t *testing.T, locker *lock.Locker, key keyfunc.Func, h http.HandlerFunc, opts ...middleware.Option) *site {
+	t.Helper()
+	s := &site{t: t, locker: locker, events: make(chan middleware.Event, 100)}
+	s.outer = func(h http.Handler) http.Handler { return h }
+	opts = append([]middleware.Option{middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e })}, opts...)
+	protected := middleware.Idempotency(locker, key, opts...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.runs.Add(1)
+		h(w, r)
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.outer(protected).ServeHTTP(w, r)
+	}))
+	transport := &http.Transport{DisableCompression: true}
+	s.url, s.client = server.URL, &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+	return s
+}
+
+// newLocker returns a Locker whose time for one operation is long, for a busy machine must not fail a test.
+func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := locker.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return locker
+}
+
+// payment is the request that most tests send.
+const payment = `{"amount":1250,"currency":"EUR"}`
+
+// payOnce answers 201 and another body at each run.
+func payOnce() http.HandlerFunc {
+	var n atomic.Int64
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", "/payments/1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"run":`+string(rune('0'+n.Add(1)))+`}`)
+	}
+}
+
+type edit func(*http.Request)
+
+func key(k string) edit          { return func(r *http.Request) { r.Header.Set("Idempotency-Key", k) } }
+func noKey(r *http.Request)      { r.Header.Del("Idempotency-Key") }
+func user(name string) edit      { return func(r *http.Request) { r.SetBasicAuth(name, "") } }
+func header(name, v string) edit { return func(r *http.Request) { r.Header[name] = []string{v} } }
+func method(m string) edit       { return func(r *http.Request) { r.Method = m } }
+func target(to string) edit {
+	return func(r *http.Request) { r.URL.Path, r.URL.RawQuery, _ = strings.Cut(to, "?") }
+}
+func body(contentType, text string) edit {
+	return func(r *http.Request) {
+		r.Header.Set("Content-Type", contentType)
+		r.Body, r.ContentLength, r.GetBody = io.NopCloser(strings.NewReader(text)), int64(len(text)), nil
+	}
+}
+
+// answer is a response, read to its end.
+type answer struct {
+	status  int
+	header  http.Header
+	trailer http.Header
+	body    string
+}
+
+func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }
+
+// problem returns the problem's type without its prefix, empty when it is none.
+func (a answer) problem() string {
+	m := regexp.MustCompile(`"type":"urn:onceguard:problem:([a-z-]+)"`).FindStringSubmatch(a.body)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// request returns ann's payment with the key "k1", as edited.
+func (s *site) request(edits ...edit) *http.Request {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/payments", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range append([]edit{key(`"k1"`), user("ann"), body("application/json", payment)}, edits...) {
+		e(r)
+	}
+	return r
+}
+
+// try sends the request. It may be called in any goroutine.
+func (s *site) try(r *http.Request) (answer, error) {
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, resp.Trailer, string(b)}, err
+}
+
+func (s *site) send(edits ...edit) answer {
+	s.t.Helper()
+	a, err := s.try(s.request(edits...))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a
+}
+
+// event returns the next event.
+func (s *site) event() middleware.Event {
+	s.t.Helper()
+	select {
+	case e := <-s.events:
+		return e
+	case <-time.After(20 * time.Second):
+		s.t.Fatal("no event")
+		panic("unreachable")
+	}
+}
+
+// want checks an answer, and what was told to the observer of it.
+func (s *site) want(a answer, status int, outcome middleware.Outcome) middleware.Event {
+	s.t.Helper()
+	e := s.event()
+	if a.status != status || e.Outcome != outcome {
+		s.t.Errorf("got %d (%s), %s, want %d, %s", a.status, strings.TrimSpace(a.body), e.Outcome, status, outcome)
+	}
+	return e
+}
+
+func (s *site) wantRuns(n int64) {
+	s.t.Helper()
+	if got := s.runs.Load(); got != n {
+		s.t.Errorf("the handler ran %d times, want %d", got, n)
+	}
+}
+
+// gate holds a handler until it is opened.
+type gate struct{ entered, open chan struct{} }
+
+func newGate() *gate { return &gate{make(chan struct{}, 100), make(chan struct{})} }
+
+// pass is called in the handler.
+func (g *gate) pass() {
+	g.entered <- struct{}{}
+	<-g.open
+}
+
+// inBackground sends a request and returns when it is in the handler.
+func (s *site) inBackground(g *gate, edits ...edit) (done <-chan answer) {
+	s.t.Helper()
+	answers := make(chan answer, 1)
+	r := s.request(edits...)
+	go func() {
+		a, err := s.try(r)
+		if err != nil {
+			s.t.Error(err)
+		}
+		answers <- a
+	}()
+	<-g.entered
+	return answers
+}

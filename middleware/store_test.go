@@ -1,0 +1,218 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	locker := newLocker(t, server.Client(t), lock.WithOpTimeout(100*time.Millisecond))
+	closed, open := serveOn(t, locker, payOnce()), serveOn(t, locker, payOnce(), middleware.WithFailOpen())
+	server.Pause(t)
+
+	a := closed.send()
+	e := closed.want(a, http.StatusServiceUnavailable, middleware.StoreUnavailable)
+	if a.problem() != "store-unavailable" || a.header.Get("Retry-After") != "1" || !errors.Is(e.Err, context.DeadlineExceeded) {
+		t.Errorf("%+v, %v", a, e.Err)
+	}
+	closed.wantRuns(0)
+
+	e = open.want(open.send(), http.StatusCreated, middleware.Unprotected)
+	if !errors.Is(e.Err, context.DeadlineExceeded) {
+		t.Errorf("WithFailOpen: error %v, want DeadlineExceeded", e.Err)
+	}
+	open.wantRuns(1)
+}
+
+// A client that has left is no failure of Redis: the request is protected all the same.
+func TestFailOpenIsNotForClientsThatLeft(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithFailOpen())
+	s.outer = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithCancel(r.Context())
+			cancel()
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+	s.want(s.send(), http.StatusCreated, middleware.Executed)
+	s.want(s.send(), http.StatusCreated, middleware.Replayed)
+	s.wantRuns(1)
+}
+
+// The response cannot be stored at once: it goes out, and is stored a little later.
+func TestSettleFails(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		s := serveOn(t, newLocker(t, p.Client(t)), payOnce())
+		s.want(s.send(key("warm")), http.StatusCreated, middleware.Executed)
+
+		cut := p.CutBefore(redistest.Named("EVALSHA"))
+		first := s.send()
+		if e := s.want(first, http.StatusCreated, middleware.NotStored); e.Err == nil {
+			t.Error("the event has no error")
+		}
+		s.want(s.send(), http.StatusConflict, middleware.InFlight)
+		arrived := p.HoldReply(redistest.Named("EVALSHA"))
+		cut.Lift()
+		arrived.Wait(t)
+		arrived.Lift()
+		a := s.send()
+		s.want(a, http.StatusCreated, middleware.Replayed)
+		if a.body != first.body {
+			t.Errorf("replay %q, want %q", a.body, first.body)
+		}
+	})
+}
+
+// A record that cannot be read is never a run, and never a wrong replay.
+func TestUnreadableRecord(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		ctx, client := t.Context(), b.Client(t)
+		s := serve(t, b, payOnce(), middleware.WithFailOpen())
+		e := s.want(s.send(), http.StatusCreated, middleware.Executed)
+		other := s.want(s.send(key("other")), http.StatusCreated, middleware.Executed)
+		good, _ := b.Raw(t, e.Key)
+		foreign, _ := b.Raw(t, other.Key)
+
+		unreadable := func(what string) {
+			t.Helper()
+			a := s.send()
+			e := s.event()
+			if a.status != http.StatusInternalServerError || a.problem() != "record-unreadable" ||
+				e.Outcome != middleware.Unreadable || e.Err == nil {
+				t.Errorf("%s: %d %s, %+v", what, a.status, a.body, e)
+			}
+		}
+		put := func(value string) {
+			t.Helper()
+			if err := client.Set(ctx, e.Key, value, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range good {
+			if i >= 4 && i < 20 {
+				continue // the token: whose lease it was is of no meaning here
+			}
+			damaged := []byte(good)
+			damaged[i] ^= 1 << (i % 8)
+			put(string(damaged))
+			unreadable("damaged at byte " + string(rune('0'+i%10)))
+		}
+		for _, n := range []int{0, 1, 20, 21, 60, len(good) - 1} {
+			put(good[:n])
+			unreadable("cut short")
+		}
+		put(good + "x")
+		unreadable("with a byte too many")
+		put(foreign)
+		unreadable("another key's record")
+		if err := client.Del(ctx, e.Key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.HSet(ctx, e.Key, "a", "b").Err(); err != nil {
+			t.Fatal(err)
+		}
+		unreadable("a hash")
+		s.wantRuns(2)
+
+		if err := client.Del(ctx, e.Key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		put(good)
+		s.want(s.send(), http.StatusCreated, middleware.Replayed)
+	})
+}
+
+func TestUnreadableNote(t *testing.T) {
+	t.Parallel()
+	for _, note := range [][]byte{nil, {1}, bytes.Repeat([]byte{2}, 34), bytes.Repeat([]byte{1}, 35)} {
+		locker := newLocker(t, redistest.Mini(t).Client(t))
+		s := serveKeyed(t, locker, func(*http.Request) (string, error) { return "k", nil }, payOnce())
+		if _, err := locker.Claim(t.Context(), "k", note); err != nil {
+			t.Fatal(err)
+		}
+		s.want(s.send(), http.StatusInternalServerError, middleware.Unreadable)
+		s.wantRuns(0)
+	}
+}
+
+// What a request costs on the wire.
+func TestRoundTrips(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		g := newGate()
+		s := serveOn(t, newLocker(t, p.Client(t)), func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("slow") {
+				g.pass()
+			}
+			w.WriteHeader(map[bool]int{true: http.StatusBadGateway, false: http.StatusCreated}[r.URL.Query().Has("fails")])
+		})
+		count := func(what string, want int, edits ...edit) {
+			t.Helper()
+			p.Reset()
+			s.send(edits...)
+			if got := p.RoundTrips(); got != want {
+				t.Errorf("%s: %d round trips (%q), want %d", what, got, p.Commands(), want)
+			}
+		}
+		s.send(key("warm")) // the server learns the scripts
+		s.send(key("warm2"), target("/payments?fails"))
+		slow := target("/payments?slow")
+		done := s.inBackground(g, key("slow"), slow)
+		count("a first request", 2)
+		count("one that frees the key", 2, key("k2"), target("/payments?fails"))
+		count("a replay", 1)
+		count("a mismatch", 1, body("text/plain", "other"))
+		count("a duplicate in flight", 1, key("slow"), slow)
+		count("a mismatch in flight", 1, key("slow"), slow, body("text/plain", "other"))
+		count("no key", 0, noKey)
+		count("an invalid key", 0, key(`"`))
+		close(g.open)
+		<-done
+	})
+}
+
+func TestWrongConfigurationPanics(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	locker, standard := lock.New(client, "test"), keyfunc.Standard(keyfunc.Anonymous())
+	for want, f := range map[string]func(){
+		"middleware.Idempotency: the locker": func() { middleware.Idempotency(nil, standard) },
+		"middleware.Idempotency: key":        func() { middleware.Idempotency(locker, nil) },
+		"middleware.WithMethods: no":         func() { middleware.WithMethods() },
+		"middleware.WithMethods: empty":      func() { middleware.WithMethods("PUT", "") },
+		"middleware.WithRetention: 999µs":    func() { middleware.WithRetention(999 * time.Microsecond) },
+		"middleware.WithStored":              func() { middleware.WithStored(nil) },
+		"middleware.WithMaxDuration: 0s":     func() { middleware.WithMaxDuration(0) },
+		"middleware.WithMaxBody: -1":         func() { middleware.WithMaxBody(-1) },
+		"middleware.WithMaxResponse: -1":     func() { middleware.WithMaxResponse(-1) },
+		"middleware.WithFingerprint":         func() { middleware.WithFingerprint(nil) },
+		"middleware.WithObserver":            func() { middleware.WithObserver(nil) },
+		"middleware.WithProblem":             func() { middleware.WithProblem(nil) },
+	} {
+		t.Run(want, func(t *testing.T) {
+			defer func() {
+				if got, _ := recover().(string); !strings.HasPrefix(got, want) {
+					t.Errorf("panic %q, want one that begins with %q", got, want)
+				}
+			}()
+			f()
+		})
+	}
+}
