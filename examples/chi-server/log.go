@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// logEvents returns an observer that writes one line for every protected request. It has the hashed key, never the
+// client's own, no user, and nothing of a body.
+func logEvents(log *slog.Logger) func(context.Context, middleware.Event) {
+	return func(ctx context.Context, e middleware.Event) {
+		attrs := []slog.Attr{
+			slog.String("outcome", string(e.Outcome)),
+			slog.Int("status", e.Status),
+			slog.String("key", e.Key),
+			slog.Duration("store", e.Store),
+			slog.Duration("handler", e.Handler),
+			slog.String("request", chimiddleware.GetReqID(ctx)),
+		}
+		if e.Err != nil {
+			attrs = append(attrs, slog.String("err", e.Err.Error()))
+		}
+		log.LogAttrs(ctx, level(e), "protected request", attrs...)
+	}
+}
+
+// level says who should look at it: nobody, whoever wonders about a client, or whoever runs this server.
+func level(e middleware.Event) slog.Level {
+	switch e.Outcome {
+	case middleware.Executed, middleware.Replayed, middleware.InFlight:
+		return slog.LevelInfo
+	case middleware.StoreUnavailable, middleware.LeaseLost, middleware.Unknown:
+		return slog.LevelError
+	}
+	if e.Err != nil && e.Status != http.StatusBadRequest || e.Status >= http.StatusInternalServerError {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}

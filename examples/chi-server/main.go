@@ -1,0 +1,100 @@
+// Command chi-server is a payments API, and a page with an order form, that take no request twice.
+//
+//	go run ./examples/chi-server
+//
+// listens on 127.0.0.1:8080 and needs nothing else: Redis is embedded, and forgotten when the process ends. With -redis URL, or
+// REDIS_URL in the environment, it uses a real one, and any number of these servers can share it. Send this twice:
+//
+//	curl -i -u ann: -X POST localhost:8080/payments -H 'Content-Type: application/json' \
+//	  -H 'Idempotency-Key: "k1"' -d '{"amount":1250,"currency":"EUR"}'
+//
+// and look at what was really paid:
+//
+//	curl -u ann: localhost:8080/payments
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// config is what the command line says.
+type config struct {
+	addr  string // host:port to listen on; port 0 is any free one, which the log tells
+	redis string // the URL of a Redis server; empty means an embedded one
+}
+
+func main() {
+	var cfg config
+	flag.StringVar(&cfg.addr, "addr", "127.0.0.1:8080", "`host:port` to listen on")
+	flag.StringVar(&cfg.redis, "redis", "", "`URL` of a Redis server (default: REDIS_URL, or else an embedded miniredis)")
+	flag.Parse()
+	if cfg.redis == "" { // not the flag's default, which -help would print, password and all
+		cfg.redis = os.Getenv("REDIS_URL")
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := run(ctx, log, cfg); err != nil {
+		log.Error("failed", "err", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx is done, and then until the requests that are under way have been answered. It returns nil when all
+// of that went well.
+func run(ctx context.Context, log *slog.Logger, cfg config) error {
+	listener, err := net.Listen("tcp", cfg.addr)
+	if err != nil {
+		return err
+	}
+	db, err := openRedis(cfg.redis)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	locker := lock.New(db.client, "chi-server")
+	server := newServer(log, newHandler(log, locker, db.client))
+
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	log.Info("listening", "addr", listener.Addr().String(), "redis", db.name)
+
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		log.Info("stopping", "why", context.Cause(ctx).Error())
+	}
+	return errors.Join(err, shutDown(server, locker), db.close())
+}
+
+const (
+	drainTimeout = requestTimeout + 5*time.Second // a request that began at the last moment can still end by itself
+	closeTimeout = 2 * time.Second
+)
+
+// shutDown takes no further connection, waits for the running requests, and then for what the locker still has to tell
+// Redis about them. Only after that may the Redis client be closed.
+func shutDown(server *http.Server, locker *lock.Locker) error {
+	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	err := server.Shutdown(drain)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("requests were still running after %v: %w", drainTimeout, err), server.Close())
+	}
+	rest, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return errors.Join(err, locker.Close(rest))
+}

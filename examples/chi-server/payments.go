@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+)
+
+// payment is one that was made.
+type payment struct {
+	ID string `json:"id"`
+	paymentOrder
+}
+
+// paymentOrder is what a client asks for.
+type paymentOrder struct {
+	Amount   int64  `json:"amount"` // in the currency's smallest unit: 1250 EUR are 12.50 euros
+	Currency string `json:"currency"`
+}
+
+const (
+	maxAmount = 1_000_000_000
+	maxDelay  = 10 * time.Second
+)
+
+// paymentsAPI makes payments, or rather notes that it would have.
+type paymentsAPI struct {
+	made history[payment]
+}
+
+// create makes a payment. All that it knows of idempotency is that an answer of 500 and above, here when there was no time
+// left, means "nothing has happened": then the key is free again.
+func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
+	delay, ok := parseDelay(r.URL.Query().Get("delay"))
+	if !ok {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("The delay must be a time between 0s and %v, like 1.5s.", maxDelay))
+		return
+	}
+	order, refusal := readOrder(r.Body)
+	if refusal != nil {
+		writeProblem(w, refusal.status, refusal.detail)
+		return
+	}
+	select {
+	case <-time.After(delay):
+	case <-r.Context().Done():
+		// It has to say so: a handler that returns without a word has answered 200, and that would be stored.
+		writeProblem(w, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
+		return
+	}
+	made := payment{ID: uuid.NewString(), paymentOrder: order}
+	p.made.add(userID(r.Context()), made.ID, made)
+	w.Header().Set("Location", "/payments/"+made.ID)
+	writeJSON(w, http.StatusCreated, made)
+}
+
+// list answers with the user's payments in the order in which they were made.
+func (p *paymentsAPI) list(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, http.StatusOK, p.made.of(userID(r.Context())))
+}
+
+// show answers with one of the user's payments.
+func (p *paymentsAPI) show(w http.ResponseWriter, r *http.Request) {
+	made, ok := p.made.find(userID(r.Context()), chi.URLParam(r, "id"))
+	if !ok {
+		writeProblem(w, http.StatusNotFound, "You have made no such payment.")
+		return
+	}
+	writeJSON(w, http.StatusOK, made)
+}
+
+// parseDelay reads how long a payment is to take, so that there is time to send a duplicate.
+func parseDelay(s string) (d time.Duration, ok bool) {
+	if s == "" {
+		return 0, true
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil && d >= 0 && d <= maxDelay
+}
+
+// refusal says why an order is not carried out: with 400 if it cannot be understood, with 422 if it can and asks for
+// the impossible.
+type refusal struct {
+	status int
+	detail string
+}
+
+var currency = regexp.MustCompile(`^[A-Z]{3}$`)
+
+// readOrder reads what a client asks for, and checks it.
+func readOrder(body io.Reader) (paymentOrder, *refusal) {
+	var order paymentOrder
+	in := json.NewDecoder(body)
+	in.DisallowUnknownFields()
+	err := in.Decode(&order)
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrongType):
+		return order, &refusal{http.StatusUnprocessableEntity, "The amount must be a whole number, and the currency a string."}
+	case err != nil:
+		return order, &refusal{http.StatusBadRequest, `The body must be JSON like {"amount":1250,"currency":"EUR"}.`}
+	}
+	if _, err := in.Token(); err != io.EOF {
+		return order, &refusal{http.StatusBadRequest, "There is something after the JSON object."}
+	}
+	switch {
+	case order.Amount < 1 || order.Amount > maxAmount:
+		return order, &refusal{http.StatusUnprocessableEntity, fmt.Sprintf("The amount must be between 1 and %d.", maxAmount)}
+	case !currency.MatchString(order.Currency):
+		return order, &refusal{http.StatusUnprocessableEntity, "The currency must be three capital letters, as in ISO 4217."}
+	}
+	return order, nil
+}
