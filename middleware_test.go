@@ -1,0 +1,721 @@
+package onceguard_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// patience bounds every wait for what must happen. Only a test that fails waits this long.
+const patience = 20 * time.Second
+
+// A payment is requested, requested again, and meddled with, at two instances of one service.
+//
+// conformance: 15, 16, 24, 27, 29, 32
+func TestPaymentIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	for _, routers := range [][2]router{{onChi, onChi}, {onServeMux, onServeMux}, {onChi, onServeMux}} {
+		t.Run(routers[0].name+" and "+routers[1].name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				testPaymentIsMadeOnce(t, newService(t, b, routers[0], routers[1]))
+			})
+		})
+	}
+}
+
+func testPaymentIsMadeOnce(t *testing.T, s *service) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s.bank.during("slow", func(http.ResponseWriter, *http.Request) bool {
+		close(entered)
+		<-leave
+		return true
+	})
+
+	// The first request makes the payment, and the other instance repeats the answer to the byte.
+	first := s.one.pay(t, "ann", "k1", 1250)
+	first.is(t, http.StatusCreated, "")
+	again := s.two.pay(t, "ann", "k1", 1250)
+	again.is(t, http.StatusCreated, "true")
+	if again.body != first.body || again.header.Get("Location") != first.header.Get("Location") ||
+		again.header.Get("Content-Type") != first.header.Get("Content-Type") {
+		t.Errorf("the replay: got %v %q, want %v %q", again.header, again.body, first.header, first.body)
+	}
+
+	// Another payment under the same key is a mistake, and does the first no harm.
+	s.two.pay(t, "ann", "k1", 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
+	s.one.pay(t, "ann", "k1", 1250).is(t, http.StatusCreated, "true")
+
+	// Another user who has the same idea of a key is a stranger.
+	stranger := s.two.pay(t, "bob", "k1", 1250)
+	stranger.is(t, http.StatusCreated, "")
+	if stranger.body == first.body {
+		t.Errorf("bob got ann's payment: %s", stranger.body)
+	}
+
+	// While a payment is being made, another request for it is told to come back, and a different one that it is wrong.
+	slow := make(chan response, 1)
+	go func() { slow <- s.one.pay(t, "ann", "slow", 700) }()
+	await(t, entered, "the handler")
+	for _, instance := range []*instance{s.one, s.two} {
+		duplicate := instance.pay(t, "ann", "slow", 700)
+		duplicate.refused(t, http.StatusConflict, "in-flight")
+		if after, err := strconv.Atoi(duplicate.header.Get("Retry-After")); err != nil || after < 1 {
+			t.Errorf("Retry-After: got %q, want at least 1 second", duplicate.header.Get("Retry-After"))
+		}
+		instance.pay(t, "ann", "slow", 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
+	}
+	close(leave)
+	last := await(t, slow, "the response of the slow payment")
+	last.is(t, http.StatusCreated, "")
+	s.two.pay(t, "ann", "slow", 700).is(t, http.StatusCreated, "true")
+
+	// What was really paid, each time once.
+	if got, want := s.two.list(t, "ann"), "["+first.body+","+last.body+"]"; got != want {
+		t.Errorf("ann has paid %s, want %s", got, want)
+	}
+	if got, want := s.one.list(t, "bob"), "["+stranger.body+"]"; got != want {
+		t.Errorf("bob has paid %s, want %s", got, want)
+	}
+}
+
+// Many clients click six times at the same moment, three times on each instance. The handler of a key does not return before all
+// five rivals have their answer: nobody can be told anything but 409.
+//
+// conformance: 25
+func TestSixAtOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		const keys, together = 300, 30
+		s := newService(t, b, onChi, onServeMux)
+		for start := 0; start < keys; start += together {
+			var batch sync.WaitGroup
+			for i := start; i < start+together; i++ {
+				batch.Go(func() { sixAtOnce(t, s, fmt.Sprint("key-", i)) })
+			}
+			batch.Wait()
+		}
+		if got := len(s.bank.payments("ann")); got != keys {
+			t.Errorf("payments: got %d, want %d", got, keys)
+		}
+	})
+}
+
+func sixAtOnce(t *testing.T, s *service, key string) {
+	const each = 3
+	const rivals = 2*each - 1
+	var refused atomic.Int32
+	allRefused := make(chan struct{})
+	s.bank.during(key, func(http.ResponseWriter, *http.Request) bool {
+		await(t, allRefused, "five times 409 for "+key)
+		return true
+	})
+
+	var six sync.WaitGroup
+	var created response
+	var executed atomic.Int32
+	start := make(chan struct{})
+	for range each {
+		for _, instance := range []*instance{s.one, s.two} {
+			six.Go(func() {
+				<-start
+				got := instance.pay(t, "ann", key, 1250)
+				switch {
+				case got.status == http.StatusCreated && executed.Add(1) == 1:
+					created = got
+				case got.status == http.StatusConflict:
+					if refused.Add(1) == rivals {
+						close(allRefused)
+					}
+				default:
+					t.Errorf("%s: got %d %s, want one 201 and five 409", key, got.status, got.body)
+				}
+			})
+		}
+	}
+	close(start)
+	six.Wait()
+
+	if got := s.bank.runs(key); got != 1 || executed.Load() != 1 || refused.Load() != rivals {
+		t.Errorf("%s: got %d runs, %d responses 201, %d responses 409; want 1, 1, %d",
+			key, got, executed.Load(), refused.Load(), rivals)
+	}
+	for _, instance := range []*instance{s.one, s.two} {
+		replay := instance.pay(t, "ann", key, 1250)
+		replay.is(t, http.StatusCreated, "true")
+		if replay.body != created.body {
+			t.Errorf("%s: replayed %s, want %s", key, replay.body, created.body)
+		}
+	}
+	if got := s.bank.runs(key); got != 1 {
+		t.Errorf("%s: after the replays: got %d runs, want 1", key, got)
+	}
+}
+
+// The client leaves while its payment is being made, and asks again elsewhere.
+//
+// conformance: 22
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		s := newService(t, b, onChi, onServeMux)
+		entered := make(chan struct{})
+		s.bank.during("k", func(_ http.ResponseWriter, r *http.Request) bool {
+			close(entered)
+			await(t, connection(r).Done(), "the server to notice")
+			if err := r.Context().Err(); err != nil {
+				t.Errorf("the handler's context ended with the connection: %v", err)
+			}
+			return true
+		})
+
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() {
+			res, err := s.one.http.Do(s.one.payment(t, "ann", "k", 1250).WithContext(ctx))
+			if err == nil {
+				err = res.Body.Close()
+			}
+			gone <- err
+		}()
+		await(t, entered, "the handler")
+		leave()
+		if err := await(t, gone, "the client to leave"); err == nil {
+			t.Fatal("the client got a response; want it gone by then")
+		}
+		if e := await(t, s.one.events, "the end of the request"); e.Outcome != middleware.Executed || e.Err != nil {
+			t.Fatalf("got %s, %v; want executed", e.Outcome, e.Err)
+		}
+
+		s.two.pay(t, "ann", "k", 1250).is(t, http.StatusCreated, "true")
+		if got := s.bank.runs("k"); got != 1 {
+			t.Errorf("runs: got %d, want 1", got)
+		}
+	})
+}
+
+// Redis falls silent, the worst way to be away: nothing runs, and nobody waits for long, although this Redis client
+// would.
+func TestRedisSilent(t *testing.T) {
+	t.Parallel()
+	const bound = 100 * time.Millisecond
+	server := redistest.Start(t)
+	patient := through{server, func(t testing.TB) *redis.Client {
+		return server.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
+	}}
+	s := newService(t, patient, onChi, onServeMux, lock.WithOpTimeout(bound))
+	s.one.retry(t, "ann", "before", 1250).is(t, http.StatusCreated, "") // the connection is up
+
+	server.Pause(t)
+	start := time.Now()
+	away := s.one.pay(t, "ann", "k", 1250)
+	if took := time.Since(start); took > 50*bound {
+		t.Errorf("the answer took %v, and each call of Redis is bounded by %v", took, bound)
+	}
+	away.refused(t, http.StatusServiceUnavailable, "store-unavailable")
+	if away.header.Get("Retry-After") == "" {
+		t.Error("503 does not say when to try again")
+	}
+	if got := s.bank.runs("k"); got != 0 {
+		t.Errorf("runs without Redis: got %d, want 0", got)
+	}
+
+	// The claim that the server finds when it wakes up is nobody's: it is taken back, and until then answers 409.
+	server.Resume(t)
+	first := s.one.retry(t, "ann", "k", 1250)
+	first.is(t, http.StatusCreated, "")
+	replay := s.two.retry(t, "ann", "k", 1250)
+	replay.is(t, http.StatusCreated, "true")
+	if replay.body != first.body {
+		t.Errorf("replayed %s, want %s", replay.body, first.body)
+	}
+	if got := s.bank.runs("k"); got != 1 {
+		t.Errorf("runs: got %d, want 1", got)
+	}
+}
+
+// Redis loses everything while a payment is being made: what happened is stored nevertheless.
+func TestRedisEmptied(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		s := newService(t, b, onChi, onServeMux)
+		s.bank.during("k", func(http.ResponseWriter, *http.Request) bool {
+			if got := len(b.Keys(t)); got != 1 {
+				t.Errorf("keys while the handler runs: got %d, want its claim", got)
+			}
+			b.FlushAll(t)
+			return true
+		})
+		first := s.one.pay(t, "ann", "k", 1250)
+		first.is(t, http.StatusCreated, "")
+		replay := s.two.pay(t, "ann", "k", 1250)
+		replay.is(t, http.StatusCreated, "true")
+		if replay.body != first.body {
+			t.Errorf("replayed %s, want %s", replay.body, first.body)
+		}
+		if got := s.bank.runs("k"); got != 1 {
+			t.Errorf("runs: got %d, want 1", got)
+		}
+	})
+}
+
+// What is left behind in Redis: one key for each response that is kept, and nothing of what the client said.
+//
+// conformance: 35
+func TestWhatIsInRedis(t *testing.T) {
+	t.Parallel()
+	stored := regexp.MustCompile(`^payments:\{[0-9a-f]{4}\}[0-9a-f]{64}$`)
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		s := newService(t, b, onChi, onServeMux)
+		s.bank.during("fails", func(w http.ResponseWriter, _ *http.Request) bool {
+			w.WriteHeader(http.StatusBadGateway)
+			return false
+		})
+		s.one.pay(t, "ann", "fails", 1250).is(t, http.StatusBadGateway, "")
+		s.two.pay(t, "ann", "fails", 1250).is(t, http.StatusBadGateway, "")
+		if got := s.bank.runs("fails"); got != 2 {
+			t.Errorf("runs of a request that fails: got %d, want 2", got)
+		}
+		if keys := b.Keys(t); len(keys) != 0 {
+			t.Errorf("after a request that failed: got %q, want nothing", keys)
+		}
+
+		s.one.pay(t, "user-ann", "raw-key-1", 424242).is(t, http.StatusCreated, "")
+		s.two.pay(t, "user-bob", "raw-key-1", 424242).is(t, http.StatusCreated, "")
+		s.one.pay(t, "user-bob", "raw-key-2", 424242).is(t, http.StatusCreated, "")
+		s.two.pay(t, "user-ann", "raw-key-1", 424242).is(t, http.StatusCreated, "true")
+		s.one.pay(t, "user-ann", "raw-key-1", 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
+		s.one.pay(t, "user-ann", "", 424242).refused(t, http.StatusBadRequest, "key-missing")
+		malformed := s.one.payment(t, "user-ann", "", 424242)
+		malformed.Header.Set("Idempotency-Key", `"raw-key`)
+		s.one.do(t, malformed).refused(t, http.StatusBadRequest, "key-invalid")
+		s.one.pay(t, "", "raw-key-3", 424242).refused(t, http.StatusUnauthorized, "user-unknown")
+		s.two.list(t, "user-ann")
+
+		keys := b.Keys(t)
+		if len(keys) != 3 {
+			t.Errorf("got %d keys, want one for each of the three payments: %q", len(keys), keys)
+		}
+		for _, key := range keys {
+			if !stored.MatchString(key) {
+				t.Errorf("key %q does not match %s", key, stored)
+			}
+			value, _ := b.Raw(t, key)
+			for _, text := range []string{"raw-key", "user-ann", "user-bob"} {
+				if strings.Contains(key+value, text) {
+					t.Errorf("%q is in Redis: %q = %q", text, key, value)
+				}
+			}
+			if strings.Contains(key, "424242") {
+				t.Errorf("the body is in the key %q", key)
+			}
+		}
+	})
+}
+
+// What a request costs, once the connection is set up and the server knows the scripts.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		proxy := redistest.NewProxy(t, b.Addr())
+		s := newService(t, through{b, func(t testing.TB) *redis.Client { return proxy.Client(t) }}, onChi, onServeMux)
+		entered, leave := make(chan struct{}), make(chan struct{})
+		s.bank.during("slow", func(http.ResponseWriter, *http.Request) bool {
+			close(entered)
+			<-leave
+			return true
+		})
+		fail := func(w http.ResponseWriter, _ *http.Request) bool {
+			w.WriteHeader(http.StatusBadGateway)
+			return false
+		}
+		s.bank.during("warm-up that fails", fail)
+		s.bank.during("fails", fail)
+		cost := func(what string, want int) {
+			t.Helper()
+			if got := proxy.RoundTrips(); got != want {
+				t.Errorf("%s: got %d round trips %v, want %d", what, got, proxy.Commands(), want)
+			}
+			proxy.Reset()
+		}
+		s.one.pay(t, "ann", "warm-up", 1250).is(t, http.StatusCreated, "")
+		s.one.pay(t, "ann", "warm-up that fails", 1250).is(t, http.StatusBadGateway, "")
+		proxy.Reset()
+
+		s.one.pay(t, "ann", "k", 1250).is(t, http.StatusCreated, "")
+		cost("a first request", 2)
+		s.one.pay(t, "ann", "k", 1250).is(t, http.StatusCreated, "true")
+		cost("a replay", 1)
+		s.one.pay(t, "ann", "k", 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
+		cost("a mismatch", 1)
+		s.one.pay(t, "ann", "fails", 1250).is(t, http.StatusBadGateway, "")
+		cost("a request that fails", 2)
+		s.one.pay(t, "ann", "", 1250).refused(t, http.StatusBadRequest, "key-missing")
+		cost("a request without a key", 0)
+
+		slow := make(chan response, 1)
+		go func() { slow <- s.one.pay(t, "ann", "slow", 700) }()
+		await(t, entered, "the handler")
+		cost("a request that runs", 1)
+		s.one.pay(t, "ann", "slow", 700).refused(t, http.StatusConflict, "in-flight")
+		cost("a duplicate in flight", 1)
+		s.one.pay(t, "ann", "slow", 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
+		cost("a mismatch in flight", 1)
+		close(leave)
+		await(t, slow, "the slow response").is(t, http.StatusCreated, "")
+		cost("the end of a request that ran", 1)
+	})
+}
+
+// The handler panics, and the connection breaks without an answer. Go's own http.Transport then sends a POST that has an
+// Idempotency-Key again, at once and unasked, if the connection had been in use before.
+//
+// conformance: 52
+func TestTransportRetriesByItself(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		s := newService(t, b, onChi, onServeMux)
+		for _, instance := range []*instance{s.one, s.two} {
+			key := "k of " + instance.url
+			var panicked atomic.Bool
+			s.bank.during(key, func(http.ResponseWriter, *http.Request) bool {
+				if panicked.CompareAndSwap(false, true) {
+					panic(http.ErrAbortHandler)
+				}
+				return true
+			})
+			instance.list(t, "ann") // leaves a connection for reuse
+
+			var reused []bool
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GotConn: func(c httptrace.GotConnInfo) { reused = append(reused, c.Reused) },
+			})
+			got := instance.do(t, instance.payment(t, "ann", key, 1250).WithContext(ctx))
+			if !slices.Equal(reused, []bool{true, false}) {
+				t.Errorf("connections that were reused: got %v, want the first, and then a new one", reused)
+			}
+			got.refused(t, http.StatusConflict, "in-flight")
+			outcomes := []middleware.Outcome{
+				await(t, instance.events, "an event").Outcome,
+				await(t, instance.events, "an event").Outcome,
+			}
+			slices.Sort(outcomes) // the panic's may come last
+			if want := []middleware.Outcome{middleware.InFlight, middleware.Unknown}; !slices.Equal(outcomes, want) {
+				t.Errorf("outcomes: got %q, want %q", outcomes, want)
+			}
+			if got := s.bank.runs(key); got != 1 {
+				t.Errorf("runs: got %d, want 1", got)
+			}
+
+			// The lease is left to run out. By default a retry runs after that.
+			b.Elapse(t, lease)
+			instance.pay(t, "ann", key, 1250).is(t, http.StatusCreated, "")
+			instance.pay(t, "ann", key, 1250).is(t, http.StatusCreated, "true")
+			if got := s.bank.runs(key); got != 2 {
+				t.Errorf("runs after the lease: got %d, want 2", got)
+			}
+		}
+	})
+}
+
+// service is two instances of a payments API on one Redis, as two processes would be: each has a Redis client, a Locker and
+// an HTTP server of its own. They share the bank, where the payments are really made.
+type service struct {
+	bank     *bank
+	one, two *instance
+}
+
+type instance struct {
+	url    string
+	http   *http.Client
+	events chan middleware.Event // as far as there is room
+}
+
+// lease is how long a key stays taken when nobody renews it.
+const lease = 10 * time.Second
+
+// newService starts both instances. Calls of Redis are bounded so that a busy machine is not taken for a Redis that is away; opts
+// may change that.
+func newService(t *testing.T, b redistest.Backend, one, two router, opts ...lock.Option) *service {
+	t.Helper()
+	s := &service{bank: &bank{hooks: map[string]hook{}, counts: map[string]int{}}}
+	opts = append([]lock.Option{lock.WithTTL(lease), lock.WithOpTimeout(lease / 2)}, opts...)
+	s.one = newInstance(t, lock.New(b.Client(t), "payments", opts...), s.bank, one)
+	s.two = newInstance(t, lock.New(b.Client(t), "payments", opts...), s.bank, two)
+	return s
+}
+
+func newInstance(t *testing.T, locker *lock.Locker, b *bank, mount router) *instance {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := locker.Close(ctx); err != nil {
+			t.Errorf("closing the locker: %v", err)
+		}
+	})
+	i := &instance{events: make(chan middleware.Event, 100)}
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
+		middleware.WithRequired(),
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) {
+			select {
+			case i.events <- e:
+			default:
+			}
+		}))
+	server := httptest.NewServer(rememberConnection(mount.handler(b, once)))
+	t.Cleanup(server.Close)
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(transport.CloseIdleConnections)
+	i.url, i.http = server.URL, &http.Client{Transport: transport, Timeout: 2 * patience}
+	return i
+}
+
+// router puts a bank behind a middleware, as a user of the router would.
+type router struct {
+	name    string
+	handler func(b *bank, once func(http.Handler) http.Handler) http.Handler
+}
+
+var (
+	onChi = router{"chi", func(b *bank, once func(http.Handler) http.Handler) http.Handler {
+		r := chi.NewRouter()
+		r.Use(chimiddleware.Recoverer, once) // around GET too, which passes untouched
+		r.Post("/payments", b.pay)
+		r.Get("/payments", b.list)
+		return r
+	}}
+	onServeMux = router{"ServeMux", func(b *bank, once func(http.Handler) http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST /payments", once(http.HandlerFunc(b.pay)))
+		mux.HandleFunc("GET /payments", b.list)
+		return mux
+	}}
+)
+
+// bank makes payments, and knows which were really made.
+type bank struct {
+	mu     sync.Mutex
+	made   []payment
+	hooks  map[string]hook // by idempotency key
+	counts map[string]int  // by idempotency key
+}
+
+type payment struct {
+	ID     string `json:"id"`
+	Amount int    `json:"amount"`
+	user   string
+}
+
+// hook is called when a handler has begun. It returns false if it has answered the request.
+type hook func(http.ResponseWriter, *http.Request) (goOn bool)
+
+// during sets the hook for the requests with a key.
+func (b *bank) during(key string, h hook) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hooks[key] = h
+}
+
+// runs returns how often the handler has begun to run for a key, of any user.
+func (b *bank) runs(key string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counts[key]
+}
+
+// payments returns those that were made for the user.
+func (b *bank) payments(user string) []payment {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(b.made), func(p payment) bool { return p.user != user })
+}
+
+// pay is the handler of POST /payments.
+func (b *bank) pay(w http.ResponseWriter, r *http.Request) {
+	key := strings.Trim(r.Header.Get("Idempotency-Key"), `"`)
+	b.mu.Lock()
+	b.counts[key]++
+	before := b.hooks[key]
+	b.mu.Unlock()
+	if before != nil && !before(w, r) {
+		return
+	}
+
+	p := payment{ID: uuid.NewString()}
+	p.user, _, _ = r.BasicAuth()
+	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+		http.Error(w, "not a payment", http.StatusBadRequest)
+		return
+	}
+	b.mu.Lock()
+	b.made = append(b.made, p)
+	b.mu.Unlock()
+	w.Header().Set("Location", "/payments/"+p.ID)
+	writeJSON(w, http.StatusCreated, p)
+}
+
+// list is the handler of GET /payments.
+func (b *bank) list(w http.ResponseWriter, r *http.Request) {
+	user, _, _ := r.BasicAuth()
+	writeJSON(w, http.StatusOK, b.payments(user))
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may have left
+}
+
+type connectionKey struct{}
+
+// rememberConnection keeps net/http's own context of a request for the handler, whose context does not end with it.
+func rememberConnection(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), connectionKey{}, r.Context())))
+	})
+}
+
+// connection returns a context that is done as soon as the server sees that the client has left.
+func connection(r *http.Request) context.Context {
+	return r.Context().Value(connectionKey{}).(context.Context)
+}
+
+// payment returns the request for a payment, without a key if that is empty.
+func (i *instance) payment(t *testing.T, user, key string, amount int) *http.Request {
+	r, err := http.NewRequest(http.MethodPost, i.url+"/payments", strings.NewReader(fmt.Sprintf(`{"amount":%d}`, amount)))
+	if err != nil {
+		t.Error(err)
+	}
+	if user != "" {
+		r.SetBasicAuth(user, "")
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", `"`+key+`"`)
+	}
+	return r
+}
+
+func (i *instance) pay(t *testing.T, user, key string, amount int) response {
+	t.Helper()
+	return i.do(t, i.payment(t, user, key, amount))
+}
+
+// retry sends the request until it succeeds, as a client would that is in a hurry.
+func (i *instance) retry(t *testing.T, user, key string, amount int) response {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		got := i.pay(t, user, key, amount)
+		if got.status == http.StatusCreated || time.Now().After(end) {
+			return got
+		}
+	}
+}
+
+// list returns the user's payments as the API tells them.
+func (i *instance) list(t *testing.T, user string) string {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, i.url+"/payments", nil)
+	if err != nil {
+		t.Error(err)
+	}
+	r.SetBasicAuth(user, "")
+	got := i.do(t, r)
+	got.is(t, http.StatusOK, "")
+	return got.body
+}
+
+// response is one that was read whole.
+type response struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do may be called from any goroutine; the response is empty when there is none.
+func (i *instance) do(t *testing.T, r *http.Request) response {
+	t.Helper()
+	res, err := i.http.Do(r)
+	if err != nil {
+		t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		return response{}
+	}
+	body, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		t.Errorf("%s %s: reading the response: %v", r.Method, r.URL, err)
+	}
+	return response{res.StatusCode, res.Header, string(body)}
+}
+
+// is checks the status, and what Idempotent-Replayed says.
+func (r response) is(t *testing.T, status int, replayed string) {
+	t.Helper()
+	if got := r.header.Get("Idempotent-Replayed"); r.status != status || got != replayed {
+		t.Errorf("got %d, Idempotent-Replayed %q, %s; want %d, %q", r.status, got, r.body, status, replayed)
+	}
+}
+
+// refused checks that the response is the problem with this name.
+func (r response) refused(t *testing.T, status int, name string) {
+	t.Helper()
+	r.is(t, status, "")
+	var p middleware.Problem
+	if err := json.Unmarshal([]byte(r.body), &p); err != nil || p.Type != "urn:onceguard:problem:"+name || p.Status != status {
+		t.Errorf("got %s, want the problem %s", r.body, name)
+	}
+}
+
+// through is a Backend whose clients are special.
+type through struct {
+	redistest.Backend
+	client func(testing.TB) *redis.Client
+}
+
+func (b through) Client(t testing.TB, _ ...func(*redis.Options)) *redis.Client { return b.client(t) }
+
+// await receives from c, or is given up with an error. It may be called from any goroutine.
+func await[T any](t *testing.T, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Errorf("waited in vain for %s", what)
+	}
+	return v
+}
