@@ -106,8 +106,16 @@ func (l *Locker) granted(ctx context.Context, storageKey string, token uuid.UUID
 // setOrGet puts the claim under an absent key, which is the nil reply, or returns what the key holds.
 func (l *Locker) setOrGet(ctx context.Context, storageKey, claim string) (string, error) {
 	value, err := l.send(ctx, "set", storageKey, claim, "nx", "get", "px", l.ttl.Milliseconds())
-	if err != nil && !errors.Is(err, redis.Nil) && redis.HasErrorPrefix(err, "syntax error") {
+	switch {
+	case err == nil, errors.Is(err, redis.Nil):
+		return value, err
+	case redis.HasErrorPrefix(err, "syntax error"):
 		return l.eval(ctx, claimScript, storageKey, claim, l.ttl.Milliseconds())
+	case redis.IsOOMError(err):
+		// A server that is full refuses even a SET that would only look. What is there counts all the same.
+		if held, lookErr := l.send(ctx, "get", storageKey); lookErr == nil {
+			return held, nil
+		}
 	}
-	return value, err
+	return "", err
 }

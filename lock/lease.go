@@ -70,7 +70,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minTTL {
 		return fmt.Errorf("lock: extend: %v is below %v", d, minTTL)
 	}
-	if l.isOver() {
+	if l.ctx.Err() != nil {
 		return ErrLost
 	}
 	return l.extend(ctx, d.Truncate(time.Millisecond))

@@ -53,22 +53,22 @@ func WithOpTimeout(d time.Duration) Option {
 	return func(o *options) { o.opTimeout = d }
 }
 
-// Retry says how [Locker.Acquire] waits between two tries. The pause before try n+1 is random between 0 and
-// min(Max, Min * 2^n): "full jitter", so that rivals do not march in step.
+// Retry says how [Locker.Acquire] waits between two tries. The pause after the n-th try is random between 0 and
+// min(Max, Min * 2^(n-1)): "full jitter", so that rivals do not march in step.
 type Retry struct {
-	Min      time.Duration // bound of the first pause; 0 means 20 ms
-	Max      time.Duration // bound of every pause; 0 means 1 s
+	Min      time.Duration // bound of the first pause; 0 means 20 ms, or Max if that is less
+	Max      time.Duration // bound of every pause; 0 means 1 s, or Min if that is more
 	Attempts int           // how many tries there are in all; 0 means until ctx is done
 }
 
 // WithRetry sets how Acquire waits. It panics on negative fields, and when Min is above Max.
 func WithRetry(r Retry) Option {
 	def := defaultOptions().retry
-	if r.Min == 0 {
-		r.Min = def.Min
-	}
 	if r.Max == 0 {
 		r.Max = max(def.Max, r.Min)
+	}
+	if r.Min == 0 {
+		r.Min = min(def.Min, r.Max)
 	}
 	if r.Min < 0 || r.Max < r.Min || r.Attempts < 0 {
 		panic(fmt.Sprintf("lock.WithRetry: %+v: want 0 <= Min <= Max and Attempts >= 0", r))

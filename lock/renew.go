@@ -59,7 +59,7 @@ func (l *Lease) extend(ctx context.Context, d time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.over:
+	case l.ctx.Err() != nil: // it was told lost or over meanwhile, and stays so
 		return ErrLost
 	case isForeign(a.err):
 		l.lose()

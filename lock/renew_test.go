@@ -179,6 +179,50 @@ func TestRenewalNeverShortensAnExtendedLease(t *testing.T) {
 	})
 }
 
+func TestExtendDoesNotReviveALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl), lock.WithoutRenewal())
+		lease := acquire(t, locker, "k")
+		<-lease.Context().Done() // and the server still has the claim
+		until := lease.Until()
+		if err := lease.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend: %v, want ErrLost", err)
+		}
+		if got := lease.Until(); got != until {
+			t.Errorf("Until has moved by %v", got.Sub(until))
+		}
+		time.Sleep(ttl - valid)
+		acquire(t, locker, "k")
+	})
+}
+
+// A Settle that got no answer keeps even an abandoned claim alive.
+func TestUnconfirmedSettleKeepsTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl))
+		lease := acquire(t, locker, "k")
+		time.Sleep(ttl / 2) // renewed once, at a third
+		lease.Abandon()
+		time.Sleep(ttl / 2)
+		b.full.Store(true)
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Settle: %v, want DeadlineExceeded", err)
+		}
+		time.Sleep(ttl / 2) // longer than the abandoned claim would have stood
+		if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Held {
+			t.Errorf("while it is tried again: %v, %v, want held", claim.State, err)
+		}
+		b.full.Store(false)
+		<-lease.Context().Done()
+		claim, err := locker.Claim(t.Context(), "k", nil)
+		if err != nil || string(claim.Value) != "v" {
+			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
+		}
+	})
+}
+
 func TestCloseEndsRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

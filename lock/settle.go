@@ -63,6 +63,10 @@ func (l *Lease) insist(ctx context.Context, stored []byte, ttl time.Duration) {
 		return
 	}
 	l.insisting = true
+	if !l.renewing && l.locker.renew && l.ctx.Err() == nil { // abandoned, and wanted after all
+		l.renewing = true
+		l.timer.Reset(0)
+	}
 	l.locker.work.run(func() {
 		insist(l.locker.work.ctx, time.Now().Add(l.locker.ttl), func() bool {
 			if l.isOver() {
