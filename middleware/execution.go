@@ -60,7 +60,7 @@ func (e *Execution) Keep() {
 }
 
 // Discard stores nothing and frees the key when the handler returns: nothing has happened, a retry shall run. It returns
-// [ErrCommitted] once a byte of the response has left, and after Keep.
+// [ErrCommitted] once a byte of the response has left, and after Keep; and it is void when a byte leaves later.
 func (e *Execution) Discard() error {
 	if e == nil {
 		return nil
@@ -88,7 +88,7 @@ func (e *Execution) Retain(d time.Duration) {
 func (e *Execution) commit() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.committed = true
+	e.committed, e.discard = true, false
 }
 
 // said is what the handler has asked for by the time that it is over.

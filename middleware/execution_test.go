@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	chimiddleware "github.com/go-chi/chi/v5/middleware"
 
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -53,6 +54,14 @@ func TestExecution(t *testing.T) {
 		}
 	}
 	keep := func(r run) { r.e.Keep() }
+	long := func(length string, writes ...string) func(run) {
+		return func(r run) {
+			r.w.Header().Set("Content-Length", length)
+			for _, text := range writes {
+				_, _ = io.WriteString(r.w, text)
+			}
+		}
+	}
 
 	for name, test := range map[string]struct {
 		do      []func(run)
@@ -69,10 +78,16 @@ func TestExecution(t *testing.T) {
 		"flushed, not discardable": {
 			[]func(run){flush, discard(middleware.ErrCommitted)}, middleware.Executed, middleware.Replayed, 200,
 		},
-		"panic":             {[]func(run){func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.InFlight, 409},
-		"panic when kept":   {[]func(run){keep, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
-		"panic when begun":  {[]func(run){flush, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
-		"a broken response": {[]func(run){func(r run) { r.w.Header().Set("Content-Length", "3") }}, middleware.Unknown, middleware.InFlight, 409},
+		"discarded, then flushed": {
+			[]func(run){discard(nil), fails, flush}, middleware.Executed, middleware.Replayed, 502,
+		},
+		"panic":              {[]func(run){func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.InFlight, 409},
+		"panic when kept":    {[]func(run){keep, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
+		"panic when begun":   {[]func(run){flush, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
+		"too short":          {[]func(run){long("3", "ab")}, middleware.Unknown, middleware.InFlight, 409},
+		"too long":           {[]func(run){long("3", "ab", "cd", "e")}, middleware.Unknown, middleware.InFlight, 409},
+		"too short, begun":   {[]func(run){long("3", "ab"), flush}, middleware.Unknown, middleware.NotStored, 409},
+		"as long as it says": {[]func(run){long("3", "ab", "c")}, middleware.Executed, middleware.Replayed, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
@@ -226,6 +241,95 @@ func TestHijacked(t *testing.T) {
 	})
 }
 
+// conformance: 47
+func TestHijackedAfterTheHeader(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusAccepted)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		fmt.Fprint(conn, "0\r\n\r\n") // the end of a chunked body
+		_ = conn.Close()
+	})
+	a := s.send()
+	s.want(a, http.StatusAccepted, middleware.NotStored)
+	again := s.send()
+	s.want(again, http.StatusConflict, middleware.NotStored)
+	if !strings.Contains(again.body, `"original_status":202`) {
+		t.Errorf("the retry got %s", again.body)
+	}
+}
+
+// conformance: 22
+func TestClientLeavesAStream(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		const lines = 200
+		left := make(chan struct{})
+		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+			for n := range lines {
+				if _, err := fmt.Fprintln(w, n); err != nil {
+					t.Errorf("line %d: %v", n, err)
+					return
+				}
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Errorf("line %d: %v", n, err)
+					return
+				}
+				if n == 0 {
+					<-left
+				}
+			}
+		})
+		s.outer = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				stop := context.AfterFunc(r.Context(), func() { close(left) })
+				defer stop()
+				next.ServeHTTP(w, r)
+			})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		resp, err := s.client.Do(s.request().WithContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, 2)); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		_ = resp.Body.Close()
+		if e := s.event(); e.Outcome != middleware.Executed {
+			t.Errorf("%+v, want executed", e)
+		}
+		a := s.send()
+		s.want(a, http.StatusOK, middleware.Replayed)
+		if got := strings.Count(a.body, "\n"); got != lines {
+			t.Errorf("the replay has %d lines, want %d", got, lines)
+		}
+	})
+}
+
+// A run whose conclusion panics is one of which nobody knows, like any other.
+func TestWithStoredPanics(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	s := serve(t, b, payOnce(), middleware.WithStored(func(int) bool { panic(http.ErrAbortHandler) }))
+	if _, err := s.try(s.request(noRetry)); err == nil {
+		t.Error("the client got a response")
+	}
+	if e := s.event(); e.Outcome != middleware.Unknown || e.Status != 0 {
+		t.Errorf("%+v, want unknown, without a status", e)
+	}
+	b.Elapse(t, 10*time.Second)
+	if keys := b.Keys(t); len(keys) > 0 {
+		t.Errorf("the lease has not run out: %q", keys)
+	}
+}
+
 func TestMaxDuration(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -317,16 +421,22 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "--b\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\n%s\r\n--b--\r\n", strings.Repeat("x", 100_000))
-	s := serve(t, redistest.Mini(t), func(_ http.ResponseWriter, r *http.Request) {
+	mini := miniredis.RunT(t)
+	client := redistest.NewClient(t, mini.Addr())
+	s := serveOn(t, newLocker(t, client), func(_ http.ResponseWriter, r *http.Request) {
 		if err := r.ParseMultipartForm(1000); err != nil {
 			t.Error(err)
 		}
 		if files, _ := os.ReadDir(os.TempDir()); len(files) == 0 {
 			t.Error("there is no temporary file to be removed")
 		}
-	})
-	s.want(s.send(body("multipart/form-data; boundary=b", text.String())), http.StatusOK, middleware.Executed)
-	if files, _ := os.ReadDir(os.TempDir()); len(files) > 0 {
-		t.Errorf("left: %v", files)
+	}, middleware.WithFailOpen())
+	for _, want := range []middleware.Outcome{middleware.Executed, middleware.Unprotected} {
+		s.want(s.send(key(string(want)), body("multipart/form-data; boundary=b", text.String())), http.StatusOK, want)
+		if files, _ := os.ReadDir(os.TempDir()); len(files) > 0 {
+			t.Errorf("%s: left: %v", want, files)
+		}
+		mini.SetError("ERR away")
 	}
+	mini.SetError("")
 }

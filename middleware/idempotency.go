@@ -17,7 +17,8 @@ import (
 //
 // key says which requests are the same; [keyfunc.Standard] is method, path, user and the Idempotency-Key header of
 // draft-ietf-httpapi-idempotency-key-header-07. The same middleware value may wrap any number of handlers, and be used concurrently. It
-// panics when l or key is nil.
+// panics when l or key is nil. It has to be the first to read the body: one that was read before can make two requests look
+// alike.
 //
 // What happens to a request:
 //
@@ -104,6 +105,10 @@ func (c *call) serve() {
 // claim asks for the key. It answers the request itself when there is no telling who has it. That the client has left meanwhile
 // is no reason not to run what it has asked for, and must not be taken for a failure of Redis.
 func (c *call) claim(key string) (claim lock.Claim, ok bool) {
+	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would begin at its end
+		c.refuse(StoreUnavailable, storeUnavailable, err)
+		return lock.Claim{}, false
+	}
 	start := time.Now()
 	claim, err := c.locker.Claim(context.WithoutCancel(c.r.Context()), key, encodeNote(c.fingerprint))
 	c.event.Store += time.Since(start)
@@ -112,9 +117,10 @@ func (c *call) claim(key string) (claim lock.Claim, ok bool) {
 		return claim, true
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
-	case c.failOpen:
-		c.emit(Unprotected, 0, err)
-		c.next.ServeHTTP(c.w, c.request(c.r.Context()))
+	case c.failOpen && !errors.Is(err, lock.ErrClosed):
+		r := c.request(c.r.Context())
+		defer c.removeTemporaryFiles(r)
+		c.pass(r, err)
 	default:
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 	}
@@ -132,6 +138,16 @@ func (c *call) meet(note []byte) {
 	default:
 		c.refuse(InFlight, inFlight, nil)
 	}
+}
+
+// pass runs the handler unprotected.
+func (c *call) pass(r *http.Request, err error) {
+	start := time.Now()
+	defer func() {
+		c.event.Handler = time.Since(start)
+		c.emit(Unprotected, 0, err)
+	}()
+	c.next.ServeHTTP(c.w, r)
 }
 
 // emit tells the observer. It is called once for every request.

@@ -285,6 +285,20 @@ func TestClientBreaksOff(t *testing.T) {
 	})
 }
 
+// A body that is used up before the fingerprint is taken would make all requests with a key alike.
+func TestKeyFunctionUsesUpTheBody(t *testing.T) {
+	t.Parallel()
+	careless := func(r *http.Request) (string, error) { return r.FormValue("key"), nil }
+	s := serveKeyed(t, newLocker(t, redistest.Mini(t).Client(t)), careless, payOnce())
+	for _, length := range []int64{8, -1} {
+		a := s.send(body("application/x-www-form-urlencoded", "key=1&n=1"[:8]), func(r *http.Request) { r.ContentLength = length })
+		if e := s.want(a, http.StatusInternalServerError, middleware.InvalidKey); e.Err == nil {
+			t.Error("the event has no error")
+		}
+	}
+	s.wantRuns(0)
+}
+
 func TestBodyWasReadBefore(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redistest.Mini(t), payOnce())

@@ -134,9 +134,8 @@ func WithCookies() Option {
 	return func(o *options) { o.cookies = true }
 }
 
-// WithObserver calls f once for every request whose method is protected, in the goroutine that serves it: after its
-// response, or before the handler if that is [Unprotected]. Log and measure here. f is called concurrently. It panics when f
-// is nil.
+// WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that served
+// it. Log and measure here. f is called concurrently. It panics when f is nil.
 func WithObserver(f func(context.Context, Event)) Option {
 	if f == nil {
 		panic("middleware.WithObserver: f is nil")

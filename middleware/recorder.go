@@ -11,6 +11,9 @@ import (
 // recorder is the ResponseWriter that a handler writes to. It holds the response back until it is stored. It lets it through
 // from when the handler flushes or hijacks, or has written more than is kept; then it keeps a copy of what it can.
 //
+// As long as the copy is whole, the handler does not learn that the client has left: it shall finish the response, for the client's
+// retry. An error in place of it would make a handler stop, and what it has written so far look like all of it.
+//
 // It embeds nothing and has no Unwrap, so that nothing slips past it; io.Copy finds no ReadFrom and comes through Write. What it has
 // beyond Write behaves as that of net/http's own writer.
 type recorder struct {
@@ -25,9 +28,9 @@ type recorder struct {
 	length int64       // its Content-Length, -1 if there is none
 	body   []byte
 
-	written  int64
-	sent     bool // header, and the body so far, have been let through
-	overflow bool // body is not whole
+	written  int64 // what the handler wanted to write
+	sent     bool  // header, and the body so far, have been let through
+	overflow bool  // body is not whole
 	hijacked bool
 }
 
@@ -41,11 +44,10 @@ func (r *recorder) Header() http.Header { return r.w.Header() }
 // WriteHeader takes the header for the response, but for an informational status, which goes out at once and is never
 // the response's (RFC 9110 section 15.2).
 func (r *recorder) WriteHeader(status int) {
-	if status < 100 || status > 999 {
-		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
-	}
 	switch {
 	case r.hijacked, r.status != 0:
+	case status < 100, status > 999:
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && status != http.StatusSwitchingProtocols:
 		r.w.WriteHeader(status)
 	default:
@@ -73,7 +75,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 		r.body = append(r.body, p...)
 	}
 	if r.sent {
-		return r.w.Write(p)
+		if n, err := r.w.Write(p); r.overflow {
+			return n, err
+		}
 	}
 	return len(p), nil
 }
@@ -93,10 +97,11 @@ func (r *recorder) admit(n int) error {
 		return nil
 	case !bodyAllowed(r.status):
 		return http.ErrBodyNotAllowed
-	case r.length >= 0 && r.written+int64(n) > r.length:
-		return http.ErrContentLength
 	}
 	r.written += int64(n)
+	if r.length >= 0 && r.written > r.length {
+		return http.ErrContentLength
+	}
 	return nil
 }
 
@@ -167,13 +172,21 @@ func (r *recorder) withdraw() {
 	}
 }
 
-// short tells whether fewer bytes came than Content-Length says.
-func (r *recorder) short() bool {
-	return !r.hijacked && !r.head && bodyAllowed(r.status) && r.length >= 0 && r.written < r.length
+// broken tells whether fewer or more bytes came than Content-Length says.
+func (r *recorder) broken() bool {
+	return !r.hijacked && !r.head && bodyAllowed(r.status) && r.length >= 0 && r.written != r.length
 }
 
 // whole tells whether the response can be replayed.
-func (r *recorder) whole() bool { return !r.hijacked && !r.overflow && !r.short() }
+func (r *recorder) whole() bool { return !r.hijacked && !r.overflow && !r.broken() }
+
+// seen returns the status that the client has got, 0 if none.
+func (r *recorder) seen() int {
+	if !r.sent {
+		return 0
+	}
+	return r.status
+}
 
 // FlushError lets the response through, if what is below can flush.
 func (r *recorder) FlushError() error {
@@ -186,7 +199,10 @@ func (r *recorder) FlushError() error {
 		r.WriteHeader(http.StatusOK)
 	}
 	r.commit(nil)
-	return http.NewResponseController(r.w).Flush()
+	if err := http.NewResponseController(r.w).Flush(); r.overflow {
+		return err
+	}
+	return nil
 }
 
 func (r *recorder) Flush() { _ = r.FlushError() }

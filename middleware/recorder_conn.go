@@ -9,8 +9,11 @@ import (
 
 // What http.ResponseController asks of a connection, passed on.
 
-// Hijack hands over the connection. What is written to it cannot be stored.
+// Hijack hands over the connection. What is written to it cannot be stored. What was written before goes out before.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if r.status != 0 {
+		r.commit(nil)
+	}
 	conn, buf, err := http.NewResponseController(r.w).Hijack()
 	if err == nil {
 		r.exec.commit()

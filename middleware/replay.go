@@ -3,6 +3,7 @@ package middleware
 import (
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // replay answers with what the key holds.
@@ -30,6 +31,11 @@ func (r record) writeTo(w http.ResponseWriter, req *http.Request) {
 	h.Set("Idempotent-Replayed", "true")
 	if len(r.trailer) == 0 && bodyAllowed(r.status) && (len(r.body) > 0 || req.Method != http.MethodHead) {
 		h.Set("Content-Length", strconv.Itoa(len(r.body)))
+	}
+	for _, t := range r.trailer {
+		if strings.HasPrefix(t.name, http.TrailerPrefix) {
+			h[t.name] = t.values // tells net/http that there will be trailers
+		}
 	}
 	w.WriteHeader(r.status)
 	if len(r.body) > 0 {

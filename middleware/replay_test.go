@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -354,23 +355,31 @@ func TestInformationalResponses(t *testing.T) {
 // conformance: 40
 func TestTrailers(t *testing.T) {
 	t.Parallel()
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Trailer", "X-Announced")
-		_, _ = io.WriteString(w, "body")
-		w.Header().Set("X-Announced", "a")
-		w.Header().Set(http.TrailerPrefix+"X-Late", "b")
-		w.Header().Set("X-Too-Late", "c")
-	})
-	for _, replayed := range []bool{false, true} {
-		a := s.send()
-		if a.replayed() != replayed || a.body != "body" {
-			t.Errorf("%+v, want body, replayed %v", a, replayed)
-		}
-		if a.trailer.Get("X-Announced") != "a" || a.trailer.Get("X-Late") != "b" {
-			t.Errorf("trailers %v", a.trailer)
-		}
-		if a.header.Get("X-Too-Late") != "" || a.trailer.Get("X-Too-Late") != "" {
-			t.Error("a header that was set after the body is there")
+	for _, announced := range []bool{true, false} {
+		s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
+			if announced {
+				w.Header().Set("Trailer", "X-Announced")
+			}
+			_, _ = io.WriteString(w, "body")
+			if !announced {
+				w.(http.Flusher).Flush() // makes it chunked
+			}
+			w.Header().Set("X-Announced", "a")
+			w.Header().Set(http.TrailerPrefix+"X-Late", "b")
+			w.Header().Set("X-Too-Late", "c")
+		})
+		want := map[bool]string{true: "map[X-Announced:[a] X-Late:[b]]", false: "map[X-Late:[b]]"}[announced]
+		for _, replayed := range []bool{false, true} {
+			a := s.send()
+			if a.replayed() != replayed || a.body != "body" {
+				t.Errorf("%+v, want body, replayed %v", a, replayed)
+			}
+			if got := fmt.Sprint(a.trailer); got != want {
+				t.Errorf("replayed %v: trailers %s, want %s", replayed, got, want)
+			}
+			if a.header.Get("X-Too-Late") != "" {
+				t.Error("a header that was set after the body is there")
+			}
 		}
 	}
 }

@@ -22,18 +22,21 @@ func (c *call) key() (key string, ok bool) {
 	// The body that is read from now on may be one that a key function has put there. The request gets its own back:
 	// net/http looks at it when it answers before the body was read.
 	c.source, c.r.Body = c.r.Body, body
-	pass := func() {
+	used := c.source == io.ReadCloser(limited) && limited.read
+	restore := func() *http.Request {
 		if c.source != io.ReadCloser(limited) {
 			c.r.Body = c.source
 		}
-		c.next.ServeHTTP(c.w, c.r)
+		return c.r
 	}
 
 	switch {
+	case limited.err == nil && used:
+		c.refuse(InvalidKey, keyFailed, errBodyUsed)
 	case err == nil && key != "":
 		c.storageKey = c.locker.StorageKey(key)
 		if FromContext(c.r.Context()).runs(c.storageKey) { // mounted twice
-			pass()
+			c.next.ServeHTTP(c.w, restore())
 			return "", false
 		}
 		c.event.Key = c.storageKey
@@ -41,8 +44,7 @@ func (c *call) key() (key string, ok bool) {
 	case limited.err != nil:
 		c.refuseBody(limited.err)
 	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
-		c.emit(Unprotected, 0, nil)
-		pass()
+		c.pass(restore(), nil)
 	case errors.Is(err, keyfunc.ErrMissing):
 		c.refuse(MissingKey, keyMissing, nil)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
@@ -79,7 +81,8 @@ func (c *call) readBody() bool {
 }
 
 // errBodyUsed keeps two requests from looking alike because nothing is left to tell them apart by.
-var errBodyUsed = errors.New("middleware: the body was read before Idempotency: mount it outside of what reads bodies")
+var errBodyUsed = errors.New("middleware: the body was used up before its fingerprint was taken: by an outer middleware, " +
+	"or by a key function that did not put it back as keyfunc.Form does")
 
 func (c *call) refuseBody(err error) {
 	var tooLarge *http.MaxBytesError
@@ -97,14 +100,16 @@ func rereadable(body []byte) io.ReadCloser {
 	return io.NopCloser(bytes.NewReader(body))
 }
 
-// requestBody remembers why reading failed, for a key function may wrap the error or hide it.
+// requestBody remembers whether it was read, and why that failed, for a key function may wrap the error or hide it.
 type requestBody struct {
 	io.ReadCloser
-	err error
+	read bool
+	err  error
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.read = b.read || n > 0
 	if err != nil && err != io.EOF {
 		b.err = err
 	}

@@ -15,15 +15,24 @@ func (c *call) run(lease *lock.Lease) {
 	exec := &Execution{key: c.storageKey, outer: FromContext(c.r.Context()), retention: c.retention}
 	rec := newRecorder(c.w, c.r, exec, c.maxResponse)
 
-	if c.handle(lease, exec, rec) {
-		outcome, err := c.conclude(lease, exec, rec)
-		defer c.emit(outcome, rec.status, err)
-		rec.send(nil)
+	concluded := false
+	defer func() {
+		if !concluded { // a panic or a runtime.Goexit, which goes on after this, or silence
+			rec.withdraw()
+			c.emit(Unknown, rec.seen(), c.leave(lease, exec, rec))
+		}
+	}()
+	if !c.handle(lease, exec, rec) {
+		return
 	}
+	outcome, err := c.conclude(lease, exec, rec)
+	concluded = true
+	defer c.emit(outcome, rec.status, err)
+	rec.send(nil)
 }
 
-// handle calls the handler and tells whether it has answered. If not, the key has been dealt with: a panic or a
-// runtime.Goexit passes through, or the handler returned without a word when its context was over.
+// handle calls the handler and tells whether it has answered: it has not if it returned without a word when its context
+// was over.
 func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (answered bool) {
 	ctx, cancel := c.limit(lease.Context())
 	defer cancel()
@@ -35,10 +44,6 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (answer
 		overdue.Stop()
 		c.event.Handler = time.Since(start)
 		c.removeTemporaryFiles(r)
-		if !answered {
-			rec.withdraw()
-			c.emit(Unknown, rec.status, c.leave(lease, exec, rec))
-		}
 	}()
 	c.next.ServeHTTP(rec, r)
 	if rec.silent() && ctx.Err() != nil && !exec.said().discard {
@@ -72,7 +77,7 @@ func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outc
 	switch {
 	case said.discard:
 		return c.free(lease)
-	case rec.short():
+	case rec.broken():
 		return Unknown, c.leave(lease, exec, rec)
 	case !rec.whole():
 		return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))

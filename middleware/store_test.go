@@ -54,6 +54,57 @@ func TestFailOpenIsNotForClientsThatLeft(t *testing.T) {
 	s.wantRuns(1)
 }
 
+// settles matches the script that stores a response.
+func settles(c redistest.Command) bool {
+	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("OGv\x01"))
+}
+
+// A full Redis refuses whatever might write. What it holds is replayed, and nothing that it does not hold is run.
+func TestRedisIsFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	locker := newLocker(t, server.Client(t))
+	s, open := serveOn(t, locker, payOnce()), serveOn(t, locker, payOnce(), middleware.WithFailOpen())
+	g := newGate()
+	slow := serveOn(t, locker, func(http.ResponseWriter, *http.Request) { g.pass() })
+	s.want(s.send(), http.StatusCreated, middleware.Executed)
+	done := slow.inBackground(g, key("slow"))
+
+	config := server.Client(t)
+	if err := config.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*site{s, open} {
+		s.want(s.send(), http.StatusCreated, middleware.Replayed)
+		s.want(s.send(key("slow")), http.StatusConflict, middleware.InFlight)
+	}
+	e := s.want(s.send(key("k2")), http.StatusServiceUnavailable, middleware.StoreUnavailable)
+	if !redis.IsOOMError(e.Err) {
+		t.Errorf("error %v, want the server's OOM", e.Err)
+	}
+	s.wantRuns(1)
+	open.wantRuns(0)
+	close(g.open)
+	<-done
+	if e := slow.event(); e.Outcome != middleware.NotStored || !redis.IsOOMError(e.Err) {
+		t.Errorf("%+v, want not-stored and the server's OOM", e)
+	}
+	if err := config.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLockerIsClosed(t *testing.T) {
+	t.Parallel()
+	locker := newLocker(t, redistest.Mini(t).Client(t))
+	if err := locker.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := serveOn(t, locker, payOnce(), middleware.WithFailOpen())
+	s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable)
+	s.wantRuns(0)
+}
+
 // The response cannot be stored at once: it goes out, and is stored a little later.
 func TestSettleFails(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
@@ -61,13 +112,13 @@ func TestSettleFails(t *testing.T) {
 		s := serveOn(t, newLocker(t, p.Client(t)), payOnce())
 		s.want(s.send(key("warm")), http.StatusCreated, middleware.Executed)
 
-		cut := p.CutBefore(redistest.Named("EVALSHA"))
+		cut := p.CutBefore(settles)
 		first := s.send()
 		if e := s.want(first, http.StatusCreated, middleware.NotStored); e.Err == nil {
 			t.Error("the event has no error")
 		}
 		s.want(s.send(), http.StatusConflict, middleware.InFlight)
-		arrived := p.HoldReply(redistest.Named("EVALSHA"))
+		arrived := p.HoldReply(settles)
 		cut.Lift()
 		arrived.Wait(t)
 		arrived.Lift()
