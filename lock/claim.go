@@ -14,9 +14,10 @@ import (
 type State int
 
 const (
-	Granted State = iota + 1 // the key was absent and is ours now: Claim.Lease
-	Held                     // somebody holds it: Claim.Note is the holder's
-	Settled                  // its holder left a value: Claim.Value
+	Granted   State = iota + 1 // the key was absent and is ours now: Claim.Lease
+	Held                       // somebody holds it: Claim.Note is the holder's
+	Abandoned                  // its holder has asked to Hold it, and does not renew it any more: Claim.Note
+	Settled                    // its holder left a value: Claim.Value
 )
 
 func (s State) String() string {
@@ -25,6 +26,8 @@ func (s State) String() string {
 		return "granted"
 	case Held:
 		return "held"
+	case Abandoned:
+		return "abandoned"
 	case Settled:
 		return "settled"
 	}
@@ -35,12 +38,12 @@ func (s State) String() string {
 type Claim struct {
 	State State
 	Lease *Lease // when Granted
-	Note  []byte // when Held: what the holder said when it claimed
+	Note  []byte // when Held or Abandoned: what the holder said when it claimed
 	Value []byte // when Settled: what the last holder left
 }
 
-// Claim takes key if it is free, or tells what is there, in one round trip. That somebody holds it is an answer, not an
-// error. The note is stored with the claim, for others who claim while it stands; it is kept as given, so let it hold no secret.
+// Claim takes key if it is free, or tells what is there, in one round trip, and a second one if it meets a claim under
+// [Lease.Hold]. That somebody holds it is an answer, not an error. The note is stored with the claim, for others who claim while it stands; it is kept as given, so let it hold no secret.
 //
 // An error means that nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the key
 // holds what is not ours). A claim that arrives nevertheless is released as soon as that is seen, and else ends
@@ -59,38 +62,59 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 		return Claim{}, fmt.Errorf("lock: claim: %w", err)
 	}
 	storageKey := l.StorageKey(key)
-	ours := head(claimMagic, token) + string(note)
-	start := time.Now()
+	ours := head(claimMagic, token) + encodeHold(0) + string(note)
+	for range maxLooks {
+		claim, changed, err := l.claim(ctx, storageKey, token, ours)
+		if !changed {
+			return claim, err
+		}
+	}
+	return Claim{}, errors.New("lock: claim: the key's holder has changed again and again")
+}
 
+// maxLooks bounds how often Claim asks anew because a claim was gone, or another's, at the second look.
+const maxLooks = 5
+
+// claim asks once. If what was there has changed before it could be judged, changed is true.
+func (l *Locker) claim(ctx context.Context, storageKey string, token uuid.UUID, ours string) (claim Claim, changed bool, err error) {
 	undo := func(a answer) {
 		if a.absent || a.value == ours || a.unsure {
 			l.release(context.WithoutCancel(ctx), storageKey, token)
 		}
 	}
+	start := time.Now()
 	a := l.ask(ctx, func(ctx context.Context) (string, error) {
 		return l.setOrGet(ctx, storageKey, ours)
 	}, undo)
-
-	if a.err != nil {
-		if a.unsure {
-			l.work.run(func() { undo(a) })
-		}
-		if isForeign(a.err) {
-			return Claim{}, ErrForeign
-		}
-		return Claim{}, a.wrap("claim")
+	switch {
+	case a.err != nil && a.unsure:
+		l.work.run(func() { undo(a) })
+		return Claim{}, false, a.wrap("claim")
+	case isForeign(a.err):
+		return Claim{}, false, ErrForeign
+	case a.err != nil:
+		return Claim{}, false, a.wrap("claim")
+	case a.absent, a.value == ours:
+		claim, err = l.granted(ctx, storageKey, token, start)
+		return claim, false, err
 	}
-	if a.absent || a.value == ours {
-		return l.granted(ctx, storageKey, token, start)
+	c, err := parse(a.value)
+	switch {
+	case err != nil:
+		return Claim{}, false, err
+	case c.state == Settled:
+		return Claim{State: Settled, Value: c.rest}, false, nil
+	case c.hold == 0:
+		return Claim{State: Held, Note: c.rest}, false, nil
 	}
-	state, rest, err := parse(a.value)
-	if err != nil {
-		return Claim{}, err
+	abandoned, changed, err := l.abandoned(ctx, storageKey, c)
+	switch {
+	case err != nil || changed:
+		return Claim{}, changed, err
+	case abandoned:
+		return Claim{State: Abandoned, Note: c.rest}, false, nil
 	}
-	if state == Held {
-		return Claim{State: Held, Note: rest}, nil
-	}
-	return Claim{State: Settled, Value: rest}, nil
+	return Claim{State: Held, Note: c.rest}, false, nil
 }
 
 // granted returns the lease on a key that was taken, unless the answer took longer than the lease lasts.

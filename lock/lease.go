@@ -18,13 +18,14 @@ type Lease struct {
 	end    context.CancelCauseFunc
 
 	mu        sync.Mutex
-	timer     *time.Timer // runs tick: at the next renewal, or at until
-	until     time.Time   // moves only forward, and only when Redis has said so
-	renewing  bool        // until Abandon
-	over      bool        // Release was called, or Settle is done, or refused: no renewal, no Settle any more
-	insisting bool        // a Settle that got no answer is tried again in the background
-	mayBeFree bool        // a Release was sent while the lease was valid
-	verdict   error       // what Release answers once it is decided
+	timer     *time.Timer   // runs tick: at the next renewal, or at until
+	until     time.Time     // moves only forward, and only when Redis has said so
+	hold      time.Duration // how long the claim outlives the lease
+	renewing  bool          // until Abandon
+	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
+	insisting bool          // a Settle that got no answer is tried again in the background
+	mayBeFree bool          // a Release was sent while the lease was valid
+	verdict   error         // what Release answers once it is decided
 	decided   bool
 }
 
@@ -53,8 +54,9 @@ func (l *Lease) Until() time.Time {
 	return l.until
 }
 
-// Abandon ends the renewals and releases nothing: the key is free again, and Context done, when the lease has run out. It is for
-// an operation of which nobody knows whether it happened: a rival that came at once would do it again.
+// Abandon ends the renewals and releases nothing: Context is done when the lease has run out, and the key is free again then, or
+// reads as [Abandoned] if it is held (see [Lease.Hold]). It is for an operation of which nobody knows whether it happened: a
+// rival that came at once would do it again.
 func (l *Lease) Abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

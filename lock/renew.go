@@ -53,11 +53,25 @@ func (l *Lease) sleep(next time.Time) {
 
 // extend moves the end of the lease on the server, and then here.
 func (l *Lease) extend(ctx context.Context, d time.Duration) error {
+	l.mu.Lock()
+	hold := l.hold
+	l.mu.Unlock()
 	start := time.Now()
-	a := l.locker.extend(ctx, l.key, l.token, d)
+	a := l.locker.extend(ctx, l.key, l.token, hold+d)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.standing(a, "extend"); err != nil {
+		return err
+	}
+	if a.standing(l.token) == claimed {
+		l.move(start.Add(validity(d)))
+	}
+	return nil
+}
+
+// standing returns nil if the claim stands, by the answer of a script that leaves it there. The caller holds mu.
+func (l *Lease) standing(a answer, doing string) error {
 	switch {
 	case l.ctx.Err() != nil: // it was told lost or over meanwhile, and stays so
 		return ErrLost
@@ -65,19 +79,20 @@ func (l *Lease) extend(ctx context.Context, d time.Duration) error {
 		l.lose()
 		return ErrLost
 	case a.err != nil:
-		return a.wrap("extend")
+		return a.wrap(doing)
 	}
 	switch a.standing(l.token) {
-	case claimed:
-		if until := start.Add(validity(d)); until.After(l.until) {
-			l.until = until
-		}
+	case claimed, left: // left: a Settle has arrived whose reply did not; it will learn that itself
 		return nil
-	case left: // a Settle has arrived whose reply did not: it will learn that itself
-		return nil
-	default:
-		l.lose()
-		return ErrLost
+	}
+	l.lose()
+	return ErrLost
+}
+
+// move lets the lease be valid until then. It never shortens it. The caller holds mu.
+func (l *Lease) move(until time.Time) {
+	if until.After(l.until) {
+		l.until = until
 	}
 }
 

@@ -12,6 +12,10 @@ import (
 var (
 	//go:embed claim.lua
 	claimSource string
+	//go:embed hold.lua
+	holdSource string
+	//go:embed left.lua
+	leftSource string
 	//go:embed extend.lua
 	extendSource string
 	//go:embed settle.lua
@@ -20,6 +24,8 @@ var (
 	releaseSource string
 
 	claimScript   = newScript(claimSource)
+	holdScript    = newScript(holdSource)
+	leftScript    = newScript(leftSource)
 	extendScript  = newScript(extendSource)
 	settleScript  = newScript(settleSource)
 	releaseScript = newScript(releaseSource)
@@ -41,7 +47,7 @@ func (l *Locker) eval(ctx context.Context, s script, key string, args ...any) (s
 	return reply, err
 }
 
-// The three scripts that act on a claim tell the head that they found: see standing.
+// The scripts that act on a claim tell the head that they found: see standing.
 
 func (l *Locker) extend(ctx context.Context, key string, token uuid.UUID, ttl time.Duration) answer {
 	return l.ask(ctx, func(ctx context.Context) (string, error) {

@@ -1,0 +1,226 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// wantState claims the key, and checks what it is told.
+func wantState(t *testing.T, locker *lock.Locker, when string, want lock.State) lock.Claim {
+	t.Helper()
+	claim, err := locker.Claim(t.Context(), "k", []byte("rival"))
+	if err != nil || claim.State != want {
+		t.Errorf("%s: %v, %v, want %v", when, claim.State, err, want)
+	}
+	return claim
+}
+
+func TestHeldClaimIsAbandonedWhenItsHolderDied(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		dead := lock.New(b.Client(t), "test", lock.WithOpTimeout(20*time.Second), lock.WithoutRenewal())
+		other := newLocker(t, b.Client(t), lock.WithTTL(time.Minute)) // a Locker's own length is of no meaning here
+		claim, err := dead.Claim(t.Context(), "k", []byte("holder"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := claim.Lease.Hold(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if claim := wantState(t, other, "while it is renewed", lock.Held); string(claim.Note) != "holder" {
+			t.Errorf("note %q, want the holder's", claim.Note)
+		}
+		b.Elapse(t, 10*time.Second)
+		if claim := wantState(t, other, "when the lease has run out", lock.Abandoned); string(claim.Note) != "holder" {
+			t.Errorf("note %q, want the holder's", claim.Note)
+		}
+		if _, ok, err := other.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("TryAcquire: %v, %v, want false, nil", ok, err)
+		}
+		b.Elapse(t, 59*time.Minute)
+		wantState(t, other, "an hour later", lock.Abandoned)
+		b.Elapse(t, time.Minute)
+		wantState(t, other, "when the hold is over", lock.Granted)
+	})
+}
+
+func TestLateOwnerSettlesAnAbandonedClaim(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		for name, end := range map[string]func(*lock.Lease) error{
+			"settle":  func(l *lock.Lease) error { return l.Settle(t.Context(), []byte("v"), time.Hour) },
+			"release": func(l *lock.Lease) error { return l.Release(t.Context()) },
+		} {
+			b.FlushAll(t)
+			locker := newLocker(t, b.Client(t), lock.WithoutRenewal())
+			lease := acquire(t, locker, "k")
+			if err := lease.Hold(t.Context(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			b.Elapse(t, 20*time.Second)
+			wantState(t, locker, "abandoned", lock.Abandoned)
+			if err := end(lease); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			wantState(t, locker, name, map[string]lock.State{"settle": lock.Settled, "release": lock.Granted}[name])
+		}
+	})
+}
+
+func TestRenewalRestoresTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl))
+		lease := acquire(t, locker, "k")
+		if err := lease.Hold(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		key := locker.StorageKey("k")
+		for range 10 {
+			time.Sleep(ttl)
+			synctest.Wait()
+			wantState(t, locker, "renewed", lock.Held)
+			if got, want := b.server.TTL(key), time.Hour+ttl; got != want {
+				t.Errorf("right after a renewal %v are left, want %v", got, want)
+			}
+		}
+		if got, want := time.Until(lease.Until()), valid; got != want {
+			t.Errorf("valid for %v, want %v: the hold is no lease", got, want)
+		}
+		lease.Abandon()
+		<-lease.Context().Done()
+		if got := context.Cause(lease.Context()); !errors.Is(got, lock.ErrLost) {
+			t.Errorf("cause %v, want ErrLost", got)
+		}
+		wantState(t, locker, "at the end of our time", lock.Held)
+		time.Sleep(ttl - valid + time.Millisecond)
+		wantState(t, locker, "at the end of the server's", lock.Abandoned)
+	})
+}
+
+func TestHoldIsRefused(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		ctx := t.Context()
+		locker, rival := newLocker(t, b.Client(t)), newLocker(t, b.Client(t))
+		lease := acquire(t, locker, "k")
+		for _, d := range []time.Duration{-time.Second, 0, time.Microsecond, 1 << 62} {
+			if err := lease.Hold(ctx, d); err == nil || errors.Is(err, lock.ErrLost) {
+				t.Errorf("Hold for %v: %v, want it refused", d, err)
+			}
+		}
+		if err := lease.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Hold(ctx, time.Hour); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("after Release: %v, want ErrLost", err)
+		}
+		lease = acquire(t, locker, "k")
+		b.FlushAll(t)
+		acquire(t, rival, "k")
+		if err := lease.Hold(ctx, time.Hour); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("over another's claim: %v, want ErrLost", err)
+		}
+		b.Elapse(t, 10*time.Second)
+		if keys := b.Keys(t); len(keys) > 0 {
+			t.Errorf("another's claim was held: %q", keys)
+		}
+	})
+}
+
+func TestReplyToHoldIsLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		lease := acquire(t, locker, "k")
+		lost := p.DropReply(redistest.Nth(1, redistest.Named("EVAL", "EVALSHA")))
+		if err := lease.Hold(t.Context(), time.Hour); err != nil {
+			t.Errorf("Hold: %v", err)
+		}
+		lost.Wait(t)
+		lease.Abandon()
+		b.Elapse(t, 10*time.Second)
+		wantState(t, rival, "abandoned", lock.Abandoned)
+	})
+}
+
+// A Hold that nobody waits for any more must not keep a key for its whole time: nothing runs under it.
+func TestHoldArrivesAfterTheCallerGaveUp(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
+		locker := newLocker(t, p.Client(t), lock.WithOpTimeout(200*time.Millisecond), lock.WithoutRenewal())
+		lease := acquire(t, locker, "k")
+		held, arrived := p.HoldRequest(redistest.Named("EVAL", "EVALSHA")), p.HoldReply(redistest.Named("EVAL", "EVALSHA"))
+		if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Hold: %v, want DeadlineExceeded", err)
+		}
+		held.Wait(t)
+		b.Elapse(t, 5*time.Second) // no release gets through for so long
+		held.Lift()
+		arrived.Wait(t)
+		b.Elapse(t, 5*time.Second)
+		wantState(t, rival, "one lease later", lock.Granted)
+		arrived.Lift()
+	})
+}
+
+// The claim that was met is gone, or is another one, when its time left is asked for.
+func TestHeldClaimChangesUnderTheLook(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		for name, end := range map[string]func(*lock.Lease) error{
+			"settled":  func(l *lock.Lease) error { return l.Settle(t.Context(), []byte("v"), time.Minute) },
+			"released": func(l *lock.Lease) error { return l.Release(t.Context()) },
+		} {
+			b.FlushAll(t)
+			lease := acquire(t, rival, "k")
+			if err := lease.Hold(t.Context(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			look := p.HoldRequest(redistest.Named("EVAL", "EVALSHA"))
+			claims := make(chan lock.Claim, 1)
+			go func() {
+				claim, err := locker.Claim(t.Context(), "k", nil)
+				if err != nil {
+					t.Error(err)
+				}
+				claims <- claim
+			}()
+			look.Wait(t)
+			if err := end(lease); err != nil {
+				t.Error(err)
+			}
+			look.Lift()
+			want := map[string]lock.State{"settled": lock.Settled, "released": lock.Granted}[name]
+			if claim := <-claims; claim.State != want {
+				t.Errorf("%s: %v, want %v", name, claim.State, want)
+			}
+		}
+	})
+}
+
+func TestHoldRoundTrips(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		for range 2 { // the first time the server learns the scripts
+			p.Reset()
+			lease := acquire(t, locker, "k")
+			if err := lease.Hold(t.Context(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			wantState(t, locker, "held", lock.Held)
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := p.RoundTrips(); got != 5 {
+			t.Errorf("%d round trips (%q), want 5: claim, hold, claim and look, release", got, p.Commands())
+		}
+	})
+}
