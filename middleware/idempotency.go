@@ -39,7 +39,7 @@ import (
 //
 // When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or it ended its
 // response before its Content-Length) nothing is stored, and the lease is left to run out: a retry that comes at once, as net/http's own Transport sends it, meets 409; a later one
-// runs again. A panic goes on unchanged.
+// runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")
@@ -50,6 +50,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	g := &guard{locker: l, keyFunc: key, options: defaultOptions()}
 	for _, opt := range opts {
 		opt(&g.options)
+	}
+	if g.atMostOnce && g.failOpen {
+		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -94,9 +97,13 @@ func (c *call) serve() {
 	}
 	switch claim.State {
 	case lock.Granted:
-		c.run(claim.Lease)
+		if c.hold(claim.Lease) {
+			c.run(claim.Lease)
+		}
 	case lock.Held:
-		c.meet(claim.Note)
+		c.meet(claim.Note, InFlight, inFlight)
+	case lock.Abandoned:
+		c.meet(claim.Note, Unknown, outcomeUnknown)
 	case lock.Settled:
 		c.replay(claim.Value)
 	}
@@ -127,8 +134,26 @@ func (c *call) claim(key string) (claim lock.Claim, ok bool) {
 	return lock.Claim{}, false
 }
 
-// meet answers a request whose key is held.
-func (c *call) meet(note []byte) {
+// hold sees to it, with WithAtMostOnce, that the key outlives even this process. It answers the request itself if that
+// fails: then nothing must run.
+func (c *call) hold(lease *lock.Lease) bool {
+	if !c.atMostOnce {
+		return true
+	}
+	start := time.Now()
+	err := lease.Hold(context.WithoutCancel(c.r.Context()), c.retention)
+	if err != nil {
+		err = errors.Join(err, lease.Release(c.r.Context()))
+	}
+	c.event.Store += time.Since(start)
+	if err != nil {
+		c.refuse(StoreUnavailable, storeUnavailable, err)
+	}
+	return err == nil
+}
+
+// meet answers a request whose key somebody else has claimed for the same request, with the outcome and problem given.
+func (c *call) meet(note []byte, outcome Outcome, p Problem) {
 	theirs, ok := decodeNote(note)
 	switch {
 	case !ok:
@@ -136,7 +161,7 @@ func (c *call) meet(note []byte) {
 	case c.fingerprint.contradicts(theirs):
 		c.refuse(Reused, keyReused, nil)
 	default:
-		c.refuse(InFlight, inFlight, nil)
+		c.refuse(outcome, p, nil)
 	}
 }
 

@@ -14,6 +14,7 @@ type options struct {
 	methods       map[string]bool
 	required      bool
 	retention     time.Duration
+	atMostOnce    bool
 	stored        func(status int) bool
 	maxDuration   time.Duration
 	maxBody       int64
@@ -76,6 +77,21 @@ func WithStored(f func(status int) bool) Option {
 		panic("middleware.WithStored: f is nil")
 	}
 	return func(o *options) { o.stored = f }
+}
+
+// WithAtMostOnce never runs a request again of which nobody knows how it ended: a panic, a process that died, a run past
+// [WithMaxDuration] without an answer, a broken response, a response that could not be stored. For the retention a
+// retry is answered with 409 outcome-unknown then, and a person or another system has to find out. It is the mode for money: by default such a
+// request runs again when the lease has run out.
+//
+// A response of 500 and above is stored too: who answers so seldom knows that nothing has happened. A handler that does know says
+// [Execution.Discard], and a retry runs.
+//
+// It costs a third round trip for a first request ([lock.Lease.Hold], before the handler), and a second one for a duplicate
+// in flight. Instances with and without it may share a namespace: the claim itself says which it is. It cannot go with
+// WithFailOpen: Idempotency panics.
+func WithAtMostOnce() Option {
+	return func(o *options) { o.atMostOnce = true }
 }
 
 // WithMaxDuration says how long a handler may run. After that its context is done, with the cause

@@ -32,6 +32,8 @@ var (
 		"This operation needs an authenticated user. Nothing was done.")
 	inFlight = newProblem("in-flight", http.StatusConflict, "Request is in progress",
 		"A request with this idempotency key is being processed. Repeat it later to get its response.")
+	outcomeUnknown = newProblem("outcome-unknown", http.StatusConflict, "Outcome is unknown",
+		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.")
 	responseNotStored = newProblem("response-not-stored", http.StatusConflict, "Response is not available again",
 		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.")
 	bodyTooLarge = newProblem("body-too-large", http.StatusRequestEntityTooLarge, "Request body is too large",

@@ -81,7 +81,7 @@ func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outc
 		return Unknown, c.leave(lease, exec, rec)
 	case !rec.whole():
 		return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
-	case said.never || c.stored(rec.status):
+	case said.never || c.stored(rec.status) || c.atMostOnce && rec.status >= 500:
 		kept, cookiesDropped := c.record(rec)
 		if cookiesDropped {
 			return settled(CookiesDropped, c.settle(lease, said, kept))
