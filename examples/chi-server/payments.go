@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/middleware"
 )
 
 // payment is one that was made.
@@ -35,8 +37,8 @@ type paymentsAPI struct {
 	made history[payment]
 }
 
-// create makes a payment. All that it knows of idempotency is that an answer of 500 and above, here when there was no time
-// left, means "nothing has happened": then the key is free again.
+// create makes a payment. All that it knows of idempotency is to say when it is certain that nothing has happened: then the
+// key is free again.
 func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
 	delay, ok := parseDelay(r.URL.Query().Get("delay"))
 	if !ok {
@@ -51,7 +53,8 @@ func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-time.After(delay):
 	case <-r.Context().Done():
-		// It has to say so: a handler that returns without a word has answered 200, and that would be stored.
+		// ErrCommitted would mean that a byte has left, and none has; the answer is the same.
+		_ = middleware.FromContext(r.Context()).Discard()
 		writeProblem(w, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
 		return
 	}

@@ -1,15 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -176,5 +181,32 @@ func TestLog(t *testing.T) {
 		`"key":"chi-server:\{[0-9a-f]{4}\}[0-9a-f]{64}","store":[1-9]\d*,"handler":[1-9]\d*,"request":"request-7"\}`)
 	if len(about) != 1 || !want.MatchString(about[0]) {
 		t.Errorf("got %q, want one line like %s", about, want)
+	}
+}
+
+// There was no time for the payment: nothing was paid, and the key is free for a retry, at most once or not.
+func TestPaymentWithoutTime(t *testing.T) {
+	t.Parallel()
+	client := redistest.Mini(t).Client(t)
+	locker := lock.New(client, "test")
+	t.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	api := &paymentsAPI{}
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()),
+		middleware.WithAtMostOnce(), middleware.WithMaxDuration(10*time.Millisecond))
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/payments?delay=10s", strings.NewReader(`{"amount":1,"currency":"EUR"}`))
+		r.Header.Set("Idempotency-Key", "k1")
+		w := httptest.NewRecorder()
+		once(http.HandlerFunc(api.create)).ServeHTTP(w, r)
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Idempotent-Replayed") != "" {
+			t.Errorf("got %d, replayed %q; want 503 from the handler", w.Code, w.Header().Get("Idempotent-Replayed"))
+		}
+	}
+	if made := api.made.of(""); len(made) > 0 {
+		t.Errorf("paid: %v", made)
 	}
 }

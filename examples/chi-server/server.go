@@ -38,9 +38,8 @@ func newServer(log *slog.Logger, handler http.Handler) *http.Server {
 // A request goes through the middlewares in this order, from the outside:
 //
 //   - RequestID, so that every line of the log can name the request.
-//   - Recoverer outside of Idempotency, which thus sees the panic first: it leaves the key to run out, so that a retry at
-//     once does not run, and lets the panic go on. A Recoverer inside would make a 500 of it: a response like any other, which
-//     frees the key.
+//   - Recoverer outside of Idempotency, which thus sees the panic first: it does not free the key, for nobody
+//     knows what was done, and lets the panic go on. A Recoverer inside would make a 500 of it: a response like any other.
 //   - Timeout outside as well: its deadline reaches the handler through Idempotency, and nothing answers while the
 //     handler still runs.
 //   - The user, because the key is unique within one user, and because a replay is for somebody who may have it today.
@@ -55,7 +54,8 @@ func newHandler(log *slog.Logger, locker *lock.Locker, client *redis.Client) htt
 	r.Get("/healthz", healthz(client))
 
 	r.Route("/payments", func(r chi.Router) {
-		once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.User(userID)), middleware.WithRequired(), observe)
+		once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.User(userID)),
+			middleware.WithRequired(), middleware.WithAtMostOnce(), observe)
 		r.Use(requireUser)
 		r.With(once).Post("/", payments.create)
 		r.Get("/", payments.list)
