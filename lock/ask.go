@@ -123,7 +123,8 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// isForeign tells whether err says that the key holds another type. Redis 6 puts it into the middle of a script's error.
+// isForeign tells whether err says that the key holds another type. Redis 6 puts it into the middle of a script's
+// error.
 func isForeign(err error) bool {
 	return isReply(err) && strings.Contains(err.Error(), "WRONGTYPE")
 }

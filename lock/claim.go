@@ -43,11 +43,12 @@ type Claim struct {
 }
 
 // Claim takes key if it is free, or tells what is there, in one round trip, and a second one if it meets a claim under
-// [Lease.Hold]. That somebody holds it is an answer, not an error. The note is stored with the claim, for others who claim while it stands; it is kept as given, so let it hold no secret.
+// [Lease.Hold]. That somebody holds it is an answer, not an error. The note is stored with the claim, for others who
+// claim while it stands; it is kept as given, so let it hold no secret.
 //
-// An error means that nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the key
-// holds what is not ours). A claim that arrives nevertheless is released as soon as that is seen, and else ends
-// by itself within the lease's length: nobody thinks to own it.
+// An error means that nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the
+// key holds what is not ours). A claim that arrives nevertheless is released as soon as that is seen, and else ends by
+// itself within the lease's length: nobody thinks to own it.
 //
 // The lease's context has the values of ctx but not its cancellation: a limit on waiting must not end the lease.
 func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, error) {
@@ -76,7 +77,9 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 const maxLooks = 5
 
 // claim asks once. If what was there has changed before it could be judged, changed is true.
-func (l *Locker) claim(ctx context.Context, storageKey string, token uuid.UUID, ours string) (claim Claim, changed bool, err error) {
+func (l *Locker) claim(
+	ctx context.Context, storageKey string, token uuid.UUID, ours string,
+) (claim Claim, changed bool, err error) {
 	undo := func(a answer) {
 		if a.absent || a.value == ours || a.unsure {
 			l.release(context.WithoutCancel(ctx), storageKey, token)

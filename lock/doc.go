@@ -24,14 +24,14 @@
 //
 // At most one lease on a key is valid at a time, if the server keeps what it acknowledged and its clock runs at most
 // one percent slower or faster than ours. A lease is valid until [Lease.Until], which is monotonic time counted from
-// before the command was sent, less one percent of the length and two milliseconds: no wall clock of ours matters. Redis
-// expires keys by its own; a step of that one ends a lease early or late.
+// before the command was sent, less one percent of the length and two milliseconds: no wall clock of ours matters.
+// Redis expires keys by its own; a step of that one ends a lease early or late.
 //
 // The server may break its half: a failover to a replica that had not seen the claim, a restart without persistence,
 // an eviction, FLUSHALL, an operator. The holder then learns it from its next renewal, within a third of the length.
 // And a process that is paused holds on to what it believes until it wakes: check [Lease.Until] or the context right
 // before an effect that must not happen twice.
 //
-// Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses it, and gets a script with the same
-// answer instead.
+// Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses it, and gets a script with
+// the same answer instead.
 package lock

@@ -10,17 +10,18 @@ import (
 // maxHold keeps the sum of a hold and a lease in range.
 const maxHold = 10 * 365 * 24 * time.Hour
 
-// Hold keeps the claim for d after the lease has ended, d being at least a millisecond and at most ten years. It is for an operation that must not happen
-// twice even if this process dies in the middle of it: a claim that is held and no longer renewed reads as [Abandoned] and
-// not as free, until d is over. Release, Settle and Forget end it earlier; the owner may settle late, as long as its claim
-// stands.
+// Hold keeps the claim for d after the lease has ended, d being at least a millisecond and at most ten years. It is for
+// an operation that must not happen twice even if this process dies in the middle of it: a claim that is held and no
+// longer renewed reads as [Abandoned] and not as free, until d is over. Release, Settle and Forget end it earlier; the
+// owner may settle late, as long as its claim stands.
 //
-// The key then expires after d and the length of the lease, which every renewal restores. No more than d left means that the lease
-// has run out: Redis's clock alone judges that. d is written into the claim, so that every Locker judges it alike.
+// The key then expires after d and the length of the lease, which every renewal restores. No more than d left means
+// that the lease has run out: Redis's clock alone judges that. d is written into the claim, so that every Locker judges
+// it alike.
 //
-// [ErrLost] means that the lease is over. After any other error nobody knows whether the hold is there: release the lease.
-// A Hold that arrives later than its caller would have waited for it has no effect, so that a claim which nobody works
-// under is never held.
+// [ErrLost] means that the lease is over. After any other error nobody knows whether the hold is there: release the
+// lease. A Hold that arrives later than its caller would have waited for it has no effect, so that a claim which nobody
+// works under is never held.
 func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if d < time.Millisecond || d > maxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)
@@ -50,8 +51,8 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// abandoned tells whether a claim that is held is no longer renewed. If it is another one by now, changed is true and nothing
-// is known.
+// abandoned tells whether a claim that is held is no longer renewed. If it is another one by now, changed is true and
+// nothing is known.
 func (l *Locker) abandoned(ctx context.Context, storageKey string, c content) (abandoned, changed bool, err error) {
 	a := l.ask(ctx, func(ctx context.Context) (string, error) {
 		return l.eval(ctx, leftScript, storageKey, c.head)

@@ -39,9 +39,10 @@ func newLease(ctx context.Context, l *Locker, key string, token uuid.UUID, start
 	return lease
 }
 
-// Context is done when the lease is over: after Release and Settle with the cause [context.Canceled], and with the cause [ErrLost]
-// before the server lets the key go, when the lease could not be renewed, or at the latest a third of its length after
-// the server lost it. It has the values of the context that the lease was asked for with, but not its cancellation.
+// Context is done when the lease is over: after Release and Settle with the cause [context.Canceled], and with the
+// cause [ErrLost] before the server lets the key go, when the lease could not be renewed, or at the latest a third of
+// its length after the server lost it. It has the values of the context that the lease was asked for with, but not its
+// cancellation.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Token identifies this lease among all others on the key: a random UUID.
@@ -54,9 +55,9 @@ func (l *Lease) Until() time.Time {
 	return l.until
 }
 
-// Abandon ends the renewals and releases nothing: Context is done when the lease has run out, and the key is free again then, or
-// reads as [Abandoned] if it is held (see [Lease.Hold]). It is for an operation of which nobody knows whether it happened: a
-// rival that came at once would do it again.
+// Abandon ends the renewals and releases nothing: Context is done when the lease has run out, and the key is free again
+// then, or reads as [Abandoned] if it is held (see [Lease.Hold]). It is for an operation of which nobody knows whether
+// it happened: a rival that came at once would do it again.
 func (l *Lease) Abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

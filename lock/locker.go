@@ -20,9 +20,9 @@ type Locker struct {
 	work work
 }
 
-// New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. It sends nothing
-// yet. The client stays the caller's: its pool, TLS, hooks and timeouts are used as they are, but for retries, which the
-// Locker makes itself, and Close does not close it.
+// New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. It sends
+// nothing yet. The client stays the caller's: its pool, TLS, hooks and timeouts are used as they are, but for retries,
+// which the Locker makes itself, and Close does not close it.
 //
 // The namespace is required because keys of two services on one Redis must not meet. New panics when it is empty or has
 // braces (they would move keys to another Cluster slot), when client is nil, and when it is a *redis.Ring: a ring that
@@ -45,8 +45,8 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 	return l
 }
 
-// StorageKey returns key as it stands in Redis: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that no
-// caller's text is stored or shown; the tag is its first 14 bits in hex and puts all that belongs to a key into one
+// StorageKey returns key as it stands in Redis: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that
+// no caller's text is stored or shown; the tag is its first 14 bits in hex and puts all that belongs to a key into one
 // Cluster slot.
 func (l *Locker) StorageKey(key string) string {
 	const digits = "0123456789abcdef"
@@ -68,12 +68,12 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 	return a.wrap("forget")
 }
 
-// Close ends the background work: renewals, releases and settlements that are tried again. It waits for what is under way, at most
-// until ctx is done, and then returns the cause of that. A command to a silent server is under way until the client's ReadTimeout
-// ends it, unless the client has ContextTimeoutEnabled.
+// Close ends the background work: renewals, releases and settlements that are tried again. It waits for what is under
+// way, at most until ctx is done, and then returns the cause of that. A command to a silent server is under way until
+// the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.
 //
-// Close it after http.Server.Shutdown and before the client. From then on no key is taken ([ErrClosed]); leases that are still out are no longer
-// renewed and run out, but can still be settled and released.
+// Close it after http.Server.Shutdown and before the client. From then on no key is taken ([ErrClosed]); leases that
+// are still out are no longer renewed and run out, but can still be settled and released.
 func (l *Locker) Close(ctx context.Context) error {
 	return l.work.close(ctx)
 }

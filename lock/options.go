@@ -29,8 +29,8 @@ func defaultOptions() options {
 
 // WithTTL sets how long a lease lasts when nobody renews it, in whole milliseconds. The default is 10 s.
 //
-// It is how long a key stays taken after its holder died. A lease is renewed at a third of it, so a short one asks Redis
-// more often. It panics below 10 ms.
+// It is how long a key stays taken after its holder died. A lease is renewed at a third of it, so a short one asks
+// Redis more often. It panics below 10 ms.
 func WithTTL(d time.Duration) Option {
 	if d < minTTL {
 		panic(fmt.Sprintf("lock.WithTTL: %v is below %v", d, minTTL))
@@ -38,14 +38,14 @@ func WithTTL(d time.Duration) Option {
 	return func(o *options) { o.ttl = d.Truncate(time.Millisecond) }
 }
 
-// WithoutRenewal makes leases fixed: they end after the time given by [WithTTL], unless [Lease.Extend] is called. The default is to
-// renew a lease at a third of its length until it is released, settled, abandoned or lost.
+// WithoutRenewal makes leases fixed: they end after the time given by [WithTTL], unless [Lease.Extend] is called. The
+// default is to renew a lease at a third of its length until it is released, settled, abandoned or lost.
 func WithoutRenewal() Option {
 	return func(o *options) { o.renew = false }
 }
 
-// WithOpTimeout bounds how long any call to Redis may take, retries included, also when the server is silent and however
-// the client was configured. The default is 500 ms. It panics when d is not positive.
+// WithOpTimeout bounds how long any call to Redis may take, retries included, also when the server is silent and
+// however the client was configured. The default is 500 ms. It panics when d is not positive.
 func WithOpTimeout(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive", d))

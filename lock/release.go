@@ -7,11 +7,12 @@ import (
 
 // Release frees the key. It may be called again and answers the same again; after Settle it does nothing.
 //
-// It returns nil also when the key was gone already, and [ErrLost] when the key is somebody else's by now: then two have
-// held it. After any other error nobody knows whether the key is free; it is tried again in the background until the lease
-// would have run out, or the Locker is closed.
+// It returns nil also when the key was gone already, and [ErrLost] when the key is somebody else's by now: then two
+// have held it. After any other error nobody knows whether the key is free; it is tried again in the background until
+// the lease would have run out, or the Locker is closed.
 //
-// Release works although ctx is cancelled: it takes only the values of it, and no longer than the time for one operation.
+// Release works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
+// operation.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	if l.decided {

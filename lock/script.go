@@ -37,8 +37,8 @@ func newScript(source string) script {
 	return script{source: source, sha: redis.NewScript(source).Hash()}
 }
 
-// eval runs a script on one key by its digest, and with its source where the server does not know it (any more). A server
-// that does not know it has done nothing yet.
+// eval runs a script on one key by its digest, and with its source where the server does not know it (any more). A
+// server that does not know it has done nothing yet.
 func (l *Locker) eval(ctx context.Context, s script, key string, args ...any) (string, error) {
 	reply, err := l.send(ctx, append([]any{"evalsha", s.sha, 1, key}, args...)...)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -10,15 +10,15 @@ import (
 // From then on a claim of the key reads it.
 //
 // It writes where our claim stands, and also where there is nothing: a server that restarted empty must not turn what
-// has happened into what happens again. Over somebody else's claim or value it writes nothing and returns [ErrLost], as it
-// does after Release and after another Settle.
+// has happened into what happens again. Over somebody else's claim or value it writes nothing and returns [ErrLost], as
+// it does after Release and after another Settle.
 //
 // After any other error nobody knows whether the value arrived. The claim is then kept alive and Settle is
 // tried again in the background, for as long as a new lease would last and the Locker is not closed. It may be called
 // again with the same value.
 //
-// Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one operation.
-// The value is not used after Settle has returned.
+// Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
+// operation. The value is not used after Settle has returned.
 func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)

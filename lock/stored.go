@@ -8,9 +8,9 @@ import (
 )
 
 // What a key holds starts with a head of fixed length: four bytes that say what it is and in which version, and the
-// token of the lease that wrote it. In a claim the hold follows, in milliseconds, eight bytes, zero without one, and then
-// the note. In a settled value the value follows. A value carries the token as well, so that a Settle whose reply was lost knows
-// its own work.
+// token of the lease that wrote it. In a claim the hold follows, in milliseconds, eight bytes, zero without one, and
+// then the note. In a settled value the value follows. A value carries the token as well, so that a Settle whose reply
+// was lost knows its own work.
 const (
 	claimMagic = "OGc\x01"
 	valueMagic = "OGv\x01"
