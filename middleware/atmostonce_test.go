@@ -22,8 +22,8 @@ import (
 
 const leaseTTL = 10 * time.Second // lock's default
 
-// wantUnknown checks that the request with the key k1 is not run: neither while its lease lasts, nor until its retention of
-// 24 h is over.
+// wantUnknown checks that the request with the key k1 is not run: neither while its lease lasts, nor until its
+// retention of 24 h is over.
 func (s *site) wantUnknown(b redistest.Backend) {
 	s.t.Helper()
 	runs := s.runs.Load()

@@ -16,9 +16,9 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// A client that knows nothing of idempotency keys is protected from its user's double click: for some seconds, the same body from
-// the same user is the same request. That is also the trap: two equal orders that are both meant must be further apart
-// than the retention, or differ in something.
+// A client that knows nothing of idempotency keys is protected from its user's double click: for some seconds, the same
+// body from the same user is the same request. That is also the trap: two equal orders that are both meant must be
+// further apart than the retention, or differ in something.
 func ExampleIdempotency_withoutAKey() {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// ErrCommitted says that a key can no longer be freed: a byte of the response has left, or the handler has asked to keep it.
+// ErrCommitted says that a key can no longer be freed: a byte of the response has left, or the handler has asked to
+// keep it.
 var ErrCommitted = errors.New("middleware: the response is committed")
 
 // Execution is what a protected handler can ask and say about its own run. Its methods are safe for concurrent use,
@@ -40,8 +41,8 @@ func (e *Execution) Key() string {
 	return e.key
 }
 
-// Fence returns the fencing number of the run's lease, for a resource that refuses numbers lower than one it has seen. It
-// is 0 where the Locker does not number its leases.
+// Fence returns the fencing number of the run's lease, for a resource that refuses numbers lower than one it has seen.
+// It is 0 where the Locker does not number its leases.
 func (e *Execution) Fence() int64 {
 	if e == nil {
 		return 0
@@ -59,8 +60,8 @@ func (e *Execution) Keep() {
 	e.keep, e.discard = true, false
 }
 
-// Discard stores nothing and frees the key when the handler returns: nothing has happened, a retry shall run. It returns
-// [ErrCommitted] once a byte of the response has left, and after Keep; and it is void when a byte leaves later.
+// Discard stores nothing and frees the key when the handler returns: nothing has happened, a retry shall run. It
+// returns [ErrCommitted] once a byte of the response has left, and after Keep; and it is void when a byte leaves later.
 func (e *Execution) Discard() error {
 	if e == nil {
 		return nil

@@ -1,20 +1,19 @@
 package middleware
 
-// DecodeRecord reads a stored record and returns it encoded again, for the fuzz test.
-func DecodeRecord(storageKey string, b []byte) (again []byte, ok bool) {
-	r, err := decodeRecord(storageKey, b)
-	if err != nil {
-		return nil, false
+// Codec is the codec of a middleware with the options given.
+type Codec struct{ codec }
+
+func NewCodec(opts ...Option) *Codec {
+	o := defaultOptions()
+	for _, opt := range opts {
+		opt(&o)
 	}
-	return r.encode(storageKey), true
+	return &Codec{o.codec}
 }
 
-// SealRecord puts the right checksum into b, so that the fuzz test reaches what is behind it.
-func SealRecord(storageKey string, b []byte) { seal(storageKey, b) }
-
-// EncodeRecord returns a record with one of everything.
-func EncodeRecord(storageKey string, body []byte) []byte {
-	return record{
+// Encode returns a record with one of everything.
+func (c *Codec) Encode(storageKey string, body []byte) []byte {
+	return c.encode(storageKey, record{
 		fingerprint: fingerprint{fingerprintDefault, 0xf1},
 		status:      201,
 		header: []change{
@@ -23,5 +22,58 @@ func EncodeRecord(storageKey string, body []byte) []byte {
 		},
 		trailer: []change{{opSet, "X-Checksum", []string{"abc"}}},
 		body:    body,
-	}.encode(storageKey)
+	})
 }
+
+// Decode reads a stored record and returns it encoded again, neither compressed nor sealed.
+func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
+	r, err := c.decode(storageKey, b)
+	if err != nil {
+		return nil, false
+	}
+	return new(codec).encode(storageKey, r), true
+}
+
+// Reads tells whether the record reads.
+func (c *Codec) Reads(storageKey string, b []byte) bool {
+	_, err := c.decode(storageKey, b)
+	return err == nil
+}
+
+// ReadNote tells whether the note reads.
+func (c *Codec) ReadNote(storageKey string, note []byte) bool {
+	_, err := c.decodeNote(storageKey, note)
+	return err == nil
+}
+
+// Note returns a note as it is stored.
+func (c *Codec) Note(storageKey string) []byte {
+	return c.encodeNote(storageKey, fingerprint{fingerprintDefault, 0xf1})
+}
+
+// Forge returns a record whose checksum and seal are right, whatever the content is.
+func (c *Codec) Forge(storageKey string, flags byte, content []byte) []byte {
+	b := append(make([]byte, contentAt), content...)
+	if len(c.keys) > 0 {
+		flags |= flagSealed
+		b = c.keys.seal(recordPurpose, storageKey, []byte{recordVersion, flags}, b, contentAt)
+	}
+	b[0], b[flagsAt] = recordVersion, flags
+	putChecksum(storageKey, b)
+	return b
+}
+
+// PutChecksum puts the right checksum into b, so that a test reaches what is behind it.
+func PutChecksum(storageKey string, b []byte) { putChecksum(storageKey, b) }
+
+// Deflate returns the length of b, and b compressed, as a record holds it, if that is shorter.
+func Deflate(b []byte) ([]byte, bool) { return deflate(make([]byte, 0, len(b)), b) }
+
+const (
+	FlagTombstone  = flagTombstone
+	FlagCompressed = flagCompressed
+	FlagSealed     = flagSealed
+
+	RecordPurpose = recordPurpose
+	NotePurpose   = notePurpose
+)

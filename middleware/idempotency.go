@@ -16,30 +16,31 @@ import (
 // (Idempotent-Replayed: true), or with 409 while the first still runs.
 //
 // key says which requests are the same; [keyfunc.Standard] is method, path, user and the Idempotency-Key header of
-// draft-ietf-httpapi-idempotency-key-header-07. The same middleware value may wrap any number of handlers, and be used concurrently. It
-// panics when l or key is nil. It has to be the first to read the body: one that was read before can make two requests look
-// alike.
+// draft-ietf-httpapi-idempotency-key-header-07. The same middleware value may wrap any number of handlers, and be used
+// concurrently. It panics when l or key is nil. It has to be the first to read the body: one that was read before can
+// make two requests look alike.
 //
 // What happens to a request:
 //
 //  1. If its method is not covered (WithMethods), or it has no key and none is required, it is passed on untouched.
 //  2. A malformed key is 400, no user is 401; the body has not been read then, and Redis not been asked.
 //  3. The body is read whole. A fingerprint of the request will tell whether a key is used for two different ones.
-//  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running request
-//     is 409, another fingerprint 422. If Redis does not answer, 503: nothing runs.
-//  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline, [WithMaxDuration]
-//     and the loss of the lease do, the last with the cause [lock.ErrLost].
+//  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running
+//     request is 409, another fingerprint 422. If Redis does not answer, 503: nothing runs.
+//  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline,
+//     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost].
 //  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
 //     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored.
-//  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client either. When
-//     it fails, the response goes out unchanged, the Event has the error, and it is tried again in the background for as long as a new
-//     lease would last.
+//  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client
+//     either. When it fails, the response goes out unchanged, the Event has the error, and it is tried again in the
+//     background for as long as a new lease would last.
 //  8. The response goes out, and the observer is called.
 //
-// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or it ended its
-// response before its Content-Length) nothing is stored, and the lease is left to run out: a retry that comes at once, as net/http's own Transport sends it, meets 409; a later one
-// runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
+// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or it
+// ended its response before its Content-Length) nothing is stored, and the lease is left to run out: a retry that comes
+// at once, as net/http's own Transport sends it, meets 409; a later one runs again, or with [WithAtMostOnce] does not.
+// A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")
@@ -53,6 +54,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	}
 	if g.atMostOnce && g.failOpen {
 		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
+	}
+	if g.codec.plaintextReads && len(g.codec.keys) == 0 {
+		panic("middleware.WithPlaintextReads: means nothing without WithEncryption")
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,15 +113,15 @@ func (c *call) serve() {
 	}
 }
 
-// claim asks for the key. It answers the request itself when there is no telling who has it. That the client has left meanwhile
-// is no reason not to run what it has asked for, and must not be taken for a failure of Redis.
+// claim asks for the key. It answers the request itself when there is no telling who has it. That the client has left
+// meanwhile is no reason not to run what it has asked for, and must not be taken for a failure of Redis.
 func (c *call) claim(key string) (claim lock.Claim, ok bool) {
 	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would begin at its end
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 		return lock.Claim{}, false
 	}
 	start := time.Now()
-	claim, err := c.locker.Claim(context.WithoutCancel(c.r.Context()), key, encodeNote(c.fingerprint))
+	claim, err := c.locker.Claim(context.WithoutCancel(c.r.Context()), key, c.codec.encodeNote(c.storageKey, c.fingerprint))
 	c.event.Store += time.Since(start)
 	switch {
 	case err == nil:
@@ -154,10 +158,10 @@ func (c *call) hold(lease *lock.Lease) bool {
 
 // meet answers a request whose key somebody else has claimed for the same request, with the outcome and problem given.
 func (c *call) meet(note []byte, outcome Outcome, p Problem) {
-	theirs, ok := decodeNote(note)
+	theirs, err := c.codec.decodeNote(c.storageKey, note)
 	switch {
-	case !ok:
-		c.refuse(Unreadable, recordUnreadable, errUnreadable)
+	case err != nil:
+		c.refuse(Unreadable, recordUnreadable, err)
 	case c.fingerprint.contradicts(theirs):
 		c.refuse(Reused, keyReused, nil)
 	default:

@@ -2,30 +2,93 @@ package middleware_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"testing"
 
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// FuzzRecord feeds the decoder with whatever may be under a key. What it takes, it must read whole: written again it is
-// the same bytes.
+// recordKey is a storage key for tests of the decoder alone.
+const recordKey = "test:{2e9e}ba78"
+
+// forms are the ways to store a record, by the options that make them.
+func forms() map[string][]middleware.Option {
+	return map[string][]middleware.Option{
+		"plain":                 nil,
+		"compressed":            {middleware.WithCompression(0)},
+		"sealed":                {middleware.WithEncryption(master(1))},
+		"compressed and sealed": {middleware.WithCompression(0), middleware.WithEncryption(master(1))},
+	}
+}
+
+// A record is read for as long as its retention lasts, by whatever version runs then: what is written must stay what it
+// was.
+func TestRecordFormat(t *testing.T) {
+	t.Parallel()
+	const want = "01" + "a70122ae" + "00" + // version, checksum, flags
+		"01f100000000000000000000000000000000000000000000000000000000000000" + // fingerprint
+		"c901" + // 201
+		"04" + "00084c6f636174696f6e010b2f7061796d656e74732f31" + "000c436f6e74656e742d5479706500" +
+		"0104566172790206416363657074064f726967696e" + "020c582d506f77657265642d427900" +
+		"01" + "000a582d436865636b73756d0103616263" +
+		"626f6479"
+	if got := hex.EncodeToString(middleware.NewCodec().Encode(recordKey, []byte("body"))); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// FuzzRecord feeds the decoder with whatever may be under a key, also behind a right checksum and a right seal. What it
+// takes it must read whole, and nothing may become larger than what DEFLATE can make of so many bytes.
 func FuzzRecord(f *testing.F) {
-	const key = "test:{2e9e}ba78"
-	f.Add(middleware.EncodeRecord(key, []byte("body")))
-	f.Add(middleware.EncodeRecord(key, nil))
-	f.Add([]byte{})
-	f.Add(bytes.Repeat([]byte{0xff}, 100))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, ok := middleware.DecodeRecord("another key", middleware.EncodeRecord(key, b)); ok {
-			t.Error("read under another key")
-		}
-		if again, ok := middleware.DecodeRecord(key, middleware.EncodeRecord(key, b)); !ok || !bytes.Equal(again, middleware.EncodeRecord(key, b)) {
-			t.Error("what was encoded does not read as it was")
+	plain := middleware.NewCodec()
+	codecs := make([]*middleware.Codec, 0, len(forms()))
+	for _, opts := range forms() {
+		codecs = append(codecs, middleware.NewCodec(opts...))
+	}
+	f.Add(byte(0), plain.Encode(recordKey, []byte("body")))
+	f.Add(byte(0), plain.Encode(recordKey, nil)[6:])
+	f.Add(byte(middleware.FlagTombstone), plain.Encode(recordKey, nil)[6:])
+	f.Add(byte(middleware.FlagCompressed), compressedContent(f, plain.Encode(recordKey, bytes.Repeat([]byte("body"), 100))[6:]))
+	f.Add(byte(middleware.FlagSealed), plain.Note(recordKey))
+	f.Add(byte(0), []byte{})
+	f.Add(byte(0xff), bytes.Repeat([]byte{0xff}, 100))
+	f.Fuzz(func(t *testing.T, flags byte, b []byte) {
+		want := plain.Encode(recordKey, b)
+		for _, c := range codecs {
+			encoded := c.Encode(recordKey, b)
+			if _, ok := c.Decode("another key", encoded); ok {
+				t.Error("read under another key")
+			}
+			if got, ok := c.Decode(recordKey, encoded); !ok || !bytes.Equal(got, want) {
+				t.Errorf("what was encoded reads as %x, want %x", got, want)
+			}
+
+			forged := c.Forge(recordKey, flags, b)
+			got, ok := c.Decode(recordKey, forged)
+			if len(got) > 1032*(len(b)+1) {
+				t.Errorf("%d bytes were made of %d", len(got), len(b))
+			}
+			flags := flags &^ middleware.FlagSealed
+			if want := plain.Forge(recordKey, flags, b); ok && flags&middleware.FlagCompressed == 0 && !bytes.Equal(got, want) {
+				t.Errorf("%x was read as %x", want, got)
+			}
+			c.ReadNote(recordKey, b)
 		}
 		b = bytes.Clone(b)
-		middleware.SealRecord(key, b)
-		if again, ok := middleware.DecodeRecord(key, b); ok && !bytes.Equal(again, b) {
-			t.Errorf("%x was read as %x", b, again)
+		middleware.PutChecksum(recordKey, b)
+		if got, ok := plain.Decode(recordKey, b); ok && b[5]&middleware.FlagCompressed == 0 && !bytes.Equal(got, b) {
+			t.Errorf("%x was read as %x", b, got)
 		}
 	})
+}
+
+// compressedContent returns the content of a record with its response compressed.
+func compressedContent(t testing.TB, content []byte) []byte {
+	t.Helper()
+	const fingerprint = 33
+	response, ok := middleware.Deflate(content[fingerprint:])
+	if !ok {
+		t.Fatal("the response does not get smaller")
+	}
+	return append(bytes.Clone(content[:fingerprint]), response...)
 }

@@ -8,7 +8,7 @@ import (
 
 // replay answers with what the key holds.
 func (c *call) replay(value []byte) {
-	rec, err := decodeRecord(c.storageKey, value)
+	rec, err := c.codec.decode(c.storageKey, value)
 	switch {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)

@@ -54,8 +54,8 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (answer
 	return true
 }
 
-// limit lets the run end at the outer deadline, or when it has lasted too long. Nothing else that ends the request's own context ends
-// the run: net/http does that as soon as the client is gone.
+// limit lets the run end at the outer deadline, or when it has lasted too long. Nothing else that ends the request's
+// own context ends the run: net/http does that as soon as the client is gone.
 func (c *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline := time.Now().Add(c.maxDuration)
 	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
@@ -113,7 +113,7 @@ func (c *call) free(lease *lock.Lease) (Outcome, error) {
 
 func (c *call) settle(lease *lock.Lease, said said, r record) error {
 	start := time.Now()
-	err := lease.Settle(c.r.Context(), r.encode(c.storageKey), said.retention)
+	err := lease.Settle(c.r.Context(), c.codec.encode(c.storageKey, r), said.retention)
 	c.event.Store += time.Since(start)
 	return err
 }

@@ -77,7 +77,7 @@ func serveKeyed(t *testing.T, locker *lock.Locker, key keyfunc.Func, h http.Hand
 }
 
 // newLocker returns a Locker whose time for one operation is long, for a busy machine must not fail a test.
-func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
+func newLocker(t testing.TB, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
 	t.Cleanup(func() {

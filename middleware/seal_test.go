@@ -1,0 +1,443 @@
+package middleware_test
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// master returns the n-th key.
+func master(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
+
+// The middleware's part of a stored value begins behind what the lock has put there, and a sealed note is the end of a
+// claim.
+const (
+	recordAt = 20
+	noteLen  = 1 + 12 + 33 + 16
+)
+
+// rawOf returns what Redis has under the key of the event.
+func rawOf(t *testing.T, b redistest.Backend, key string) []byte {
+	t.Helper()
+	raw, ok := b.Raw(t, key)
+	if !ok {
+		t.Fatalf("nothing under %s", key)
+	}
+	return []byte(raw)
+}
+
+// put stores a value under the key.
+func put(t *testing.T, b redistest.Backend, key string, value []byte) {
+	t.Helper()
+	if err := b.Client(t).Set(t.Context(), key, value, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantUnreadable sends ann's payment and checks that it is refused, and that the event says why.
+func (s *site) wantUnreadable(why string, edits ...edit) {
+	s.t.Helper()
+	runs := s.runs.Load()
+	a := s.send(edits...)
+	e := s.want(a, http.StatusInternalServerError, middleware.Unreadable)
+	if a.problem() != "record-unreadable" || e.Err == nil || !strings.Contains(e.Err.Error(), why) {
+		s.t.Errorf("problem %q, error %v, want record-unreadable and an error with %q", a.problem(), e.Err, why)
+	}
+	s.wantRuns(runs)
+}
+
+// Whatever the form, the story is the same.
+func TestStoredForms(t *testing.T) {
+	for name, opts := range forms() {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				g := newGate()
+				s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+					switch r.URL.RawQuery {
+					case "slow":
+						g.pass()
+					case "long":
+						_, _ = io.WriteString(w, strings.Repeat("x", 4001))
+						return
+					}
+					w.Header().Set("Trailer", "X-Checksum")
+					w.Header()["X-Many"] = []string{"a", "b"}
+					w.WriteHeader(http.StatusCreated)
+					_, _ = io.WriteString(w, strings.Repeat("\x00\xff", 2000))
+					w.Header().Set("X-Checksum", "abc")
+				}, append(opts, middleware.WithMaxResponse(4000))...)
+
+				first := s.send()
+				s.want(first, http.StatusCreated, middleware.Executed)
+				again := s.send()
+				s.want(again, http.StatusCreated, middleware.Replayed)
+				if again.body != first.body || len(again.header["X-Many"]) != 2 || again.trailer.Get("X-Checksum") != "abc" {
+					t.Errorf("got %+v, want %+v", again, first)
+				}
+				s.want(s.send(body("text/plain", "other")), http.StatusUnprocessableEntity, middleware.Reused)
+
+				long := target("/payments?long")
+				s.want(s.send(key("long"), long), http.StatusOK, middleware.NotStored)
+				a := s.send(key("long"), long)
+				s.want(a, http.StatusConflict, middleware.NotStored)
+				if !strings.Contains(a.body, `"original_status":200`) {
+					t.Errorf("a tombstone without its status: %s", a.body)
+				}
+
+				slow := target("/payments?slow")
+				done := s.inBackground(g, key("slow"), slow)
+				s.want(s.send(key("slow"), slow), http.StatusConflict, middleware.InFlight)
+				s.want(s.send(key("slow"), slow, body("text/plain", "other")), http.StatusUnprocessableEntity, middleware.Reused)
+				close(g.open)
+				s.want(<-done, http.StatusCreated, middleware.Executed)
+				s.wantRuns(3)
+			})
+		})
+	}
+}
+
+// Records that are not sealed are read by every instance without a key, whatever its options and those of the writer.
+func TestCompressionIsNoMatterOfReaders(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		with, without := serve(t, b, payOnce(), middleware.WithCompression(0)), serve(t, b, payOnce())
+		with.want(with.send(), http.StatusCreated, middleware.Executed)
+		without.want(without.send(), http.StatusCreated, middleware.Replayed)
+		without.want(without.send(key("k2")), http.StatusCreated, middleware.Executed)
+		with.want(with.send(key("k2")), http.StatusCreated, middleware.Replayed)
+	})
+}
+
+// The rotation as WithEncryption tells it, on three instances of which one after the other is deployed anew.
+func TestKeyRotation(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		instances := make([]*site, 3)
+		deploy := func(i int, keys ...[]byte) {
+			instances[i] = serve(t, b, payOnce(), middleware.WithEncryption(keys...), middleware.WithFailOpen())
+		}
+		n := 0
+		understandEachOther := func() {
+			t.Helper()
+			for _, writer := range instances {
+				n++
+				k := key(fmt.Sprint(n))
+				writer.want(writer.send(k), http.StatusCreated, middleware.Executed)
+				for _, reader := range instances {
+					reader.want(reader.send(k), http.StatusCreated, middleware.Replayed)
+				}
+			}
+		}
+		for i := range instances {
+			deploy(i, master(1))
+		}
+		instances[0].want(instances[0].send(key("old")), http.StatusCreated, middleware.Executed)
+		for _, keys := range [][][]byte{{master(1), master(2)}, {master(2), master(1)}} {
+			for i := range instances {
+				deploy(i, keys...)
+				understandEachOther()
+			}
+		}
+
+		deploy(0, master(2)) // before the retention is over
+		instances[0].wantUnreadable("no key", key("old"))
+		instances[1].want(instances[1].send(key("old")), http.StatusCreated, middleware.Replayed)
+		b.Elapse(t, 24*time.Hour)
+		for i := range instances {
+			deploy(i, master(2))
+			understandEachOther()
+		}
+
+		hasty, late := serve(t, b, payOnce(), middleware.WithEncryption(master(3), master(2))), instances[0]
+		hasty.want(hasty.send(key("new")), http.StatusCreated, middleware.Executed)
+		late.wantUnreadable("no key", key("new"))
+	})
+}
+
+// Encryption is switched on while there are records, and requests in flight, that are not sealed.
+func TestPlaintextReads(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		h := func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "slow" {
+				g.pass()
+			}
+		}
+		slow, other := target("/payments?slow"), body("text/plain", "other")
+		failOpen := middleware.WithFailOpen()
+		plain := serve(t, b, h, failOpen)
+		strict := serve(t, b, h, failOpen, middleware.WithEncryption(master(1)))
+		lenient := serve(t, b, h, failOpen, middleware.WithEncryption(master(1)), middleware.WithPlaintextReads())
+
+		done := plain.inBackground(g, key("plain"), slow)
+		strict.wantUnreadable("not sealed", key("plain"), slow)
+		lenient.want(lenient.send(key("plain"), slow), http.StatusConflict, middleware.InFlight)
+		lenient.want(lenient.send(key("plain"), slow, other), http.StatusUnprocessableEntity, middleware.Reused)
+		g.open <- struct{}{}
+		plain.want(<-done, http.StatusOK, middleware.Executed)
+		strict.wantUnreadable("not sealed", key("plain"), slow)
+		lenient.want(lenient.send(key("plain"), slow), http.StatusOK, middleware.Replayed)
+
+		done = lenient.inBackground(g, key("sealed"), slow)
+		plain.wantUnreadable("sealed", key("sealed"), slow)
+		strict.want(strict.send(key("sealed"), slow), http.StatusConflict, middleware.InFlight)
+		strict.want(strict.send(key("sealed"), slow, other), http.StatusUnprocessableEntity, middleware.Reused)
+		g.open <- struct{}{}
+		lenient.want(<-done, http.StatusOK, middleware.Executed)
+		plain.wantUnreadable("sealed", key("sealed"), slow)
+		strict.want(strict.send(key("sealed"), slow), http.StatusOK, middleware.Replayed)
+	})
+}
+
+// What is sealed opens only where it was put, and only whole. That the checksum is right helps nothing: who can write
+// to Redis can compute it.
+func TestSealedRecordIsAuthenticated(t *testing.T) {
+	for name, compression := range map[string][]middleware.Option{
+		"sealed": nil, "compressed and sealed": {middleware.WithCompression(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				opts := append(compression, middleware.WithEncryption(master(1)), middleware.WithFailOpen())
+				s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = io.WriteString(w, strings.Repeat("paid ", 10))
+				}, opts...)
+				e := s.want(s.send(), http.StatusOK, middleware.Executed)
+				elsewhere := s.want(s.send(key("k2")), http.StatusOK, middleware.Executed)
+				good, foreign := rawOf(t, b, e.Key), rawOf(t, b, elsewhere.Key)
+
+				const checksumAt, flagsAt = 1, 5
+				wantUnreadable := func(what, why string, record []byte) {
+					t.Helper()
+					middleware.PutChecksum(e.Key, record)
+					put(t, b, e.Key, append(bytes.Clone(good[:recordAt]), record...))
+					s.wantUnreadable(why)
+					if t.Failed() {
+						t.Fatal(what)
+					}
+				}
+				for i := range good[recordAt:] {
+					if i >= checksumAt && i < flagsAt {
+						continue
+					}
+					for bit := range 8 {
+						if i > flagsAt && bit != i%8 {
+							continue
+						}
+						record := bytes.Clone(good[recordAt:])
+						record[i] ^= 1 << bit
+						why := "no key"
+						switch {
+						case i == 0, i == flagsAt && 1<<bit > middleware.FlagSealed:
+							why = "newer version"
+						case i == flagsAt && 1<<bit == middleware.FlagSealed:
+							why = "not sealed"
+						}
+						wantUnreadable(fmt.Sprintf("bit %d of byte %d flipped", bit, i), why, record)
+					}
+				}
+				for n := flagsAt + 1; n < len(good)-recordAt; n += 7 {
+					wantUnreadable("cut short", "no key", bytes.Clone(good[recordAt:recordAt+n]))
+				}
+				wantUnreadable("a byte too many", "no key", append(bytes.Clone(good[recordAt:]), 0))
+				wantUnreadable("another key's record", "no key", bytes.Clone(foreign[recordAt:]))
+
+				put(t, b, e.Key, good)
+				s.want(s.send(), http.StatusOK, middleware.Replayed)
+				s.wantRuns(2)
+			})
+		})
+	}
+}
+
+// The same for the note of a request in flight.
+func TestSealedNoteIsAuthenticated(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		s := serve(t, b, func(http.ResponseWriter, *http.Request) { g.pass() },
+			middleware.WithEncryption(master(1)), middleware.WithFailOpen())
+		first, second := s.inBackground(g), s.inBackground(g, key("k2"))
+		keys := b.Keys(t)
+		if len(keys) != 2 {
+			t.Fatalf("keys %q", keys)
+		}
+		for i, edits := range [][]edit{nil, {key("k2")}} {
+			k, other := keys[i], keys[1-i]
+			if e := s.want(s.send(edits...), http.StatusConflict, middleware.InFlight); e.Key != k {
+				k, other = other, k
+			}
+			good, foreign := rawOf(t, b, k), rawOf(t, b, other)
+			head, note := good[:len(good)-noteLen], good[len(good)-noteLen:]
+			for j := range note {
+				damaged := bytes.Clone(note)
+				damaged[j] ^= 1 << (j % 8)
+				put(t, b, k, append(bytes.Clone(head), damaged...))
+				why := "no key"
+				if j == 0 {
+					why = "newer version"
+				}
+				s.wantUnreadable(why, edits...)
+			}
+			put(t, b, k, append(bytes.Clone(head), foreign[len(foreign)-noteLen:]...))
+			s.wantUnreadable("no key", edits...)
+			put(t, b, k, good)
+			s.want(s.send(edits...), http.StatusConflict, middleware.InFlight)
+		}
+		close(g.open)
+		s.want(<-first, http.StatusOK, middleware.Executed)
+		s.want(<-second, http.StatusOK, middleware.Executed)
+		s.wantRuns(2)
+	})
+}
+
+// A note and a record are sealed for different purposes: none passes for the other, were it under the same storage key.
+func TestSealedPurposes(t *testing.T) {
+	t.Parallel()
+	c := middleware.NewCodec(middleware.WithEncryption(master(1)))
+	note := c.Note(recordKey)
+	if !c.ReadNote(recordKey, note) || c.ReadNote("another key", note) {
+		t.Fatal("a note must be read under its own key alone")
+	}
+	record := append([]byte{1, 0, 0, 0, 0, middleware.FlagSealed | middleware.FlagTombstone}, note[1:]...)
+	middleware.PutChecksum(recordKey, record)
+	if _, ok := c.Decode(recordKey, record); ok {
+		t.Error("a note was read as a record")
+	}
+	record = c.Forge(recordKey, 0, make([]byte, 33))
+	if c.ReadNote(recordKey, append([]byte{2}, record[6:]...)) {
+		t.Error("a record was read as a note")
+	}
+}
+
+// A dump of Redis shows neither the response nor anything to test a guess of the request with.
+func TestNothingIsVisible(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for name, opts := range forms() {
+			b.FlushAll(t)
+			g := newGate()
+			s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+				g.pass()
+				_, _ = io.WriteString(w, "the response of a payment")
+			}, append(opts, middleware.WithFingerprint(func(_ *http.Request, body []byte) []byte { return body }))...)
+
+			// The same request twice, and one that differs in its body, each the first under one and the same key.
+			var stored [][]byte
+			for _, text := range []string{payment, payment, strings.Replace(payment, "1250", "1251", 1)} {
+				done := s.inBackground(g, body("application/json", text))
+				k := b.Keys(t)[0]
+				claim := rawOf(t, b, k)
+				g.open <- struct{}{}
+				s.want(<-done, http.StatusOK, middleware.Executed)
+				record := rawOf(t, b, k)
+				b.FlushAll(t)
+
+				sealed := strings.Contains(name, "sealed")
+				fingerprint := sha256.Sum256([]byte(text))
+				for _, raw := range [][]byte{claim, record} {
+					if visible := bytes.Contains(raw, fingerprint[:]); visible == sealed {
+						t.Errorf("%s: the fingerprint is visible: %v", name, visible)
+					}
+				}
+				if visible := bytes.Contains(record, []byte("payment")); visible == sealed {
+					t.Errorf("%s: the response is visible: %v", name, visible)
+				}
+				if sealed {
+					stored = append(stored, claim[len(claim)-noteLen:], record[recordAt:])
+				}
+			}
+			for i, one := range stored {
+				for _, other := range stored[:i] {
+					if n := longestCommon(one, other); n >= 8 {
+						t.Errorf("%s: %x and %x have %d bytes in common", name, one, other, n)
+					}
+				}
+			}
+		}
+	})
+}
+
+// longestCommon returns the length of the longest run of bytes that a and b share.
+func longestCommon(a, b []byte) (longest int) {
+	for i := range a {
+		for j := range b {
+			n := 0
+			for i+n < len(a) && j+n < len(b) && a[i+n] == b[j+n] {
+				n++
+			}
+			longest = max(longest, n)
+		}
+	}
+	return longest
+}
+
+// The seal is what its documentation says, made of nothing but the standard's parts.
+func TestSealIsAsDocumented(t *testing.T) {
+	t.Parallel()
+	c := middleware.NewCodec(middleware.WithEncryption(master(1), master(2)))
+	for purpose, sealed := range map[string]struct{ visible, content []byte }{
+		middleware.RecordPurpose: {[]byte{1, middleware.FlagSealed}, c.Encode(recordKey, []byte("body"))[6:]},
+		middleware.NotePurpose:   {[]byte{2}, c.Note(recordKey)[1:]},
+	} {
+		derived, err := hkdf.Key(sha256.New, master(1), nil, purpose+recordKey, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, err := aes.NewCipher(derived)
+		if err != nil {
+			t.Fatal(err)
+		}
+		aead, err := cipher.NewGCM(block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened, err := aead.Open(nil, sealed.content[:12], sealed.content[12:], append(sealed.visible, recordKey...))
+		if err != nil || !bytes.HasPrefix(opened, []byte{1, 0xf1}) {
+			t.Errorf("%s: got %x, %v, want what begins with the fingerprint", purpose, opened, err)
+		}
+	}
+}
+
+func TestKeysAreCopied(t *testing.T) {
+	t.Parallel()
+	given := master(1)
+	option := middleware.WithEncryption(given)
+	clear(given)
+	record := middleware.NewCodec(option).Encode(recordKey, nil)
+	if _, ok := middleware.NewCodec(middleware.WithEncryption(master(1))).Decode(recordKey, record); !ok {
+		t.Error("sealed with a key that was changed after WithEncryption")
+	}
+}
+
+func TestWrongEncryptionPanics(t *testing.T) {
+	t.Parallel()
+	locker := newLocker(t, redistest.Mini(t).Client(t))
+	standard := keyfunc.Standard(keyfunc.Anonymous())
+	for want, f := range map[string]func(){
+		"middleware.WithEncryption: no key":             func() { middleware.WithEncryption() },
+		"middleware.WithEncryption: key 1 has 0 bytes":  func() { middleware.WithEncryption(nil) },
+		"middleware.WithEncryption: key 2 has 31 bytes": func() { middleware.WithEncryption(master(1), master(2)[1:]) },
+		"middleware.WithEncryption: key 1 has 64 bytes": func() { middleware.WithEncryption(append(master(1), master(2)...)) },
+		"middleware.WithPlaintextReads: ":               func() { middleware.Idempotency(locker, standard, middleware.WithPlaintextReads()) },
+		"middleware.WithCompression: -1 ":               func() { middleware.WithCompression(-1) },
+	} {
+		t.Run(want, func(t *testing.T) {
+			defer func() {
+				if got, _ := recover().(string); !strings.HasPrefix(got, want) {
+					t.Errorf("panic %q, want one that begins with %q", got, want)
+				}
+			}()
+			f()
+		})
+	}
+	// In whatever order they are given.
+	middleware.Idempotency(locker, standard, middleware.WithPlaintextReads(), middleware.WithEncryption(master(1)))
+}
