@@ -59,8 +59,8 @@ func apply(h http.Header, changes []change) {
 	}
 }
 
-// storable leaves out of the changes what belongs to one connection (RFC 9110 section 7.6.1, and the names that Connection lists),
-// what each response says anew (Date, Age, Content-Length), and cookies unless they are asked for.
+// storable leaves out of the changes what belongs to one connection (RFC 9110 section 7.6.1, and the names that
+// Connection lists), what each response says anew (Date, Age), and cookies unless they are asked for.
 func (g *guard) storable(list []change, connection []string) (kept []change, cookiesDropped bool) {
 	kept = list[:0]
 	for _, c := range list {
@@ -79,7 +79,7 @@ func (g *guard) storable(list []change, connection []string) (kept []change, coo
 // perResponse names what is made anew for each response. A nil value among them is the handler's wish to have none.
 func perResponse(name string) bool {
 	switch name {
-	case "Date", "Age", "Content-Length":
+	case "Date", "Age":
 		return true
 	}
 	return false
@@ -118,9 +118,25 @@ func replace(h, other http.Header) {
 func trailers(announced []string, end http.Header) []change {
 	var list []change
 	for name, values := range end {
-		if strings.HasPrefix(name, http.TrailerPrefix) || listed(announced, name) {
+		if isTrailer(name, announced) && len(values) > 0 {
 			list = append(list, change{opSet, name, values})
 		}
 	}
 	return list
+}
+
+// isTrailer tells whether the field of a header with these Trailer lines is sent as a trailer.
+func isTrailer(name string, announced []string) bool {
+	return strings.HasPrefix(name, http.TrailerPrefix) || listed(announced, name)
+}
+
+// announce puts the trailers of end that have [http.TrailerPrefix] into h, before it is sent. net/http leaves them out
+// of the header, and room for them behind the body. If it learnt of them only afterwards, HTTP/1.1 would lose those of
+// a body that fits its buffer, and it depends on the recorder which body does.
+func announce(h, end http.Header) {
+	for name, values := range end {
+		if strings.HasPrefix(name, http.TrailerPrefix) && len(values) > 0 {
+			h[name] = values
+		}
+	}
 }

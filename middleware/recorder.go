@@ -4,29 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 )
 
-// recorder is the ResponseWriter that a handler writes to. It holds the response back until it is stored. It lets it through
-// from when the handler flushes or hijacks, or has written more than is kept; then it keeps a copy of what it can.
+// recorder is the ResponseWriter that a handler writes to. It holds the response back until it is stored. It lets it
+// through from when the handler flushes or hijacks, or has written more than is kept; then it keeps a copy of what it
+// can.
 //
-// As long as the copy is whole, the handler does not learn that the client has left: it shall finish the response, for the client's
-// retry. An error in place of it would make a handler stop, and what it has written so far look like all of it.
+// As long as the copy is whole, the handler does not learn that the client has left: it shall finish the response, for
+// the client's retry. An error in place of it would make a handler stop, and what it has written so far look like all
+// of it.
 //
-// It embeds nothing and has no Unwrap, so that nothing slips past it; io.Copy finds no ReadFrom and comes through Write. What it has
-// beyond Write behaves as that of net/http's own writer.
+// It embeds nothing and has no Unwrap, so that nothing slips past it; io.Copy finds no ReadFrom and comes through
+// Write. What it has beyond Write behaves as that of net/http's own writer.
 type recorder struct {
 	w     http.ResponseWriter
 	exec  *Execution
 	head  bool // a HEAD request: its response has no body on the wire
+	http2 bool // or newer
 	limit int
 
-	before http.Header // what the outer middlewares had set
-	status int         // the final one, 0 until the handler has said it
-	header http.Header // as it was then; later changes are trailers, or nothing
-	length int64       // its Content-Length, -1 if there is none
-	body   []byte
+	before  http.Header // what the outer middlewares had set
+	status  int         // the final one, 0 until the handler has said it
+	header  http.Header // as it was then; later changes are trailers, or nothing
+	length  int64       // its Content-Length, -1 if there is none
+	chunked bool        // the Content-Length is not sent
+	body    []byte
 
 	written  int64 // what the handler wanted to write
 	sent     bool  // header, and the body so far, have been let through
@@ -35,7 +40,10 @@ type recorder struct {
 }
 
 func newRecorder(w http.ResponseWriter, r *http.Request, exec *Execution, limit int) *recorder {
-	return &recorder{w: w, exec: exec, head: r.Method == http.MethodHead, limit: limit, before: w.Header().Clone(), length: -1}
+	return &recorder{
+		w: w, exec: exec, head: r.Method == http.MethodHead, http2: r.ProtoMajor >= 2, limit: limit,
+		before: w.Header().Clone(), length: -1,
+	}
 }
 
 // Header returns the outer header, so that the handler sees and changes what the outer middlewares have set.
@@ -48,7 +56,7 @@ func (r *recorder) WriteHeader(status int) {
 	case r.hijacked, r.status != 0:
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
-	case status < 200 && status != http.StatusSwitchingProtocols:
+	case status < 200 && (status != http.StatusSwitchingProtocols || r.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
 		r.w.WriteHeader(status)
 	default:
 		r.status = status
@@ -56,9 +64,25 @@ func (r *recorder) WriteHeader(status int) {
 		if r.header == nil {
 			r.header = http.Header{}
 		}
-		if n, err := strconv.ParseInt(r.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
-			r.length = n
-		}
+		r.readLength()
+	}
+}
+
+// readLength takes the Content-Length. As in net/http one that is no number is none, and one beside a Transfer-Encoding
+// is not sent, yet still counts what is written.
+func (r *recorder) readLength() {
+	text := r.header.Get("Content-Length")
+	if text == "" {
+		return
+	}
+	coding := r.header.Get("Transfer-Encoding")
+	r.chunked = !r.http2 && coding != "" && coding != "identity"
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && n >= 0 {
+		r.length = n
+	}
+	if r.length < 0 || r.chunked {
+		r.header.Del("Content-Length")
 	}
 }
 
@@ -72,7 +96,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 		r.commit(p)
 		r.body, r.overflow = nil, true
 	default:
-		r.body = append(r.body, p...)
+		r.body = append(grow(r.body, len(p), r.limit), p...)
 	}
 	if r.sent {
 		if n, err := r.w.Write(p); r.overflow {
@@ -112,13 +136,15 @@ func (r *recorder) send(next []byte) {
 	}
 	r.sent = true
 	r.sniff(next)
-	end := r.Header().Clone()
-	replace(r.Header(), r.header)
+	h := r.Header()
+	end := maps.Clone(h) // with the handler's own slices: it may still change what is in them
+	replace(h, r.header)
+	announce(h, end)
 	r.w.WriteHeader(r.status)
 	if len(r.body) > 0 {
 		_, _ = r.w.Write(r.body) // the client may have left; the response is stored all the same
 	}
-	replace(r.Header(), end) // trailers are taken from it
+	replace(h, end) // trailers are taken from it
 }
 
 // commit is send before the response is stored: from then on the key is never freed.
@@ -137,7 +163,8 @@ func (r *recorder) sniff(next []byte) {
 		start = append(start[:len(start):len(start)], next[:more]...)
 	}
 	_, typed := r.header["Content-Type"]
-	if !typed && len(start) > 0 && r.header.Get("Content-Encoding") == "" && r.header.Get("Transfer-Encoding") == "" {
+	coded := r.header.Get("Content-Encoding") != "" || r.header.Get("Transfer-Encoding") != "" && !r.http2
+	if !typed && !coded && len(start) > 0 {
 		r.header.Set("Content-Type", http.DetectContentType(start))
 	}
 }
@@ -174,11 +201,16 @@ func (r *recorder) withdraw() {
 
 // broken tells whether fewer or more bytes came than Content-Length says.
 func (r *recorder) broken() bool {
-	return !r.hijacked && !r.head && bodyAllowed(r.status) && r.length >= 0 && r.written != r.length
+	if r.hijacked || r.head || !bodyAllowed(r.status) || r.length < 0 {
+		return false
+	}
+	return r.written > r.length || r.written < r.length && !r.chunked
 }
 
-// whole tells whether the response can be replayed.
-func (r *recorder) whole() bool { return !r.hijacked && !r.overflow && !r.broken() }
+// whole tells whether the response can be replayed. A 101 is about its connection, like what is hijacked.
+func (r *recorder) whole() bool {
+	return !r.hijacked && r.status != http.StatusSwitchingProtocols && !r.overflow && !r.broken()
+}
 
 // seen returns the status that the client has got, 0 if none.
 func (r *recorder) seen() int {

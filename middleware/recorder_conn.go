@@ -33,3 +33,11 @@ func (r *recorder) SetWriteDeadline(deadline time.Time) error {
 func (r *recorder) EnableFullDuplex() error {
 	return http.NewResponseController(r.w).EnableFullDuplex()
 }
+
+// Push is HTTP/2's. Elsewhere it is not supported, which a handler has to expect of HTTP/2 clients too.
+func (r *recorder) Push(target string, opts *http.PushOptions) error {
+	if pusher, ok := r.w.(http.Pusher); ok {
+		return pusher.Push(target, opts)
+	}
+	return http.ErrNotSupported
+}

@@ -29,9 +29,10 @@ func (r record) writeTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
 	apply(h, r.header)
 	h.Set("Idempotent-Replayed", "true")
-	if len(r.trailer) == 0 && bodyAllowed(r.status) && (len(r.body) > 0 || req.Method != http.MethodHead) {
-		h.Set("Content-Length", strconv.Itoa(len(r.body)))
+	if _, typed := h["Content-Type"]; !typed {
+		h["Content-Type"] = nil // it was not sniffed then, and is not now
 	}
+	r.measure(h, req)
 	for _, t := range r.trailer {
 		if strings.HasPrefix(t.name, http.TrailerPrefix) {
 			h[t.name] = t.values // tells net/http that there will be trailers
@@ -41,7 +42,24 @@ func (r record) writeTo(w http.ResponseWriter, req *http.Request) {
 	if len(r.body) > 0 {
 		_, _ = w.Write(r.body) // the client may have left
 	}
+	for _, c := range r.header {
+		if isTrailer(c.name, h["Trailer"]) {
+			delete(h, c.name) // its value before the body
+		}
+	}
 	apply(h, r.trailer)
+}
+
+// measure sets the Content-Length, unless the handler has done so, or wanted none. HTTP/1.1 has no trailers behind one.
+func (r record) measure(h http.Header, req *http.Request) {
+	_, measured := h["Content-Length"]
+	trailed := len(r.trailer) > 0 || len(h["Trailer"]) > 0
+	switch {
+	case !bodyAllowed(r.status):
+		h.Del("Content-Length")
+	case !measured && !trailed && (len(r.body) > 0 || req.Method != http.MethodHead):
+		h.Set("Content-Length", strconv.Itoa(len(r.body)))
+	}
 }
 
 // bodyAllowed tells whether a response with this status may have a body (RFC 9110 section 6.4.1).

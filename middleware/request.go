@@ -63,19 +63,20 @@ func (c *call) readBody() bool {
 		c.refuse(TooLarge, bodyTooLarge, nil)
 		return false
 	}
-	var buf bytes.Buffer
+	limit := c.maxBody
 	if c.r.ContentLength > 0 {
-		buf.Grow(int(min(c.r.ContentLength, 64<<10)) + bytes.MinRead) // not more on the word of a client
+		limit = c.r.ContentLength
 	}
-	if _, err := buf.ReadFrom(c.source); err != nil {
+	body, err := readAll(c.source, int(limit))
+	if err != nil {
 		c.refuseBody(err)
 		return false
 	}
-	if c.r.ContentLength > 0 && buf.Len() == 0 {
+	if c.r.ContentLength > 0 && len(body) == 0 {
 		c.refuse(InvalidKey, keyFailed, errBodyUsed)
 		return false
 	}
-	c.body = buf.Bytes()
+	c.body, c.source = body, nil // a key function's copy of it is not needed any more
 	c.fingerprint = c.fingerprinter(c.r, c.body)
 	return true
 }

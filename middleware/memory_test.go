@@ -1,0 +1,125 @@
+package middleware_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// The tests in this file measure the heap of the whole process. They are not parallel, so that they are alone in it:
+// the parallel ones wait until all others are done.
+
+// heap returns how much of it is in use.
+func heap() int64 {
+	for range 2 { // what a sync.Pool holds goes with the second collection
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A request costs its body limit and its response limit at most, and what any request costs.
+func TestMemoryOfManyRequests(t *testing.T) {
+	const (
+		requests  = 24
+		bodyLimit = 1 << 20
+		respLimit = 1 << 20
+		slack     = 128 << 10 // goroutines, connections, the race detector
+	)
+	sent := bytes.Repeat([]byte("x"), bodyLimit)
+	piece := bytes.Repeat([]byte("y"), 1000)
+	for name, length := range map[string]int64{"length known": bodyLimit, "chunked": -1} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate()
+			s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
+				if n, err := io.Copy(io.Discard, r.Body); n != bodyLimit || err != nil {
+					t.Errorf("read %d, %v", n, err)
+				}
+				for left := respLimit; left > 0; left -= len(piece) {
+					_, _ = w.Write(piece[:min(left, len(piece))])
+				}
+				g.pass()
+			}, middleware.WithMaxBody(bodyLimit), middleware.WithMaxResponse(respLimit))
+			before := heap()
+			var clients sync.WaitGroup
+			for n := range requests {
+				r := s.request(key(strconv.Itoa(n)))
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), length
+				clients.Go(func() {
+					resp, err := s.client.Do(r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer resp.Body.Close()
+					if n, err := io.Copy(io.Discard, resp.Body); n != respLimit || err != nil {
+						t.Errorf("the client got %d bytes, %v", n, err)
+					}
+				})
+			}
+			for range requests {
+				<-g.entered
+			}
+			each := (heap() - before) / requests
+			close(g.open)
+			clients.Wait()
+			t.Logf("%d bytes each", each)
+			if each > bodyLimit+respLimit+slack {
+				t.Errorf("a request costs %d bytes, %d more than its limits", each, each-bodyLimit-respLimit)
+			}
+			for range requests {
+				if e := s.event(); e.Outcome != middleware.Executed {
+					t.Errorf("%+v, want executed", e)
+				}
+			}
+		})
+	}
+}
+
+// What is too long to keep goes out, and does not stay.
+//
+// conformance: 47
+func TestMemoryOfAnEndlessResponse(t *testing.T) {
+	const limit, pieces, slack = 64 << 10, 64, 1 << 20
+	piece := bytes.Repeat([]byte("y"), 1<<20)
+	g := newGate()
+	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
+		for range pieces {
+			_, _ = w.Write(piece)
+		}
+		g.pass()
+	}, middleware.WithMaxResponse(limit))
+	before := heap()
+	got := make(chan int64, 1)
+	go func() {
+		defer close(got)
+		resp, err := s.client.Do(s.request())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		n, _ := io.Copy(io.Discard, resp.Body)
+		got <- n
+	}()
+	<-g.entered
+	grown := heap() - before
+	close(g.open)
+	if n := <-got; n != pieces*int64(len(piece)) {
+		t.Errorf("the client got %d bytes", n)
+	}
+	if grown > limit+slack {
+		t.Errorf("%d bytes are still held of a response of %d", grown, pieces*len(piece))
+	}
+	if e := s.event(); e.Outcome != middleware.NotStored {
+		t.Errorf("%+v, want not-stored", e)
+	}
+}
