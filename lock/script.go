@@ -57,7 +57,8 @@ func (l *Locker) extend(ctx context.Context, key string, token uuid.UUID, ttl ti
 
 func (l *Locker) settle(ctx context.Context, key string, token uuid.UUID, value []byte, ttl time.Duration) answer {
 	return l.ask(ctx, func(ctx context.Context) (string, error) {
-		return l.eval(ctx, settleScript, key, head(claimMagic, token), value, ttl.Milliseconds())
+		return l.eval(ctx, settleScript, key, head(claimMagic, token), head(valueMagic, token), value,
+			ttl.Milliseconds())
 	}, nil)
 }
 

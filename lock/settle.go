@@ -18,7 +18,7 @@ import (
 // again with the same value.
 //
 // Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
-// operation. The value is not used after Settle has returned.
+// operation. The value must not be changed afterwards: it may still be on its way.
 func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
@@ -27,18 +27,16 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 		return ErrLost
 	}
 	ctx = context.WithoutCancel(ctx)
-	stored := append([]byte(head(valueMagic, l.token)), value...)
-
-	done, err := l.settle(ctx, stored, ttl)
+	done, err := l.settle(ctx, value, ttl)
 	if !done {
-		l.insist(ctx, stored, ttl)
+		l.insist(ctx, value, ttl)
 	}
 	return err
 }
 
 // settle tries once. It is not done as long as another try may succeed.
-func (l *Lease) settle(ctx context.Context, stored []byte, ttl time.Duration) (done bool, err error) {
-	a := l.locker.settle(ctx, l.key, l.token, stored, ttl)
+func (l *Lease) settle(ctx context.Context, value []byte, ttl time.Duration) (done bool, err error) {
+	a := l.locker.settle(ctx, l.key, l.token, value, ttl)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +54,7 @@ func (l *Lease) settle(ctx context.Context, stored []byte, ttl time.Duration) (d
 }
 
 // insist tries to settle again in the background, for one more lease. The renewals go on meanwhile.
-func (l *Lease) insist(ctx context.Context, stored []byte, ttl time.Duration) {
+func (l *Lease) insist(ctx context.Context, value []byte, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.insisting || l.over || l.locker.work.closed() {
@@ -72,7 +70,7 @@ func (l *Lease) insist(ctx context.Context, stored []byte, ttl time.Duration) {
 			if l.isOver() {
 				return true
 			}
-			done, _ := l.settle(ctx, stored, ttl)
+			done, _ := l.settle(ctx, value, ttl)
 			return done
 		})
 		l.Abandon()

@@ -2,12 +2,15 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"runtime"
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/middleware"
@@ -81,6 +84,66 @@ func TestMemoryOfManyRequests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// holdSettles is a hook of the Redis client that stops each response on its way into Redis.
+type holdSettles struct{ gate *gate }
+
+func (h holdSettles) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h holdSettles) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h holdSettles) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if len(cmd.Args()) > 7 { // no other script has as many
+			h.gate.pass()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// While a response is stored, it is there twice: as it will go out, and as it is stored. The request's body is gone.
+func TestMemoryWhileStoring(t *testing.T) {
+	const requests, limit, slack = 24, 1 << 20, 128 << 10
+	sent := bytes.Repeat([]byte("x"), limit)
+	piece := bytes.Repeat([]byte("y"), limit)
+	g := newGate()
+	client := redistest.Mini(t).Client(t)
+	client.AddHook(holdSettles{g})
+	s := serveOn(t, newLocker(t, client), func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(piece)
+	}, middleware.WithMaxBody(limit), middleware.WithMaxResponse(limit))
+	before := heap()
+	var clients sync.WaitGroup
+	for n := range requests {
+		r := s.request(key(strconv.Itoa(n)))
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), limit
+		clients.Go(func() {
+			resp, err := s.client.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			_, _ = io.Copy(io.Discard, resp.Body)
+		})
+	}
+	for range requests {
+		<-g.entered
+	}
+	each := (heap() - before) / requests
+	close(g.open)
+	clients.Wait()
+	if each > limit+limit+slack {
+		t.Errorf("a request costs %d bytes, %d more than its limits", each, each-limit-limit)
+	}
+	for range requests {
+		if e := s.event(); e.Outcome != middleware.Executed {
+			t.Errorf("%+v, want executed", e)
+		}
 	}
 }
 

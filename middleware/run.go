@@ -44,6 +44,7 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (answer
 		overdue.Stop()
 		c.event.Handler = time.Since(start)
 		c.removeTemporaryFiles(r)
+		c.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(rec, r)
 	if rec.silent() && ctx.Err() != nil && !exec.said().discard {

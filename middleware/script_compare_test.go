@@ -27,14 +27,16 @@ func (th *theatre) differences(bare, first, again performance) (list []string) {
 	if len(again.hints) > 0 || again.ran {
 		report("the second request: %q, ran %v", again.hints, again.ran)
 	}
+	// An answer to HEAD with a Content-Length that is no number goes out bare as it stands, and no client understands
+	// it: there is nothing to compare with.
+	if bare.err != nil && strings.Contains(bare.err.Error(), "bad Content-Length") {
+		return list
+	}
 	if first.panicked {
 		return append(list, differencesOfPanic(bare, first, again)...)
 	}
 	cut := bare.broken && overran(first) && th.http2 // see sameWord
-	// An answer to HEAD with a Content-Length that is no number goes out bare as it stands, and no client understands
-	// it.
-	misread := bare.err != nil && strings.Contains(bare.err.Error(), "bad Content-Length") && first.err == nil && again.err == nil
-	if (bare.err != nil) != (first.err != nil) && !misread || bare.broken != first.broken && !cut {
+	if (bare.err != nil) != (first.err != nil) || bare.broken != first.broken && !cut {
 		report("the client got %v, broken %v; want %v, broken %v", first.err, first.broken, bare.err, bare.broken)
 	}
 	bodiless := bare.status == http.StatusNoContent || bare.status == http.StatusNotModified
@@ -47,7 +49,10 @@ func (th *theatre) differences(bare, first, again performance) (list []string) {
 		}
 		list = append(list, th.differencesOfResponse("first", bare, first)...)
 		if first.identity && !th.http2 { // which is not stored, and has no room for trailers
-			first.trailer, bare.trailer, again.trailer = nil, nil, nil
+			for _, p := range []*performance{&bare, &first, &again} {
+				p.header, p.trailer = p.header.Clone(), nil
+				p.header.Del("Trailer") // a header where there are no trailers
+			}
 		}
 		list = append(list, th.differencesOfResponse("replay", replayable(bare), again)...)
 		if fmt.Sprint(first.trailer) != fmt.Sprint(again.trailer) {

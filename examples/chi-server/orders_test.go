@@ -27,6 +27,7 @@ func (s *server) form() url.Values {
 }
 
 // Two clicks make one order, and both end at it.
+// conformance: 51
 func TestDoubleClick(t *testing.T) {
 	t.Parallel()
 	s := start(t, "")
