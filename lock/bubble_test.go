@@ -22,6 +22,7 @@ type bubble struct {
 	client *redis.Client
 	silent atomic.Bool // every command is swallowed
 	full   atomic.Bool // every Settle is
+	deaf   atomic.Bool // what the server says is
 
 	mu   sync.Mutex
 	seen map[string]int
@@ -39,7 +40,7 @@ func newBubble(t *testing.T) *bubble {
 				return nil, err
 			}
 			b.server.Server().SetPreHook(b.hook)
-			return conn, nil
+			return deafConn{conn, b}, nil
 		},
 		MaxRetries: -1,
 	})
@@ -50,6 +51,21 @@ func newBubble(t *testing.T) *bubble {
 		b.server.Close()
 	})
 	return b
+}
+
+// deafConn swallows what the server says while b is deaf.
+type deafConn struct {
+	net.Conn
+	b *bubble
+}
+
+func (c deafConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.b.deaf.Load() {
+			return n, err
+		}
+	}
 }
 
 // hook counts commands, and swallows those that it is to swallow.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxHold keeps the sum of a hold and a lease in range.
-const maxHold = 10 * 365 * 24 * time.Hour
+// MaxHold is the longest time that [Lease.Hold] takes, ten years.
+const MaxHold = 10 * 365 * 24 * time.Hour
 
 // Hold keeps the claim for d after the lease has ended, d being at least a millisecond and at most ten years. It is for
 // an operation that must not happen twice even if this process dies in the middle of it: a claim that is held and no
@@ -19,26 +19,22 @@ const maxHold = 10 * 365 * 24 * time.Hour
 // that the lease has run out: Redis's clock alone judges that. d is written into the claim, so that every Locker judges
 // it alike.
 //
-// [ErrLost] means that the lease is over. After any other error nobody knows whether the hold is there: release the
-// lease. A Hold that arrives later than its caller would have waited for it has no effect, so that a claim which nobody
-// works under is never held.
+// [ErrLost] means that the lease is over. After any other error nobody knows whether the hold is there, and the lease
+// is not renewed any more: release it. A Hold that arrives later than its caller would have waited for it has no
+// effect, so that a claim which nobody works under is not held.
 func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
-	if d < time.Millisecond || d > maxHold {
+	if d < time.Millisecond || d > MaxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)
 	}
 	d = d.Truncate(time.Millisecond)
-	ttl := l.locker.ttl
-
-	l.mu.Lock()
-	over, least := l.ctx.Err() != nil, time.Until(l.until)-l.locker.opTimeout
-	l.mu.Unlock()
-	if over {
-		return ErrLost
+	ttl, least, err := l.beginHold(d)
+	if err != nil {
+		return err
 	}
 	start := time.Now()
 	a := l.locker.ask(ctx, func(ctx context.Context) (string, error) {
 		return l.locker.eval(ctx, holdScript, l.key, head(claimMagic, l.token), encodeHold(d), (d + ttl).Milliseconds(),
-			max(least, 0).Milliseconds())
+			least.Milliseconds())
 	}, nil)
 
 	l.mu.Lock()
@@ -46,9 +42,24 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if err := l.standing(a, "hold"); err != nil {
 		return err
 	}
-	l.hold = d
-	l.move(start.Add(validity(ttl)))
+	l.move(start, ttl)
+	l.renewing = l.locker.renew
+	l.timer.Reset(time.Until(l.wake(start)))
 	return nil
+}
+
+// beginHold returns how long the lease part is to last, which is never less than is left of it, and what must be left
+// of the claim when the hold arrives. There is no renewal meanwhile: it would make a late one look early.
+func (l *Lease) beginHold(d time.Duration) (ttl, least time.Duration, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return 0, 0, ErrLost
+	}
+	left := time.Until(l.expiry)
+	l.hold, l.renewing = d, false
+	l.timer.Reset(time.Until(l.until))
+	return max(l.locker.ttl, left), max(left-l.locker.opTimeout, 0), nil
 }
 
 // abandoned tells whether a claim that is held is no longer renewed. If it is another one by now, changed is true and

@@ -224,3 +224,73 @@ func TestHoldRoundTrips(t *testing.T) {
 		}
 	})
 }
+
+func TestHoldNeverShortensALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl), lock.WithoutRenewal())
+		lease := acquire(t, locker, "k")
+		if err := lease.Extend(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		until := lease.Until()
+		if err := lease.Hold(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if lease.Until().Before(until) {
+			t.Error("Until has moved back")
+		}
+		time.Sleep(time.Until(until))
+		wantState(t, locker, "as long as it is valid", lock.Held)
+		time.Sleep(2 * time.Minute)
+		wantState(t, locker, "when lease and hold are over", lock.Granted)
+	})
+}
+
+// Under a hold a key stays taken for long after its lease: a Release that nobody has confirmed goes on for longer too.
+func TestUnconfirmedReleaseOfAHeldClaim(t *testing.T) {
+	for _, lost := range []string{"hold", "release"} {
+		t.Run(lost, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t, lock.WithTTL(ttl))
+				lease := acquire(t, locker, "k")
+				if lost == "hold" {
+					b.deaf.Store(true) // it is carried out, and not answered
+				}
+				if err := lease.Hold(t.Context(), 24*time.Hour); (err != nil) != (lost == "hold") {
+					t.Fatalf("Hold: %v", err)
+				}
+				b.deaf.Store(false)
+				b.silent.Store(true)
+				if err := lease.Release(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Release: %v, want DeadlineExceeded", err)
+				}
+				time.Sleep(10 * ttl)
+				b.silent.Store(false)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				wantState(t, locker, "when Redis is there again", lock.Granted)
+			})
+		})
+	}
+}
+
+// A renewal between a claim and its hold must not make a hold look early that comes late.
+func TestNoRenewalWhileAHoldIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl), lock.WithOpTimeout(ttl/2))
+		lease := acquire(t, locker, "k")
+		b.silent.Store(true)
+		start := time.Now()
+		if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Hold: %v, want DeadlineExceeded", err)
+		}
+		b.silent.Store(false)
+		<-lease.Context().Done()
+		if got := time.Since(start); got != valid {
+			t.Errorf("the lease ended after %v, want %v", got, valid)
+		}
+	})
+}

@@ -20,7 +20,8 @@ type Lease struct {
 	mu        sync.Mutex
 	timer     *time.Timer   // runs tick: at the next renewal, or at until
 	until     time.Time     // moves only forward, and only when Redis has said so
-	hold      time.Duration // how long the claim outlives the lease
+	expiry    time.Time     // until, without what is taken off for drift: not later than the server's
+	hold      time.Duration // how long the claim may outlive the lease
 	renewing  bool          // until Abandon
 	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
 	insisting bool          // a Settle that got no answer is tried again in the background
@@ -30,7 +31,7 @@ type Lease struct {
 }
 
 func newLease(ctx context.Context, l *Locker, key string, token uuid.UUID, start, until time.Time) *Lease {
-	lease := &Lease{locker: l, key: key, token: token, until: until, renewing: l.renew}
+	lease := &Lease{locker: l, key: key, token: token, until: until, expiry: start.Add(l.ttl), renewing: l.renew}
 	lease.ctx, lease.end = context.WithCancelCause(context.WithoutCancel(ctx))
 
 	lease.mu.Lock()

@@ -3,13 +3,15 @@ package lock
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Release frees the key. It may be called again and answers the same again; after Settle it does nothing.
 //
 // It returns nil also when the key was gone already, and [ErrLost] when the key is somebody else's by now: then two
 // have held it. After any other error nobody knows whether the key is free; it is tried again in the background until
-// the lease would have run out, or the Locker is closed.
+// the lease would have run out, or for an hour if the claim may be held (see [Lease.Hold]), or until the Locker is
+// closed.
 //
 // Release works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
 // operation.
@@ -26,7 +28,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	done, err := l.release(ctx)
 	if !done && first && !l.locker.work.closed() {
 		l.locker.work.run(func() {
-			insist(l.locker.work.ctx, l.Until(), func() bool {
+			insist(l.locker.work.ctx, l.keptUntil(), func() bool {
 				done, _ := l.release(ctx)
 				return done
 			})
@@ -64,6 +66,19 @@ func (l *Lease) release(ctx context.Context) (done bool, err error) {
 		l.decide(nil)
 	}
 	return true, l.verdict
+}
+
+// maxInsist bounds how long a Release is tried again because of a hold.
+const maxInsist = time.Hour
+
+// keptUntil tells how long the key stays taken if nobody releases it, or how long that is worth trying.
+func (l *Lease) keptUntil() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hold == 0 {
+		return l.until
+	}
+	return time.Now().Add(min(l.hold, maxInsist))
 }
 
 // decide says what Release answers from now on. The caller holds mu.

@@ -65,7 +65,7 @@ func (l *Lease) extend(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	if a.standing(l.token) == claimed {
-		l.move(start.Add(validity(d)))
+		l.move(start, d)
 	}
 	return nil
 }
@@ -89,10 +89,10 @@ func (l *Lease) standing(a answer, doing string) error {
 	return ErrLost
 }
 
-// move lets the lease be valid until then. It never shortens it. The caller holds mu.
-func (l *Lease) move(until time.Time) {
-	if until.After(l.until) {
-		l.until = until
+// move lets the lease last for d from start. It never shortens it. The caller holds mu.
+func (l *Lease) move(start time.Time, d time.Duration) {
+	if until := start.Add(validity(d)); until.After(l.until) {
+		l.until, l.expiry = until, start.Add(d)
 	}
 }
 

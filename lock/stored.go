@@ -41,7 +41,7 @@ func parse(stored string) (content, error) {
 	switch {
 	case head[:len(claimMagic)] == claimMagic && len(rest) >= holdLen:
 		ms := binary.BigEndian.Uint64([]byte(rest[:holdLen]))
-		if ms > uint64(maxHold.Milliseconds()) {
+		if ms > uint64(MaxHold.Milliseconds()) {
 			return content{}, ErrForeign
 		}
 		return content{Held, head, time.Duration(ms) * time.Millisecond, []byte(rest[holdLen:])}, nil
