@@ -14,6 +14,9 @@ import (
 // times as long for a result that is 6 to 15 % smaller.
 const compressionLevel = flate.BestSpeed
 
+// maxInflated bounds what a record can become, 64 MiB: a longer response is not compressed.
+const maxInflated = 64 << 20
+
 // maxRatio is how much DEFLATE can make of a byte: with two bits it repeats up to 258 bytes.
 const maxRatio = 1032
 
@@ -77,7 +80,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 // inflate returns what the whole of compressed is, if that has the size. Memory grows with what really comes out, so
 // that a forged size alone makes no large slice.
 func inflate(compressed []byte, size int) (inflated []byte, ok bool) {
-	if size/maxRatio > len(compressed) {
+	if size > maxInflated || size/maxRatio > len(compressed) {
 		return nil, false
 	}
 	i := inflaters.Get().(*inflater)

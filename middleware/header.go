@@ -64,7 +64,7 @@ func apply(h http.Header, changes []change) {
 func (g *guard) storable(list []change, connection []string) (kept []change, cookiesDropped bool) {
 	kept = list[:0]
 	for _, c := range list {
-		name := http.CanonicalHeaderKey(c.name)
+		name := http.CanonicalHeaderKey(strings.TrimPrefix(c.name, http.TrailerPrefix))
 		switch {
 		case name == "Set-Cookie" && !g.cookies:
 			cookiesDropped = true

@@ -55,6 +55,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	if g.atMostOnce && g.failOpen {
 		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
 	}
+	if g.atMostOnce && g.retention > lock.MaxHold {
+		panic("middleware.WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
+	}
 	if g.codec.plaintextReads && len(g.codec.keys) == 0 {
 		panic("middleware.WithPlaintextReads: means nothing without WithEncryption")
 	}
@@ -101,7 +104,7 @@ func (c *call) serve() {
 	}
 	switch claim.State {
 	case lock.Granted:
-		if c.hold(claim.Lease) {
+		if c.hold(claim.Lease) && c.inTime(claim.Lease) {
 			c.run(claim.Lease)
 		}
 	case lock.Held:
@@ -136,6 +139,19 @@ func (c *call) claim(key string) (claim lock.Claim, ok bool) {
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 	}
 	return lock.Claim{}, false
+}
+
+// inTime tells whether there is any time left for a run. It answers the request itself if there is none.
+func (c *call) inTime(lease *lock.Lease) bool {
+	err := c.r.Context().Err()
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	start := time.Now()
+	err = errors.Join(err, lease.Release(c.r.Context()))
+	c.event.Store += time.Since(start)
+	c.refuse(StoreUnavailable, storeUnavailable, err)
+	return false
 }
 
 // hold sees to it, with WithAtMostOnce, that the key outlives even this process. It answers the request itself if that

@@ -129,8 +129,9 @@ func WithMaxResponse(n int) Option {
 // query, media type and body. What f returns is hashed, so it may have any length. It is called concurrently, before
 // the handler, with the body already read; it must not keep or change it. It panics when f is nil.
 //
-// A process with another f takes the same request for another one and answers 422: change f together with the
-// namespace, or accept that for as long as the retention lasts.
+// A process with another f takes the same request for another one and answers 422. Between the default and an f of
+// yours nothing is compared at all: another request with the same key gets the stored response. Change f together with
+// the namespace, or live with that for as long as the retention lasts.
 func WithFingerprint(f func(r *http.Request, body []byte) []byte) Option {
 	if f == nil {
 		panic("middleware.WithFingerprint: f is nil")
@@ -156,14 +157,14 @@ func WithCookies() Option {
 // logged; keys are copied. The default is to seal nothing. It panics when there is no key, or one of another length.
 //
 // Each storage key has a key of its own, derived with HKDF-SHA-256 (RFC 5869), so that no key sees more than a few
-// random nonces (NIST SP 800-38D section 8.3). The storage key and all that is left in the clear are authenticated:
-// what was changed, or copied under another key, does not open. What does not open, or is not sealed, is answered with
+// random nonces (NIST SP 800-38D section 8.3). The storage key, version and flags are authenticated: what was
+// changed, or copied under another key, does not open. What does not open, or is not sealed, is answered with
 // 500 record-unreadable, and Event.Err says why; nothing runs, not with [WithFailOpen] either. Without WithEncryption
 // that is the answer to all that is sealed.
 //
-// Whoever reads Redis still sees the hashed keys, when something was written and when it ends, its size, and whether it
-// is a response, compressed, or too long to have been kept. Whoever writes to Redis can still delete a record, or put
-// an older one of the same key back.
+// Whoever reads Redis still sees the hashed keys, the tokens and holds of leases, when something was written and when
+// it ends, its size, and whether it is a response, compressed, or too long to have been kept. Whoever writes to Redis
+// can still delete a record, or put an older one of the same key back.
 //
 // To change the key, give all instances the new one as the last; when all have it, as the first; and when the longest
 // retention has passed since, without the old one. To switch encryption on, see [WithPlaintextReads].

@@ -108,7 +108,7 @@ func (c *codec) appendResponse(b []byte, r record) (_ []byte, compressed bool) {
 	b = binary.AppendUvarint(b, uint64(r.status))
 	b = appendChanges(b, r.header)
 	b = appendChanges(b, r.trailer)
-	if c.compress && len(b)-start+len(r.body) >= c.compressMin {
+	if size := len(b) - start + len(r.body); c.compress && size >= c.compressMin && size <= maxInflated {
 		head := bytes.Clone(b[start:])
 		if smaller, ok := deflate(b[:start], head, r.body); ok {
 			return smaller, true
@@ -189,8 +189,12 @@ func (c *codec) unseal(sealed bool, purpose, storageKey string, visible, content
 // decoder reads from rest. Once something does not fit it has failed, and yields nothing any more.
 type decoder struct {
 	rest   []byte
+	fields int // header names and values so far
 	failed bool
 }
+
+// maxFields bounds the names and values of a header, which take many times more memory than bytes in a record.
+const maxFields = 10_000
 
 func (d *decoder) fail() {
 	d.rest, d.failed = nil, true
@@ -229,14 +233,22 @@ func (d *decoder) inflate() {
 	}
 }
 
+// field reads a name or a value.
+func (d *decoder) field() string {
+	if d.fields++; d.fields > maxFields {
+		d.fail()
+	}
+	return d.text()
+}
+
 func (d *decoder) text() string { return string(d.take(d.count())) }
 
 func (d *decoder) changes() []change {
 	var changes []change
 	for n := d.count(); n > 0 && !d.failed; n-- {
-		c := change{op: d.op(), name: d.text()}
+		c := change{op: d.op(), name: d.field()}
 		for n := d.count(); n > 0 && !d.failed; n-- {
-			c.values = append(c.values, d.text())
+			c.values = append(c.values, d.field())
 		}
 		changes = append(changes, c)
 	}

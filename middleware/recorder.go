@@ -2,11 +2,11 @@ package middleware
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // recorder is the ResponseWriter that a handler writes to. It holds the response back until it is stored. It lets it
@@ -182,13 +182,14 @@ func (r *recorder) finish() {
 	}
 }
 
-// giveUp answers for a handler that said nothing when its context was over: silence is no 200 then. If it was the outer
-// deadline that passed, then whoever has set it answers, as chi's Timeout and http.TimeoutHandler do.
+// giveUp answers for a handler that said nothing when its context was over: silence is no 200 then. If the outer
+// deadline has passed, then whoever has set it comes first: what http.TimeoutHandler answers makes this one void.
 func (r *recorder) giveUp(outer context.Context) {
-	if !errors.Is(outer.Err(), context.DeadlineExceeded) {
-		r.sent, r.status = true, http.StatusGatewayTimeout
-		r.w.WriteHeader(r.status)
+	if deadline, ok := outer.Deadline(); ok && !time.Now().Before(deadline) {
+		<-outer.Done()
 	}
+	r.sent, r.status = true, http.StatusGatewayTimeout
+	r.w.WriteHeader(r.status)
 }
 
 // withdraw takes back a response that the handler has begun and not finished, so that whoever answers instead starts
@@ -241,14 +242,23 @@ func (r *recorder) Flush() { _ = r.FlushError() }
 
 // canFlush tells what http.ResponseController.Flush would find, without flushing.
 func canFlush(w http.ResponseWriter) bool {
-	for {
-		switch t := w.(type) {
+	return provided(w, func(w http.ResponseWriter) bool {
+		switch w.(type) {
 		case interface{ FlushError() error }, http.Flusher:
 			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
+		}
+		return false
+	})
+}
+
+// provided tells whether w, or what it wraps, has what is looked for.
+func provided(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
+	for !has(w) {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
 			return false
 		}
+		w = wrapper.Unwrap()
 	}
+	return true
 }

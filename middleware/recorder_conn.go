@@ -11,7 +11,7 @@ import (
 
 // Hijack hands over the connection. What is written to it cannot be stored. What was written before goes out before.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if r.status != 0 {
+	if r.status != 0 && provided(r.w, func(w http.ResponseWriter) bool { _, ok := w.(http.Hijacker); return ok }) {
 		r.commit(nil)
 	}
 	conn, buf, err := http.NewResponseController(r.w).Hijack()

@@ -31,9 +31,9 @@ func (c *call) run(lease *lock.Lease) {
 	rec.send(nil)
 }
 
-// handle calls the handler and tells whether it has answered: it has not if it returned without a word when its context
-// was over.
-func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (answered bool) {
+// handle calls the handler and tells whether it is known what it did: not if it returned without a word when its
+// context was over, unless it has said that nothing happened.
+func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (known bool) {
 	ctx, cancel := c.limit(lease.Context())
 	defer cancel()
 	overdue := time.AfterFunc(c.maxDuration, lease.Abandon)
@@ -47,9 +47,9 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (answer
 		c.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(rec, r)
-	if rec.silent() && ctx.Err() != nil && !exec.said().discard {
+	if rec.silent() && ctx.Err() != nil {
 		rec.giveUp(c.r.Context())
-		return false
+		return exec.said().discard
 	}
 	rec.finish()
 	return true
@@ -95,7 +95,8 @@ func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outc
 // leave deals with the key of a run of which nobody knows what it did. It is left to run out and not released: a
 // retry that comes at once must not run. Once a byte has left, or the handler has said so, it must not ever.
 func (c *call) leave(lease *lock.Lease, exec *Execution, rec *recorder) error {
-	if said := exec.said(); said.never {
+	if said := exec.said(); said.never && !c.atMostOnce { // its hold says more than a tombstone: that nobody knows
+		said.retention = max(said.retention, c.retention)
 		return c.settle(lease, said, c.tombstone(rec))
 	}
 	lease.Abandon()
@@ -138,11 +139,12 @@ func (c *call) tombstone(rec *recorder) record {
 // record returns what is kept of a response, and whether that is without its cookies.
 func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	header, cookiesDropped := c.storable(changes(rec.before, rec.header), rec.header["Connection"])
+	trailer, dropped := c.storable(trailers(rec.header["Trailer"], rec.Header()), rec.header["Connection"])
 	return record{
 		fingerprint: c.fingerprint,
 		status:      rec.status,
 		header:      header,
-		trailer:     trailers(rec.header["Trailer"], rec.Header()),
+		trailer:     trailer,
 		body:        rec.body,
-	}, cookiesDropped
+	}, cookiesDropped || dropped
 }

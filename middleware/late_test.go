@@ -1,0 +1,163 @@
+package middleware_test
+
+import (
+	"context"
+	"encoding/binary"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// outerDeadline puts a context with a deadline around the middleware, and nothing that answers when it has passed.
+func outerDeadline(d time.Duration) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), d)
+			defer cancel()
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+}
+
+// Silence when the time is over is never a success, whoever has set the limit and whatever else the handler has said.
+func TestSilenceIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		say   func(*middleware.Execution)
+		first middleware.Outcome
+		again middleware.Outcome
+	}{
+		"nothing": {func(*middleware.Execution) {}, middleware.Unknown, middleware.InFlight},
+		"discard": {func(e *middleware.Execution) { _ = e.Discard() }, middleware.Freed, middleware.Freed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 20 {
+				s := serve(t, redistest.Mini(t), func(_ http.ResponseWriter, r *http.Request) {
+					<-r.Context().Done()
+					test.say(middleware.FromContext(r.Context()))
+				}, middleware.WithAtMostOnce())
+				s.outer = outerDeadline(20 * time.Millisecond)
+				s.want(s.send(), http.StatusGatewayTimeout, test.first)
+				if a := s.send(); a.status == http.StatusOK {
+					t.Error("the retry got 200")
+				}
+				if e := s.event(); e.Outcome != test.again {
+					t.Errorf("retry: %+v, want %s", e, test.again)
+				}
+			}
+		})
+	}
+}
+
+// A request whose time was over before the handler began has not run.
+func TestNoTimeForARun(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, payOnce(), middleware.WithAtMostOnce())
+		s.outer = outerDeadline(-time.Second)
+		s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable)
+		s.wantRuns(0)
+		if keys := b.Keys(t); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
+}
+
+// An unknown outcome is kept for the retention, however short the handler wanted its response to be replayed.
+func TestUnknownOutcomeOutlivesRetain(t *testing.T) {
+	for name, test := range map[string]struct {
+		opts []middleware.Option
+		want middleware.Outcome
+	}{
+		"by default":   {nil, middleware.NotStored},
+		"at most once": {[]middleware.Option{middleware.WithAtMostOnce()}, middleware.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+					middleware.FromContext(r.Context()).Retain(time.Minute)
+					w.(http.Flusher).Flush()
+					panic(http.ErrAbortHandler)
+				}, test.opts...)
+				_, _ = s.try(s.request(noRetry))
+				s.event()
+				b.Elapse(t, time.Hour)
+				s.want(s.send(), http.StatusConflict, test.want)
+				s.wantRuns(1)
+			})
+		})
+	}
+}
+
+func TestAtMostOnceRetentionIsBounded(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if got, _ := recover().(string); !strings.Contains(got, "WithRetention") {
+			t.Errorf("panic %q, want one that names the option", got)
+		}
+	}()
+	middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Body(),
+		middleware.WithAtMostOnce(), middleware.WithRetention(11*365*24*time.Hour))
+}
+
+// conformance: 42
+func TestCookieInATrailer(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "Set-Cookie")
+		_, _ = w.Write([]byte("body"))
+		w.Header().Set("Set-Cookie", "sid=secret")
+		w.Header().Set(http.TrailerPrefix+"Set-Cookie", "sid=secret")
+	})
+	e := s.want(s.send(), http.StatusOK, middleware.CookiesDropped)
+	if value, _ := b.Raw(t, e.Key); strings.Contains(value, "secret") {
+		t.Errorf("stored: %q", value)
+	}
+}
+
+// conformance: 47
+func TestHijackThatFailsLetsNothingOut(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			t.Error("hijacked what cannot be")
+		}
+		if err := middleware.FromContext(r.Context()).Discard(); err != nil {
+			t.Errorf("Discard: %v", err)
+		}
+	})
+	s.outer = func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "") }
+	s.want(s.send(), http.StatusServiceUnavailable, middleware.Freed)
+}
+
+// A forged record with more fields than any header has costs no memory, and is not read.
+func TestForgedManyFields(t *testing.T) {
+	const key = "test:{2e9e}ba78"
+	codec := middleware.NewCodec()
+	forged := append(codec.Encode(key, nil)[:6+33], 0xc9, 1) // up to the fingerprint, and status 201
+	const fields = 300_000
+	forged = binary.AppendUvarint(forged, fields)
+	for range fields {
+		forged = append(forged, 0, 0, 0) // set, without a name or values
+	}
+	forged = append(forged, 0)
+	middleware.PutChecksum(key, forged)
+
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if codec.Reads(key, forged) {
+		t.Error("it was read")
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 4<<20 {
+		t.Errorf("%d bytes of memory for a record of %d", got, len(forged))
+	}
+}
