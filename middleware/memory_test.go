@@ -29,6 +29,27 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// sendMany sends requests with the body sent, each with a key of its own, and expects responses of the length given.
+func (s *site) sendMany(requests int, sent []byte, length, want int64) *sync.WaitGroup {
+	var clients sync.WaitGroup
+	for n := range requests {
+		r := s.request(key(strconv.Itoa(n)))
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), length
+		clients.Go(func() {
+			resp, err := s.client.Do(r)
+			if err != nil {
+				s.t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if n, err := io.Copy(io.Discard, resp.Body); n != want || err != nil {
+				s.t.Errorf("the client got %d bytes, %v", n, err)
+			}
+		})
+	}
+	return &clients
+}
+
 // A request costs its body limit and its response limit at most, and what any request costs.
 func TestMemoryOfManyRequests(t *testing.T) {
 	const (
@@ -52,22 +73,7 @@ func TestMemoryOfManyRequests(t *testing.T) {
 				g.pass()
 			}, middleware.WithMaxBody(bodyLimit), middleware.WithMaxResponse(respLimit))
 			before := heap()
-			var clients sync.WaitGroup
-			for n := range requests {
-				r := s.request(key(strconv.Itoa(n)))
-				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), length
-				clients.Go(func() {
-					resp, err := s.client.Do(r)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					defer resp.Body.Close()
-					if n, err := io.Copy(io.Discard, resp.Body); n != respLimit || err != nil {
-						t.Errorf("the client got %d bytes, %v", n, err)
-					}
-				})
-			}
+			clients := s.sendMany(requests, sent, length, respLimit)
 			for range requests {
 				<-g.entered
 			}
@@ -117,20 +123,7 @@ func TestMemoryWhileStoring(t *testing.T) {
 		_, _ = w.Write(piece)
 	}, middleware.WithMaxBody(limit), middleware.WithMaxResponse(limit))
 	before := heap()
-	var clients sync.WaitGroup
-	for n := range requests {
-		r := s.request(key(strconv.Itoa(n)))
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), limit
-		clients.Go(func() {
-			resp, err := s.client.Do(r)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer resp.Body.Close()
-			_, _ = io.Copy(io.Discard, resp.Body)
-		})
-	}
+	clients := s.sendMany(requests, sent, limit, limit)
 	for range requests {
 		<-g.entered
 	}

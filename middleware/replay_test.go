@@ -171,8 +171,9 @@ func TestRetentionCountsFromCompletion(t *testing.T) {
 // conformance: 22
 func TestClientGone(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
-		gone, finish := make(chan struct{}), make(chan struct{})
+		entered, gone, finish := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+			close(entered)
 			<-finish
 			if err := r.Context().Err(); err != nil {
 				t.Errorf("the client's leaving ended the run: %v", err)
@@ -192,9 +193,7 @@ func TestClientGone(t *testing.T) {
 			_, err := s.try(r)
 			failed <- err
 		}()
-		for s.runs.Load() == 0 {
-			time.Sleep(time.Millisecond) // until the handler runs
-		}
+		<-entered
 		cancel()
 		if err := <-failed; !errors.Is(err, context.Canceled) {
 			t.Fatalf("the client got %v, want its own cancellation", err)
