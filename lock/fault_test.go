@@ -32,6 +32,12 @@ func load(t *testing.T, locker *lock.Locker) {
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
+	if err := lease.Hold(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := locker.TryAcquire(t.Context(), "load"); ok || err != nil {
+		t.Fatal(ok, err)
+	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -62,18 +62,22 @@ func apply(h http.Header, changes []change) {
 // storable leaves out of the changes what belongs to one connection (RFC 9110 section 7.6.1, and the names that
 // Connection lists), what each response says anew (Date, Age), and cookies unless they are asked for.
 func (g *guard) storable(list []change, connection []string) (kept []change, cookiesDropped bool) {
-	kept = list[:0]
-	for _, c := range list {
-		name := http.CanonicalHeaderKey(strings.TrimPrefix(c.name, http.TrailerPrefix))
-		switch {
-		case name == "Set-Cookie" && !g.cookies:
-			cookiesDropped = true
-		case perResponse(name) && len(c.values) > 0, perConnection(name), listed(connection, name):
-		default:
-			kept = append(kept, c)
-		}
+	list = slices.DeleteFunc(list, func(c change) bool {
+		name := http.CanonicalHeaderKey(c.name)
+		return perResponse(name) && len(c.values) > 0 || perConnection(name) || listed(connection, name)
+	})
+	return g.withoutCookies(list)
+}
+
+// withoutCookies leaves out Set-Cookie, in a header or as a trailer, unless cookies are asked for.
+func (g *guard) withoutCookies(list []change) (kept []change, dropped bool) {
+	if g.cookies {
+		return list, false
 	}
-	return kept, cookiesDropped
+	kept = slices.DeleteFunc(list, func(c change) bool {
+		return http.CanonicalHeaderKey(strings.TrimPrefix(c.name, http.TrailerPrefix)) == "Set-Cookie"
+	})
+	return kept, len(kept) < len(list)
 }
 
 // perResponse names what is made anew for each response. A nil value among them is the handler's wish to have none.

@@ -139,7 +139,7 @@ func (c *call) tombstone(rec *recorder) record {
 // record returns what is kept of a response, and whether that is without its cookies.
 func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	header, cookiesDropped := c.storable(changes(rec.before, rec.header), rec.header["Connection"])
-	trailer, dropped := c.storable(trailers(rec.header["Trailer"], rec.Header()), rec.header["Connection"])
+	trailer, dropped := c.withoutCookies(trailers(rec.header["Trailer"], rec.Header()))
 	return record{
 		fingerprint: c.fingerprint,
 		status:      rec.status,
