@@ -42,6 +42,7 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if err := l.standing(a, "hold"); err != nil {
 		return err
 	}
+	l.hold = d
 	l.move(start, ttl)
 	l.renewing = l.locker.renew
 	l.timer.Reset(time.Until(l.wake(start)))
@@ -57,7 +58,7 @@ func (l *Lease) beginHold(d time.Duration) (ttl, least time.Duration, err error)
 		return 0, 0, ErrLost
 	}
 	left := time.Until(l.expiry)
-	l.hold, l.renewing = d, false
+	l.mayHold, l.renewing = d, false
 	l.timer.Reset(time.Until(l.until))
 	return max(l.locker.ttl, left), max(left-l.locker.opTimeout, 0), nil
 }

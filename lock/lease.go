@@ -21,7 +21,8 @@ type Lease struct {
 	timer     *time.Timer   // runs tick: at the next renewal, or at until
 	until     time.Time     // moves only forward, and only when Redis has said so
 	expiry    time.Time     // until, without what is taken off for drift: not later than the server's
-	hold      time.Duration // how long the claim may outlive the lease
+	hold      time.Duration // how long the claim outlives the lease
+	mayHold   time.Duration // the same, before Redis has said so
 	renewing  bool          // until Abandon
 	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
 	insisting bool          // a Settle that got no answer is tried again in the background

@@ -75,10 +75,10 @@ const maxInsist = time.Hour
 func (l *Lease) keptUntil() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hold == 0 {
+	if l.mayHold == 0 {
 		return l.until
 	}
-	return time.Now().Add(min(l.hold, maxInsist))
+	return time.Now().Add(min(l.mayHold, maxInsist))
 }
 
 // decide says what Release answers from now on. The caller holds mu.
