@@ -17,13 +17,13 @@ import (
 //
 // key says which requests are the same; [keyfunc.Standard] is method, path, user and the Idempotency-Key header of
 // draft-ietf-httpapi-idempotency-key-header-07. The same middleware value may wrap any number of handlers, and be used
-// concurrently. It panics when l or key is nil. It has to be the first to read the body: one that was read before can
-// make two requests look alike.
+// concurrently. It panics when l or key is nil, and on options that contradict each other. It has to be the first to
+// read the body: one that was read before can make two requests look alike.
 //
 // What happens to a request:
 //
 //  1. If its method is not covered (WithMethods), or it has no key and none is required, it is passed on untouched.
-//  2. A malformed key is 400, no user is 401; the body has not been read then, and Redis not been asked.
+//  2. A malformed key is 400, no user is 401; Redis has not been asked then, nor the body read, unless for the key.
 //  3. The body is read whole. A fingerprint of the request will tell whether a key is used for two different ones.
 //  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running
 //     request is 409, another fingerprint 422. If Redis does not answer, 503: nothing runs.
@@ -37,10 +37,10 @@ import (
 //     background for as long as a new lease would last.
 //  8. The response goes out, and the observer is called.
 //
-// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or it
-// ended its response before its Content-Length) nothing is stored, and the lease is left to run out: a retry that comes
-// at once, as net/http's own Transport sends it, meets 409; a later one runs again, or with [WithAtMostOnce] does not.
-// A panic goes on unchanged.
+// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or its
+// response is shorter or longer than its Content-Length) and no byte has left, nothing is stored, and the lease is left
+// to run out: a retry that comes at once, as net/http's own Transport sends it, meets 409; a later one runs again, or
+// with [WithAtMostOnce] does not. A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")
