@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -16,12 +17,18 @@ func NewClient(t testing.TB, addr string, opts ...func(*redis.Options)) *redis.C
 		opt(o)
 	}
 	client := redis.NewClient(o)
+	closeAfter(t, "the client of "+addr, client)
+	return client
+}
+
+// closeAfter closes a client when the test ends, unless the test has.
+func closeAfter(t testing.TB, what string, client io.Closer) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-			t.Errorf("redistest: closing the client of %s: %v", addr, err)
+			t.Errorf("redistest: closing %s: %v", what, err)
 		}
 	})
-	return client
 }
 
 // OneTry is an option of [NewClient] and of every Client method: a command is

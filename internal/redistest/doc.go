@@ -1,6 +1,8 @@
 // Package redistest is what the tests of this module share: real redis-server
-// processes on loopback ports, miniredis behind the same interface, and a TCP
-// proxy that brings a fault about at the very command a test names.
+// processes on loopback ports, alone or as replicas, under Sentinel or in a
+// Cluster; miniredis behind the same interface as one of them; a TCP proxy that
+// brings a fault about at the very command a test names; and clients in
+// processes of their own.
 //
 // A test that only needs Redis to behave runs on both servers:
 //
@@ -18,6 +20,26 @@
 //	lost := proxy.DropReply(redistest.Named("SET"))
 //	... // the client sees an error
 //	lost.Wait(t) // and the server has executed the SET
+//
+// [StartMasters], [StartReplica], [StartSentinel] and [StartCluster] are for
+// faults of more than one server. They return when all agree, and so do the
+// methods that bring about a failover or wait for one. Proxies stand before such
+// servers by a client's Dialer, see [Proxies]:
+//
+//	group := redistest.StartSentinel(t, 1)
+//	proxies := redistest.NewProxies(t, group.Servers()...)
+//	client := group.Client(t, func(o *redis.FailoverOptions) { o.Dialer = proxies.Dial })
+//	old := group.Master(t)
+//	old.Pause(t)
+//	master := group.WaitForFailover(t, old)
+//
+// A client that is to be paused or killed is a [Program] of the test binary:
+//
+//	func TestMain(m *testing.M) { redistest.Main(m, redistest.Program{Name: "holder", Run: hold}) }
+//
+//	holder := redistest.Run(t, "holder", server.Addr())
+//	holder.Line(t) // it says that it holds the lock
+//	holder.Pause(t)
 //
 // Where redis-server is not on the PATH, tests that need it are skipped; with
 // CI=true in the environment they fail. [Main] says so in one line.

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// The splitter, for its tests: it is reached through a proxy otherwise, one
-// network round trip for each fuzzed input.
+// The parsers, for their tests: they are reached over the network otherwise, one
+// round trip for each fuzzed input.
 
 // Splitter reads frames off a stream.
 type Splitter struct{ s *splitter }
@@ -28,3 +28,15 @@ func (s Splitter) Reply() ([]byte, error) {
 
 // IsProtocol reports whether err blames the bytes and not their end.
 func IsProtocol(err error) bool { return errors.Is(err, errProtocol) }
+
+// ParseView reads what CLUSTER NODES answers, and returns how many slots have an
+// owner.
+func ParseView(text string) (owned int, err error) {
+	v, err := parseView(text)
+	for _, n := range v {
+		for _, r := range n.slots {
+			owned += r.last - r.first + 1
+		}
+	}
+	return owned, err
+}

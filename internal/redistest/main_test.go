@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 		m.Run() // ends by SIGKILL
 		return
 	}
-	redistest.Main(m)
+	redistest.Main(m, programs...)
 }
 
 // within is the context of a command that is meant to succeed.
@@ -89,4 +89,13 @@ func command(line string) string { return array('*', strings.Fields(line)...) }
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still waiting: %s", what)
+		}
+	}
 }

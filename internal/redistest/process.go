@@ -14,20 +14,14 @@ type process struct {
 	err  error         // how it ended; set before done is closed
 }
 
-// startProcess runs path with its output appended to logFile.
+// startProcess runs cmd, whose files are the caller's to close.
 //
 // The kernel takes "the parent died" to mean the thread that started the child
 // (PR_SET_PDEATHSIG of Linux), and the runtime ends a thread whose goroutine
 // returns locked to it. So the goroutine that starts the process holds on to
 // its thread until the process is gone, and unlocks it then.
-func startProcess(path string, args []string, logFile string) (*process, error) {
-	log, err := os.OpenFile(logFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	p := &process{cmd: exec.Command(path, args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, done: make(chan struct{})}
 	p.cmd.SysProcAttr = dieWithParent()
 
 	started := make(chan error)

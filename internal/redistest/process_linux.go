@@ -2,8 +2,10 @@ package redistest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -12,18 +14,37 @@ func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitStopped returns when the process stands still: a signal has been sent,
-// not yet obeyed, when kill(2) returns.
+// awaitStopped returns when every thread of the process stands still: a signal
+// has been sent, not yet obeyed, when kill(2) returns.
 func awaitStopped(pid int) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
+		stopped, err := isStopped(pid)
+		if stopped || err != nil {
 			return err
-		}
-		// "pid (name) state ...", and the name may hold anything.
-		if i := bytes.LastIndexByte(stat, ')'); i >= 0 && bytes.HasPrefix(stat[i:], []byte(") T ")) {
-			return nil
 		}
 	}
 	return fmt.Errorf("process %d has not stopped within %v", pid, patience)
+}
+
+func isStopped(pid int) (bool, error) {
+	threads := fmt.Sprintf("/proc/%d/task", pid)
+	entries, err := os.ReadDir(threads)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		stat, err := os.ReadFile(filepath.Join(threads, e.Name(), "stat"))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			return false, nil // it has just ended: look again
+		}
+		if err != nil {
+			return false, err
+		}
+		// "pid (name) state ...", and the name may hold anything.
+		i := bytes.LastIndexByte(stat, ')')
+		if i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T ")) {
+			return false, nil
+		}
+	}
+	return true, nil
 }

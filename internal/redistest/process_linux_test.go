@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 )
@@ -100,14 +99,5 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	})
 	if err := s.server.Client(t, redistest.OneTry).Ping(within(t)).Err(); err != nil {
 		t.Error(err)
-	}
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still waiting: %s", what)
-		}
 	}
 }

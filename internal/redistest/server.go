@@ -1,15 +1,12 @@
 package redistest
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,13 +21,13 @@ type Server struct {
 	path string
 	dir  string
 	port int
+	bus  bool     // it is a Cluster node, and needs the port of the Cluster bus too
+	file []string // what the command line begins with: a configuration file
 	args []string
 
 	mu      sync.Mutex
 	process *process // the latest one, perhaps dead
 }
-
-var errPortTaken = errors.New("the port is taken")
 
 // Start runs redis-server on a free loopback port, empty and without
 // persistence, and returns when it answers. The args are appended to the
@@ -45,23 +42,19 @@ var errPortTaken = errors.New("the port is taken")
 // Without redis-server on the PATH the test is skipped, or fails if CI=true.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{path: mustFindServer(t), dir: t.TempDir(), args: args}
-	t.Cleanup(func() {
-		s.stop()
-		if t.Failed() {
-			t.Logf("redis-server on %s:\n%s", s.addr, s.log())
-		}
-	})
-	err := errPortTaken
-	for try := 0; try < 10 && errors.Is(err, errPortTaken); try++ {
-		s.port = freePort(t)
-		s.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
-		err = s.launch()
+	return StartMasters(t, 1, args...)[0]
+}
+
+// StartMasters runs n servers that know nothing of each other, as [Start] does
+// and all at once, each with the same args: those of a Redlock.
+func StartMasters(t testing.TB, n int, args ...string) []*Server {
+	t.Helper()
+	servers := make([]*Server, n)
+	for i := range servers {
+		servers[i] = newServer(t, args...)
 	}
-	if err != nil {
-		t.Fatalf("redistest: starting redis-server on %s: %v", s.addr, err)
-	}
-	return s
+	start(t, servers...)
+	return servers
 }
 
 // Pause stops the process with SIGSTOP and returns once it stands still: the
@@ -122,47 +115,6 @@ func (s *Server) Elapse(t testing.TB, d time.Duration) {
 	})
 }
 
-// launch starts a process and waits until it answers. It leaves none behind
-// when it fails.
-func (s *Server) launch() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	logged := len(s.log())
-	p, err := startProcess(s.path, s.commandLine(), s.logFile())
-	if err != nil {
-		return err
-	}
-	s.process = p
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !answers(s.addr, p.pid()) {
-		select {
-		case <-poll.C:
-		case <-deadline.C:
-			p.kill()
-			return fmt.Errorf("no answer within %v", patience)
-		case <-p.done:
-			if bytes.Contains(s.log()[logged:], []byte("Address already in use")) {
-				return errPortTaken
-			}
-			return fmt.Errorf("it ended at once: %w", p.err)
-		}
-	}
-	return nil
-}
-
-func (s *Server) commandLine() []string {
-	return append([]string{
-		"--port", strconv.Itoa(s.port),
-		"--bind", "127.0.0.1",
-		"--dir", s.dir,
-		"--save", "",
-		"--appendonly", "no",
-	}, s.args...)
-}
-
 func (s *Server) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,28 +131,4 @@ func (s *Server) log() []byte {
 		return fmt.Appendf(nil, "(the log cannot be read: %v)", err)
 	}
 	return log
-}
-
-// answers reports whether the process pid serves commands at addr. An answer
-// alone would not tell it from another server that took the port first.
-func answers(addr string, pid int) bool {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	if conn.SetDeadline(time.Now().Add(time.Second)) != nil {
-		return false
-	}
-	_, err = conn.Write([]byte("*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n*1\r\n$4\r\nPING\r\n"))
-	if err != nil {
-		return false
-	}
-	in := newSplitter(conn)
-	info, err := in.reply()
-	if err != nil || !bytes.Contains(info.raw, fmt.Appendf(nil, "\r\nprocess_id:%d\r\n", pid)) {
-		return false
-	}
-	pong, err := in.reply()
-	return err == nil && string(pong.raw) == "+PONG\r\n"
 }

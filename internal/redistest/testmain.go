@@ -15,12 +15,16 @@ import (
 //
 // It runs the tests, fails them if a goroutine is left afterwards, and exits.
 // When redis-server is missing, it first says on standard error, in one line,
-// what is left out. It does not return.
-func Main(m *testing.M, options ...goleak.Option) {
+// what is left out. In a process that [Run] has started, it runs that program
+// and nothing else. It does not return.
+func Main(m *testing.M, programs ...Program) {
+	if name, ok := os.LookupEnv(programEnv); ok {
+		os.Exit(execute(programs, name))
+	}
 	if _, err := findServer(); err != nil && !required() {
 		fmt.Fprintln(os.Stderr, leftOut)
 	}
-	goleak.VerifyTestMain(m, options...)
+	goleak.VerifyTestMain(m)
 }
 
 const leftOut = "redistest: redis-server is not on the PATH: left out are the tests that need a real Redis; the others run on miniredis"

@@ -1,6 +1,7 @@
 package redistest_test
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -9,6 +10,11 @@ import (
 
 // Not parallel: the environment is the process's.
 func TestWithoutRedisServer(t *testing.T) {
+	starts := map[string]func(testing.TB){
+		"Start":         func(t testing.TB) { redistest.Start(t) },
+		"StartSentinel": func(t testing.TB) { redistest.StartSentinel(t, 1) },
+		"StartCluster":  func(t testing.TB) { redistest.StartCluster(t, 1, 0) },
+	}
 	for name, test := range map[string]struct{ ci, want string }{
 		"at home": {"", "skipped"},
 		"CI":      {"true", "failed"},
@@ -16,16 +22,17 @@ func TestWithoutRedisServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			t.Setenv("CI", test.ci)
-			r := &recorder{TB: t}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				redistest.Start(r)
-				r.outcome = "started"
-			}()
-			<-done
-			if r.outcome != test.want {
-				t.Errorf("got %s, want %s", r.outcome, test.want)
+			for name, start := range starts {
+				r := &recorder{TB: t, outcome: "started"}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					start(r)
+				}()
+				<-done
+				if r.outcome != test.want {
+					t.Errorf("%s: got %s, want %s", name, r.outcome, test.want)
+				}
 			}
 		})
 	}
@@ -35,7 +42,12 @@ func TestWithoutRedisServer(t *testing.T) {
 type recorder struct {
 	testing.TB
 	outcome string
+	said    string
 }
 
 func (r *recorder) Skip(...any)  { r.outcome = "skipped"; runtime.Goexit() }
 func (r *recorder) Fatal(...any) { r.outcome = "failed"; runtime.Goexit() }
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.said = fmt.Sprintf(format, args...)
+	r.Fatal()
+}

@@ -1,0 +1,168 @@
+package redistest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Process is a [Program] that runs in a process of its own. Its methods may be
+// called from any goroutine that may end the test.
+type Process struct {
+	name    string
+	process *process
+	input   *os.File
+	output  *lines
+	errors  string // the file of its standard error
+}
+
+// Run starts the test binary itself as one of the programs that were given to
+// [Main]. When the test ends, the process is killed; on Linux it also dies
+// with a test binary that is killed. If the test failed, its standard error is
+// shown, and a data race that the detector reports there fails the test.
+func Run(t testing.TB, name string, args ...string) *Process {
+	t.Helper()
+	p := &Process{name: name, errors: filepath.Join(t.TempDir(), "stderr")}
+	if err := p.start(args); err != nil {
+		t.Fatalf("redistest: running %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		p.process.kill()
+		<-p.output.ended
+		p.input.Close()
+		said := p.said()
+		if bytes.Contains(said, []byte("WARNING: DATA RACE")) {
+			t.Errorf("redistest: %s has a data race", name)
+		}
+		if t.Failed() {
+			t.Logf("%s on standard error:\n%s", name, said)
+		}
+	})
+	return p
+}
+
+func (p *Process) start(args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	stderr, err := os.Create(p.errors)
+	if err != nil {
+		return err
+	}
+	defer stderr.Close()
+	in, input, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	output, out, err := os.Pipe()
+	if err != nil {
+		input.Close()
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), programEnv+"="+p.name)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, stderr
+	if p.process, err = startProcess(cmd); err != nil {
+		input.Close()
+		output.Close()
+		return err
+	}
+	p.input, p.output = input, readLines(output)
+	return nil
+}
+
+// Line returns the next line that the process writes to its standard output, or
+// has written: all that it wrote is kept, beyond its end. A last line that is
+// cut short by a kill is not one. The test ends if none comes.
+func (p *Process) Line(t testing.TB) string {
+	t.Helper()
+	line, err := p.output.next()
+	if err != nil {
+		t.Fatalf("redistest: a line of %s: %v\n%s", p.name, err, p.said())
+	}
+	return line
+}
+
+// Rest waits for the end of the process, as Wait does, and returns the lines
+// that Line has not.
+func (p *Process) Rest(t testing.TB) []string {
+	t.Helper()
+	_ = p.Wait(t)
+	return p.output.rest()
+}
+
+// Send writes a line to the standard input of the process. The test ends if
+// that is gone.
+func (p *Process) Send(t testing.TB, line string) {
+	t.Helper()
+	err := p.input.SetWriteDeadline(time.Now().Add(patience))
+	if err == nil {
+		_, err = p.input.WriteString(line + "\n")
+	}
+	if err != nil {
+		t.Fatalf("redistest: sending to %s: %v\n%s", p.name, err, p.said())
+	}
+}
+
+// Pause stops the process with SIGSTOP, and returns once every thread of it
+// stands still.
+func (p *Process) Pause(t testing.TB) {
+	t.Helper()
+	if err := p.process.pause(); err != nil {
+		t.Fatalf("redistest: pausing %s: %v\n%s", p.name, err, p.said())
+	}
+}
+
+// Resume continues a paused process with SIGCONT. It does nothing to one that
+// runs, or is dead.
+func (p *Process) Resume(t testing.TB) {
+	t.Helper()
+	if err := p.process.resume(); err != nil {
+		t.Fatalf("redistest: resuming %s: %v", p.name, err)
+	}
+}
+
+// Kill ends the process with SIGKILL, paused or not, and returns when it is
+// gone.
+func (p *Process) Kill(t testing.TB) {
+	t.Helper()
+	p.process.kill()
+}
+
+// Wait ends the standard input of the process and waits until it is gone. The
+// error is the [exec.ExitError] of one that has not ended with 0, and tells
+// what it said on standard error.
+func (p *Process) Wait(t testing.TB) error {
+	t.Helper()
+	if err := p.input.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		t.Fatalf("redistest: the input of %s: %v", p.name, err)
+	}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	select {
+	case <-p.process.done:
+	case <-deadline.C:
+		t.Fatalf("redistest: %s has not ended within %v\n%s", p.name, patience, p.said())
+	}
+	if err := p.process.err; err != nil {
+		return fmt.Errorf("%s: %w\n%s", p.name, err, p.said())
+	}
+	return nil
+}
+
+// said returns the standard error of the process.
+func (p *Process) said() []byte {
+	b, err := os.ReadFile(p.errors)
+	if err != nil {
+		return fmt.Appendf(nil, "(its standard error cannot be read: %v)", err)
+	}
+	return b
+}

@@ -1,0 +1,182 @@
+package redistest_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+// programs are what this test binary can be instead of one.
+var programs = []redistest.Program{
+	{Name: "echo", Run: echo},
+	{Name: "fail", Run: func([]string, io.Reader, io.Writer) error { return errors.New("out of luck") }},
+	{Name: "count", Run: count},
+	{Name: "race", Run: race},
+	{Name: "incr", Run: incr},
+}
+
+// echo says its arguments, and then what it is told, until there is no more.
+func echo(args []string, in io.Reader, out io.Writer) error {
+	fmt.Fprintf(out, "%q\n", args)
+	for told := bufio.NewScanner(in); told.Scan(); {
+		fmt.Fprintln(out, told.Text())
+	}
+	_, err := io.WriteString(out, "the end") // and no line
+	return err
+}
+
+// count writes more than a pipe holds.
+func count(_ []string, _ io.Reader, out io.Writer) error {
+	for i := range 100_000 {
+		if _, err := fmt.Fprintln(out, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func race([]string, io.Reader, io.Writer) error {
+	n, done := 0, make(chan struct{})
+	go func() { n++; close(done) }()
+	n++
+	<-done
+	return nil
+}
+
+// incr increments a key of a server, and says so, until it is stopped.
+func incr(args []string, _ io.Reader, out io.Writer) error {
+	client := redis.NewClient(&redis.Options{Addr: args[0]})
+	defer client.Close()
+	for {
+		n, err := client.Incr(context.Background(), "n").Result()
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(out, n); err != nil {
+			return err
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	p := redistest.Run(t, "echo", "-test.v", "two words")
+	if got, want := p.Line(t), `["-test.v" "two words"]`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, want := range []string{"one", "", "three"} {
+		p.Send(t, want)
+		if got := p.Line(t); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	p.Send(t, "four")
+	p.Send(t, "five")
+	if err := p.Wait(t); err != nil {
+		t.Error(err)
+	}
+	if got, want := p.Line(t), "four"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := p.Rest(t), []string{"five"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := p.Wait(t); err != nil { // once more
+		t.Error(err)
+	}
+	p.Kill(t) // of one that has ended: nothing
+	p.Resume(t)
+}
+
+func TestRunKeepsEveryLine(t *testing.T) {
+	t.Parallel()
+	p := redistest.Run(t, "count")
+	if err := p.Wait(t); err != nil {
+		t.Error(err)
+	}
+	got := p.Rest(t)
+	if len(got) != 100_000 || got[0] != "0" || got[99_999] != "99999" {
+		t.Errorf("got %d lines", len(got))
+	}
+}
+
+func TestRunFails(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"fail": "out of luck", "none": `no program "none"`} {
+		err := redistest.Run(t, name).Wait(t)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// The test ends, and tells what the process said, when it waits for a line of
+// one that is gone.
+func TestLineOfTheDead(t *testing.T) {
+	t.Parallel()
+	p := redistest.Run(t, "fail")
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.Line(r)
+	}()
+	<-done
+	if r.outcome != "failed" || !strings.Contains(r.said, "out of luck") {
+		t.Errorf("got %q: %s", r.outcome, r.said)
+	}
+}
+
+func TestPauseAndKillAProcess(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := redistest.Run(t, "incr", server.Addr())
+	for range 100 {
+		p.Line(t)
+	}
+	n := func() string { n, _ := server.Raw(t, "n"); return n }
+	for range 3 {
+		p.Pause(t)
+		idle := server.Client(t)
+		idle.Ping(within(t)) // behind the last INCR that it has sent
+		before := n()
+		for range 100 {
+			idle.Ping(within(t))
+		}
+		if after := n(); after != before {
+			t.Errorf("paused: it went on from %s to %s", before, after)
+		}
+		p.Resume(t)
+		eventually(t, "it goes on", func() bool { return n() != before })
+	}
+	p.Pause(t)
+	p.Kill(t)
+	var exit *exec.ExitError
+	if err := p.Wait(t); !errors.As(err, &exit) || exit.ExitCode() != -1 {
+		t.Errorf("killed: got %v", err)
+	}
+	said := p.Rest(t)
+	if len(said) == 0 {
+		t.Fatal("nothing is left of what it said")
+	}
+	last, err := strconv.Atoi(said[len(said)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It may have been killed before it said the latest.
+	if got := n(); got != strconv.Itoa(last) && got != strconv.Itoa(last+1) {
+		t.Errorf("it said %d, the server has %s", last, got)
+	}
+}
