@@ -2,41 +2,70 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
 // TryAcquire takes key if it is free, in one round trip. That somebody holds it is ok == false, not an error. It
 // returns [ErrSettled] when the key holds a value, and otherwise the errors of [Locker.Claim].
+//
+// With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
-	claim, err := l.Claim(ctx, key, nil)
+	if err := l.ready(ctx, "acquire"); err != nil {
+		return nil, false, err
+	}
+	storageKey := l.StorageKey(key)
+	if lease := l.join(ctx, storageKey); lease != nil {
+		return lease, true, nil
+	}
+	f, err := l.claim(ctx, storageKey, request{})
 	switch {
 	case err != nil:
 		return nil, false, err
-	case claim.State == Settled:
+	case f.State == Settled:
 		return nil, false, ErrSettled
 	}
-	return claim.Lease, claim.State == Granted, nil
+	return f.Lease, f.State == Granted, nil
 }
 
-// Acquire takes key, and waits while somebody else holds it: it tries again as [WithRetry] says. The error is [ErrHeld]
-// when the tries are spent, or when ctx is done and the key was held at the last look (then it is the cause of ctx's
-// end as well). Any other error is one of [Locker.TryAcquire], at once.
+// Acquire takes key, and waits while somebody else holds it. It is woken by a message when the holder lets go, and looks
+// by itself, as [WithRetry] says, in case that was missed. All who wait for a key on one Locker share one subscription
+// and one look, and are served in their order.
+//
+// The error is [ErrHeld] when the tries are spent, or when ctx is done and the key was held at the last look (then it is
+// the cause of ctx's end as well). Any other error is one of [Locker.TryAcquire], at once.
+//
+// With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	for n := 1; ; n++ {
-		lease, ok, err := l.TryAcquire(ctx, key)
-		switch {
-		case err != nil && n > 1 && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // held at the last look
-			return nil, fmt.Errorf("%w: %w", ErrHeld, context.Cause(ctx))
-		case err != nil:
-			return nil, err
-		case ok:
-			return lease, nil
-		case n == l.retry.Attempts:
-			return nil, ErrHeld
-		}
-		if err := pause(ctx, jitter(l.retry.pause(n))); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrHeld, err)
-		}
+	if err := l.ready(ctx, "acquire"); err != nil {
+		return nil, err
 	}
+	storageKey := l.StorageKey(key)
+	if lease := l.join(ctx, storageKey); lease != nil {
+		return lease, nil
+	}
+	claim, err := l.queues.wait(ctx, storageKey, true)
+	switch {
+	case err != nil:
+		return nil, err
+	case claim.State == Settled:
+		return nil, ErrSettled
+	}
+	return claim.Lease, nil
+}
+
+// Wait waits until nobody works under key any more: until it is [Settled], [Free] or [Abandoned]. It never takes the
+// key. It wakes and looks as [Locker.Acquire] does.
+//
+// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look (then it is
+// the cause of ctx's end as well). Any other error is one of [Locker.Claim], at once.
+func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
+	if err := l.ready(ctx, "wait"); err != nil {
+		return Claim{}, err
+	}
+	return l.queues.wait(ctx, l.StorageKey(key), false)
+}
+
+// heldUntil is the error of a wait that ends with its context.
+func heldUntil(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrHeld, context.Cause(ctx))
 }

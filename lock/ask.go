@@ -17,10 +17,9 @@ const maxTries = 4
 
 // answer is what came of asking Redis.
 type answer struct {
-	value  string // what the key held
-	absent bool   // the key did not exist
-	unsure bool   // some try may have arrived although its reply did not
-	err    error  // none of the tries was answered, or the answer is an error
+	reply
+	unsure bool  // some try may have arrived although its reply did not
+	err    error // none of the tries was answered, or the answer is an error
 }
 
 // wrap returns the answer's error, with what was tried.
@@ -44,10 +43,10 @@ func (e errNoAnswer) Unwrap() error { return context.DeadlineExceeded }
 //
 // The sending has a goroutine of its own, because go-redis does not heed a context while it waits on a socket, unless
 // Options.ContextTimeoutEnabled is set. An answer that comes when ask has returned is given to late, if there is one.
-func (l *Locker) ask(ctx context.Context, send func(context.Context) (string, error), late func(answer)) answer {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.opTimeout, errNoAnswer(l.opTimeout))
+func (b *base) ask(ctx context.Context, send func(context.Context) (reply, error), late func(answer)) answer {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.opTimeout, errNoAnswer(b.opTimeout))
 	answers := make(chan answer, 1)
-	l.work.run(func() {
+	b.work.run(func() {
 		defer cancel()
 		answers <- try(ctx, send)
 	})
@@ -62,22 +61,17 @@ func (l *Locker) ask(ctx context.Context, send func(context.Context) (string, er
 	default:
 	}
 	if late != nil {
-		l.work.run(func() { late(<-answers) })
+		b.work.run(func() { late(<-answers) })
 	}
 	return answer{unsure: true, err: context.Cause(ctx)}
 }
 
 // try sends until there is an answer that another try would not change.
-func try(ctx context.Context, send func(context.Context) (string, error)) answer {
+func try(ctx context.Context, send func(context.Context) (reply, error)) answer {
 	var a answer
 	for n := 1; ; n++ {
-		value, err := send(ctx)
-		switch {
-		case err == nil:
-			a.value = value
-			return a
-		case errors.Is(err, redis.Nil):
-			a.absent = true
+		var err error
+		if a.reply, err = send(ctx); err == nil {
 			return a
 		}
 		a.unsure = a.unsure || mayHaveArrived(err)
@@ -110,11 +104,18 @@ func mayHaveArrived(err error) bool {
 // mayPass tells whether another try may succeed: whatever the network did, and what a server says while it starts, or
 // while another one takes its place.
 func mayPass(err error) bool {
-	if errors.Is(err, redis.ErrClosed) {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, ErrNotReplicated) {
 		return false
 	}
 	return !isReply(err) || redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
-		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err)
+		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) || isMoved(err)
+}
+
+// isMoved tells whether err sends us to another node. go-redis follows that by itself, but not on one connection.
+func isMoved(err error) bool {
+	_, moved := redis.IsMovedError(err)
+	_, ask := redis.IsAskError(err)
+	return moved || ask
 }
 
 // isReply tells whether err is an error that the server sent.
@@ -127,24 +128,6 @@ func isReply(err error) bool {
 // error.
 func isForeign(err error) bool {
 	return isReply(err) && strings.Contains(err.Error(), "WRONGTYPE")
-}
-
-// once is a command that go-redis sends a single time: what comes of a second one depends on the first, and a retry
-// inside go-redis would not be seen.
-type once struct{ *redis.Cmd }
-
-func (once) NoRetry() bool { return true }
-
-// send sends one command once and returns its reply as a text.
-func (l *Locker) send(ctx context.Context, args ...any) (string, error) {
-	cmd := once{redis.NewCmd(ctx, args...)}
-	if err := l.client.Process(ctx, cmd); err != nil {
-		return "", err
-	}
-	if s, ok := cmd.Val().(string); ok {
-		return s, nil
-	}
-	return "", nil // an integer's value is of no interest to anybody here
 }
 
 // pause waits for d, or until ctx is done.

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,12 +21,15 @@ import (
 type bubble struct {
 	server *miniredis.Miniredis
 	client *redis.Client
-	silent atomic.Bool // every command is swallowed
-	full   atomic.Bool // every Settle is
-	deaf   atomic.Bool // what the server says is
+	silent atomic.Bool  // every command is swallowed
+	full   atomic.Bool  // every Settle is
+	deaf   atomic.Bool  // what the server says is
+	lag    atomic.Int64 // how much later every command is carried out, a time.Duration
 
-	mu   sync.Mutex
-	seen map[string]int
+	mu    sync.Mutex
+	seen  map[string]int // commands, and what scripts call
+	sent  int            // commands of clients, but for those that set up a connection, or ask whether it lives
+	conns []*bubbleConn
 }
 
 func newBubble(t *testing.T) *bubble {
@@ -40,7 +44,7 @@ func newBubble(t *testing.T) *bubble {
 				return nil, err
 			}
 			b.server.Server().SetPreHook(b.hook)
-			return deafConn{conn, b}, nil
+			return b.connect(conn), nil
 		},
 		MaxRetries: -1,
 	})
@@ -53,23 +57,79 @@ func newBubble(t *testing.T) *bubble {
 	return b
 }
 
-// deafConn swallows what the server says while b is deaf.
-type deafConn struct {
+// bubbleConn swallows what the server says while the bubble is deaf, or the connection is mute.
+type bubbleConn struct {
 	net.Conn
-	b *bubble
+	b          *bubble
+	subscribes atomic.Bool
+	mute       atomic.Bool
 }
 
-func (c deafConn) Read(p []byte) (int, error) {
+func (b *bubble) connect(conn net.Conn) *bubbleConn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := &bubbleConn{Conn: conn, b: b}
+	b.conns = append(b.conns, c)
+	return c
+}
+
+func (c *bubbleConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		if err != nil || !c.b.deaf.Load() {
+		if err != nil || !c.b.deaf.Load() && !c.mute.Load() {
 			return n, err
 		}
 	}
 }
 
+func (c *bubbleConn) Write(p []byte) (int, error) {
+	for _, m := range commandName.FindAllSubmatch(p, -1) {
+		switch name := string(m[1]); name {
+		case "hello", "client", "ping":
+		default:
+			c.b.mu.Lock()
+			c.b.sent++
+			c.b.mu.Unlock()
+			c.subscribes.Store(c.subscribes.Load() || name == "subscribe")
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+// commandName finds the names of commands in what a client sends; keys and values have no such lines.
+var commandName = regexp.MustCompile(`\*[0-9]+\r\n\$[0-9]+\r\n([a-z]+)\r\n`)
+
+// mute silences every connection that has subscribed to anything.
+func (b *bubble) mute() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		c.mute.Store(c.subscribes.Load())
+	}
+}
+
+// subscribers is how many connections have ever subscribed to anything.
+func (b *bubble) subscribers() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		if c.subscribes.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// total is how many commands clients have sent.
+func (b *bubble) total() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sent
+}
+
 // hook counts commands, and swallows those that it is to swallow.
 func (b *bubble) hook(_ *server.Peer, cmd string, args ...string) bool {
+	time.Sleep(time.Duration(b.lag.Load()))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.seen[strings.ToUpper(cmd)]++

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,7 +13,8 @@ import (
 type State int
 
 const (
-	Granted   State = iota + 1 // the key was absent and is ours now: Claim.Lease
+	Free      State = iota + 1 // nobody has it: only Wait says so, which does not take it
+	Granted                    // the key was absent and is ours now: Claim.Lease
 	Held                       // somebody holds it: Claim.Note is the holder's
 	Abandoned                  // its holder has asked to Hold it, and does not renew it any more: Claim.Note
 	Settled                    // its holder left a value: Claim.Value
@@ -22,6 +22,8 @@ const (
 
 func (s State) String() string {
 	switch s {
+	case Free:
+		return "free"
 	case Granted:
 		return "granted"
 	case Held:
@@ -34,7 +36,7 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Claim is the answer of [Locker.Claim].
+// Claim is the answer of [Locker.Claim] and [Locker.Wait].
 type Claim struct {
 	State State
 	Lease *Lease // when Granted
@@ -52,97 +54,186 @@ type Claim struct {
 //
 // The lease's context has the values of ctx but not its cancellation: a limit on waiting must not end the lease.
 func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, error) {
-	if l.work.closed() {
-		return Claim{}, ErrClosed
+	if err := l.ready(ctx, "claim"); err != nil {
+		return Claim{}, err
 	}
-	if ctx.Err() != nil {
-		return Claim{}, fmt.Errorf("lock: claim: %w", context.Cause(ctx))
-	}
-	token, err := uuid.NewRandom()
-	if err != nil {
-		return Claim{}, fmt.Errorf("lock: claim: %w", err)
-	}
-	storageKey := l.StorageKey(key)
-	ours := head(claimMagic, token) + encodeHold(0) + string(note)
-	for range maxLooks {
-		claim, changed, err := l.claim(ctx, storageKey, token, ours)
-		if !changed {
-			return claim, err
-		}
-	}
-	return Claim{}, errors.New("lock: claim: the key's holder has changed again and again")
+	f, err := l.claim(ctx, l.StorageKey(key), request{note: note})
+	return f.Claim, err
 }
 
-// maxLooks bounds how often Claim asks anew because a claim was gone, or another's, at the second look.
-const maxLooks = 5
+// request says how a key is asked for.
+type request struct {
+	note    []byte
+	waits   bool // a claim that is met is asked to publish its end
+	awaited bool // somebody waits already for the end of ours
+}
 
-// claim asks once. If what was there has changed before it could be judged, changed is true.
-func (l *Locker) claim(
-	ctx context.Context, storageKey string, token uuid.UUID, ours string,
-) (claim Claim, changed bool, err error) {
+// found is what a look at a key has found.
+type found struct {
+	Claim
+	hold time.Duration // of a claim
+	left time.Duration // how long the claim stands as it does without a renewal, if the look has told
+}
+
+func (l *Locker) claim(ctx context.Context, storageKey string, q request) (found, error) {
+	token, err := uuid.NewRandom()
+	if err != nil {
+		return found{}, fmt.Errorf("lock: claim: %w", err)
+	}
+	c := newClaimText(token, q.awaited, q.note)
+	byScript := func(ctx context.Context) (reply, error) { return l.setOrTell(ctx, storageKey, c, q.waits) }
+	if l.fencing || q.waits {
+		return l.attempt(ctx, storageKey, c, byScript)
+	}
+	f, err := l.attempt(ctx, storageKey, c, func(ctx context.Context) (reply, error) {
+		return l.setOrGet(ctx, storageKey, c)
+	})
+	if f.State == Held && f.hold > 0 && f.left == 0 { // is it still renewed?
+		return l.attempt(ctx, storageKey, c, byScript)
+	}
+	return f, err
+}
+
+// attempt asks once. A claim that comes to stand though we do not know of it is released.
+func (l *Locker) attempt(
+	ctx context.Context, storageKey string, c claimText, send func(context.Context) (reply, error),
+) (found, error) {
 	undo := func(a answer) {
-		if a.absent || a.value == ours || a.unsure {
-			l.release(context.WithoutCancel(ctx), storageKey, token)
+		if a.unsure || a.err == nil && (a.absent || c.isOurs(a.text)) {
+			l.release(context.WithoutCancel(ctx), storageKey, c.token)
 		}
 	}
 	start := time.Now()
-	a := l.ask(ctx, func(ctx context.Context) (string, error) {
-		return l.setOrGet(ctx, storageKey, ours)
-	}, undo)
+	a := l.ask(ctx, send, undo)
 	switch {
 	case a.err != nil && a.unsure:
 		l.work.run(func() { undo(a) })
-		return Claim{}, false, a.wrap("claim")
-	case isForeign(a.err):
-		return Claim{}, false, ErrForeign
+		return found{}, a.wrap("claim")
 	case a.err != nil:
-		return Claim{}, false, a.wrap("claim")
-	case a.absent, a.value == ours:
-		claim, err = l.granted(ctx, storageKey, token, start)
-		return claim, false, err
+		return found{}, claimError(a)
+	case a.absent, c.isOurs(a.text):
+		return l.granted(ctx, storageKey, c, a.reply, start)
 	}
-	c, err := parse(a.value)
+	return met(a.reply)
+}
+
+// look tells what the key holds and never takes it. A claim that it meets is asked to publish its end.
+func (l *Locker) look(ctx context.Context, storageKey string) (found, error) {
+	a := l.ask(ctx, func(ctx context.Context) (reply, error) {
+		return l.tell(ctx, storageKey, true)
+	}, nil)
 	switch {
-	case err != nil:
-		return Claim{}, false, err
-	case c.state == Settled:
-		return Claim{State: Settled, Value: c.rest}, false, nil
-	case c.hold == 0:
-		return Claim{State: Held, Note: c.rest}, false, nil
+	case a.err != nil:
+		return found{}, claimError(a)
+	case a.absent:
+		return found{Claim: Claim{State: Free}}, nil
 	}
-	abandoned, changed, err := l.abandoned(ctx, storageKey, c)
-	switch {
-	case err != nil || changed:
-		return Claim{}, changed, err
-	case abandoned:
-		return Claim{State: Abandoned, Note: c.rest}, false, nil
+	return met(a.reply)
+}
+
+func claimError(a answer) error {
+	if isForeign(a.err) {
+		return ErrForeign
 	}
-	return Claim{State: Held, Note: c.rest}, false, nil
+	return a.wrap("claim")
 }
 
 // granted returns the lease on a key that was taken, unless the answer took longer than the lease lasts.
-func (l *Locker) granted(ctx context.Context, storageKey string, token uuid.UUID, start time.Time) (Claim, error) {
-	until := start.Add(validity(l.ttl))
-	if !time.Now().Before(until) {
-		l.work.run(func() { l.release(context.WithoutCancel(ctx), storageKey, token) })
-		return Claim{}, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
+func (l *Locker) granted(
+	ctx context.Context, storageKey string, c claimText, r reply, start time.Time,
+) (f found, err error) {
+	stands := content{}
+	switch {
+	case !r.absent:
+		stands, err = parse(r.text)
+	case r.pair:
+		stands.fence, err = parseFence(r.fence)
 	}
-	return Claim{State: Granted, Lease: newLease(ctx, l, storageKey, token, start, until)}, nil
+	until := start.Add(validity(l.ttl))
+	if err == nil && !time.Now().Before(until) {
+		err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
+	}
+	if err != nil {
+		l.work.run(func() { l.release(context.WithoutCancel(ctx), storageKey, c.token) })
+		return found{}, fmt.Errorf("lock: claim: %w", err)
+	}
+	lease := newGrant(ctx, l, l.base, storageKey, c.token, stands.fence, start, until)
+	return found{Claim: Claim{State: Granted, Lease: lease}, left: l.ttl}, nil
 }
 
-// setOrGet puts the claim under an absent key, which is the nil reply, or returns what the key holds.
-func (l *Locker) setOrGet(ctx context.Context, storageKey, claim string) (string, error) {
-	value, err := l.send(ctx, "set", storageKey, claim, "nx", "get", "px", l.ttl.Milliseconds())
+// met returns what another's claim or value says.
+func met(r reply) (found, error) {
+	c, err := parse(r.text)
 	switch {
-	case err == nil, errors.Is(err, redis.Nil):
-		return value, err
-	case redis.HasErrorPrefix(err, "syntax error"):
-		return l.eval(ctx, claimScript, storageKey, claim, l.ttl.Milliseconds())
-	case redis.IsOOMError(err):
-		// A server that is full refuses even a SET that would only look. What is there counts all the same.
-		if held, lookErr := l.send(ctx, "get", storageKey); lookErr == nil {
-			return held, nil
+	case err != nil:
+		return found{}, err
+	case c.state == Settled:
+		return found{Claim: Claim{State: Settled, Value: c.rest}}, nil
+	}
+	f := found{Claim: Claim{State: Held, Note: c.rest}, hold: c.hold}
+	if !r.pair {
+		return f, nil
+	}
+	rest := time.Duration(r.left) * time.Millisecond
+	f.left = rest - c.hold
+	if c.hold > 0 && f.left <= 0 {
+		f.State, f.left = Abandoned, rest
+	}
+	return f, nil
+}
+
+// setOrGet puts the claim under an absent key, or returns what the key holds, by one SET.
+func (l *Locker) setOrGet(ctx context.Context, storageKey string, c claimText) (reply, error) {
+	r, acked, err := l.write(ctx, storageKey,
+		"set", storageKey, c.unnumbered(), "nx", "get", "px", l.ttl.Milliseconds())
+	switch {
+	case err == nil:
+		return r, l.confirm(ctx, storageKey, c, r, acked)
+	case redis.HasErrorPrefix(err, "syntax error"): // older than 7.0
+		return l.setOrTell(ctx, storageKey, c, false)
+	case refusesWrites(err):
+		// Even a SET that would only look is refused. What is there counts all the same.
+		if r, lookErr := l.tell(ctx, storageKey, false); lookErr == nil && !r.absent {
+			return r, l.confirm(ctx, storageKey, c, r, nil)
 		}
 	}
-	return "", err
+	return reply{}, err
+}
+
+// refusesWrites tells whether a server says that it takes no writes, though it can be read: it is full, or lacks
+// replicas, or cannot save.
+func refusesWrites(err error) bool {
+	return redis.IsOOMError(err) || redis.IsNoReplicasError(err) || redis.HasErrorPrefix(err, "MISCONF")
+}
+
+// setOrTell does the same by a script, which tells more.
+func (l *Locker) setOrTell(ctx context.Context, storageKey string, c claimText, waits bool) (reply, error) {
+	keys := []string{storageKey}
+	if l.fencing {
+		keys = append(keys, l.fenceKey(storageKey))
+	}
+	r, acked, err := l.evalWrite(ctx, claimScript, keys, c.toFence, c.behindFence, l.ttl.Milliseconds(), awaiting(waits))
+	if err != nil {
+		return r, err
+	}
+	return r, l.confirm(ctx, storageKey, c, r, acked)
+}
+
+// tell tells by the same script what the key holds, and takes nothing.
+func (l *Locker) tell(ctx context.Context, storageKey string, waits bool) (reply, error) {
+	return l.eval(ctx, claimScript, []string{storageKey}, "", "", 0, awaiting(waits))
+}
+
+// awaiting is what the script compares a claim with before it asks its holder to publish.
+func awaiting(waits bool) string {
+	if waits {
+		return claimMagic
+	}
+	return ""
+}
+
+// fenceKey returns where the counter of a key lies: one for all keys with the same tag, so that counters do not pile up
+// with the keys, and need not expire.
+func (l *Locker) fenceKey(storageKey string) string {
+	return storageKey[:len(l.namespace)+len(":{0123}")] + "fence"
 }

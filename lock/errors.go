@@ -3,8 +3,12 @@ package lock
 import "errors"
 
 var (
-	// ErrHeld says that [Locker.Acquire] spent its budget and somebody else still holds the key.
+	// ErrHeld says that Acquire or Wait spent its budget and somebody else still holds the key.
 	ErrHeld = errors.New("lock: the key is held")
+
+	// ErrNotReplicated says that what was asked for was not on as many replicas as [WithReplicas] wants, in its time.
+	// A lease was then not granted, or not renewed, or a value may be there or not.
+	ErrNotReplicated = errors.New("lock: not replicated")
 
 	// ErrLost says that the lease is over: the key went away or is somebody else's by now, or the lease was released
 	// or settled before. It is the cause of [Lease.Context] when the lease ended although nobody ended it.

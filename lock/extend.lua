@@ -1,10 +1,17 @@
 -- Lets the claim last for at least the time given, counted from now. It never shortens it.
 --
 -- KEYS[1] the key   ARGV[1] the claim's head   ARGV[2] the time in milliseconds
+-- ARGV[3] 'write' to write it in any case: an earlier call's extension may not be on the replicas yet, and a WAIT behind
+-- this one looks only at what its own connection has written. (A script sees one time: the rest is set as it was.)
 -- Returns the head that the key had, nil if there was no key.
 local head = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1)
-if head == ARGV[1] and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if head == ARGV[1] then
+  local left = redis.call('PTTL', KEYS[1])
+  if left < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  elseif ARGV[3] == 'write' then
+    redis.call('PEXPIRE', KEYS[1], left)
+  end
 end
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   return nil

@@ -66,6 +66,7 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
+// fault: reply to the claim dropped
 func TestReplyToClaimIsLost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
@@ -78,6 +79,7 @@ func TestReplyToClaimIsLost(t *testing.T) {
 	})
 }
 
+// fault: reply to Release dropped
 func TestReplyToReleaseIsLost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
@@ -100,6 +102,7 @@ func TestReplyToReleaseIsLost(t *testing.T) {
 	})
 }
 
+// fault: reply to Settle dropped
 func TestReplyToSettleIsLost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
@@ -116,6 +119,8 @@ func TestReplyToSettleIsLost(t *testing.T) {
 	})
 }
 
+// fault: claim arrives after the caller gave up
+// fault: the caller's ctx cancelled before, during, after
 func TestClaimArrivesAfterTheCallerGaveUp(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
@@ -214,6 +219,7 @@ func TestUnconfirmedSettleIsTriedAgain(t *testing.T) {
 	})
 }
 
+// fault: SCRIPT FLUSH
 func TestScriptsAreFlushed(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -230,6 +236,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 	})
 }
 
+// fault: redis-server SIGSTOP, longer
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]func(*redis.Options){
@@ -270,6 +277,7 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
+// fault: redis-server kill -9, restarted empty
 func TestServerRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

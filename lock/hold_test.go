@@ -105,6 +105,7 @@ func TestRenewalRestoresTheHold(t *testing.T) {
 	})
 }
 
+// fault: TTL of 0, below 1 ms, negative
 func TestHoldIsRefused(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -291,6 +292,61 @@ func TestNoRenewalWhileAHoldIsUnderWay(t *testing.T) {
 		<-lease.Context().Done()
 		if got := time.Since(start); got != valid {
 			t.Errorf("the lease ended after %v, want %v", got, valid)
+		}
+	})
+}
+
+// Hold keeps what Abandon has let go of, and resumes no renewal, also if Abandon came while it was under way.
+func TestHoldOfAnAbandonedLease(t *testing.T) {
+	t.Parallel()
+	for name, abandon := range map[string]func(*bubble, *lock.Lease) error{
+		"before": func(_ *bubble, l *lock.Lease) error {
+			l.Abandon()
+			return l.Hold(context.Background(), time.Hour)
+		},
+		"meanwhile": func(b *bubble, l *lock.Lease) error {
+			b.lag.Store(int64(10 * time.Millisecond))
+			defer b.lag.Store(0)
+			held := make(chan error, 1)
+			go func() { held <- l.Hold(context.Background(), time.Hour) }()
+			time.Sleep(time.Millisecond)
+			l.Abandon()
+			return <-held
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t)
+				lease := acquire(t, locker, "k")
+				if err := abandon(b, lease); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(11 * time.Second)
+				if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Abandoned {
+					t.Errorf("%v, %v, want abandoned", claim.State, err)
+				}
+			})
+		})
+	}
+}
+
+// A second Hold that comes late does not wake up a claim that is abandoned by then.
+func TestSecondHoldComesLate(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker := newLocker(t, b.Client(t), lock.WithOpTimeout(time.Second), lock.WithoutRenewal())
+		lease := acquire(t, locker, "k")
+		if err := lease.Hold(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		b.Elapse(t, 15*time.Second)
+		if err := lease.Hold(t.Context(), 2*time.Hour); err == nil {
+			t.Error("Hold: nil, want an error")
+		}
+		if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Abandoned {
+			t.Errorf("%v, %v, want abandoned", claim.State, err)
 		}
 	})
 }

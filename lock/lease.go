@@ -2,43 +2,18 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // Lease is a key taken, until it is released, settled, or lost. Its methods are safe for concurrent use.
 type Lease struct {
-	locker *Locker
-	key    string // as it stands in Redis
-	token  uuid.UUID
-	ctx    context.Context
-	end    context.CancelCauseFunc
+	*grant
+	ctx context.Context
+	end context.CancelCauseFunc
 
-	mu        sync.Mutex
-	timer     *time.Timer   // runs tick: at the next renewal, or at until
-	until     time.Time     // moves only forward, and only when Redis has said so
-	expiry    time.Time     // until, without what is taken off for drift: not later than the server's
-	hold      time.Duration // how long the claim outlives the lease
-	mayHold   time.Duration // the same, before Redis has said so
-	renewing  bool          // until Abandon
-	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
-	insisting bool          // a Settle that got no answer is tried again in the background
-	mayBeFree bool          // a Release was sent while the lease was valid
-	verdict   error         // what Release answers once it is decided
-	decided   bool
-}
-
-func newLease(ctx context.Context, l *Locker, key string, token uuid.UUID, start, until time.Time) *Lease {
-	lease := &Lease{locker: l, key: key, token: token, until: until, expiry: start.Add(l.ttl), renewing: l.renew}
-	lease.ctx, lease.end = context.WithCancelCause(context.WithoutCancel(ctx))
-
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	lease.timer = time.AfterFunc(time.Until(lease.wake(start)), lease.tick)
-	return lease
+	released bool // this handle was; guarded by grant.mu
 }
 
 // Context is done when the lease is over: after Release and Settle with the cause [context.Canceled], and with the
@@ -49,6 +24,10 @@ func (l *Lease) Context() context.Context { return l.ctx }
 
 // Token identifies this lease among all others on the key: a random UUID.
 func (l *Lease) Token() string { return l.token.String() }
+
+// Fence is the lease's number among all that were granted on its key: greater than that of every earlier one. It is 0
+// without [WithFencing].
+func (l *Lease) Fence() int64 { return l.fence }
 
 // Until tells how long the lease is valid if no further renewal succeeds. It carries a monotonic clock reading.
 func (l *Lease) Until() time.Time {
@@ -61,19 +40,16 @@ func (l *Lease) Until() time.Time {
 // then, or reads as [Abandoned] if it is held (see [Lease.Hold]). It is for an operation of which nobody knows whether
 // it happened: a rival that came at once would do it again.
 func (l *Lease) Abandon() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.renewing = false
-	if !l.over {
-		l.timer.Reset(time.Until(l.until))
+	if !l.isReleased() {
+		l.abandon()
 	}
 }
 
-// Extend makes the lease last for at least d from now, in whole milliseconds. Neither it nor a later renewal ever
-// shortens a lease. [ErrLost] means that the lease is over; after any other error it is as it was.
+// Extend makes the lease last for at least d from now, in whole milliseconds, and ten years at the most. Neither it nor
+// a later renewal ever shortens a lease. [ErrLost] means that the lease is over; after any other error it is as it was.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
-	if d < minTTL {
-		return fmt.Errorf("lock: extend: %v is below %v", d, minTTL)
+	if d < minTTL || d > MaxHold {
+		return fmt.Errorf("lock: extend: %v is not between %v and ten years", d, minTTL)
 	}
 	if l.ctx.Err() != nil {
 		return ErrLost
@@ -81,20 +57,84 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return l.extend(ctx, d.Truncate(time.Millisecond))
 }
 
-func (l *Lease) isOver() bool {
+// Hold keeps the claim for d after the lease has ended, d being at least a millisecond and at most ten years. It is for
+// an operation that must not happen twice even if this process dies in the middle of it: a claim that is held and no
+// longer renewed reads as [Abandoned] and not as free, until d is over. Release, Settle and Forget end it earlier; the
+// owner may settle late, as long as its claim stands.
+//
+// The key then expires after d and the length of the lease, which every renewal restores. No more than d left means
+// that the lease has run out: Redis's clock alone judges that. d is written into the claim, so that every Locker judges
+// it alike.
+//
+// [ErrLost] means that the lease is over, and [errors.ErrUnsupported] that it is a Quorum's. After any other error nobody
+// knows whether the hold is there, and the lease is not renewed any more: release it. A Hold that arrives later than its
+// caller would have waited for it has no effect, so that a claim which nobody works under is not held.
+func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
+	if d < time.Millisecond || d > MaxHold {
+		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)
+	}
+	locker, ok := l.keeper.(*Locker)
+	if !ok {
+		return fmt.Errorf("lock: hold: %w", errors.ErrUnsupported)
+	}
+	if l.ctx.Err() != nil {
+		return ErrLost
+	}
+	return l.keepFor(ctx, locker, d.Truncate(time.Millisecond))
+}
+
+// Settle leaves value behind under the key for ttl (in whole milliseconds, from now) and ends the lease, in one step.
+// From then on a claim of the key reads it.
+//
+// It writes where our claim stands, and also where there is nothing: a server that restarted empty must not turn what
+// has happened into what happens again. Over somebody else's claim or value it writes nothing and returns [ErrLost], as
+// it does after Release and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported].
+//
+// After any other error nobody knows whether the value arrived. The claim is then kept alive and Settle is
+// tried again in the background, for as long as a new lease would last and the Locker is not closed. It may be called
+// again with the same value.
+//
+// Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
+// operation. The value must not be changed afterwards: it may still be on its way.
+func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
+	if ttl < time.Millisecond {
+		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
+	}
+	locker, ok := l.keeper.(*Locker)
+	if !ok {
+		return fmt.Errorf("lock: settle: %w", errors.ErrUnsupported)
+	}
+	if l.isReleased() {
+		return ErrLost
+	}
+	s := settlement{locker: locker, ctx: context.WithoutCancel(ctx), value: value, ttl: ttl}
+	done, err := l.settle(s)
+	if !done {
+		l.insist(s)
+	}
+	return err
+}
+
+// Release frees the key. It may be called again and answers the same again; after Settle it does nothing. Of several
+// handles on one lease (see [NewContext]) the last Release frees the key, and the others do nothing.
+//
+// It returns nil also when the key was gone already, and [ErrLost] when the key is somebody else's by now: then two
+// have held it. After any other error nobody knows whether the key is free; it is tried again in the background until
+// the lease would have run out, or for an hour if the claim may be held (see [Lease.Hold]), or until the Locker is
+// closed.
+//
+// Release works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
+// operation.
+func (l *Lease) Release(ctx context.Context) error {
+	if !l.leave(l) {
+		return nil
+	}
+	return l.free(context.WithoutCancel(ctx))
+}
+
+// isReleased tells whether this handle has a say no more.
+func (l *Lease) isReleased() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.over
-}
-
-// valid tells whether the key must still be ours, as far as this process can know. The caller holds mu.
-func (l *Lease) valid() bool {
-	return l.ctx.Err() == nil && time.Now().Before(l.until)
-}
-
-// finish ends the lease on this side: no renewal comes after it. The caller holds mu.
-func (l *Lease) finish(cause error) {
-	l.over = true
-	l.timer.Stop()
-	l.end(cause)
+	return l.released || l.over
 }

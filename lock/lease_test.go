@@ -15,6 +15,7 @@ import (
 
 type valueKey struct{}
 
+// fault: the caller's ctx cancelled before, during, after
 func TestLeaseContext(t *testing.T) {
 	t.Parallel()
 	locker := newLocker(t, redistest.Mini(t).Client(t))
@@ -160,6 +161,7 @@ func TestSettleAndRelease(t *testing.T) {
 	})
 }
 
+// fault: TTL of 0, below 1 ms, negative
 func TestExtendRefusesWhatIsTooShort(t *testing.T) {
 	t.Parallel()
 	locker := newLocker(t, redistest.Mini(t).Client(t))
@@ -177,6 +179,7 @@ func TestExtendRefusesWhatIsTooShort(t *testing.T) {
 	}
 }
 
+// fault: Release racing a renewal, many times
 func TestReleaseRacingRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

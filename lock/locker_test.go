@@ -15,6 +15,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
+// fault: TTL of 0, below 1 ms, negative
 func TestWrongConfigurationPanics(t *testing.T) {
 	t.Parallel()
 	client := redistest.Mini(t).Client(t)
@@ -194,6 +195,7 @@ func TestServerOlderThan7(t *testing.T) {
 	}
 }
 
+// fault: a foreign value or type under the key
 func TestForeignValuesAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	values := map[string]func(context.Context, *redis.Client, string) error{

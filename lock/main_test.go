@@ -6,4 +6,9 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redistest.Main(m,
+		redistest.Program{Name: "adder", Run: adder},
+		redistest.Program{Name: "holder", Run: holder},
+	)
+}

@@ -8,7 +8,7 @@ import (
 // minTTL keeps a lease clearly longer than what is taken off for the drift of clocks and a trip to the server.
 const minTTL = 10 * time.Millisecond
 
-// Option changes a default of [New].
+// Option changes a default of [New] or [NewQuorum].
 type Option func(*options)
 
 type options struct {
@@ -16,6 +16,10 @@ type options struct {
 	renew     bool
 	opTimeout time.Duration
 	retry     Retry
+	fencing   bool
+
+	replicas       int // 0 without WithReplicas
+	replicaTimeout time.Duration
 }
 
 func defaultOptions() options {
@@ -53,15 +57,18 @@ func WithOpTimeout(d time.Duration) Option {
 	return func(o *options) { o.opTimeout = d }
 }
 
-// Retry says how [Locker.Acquire] waits between two tries. The pause after the n-th try is random between 0 and
-// min(Max, Min * 2^(n-1)): "full jitter", so that rivals do not march in step.
+// Retry says when Acquire and Wait look at a key again if no message has told them to. The pause after the n-th look is
+// random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that rivals do not march in step. It is never longer
+// than what is left of the lease that they wait for. All who wait for a key on one Locker share the looks, and n.
+// Looks that a message has asked for count neither here nor there.
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/)
 type Retry struct {
 	Min      time.Duration // bound of the first pause; 0 means 20 ms, or Max if that is less
 	Max      time.Duration // bound of every pause; 0 means 1 s, or Min if that is more
-	Attempts int           // how many tries there are in all; 0 means until ctx is done
+	Attempts int           // how many looks, the first one included, until ErrHeld; 0 means until ctx is done
 }
 
-// WithRetry sets how Acquire waits. It panics on negative fields, and when Min is above Max.
+// WithRetry sets how Acquire and Wait wait. It panics on negative fields, and when Min is above Max.
 func WithRetry(r Retry) Option {
 	def := defaultOptions().retry
 	if r.Max == 0 {
@@ -86,4 +93,50 @@ func (r Retry) pause(n int) time.Duration {
 		d *= 2
 	}
 	return d
+}
+
+// WithFencing gives every lease a number, [Lease.Fence], that is greater than those of all leases granted on its key
+// before. What is guarded keeps the greatest number that it has seen and refuses a smaller one: so it is safe even from a
+// holder that was paused, and woke up after its lease had ended, which no lease can promise by itself. (Kleppmann, How
+// to do distributed locking, 2016, "Making the lock safe with fencing"; Burrows, The Chubby lock service, OSDI 2006,
+// section 2.4, "sequencers")
+//
+// The number is the greater of the last one plus 1 and the server's time in microseconds, and is drawn in one step with
+// the grant. The time keeps numbers growing where the counter is lost, with a failover or a restart without persistence,
+// as long as clocks of servers differ by less than that takes. Numbers have gaps: 2^14 keys of a namespace share a
+// counter, "namespace:{tag}fence", which never expires. By default leases have no number.
+func WithFencing() Option {
+	return func(o *options) { o.fencing = true }
+}
+
+// WithReplicas lets nothing count as granted, renewed, held or settled before n replicas have it, waiting up to timeout,
+// in whole milliseconds, for each: the WAIT command (https://redis.io/docs/latest/commands/wait/). What they do not
+// acknowledge in time is [ErrNotReplicated]: a grant is released again, a renewal moves nothing, a value may be there or
+// not and is settled again in the background. By default nobody waits for replicas.
+//
+// WAIT makes nothing strongly consistent: a failover may still promote a replica that has not acknowledged. Only if n
+// is the number of all replicas that can be promoted does every one of them have what was granted; with a smaller n this
+// lock is not safe in a failover. One that large makes every replica necessary: while one is away, nothing is granted.
+//
+// While a replica is away, even the answer that somebody else holds a key may take as long as timeout: WAIT goes with
+// every command that may write.
+//
+// It panics when n is below 1 or timeout below a millisecond, and New does when timeout is not below the time for one
+// operation ([WithOpTimeout]).
+func WithReplicas(n int, timeout time.Duration) Option {
+	if n < 1 {
+		panic(fmt.Sprintf("lock.WithReplicas: n is %d, want 1 or more", n))
+	}
+	if timeout < time.Millisecond {
+		panic(fmt.Sprintf("lock.WithReplicas: %v is below a millisecond", timeout))
+	}
+	return func(o *options) { o.replicas, o.replicaTimeout = n, timeout.Truncate(time.Millisecond) }
+}
+
+// check panics when options contradict each other.
+func (o options) check() {
+	if o.replicas > 0 && o.replicaTimeout >= o.opTimeout {
+		panic(fmt.Sprintf("lock.WithReplicas: %v is not below the time for one operation, %v (lock.WithOpTimeout)",
+			o.replicaTimeout, o.opTimeout))
+	}
 }

@@ -1,10 +1,14 @@
--- Removes the claim. Anything else under the key stays as it is.
+-- Removes the claim, and tells those who wait for it. Anything else under the key stays as it is.
 --
--- KEYS[1] the key   ARGV[1] the claim's head
+-- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the command that publishes
 -- Returns the head that the key had, nil if there was no key.
-local head = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1)
+local found = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1])
+local head = string.sub(found, 1, #ARGV[1])
 if head == ARGV[1] then
   redis.call('DEL', KEYS[1])
+  if string.byte(found, #ARGV[1] + 1) == 1 then
+    redis.pcall(ARGV[2], KEYS[1], '')
+  end
 end
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   return nil

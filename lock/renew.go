@@ -6,99 +6,99 @@ import (
 )
 
 // wake returns when tick has to look at a lease that was granted or renewed at start. The caller holds mu.
-func (l *Lease) wake(start time.Time) time.Time {
-	if next := start.Add(l.locker.ttl / 3); l.renewing && next.Before(l.until) {
+func (g *grant) wake(start time.Time) time.Time {
+	if next := start.Add(g.ttl / 3); g.renewing && next.Before(g.until) {
 		return next
 	}
-	return l.until
+	return g.until
 }
 
 // tick renews the lease, or ends its context when it has run out.
-func (l *Lease) tick() {
+func (g *grant) tick() {
 	start := time.Now()
-	l.mu.Lock()
-	until, renewing := l.until, l.renewing && !l.over && !l.locker.work.closed()
-	if !l.over && !start.Before(until) {
-		l.lose()
+	g.mu.Lock()
+	until, renewing := g.until, g.renewing && !g.over && !g.work.closed()
+	if !g.over && !start.Before(until) {
+		g.lose()
 		renewing = false
 	}
-	l.mu.Unlock()
+	g.mu.Unlock()
 
 	next := until
 	if renewing {
 		// Not longer than the lease lasts: then its end is due, whether or not an answer has come.
-		ctx, cancel := context.WithDeadline(context.WithoutCancel(l.ctx), until)
+		ctx, cancel := context.WithDeadline(g.values, until)
 		defer cancel()
-		if l.extend(ctx, l.locker.ttl) == nil {
-			next = start.Add(l.locker.ttl / 3)
+		if g.extend(ctx, g.ttl) == nil {
+			next = start.Add(g.ttl / 3)
 		} else {
-			next = time.Now().Add(jitter(l.locker.ttl / 10))
+			next = time.Now().Add(jitter(g.ttl / 10))
 		}
 	}
-	l.sleep(next)
+	g.sleep(next)
 }
 
 // sleep lets tick run at the time given, and not later than the lease lasts.
-func (l *Lease) sleep(next time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over || l.ctx.Err() != nil {
+func (g *grant) sleep(next time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over || g.ended {
 		return
 	}
-	if l.until.Before(next) {
-		next = l.until
+	if g.until.Before(next) {
+		next = g.until
 	}
-	l.timer.Reset(time.Until(next))
+	g.timer.Reset(time.Until(next))
 }
 
 // extend moves the end of the lease on the server, and then here.
-func (l *Lease) extend(ctx context.Context, d time.Duration) error {
-	l.mu.Lock()
-	hold := l.hold
-	l.mu.Unlock()
+func (g *grant) extend(ctx context.Context, d time.Duration) error {
+	g.mu.Lock()
+	hold := g.hold
+	g.mu.Unlock()
 	start := time.Now()
-	a := l.locker.extend(ctx, l.key, l.token, hold+d)
+	a := g.keeper.extend(ctx, g.key, g.token, hold+d)
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.standing(a, "extend"); err != nil {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.standing(a, "extend"); err != nil {
 		return err
 	}
-	if a.standing(l.token) == claimed {
-		l.move(start, d)
+	if a.standing(g.token) == claimed {
+		g.move(start, d)
 	}
 	return nil
 }
 
 // standing returns nil if the claim stands, by the answer of a script that leaves it there. The caller holds mu.
-func (l *Lease) standing(a answer, doing string) error {
+func (g *grant) standing(a answer, doing string) error {
 	switch {
-	case l.ctx.Err() != nil: // it was told lost or over meanwhile, and stays so
+	case g.ended: // it was told lost or over meanwhile, and stays so
 		return ErrLost
 	case isForeign(a.err):
-		l.lose()
+		g.lose()
 		return ErrLost
 	case a.err != nil:
 		return a.wrap(doing)
 	}
-	switch a.standing(l.token) {
+	switch a.standing(g.token) {
 	case claimed, left: // left: a Settle has arrived whose reply did not; it will learn that itself
 		return nil
 	}
-	l.lose()
+	g.lose()
 	return ErrLost
 }
 
 // move lets the lease last for d from start. It never shortens it. The caller holds mu.
-func (l *Lease) move(start time.Time, d time.Duration) {
-	if until := start.Add(validity(d)); until.After(l.until) {
-		l.until, l.expiry = until, start.Add(d)
+func (g *grant) move(start time.Time, d time.Duration) {
+	if until := start.Add(validity(d)); until.After(g.until) {
+		g.until, g.expiry = until, start.Add(d)
 	}
 }
 
-// lose ends the context because the server no longer holds our claim. Settle may still be tried. The caller holds mu.
-func (l *Lease) lose() {
-	l.renewing = false
-	l.timer.Stop()
-	l.end(ErrLost)
+// lose ends the contexts because the server no longer holds our claim. Settle may still be tried. The caller holds mu.
+func (g *grant) lose() {
+	g.renewing = false
+	g.timer.Stop()
+	g.endHandles(ErrLost)
 }

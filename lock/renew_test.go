@@ -65,6 +65,7 @@ func TestFixedLeaseEndsBeforeTheServerLetsGo(t *testing.T) {
 	})
 }
 
+// fault: black hole, no RST
 func TestBlackHoleEndsTheLeaseOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -88,6 +89,7 @@ func TestBlackHoleEndsTheLeaseOnTime(t *testing.T) {
 	})
 }
 
+// fault: redis-server SIGSTOP, shorter than the lease
 func TestRenewalRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -106,6 +108,8 @@ func TestRenewalRecovers(t *testing.T) {
 	})
 }
 
+// fault: FLUSHALL, DEL, eviction of the key
+// fault: a foreign value or type under the key
 func TestLossIsToldByTheNextRenewal(t *testing.T) {
 	lose := map[string]func(*bubble, string){
 		"removed":      func(b *bubble, key string) { b.server.Del(key) },

@@ -14,21 +14,21 @@ var (
 	claimSource string
 	//go:embed hold.lua
 	holdSource string
-	//go:embed left.lua
-	leftSource string
 	//go:embed extend.lua
 	extendSource string
 	//go:embed settle.lua
 	settleSource string
 	//go:embed release.lua
 	releaseSource string
+	//go:embed forget.lua
+	forgetSource string
 
 	claimScript   = newScript(claimSource)
 	holdScript    = newScript(holdSource)
-	leftScript    = newScript(leftSource)
 	extendScript  = newScript(extendSource)
 	settleScript  = newScript(settleSource)
 	releaseScript = newScript(releaseSource)
+	forgetScript  = newScript(forgetSource)
 )
 
 type script struct{ source, sha string }
@@ -37,34 +37,89 @@ func newScript(source string) script {
 	return script{source: source, sha: redis.NewScript(source).Hash()}
 }
 
-// eval runs a script on one key by its digest, and with its source where the server does not know it (any more). A
-// server that does not know it has done nothing yet.
-func (l *Locker) eval(ctx context.Context, s script, key string, args ...any) (string, error) {
-	reply, err := l.send(ctx, append([]any{"evalsha", s.sha, 1, key}, args...)...)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return l.send(ctx, append([]any{"eval", s.source, 1, key}, args...)...)
+// eval runs a script on keys of one slot by its digest, and with its source where the server does not know it (any
+// more). A server that does not know it has done nothing yet.
+func (l *Locker) eval(ctx context.Context, s script, keys []string, args ...any) (reply, error) {
+	r, err := l.send(ctx, evalArgs("evalsha", s.sha, keys, args)...)
+	if isUnknown(err) {
+		return l.send(ctx, evalArgs("eval", s.source, keys, args)...)
 	}
-	return reply, err
+	return r, err
+}
+
+// evalWrite is eval for a script that writes what replicas must have, see [Locker.write].
+func (l *Locker) evalWrite(ctx context.Context, s script, keys []string, args ...any) (r reply, acked, err error) {
+	r, acked, err = l.write(ctx, keys[0], evalArgs("evalsha", s.sha, keys, args)...)
+	if isUnknown(err) {
+		return l.write(ctx, keys[0], evalArgs("eval", s.source, keys, args)...)
+	}
+	return r, acked, err
+}
+
+func isUnknown(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+func evalArgs(command, script string, keys []string, args []any) []any {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, command, script, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	return append(all, args...)
 }
 
 // The scripts that act on a claim tell the head that they found: see standing.
 
-func (l *Locker) extend(ctx context.Context, key string, token uuid.UUID, ttl time.Duration) answer {
-	return l.ask(ctx, func(ctx context.Context) (string, error) {
-		return l.eval(ctx, extendScript, key, head(claimMagic, token), ttl.Milliseconds())
+func (l *Locker) extend(ctx context.Context, key string, token uuid.UUID, d time.Duration) answer {
+	return l.ask(ctx, func(ctx context.Context) (reply, error) {
+		r, acked, err := l.writeExtension(ctx, key, head(claimMagic, token), d)
+		if err == nil && r.standing(token) == claimed {
+			err = acked
+		}
+		return r, err
+	}, nil)
+}
+
+func (l *Locker) writeExtension(ctx context.Context, key, head string, d time.Duration) (r reply, acked, err error) {
+	how := ""
+	if l.replicas > 0 {
+		how = "write"
+	}
+	return l.evalWrite(ctx, extendScript, []string{key}, head, d.Milliseconds(), how)
+}
+
+// writeHold lets the claim last for hold and lease, unless less than least is left of it.
+func (l *Locker) writeHold(
+	ctx context.Context, key string, token uuid.UUID, hold, lease, least time.Duration,
+) answer {
+	return l.ask(ctx, func(ctx context.Context) (reply, error) {
+		r, acked, err := l.evalWrite(ctx, holdScript, []string{key}, head(claimMagic, token), encodeHold(hold),
+			(hold + lease).Milliseconds(), least.Milliseconds())
+		if err == nil && r.standing(token) == claimed {
+			err = acked
+		}
+		return r, err
 	}, nil)
 }
 
 func (l *Locker) settle(ctx context.Context, key string, token uuid.UUID, value []byte, ttl time.Duration) answer {
-	return l.ask(ctx, func(ctx context.Context) (string, error) {
-		return l.eval(ctx, settleScript, key, head(claimMagic, token), head(valueMagic, token), value,
-			ttl.Milliseconds())
+	return l.ask(ctx, func(ctx context.Context) (reply, error) {
+		r, acked, err := l.evalWrite(ctx, settleScript, []string{key}, head(claimMagic, token), head(valueMagic, token),
+			value, ttl.Milliseconds(), l.channel.publish)
+		if err == nil && r.standing(token) != others {
+			err = acked
+		}
+		return r, err
 	}, nil)
 }
 
+// giveBack releases the key, whenever it would expire.
+func (l *Locker) giveBack(ctx context.Context, key string, token uuid.UUID, _ time.Time) answer {
+	return l.release(ctx, key, token)
+}
+
 func (l *Locker) release(ctx context.Context, key string, token uuid.UUID) answer {
-	return l.ask(ctx, func(ctx context.Context) (string, error) {
-		return l.eval(ctx, releaseScript, key, head(claimMagic, token))
+	return l.ask(ctx, func(ctx context.Context) (reply, error) {
+		return l.eval(ctx, releaseScript, []string{key}, head(claimMagic, token), l.channel.publish)
 	}, nil)
 }
 
@@ -78,13 +133,13 @@ const (
 	others                  // the key holds somebody else's claim or value, or a foreign one
 )
 
-func (a answer) standing(token uuid.UUID) standing {
+func (r reply) standing(token uuid.UUID) standing {
 	switch {
-	case a.absent:
+	case r.absent:
 		return gone
-	case a.value == head(claimMagic, token):
+	case r.text == head(claimMagic, token):
 		return claimed
-	case a.value == head(valueMagic, token):
+	case r.text == head(valueMagic, token):
 		return left
 	}
 	return others

@@ -1,0 +1,113 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrOldVersion is a finding of [Locker.Check]: the server is older than Redis 6.0, or does not say its version.
+	ErrOldVersion = errors.New("lock: the server's version is not supported")
+
+	// ErrEviction is a finding of [Locker.Check]: a server that is full removes keys before their time.
+	ErrEviction = errors.New("lock: the server may evict keys")
+
+	// ErrEvictionUnknown is a finding of [Locker.Check]: the server does not tell what it does when it is full.
+	ErrEvictionUnknown = errors.New("lock: the eviction policy is unknown")
+)
+
+// Check asks the server, or every master of a Cluster, whether it is fit for what is promised here. It is meant for the
+// start of a program. Its error joins what was found, for errors.Is:
+//
+//   - [ErrOldVersion]: scripts and commands may be missing.
+//   - [ErrEviction]: maxmemory-policy is not noeviction. Every key of ours expires, so the volatile policies pick exactly
+//     these, and each eviction may become a second run. [ErrEvictionUnknown] if neither INFO nor CONFIG is allowed.
+//   - [ErrNotReplicated]: fewer replicas are connected than [WithReplicas] waits for.
+//
+// Any other error means that a server could not be asked within the time for one operation. Whether a finding is worth
+// a warning or the end of the program is the caller's to say.
+func (l *Locker) Check(ctx context.Context) error {
+	var mu sync.Mutex
+	var findings []error
+	check := func(ctx context.Context, where string, node redis.Cmdable) error {
+		found, err := l.check(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, f := range found {
+			findings = append(findings, fmt.Errorf("%s%w", where, f))
+		}
+		if err != nil {
+			return fmt.Errorf("%s%w", where, err)
+		}
+		return nil
+	}
+	a := l.ask(ctx, func(ctx context.Context) (reply, error) {
+		mu.Lock()
+		findings = nil
+		mu.Unlock()
+		if cluster, ok := l.client.(*redis.ClusterClient); ok {
+			return reply{}, cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+				return check(ctx, node.Options().Addr+": ", node)
+			})
+		}
+		return reply{}, check(ctx, "", l.client)
+	}, nil)
+	mu.Lock()
+	defer mu.Unlock()
+	return errors.Join(append(findings, a.wrap("check"))...)
+}
+
+// check returns what is to be said about one server.
+func (l *Locker) check(ctx context.Context, node redis.Cmdable) (findings []error, err error) {
+	text, err := node.Info(ctx).Result()
+	if err != nil && (!isReply(err) || redis.IsAuthError(err)) {
+		return nil, err
+	}
+	info := parseInfo(text) // none if it is forbidden
+	version := info["redis_version"]
+	if major, _, _ := strings.Cut(version, "."); atoi(major) < 6 {
+		findings = append(findings, fmt.Errorf("%w: %q, want 6.0 or newer", ErrOldVersion, version))
+	}
+	switch policy := l.evictionPolicy(ctx, node, info); policy {
+	case "noeviction":
+	case "":
+		findings = append(findings, ErrEvictionUnknown)
+	default:
+		findings = append(findings, fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", ErrEviction, policy))
+	}
+	if n := atoi(info["connected_slaves"]); n < l.replicas {
+		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, l.replicas))
+	}
+	return findings, nil
+}
+
+// evictionPolicy returns the server's maxmemory-policy, empty if it does not tell.
+func (l *Locker) evictionPolicy(ctx context.Context, node redis.Cmdable, info map[string]string) string {
+	if policy, ok := info["maxmemory_policy"]; ok {
+		return policy
+	}
+	return node.ConfigGet(ctx, "maxmemory-policy").Val()["maxmemory-policy"]
+}
+
+// parseInfo reads the lines "name:value" of an INFO.
+func parseInfo(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// atoi returns 0 for what is no number.
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}

@@ -1,0 +1,153 @@
+package lock_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// wantFindings checks that err has exactly these of Check's findings, and nothing else.
+func wantFindings(t *testing.T, err error, want ...error) {
+	t.Helper()
+	found := 0
+	for _, finding := range []error{lock.ErrOldVersion, lock.ErrEviction, lock.ErrEvictionUnknown, lock.ErrNotReplicated} {
+		wanted := slices.Contains(want, finding)
+		if errors.Is(err, finding) != wanted {
+			t.Errorf("Check: %v; is it %q? want %v", err, finding, wanted)
+		}
+		if wanted {
+			found++
+		}
+	}
+	if err == nil {
+		return
+	}
+	if all, ok := err.(interface{ Unwrap() []error }); !ok || len(all.Unwrap()) != found {
+		t.Errorf("Check: %v, want %d findings", err, found)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	evicting := redistest.Start(t, "--maxmemory-policy", "volatile-lru")
+	redistest.StartReplica(t, master)
+	admin := master.Client(t)
+	for _, user := range [][]any{
+		{"mute", "-config", "-info"}, {"noconfig", "-config"}, {"noinfo", "-info"},
+	} {
+		args := append([]any{"ACL", "SETUSER", user[0], "on", "nopass", "~*", "&*", "+@all"}, user[1:]...)
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(user string) func(*redis.Options) {
+		return func(o *redis.Options) { o.Username, o.Password = user, "any" }
+	}
+	for name, test := range map[string]struct {
+		client *redis.Client
+		opts   []lock.Option
+		want   []error
+	}{
+		"fit":                    {client: master.Client(t)},
+		"fit, with its replica":  {client: master.Client(t), opts: []lock.Option{acknowledged}},
+		"without CONFIG":         {client: master.Client(t, as("noconfig"))},
+		"without INFO":           {client: master.Client(t, as("noinfo")), want: []error{lock.ErrOldVersion}},
+		"evicts":                 {client: evicting.Client(t), want: []error{lock.ErrEviction}},
+		"without CONFIG or INFO": {client: master.Client(t, as("mute")), want: []error{lock.ErrOldVersion, lock.ErrEvictionUnknown}},
+		"has too few replicas": {
+			master.Client(t), []lock.Option{lock.WithReplicas(2, time.Second)}, []error{lock.ErrNotReplicated},
+		},
+		"has none, and evicts": {
+			evicting.Client(t), []lock.Option{acknowledged}, []error{lock.ErrEviction, lock.ErrNotReplicated},
+		},
+		// It knows neither CONFIG nor the sections of INFO that matter.
+		"miniredis": {
+			client: redistest.Mini(t).Client(t), want: []error{lock.ErrOldVersion, lock.ErrEvictionUnknown},
+		},
+		"old": {
+			client: redistest.NewClient(t, startInfo(t, "redis_version:5.0.14", "maxmemory_policy:noeviction")),
+			want:   []error{lock.ErrOldVersion},
+		},
+		"as old as may be": {
+			client: redistest.NewClient(t, startInfo(t, "redis_version:6.0.0", "maxmemory_policy:noeviction")),
+		},
+		"of two digits": {
+			client: redistest.NewClient(t, startInfo(t, "redis_version:10.2.1", "maxmemory_policy:noeviction")),
+		},
+		"something else": {
+			client: redistest.NewClient(t, startInfo(t, "redis_version:unstable", "maxmemory_policy:allkeys-lfu")),
+			want:   []error{lock.ErrOldVersion, lock.ErrEviction},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := newLocker(t, test.client, test.opts...).Check(t.Context())
+			wantFindings(t, err, test.want...)
+		})
+	}
+}
+
+// startInfo starts a server whose INFO consists of these lines.
+func startInfo(t *testing.T, lines ...string) (addr string) {
+	t.Helper()
+	m := miniredis.RunT(t)
+	m.Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "INFO" {
+			peer.WriteBulk("# Server\r\n" + strings.Join(lines, "\r\n") + "\r\n")
+		}
+		return cmd == "INFO"
+	})
+	return m.Addr()
+}
+
+// That a server could not be asked is no finding.
+func TestCheckOfNobody(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 3)
+	paused, gone, guarded := servers[0], servers[1], servers[2]
+	paused.Pause(t)
+	gone.Kill(t)
+	if err := guarded.Client(t).ConfigSet(t.Context(), "requirepass", "right").Err(); err != nil {
+		t.Fatal(err)
+	}
+	dark := redistest.NewProxy(t, guarded.Addr())
+	dark.BlackHole()
+	quick := func(o *redis.Options) { o.ReadTimeout = time.Second } // for Close, which waits for it
+	password := func(o *redis.Options) { o.Password = "wrong" }
+	for name, client := range map[string]*redis.Client{
+		"paused":         paused.Client(t, quick),
+		"black hole":     dark.Client(t, quick),
+		"gone":           gone.Client(t),
+		"gone, one try":  gone.Client(t, redistest.OneTry),
+		"wrong password": guarded.Client(t, password),
+		"no password":    guarded.Client(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			locker := newLocker(t, client, lock.WithOpTimeout(200*time.Millisecond))
+			start := time.Now()
+			err := locker.Check(t.Context())
+			if err == nil {
+				t.Fatal("Check: nil")
+			}
+			for _, finding := range []error{lock.ErrOldVersion, lock.ErrEviction, lock.ErrEvictionUnknown} {
+				if errors.Is(err, finding) {
+					t.Errorf("Check: %v, want no finding", err)
+				}
+			}
+			if took := time.Since(start); took > 5*time.Second { // 200 ms, and a busy machine
+				t.Errorf("Check took %v", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,175 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// The claim arrives, and neither its reply nor any try to take it back does.
+//
+// fault: reply to the claim dropped
+// fault: claim arrives after the caller gave up
+func TestOrphanEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]lock.Option{"by SET": nil, "by script": {lock.WithFencing()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				p := redistest.NewProxy(t, b.Addr())
+				locker := newLocker(t, p.Client(t), append(opts, lock.WithOpTimeout(time.Second))...)
+				rival := newLocker(t, b.Client(t), opts...)
+				load(t, rival)
+				held := p.HoldReply(redistest.Nth(1, redistest.Any()))
+				claims := make(chan error, 1)
+				go func() {
+					_, ok, err := locker.TryAcquire(t.Context(), "k")
+					if ok {
+						err = errors.New("granted")
+					}
+					claims <- err
+				}()
+				held.Wait(t)
+				cut := p.CutBefore(redistest.Any())
+				if err := <-claims; !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
+				}
+				held.Lift()
+				closeWithin(t, locker)
+				cut.Lift()
+				wantState(t, rival, "the orphan", lock.Held)
+				b.Elapse(t, 10*time.Second)
+				wantNoClaims(t, b)
+			})
+		})
+	}
+}
+
+// A claim by script knows its own work too, and the number that it drew.
+//
+// fault: reply to the claim dropped
+func TestReplyToNumberedClaimIsLost(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		locker, rival := newLocker(t, p.Client(t), lock.WithFencing()), newLocker(t, b.Client(t), lock.WithFencing())
+		load(t, rival)
+		lost := p.DropReply(redistest.Nth(1, script))
+		lease := acquire(t, locker, "k")
+		lost.Wait(t)
+		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		next := acquire(t, rival, "k")
+		if lease.Fence() == 0 || next.Fence() <= lease.Fence() {
+			t.Errorf("fence %d, and then %d", lease.Fence(), next.Fence())
+		}
+	})
+}
+
+// fault: the caller's ctx cancelled before, during, after
+func TestContextIsCancelledAtAnyTime(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		p := redistest.NewProxy(t, b.Addr())
+		locker, rng := newLocker(t, p.Client(t)), rand.New(rand.NewPCG(faultSeed(t), 2))
+		p.Delay(2 * time.Millisecond)
+		granted := 0
+		for n := range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.Int64N(int64(6*time.Millisecond))))
+			lease, ok, err := locker.TryAcquire(ctx, fmt.Sprint(n))
+			switch {
+			case ok:
+				granted++
+				<-ctx.Done()
+				if err := lease.Context().Err(); err != nil {
+					t.Errorf("the caller's context ends the lease: %v", err)
+				}
+				if err := lease.Release(ctx); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			case !errors.Is(err, context.DeadlineExceeded):
+				t.Errorf("TryAcquire: %v, %v, want true or DeadlineExceeded", ok, err)
+			}
+			cancel()
+		}
+		t.Logf("%d of 100 were granted", granted)
+		closeWithin(t, locker)
+		wantNoClaims(t, b)
+	})
+}
+
+// fault: Release racing a renewal, many times
+func TestReleaseRacingRenewalOnARealServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const ttl = time.Second
+	locker, seed := newLocker(t, server.Client(t), lock.WithTTL(ttl)), faultSeed(t)
+	var all sync.WaitGroup
+	for n := range 50 {
+		rng := rand.New(rand.NewPCG(seed, uint64(n)))
+		all.Go(func() {
+			for range 5 {
+				lease := acquire(t, locker, fmt.Sprint(n))
+				time.Sleep(ttl/3 - 5*time.Millisecond + time.Duration(rng.Int64N(int64(10*time.Millisecond))))
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	wantNoClaims(t, server) // at once: no renewal brings one back, and none is left to run out
+}
+
+// The machine's clock is not set here: nobody may. But a time with a monotonic reading is compared by that alone, and
+// those that have none come from calls that the package does not make. What expires a key is the server's own clock.
+//
+// fault: wall clock of the client moved by an hour
+func TestTimesAreMonotonic(t *testing.T) {
+	t.Parallel()
+	lease := acquire(t, newLocker(t, redistest.Mini(t).Client(t)), "k")
+	for what, do := range map[string]func() error{
+		"granted":  func() error { return nil },
+		"extended": func() error { return lease.Extend(t.Context(), time.Minute) },
+		"held":     func() error { return lease.Hold(t.Context(), time.Hour) },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		if until := lease.Until().String(); !strings.Contains(until, " m=") {
+			t.Errorf("%s: Until is %s, without a monotonic reading", what, until)
+		}
+	}
+
+	wall := regexp.MustCompile(`time\.(Date|Parse|Unix)|\.(Unix\w*|UTC|Local|In|Round|AddDate|Format|Marshal\w*)\(`)
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := wall.Find(source); found != nil && !strings.HasSuffix(file, "_test.go") {
+			t.Errorf("%s has %s, which looks at the wall clock", file, found)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package lock_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// The life of a key, for the linearizability checker: a claim takes it if it is free, and else tells whose it is. Every
+// claim has a number, which is the note that it leaves, and the value that its lease settles.
+//
+// An operation without an answer may take effect at any time after its call, or never: it stays open to the end of the
+// history, where it changes nothing that anybody has seen. The end of a lease that nobody has released is an operation
+// of its own, which begins when the lease stops being valid, and also stays open.
+
+type histCall struct {
+	kind  histKind
+	key   string
+	claim int
+}
+
+type histKind string
+
+const (
+	histClaim   histKind = "claim"
+	histRelease histKind = "release"
+	histSettle  histKind = "settle"
+	histExpire  histKind = "expire" // or the release of a claim whose caller has given up
+)
+
+type histAnswer struct {
+	what  histOutcome
+	claim int   // whose claim or value was met
+	fence int64 // of a claim that was granted
+}
+
+type histOutcome string
+
+const (
+	histOK      histOutcome = "ok"      // granted, or released, or settled
+	histHeld    histOutcome = "held"    // a claim met another's claim
+	histSettled histOutcome = "settled" // a claim met a value
+	histLost    histOutcome = "lost"    // a release, or a settle, met another's claim or value
+	histUnknown histOutcome = "unknown"
+)
+
+// histState is what a key holds: nothing if claim is 0.
+type histState struct {
+	claim   int
+	settled bool
+	fence   int64 // the greatest that was granted
+}
+
+var histModel = porcupine.Model{
+	Init: func() any { return histState{} },
+	Step: func(state, call, answer any) (bool, any) {
+		return state.(histState).step(call.(histCall), answer.(histAnswer))
+	},
+}
+
+func (s histState) step(call histCall, answer histAnswer) (possible bool, next histState) {
+	free, ours := s.claim == 0, s.claim == call.claim && !s.settled
+	next = s
+	switch {
+	case call.kind == histClaim && free:
+		next.claim, next.fence = call.claim, max(s.fence, answer.fence)
+		return answer.what == histUnknown || answer.what == histOK && (answer.fence == 0 || answer.fence > s.fence), next
+	case call.kind == histClaim && s.settled:
+		return answer.what == histUnknown || answer.what == histSettled && answer.claim == s.claim, s
+	case call.kind == histClaim:
+		return answer.what == histUnknown || answer.what == histHeld && answer.claim == s.claim, s
+	case call.kind == histSettle && (free || ours):
+		next.claim, next.settled = call.claim, true
+		return answer.what != histLost, next
+	case ours:
+		next.claim = 0
+		return answer.what != histLost, next
+	case free:
+		return answer.what != histLost, s
+	}
+	return answer.what != histOK, s
+}
+
+// histOp is an operation from its call to its return, in any unit. One that is unknown does not return.
+func histOp(client int, from, to int64, call histCall, answer histAnswer) porcupine.Operation {
+	if answer.what == histUnknown {
+		to = math.MaxInt64
+	}
+	return porcupine.Operation{ClientId: client, Call: from, Return: to, Input: call, Output: answer}
+}
+
+// histCheck returns the operations on the first key whose history is not linearizable, if there is one.
+func histCheck(ops []porcupine.Operation) (result porcupine.CheckResult, of []porcupine.Operation) {
+	keys := map[string][]porcupine.Operation{}
+	for _, op := range ops {
+		key := op.Input.(histCall).key
+		keys[key] = append(keys[key], op)
+	}
+	for _, of := range keys {
+		// Open operations make the search long. What nobody has seen may be left out: if the rest is linearizable, so
+		// is the whole. Only a loss may need one of them, for nothing says whose claim was met.
+		result := porcupine.CheckOperationsTimeout(histModel, histSeen(of), 10*time.Second)
+		if result != porcupine.Ok && slices.ContainsFunc(of, isLost) {
+			result = porcupine.CheckOperationsTimeout(histModel, of, 20*time.Second)
+		}
+		if result != porcupine.Ok {
+			return result, of
+		}
+	}
+	return porcupine.Ok, nil
+}
+
+func isLost(op porcupine.Operation) bool { return op.Output.(histAnswer).what == histLost }
+
+// histSeen leaves out the claims that nobody knows to have arrived, and the ends of leases that were over before.
+func histSeen(ops []porcupine.Operation) []porcupine.Operation {
+	seen, over := map[int]bool{}, map[int]int64{}
+	for _, op := range ops {
+		call, answer := op.Input.(histCall), op.Output.(histAnswer)
+		seen[answer.claim] = true
+		if answer.what != histUnknown {
+			seen[call.claim] = true
+		}
+		if answer.what == histOK && call.kind != histClaim {
+			over[call.claim] = op.Return
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(ops), func(op porcupine.Operation) bool {
+		call := op.Input.(histCall)
+		end, ended := over[call.claim]
+		return !seen[call.claim] || ended && call.kind == histExpire && op.Call > end
+	})
+}
+
+func histText(ops []porcupine.Operation) string {
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	var text strings.Builder
+	for _, op := range ops {
+		call, answer, to := op.Input.(histCall), op.Output.(histAnswer), "..."
+		if op.Return != math.MaxInt64 {
+			to = time.Duration(op.Return).Round(time.Microsecond).String()
+		}
+		fmt.Fprintf(&text, "client %d: %s #%d on %s: %s", op.ClientId, call.kind, call.claim, call.key, answer.what)
+		if answer.claim != 0 {
+			fmt.Fprintf(&text, " #%d", answer.claim)
+		}
+		fmt.Fprintf(&text, " (%v to %s)\n", time.Duration(op.Call).Round(time.Microsecond), to)
+	}
+	return text.String()
+}
+
+// The checker tells what must not be from what may.
+func TestHistoryModel(t *testing.T) {
+	t.Parallel()
+	op := func(from, to int64, kind histKind, claim int, what histOutcome, met int) porcupine.Operation {
+		return histOp(claim, from, to, histCall{kind, "k", claim}, histAnswer{what: what, claim: met})
+	}
+	numbered := func(from int64, claim int, fence int64) porcupine.Operation {
+		return histOp(claim, from, from+1, histCall{histClaim, "k", claim}, histAnswer{what: histOK, fence: fence})
+	}
+	granted := op(0, 1, histClaim, 1, histOK, 0)
+	for name, test := range map[string]struct {
+		want porcupine.CheckResult
+		ops  []porcupine.Operation
+	}{
+		"one after the other": {porcupine.Ok, []porcupine.Operation{
+			granted, op(2, 3, histRelease, 1, histOK, 0), op(4, 5, histClaim, 2, histOK, 0)}},
+		"two holders": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(2, 3, histClaim, 2, histOK, 0)}},
+		"two holders, if the claims overlap": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(0, 1, histClaim, 2, histOK, 0)}},
+		"let go by the end of the lease": {porcupine.Ok, []porcupine.Operation{
+			granted, op(5, 0, histExpire, 1, histUnknown, 0), op(4, 6, histClaim, 2, histOK, 0)}},
+		"let go before the end of the lease": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(5, 0, histExpire, 1, histUnknown, 0), op(2, 4, histClaim, 2, histOK, 0)}},
+		"an orphan": {porcupine.Ok, []porcupine.Operation{
+			op(0, 0, histClaim, 1, histUnknown, 0), op(0, 0, histExpire, 1, histUnknown, 0),
+			op(4, 5, histClaim, 2, histHeld, 1), op(6, 7, histClaim, 3, histOK, 0)}},
+		"a holder that nobody has granted": {porcupine.Illegal, []porcupine.Operation{
+			op(2, 3, histClaim, 2, histHeld, 1), op(4, 5, histClaim, 1, histOK, 0)}},
+		"a claim that meets itself": {porcupine.Illegal, []porcupine.Operation{
+			op(0, 1, histClaim, 1, histHeld, 1)}},
+		"a release that comes late": {porcupine.Ok, []porcupine.Operation{
+			granted, op(2, 0, histRelease, 1, histUnknown, 0),
+			op(3, 4, histClaim, 2, histHeld, 1), op(5, 6, histClaim, 3, histOK, 0)}},
+		"a release that did not happen": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(2, 3, histRelease, 1, histOK, 0), op(4, 5, histClaim, 2, histHeld, 1)}},
+		"a release of another's claim": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(2, 0, histExpire, 1, histUnknown, 0), op(3, 4, histClaim, 2, histOK, 0),
+			op(5, 6, histRelease, 1, histLost, 0), op(7, 8, histClaim, 3, histOK, 0)}},
+		"told lost, though nobody else has come": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(2, 3, histRelease, 1, histLost, 0)}},
+		"settled once": {porcupine.Ok, []porcupine.Operation{
+			granted, op(2, 0, histSettle, 1, histUnknown, 0), op(4, 5, histClaim, 2, histSettled, 1)}},
+		"settled over another's claim": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(2, 0, histExpire, 1, histUnknown, 0), op(3, 4, histClaim, 2, histOK, 0),
+			op(5, 6, histSettle, 1, histOK, 0)}},
+		"granted over a value": {porcupine.Illegal, []porcupine.Operation{
+			granted, op(2, 3, histSettle, 1, histOK, 0), op(4, 5, histClaim, 2, histOK, 0)}},
+		"a fence that falls": {porcupine.Illegal, []porcupine.Operation{
+			numbered(0, 1, 8), op(2, 3, histRelease, 1, histOK, 0), numbered(4, 2, 7)}},
+	} {
+		if got, _ := histCheck(test.ops); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,419 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// Several clients, each behind a proxy of its own that does harm at random, work on the same keys. What they were told
+// must be linearizable, and nothing may be left.
+
+const (
+	histTTL       = 300 * time.Millisecond
+	histOpTimeout = 150 * time.Millisecond
+	histClients   = 4
+	histSteps     = 40 // of each client
+)
+
+// fault: reply to the claim dropped
+// fault: reply to Release dropped
+// fault: reply to Settle dropped
+// fault: claim arrives after the caller gave up
+func TestHistoryIsLinearizable(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]lock.Option{
+		"by SET":        nil,
+		"by script":     {lock.WithFencing()},
+		"fixed leases":  {lock.WithoutRenewal()},
+		"a slow caller": {lock.WithOpTimeout(2 * histTTL)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHistory(t)
+			h.play(func(p *redistest.Proxy, rng *rand.Rand) histLock {
+				var clientOpts []func(*redis.Options)
+				if rng.IntN(2) == 0 {
+					clientOpts = append(clientOpts, redistest.OneTry)
+				}
+				return histLocker{newLocker(t, p.Client(t, clientOpts...),
+					append([]lock.Option{lock.WithTTL(histTTL), lock.WithOpTimeout(histOpTimeout)}, opts...)...)}
+			})
+			h.leaveNothing()
+			if result, of := histCheck(h.ops); result != porcupine.Ok {
+				t.Errorf("%s:\n%s", result, histText(of))
+			}
+		})
+	}
+}
+
+// The rungs of the ladder in CONTRACT.md fail as it says, and one that lacks nothing of them does not.
+func TestHistoryOfABrokenLock(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lock      brokenLock
+		histories int
+		want      porcupine.CheckResult
+	}{
+		"nothing left out":      {brokenLock{}, 1, porcupine.Ok},
+		"looks, and then sets":  {brokenLock{lookThenSet: true}, 20, porcupine.Illegal},
+		"deletes what is there": {brokenLock{deleteAnyway: true}, 20, porcupine.Illegal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			result, of := porcupine.Ok, []porcupine.Operation(nil)
+			for n := 0; n < test.histories && result == porcupine.Ok; n++ {
+				h := newHistory(t)
+				h.harmless = true // which keeps the search short
+				h.play(func(p *redistest.Proxy, _ *rand.Rand) histLock {
+					test.lock.client = p.Client(t)
+					return test.lock
+				})
+				result, of = histCheck(h.ops)
+			}
+			if result != test.want {
+				t.Errorf("%s, want %s:\n%s", result, test.want, histText(of))
+			}
+		})
+	}
+}
+
+// histLock is what is put to the test.
+type histLock interface {
+	claim(ctx context.Context, key, note string) (state lock.State, met string, lease histLease, err error)
+	close(t *testing.T)
+}
+
+type histLease interface {
+	Settle(ctx context.Context, value []byte, ttl time.Duration) error
+	Release(ctx context.Context) error
+	Abandon()
+	Context() context.Context
+	Until() time.Time
+	Fence() int64
+}
+
+type histLocker struct{ *lock.Locker }
+
+func (l histLocker) claim(ctx context.Context, key, note string) (lock.State, string, histLease, error) {
+	c, err := l.Claim(ctx, key, []byte(note))
+	return c.State, string(c.Note) + string(c.Value), c.Lease, err
+}
+
+func (l histLocker) close(t *testing.T) { closeWithin(t, l.Locker) }
+
+// history is what several clients have done and been told.
+type history struct {
+	t      *testing.T
+	server *redistest.Server
+	rng    *rand.Rand
+	start  time.Time
+
+	harmless bool // nothing is done to the clients
+
+	mu     sync.Mutex
+	claims int
+	ops    []porcupine.Operation
+}
+
+// newHistory begins one. Each client draws from the seed what it does and which harm is done to it.
+func newHistory(t *testing.T) *history {
+	t.Helper()
+	return &history{t: t, server: redistest.Start(t), rng: rand.New(rand.NewPCG(faultSeed(t), 0)), start: time.Now()}
+}
+
+func faultSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := *propSeed
+	if seed == 0 {
+		seed = rand.Uint64N(1e12) + 1
+	}
+	t.Logf("-lock.seed=%d", seed)
+	return seed
+}
+
+func (h *history) now() int64 { return int64(time.Since(h.start)) }
+
+func (h *history) newClaim() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.claims++
+	return h.claims
+}
+
+func (h *history) add(op porcupine.Operation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, op)
+}
+
+// play lets the clients work, and returns when whatever they have begun is over.
+func (h *history) play(open func(*redistest.Proxy, *rand.Rand) histLock) {
+	h.t.Helper()
+	var all sync.WaitGroup
+	for id := range histClients {
+		c := &histClient{history: h, id: id, proxy: redistest.NewProxy(h.t, h.server.Addr())}
+		c.rng = rand.New(rand.NewPCG(h.rng.Uint64(), 0))
+		c.lock = open(c.proxy, c.rng)
+		all.Go(c.work)
+	}
+	all.Wait()
+}
+
+// leaveNothing checks that only values are left one lease later, and asks each key once more, for the history.
+func (h *history) leaveNothing() {
+	time.Sleep(histTTL + 100*time.Millisecond)
+	for _, key := range h.server.Keys(h.t) {
+		if value, _ := h.server.Raw(h.t, key); !strings.HasPrefix(value, "OGv") && !strings.HasSuffix(key, "fence") {
+			h.t.Errorf("one lease after the end %s still holds %q", key, value)
+		}
+	}
+	reader := &histClient{history: h, id: histClients, lock: histLocker{newLocker(h.t, h.server.Client(h.t))}}
+	keys := map[string]bool{}
+	for _, op := range h.ops {
+		keys[op.Input.(histCall).key] = true
+	}
+	for key := range keys {
+		if grant := reader.claim(key); grant != nil {
+			reader.end(histRelease, grant, grant.Release)
+		}
+	}
+}
+
+type histClient struct {
+	*history
+	id    int
+	proxy *redistest.Proxy
+	lock  histLock
+	rng   *rand.Rand
+	key   int // that it works on: the next one once this is settled
+	late  sync.WaitGroup
+}
+
+// histGrant is a claim that was granted.
+type histGrant struct {
+	histLease
+	key    string
+	number int
+}
+
+func (c *histClient) work() {
+	var grants []*histGrant
+	for range histSteps {
+		lift := c.harm()
+		grant := c.claim(strconv.Itoa(c.key))
+		lift()
+		if grant != nil {
+			grants = append(grants, grant)
+			c.use(grant)
+		} else {
+			c.pause(histTTL / 5)
+		}
+	}
+	c.late.Wait()
+	c.lock.close(c.t)
+	for _, g := range grants {
+		<-g.Context().Done()
+		until := int64(g.Until().Sub(c.start))
+		c.add(histOp(c.id, until, until, histCall{histExpire, g.key, g.number}, histAnswer{what: histUnknown}))
+	}
+}
+
+func (c *histClient) claim(key string) *histGrant {
+	number := c.newClaim()
+	from := c.now()
+	state, met, lease, err := c.lock.claim(context.Background(), key, strconv.Itoa(number))
+	to := c.now()
+	answer := histAnswer{what: histUnknown}
+	switch {
+	case err != nil:
+		c.add(histOp(c.id, from, to, histCall{histExpire, key, number}, answer))
+	case state == lock.Granted:
+		answer.what, answer.fence = histOK, lease.Fence()
+	case state == lock.Held:
+		answer.what = histHeld
+	case state == lock.Settled:
+		answer.what = histSettled
+		c.key++
+	}
+	answer.claim, _ = strconv.Atoi(met)
+	c.add(histOp(c.id, from, to, histCall{histClaim, key, number}, answer))
+	if answer.what != histOK {
+		return nil
+	}
+	return &histGrant{lease, key, number}
+}
+
+// use has a lease for a while, sometimes for longer than it lasts by itself, and ends it in some way.
+func (c *histClient) use(g *histGrant) {
+	if c.rng.IntN(5) == 0 {
+		c.pause(2 * histTTL)
+	} else {
+		c.pause(10 * time.Millisecond)
+	}
+	switch n := c.rng.IntN(20); {
+	case n == 0:
+		g.Abandon()
+	case n < 4:
+		c.end(histSettle, g, func(ctx context.Context) error {
+			return g.Settle(ctx, []byte(strconv.Itoa(g.number)), time.Hour)
+		})
+	default:
+		c.end(histRelease, g, g.Release)
+	}
+}
+
+func (c *histClient) end(kind histKind, g *histGrant, end func(context.Context) error) {
+	defer c.harm()()
+	from := c.now()
+	err := end(context.Background())
+	to := c.now()
+	answer := histAnswer{what: histOK}
+	switch {
+	case errors.Is(err, lock.ErrLost):
+		answer.what = histLost
+	case err != nil:
+		answer.what = histUnknown
+	}
+	c.add(histOp(c.id, from, to, histCall{kind, g.key, g.number}, answer))
+}
+
+// harm brings a fault about, or none, at the next command: our own, or one of the background work.
+func (c *histClient) harm() (lift func()) {
+	if c.harmless || c.proxy == nil {
+		return func() {}
+	}
+	next := redistest.Nth(1, redistest.Any())
+	switch c.rng.IntN(12) {
+	case 0, 1:
+		return c.proxy.DropReply(next).Lift
+	case 2:
+		return c.proxy.CutBefore(next).Lift
+	case 3:
+		return c.later(c.proxy.HoldRequest(next).Lift)
+	case 4:
+		return c.later(c.proxy.HoldReply(next).Lift)
+	case 5:
+		swallowed := c.proxy.SwallowReply(next)
+		return func() {
+			swallowed.Lift()
+			c.proxy.Heal()
+		}
+	case 6:
+		return c.later(c.proxy.Cut)
+	}
+	return func() {}
+}
+
+// later does something in a while, which may be longer than the caller waits.
+func (c *histClient) later(do func()) (lift func()) {
+	d := c.draw(2 * histOpTimeout)
+	c.late.Go(func() {
+		time.Sleep(d)
+		do()
+	})
+	return func() {}
+}
+
+func (c *histClient) draw(most time.Duration) time.Duration {
+	return time.Duration(c.rng.Int64N(int64(most)))
+}
+
+func (c *histClient) pause(most time.Duration) { time.Sleep(c.draw(most)) }
+
+// brokenLock does all that a lock must, but for what is left out.
+type brokenLock struct {
+	client       *redis.Client
+	lookThenSet  bool // two commands, where one must do
+	deleteAnyway bool // whosever claim it is
+}
+
+func (l brokenLock) claim(ctx context.Context, key, note string) (lock.State, string, histLease, error) {
+	if l.lookThenSet {
+		if state, met, err := l.look(ctx, key); state != lock.Free {
+			return state, met, nil, err
+		}
+		time.Sleep(2 * time.Millisecond)
+		if err := l.client.Set(ctx, key, note, histTTL).Err(); err != nil {
+			return 0, "", nil, err
+		}
+		return lock.Granted, "", l.lease(key, note), nil
+	}
+	set, err := l.client.SetNX(ctx, key, note, histTTL).Result()
+	if err != nil || set {
+		return lock.Granted, "", l.lease(key, note), err
+	}
+	state, met, err := l.look(ctx, key)
+	if state == lock.Free { // by now
+		err = errors.New("try again")
+	}
+	return state, met, nil, err
+}
+
+func (l brokenLock) look(ctx context.Context, key string) (lock.State, string, error) {
+	met, err := l.client.Get(ctx, key).Result()
+	value, settled := strings.CutPrefix(met, "value ")
+	switch {
+	case errors.Is(err, redis.Nil):
+		return lock.Free, "", nil
+	case settled:
+		return lock.Settled, value, err
+	}
+	return lock.Held, met, err
+}
+
+func (l brokenLock) lease(key, note string) *brokenLease {
+	lease := &brokenLease{lock: l, key: key, note: note, until: time.Now().Add(histTTL)}
+	lease.ctx, lease.cancel = context.WithDeadline(context.Background(), lease.until)
+	return lease
+}
+
+func (brokenLock) close(*testing.T) {}
+
+type brokenLease struct {
+	lock      brokenLock
+	key, note string
+	until     time.Time
+	ctx       context.Context
+	cancel    context.CancelFunc
+}
+
+func (l *brokenLease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
+	return l.end(ctx, "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])", "value "+string(value), ttl.Milliseconds())
+}
+
+func (l *brokenLease) Release(ctx context.Context) error {
+	if l.lock.deleteAnyway {
+		l.cancel()
+		return l.lock.client.Del(ctx, l.key).Err()
+	}
+	return l.end(ctx, "redis.call('DEL', KEYS[1])")
+}
+
+func (l *brokenLease) end(ctx context.Context, do string, args ...any) error {
+	l.cancel()
+	lost, err := l.lock.client.Eval(ctx, `
+		local held = redis.call('GET', KEYS[1])
+		if held and held ~= ARGV[1] then return 1 end
+		`+do+` return 0`, []string{l.key}, append([]any{l.note}, args...)...).Bool()
+	if lost {
+		return lock.ErrLost
+	}
+	return err
+}
+
+func (l *brokenLease) Abandon()                 {}
+func (l *brokenLease) Context() context.Context { return l.ctx }
+func (l *brokenLease) Until() time.Time         { return l.until }
+func (l *brokenLease) Fence() int64             { return 0 }

@@ -1,0 +1,152 @@
+package lock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// A client is stopped for longer than its lease lasts, between a look at it and a write.
+//
+// fault: client SIGSTOP longer than the TTL, then SIGCONT
+func TestClientIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		meanwhile func(*testing.T, *lock.Locker) (fence int64)
+		settle    string // what the client is told
+		value     string // that is there in the end
+	}{
+		"nobody comes": {
+			meanwhile: func(t *testing.T, rival *lock.Locker) int64 {
+				if claim, err := rival.Wait(t.Context(), "k"); err != nil || claim.State != lock.Free {
+					t.Errorf("%v, %v, want free", claim.State, err)
+				}
+				return 0
+			},
+			settle: "settled", value: "the client's",
+		},
+		"another claims": {
+			meanwhile: func(t *testing.T, rival *lock.Locker) int64 { return acquireNext(t, rival).Fence() },
+			settle:    "lost",
+		},
+		"another settles": {
+			meanwhile: func(t *testing.T, rival *lock.Locker) int64 {
+				lease := acquireNext(t, rival)
+				if err := lease.Settle(t.Context(), []byte("the rival's"), time.Hour); err != nil {
+					t.Error(err)
+				}
+				return lease.Fence()
+			},
+			settle: "lost", value: "the rival's",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, server := &register{}, redistest.Start(t)
+			rival := newLocker(t, server.Client(t), lock.WithFencing())
+			client := redistest.Run(t, "holder", server.Addr(), "2s")
+			var fence int64
+			if _, err := fmt.Sscan(client.Line(t), &fence); err != nil {
+				t.Fatal(err)
+			}
+			if client.Send(t, "look"); client.Line(t) != "valid" {
+				t.Error("the lease has ended before the client was stopped")
+			}
+			client.Pause(t)
+			next := test.meanwhile(t, rival)
+			if next > 0 && !r.write(next, 1) {
+				t.Error("the rival's write is refused")
+			}
+			client.Send(t, "look")
+			client.Send(t, "settle the client's")
+			client.Resume(t)
+
+			if got := client.Line(t); got != "lost" {
+				t.Errorf("on waking its lease is %s, want lost", got)
+			}
+			if got := client.Line(t); got != test.settle {
+				t.Errorf("its Settle: %s, want %s", got, test.settle)
+			}
+			if accepted := r.write(fence, 1); accepted != (next == 0) {
+				t.Errorf("its write under %d after %d is accepted: %v", fence, next, accepted)
+			}
+			claim, err := rival.Claim(t.Context(), "k", nil)
+			if err != nil || string(claim.Value) != test.value || (claim.State == lock.Settled) != (test.value != "") {
+				t.Errorf("in the end: %v, %q, %v, want %q", claim.State, claim.Value, err, test.value)
+			}
+			if err := client.Wait(t); err != nil {
+				t.Error(err)
+			}
+			r.check(t)
+		})
+	}
+}
+
+func acquireNext(t *testing.T, rival *lock.Locker) *lock.Lease {
+	t.Helper()
+	lease, err := rival.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// holder is a client process that takes a key, says the fence, and does what it is told.
+func holder(args []string, in io.Reader, out io.Writer) error {
+	ttl, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(&redis.Options{Addr: args[0]})
+	defer client.Close()
+	locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithOpTimeout(20*time.Second), lock.WithFencing())
+	lease, ok, err := locker.TryAcquire(context.Background(), "k")
+	if err != nil || !ok {
+		return fmt.Errorf("TryAcquire: %v, %w", ok, err)
+	}
+	fmt.Fprintln(out, lease.Fence())
+	for told := bufio.NewScanner(in); told.Scan(); {
+		switch word, text, _ := strings.Cut(told.Text(), " "); word {
+		case "look":
+			fmt.Fprintln(out, look(lease))
+		case "settle":
+			fmt.Fprintln(out, outcome(lease.Settle(context.Background(), []byte(text), time.Hour)))
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return locker.Close(ctx)
+}
+
+// look tells whether a lease is valid, and if it is not, that its context is done at once.
+func look(lease *lock.Lease) string {
+	if time.Now().Before(lease.Until()) {
+		return "valid"
+	}
+	select {
+	case <-lease.Context().Done():
+		return outcome(context.Cause(lease.Context()))
+	case <-time.After(time.Second): // the time that a busy machine takes for at once
+		return "not told"
+	}
+}
+
+func outcome(err error) string {
+	switch {
+	case errors.Is(err, lock.ErrLost):
+		return "lost"
+	case err != nil:
+		return err.Error()
+	}
+	return "settled"
+}

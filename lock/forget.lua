@@ -1,0 +1,6 @@
+-- Removes whatever the key holds, and tells those who wait for it.
+--
+-- KEYS[1] the key and the channel   ARGV[1] the command that publishes
+redis.call('DEL', KEYS[1])
+redis.pcall(ARGV[1], KEYS[1], '')
+return nil

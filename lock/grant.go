@@ -1,0 +1,115 @@
+package lock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// keeper is where a lease stands: a Locker, or a Quorum.
+type keeper interface {
+	extend(ctx context.Context, key string, token uuid.UUID, d time.Duration) answer
+	giveBack(ctx context.Context, key string, token uuid.UUID, expiry time.Time) answer
+}
+
+// grant is what the handles on one lease share.
+type grant struct {
+	keeper keeper
+	*base
+	key    string // as it stands in Redis
+	token  uuid.UUID
+	fence  int64
+	values context.Context // never done: what it was asked for with
+
+	mu        sync.Mutex
+	handles   []*Lease      // that are not released
+	timer     *time.Timer   // runs tick: at the next renewal, or at until
+	until     time.Time     // moves only forward, and only when Redis has said so
+	expiry    time.Time     // until, without what is taken off for drift: not later than the server's
+	hold      time.Duration // how long the claim outlives the lease
+	mayHold   time.Duration // the same, before Redis has said so
+	renewing  bool          // not after Abandon, nor while a Hold is under way
+	abandoned bool          // Abandon was called
+	ended     bool          // the handles' contexts are done
+	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
+	insisting bool          // a Settle that got no answer is tried again in the background
+	mayBeFree bool          // a Release was sent while the lease was valid
+	verdict   error         // what Release answers once it is decided
+	decided   bool
+}
+
+// newGrant returns the first handle on a lease that was asked for at start.
+func newGrant(
+	ctx context.Context, k keeper, b *base, key string, token uuid.UUID, fence int64, start, until time.Time,
+) *Lease {
+	g := &grant{
+		keeper: k, base: b, key: key, token: token, fence: fence, values: context.WithoutCancel(ctx),
+		until: until, expiry: start.Add(b.ttl), renewing: b.renew,
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.timer = time.AfterFunc(time.Until(g.wake(start)), g.tick)
+	return g.newHandle(ctx)
+}
+
+// newHandle returns one more handle. The caller holds mu.
+func (g *grant) newHandle(ctx context.Context) *Lease {
+	lease := &Lease{grant: g}
+	lease.ctx, lease.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	g.handles = append(g.handles, lease)
+	return lease
+}
+
+// leave ends a handle. It tells whether it is the last one, for which the key is to be freed.
+func (g *grant) leave(handle *Lease) (last bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.handles, handle)
+	switch {
+	case i < 0:
+		return false
+	case len(g.handles) > 1:
+		g.handles = slices.Delete(g.handles, i, i+1)
+		handle.end(context.Canceled)
+	}
+	handle.released = true
+	return len(g.handles) == 1 && g.handles[0] == handle
+}
+
+func (g *grant) abandon() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.renewing, g.abandoned = false, true
+	if !g.over {
+		g.timer.Reset(time.Until(g.until))
+	}
+}
+
+func (g *grant) isOver() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.over
+}
+
+// valid tells whether the key must still be ours, as far as this process can know. The caller holds mu.
+func (g *grant) valid() bool {
+	return !g.ended && time.Now().Before(g.until)
+}
+
+// finish ends the lease on this side: no renewal comes after it. The caller holds mu.
+func (g *grant) finish(cause error) {
+	g.over = true
+	g.timer.Stop()
+	g.endHandles(cause)
+}
+
+// endHandles lets everybody know that the lease is over. The caller holds mu.
+func (g *grant) endHandles(cause error) {
+	g.ended = true
+	for _, handle := range g.handles {
+		handle.end(cause)
+	}
+}

@@ -1,0 +1,649 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// proxied returns a proxy before every node, and clients that go through them.
+func (nodes masters) proxied(t *testing.T, opts ...func(*redis.Options)) ([]*redistest.Proxy, []redis.UniversalClient) {
+	proxies, clients := make([]*redistest.Proxy, len(nodes)), make([]redis.UniversalClient, len(nodes))
+	for i, node := range nodes {
+		proxies[i] = redistest.NewProxy(t, node.Addr())
+		clients[i] = proxies[i].Client(t, append([]func(*redis.Options){patient}, opts...)...)
+	}
+	return proxies, clients
+}
+
+// p99 takes and frees n keys, and returns how long the slowest hundredth took to take.
+func p99(t testing.TB, q *lock.Quorum, n int) time.Duration {
+	took := make([]time.Duration, n)
+	for i := range took {
+		start := time.Now()
+		lease := acquireQuorum(t, q, fmt.Sprint(i))
+		took[i] = time.Since(start)
+		release(t, lease)
+	}
+	slices.Sort(took)
+	return took[(99*n+99)/100-1]
+}
+
+// fault: 1 of 5 stopped
+func TestQuorumOneOfFiveStopped(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 5)
+	nodes := realMasters(servers)
+	nodes.load(t)
+	for _, n := range []int{20, 100} {
+		q := newQuorum(t, nodes.clients(t)) // would wait for 20 s
+		p99(t, q, n)                        // connects
+		up := p99(t, q, n)
+		servers[1].Pause(t)
+		stopped := p99(t, q, n)
+		rest := masters{nodes[0], nodes[2], nodes[3], nodes[4]}
+		rest.awaitKeys(t, 0)
+		t.Logf("p99 of %d acquisitions: %v with five up, %v with one of them stopped", n, up, stopped)
+		servers[1].Resume(t)
+		closeQuorum(t, q)
+		nodes.awaitKeys(t, 0)
+	}
+}
+
+// fault: 1 of 5 stopped
+func BenchmarkQuorum(b *testing.B) {
+	for _, name := range []string{"five-up", "one stopped"} {
+		b.Run(name, func(b *testing.B) {
+			servers := redistest.StartMasters(b, 5)
+			clients := make([]redis.UniversalClient, len(servers))
+			for i, server := range servers {
+				clients[i] = server.Client(b)
+			}
+			q := lock.NewQuorum(clients, "bench")
+			b.Cleanup(func() { closeQuorum(b, q) })
+			p99(b, q, 20)
+			if name != "five-up" {
+				servers[1].Pause(b)
+			}
+			b.ResetTimer()
+			b.ReportMetric(float64(p99(b, q, b.N).Microseconds()), "p99-µs")
+		})
+	}
+}
+
+// fault: 3 of 5 stopped
+func TestQuorumThreeOfFiveStopped(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*redistest.Server, testing.TB){
+		"paused": (*redistest.Server).Pause,
+		"killed": (*redistest.Server).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.StartMasters(t, 5)
+			nodes := realMasters(servers)
+			nodes.load(t)
+			q := newQuorum(t, nodes.clients(t), lock.WithOpTimeout(300*time.Millisecond))
+			rival := newQuorum(t, nodes.clients(t))
+			held := acquireQuorum(t, rival, "held")
+			nodes.awaitKeys(t, 1)
+			for _, server := range servers[:3] {
+				stop(server, t)
+			}
+			for _, key := range []string{"free", "held"} { // of what is held, no majority can tell either
+				start := time.Now()
+				_, ok, err := q.TryAcquire(t.Context(), key)
+				if ok || err == nil {
+					t.Errorf("TryAcquire of what is %s: %v, %v, want an error", key, ok, err)
+				}
+				if name == "paused" && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("TryAcquire of what is %s: %v, want DeadlineExceeded", key, err)
+				}
+				if took := time.Since(start); took > 5*time.Second { // 300 ms, and a busy machine
+					t.Errorf("it took %v", took)
+				}
+			}
+			nodes[3:].awaitKeys(t, 1)
+			for _, server := range servers[:3] {
+				if name == "killed" {
+					server.Restart(t)
+				}
+				server.Resume(t)
+			}
+			release(t, held)
+			closeQuorum(t, rival)
+			closeQuorum(t, q)
+			nodes.awaitKeys(t, 0)
+		})
+	}
+}
+
+// onThree takes a key while two nodes have not answered yet, so that three of five have granted it.
+func (nodes masters) onThree(t *testing.T, opts ...lock.Option) *lock.Lease {
+	t.Helper()
+	proxies, clients := nodes.proxied(t)
+	q := newQuorum(t, clients, opts...)
+	for _, p := range proxies[3:] {
+		t.Cleanup(p.HoldRequest(redistest.Named("SET")).Lift)
+	}
+	lease := acquireQuorum(t, q, "k")
+	nodes[:3].awaitKeys(t, 1)
+	return lease
+}
+
+// What [lock.Quorum] warns of: three of five have granted a lease, one of them forgets it.
+//
+// fault: a quorum node restarts empty
+func TestQuorumNodeRestartsEmpty(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 5)
+	nodes := realMasters(servers)
+	nodes.load(t)
+	lease := nodes.onThree(t)
+	rival := newQuorum(t, nodes.clients(t))
+	if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
+		t.Fatalf("a rival: %v, %v, want false, nil", ok, err)
+	}
+	nodes[3:].awaitKeys(t, 0)
+	servers[2].Kill(t)
+	servers[2].Restart(t)
+	second, ok, err := rival.TryAcquire(t.Context(), "k")
+	if err != nil || !ok || lease.Context().Err() != nil {
+		t.Fatalf("a rival: %v, %v: does what the doc comment warns of not happen?", ok, err)
+	}
+	if err := lease.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("the first one's next renewal: %v, want ErrLost", err)
+	}
+	release(t, second)
+}
+
+// fault: a quorum node restarts empty
+func TestQuorumNodeRestartsWithItsLeases(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 5, "--appendonly", "yes", "--appendfsync", "always")
+	nodes := realMasters(servers)
+	nodes.load(t)
+	lease := nodes.onThree(t)
+	servers[2].Kill(t)
+	servers[2].Restart(t)
+	rival := newQuorum(t, nodes.clients(t))
+	if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
+		t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+	}
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Errorf("Extend: %v", err)
+	}
+}
+
+// fault: a quorum node restarts empty
+func TestQuorumNodeRejoinsLate(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 5)
+	nodes := realMasters(servers)
+	nodes.load(t)
+	const lasts = time.Second
+	lease := nodes.onThree(t, lock.WithTTL(lasts), lock.WithoutRenewal())
+	servers[2].Kill(t)
+	away := time.Now()
+	rival := newQuorum(t, nodes.clients(t))
+	if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok && lease.Context().Err() == nil {
+		t.Errorf("a rival while the node is away: %v, %v", ok, err)
+	}
+	time.Sleep(time.Until(away.Add(lasts)))
+	servers[2].Restart(t)
+	<-lease.Context().Done() // as it must be: a rival that comes now may have the key
+	if got := lease.Until(); !got.Before(away.Add(lasts)) {
+		t.Errorf("the lease lasts until %v after the node may be back", got.Sub(away.Add(lasts)))
+	}
+	release(t, acquireQuorum(t, rival, "k"))
+}
+
+// fault: 1 of 5 stopped
+func TestQuorumIsRenewedByAMajority(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t)
+		start := time.Now()
+		lease := acquireQuorum(t, q, "k")
+		synctest.Wait()
+		time.Sleep(time.Second)
+		for i := range 10 { // any two miss a renewal at the most, then another two: a third one would be too late
+			b.silence(2*i%5, (2*i+1)%5)
+			time.Sleep(ttl / 4)
+			b.silence()
+			time.Sleep(ttl / 2)
+		}
+		b.silence(0, 1)
+		time.Sleep(10*ttl - time.Since(start))
+		synctest.Wait()
+		if got := lease.Until().Sub(start); got != 10*ttl+valid {
+			t.Errorf("Until is %v after the start, want %v", got, 10*ttl+valid)
+		}
+		time.Sleep(10 * ttl)
+		synctest.Wait()
+		if got := b.holding(); got != 3 {
+			t.Errorf("%d nodes have the claim, want the three that answer", got)
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Errorf("the context is done: %v", context.Cause(lease.Context()))
+		}
+		release(t, lease)
+	})
+}
+
+// fault: 3 of 5 stopped
+func TestQuorumIsNotRenewedByAMinority(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t)
+		start := time.Now()
+		lease := acquireQuorum(t, q, "k")
+		time.Sleep(ttl) // renewed at 3 s, 6 s and 9 s
+		synctest.Wait()
+		b.silence(0, 2, 4)
+		<-lease.Context().Done()
+		if got, want := time.Since(start), ttl+valid; got != want {
+			t.Errorf("the context ended after %v, want %v", got, want)
+		}
+		if got := context.Cause(lease.Context()); !errors.Is(got, lock.ErrLost) {
+			t.Errorf("cause %v, want ErrLost", got)
+		}
+		if got := b.holding(); got != 5 {
+			t.Errorf("%d nodes have the claim when the context is done, want all", got)
+		}
+	})
+}
+
+// fault: the caller's ctx cancelled before, during, after
+func TestQuorumExtendHeedsItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		lease := acquireQuorum(t, b.quorum(t), "k")
+		until := lease.Until()
+		b.silence(0, 1, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if err := lease.Extend(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Extend: %v, want DeadlineExceeded", err)
+		}
+		if got := time.Since(start); got != 100*time.Millisecond {
+			t.Errorf("it took %v", got)
+		}
+		if got := lease.Until(); got != until {
+			t.Errorf("Until has moved by %v", got.Sub(until))
+		}
+		b.silence()
+		release(t, lease)
+	})
+}
+
+// A node that has to be dialled, slowly, is renewed all the same, though a majority has answered long before.
+func TestQuorumRenewsSlowNodes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t)
+		lease := acquireQuorum(t, q, "k")
+		synctest.Wait()
+		for range 10 {
+			for i, node := range b.nodes[3:] {
+				b.slow[3+i].dial.Store(int64(100 * time.Millisecond))
+				cut(t, node)
+			}
+			time.Sleep(ttl / 3)
+		}
+		synctest.Wait()
+		if got := b.holding(); got != 5 {
+			t.Errorf("%d nodes have the claim, want all", got)
+		}
+		release(t, lease)
+	})
+}
+
+// cut closes every connection to a node.
+func cut(t *testing.T, node *bubble) {
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	for _, conn := range node.conns {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	node.conns = nil
+}
+
+// A claim that arrives late, or whose answer does, is released late, if it is not wanted any more.
+//
+// fault: claim arrives after the caller gave up
+func TestQuorumLateAnswers(t *testing.T) {
+	t.Parallel()
+	type late struct {
+		nodes  masters
+		hold   func(from int) // what is claimed on the nodes from this one on, until the end
+		q      *lock.Quorum
+		rivals []*lock.Locker
+	}
+	tests := map[string]func(*testing.T, late){
+		"granted": func(t *testing.T, l late) {
+			l.hold(3)
+			release(t, acquireQuorum(t, l.q, "k"))
+		},
+		"denied": func(t *testing.T, l late) {
+			for _, rival := range l.rivals[:3] {
+				acquire(t, rival, "k")
+			}
+			l.hold(3)
+			if _, ok, err := l.q.TryAcquire(t.Context(), "k"); ok || err != nil {
+				t.Errorf("TryAcquire: %v, %v, want false, nil", ok, err)
+			}
+			for i, rival := range l.rivals[:3] {
+				if err := rival.Forget(t.Context(), "k"); err != nil {
+					t.Errorf("node %d: %v", i, err)
+				}
+			}
+		},
+		"cancelled": func(t *testing.T, l late) {
+			l.hold(2)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			if _, ok, err := l.q.TryAcquire(ctx, "k"); ok || !errors.Is(err, context.Canceled) {
+				t.Errorf("TryAcquire: %v, %v, want Canceled", ok, err)
+			}
+		},
+	}
+	for name, test := range tests {
+		for what, hold := range map[string]func(*redistest.Proxy, redistest.Match) *redistest.Rule{
+			"request": (*redistest.Proxy).HoldRequest,
+			"reply":   (*redistest.Proxy).HoldReply,
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				onMasters(t, func(t *testing.T, nodes masters) {
+					nodes.load(t)
+					proxies, clients := nodes.proxied(t)
+					q := newQuorum(t, clients)
+					var rules []*redistest.Rule
+					test(t, late{nodes: nodes, q: q, rivals: nodes.lockers(t), hold: func(from int) {
+						for _, p := range proxies[from:] {
+							rules = append(rules, hold(p, redistest.Named("SET")))
+						}
+					}})
+					nodes[:2].awaitKeys(t, 0)
+					for _, rule := range rules {
+						rule.Wait(t)
+						rule.Lift()
+					}
+					closeQuorum(t, q)
+					nodes.awaitKeys(t, 0)
+				})
+			})
+		}
+	}
+}
+
+// The same when the time for one operation was over before the answer came.
+//
+// fault: claim arrives after the caller gave up
+func TestQuorumAnswersAfterTheTimeForOneOperation(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		slow  int           // so many nodes
+		after time.Duration // until the end: the time for one operation is 500 ms, and the claims arrive after 2 s
+	}{
+		"no majority":                    {3, time.Second},
+		"released before the claim came": {2, time.Second},
+		"released after the claim came":  {2, 2500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newQuorumBubble(t)
+				q := b.quorum(t)
+				b.slowDown(t, q, 0, 0)
+				for _, s := range b.slow[:test.slow] {
+					s.request.Store(int64(2 * time.Second))
+				}
+				start := time.Now()
+				lease, ok, err := q.TryAcquire(t.Context(), "k")
+				if want := test.slow == 2; ok != want || (err == nil) != want {
+					t.Fatalf("TryAcquire: %v, %v", ok, err)
+				}
+				time.Sleep(test.after - time.Since(start))
+				for _, s := range b.slow {
+					s.request.Store(0) // for what is sent from now on: it overtakes the claim
+				}
+				if ok {
+					release(t, lease)
+				}
+				synctest.Wait()
+				if got := b.holding(); got != 0 {
+					t.Errorf("%d nodes have a claim at the end", got)
+				}
+				time.Sleep(3*time.Second - time.Since(start)) // less than the lease
+				synctest.Wait()
+				if got := b.holding(); got != 0 {
+					t.Errorf("%d nodes have a claim that came late", got)
+				}
+			})
+		})
+	}
+}
+
+// fault: reply to the claim dropped (proxy closes)
+func TestQuorumReplyToClaimIsLost(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		nodes.load(t)
+		proxies, clients := nodes.proxied(t)
+		q := newQuorum(t, clients)
+		for _, p := range proxies[:3] {
+			p.DropReply(redistest.Nth(1, redistest.Named("SET")))
+		}
+		lease := acquireQuorum(t, q, "k")
+		if _, ok, err := newQuorum(t, nodes.clients(t)).TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+		}
+		release(t, lease)
+		closeQuorum(t, q)
+		nodes.awaitKeys(t, 0)
+	})
+}
+
+// fault: black hole, no RST
+func TestQuorumReplyToClaimNeverComes(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 3} { // granted and released; no majority
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			onMasters(t, func(t *testing.T, nodes masters) {
+				nodes.load(t)
+				proxies, clients := nodes.proxied(t, redistest.OneTry)
+				q := newQuorum(t, clients, lock.WithOpTimeout(500*time.Millisecond))
+				for _, p := range proxies[:n] {
+					p.SwallowReply(redistest.Named("SET"))
+				}
+				lease, ok, err := q.TryAcquire(t.Context(), "k")
+				switch {
+				case n == 2 && ok:
+					release(t, lease)
+				case n == 2 || !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("TryAcquire: %v, %v", ok, err)
+				}
+				nodes.awaitKeys(t, 0)
+			})
+		})
+	}
+}
+
+// fault: reply to Release dropped
+func TestQuorumReplyToReleaseIsLost(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			onMasters(t, func(t *testing.T, nodes masters) {
+				nodes.load(t)
+				proxies, clients := nodes.proxied(t)
+				q := newQuorum(t, clients)
+				lease := acquireQuorum(t, q, "k")
+				nodes.awaitKeys(t, 1)
+				for _, p := range proxies[:n] {
+					p.DropReply(redistest.Nth(1, script))
+				}
+				release(t, lease)
+				closeQuorum(t, q)
+				nodes.awaitKeys(t, 0)
+			})
+		})
+	}
+}
+
+// A node that is down at the time of Release gets it when it is back, with what it had.
+//
+// fault: 1 of 5 stopped
+func TestQuorumReleaseIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartMasters(t, 5, "--appendonly", "yes", "--appendfsync", "always")
+	nodes := realMasters(servers)
+	nodes.load(t)
+	q := newQuorum(t, nodes.clients(t), lock.WithOpTimeout(200*time.Millisecond))
+	lease := acquireQuorum(t, q, "k")
+	nodes.awaitKeys(t, 1)
+	servers[3].Kill(t)
+	servers[4].Kill(t)
+	release(t, lease)
+	nodes[:3].awaitKeys(t, 0)
+	time.Sleep(600 * time.Millisecond) // the time for the first try is over
+	servers[3].Restart(t)
+	servers[4].Restart(t)
+	nodes.awaitKeys(t, 0) // long before the lease would have run out
+}
+
+// fault: Release racing a renewal, many times
+func TestQuorumReleaseRacingRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t)
+		for range 200 {
+			lease := acquireQuorum(t, q, "k")
+			time.Sleep(ttl / 3) // the instant at which the renewal starts
+			release(t, lease)
+			synctest.Wait()
+			if got := b.holding(); got != 0 {
+				t.Fatalf("%d nodes have a claim", got)
+			}
+		}
+	})
+}
+
+func upTo(random *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(d)))
+}
+
+// tenure is when somebody thought to hold the key.
+type tenure struct{ from, to time.Time }
+
+// fault: guarded register, nodes paused and killed
+func TestQuorumGuardedRegister(t *testing.T) {
+	t.Parallel()
+	seed := *propSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-lock.seed=%d", seed)
+	servers := redistest.StartMasters(t, 5, "--appendonly", "yes", "--appendfsync", "always")
+	nodes := realMasters(servers)
+	nodes.load(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex
+		tenures []tenure
+		failed  int
+	)
+	for i := range 3 {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		q := newQuorum(t, nodes.clients(t), lock.WithTTL(300*time.Millisecond), lock.WithOpTimeout(100*time.Millisecond),
+			lock.WithRetry(lock.Retry{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := q.Acquire(ctx, "k")
+				if err != nil {
+					mu.Lock()
+					failed++
+					mu.Unlock()
+					continue
+				}
+				held := tenure{from: time.Now()}
+				select {
+				case <-lease.Context().Done():
+				case <-time.After(upTo(random, 300*time.Millisecond)):
+				}
+				// The lease may have run out before this goroutine was run again: Until tells when it had to stop.
+				held.to = time.Now()
+				if until := lease.Until(); until.Before(held.to) {
+					held.to = until
+				}
+				_ = lease.Release(context.WithoutCancel(ctx))
+				mu.Lock()
+				tenures = append(tenures, held)
+				mu.Unlock()
+			}
+		})
+	}
+	random, faults := rand.New(rand.NewPCG(seed, 99)), 0
+	for ctx.Err() == nil { // at most two at a time are away, and none forgets
+		away := random.Perm(5)[:2]
+		kills := []bool{random.IntN(3) == 0, random.IntN(3) == 0}
+		for i, n := range away {
+			if faults++; kills[i] {
+				servers[n].Kill(t)
+			} else {
+				servers[n].Pause(t)
+			}
+		}
+		time.Sleep(upTo(random, 400*time.Millisecond))
+		for i, n := range away {
+			if kills[i] {
+				servers[n].Restart(t)
+			} else {
+				servers[n].Resume(t)
+			}
+		}
+		time.Sleep(upTo(random, 200*time.Millisecond))
+	}
+	wg.Wait()
+
+	slices.SortFunc(tenures, func(a, b tenure) int { return a.from.Compare(b.from) })
+	overlaps, last := 0, time.Time{}
+	for _, held := range tenures {
+		if held.from.Before(last) && held.from.Before(held.to) {
+			overlaps++
+			t.Errorf("granted %v before an earlier lease had ended", last.Sub(held.from))
+		}
+		if held.to.After(last) {
+			last = held.to
+		}
+	}
+	t.Logf("%d leases, %d overlaps, %d faults, %d failures to acquire", len(tenures), overlaps, faults, failed)
+	if len(tenures) < 5 {
+		t.Errorf("only %d leases: that shows nothing", len(tenures))
+	}
+}

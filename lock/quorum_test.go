@@ -1,0 +1,598 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// masters are the independent servers of a Quorum.
+type masters []redistest.Backend
+
+// onMasters runs test on five miniredis and on five real masters.
+func onMasters(t *testing.T, test func(t *testing.T, nodes masters)) {
+	t.Run("miniredis", func(t *testing.T) {
+		nodes := make(masters, 5)
+		for i := range nodes {
+			nodes[i] = redistest.Mini(t)
+		}
+		test(t, nodes)
+	})
+	t.Run("redis", func(t *testing.T) { test(t, realMasters(redistest.StartMasters(t, 5))) })
+}
+
+func realMasters(servers []*redistest.Server) masters {
+	nodes := make(masters, len(servers))
+	for i, server := range servers {
+		nodes[i] = server
+	}
+	return nodes
+}
+
+// clients returns a client of each, with many connections that wait long for an answer: what is late in a test is so
+// because the test wants it.
+func (nodes masters) clients(t testing.TB) []redis.UniversalClient {
+	clients := make([]redis.UniversalClient, len(nodes))
+	for i, node := range nodes {
+		clients[i] = node.Client(t, patient)
+	}
+	return clients
+}
+
+func patient(o *redis.Options) { o.ReadTimeout, o.PoolSize = 20*time.Second, 1000 }
+
+// lockers returns a Locker on each alone, in the namespace of the Quorums.
+func (nodes masters) lockers(t *testing.T) []*lock.Locker {
+	lockers := make([]*lock.Locker, len(nodes))
+	for i, node := range nodes {
+		lockers[i] = newLocker(t, node.Client(t), lock.WithTTL(time.Minute))
+	}
+	return lockers
+}
+
+// load lets all servers know the scripts.
+func (nodes masters) load(t *testing.T) {
+	for _, locker := range nodes.lockers(t) {
+		load(t, locker)
+	}
+}
+
+// awaitKeys returns when every one of them has n keys. Leases of newQuorum do not run out meanwhile.
+func (nodes masters) awaitKeys(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		i := slices.IndexFunc(nodes, func(node redistest.Backend) bool { return len(node.Keys(t)) != n })
+		if i < 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("node %d has the keys %q, want %d", i, nodes[i].Keys(t), n)
+		}
+	}
+}
+
+// newQuorum returns a Quorum that is closed at the end of the test. Neither its leases nor its calls end by themselves
+// on a busy machine.
+func newQuorum(t testing.TB, clients []redis.UniversalClient, opts ...lock.Option) *lock.Quorum {
+	t.Helper()
+	defaults := []lock.Option{lock.WithOpTimeout(20 * time.Second), lock.WithTTL(time.Minute)}
+	q := lock.NewQuorum(clients, "test", append(defaults, opts...)...)
+	t.Cleanup(func() { closeQuorum(t, q) })
+	return q
+}
+
+func closeQuorum(t testing.TB, q *lock.Quorum) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := q.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func acquireQuorum(t testing.TB, q *lock.Quorum, key string) *lock.Lease {
+	t.Helper()
+	lease, ok, err := q.TryAcquire(t.Context(), key)
+	if err != nil || !ok {
+		t.Fatalf("TryAcquire: %v, %v", ok, err)
+	}
+	return lease
+}
+
+func release(t testing.TB, lease *lock.Lease) {
+	t.Helper()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// quorumBubble is five masters in a synctest bubble, and clients of them that a test can slow down.
+type quorumBubble struct {
+	nodes []*bubble
+	slow  []*slowness
+}
+
+func newQuorumBubble(t *testing.T) *quorumBubble {
+	b := &quorumBubble{}
+	for range 5 {
+		node, slow := newBubble(t), &slowness{}
+		node.client.AddHook(slow)
+		// go-redis has a mutex over a client's first connection, and a bubble's time stands still while anybody waits for one.
+		if err := node.client.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		b.nodes, b.slow = append(b.nodes, node), append(b.slow, slow)
+	}
+	return b
+}
+
+func (b *quorumBubble) quorum(t *testing.T, opts ...lock.Option) *lock.Quorum {
+	clients := make([]redis.UniversalClient, len(b.nodes))
+	for i, node := range b.nodes {
+		clients[i] = node.client
+	}
+	return newQuorum(t, clients, append([]lock.Option{lock.WithOpTimeout(500 * time.Millisecond), lock.WithTTL(ttl)}, opts...)...)
+}
+
+// silence lets these nodes swallow every command, and no other.
+func (b *quorumBubble) silence(silent ...int) {
+	for i, node := range b.nodes {
+		node.silent.Store(slices.Contains(silent, i))
+	}
+}
+
+// slowDown makes the network slow for all nodes, once connections stand and the scripts are known.
+func (b *quorumBubble) slowDown(t *testing.T, q *lock.Quorum, request, reply time.Duration) {
+	lease := acquireQuorum(t, q, "load")
+	synctest.Wait()
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	release(t, lease)
+	synctest.Wait()
+	for _, slow := range b.slow {
+		slow.request.Store(int64(request))
+		slow.reply.Store(int64(reply))
+	}
+}
+
+// holding counts the nodes that have a key.
+func (b *quorumBubble) holding() (n int) {
+	for _, node := range b.nodes {
+		if len(node.server.Keys()) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// slowness is how long the network takes, in a bubble.
+type slowness struct{ dial, request, reply atomic.Int64 }
+
+func (s *slowness) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if err := sleep(ctx, time.Duration(s.dial.Load())); err != nil {
+			return nil, err
+		}
+		return next(ctx, network, addr)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *slowness) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(s.request.Load()))
+		err := next(ctx, cmd)
+		time.Sleep(time.Duration(s.reply.Load()))
+		return err
+	}
+}
+
+func (s *slowness) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestQuorumWrongConfigurationPanics(t *testing.T) {
+	t.Parallel()
+	mini := redistest.Mini(t)
+	ring := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() { _ = ring.Close() })
+	of := func(n int) []redis.UniversalClient {
+		clients := make([]redis.UniversalClient, n)
+		for i := range clients {
+			clients[i] = mini.Client(t)
+		}
+		return clients
+	}
+	three := of(3)
+	for name, test := range map[string]struct {
+		clients   []redis.UniversalClient
+		namespace string
+		opts      []lock.Option
+		want      string
+	}{
+		"none":            {nil, "n", nil, "lock.NewQuorum: 0 clients"},
+		"one":             {of(1), "n", nil, "lock.NewQuorum: 1 clients"},
+		"two":             {of(2), "n", nil, "lock.NewQuorum: 2 clients"},
+		"even":            {of(4), "n", nil, "lock.NewQuorum: 4 clients"},
+		"nil":             {[]redis.UniversalClient{three[0], nil, three[2]}, "n", nil, "lock.NewQuorum: client is nil"},
+		"ring":            {[]redis.UniversalClient{three[0], ring, three[2]}, "n", nil, "lock.NewQuorum: client is a *redis.Ring"},
+		"twice":           {[]redis.UniversalClient{three[0], three[1], three[0]}, "n", nil, "lock.NewQuorum: the same client"},
+		"empty namespace": {three, "", nil, "lock.NewQuorum: namespace"},
+		"braces":          {three, "a{b}", nil, "lock.NewQuorum: namespace"},
+		"fencing":         {three, "n", []lock.Option{lock.WithFencing()}, "lock.WithFencing"},
+		"replicas":        {three, "n", []lock.Option{lock.WithReplicas(1, time.Millisecond)}, "lock.WithReplicas"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.HasPrefix(got, test.want) {
+					t.Errorf("panic %q, want one that begins with %q", got, test.want)
+				}
+			}()
+			lock.NewQuorum(test.clients, test.namespace, test.opts...)
+		})
+	}
+}
+
+func TestQuorumTakesAndFreesEverywhere(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		q, rival := newQuorum(t, nodes.clients(t)), newQuorum(t, nodes.clients(t))
+		lease := acquireQuorum(t, q, "k")
+		nodes.awaitKeys(t, 1)
+		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+		}
+		if got := lease.Fence(); got != 0 {
+			t.Errorf("fence %d, want 0", got)
+		}
+		release(t, acquireQuorum(t, rival, "other"))
+		for range 2 {
+			release(t, lease)
+		}
+		if got := context.Cause(lease.Context()); got != context.Canceled {
+			t.Errorf("cause after Release: %v, want %v", got, context.Canceled)
+		}
+		next, err := rival.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, next)
+		closeQuorum(t, q)
+		closeQuorum(t, rival)
+		nodes.awaitKeys(t, 0)
+	})
+}
+
+func TestQuorumLeaseHasNoValue(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		q := newQuorum(t, nodes.clients(t))
+		lease := acquireQuorum(t, q, "k")
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Settle: %v, want ErrUnsupported", err)
+		}
+		if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Hold: %v, want ErrUnsupported", err)
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Errorf("the lease has ended: %v", err)
+		}
+		release(t, lease)
+		closeQuorum(t, q)
+		nodes.awaitKeys(t, 0)
+	})
+}
+
+// The lease counts from before it was asked for, whatever the network takes.
+func TestQuorumUntil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t, lock.WithoutRenewal())
+		b.slowDown(t, q, 100*time.Millisecond, 50*time.Millisecond)
+		start := time.Now()
+		lease := acquireQuorum(t, q, "k")
+		if took := time.Since(start); took != 150*time.Millisecond {
+			t.Errorf("TryAcquire took %v, want one round trip", took)
+		}
+		if got := lease.Until().Sub(start); got != valid {
+			t.Errorf("Until is %v after the start, want %v", got, valid)
+		}
+		extended := time.Now()
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		want := time.Minute - 600*time.Millisecond - 2*time.Millisecond
+		if got := lease.Until().Sub(extended); got != want {
+			t.Errorf("Until is %v after Extend was called, want %v", got, want)
+		}
+		<-lease.Context().Done()
+		if got := time.Since(extended); got != want {
+			t.Errorf("the context ended %v after Extend was called, want %v", got, want)
+		}
+		if got := b.holding(); got != 5 {
+			t.Errorf("%d nodes still have the claim when the context is done, want 5", got)
+		}
+	})
+}
+
+func TestQuorumIsGrantedTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t, lock.WithTTL(100*time.Millisecond))
+		b.slowDown(t, q, 0, 98*time.Millisecond)
+		_, ok, err := q.TryAcquire(t.Context(), "k")
+		if ok || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TryAcquire: %v, %v, want DeadlineExceeded", ok, err)
+		}
+		synctest.Wait()
+		if got := b.holding(); got != 0 {
+			t.Errorf("%d nodes have the claim", got)
+		}
+	})
+}
+
+func TestQuorumAcquire(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		q := newQuorum(t, nodes.clients(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Max: 5 * time.Millisecond}))
+		few := newQuorum(t, nodes.clients(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 3}))
+		lease := acquireQuorum(t, q, "k")
+
+		if _, err := few.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("spent attempts: %v, want ErrHeld alone", err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := q.Acquire(ctx, "k")
+			ended <- err
+		}()
+		cause := errors.New("the caller has gone")
+		time.AfterFunc(50*time.Millisecond, func() { cancel(cause) })
+		if err := <-ended; !errors.Is(err, cause) { // ErrHeld as well, if the first look was over
+			t.Errorf("a wait that is over: %v, want the cause", err)
+		}
+		if _, err := q.Acquire(ctx, "k"); !errors.Is(err, cause) || errors.Is(err, lock.ErrHeld) {
+			t.Errorf("a context that is done beforehand: %v, want its cause alone", err)
+		}
+		go func() {
+			lease, err := q.Acquire(t.Context(), "k")
+			if err == nil {
+				err = lease.Release(t.Context())
+			}
+			ended <- err
+		}()
+		release(t, lease)
+		if err := <-ended; err != nil {
+			t.Errorf("Acquire of a key that is released: %v", err)
+		}
+		closeQuorum(t, q)
+		closeQuorum(t, few)
+		nodes.awaitKeys(t, 0)
+	})
+}
+
+// What ends a wait, to the instant.
+func TestQuorumWaitEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t, lock.WithRetry(lock.Retry{Min: time.Second, Attempts: 1000}))
+		lease := acquireQuorum(t, q, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+time.Nanosecond)
+		defer cancel()
+		start := time.Now()
+		_, err := q.Acquire(ctx, "k")
+		if !errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Acquire: %v, want ErrHeld and DeadlineExceeded", err)
+		}
+		if got := time.Since(start); got != 20*time.Second+time.Nanosecond {
+			t.Errorf("it took %v", got)
+		}
+		release(t, lease)
+	})
+}
+
+func TestQuorumReentry(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		q := newQuorum(t, nodes.clients(t))
+		outer := acquireQuorum(t, q, "k")
+		ctx := lock.NewContext(t.Context(), outer)
+		inner, ok, err := q.TryAcquire(ctx, "k")
+		if err != nil || !ok || inner.Token() != outer.Token() {
+			t.Fatalf("TryAcquire of our own: %v, %v", ok, err)
+		}
+		third, err := q.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes.awaitKeys(t, 1)
+		release(t, outer)
+		release(t, third)
+		if err := inner.Context().Err(); err != nil {
+			t.Errorf("the last handle has ended: %v", err)
+		}
+		if _, ok, err := newQuorum(t, nodes.clients(t)).TryAcquire(ctx, "k"); ok || err != nil {
+			t.Errorf("another Quorum: %v, %v, want false, nil", ok, err)
+		}
+		release(t, inner)
+		closeQuorum(t, q)
+		nodes.awaitKeys(t, 0)
+	})
+}
+
+func TestQuorumClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t)
+		start := time.Now()
+		runsOut, released := acquireQuorum(t, q, "a"), acquireQuorum(t, q, "b")
+		closeQuorum(t, q)
+		if _, _, err := q.TryAcquire(t.Context(), "c"); !errors.Is(err, lock.ErrClosed) {
+			t.Errorf("TryAcquire: %v, want ErrClosed", err)
+		}
+		if _, err := q.Acquire(t.Context(), "c"); !errors.Is(err, lock.ErrClosed) {
+			t.Errorf("Acquire: %v, want ErrClosed", err)
+		}
+		release(t, released)
+		<-runsOut.Context().Done()
+		if got := time.Since(start); got != valid {
+			t.Errorf("the context ended after %v, want %v", got, valid)
+		}
+		time.Sleep(ttl - valid)
+		if got := b.holding(); got != 0 {
+			t.Errorf("%d nodes have a claim", got)
+		}
+	})
+}
+
+// Three claims meet and none has a majority: nobody is granted, and what each has taken is free again.
+func TestQuorumSplitVote(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		lockers := nodes.lockers(t)
+		var claims []*lock.Lease
+		for _, locker := range lockers[:4] { // four tokens are as good as two
+			claims = append(claims, acquire(t, locker, "k"))
+		}
+		q := newQuorum(t, nodes.clients(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 5}))
+		if _, ok, err := q.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("TryAcquire: %v, %v, want false, nil", ok, err)
+		}
+		nodes[4:].awaitKeys(t, 0)
+		for _, claim := range claims[1:] { // 1 + 1 + 3
+			release(t, claim)
+		}
+		release(t, acquireQuorum(t, q, "k"))
+		closeQuorum(t, q)
+		nodes[:1].awaitKeys(t, 1)
+		nodes[1:].awaitKeys(t, 0)
+		release(t, claims[0])
+	})
+}
+
+// What a minority holds does not matter; what a majority holds decides, and stays as it is.
+func TestQuorumMeetsWhatIsNoClaim(t *testing.T) {
+	t.Parallel()
+	text := func(t *testing.T, node redistest.Backend, _ *lock.Locker, key string) error {
+		return node.Client(t).Set(t.Context(), key, "foreign", 0).Err()
+	}
+	list := func(t *testing.T, node redistest.Backend, _ *lock.Locker, key string) error {
+		return node.Client(t).RPush(t.Context(), key, "foreign").Err()
+	}
+	settled := func(t *testing.T, _ redistest.Backend, locker *lock.Locker, _ string) error {
+		return acquire(t, locker, "k").Settle(t.Context(), []byte("v"), time.Hour)
+	}
+	for name, test := range map[string]struct {
+		put  func(*testing.T, redistest.Backend, *lock.Locker, string) error
+		want error
+	}{
+		"text":    {text, lock.ErrForeign},
+		"list":    {list, lock.ErrForeign},
+		"settled": {settled, lock.ErrSettled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onMasters(t, func(t *testing.T, nodes masters) {
+				lockers, q := nodes.lockers(t), newQuorum(t, nodes.clients(t))
+				key := lockers[0].StorageKey("k")
+				dump := func(node redistest.Backend) string { return node.Client(t).Dump(t.Context(), key).Val() }
+				var before []string
+				put := func(i int) {
+					if err := test.put(t, nodes[i], lockers[i], key); err != nil {
+						t.Fatal(err)
+					}
+					before = append(before, dump(nodes[i]))
+				}
+				put(0)
+				put(1)
+				lease := acquireQuorum(t, q, "k")
+				if err := lease.Extend(t.Context(), time.Hour); err != nil {
+					t.Errorf("Extend: %v", err)
+				}
+				release(t, lease)
+				nodes[2:].awaitKeys(t, 0)
+				put(2)
+				if _, ok, err := q.TryAcquire(t.Context(), "k"); ok || !errors.Is(err, test.want) {
+					t.Errorf("on a majority: %v, %v, want %v", ok, err, test.want)
+				}
+				closeQuorum(t, q)
+				nodes[3:].awaitKeys(t, 0)
+				for i, want := range before {
+					if got := dump(nodes[i]); got != want {
+						t.Errorf("node %d has %q, want it untouched", i, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A lease stands as long as a majority has it.
+func TestQuorumLosesNodes(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		q, lockers := newQuorum(t, nodes.clients(t)), nodes.lockers(t)
+		gone, others := acquireQuorum(t, q, "k"), (*lock.Lease)(nil)
+		lose := func(from, to int) {
+			nodes.awaitKeys(t, 1)
+			for _, node := range nodes[from:to] {
+				node.FlushAll(t)
+			}
+		}
+		lose(0, 2)
+		if err := gone.Extend(t.Context(), time.Hour); err != nil {
+			t.Errorf("Extend on three of five: %v", err)
+		}
+		nodes[2].FlushAll(t)
+		if err := gone.Extend(t.Context(), time.Hour); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend on two of five: %v, want ErrLost", err)
+		}
+		if got := context.Cause(gone.Context()); !errors.Is(got, lock.ErrLost) {
+			t.Errorf("cause %v, want ErrLost", got)
+		}
+		release(t, gone) // nobody else has held it
+		nodes.awaitKeys(t, 0)
+
+		others = acquireQuorum(t, q, "k")
+		lose(0, 3)
+		for _, locker := range lockers[:3] {
+			acquire(t, locker, "k")
+		}
+		if err := others.Extend(t.Context(), time.Hour); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend when it is another's: %v, want ErrLost", err)
+		}
+		if err := others.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Release when it is another's: %v, want ErrLost", err)
+		}
+		closeQuorum(t, q)
+		nodes[:3].awaitKeys(t, 1)
+		nodes[3:].awaitKeys(t, 0)
+	})
+}

@@ -1,0 +1,33 @@
+package lock
+
+import "context"
+
+// NewContext returns a context that carries lease: TryAcquire and Acquire with it, or with one made from it, on the same
+// key and the same Locker or Quorum, join the lease instead of waiting for it, for as long as it lasts. Nothing is ever
+// joined without it, nor by a handle that is released, though others of its lease may not be.
+//
+// Every join is a handle of its own, with its own Context; whichever Release comes last frees the key. Settle and Abandon
+// of any handle are those of the lease.
+func NewContext(ctx context.Context, lease *Lease) context.Context {
+	return context.WithValue(ctx, joinKey{lease.base, lease.key}, lease)
+}
+
+// joinKey is what a lease is found by in a context.
+type joinKey struct {
+	base       *base
+	storageKey string
+}
+
+// join returns a new handle on the lease that ctx carries for the key, nil if there is none.
+func (b *base) join(ctx context.Context, storageKey string) *Lease {
+	lease, ok := ctx.Value(joinKey{b, storageKey}).(*Lease)
+	if !ok {
+		return nil
+	}
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.released || lease.over || !lease.valid() {
+		return nil
+	}
+	return lease.newHandle(ctx)
+}

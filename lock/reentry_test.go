@@ -1,0 +1,215 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+func TestReentry(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		locker := newLocker(t, p.Client(t))
+		outer := acquire(t, locker, "k")
+		ctx := lock.NewContext(t.Context(), outer)
+
+		p.Reset()
+		inner, ok, err := locker.TryAcquire(ctx, "k")
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		third, err := locker.Acquire(lock.NewContext(ctx, inner), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Commands(); len(got) > 0 {
+			t.Errorf("to join has sent %q", got)
+		}
+		if inner.Token() != outer.Token() || inner.Fence() != outer.Fence() || !inner.Until().Equal(outer.Until()) {
+			t.Error("it is another lease")
+		}
+
+		// In any order: the last one frees the key.
+		for i, lease := range []*lock.Lease{outer, third, inner} {
+			for range 2 {
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("Release %d: %v", i, err)
+				}
+			}
+			if got := context.Cause(lease.Context()); got != context.Canceled {
+				t.Errorf("after Release %d the cause is %v", i, got)
+			}
+			if free := len(b.Keys(t)) == 0; free != (i == 2) {
+				t.Errorf("after Release %d the key is free: %v", i, free)
+			}
+		}
+		if _, ok, err := locker.TryAcquire(ctx, "k"); !ok || err != nil { // the old lease is no longer there to join
+			t.Errorf("afterwards: %v, %v", ok, err)
+		}
+		if keys := b.Keys(t); len(keys) != 1 {
+			t.Errorf("keys %q: it was not taken anew", keys)
+		}
+	})
+}
+
+// Nothing is joined that was not asked for.
+func TestNoReentry(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker, other := newLocker(t, b.Client(t)), newLocker(t, b.Client(t))
+		lease := acquire(t, locker, "k")
+		ctx := lock.NewContext(t.Context(), lease)
+
+		if _, ok, err := locker.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("without the context: %v, %v", ok, err)
+		}
+		if _, ok, err := other.TryAcquire(ctx, "k"); ok || err != nil {
+			t.Errorf("another Locker: %v, %v", ok, err)
+		}
+		if claim, err := locker.Claim(ctx, "k", nil); err != nil || claim.State != lock.Held {
+			t.Errorf("Claim: %v, %v", claim.State, err)
+		}
+		another, ok, err := locker.TryAcquire(ctx, "another")
+		if !ok || err != nil || another.Token() == lease.Token() {
+			t.Errorf("another key: %v, %v", ok, err)
+		}
+		// Two leases in one context are both found.
+		if again, ok, err := locker.TryAcquire(lock.NewContext(ctx, another), "k"); !ok || err != nil || again.Token() != lease.Token() {
+			t.Errorf("behind another lease: %v, %v", ok, err)
+		}
+	})
+}
+
+// What ends the lease ends every handle on it.
+func TestReentryEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]struct {
+		do    func(b *bubble, outer, inner *lock.Lease) error
+		cause error
+	}{
+		"settled within": {func(_ *bubble, _, inner *lock.Lease) error {
+			return inner.Settle(context.Background(), nil, time.Hour)
+		}, context.Canceled},
+		"settled outside": {func(_ *bubble, outer, _ *lock.Lease) error {
+			return outer.Settle(context.Background(), nil, time.Hour)
+		}, context.Canceled},
+		"lost": {func(b *bubble, _, _ *lock.Lease) error {
+			b.server.FlushAll()
+			time.Sleep(4 * time.Second)
+			return nil
+		}, lock.ErrLost},
+		"abandoned": {func(_ *bubble, _, inner *lock.Lease) error {
+			inner.Abandon()
+			time.Sleep(10 * time.Second)
+			return nil
+		}, lock.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t)
+				outer := acquire(t, locker, "k")
+				inner, ok, err := locker.TryAcquire(lock.NewContext(t.Context(), outer), "k")
+				if err != nil || !ok {
+					t.Fatal(ok, err)
+				}
+				if err := end.do(b, outer, inner); err != nil {
+					t.Fatal(err)
+				}
+				for _, lease := range []*lock.Lease{outer, inner} {
+					if got := context.Cause(lease.Context()); !errors.Is(got, end.cause) {
+						t.Errorf("cause %v, want %v", got, end.cause)
+					}
+				}
+				again := lock.NewContext(t.Context(), outer)
+				if lease, ok, _ := locker.TryAcquire(again, "k"); ok {
+					if lease.Token() == outer.Token() {
+						t.Error("a lease that is over was joined")
+					}
+					if err := lease.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				for _, lease := range []*lock.Lease{inner, outer} {
+					if err := lease.Release(t.Context()); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A handle that was released settles nothing, though the lease goes on.
+func TestReleasedHandle(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker := newLocker(t, b.Client(t))
+		outer := acquire(t, locker, "k")
+		inner, _, err := locker.TryAcquire(lock.NewContext(t.Context(), outer), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inner.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{
+			"Settle": inner.Settle(t.Context(), nil, time.Hour),
+			"Hold":   inner.Hold(t.Context(), time.Hour),
+			"Extend": inner.Extend(t.Context(), time.Hour),
+		} {
+			if !errors.Is(err, lock.ErrLost) {
+				t.Errorf("%s: %v, want ErrLost", what, err)
+			}
+		}
+		if outer.Context().Err() != nil {
+			t.Error("the other handle is over")
+		}
+		if _, ok, err := locker.TryAcquire(lock.NewContext(t.Context(), inner), "k"); ok || err != nil {
+			t.Errorf("joined by a released handle: %v, %v", ok, err)
+		}
+		if err := outer.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Joins that race the last Release either hold the lease or do not: never a key that nobody frees.
+func TestReentryRacesRelease(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker := newLocker(t, b.Client(t))
+		for range 50 {
+			outer := acquire(t, locker, "k")
+			ctx := lock.NewContext(t.Context(), outer)
+			var running sync.WaitGroup
+			for range 4 {
+				running.Go(func() {
+					lease, err := locker.Acquire(ctx, "k")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := lease.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if err := outer.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			running.Wait()
+			if keys := b.Keys(t); len(keys) > 0 {
+				t.Fatalf("left: %q", keys)
+			}
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// permit lets a server's clients, Sentinel and replicas among them, use commands ("+psync") or not ("-psync").
+func permit(t *testing.T, s *redistest.Server, rules ...any) {
+	t.Helper()
+	err := s.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rules...)...).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was granted on the old master alone is granted again on the new one, while its holder has not heard of it: this
+// is the limit of a lock on one master. With WithReplicas it is not granted in the first place.
+//
+// fault: Sentinel failover before replication
+func TestSentinelFailoverBeforeReplication(t *testing.T) {
+	t.Parallel()
+	const n = 10
+	g := redistest.StartSentinel(t, 1)
+	old := g.Master(t)
+	client := g.Client(t)
+	alone := newLocker(t, client, lock.WithTTL(time.Minute))
+	replicated := newLocker(t, client, lock.WithTTL(time.Minute), lock.WithReplicas(1, 200*time.Millisecond))
+	rival := newLocker(t, g.Client(t))
+
+	// The replica is cut off, and the old master will not let Sentinel demote it.
+	permit(t, old, "-psync", "-sync", "-slaveof", "-replicaof")
+	if err := client.Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var leases [n]*lock.Lease
+	var taking sync.WaitGroup
+	for i := range n {
+		leases[i] = acquire(t, alone, fmt.Sprint("alone", i))
+		taking.Go(func() {
+			_, ok, err := replicated.TryAcquire(t.Context(), fmt.Sprint("replicated", i))
+			if ok || !errors.Is(err, lock.ErrNotReplicated) {
+				t.Errorf("with WithReplicas: %v, %v, want false, ErrNotReplicated", ok, err)
+			}
+		})
+	}
+	taking.Wait()
+	g.Failover(t)
+	double := 0
+	for i := range n {
+		if _, ok, err := rival.TryAcquire(t.Context(), fmt.Sprint("alone", i)); err != nil {
+			t.Error(err)
+		} else if ok && leases[i].Context().Err() == nil {
+			double++
+		}
+		if _, ok, err := rival.TryAcquire(t.Context(), fmt.Sprint("replicated", i)); !ok || err != nil {
+			t.Errorf("a rival of nobody: %v, %v", ok, err)
+		}
+	}
+	t.Logf("failover before replication: without WithReplicas %d of %d keys were held twice, with it 0 of %d", double, n, n)
+	if double != n {
+		t.Errorf("%d of %d keys were held twice: the documented limit was not met", double, n)
+	}
+	permit(t, old, "+@all")
+	g.WaitForDemotion(t, old)
+	for _, lease := range leases { // they follow Sentinel's word, and find the rival's claims
+		if err := lease.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend: %v, want ErrLost", err)
+		}
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Settle: %v, want ErrLost", err)
+		}
+	}
+}
+
+// What the replica had is there after the failover. A client that does not ask Sentinel is refused by the old master.
+//
+// fault: old master demoted (READONLY)
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	g := redistest.StartSentinel(t, 1)
+	old := g.Master(t)
+	client, direct := g.Client(t), old.Client(t)
+	follower := newLocker(t, client, acknowledged)
+	left, short := newLocker(t, direct, lock.WithTTL(time.Minute)), newLocker(t, direct, lock.WithTTL(3*time.Second))
+	rival := newLocker(t, g.Client(t))
+	kept := acquire(t, follower, "kept")
+	waits := waitFor(t.Context(), rival, "kept")
+	lost, settled, released := acquire(t, short, "lost"), acquire(t, left, "settled"), acquire(t, left, "released")
+
+	g.Failover(t)
+	g.WaitForDemotion(t, old)
+	until := lost.Until()
+	if err := lost.Extend(t.Context(), time.Minute); !redis.IsReadOnlyError(err) && !errors.Is(err, lock.ErrLost) {
+		t.Errorf("Extend: %v, want READONLY", err)
+	}
+	if err := settled.Settle(t.Context(), []byte("v"), time.Hour); !redis.IsReadOnlyError(err) {
+		t.Errorf("Settle: %v, want READONLY", err)
+	}
+	if err := released.Release(t.Context()); !redis.IsReadOnlyError(err) {
+		t.Errorf("Release: %v, want READONLY", err)
+	}
+	if _, ok, err := left.TryAcquire(t.Context(), "new"); ok || !redis.IsReadOnlyError(err) {
+		t.Errorf("TryAcquire: %v, %v, want false, READONLY", ok, err)
+	}
+	<-lost.Context().Done()
+	if got := context.Cause(lost.Context()); !errors.Is(got, lock.ErrLost) {
+		t.Errorf("cause %v, want ErrLost", got)
+	}
+	if got := lost.Until(); !got.Equal(until) {
+		t.Errorf("the end of a lease that no master has renewed has moved by %v", got.Sub(until))
+	}
+
+	if _, ok, err := rival.TryAcquire(t.Context(), "kept"); ok || err != nil {
+		t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+	}
+	if err := kept.Extend(t.Context(), time.Minute); err != nil {
+		t.Errorf("Extend by a follower: %v", err)
+	}
+	if err := kept.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
+		t.Errorf("Settle by a follower: %v", err)
+	}
+	if waits.end(t); waits.err != nil || string(waits.claim.Value) != "v" {
+		t.Errorf("Wait: %v %q, %v, want settled", waits.claim.State, waits.claim.Value, waits.err)
+	}
+	if stored, _ := g.Master(t).Raw(t, follower.StorageKey("kept")); !strings.HasSuffix(stored, "v") {
+		t.Errorf("the new master has %q", stored)
+	}
+}
