@@ -15,7 +15,7 @@ const (
 	InvalidKey       Outcome = "invalid-key"       // 400: malformed key; 500, with an Err: the key function failed
 	NoUser           Outcome = "no-user"           // 401: the key function found no user
 	TooLarge         Outcome = "too-large"         // 413: the body is longer than WithMaxBody
-	Freed            Outcome = "freed"             // the handler ran, its response is not to be stored, and the key is free
+	Freed            Outcome = "freed"             // the handler ran, its response is not to be stored, and the key is free; 409: a waiter's
 	Unknown          Outcome = "unknown"           // a panic, or a broken response: nobody knows what happened
 	NotStored        Outcome = "not-stored"        // the handler ran; its response was too long or streamed or, with an Err, is not stored yet
 	StoreUnavailable Outcome = "store-unavailable" // 503: Redis is away, nothing ran
@@ -30,6 +30,6 @@ type Event struct {
 	Key     string        // as it stands in Redis, hashed; empty when there was none
 	Status  int           // the response's, 0 when there is none or it is not known
 	Err     error         // what failed, in the key function, Redis or the client's body
-	Store   time.Duration // spent waiting for Redis
+	Store   time.Duration // spent waiting for Redis, not for another request (WithWait)
 	Handler time.Duration // spent in the handler
 }

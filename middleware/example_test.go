@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,6 +61,28 @@ func ExampleIdempotency() {
 	// Output:
 	// 201 payment 1, replayed: ""
 	// 201 payment 1, replayed: "true"
+}
+
+// A double click on a slow button: the second click waits for the first one's order, and both end on the same page.
+func ExampleWithWait() {
+	locker, server := startLocker()
+	defer server.stop()
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithWait(10*time.Second))
+
+	order := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println("an order is placed")
+		time.Sleep(100 * time.Millisecond)
+		http.Redirect(w, r, "/orders/1", http.StatusSeeOther)
+	}))
+	var clicks sync.WaitGroup
+	for range 2 {
+		clicks.Go(func() { post(order, "8e03978e", `{"item":"coffee"}`) })
+	}
+	clicks.Wait()
+	// Unordered output:
+	// an order is placed
+	// 303
+	// 303 replayed
 }
 
 // Your own handler is tested on miniredis: FastForward moves its clock, so that no test sleeps.

@@ -26,7 +26,7 @@ import (
 //  2. A malformed key is 400, no user is 401; Redis has not been asked then, nor the body read, unless for the key.
 //  3. The body is read whole. A fingerprint of the request will tell whether a key is used for two different ones.
 //  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running
-//     request is 409, another fingerprint 422. If Redis does not answer, 503: nothing runs.
+//     request is 409, or waited for ([WithWait]), another fingerprint 422. If Redis does not answer, 503: nothing runs.
 //  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline,
 //     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost].
 //  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
@@ -108,7 +108,7 @@ func (c *call) serve() {
 			c.run(claim.Lease)
 		}
 	case lock.Held:
-		c.meet(claim.Note, InFlight, inFlight)
+		c.attend(key, claim.Note)
 	case lock.Abandoned:
 		c.meet(claim.Note, Unknown, outcomeUnknown)
 	case lock.Settled:
@@ -174,6 +174,13 @@ func (c *call) hold(lease *lock.Lease) bool {
 
 // meet answers a request whose key somebody else has claimed for the same request, with the outcome and problem given.
 func (c *call) meet(note []byte, outcome Outcome, p Problem) {
+	if c.isSame(note) {
+		c.refuse(outcome, p, nil)
+	}
+}
+
+// isSame tells whether a claim was made for the same request. It answers the request itself if not.
+func (c *call) isSame(note []byte) bool {
 	theirs, err := c.codec.decodeNote(c.storageKey, note)
 	switch {
 	case err != nil:
@@ -181,8 +188,9 @@ func (c *call) meet(note []byte, outcome Outcome, p Problem) {
 	case c.fingerprint.contradicts(theirs):
 		c.refuse(Reused, keyReused, nil)
 	default:
-		c.refuse(outcome, p, nil)
+		return true
 	}
+	return false
 }
 
 // pass runs the handler unprotected.

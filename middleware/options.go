@@ -14,6 +14,7 @@ type options struct {
 	methods       map[string]bool
 	required      bool
 	retention     time.Duration
+	wait          time.Duration
 	atMostOnce    bool
 	stored        func(status int) bool
 	maxDuration   time.Duration
@@ -69,6 +70,21 @@ func WithRetention(d time.Duration) Option {
 		panic(fmt.Sprintf("middleware.WithRetention: %v is below a millisecond", d))
 	}
 	return func(o *options) { o.retention = d }
+}
+
+// WithWait lets a duplicate that comes while the first request runs wait for up to d, and be answered with the same
+// response: both clicks of a double click then end on the same page. The default is 0: it is answered with 409 in-flight
+// at once, as it is when d is over.
+//
+// A waiter never runs the handler. When the first request ends and leaves no response, because that is not to be stored
+// or its process died, the waiter is answered with 409 run-failed, and a retry may run. A waiting client that leaves
+// disturbs nobody. Waiters hold a connection and a goroutine each, but no body; in one process they share one look at
+// Redis, and a message wakes them ([lock.Locker.Wait]). It panics when d is negative.
+func WithWait(d time.Duration) Option {
+	if d < 0 {
+		panic(fmt.Sprintf("middleware.WithWait: %v is negative", d))
+	}
+	return func(o *options) { o.wait = d }
 }
 
 // WithStored says by their status which responses are stored. What is not stored frees the key: a retry runs again. The

@@ -32,6 +32,9 @@ var (
 		"This operation needs an authenticated user. Nothing was done.")
 	inFlight = newProblem("in-flight", http.StatusConflict, "Request is in progress",
 		"A request with this idempotency key is being processed. Repeat it later to get its response.")
+	runFailed = newProblem("run-failed", http.StatusConflict, "The first request has failed",
+		"The request with this idempotency key that this one has waited for has ended and left no response. Repeat it to have "+
+			"it processed.")
 	outcomeUnknown = newProblem("outcome-unknown", http.StatusConflict, "Outcome is unknown",
 		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.")
 	responseNotStored = newProblem("response-not-stored", http.StatusConflict, "Response is not available again",
@@ -56,7 +59,8 @@ func (c *call) refuse(outcome Outcome, p Problem, err error) {
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Add("Link", "<"+draft+`>; rel="describedby"`)
-	if p.Type == inFlight.Type || p.Type == storeUnavailable.Type {
+	switch p.Type {
+	case inFlight.Type, runFailed.Type, storeUnavailable.Type:
 		h.Set("Retry-After", "1")
 	}
 	c.guard.writeProblem(c.w, c.r, p)

@@ -12,7 +12,7 @@ import (
 // run is what becomes of the request that took the key: the handler runs, then the key is settled, then the response
 // goes out.
 func (c *call) run(lease *lock.Lease) {
-	exec := &Execution{key: c.storageKey, outer: FromContext(c.r.Context()), retention: c.retention}
+	exec := &Execution{key: c.storageKey, fence: lease.Fence(), outer: FromContext(c.r.Context()), retention: c.retention}
 	rec := newRecorder(c.w, c.r, exec, c.maxResponse)
 
 	concluded := false

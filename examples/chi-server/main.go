@@ -71,6 +71,9 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	log.Info("listening", "addr", listener.Addr().String(), "redis", db.name)
+	if db.embedded == nil {
+		logFindings(ctx, log, locker)
+	}
 
 	select {
 	case err = <-served:
@@ -78,6 +81,22 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 		log.Info("stopping", "why", context.Cause(ctx).Error())
 	}
 	return errors.Join(err, shutDown(server, locker), db.close())
+}
+
+// logFindings warns of what makes the Redis server unfit for what is promised here, one line for each finding. That it
+// does not answer is one of them: it may be up later. It takes no longer than any other operation of the locker.
+func logFindings(ctx context.Context, log *slog.Logger, locker *lock.Locker) {
+	err := locker.Check(ctx)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	findings := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		findings = joined.Unwrap()
+	}
+	for _, finding := range findings {
+		log.Warn("redis check", "finding", finding)
+	}
 }
 
 const (

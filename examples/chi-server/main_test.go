@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -233,5 +236,69 @@ func TestRedisAway(t *testing.T) {
 	}
 	if ids := s.listed("ann"); len(ids) != 0 {
 		t.Errorf("paid without Redis: %v", ids)
+	}
+}
+
+// What makes a Redis unfit is said at the start, and does not keep the server from serving.
+func TestRedisIsUnfit(t *testing.T) {
+	t.Parallel()
+	s := start(t, "redis://"+redistest.Start(t, "--maxmemory-policy", "volatile-lru").Addr())
+	line := s.log.next(t, "redis check")
+	if finding, _ := line["finding"].(string); line["level"] != "WARN" || !strings.Contains(finding, "volatile-lru") {
+		t.Errorf("log: got %v, want a warning of volatile-lru", line)
+	}
+	if got := s.pay("ann", "k1", "/payments", `{"amount":1250,"currency":"EUR"}`); got.status != http.StatusCreated {
+		t.Errorf("POST: got %d, want 201", got.status)
+	}
+}
+
+// Each finding is a line.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	unfit := redistest.Start(t, "--maxmemory-policy", "allkeys-lru").Client(t)
+	replicated := lock.WithReplicas(1, time.Second)
+	for name, test := range map[string]struct {
+		client *redis.Client
+		opts   []lock.Option
+		want   []string
+	}{
+		"fit":   {redistest.Start(t).Client(t), nil, nil},
+		"unfit": {unfit, []lock.Option{replicated}, []string{"allkeys-lru", "0 replicas"}},
+		"away":  {redistest.NewClient(t, "127.0.0.1:1", redistest.OneTry), nil, []string{"127.0.0.1:1"}},
+	} {
+		locker := lock.New(test.client, "test", append(test.opts, lock.WithOpTimeout(patience))...)
+		lines := make(logLines, 10)
+		logFindings(t.Context(), slog.New(slog.NewJSONHandler(lines, nil)), locker)
+		if err := locker.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, want := range test.want {
+			line := lines.next(t, "redis check")
+			if finding, _ := line["finding"].(string); line["level"] != "WARN" || !strings.Contains(finding, want) {
+				t.Errorf("%s: got %v, want a warning of %s", name, line, want)
+			}
+		}
+		if len(lines) > 0 {
+			t.Errorf("%s: one line too many: %s", name, <-lines)
+		}
+	}
+}
+
+// Nobody is warned of the embedded server, nor of a real one that is fit.
+func TestNothingToWarnOf(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"", "redis://" + redistest.Start(t).Addr()} {
+		s := start(t, url)
+		s.get("", "/healthz")
+		s.stop()
+		if err := s.awaitEnd(); err != nil {
+			t.Fatal(err)
+		}
+		close(s.log)
+		for line := range s.log {
+			if strings.Contains(line, `"WARN"`) || strings.Contains(line, `"ERROR"`) {
+				t.Errorf("log: %s", line)
+			}
+		}
 	}
 }

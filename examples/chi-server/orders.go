@@ -62,10 +62,19 @@ func (o *ordersPage) form(w http.ResponseWriter, _ *http.Request) {
 
 // create places an order and sends the browser to it, so that a reload places no other (RFC 9110 section 15.4.4).
 func (o *ordersPage) create(w http.ResponseWriter, r *http.Request) {
+	delay, ok := parseDelay(r.URL.Query().Get("delay"))
+	if !ok {
+		render(w, http.StatusBadRequest, "delay", maxDelay)
+		return
+	}
 	item := r.PostFormValue("item")
 	quantity, err := strconv.Atoi(r.PostFormValue("quantity"))
 	if n := utf8.RuneCountInString(item); n < 1 || n > maxItem || err != nil || quantity < 1 || quantity > maxQuantity {
 		render(w, http.StatusUnprocessableEntity, "refused", map[string]any{"MaxItem": maxItem, "MaxCount": maxQuantity})
+		return
+	}
+	if !takeTime(r.Context(), delay) {
+		render(w, http.StatusServiceUnavailable, "late", nil)
 		return
 	}
 	placed := order{ID: uuid.NewString(), Item: item, Quantity: quantity}

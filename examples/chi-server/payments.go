@@ -7,12 +7,9 @@ import (
 	"io"
 	"net/http"
 	"regexp"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
-
-	"github.com/onceguard/onceguard/middleware"
 )
 
 // payment is one that was made.
@@ -27,18 +24,14 @@ type paymentOrder struct {
 	Currency string `json:"currency"`
 }
 
-const (
-	maxAmount = 1_000_000_000
-	maxDelay  = 10 * time.Second
-)
+const maxAmount = 1_000_000_000
 
 // paymentsAPI makes payments, or rather notes that it would have.
 type paymentsAPI struct {
 	made history[payment]
 }
 
-// create makes a payment. All that it knows of idempotency is to say when it is certain that nothing has happened: then the
-// key is free again.
+// create makes a payment.
 func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
 	delay, ok := parseDelay(r.URL.Query().Get("delay"))
 	if !ok {
@@ -50,11 +43,7 @@ func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, refusal.status, refusal.detail)
 		return
 	}
-	select {
-	case <-time.After(delay):
-	case <-r.Context().Done():
-		// ErrCommitted would mean that a byte has left, and none has; the answer is the same.
-		_ = middleware.FromContext(r.Context()).Discard()
+	if !takeTime(r.Context(), delay) {
 		writeProblem(w, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
 		return
 	}
@@ -77,15 +66,6 @@ func (p *paymentsAPI) show(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, made)
-}
-
-// parseDelay reads how long a payment is to take, so that there is time to send a duplicate.
-func parseDelay(s string) (d time.Duration, ok bool) {
-	if s == "" {
-		return 0, true
-	}
-	d, err := time.ParseDuration(s)
-	return d, err == nil && d >= 0 && d <= maxDelay
 }
 
 // refusal says why an order is not carried out: with 400 if it cannot be understood, with 422 if it can and asks for

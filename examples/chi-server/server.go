@@ -19,6 +19,10 @@ import (
 // is answered late must still find its connection open.
 const requestTimeout = 20 * time.Second
 
+// orderWait is how long the second click of a double click waits for the first one's order. It is below requestTimeout,
+// so that whoever has waited in vain is told so, and not that the server was too slow.
+const orderWait = 10 * time.Second
+
 // newServer returns a server with the limits that one on the open internet needs. Its requests have no part in the
 // context that ends the process: they are to end by themselves.
 func newServer(log *slog.Logger, handler http.Handler) *http.Server {
@@ -62,7 +66,7 @@ func newHandler(log *slog.Logger, locker *lock.Locker, client *redis.Client) htt
 		r.Get("/{id}", payments.show)
 	})
 
-	once := middleware.Idempotency(locker, orderKey(), middleware.WithRequired(), observe)
+	once := middleware.Idempotency(locker, orderKey(), middleware.WithRequired(), middleware.WithWait(orderWait), observe)
 	r.Get("/", orders.form)
 	r.With(once).Post("/orders", orders.create)
 	r.Get("/orders/{id}", orders.show)

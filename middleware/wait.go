@@ -1,0 +1,38 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// attend answers a request whose key is held by another one, after waiting for that if it is to. It never runs the
+// handler: when the other one has left no response, the client is told to try again, and then may become the first.
+func (c *call) attend(key string, note []byte) {
+	if c.wait == 0 {
+		c.meet(note, InFlight, inFlight)
+		return
+	}
+	if !c.isSame(note) {
+		return
+	}
+	c.body = nil // only the fingerprint is needed from here on, and many may wait
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.wait)
+	defer cancel()
+	claim, err := c.locker.Wait(ctx, key)
+	switch {
+	case errors.Is(err, lock.ErrHeld), err != nil && ctx.Err() != nil:
+		c.refuse(InFlight, inFlight, nil)
+	case errors.Is(err, lock.ErrForeign):
+		c.refuse(Unreadable, recordUnreadable, err)
+	case err != nil:
+		c.refuse(StoreUnavailable, storeUnavailable, err)
+	case claim.State == lock.Settled:
+		c.replay(claim.Value)
+	case claim.State == lock.Abandoned:
+		c.meet(claim.Note, Unknown, outcomeUnknown)
+	default:
+		c.refuse(Freed, runFailed, nil)
+	}
+}
