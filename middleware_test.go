@@ -29,7 +29,9 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redistest.Main(m, redistest.Program{Name: "payments-server", Run: servePayments})
+}
 
 // patience bounds every wait for what must happen. Only a test that fails waits this long.
 const patience = 20 * time.Second

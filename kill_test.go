@@ -1,0 +1,307 @@
+package onceguard_test
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+var killSeed = flag.Uint64("kill.seed", 0, "seed of TestKilledUnderLoad; 0 takes one by chance")
+
+const (
+	kills        = 100
+	killsInside  = 80  // at least, while a handler runs
+	replaysAfter = 500 // at least, when the killing is over
+)
+
+// Two instances serve payments under load. Again and again one of them is killed and replaced, most often after a handler has
+// begun, and before the test has told it to go on: so it was killed inside.
+//
+// fault: process killed -9 under load
+func TestKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, atMostOnce := range []bool{false, true} {
+		t.Run(fmt.Sprintf("WithAtMostOnce=%t", atMostOnce), func(t *testing.T) {
+			t.Parallel()
+			k := newKilling(t, atMostOnce)
+			k.load()
+			k.checkOrders()
+			k.checkReplays()
+			k.end()
+
+			f := k.figures
+			t.Logf("%d kills, %d of them inside a handler", f.kills, f.inside)
+			t.Logf("%d orders, %d runs, %d of them a second one or later; %d unknown outcomes",
+				len(k.orders), f.runs, f.again, f.unknown)
+			t.Logf("asked %d times: %d connections broke, %d were in flight; %d replays, %d of them afterwards",
+				f.asked, f.broken, f.inFlight, f.replays, f.after)
+			if f.kills != kills || f.inside < killsInside || f.after < replaysAfter {
+				t.Errorf("want %d kills, at least %d inside, and at least %d replays afterwards", kills, killsInside, replaysAfter)
+			}
+			if f.broken == 0 || f.inFlight == 0 || f.unknown == 0 && atMostOnce || f.again == 0 && !atMostOnce {
+				t.Error("the kills were not felt")
+			}
+		})
+	}
+}
+
+// killing is a service whose instances are killed, its customers, and all that is known of them.
+type killing struct {
+	t          *testing.T
+	atMostOnce bool
+	seed       uint64
+	server     *redistest.Server
+	book       *redis.Client // of the ledger
+	http       *http.Client
+
+	// Of the goroutine that reads the ledger.
+	rng *rand.Rand
+	all []*victim // by name, which is a number
+
+	mu      sync.Mutex
+	up      []*victim // have said that they serve, and are not doomed
+	orders  []*order  // by key, which is a number
+	open    []*order  // not final
+	closing bool      // nobody orders anything new, and nobody is killed
+	figures killFigures
+}
+
+// victim is an instance in a process of its own.
+type victim struct {
+	name    string
+	process *redistest.Process
+	url     string
+	life    int  // it is killed at this run, or a later one
+	runs    int  // that it has begun
+	doomed  bool // it is about to be killed, or is dead; guarded by killing.mu
+	dead    bool // what the ledger tells from here on was written after it was doomed
+}
+
+type killFigures struct {
+	kills, inside           int
+	runs, again             int // of handlers; again: not the first for their order
+	unknown                 int // orders
+	asked, broken, inFlight int
+	replays, after          int // after: when the killing was over
+}
+
+func newKilling(t *testing.T, atMostOnce bool) *killing {
+	t.Helper()
+	seed := cmp.Or(*killSeed, rand.Uint64N(1e12)+1)
+	t.Logf("-kill.seed=%d", seed)
+	server := redistest.Start(t)
+	book := openLedger(server.Addr())
+	t.Cleanup(func() { _ = book.Close() })
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &killing{
+		t: t, atMostOnce: atMostOnce, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), server: server, book: book,
+		http: &http.Client{Transport: transport, Timeout: 2 * patience},
+	}
+}
+
+// load lets customers order, and kills. It returns when every order is final.
+func (k *killing) load() {
+	for range 2 {
+		k.start()
+	}
+	k.awaitBoth()
+	const customers = 12
+	ctx, cancel := context.WithCancel(k.t.Context())
+	var busy sync.WaitGroup
+	for i := range customers {
+		rng := rand.New(rand.NewPCG(k.seed, uint64(i)+1))
+		busy.Go(func() { k.customer(ctx, rng) })
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		busy.Wait()
+		k.write(ledger, "quiet")
+	}()
+	defer func() { cancel(); <-gone }()
+	for k.read() {
+	}
+	if k.t.Failed() { // then the customers have left early
+		k.t.FailNow()
+	}
+	k.awaitBoth()
+}
+
+func (k *killing) awaitBoth() {
+	for len(k.up) < 2 {
+		k.read()
+	}
+}
+
+// start runs another instance, which is up when the ledger says so.
+func (k *killing) start() {
+	name := strconv.Itoa(len(k.all))
+	k.all = append(k.all, &victim{
+		name:    name,
+		process: redistest.Run(k.t, "payments-server", k.server.Addr(), name, strconv.FormatBool(k.atMostOnce)),
+		life:    1 + k.rng.IntN(20),
+	})
+}
+
+// write appends to a list, and may be called from any goroutine.
+func (k *killing) write(list, entry string) {
+	if err := k.book.RPush(context.Background(), list, entry).Err(); err != nil {
+		k.t.Errorf("writing %s: %v", entry, err)
+	}
+}
+
+// read waits for the next entry of the ledger and does what it asks for, until all is quiet.
+func (k *killing) read() (more bool) {
+	k.t.Helper()
+	entry, err := k.book.BLPop(k.t.Context(), patience, ledger).Result()
+	if err != nil {
+		k.t.Fatalf("waited in vain for an entry of the ledger: %v", err)
+	}
+	e := strings.Fields(entry[1])
+	if e[0] == "quiet" {
+		return false
+	}
+	v := k.all[number(e[1])]
+	switch e[0] {
+	case "up":
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		v.url = e[2]
+		k.up = append(k.up, v)
+	case "kill":
+		v.dead = true
+	case "run":
+		k.run(v, number(e[2]), e[3])
+	}
+	return true
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// run lets a handler that has begun go on, or kills its instance.
+func (k *killing) run(v *victim, key int, nonce string) {
+	r := &run{nonce: nonce, at: v}
+	kill := k.begun(key, r)
+	if !r.withheld {
+		k.write(goAhead(nonce), "go on")
+	}
+	if !kill {
+		return
+	}
+	if !r.withheld { // to hit what comes after the handler: Settle, and the response
+		time.Sleep(time.Duration(k.rng.IntN(2000)) * time.Microsecond)
+	}
+	k.write(ledger, "kill "+v.name)
+	v.process.Kill(k.t)
+	k.start()
+}
+
+// begun notes a run, and decides whether it is the last of its instance.
+func (k *killing) begun(key int, r *run) (kill bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o := k.orders[key]
+	for _, earlier := range o.runs {
+		if !earlier.at.dead {
+			k.t.Errorf("order %d runs a second time while the first still runs, or has answered", o.key)
+		}
+	}
+	if len(o.runs) > 0 {
+		k.figures.again++
+		if k.atMostOnce {
+			k.t.Errorf("order %d runs a second time", o.key)
+		}
+		k.afterLease(o, "a second run")
+	}
+	k.figures.runs++
+	o.runs = append(o.runs, r)
+
+	r.at.runs++
+	kill = !k.closing && !r.at.doomed && r.at.runs >= r.at.life && len(k.up) == 2
+	if kill {
+		r.at.doomed = true
+		k.up = slices.DeleteFunc(k.up, func(v *victim) bool { return v == r.at })
+		r.withheld = k.figures.kills%8 != 7
+		if k.figures.kills++; r.withheld {
+			k.figures.inside++
+		}
+		k.closing = k.figures.kills == kills
+	} else {
+		r.withheld = r.at.doomed
+	}
+	return kill
+}
+
+// afterLease checks that the first claim of an order has run out. The caller holds mu.
+func (k *killing) afterLease(o *order, what string) {
+	if since := time.Since(o.placed); since < killLease-10*time.Millisecond {
+		k.t.Errorf("order %d: %s %v after it was placed, which is within the lease", o.key, what, since)
+	}
+}
+
+// checkOrders looks at what has become of the orders.
+func (k *killing) checkOrders() {
+	for _, o := range k.orders {
+		if o.unknown {
+			continue
+		}
+		if o.nonce != o.runs[len(o.runs)-1].nonce {
+			k.t.Errorf("order %d ran again after it was answered with %s: %s", o.key, o.receipt, o.runs)
+		}
+	}
+}
+
+// checkReplays asks both instances again for all orders, which now answer only by what they keep.
+func (k *killing) checkReplays() {
+	before := k.figures.replays
+	for k.figures.after < replaysAfter && !k.t.Failed() {
+		var askers sync.WaitGroup
+		for _, v := range k.up {
+			for half := range 2 {
+				askers.Go(func() {
+					for i := half; i < len(k.orders); i += 2 {
+						k.ask(k.t.Context(), k.orders[i], v)
+					}
+				})
+			}
+		}
+		askers.Wait()
+		k.figures.after = k.figures.replays - before
+	}
+}
+
+// end stops the instances that are left, and looks at what is left in Redis.
+func (k *killing) end() {
+	k.http.CloseIdleConnections()
+	for _, v := range k.up {
+		if err := v.process.Wait(k.t); err != nil {
+			k.t.Error(err)
+		}
+	}
+	if entries, err := k.book.LRange(context.Background(), ledger, 0, -1).Result(); err != nil || len(entries) > 0 {
+		k.t.Errorf("in the ledger after all was over: %q, %v", entries, err)
+	}
+	if got := len(k.server.Keys(k.t)); got != len(k.orders) {
+		k.t.Errorf("keys in Redis: got %d, want one for each of %d orders", got, len(k.orders))
+	}
+}
