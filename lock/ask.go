@@ -30,7 +30,7 @@ func (a answer) wrap(doing string) error {
 	return fmt.Errorf("lock: %s: %w", doing, a.err)
 }
 
-// errNoAnswer is the cause of a context that ended because the time for one operation was up.
+// errNoAnswer is the error of an operation whose time was up.
 type errNoAnswer time.Duration
 
 func (e errNoAnswer) Error() string {
@@ -39,51 +39,120 @@ func (e errNoAnswer) Error() string {
 
 func (e errNoAnswer) Unwrap() error { return context.DeadlineExceeded }
 
-// ask calls send until Redis has answered, a few times at the most, and returns within the time for one operation.
-//
-// The sending has a goroutine of its own, because go-redis does not heed a context while it waits on a socket, unless
-// Options.ContextTimeoutEnabled is set. An answer that comes when ask has returned is given to late, if there is one.
-func (b *base) ask(ctx context.Context, send func(context.Context) (reply, error), late func(answer)) answer {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.opTimeout, errNoAnswer(b.opTimeout))
-	answers := make(chan answer, 1)
-	b.work.run(func() {
-		defer cancel()
-		answers <- try(ctx, send)
-	})
-	select {
-	case a := <-answers:
-		return a
-	case <-ctx.Done():
-	}
-	select {
-	case a := <-answers: // the answer itself cancels ctx
-		return a
-	default:
-	}
-	if late != nil {
-		b.work.run(func() { late(<-answers) })
-	}
-	return answer{unsure: true, err: context.Cause(ctx)}
+// trip is one operation: all that is sent until there is an answer, within the time for that.
+type trip struct {
+	locker  *Locker
+	ctx     context.Context // of the caller
+	timer   *time.Timer     // fires when the time is up
+	expired bool            // it has
+	late    func(answer)
 }
 
-// try sends until there is an answer that another try would not change.
-func try(ctx context.Context, send func(context.Context) (reply, error)) answer {
-	var a answer
+// ask calls do until Redis has answered, a few times at the most, and returns within the time for one operation, or
+// when ctx is done. An answer that comes when it has returned is given to late, if there is one.
+func (l *Locker) ask(ctx context.Context, do func(*trip) (reply, error), late func(answer)) (a answer) {
+	t := &trip{locker: l, ctx: ctx, timer: l.timers.start(l.opTimeout), late: late}
+	defer l.timers.stop(t.timer)
 	for n := 1; ; n++ {
 		var err error
-		if a.reply, err = send(ctx); err == nil {
+		if a.reply, err = do(t); err == nil {
 			return a
+		}
+		var left *leftError
+		if errors.As(err, &left) {
+			return answer{unsure: a.unsure || left.sent, err: left.cause}
 		}
 		a.unsure = a.unsure || mayHaveArrived(err)
 		if n == maxTries || !mayPass(err) {
 			a.err = err
 			return a
 		}
-		if pause(ctx, jitter(10*time.Millisecond<<n)) != nil {
-			a.err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		if cause := t.pause(jitter(10 * time.Millisecond << n)); cause != nil {
+			a.err = fmt.Errorf("%w: %w", cause, err)
 			return a
 		}
 	}
+}
+
+// leftError says that the caller did not wait for what it has sent, or not even for its turn to be sent.
+type leftError struct {
+	cause error
+	sent  bool
+}
+
+func (e *leftError) Error() string { return e.cause.Error() }
+
+// send sends one command once, and waits for what comes of it.
+func (t *trip) send(key string, args ...any) (reply, error) {
+	r, _, err := t.dispatch(command{key: key, args: args})
+	return r, err
+}
+
+// write sends one command once. With [WithReplicas] acked is nil if what it wrote, if anything, has reached them.
+func (t *trip) write(key string, args ...any) (r reply, acked, err error) {
+	return t.dispatch(command{key: key, args: args, durable: t.locker.replicas > 0})
+}
+
+func (t *trip) dispatch(c command) (r reply, acked, err error) {
+	r, acked, err = t.exchange(c)
+	var refused replyError
+	if errors.As(err, &refused) && !refused.isExpected() {
+		// go-redis has not looked at the reply. It is to see an error: it gives up a connection to a server that is
+		// no master any more, and knows its kinds. Where the answer is an error nothing has happened.
+		c.typed = true
+		return t.exchange(c)
+	}
+	if addr, asking, ok := redirection(err); ok && c.durable { // any other go-redis has followed by itself
+		c.addr, c.asking = addr, asking
+		return t.exchange(c)
+	}
+	return r, acked, err
+}
+
+func (t *trip) exchange(sent command) (r reply, acked, err error) {
+	if t.expired { // an answer that came at the same moment was taken; nothing more is sent
+		return reply{}, nil, &leftError{cause: t.cause()}
+	}
+	c, b := &sent, t.locker.routes.to(&sent)
+	b.submit(c, t.ctx)
+	select {
+	case <-c.done:
+		return c.reply, c.acked, c.err
+	case <-t.ctx.Done():
+	case <-t.timer.C:
+		t.expired = true
+	}
+	onItsWay, landed := b.leave(c, t.late)
+	if landed {
+		<-c.done
+		return c.reply, c.acked, c.err
+	}
+	return reply{}, nil, &leftError{cause: t.cause(), sent: onItsWay}
+}
+
+// cause tells why the caller waits no longer.
+func (t *trip) cause() error {
+	if t.expired {
+		return errNoAnswer(t.locker.opTimeout)
+	}
+	return context.Cause(t.ctx)
+}
+
+// pause waits for d, and returns an error if it has to end before.
+func (t *trip) pause(d time.Duration) error {
+	if t.expired {
+		return t.cause()
+	}
+	timer := t.locker.timers.start(d)
+	defer t.locker.timers.stop(timer)
+	select {
+	case <-timer.C:
+		return nil
+	case <-t.ctx.Done():
+	case <-t.timer.C:
+		t.expired = true
+	}
+	return t.cause()
 }
 
 // mayHaveArrived tells whether a try that failed may have been carried out nevertheless: not if Redis answered, and
@@ -111,11 +180,18 @@ func mayPass(err error) bool {
 		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) || isMoved(err)
 }
 
-// isMoved tells whether err sends us to another node. go-redis follows that by itself, but not on one connection.
+// redirection returns the node to which err sends us, and whether that has to be asked for the slot.
+func redirection(err error) (addr string, asking, ok bool) {
+	if addr, ok := redis.IsMovedError(err); ok {
+		return addr, false, true
+	}
+	addr, ok = redis.IsAskError(err)
+	return addr, true, ok
+}
+
 func isMoved(err error) bool {
-	_, moved := redis.IsMovedError(err)
-	_, ask := redis.IsAskError(err)
-	return moved || ask
+	_, _, ok := redirection(err)
+	return ok
 }
 
 // isReply tells whether err is an error that the server sent.

@@ -47,20 +47,36 @@ func (l *Locker) Check(ctx context.Context) error {
 		}
 		return nil
 	}
-	a := l.ask(ctx, func(ctx context.Context) (reply, error) {
-		mu.Lock()
-		findings = nil
-		mu.Unlock()
+	err := l.within(ctx, func(ctx context.Context) error {
 		if cluster, ok := l.client.(*redis.ClusterClient); ok {
-			return reply{}, cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 				return check(ctx, node.Options().Addr+": ", node)
 			})
 		}
-		return reply{}, check(ctx, "", l.client)
-	}, nil)
+		return check(ctx, "", l.client)
+	})
+	if err != nil {
+		err = fmt.Errorf("lock: check: %w", err)
+	}
 	mu.Lock()
 	defer mu.Unlock()
-	return errors.Join(append(findings, a.wrap("check"))...)
+	return errors.Join(append(findings, err)...)
+}
+
+// within calls f, and returns within the time for one operation though go-redis may not heed a context.
+func (b *base) within(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.opTimeout, errNoAnswer(b.opTimeout))
+	done := make(chan error, 1)
+	b.work.run(func() {
+		defer cancel()
+		done <- f(ctx)
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // check returns what is to be said about one server.

@@ -81,12 +81,12 @@ func (l *Locker) claim(ctx context.Context, storageKey string, q request) (found
 		return found{}, fmt.Errorf("lock: claim: %w", err)
 	}
 	c := newClaimText(token, q.awaited, q.note)
-	byScript := func(ctx context.Context) (reply, error) { return l.setOrTell(ctx, storageKey, c, q.waits) }
+	byScript := func(t *trip) (reply, error) { return t.setOrTell(storageKey, c, q.waits) }
 	if l.fencing || q.waits {
 		return l.attempt(ctx, storageKey, c, byScript)
 	}
-	f, err := l.attempt(ctx, storageKey, c, func(ctx context.Context) (reply, error) {
-		return l.setOrGet(ctx, storageKey, c)
+	f, err := l.attempt(ctx, storageKey, c, func(t *trip) (reply, error) {
+		return t.setOrGet(storageKey, c)
 	})
 	if f.State == Held && f.hold > 0 && f.left == 0 { // is it still renewed?
 		return l.attempt(ctx, storageKey, c, byScript)
@@ -96,7 +96,7 @@ func (l *Locker) claim(ctx context.Context, storageKey string, q request) (found
 
 // attempt asks once. A claim that comes to stand though we do not know of it is released.
 func (l *Locker) attempt(
-	ctx context.Context, storageKey string, c claimText, send func(context.Context) (reply, error),
+	ctx context.Context, storageKey string, c claimText, send func(*trip) (reply, error),
 ) (found, error) {
 	undo := func(a answer) {
 		if a.unsure || a.err == nil && (a.absent || c.isOurs(a.text)) {
@@ -119,8 +119,8 @@ func (l *Locker) attempt(
 
 // look tells what the key holds and never takes it. A claim that it meets is asked to publish its end.
 func (l *Locker) look(ctx context.Context, storageKey string) (found, error) {
-	a := l.ask(ctx, func(ctx context.Context) (reply, error) {
-		return l.tell(ctx, storageKey, true)
+	a := l.ask(ctx, func(t *trip) (reply, error) {
+		return t.tell(storageKey, true)
 	}, nil)
 	switch {
 	case a.err != nil:
@@ -183,18 +183,18 @@ func met(r reply) (found, error) {
 }
 
 // setOrGet puts the claim under an absent key, or returns what the key holds, by one SET.
-func (l *Locker) setOrGet(ctx context.Context, storageKey string, c claimText) (reply, error) {
-	r, acked, err := l.write(ctx, storageKey,
-		"set", storageKey, c.unnumbered(), "nx", "get", "px", l.ttl.Milliseconds())
+func (t *trip) setOrGet(storageKey string, c claimText) (reply, error) {
+	r, acked, err := t.write(storageKey,
+		"set", storageKey, c.text, "nx", "get", "px", t.locker.ttl.Milliseconds())
 	switch {
 	case err == nil:
-		return r, l.confirm(ctx, storageKey, c, r, acked)
+		return r, t.confirm(storageKey, c, r, acked)
 	case redis.HasErrorPrefix(err, "syntax error"): // older than 7.0
-		return l.setOrTell(ctx, storageKey, c, false)
+		return t.setOrTell(storageKey, c, false)
 	case refusesWrites(err):
 		// Even a SET that would only look is refused. What is there counts all the same.
-		if r, lookErr := l.tell(ctx, storageKey, false); lookErr == nil && !r.absent {
-			return r, l.confirm(ctx, storageKey, c, r, nil)
+		if r, lookErr := t.tell(storageKey, false); lookErr == nil && !r.absent {
+			return r, t.confirm(storageKey, c, r, nil)
 		}
 	}
 	return reply{}, err
@@ -207,21 +207,21 @@ func refusesWrites(err error) bool {
 }
 
 // setOrTell does the same by a script, which tells more.
-func (l *Locker) setOrTell(ctx context.Context, storageKey string, c claimText, waits bool) (reply, error) {
+func (t *trip) setOrTell(storageKey string, c claimText, waits bool) (reply, error) {
 	keys := []string{storageKey}
-	if l.fencing {
-		keys = append(keys, l.fenceKey(storageKey))
+	if t.locker.fencing {
+		keys = append(keys, t.locker.fenceKey(storageKey))
 	}
-	r, acked, err := l.evalWrite(ctx, claimScript, keys, c.toFence, c.behindFence, l.ttl.Milliseconds(), awaiting(waits))
+	r, acked, err := t.evalWrite(claimScript, keys, c.toFence(), c.behindFence(), t.locker.ttl.Milliseconds(), awaiting(waits))
 	if err != nil {
 		return r, err
 	}
-	return r, l.confirm(ctx, storageKey, c, r, acked)
+	return r, t.confirm(storageKey, c, r, acked)
 }
 
 // tell tells by the same script what the key holds, and takes nothing.
-func (l *Locker) tell(ctx context.Context, storageKey string, waits bool) (reply, error) {
-	return l.eval(ctx, claimScript, []string{storageKey}, "", "", 0, awaiting(waits))
+func (t *trip) tell(storageKey string, waits bool) (reply, error) {
+	return t.eval(claimScript, []string{storageKey}, "", "", 0, awaiting(waits))
 }
 
 // awaiting is what the script compares a claim with before it asks its holder to publish.

@@ -7,10 +7,22 @@
 -- Returns {what the key holds, its time in milliseconds}, {false, the fence as text} if it is ours now, and {false, ''}
 -- if it is free.
 local held = redis.call('GET', KEYS[1])
+
+-- Whether what is held is a claim, in all its parts: what is foreign must stay as it is.
+local function isClaim()
+  if #held < 45 or string.sub(held, 1, #ARGV[4]) ~= ARGV[4] or not string.find(string.sub(held, 22, 37), '^%d+$') then
+    return false
+  end
+  local hold = 0
+  for i = 38, 45 do
+    hold = hold * 256 + string.byte(held, i)
+  end
+  return hold <= 315360000000 -- ten years
+end
+
 if held then
   -- Byte 20 of a claim asks its holder to publish its end. A server that is full, or has lost its replicas, refuses it.
-  if ARGV[4] ~= '' and string.sub(held, 1, #ARGV[4]) == ARGV[4] and string.byte(held, 21) == 0 and #held >= 45
-    and string.find(string.sub(held, 22, 37), '^%d+$') then
+  if ARGV[4] ~= '' and string.byte(held, 21) == 0 and isClaim() then
     redis.pcall('SETRANGE', KEYS[1], 20, '\1')
   end
   return {held, redis.call('PTTL', KEYS[1])}

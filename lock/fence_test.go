@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -188,4 +189,38 @@ func sameTag(locker *lock.Locker) (a, b string) {
 		}
 		seen[counter] = key
 	}
+}
+
+// What is no counter is left alone, and the error says which key it is: it is not the lease's own.
+//
+// fault: a foreign value or type under the key
+func TestFenceCounterOfAnotherType(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		client := b.Client(t)
+		locker := newLocker(t, client, lock.WithFencing())
+		key := locker.StorageKey("k")
+		if err := client.RPush(t.Context(), fenceKey(key), "foreign").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for call, do := range map[string]func() error{
+			"TryAcquire": func() error { _, _, err := locker.TryAcquire(t.Context(), "k"); return err },
+			"Acquire":    func() error { _, err := locker.Acquire(t.Context(), "k"); return err },
+			"Claim":      func() error { _, err := locker.Claim(t.Context(), "k", nil); return err },
+		} {
+			err := do()
+			if err == nil {
+				t.Fatalf("%s is granted", call)
+			}
+			if errors.Is(err, lock.ErrForeign) || !strings.Contains(err.Error(), fenceKey(key)) {
+				t.Errorf("%s: %v, want an error that names %s, and not ErrForeign", call, err, fenceKey(key))
+			}
+		}
+		if got := client.LRange(t.Context(), fenceKey(key), 0, -1).Val(); len(got) != 1 || got[0] != "foreign" {
+			t.Errorf("the counter is now %q", got)
+		}
+		if keys := b.Keys(t); len(keys) != 1 {
+			t.Errorf("keys %q: something was taken", keys)
+		}
+	})
 }

@@ -52,13 +52,13 @@ func newGrant(
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.timer = time.AfterFunc(time.Until(g.wake(start)), g.tick)
-	return g.newHandle(ctx)
+	return g.newHandle(g.values)
 }
 
-// newHandle returns one more handle. The caller holds mu.
+// newHandle returns one more handle. ctx must have no end. The caller holds mu.
 func (g *grant) newHandle(ctx context.Context) *Lease {
 	lease := &Lease{grant: g}
-	lease.ctx, lease.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	lease.ctx, lease.end = context.WithCancelCause(ctx)
 	g.handles = append(g.handles, lease)
 	return lease
 }

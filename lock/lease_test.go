@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,6 +216,86 @@ func TestRenewalArrivesAfterRelease(t *testing.T) {
 		closeWithin(t, locker)
 		if keys := b.Keys(t); len(keys) > 0 {
 			t.Errorf("left: %q", keys)
+		}
+	})
+}
+
+// Of two Settles of one lease with different values the first to arrive wins, whichever is answered first.
+func TestTwoSettlesOfOneLease(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hold  func(*redistest.Proxy, redistest.Match) *redistest.Rule // what the network does to the one that is sent first
+		value string
+		slow  error
+		fast  error
+	}{
+		"the request is slow": {(*redistest.Proxy).HoldRequest, "fast", lock.ErrLost, nil},
+		"the reply is slow":   {(*redistest.Proxy).HoldReply, "slow", nil, lock.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+				outer := acquire(t, locker, "k")
+				inner, _, err := locker.TryAcquire(lock.NewContext(t.Context(), outer), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				read := func() string {
+					t.Helper()
+					claim, err := rival.Claim(t.Context(), "k", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return string(claim.Value)
+				}
+				held := test.hold(p, redistest.Nth(1, script))
+				slow := make(chan error, 1)
+				go func() { slow <- outer.Settle(t.Context(), []byte("slow"), time.Hour) }()
+				held.Wait(t)
+				if got := read(); got != "" && got != test.value {
+					t.Errorf("read %q before the second one, want %q or none", got, test.value)
+				}
+				if err := inner.Settle(t.Context(), []byte("fast"), time.Hour); !errors.Is(err, test.fast) {
+					t.Errorf("the fast one: %v, want %v", err, test.fast)
+				}
+				if got := read(); got != test.value {
+					t.Errorf("read %q, want %q", got, test.value)
+				}
+				held.Lift()
+				if err := <-slow; !errors.Is(err, test.slow) {
+					t.Errorf("the slow one: %v, want %v", err, test.slow)
+				}
+				if got := read(); got != test.value {
+					t.Errorf("read %q at the end, want %q", got, test.value)
+				}
+			})
+		})
+	}
+}
+
+// The same without any fault, many times.
+func TestSettlesRace(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker, rival := newLocker(t, b.Client(t)), newLocker(t, b.Client(t))
+		for n := range 50 {
+			key := fmt.Sprint(n)
+			lease := acquire(t, locker, key)
+			errs := make([]error, 4)
+			var running sync.WaitGroup
+			for i := range errs {
+				running.Go(func() { errs[i] = lease.Settle(t.Context(), []byte(fmt.Sprint(i)), time.Hour) })
+			}
+			running.Wait()
+			claim, err := rival.Claim(t.Context(), key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, err := range errs {
+				if won := string(claim.Value) == fmt.Sprint(i); won && err != nil || !won && !errors.Is(err, lock.ErrLost) {
+					t.Errorf("Settle of %d: %v; the key holds %q", i, err, claim.Value)
+				}
+			}
 		}
 	})
 }

@@ -12,13 +12,17 @@ import (
 type Locker struct {
 	client redis.UniversalClient
 	*base
+	routes  routes
+	terms   terms
+	timers  timers
 	queues  queues
 	channel channel
 }
 
 // New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. It sends
 // nothing yet; [Locker.Check] does. The client stays the caller's: its pool, TLS, hooks and timeouts are used as they
-// are, but for retries, which the Locker makes itself, and Close does not close it.
+// are, but for retries, which the Locker makes itself, and Close does not close it. Calls that come at the same time travel
+// together: hooks see a pipeline then, with a context that has nobody's values.
 //
 // The namespace is required because keys of two services on one Redis must not meet. New panics when it is empty or has
 // braces (they would move keys to another Cluster slot), when client is nil, and when it is a *redis.Ring: a ring that
@@ -26,6 +30,7 @@ type Locker struct {
 func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker {
 	checkClient("lock.New", client)
 	l := &Locker{client: client, base: newBase("lock.New", namespace, opts)}
+	l.routes.init(l)
 	l.queues.init(l)
 	l.channel.init(l)
 	return l
@@ -39,8 +44,8 @@ func (l *Locker) StorageKey(key string) string { return l.storageKey(key) }
 // Forget removes whatever key holds, a claim or a value. It is an operator's override: a holder that still works
 // learns from its next renewal that its lease is lost, and somebody else may take the key at once.
 func (l *Locker) Forget(ctx context.Context, key string) error {
-	a := l.ask(ctx, func(ctx context.Context) (reply, error) {
-		return l.eval(ctx, forgetScript, []string{l.StorageKey(key)}, l.channel.publish)
+	a := l.ask(ctx, func(t *trip) (reply, error) {
+		return t.eval(forgetScript, []string{l.StorageKey(key)}, l.channel.publish)
 	}, nil)
 	return a.wrap("forget")
 }

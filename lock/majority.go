@@ -40,8 +40,8 @@ func (q *Quorum) claim(ctx context.Context, storageKey string, c claimText) (*Le
 		}
 	}
 	answers := q.poll(func(node *Locker) answer {
-		return node.ask(detached, func(ctx context.Context) (reply, error) {
-			return node.setOrGet(ctx, storageKey, c)
+		return node.ask(detached, func(t *trip) (reply, error) {
+			return t.setOrGet(storageKey, c)
 		}, func(late answer) {
 			<-decided
 			release(node, late)
@@ -161,7 +161,7 @@ func (q *Quorum) agree(
 		}
 		switch q.majority() {
 		case yes:
-			all.text = head(claimMagic, token)
+			all.text = []byte(head(claimMagic, token))
 			return all
 		case no:
 			return all

@@ -171,6 +171,8 @@ func (q *queue) watch(left time.Duration) {
 		case <-q.empty:
 			return
 		case <-q.locker.work.ctx.Done():
+		}
+		if q.locker.work.closed() {
 			q.tell(nil, found{}, ErrClosed, false)
 			return
 		}

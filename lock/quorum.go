@@ -68,6 +68,7 @@ func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option
 			panic("lock.NewQuorum: the same client is there twice")
 		}
 		node := &Locker{client: client, base: b}
+		node.routes.init(node)
 		node.channel.init(node)
 		q.nodes = append(q.nodes, node)
 	}

@@ -315,6 +315,38 @@ func TestQuorumRenewsSlowNodes(t *testing.T) {
 	})
 }
 
+// The claim reaches a node that has to be dialled, slowly, though the caller has its lease and has cancelled its context
+// long before.
+//
+// fault: the caller's ctx cancelled before, during, after
+func TestQuorumClaimReachesSlowNodes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		q := b.quorum(t)
+		for i, node := range b.nodes[3:] {
+			b.slow[3+i].dial.Store(int64(100 * time.Millisecond))
+			cut(t, node)
+		}
+		start := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, ok, err := q.TryAcquire(ctx, "k")
+		cancel()
+		if !ok || err != nil || time.Since(start) != 0 {
+			t.Fatalf("TryAcquire: %v, %v, after %v", ok, err, time.Since(start))
+		}
+		if got := b.holding(); got != 3 {
+			t.Errorf("%d nodes have the claim at once, want the three that are fast", got)
+		}
+		time.Sleep(400 * time.Millisecond) // less than the time for one operation
+		synctest.Wait()
+		if got := b.holding(); got != 5 {
+			t.Errorf("%d nodes have the claim, want all", got)
+		}
+		release(t, lease)
+	})
+}
+
 // cut closes every connection to a node.
 func cut(t *testing.T, node *bubble) {
 	node.mu.Lock()
@@ -443,7 +475,7 @@ func TestQuorumAnswersAfterTheTimeForOneOperation(t *testing.T) {
 	}
 }
 
-// fault: reply to the claim dropped (proxy closes)
+// fault: reply to the claim dropped
 func TestQuorumReplyToClaimIsLost(t *testing.T) {
 	t.Parallel()
 	onMasters(t, func(t *testing.T, nodes masters) {
@@ -533,6 +565,34 @@ func TestQuorumReleaseIsTriedAgain(t *testing.T) {
 	nodes.awaitKeys(t, 0) // long before the lease would have run out
 }
 
+// The same for as long as the lease was extended, and not only for as long as one lasts.
+//
+// fault: 1 of 5 stopped
+func TestQuorumReleaseOfAnExtendedLeaseIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		lease := acquireQuorum(t, b.quorum(t), "k")
+		if err := lease.Extend(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		b.silence(3, 4)
+		release(t, lease)
+		time.Sleep(5 * ttl)
+		synctest.Wait()
+		if got := b.holding(); got != 2 {
+			t.Fatalf("%d nodes have the claim, want the two that are away", got)
+		}
+		b.silence()
+		time.Sleep(2 * time.Second) // the next try
+		synctest.Wait()
+		if got := b.holding(); got != 0 {
+			t.Errorf("%d nodes have the claim", got)
+		}
+	})
+}
+
 // fault: Release racing a renewal, many times
 func TestQuorumReleaseRacingRenewal(t *testing.T) {
 	t.Parallel()
@@ -558,7 +618,7 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 // tenure is when somebody thought to hold the key.
 type tenure struct{ from, to time.Time }
 
-// fault: guarded register, nodes paused and killed
+// A register guarded by leases, while nodes are paused and killed.
 func TestQuorumGuardedRegister(t *testing.T) {
 	t.Parallel()
 	seed := *propSeed

@@ -29,5 +29,5 @@ func (b *base) join(ctx context.Context, storageKey string) *Lease {
 	if lease.released || lease.over || !lease.valid() {
 		return nil
 	}
-	return lease.newHandle(ctx)
+	return lease.newHandle(context.WithoutCancel(ctx))
 }

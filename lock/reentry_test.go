@@ -213,3 +213,25 @@ func TestReentryRacesRelease(t *testing.T) {
 		}
 	})
 }
+
+// Nor does it abandon the lease.
+func TestReleasedHandleAbandonsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t)
+		outer := acquire(t, locker, "k")
+		inner, _, err := locker.TryAcquire(lock.NewContext(t.Context(), outer), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, inner)
+		inner.Abandon()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if err := outer.Context().Err(); err != nil {
+			t.Errorf("the other handle is over: %v", context.Cause(outer.Context()))
+		}
+		release(t, outer)
+	})
+}

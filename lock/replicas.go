@@ -9,54 +9,69 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// write sends one command once, and with [WithReplicas] a WAIT behind it on the same connection. acked is nil if what
-// the command wrote, if anything, has reached them.
-func (l *Locker) write(ctx context.Context, key string, args ...any) (r reply, acked, err error) {
-	if l.replicas == 0 {
-		r, err = l.send(ctx, args...)
-		return r, nil, err
-	}
-	cluster, ok := l.client.(*redis.ClusterClient)
-	if !ok {
-		return l.writeAndWait(ctx, l.client.Pipeline(), args)
+// carryReplicated sends a batch with a WAIT behind it on the same connection: that tells how many replicas have what its
+// own connection has written. (https://redis.io/docs/latest/commands/wait/)
+func (l *Locker) carryReplicated(ctx context.Context, batch []*command) {
+	cluster := l.routes.cluster
+	if cluster == nil {
+		l.pipeAndWait(ctx, l.client.Pipeline(), batch)
+		return
 	}
 	// A WAIT has no key: what sends a command to the node of its key must be done by hand.
-	node, err := cluster.MasterForKey(ctx, key)
-	if err != nil {
-		return reply{}, nil, err
+	var here []*command
+	for _, c := range batch {
+		if c.addr == "" {
+			here = append(here, c)
+		}
 	}
-	r, acked, err = l.writeAndWait(ctx, node.Pipeline(), args)
-	if addr, moved := redis.IsMovedError(err); moved {
-		cluster.ReloadState(ctx)
-		return l.writeElsewhere(ctx, cluster, addr, key, args)
+	if len(here) > 0 {
+		l.carryHere(ctx, cluster, here)
 	}
-	if addr, ask := redis.IsAskError(err); ask {
-		return l.writeElsewhere(ctx, cluster, addr, key, args, "asking")
+	for _, c := range batch {
+		if c.addr != "" {
+			l.carryElsewhere(ctx, c)
+		}
 	}
-	return r, acked, err
 }
 
-// writeElsewhere sends a command to the node that another one has named. The client knows that node a moment later, and
+// carryHere sends a batch to the node that has the first one's slot, as far as the client knows.
+func (l *Locker) carryHere(ctx context.Context, cluster *redis.ClusterClient, batch []*command) {
+	node, err := cluster.MasterForKey(ctx, batch[0].key)
+	if err != nil {
+		for _, c := range batch {
+			c.err = err
+		}
+		return
+	}
+	l.pipeAndWait(ctx, node.Pipeline(), batch)
+	for _, c := range batch {
+		if _, moved := redis.IsMovedError(c.err); moved {
+			cluster.ReloadState(ctx)
+			return
+		}
+	}
+}
+
+// carryElsewhere sends a command to the node that another one has named. The client knows that node a moment later, and
 // one that has no slot so far not at all. So this is done by a client of its own, to which it is the whole cluster.
-func (l *Locker) writeElsewhere(
-	ctx context.Context, cluster *redis.ClusterClient, addr, key string, args []any, before ...any,
-) (r reply, acked, err error) {
-	opt := *cluster.Options()
+func (l *Locker) carryElsewhere(ctx context.Context, c *command) {
+	opt := *l.routes.cluster.Options()
 	opt.MinIdleConns, opt.RouteByLatency = 0, false
 	opt.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
-		return []redis.ClusterSlot{{End: 1<<14 - 1, Nodes: []redis.ClusterNode{{Addr: withBrackets(addr)}}}}, nil
+		return []redis.ClusterSlot{{End: 1<<14 - 1, Nodes: []redis.ClusterNode{{Addr: withBrackets(c.addr)}}}}, nil
 	}
 	elsewhere := redis.NewClusterClient(&opt)
 	defer func() { _ = elsewhere.Close() }()
-	node, err := elsewhere.MasterForKey(ctx, key)
+	node, err := elsewhere.MasterForKey(ctx, c.key)
 	if err != nil {
-		return reply{}, nil, err
+		c.err = err
+		return
 	}
 	pipe := node.Pipeline()
-	if len(before) > 0 {
-		pipe.Do(ctx, before...)
+	if c.asking {
+		pipe.Do(ctx, "asking")
 	}
-	return l.writeAndWait(ctx, pipe, args)
+	l.pipeAndWait(ctx, pipe, []*command{c})
 }
 
 // withBrackets returns host:port, in which a node writes an IPv6 address without brackets.
@@ -65,36 +80,38 @@ func withBrackets(addr string) string {
 	return net.JoinHostPort(strings.Trim(addr[:i], "[]"), strings.TrimPrefix(addr[i:], ":"))
 }
 
-// writeAndWait sends a command, and WAIT behind it, at the end of pipe. (https://redis.io/docs/latest/commands/wait/)
-func (l *Locker) writeAndWait(ctx context.Context, pipe redis.Pipeliner, args []any) (r reply, acked, err error) {
-	cmd := newOnce(ctx, args...)
+// pipeAndWait sends a batch, and a WAIT, at the end of pipe.
+func (l *Locker) pipeAndWait(ctx context.Context, pipe redis.Pipeliner, batch []*command) {
 	wait := redis.NewIntCmd(ctx, "wait", l.replicas, l.replicaTimeout.Milliseconds())
-	_ = pipe.Process(ctx, cmd)
-	_ = pipe.Process(ctx, wait)
-	_, _ = pipe.Exec(ctx) // the commands have their errors
-	if r, err = cmd.reply(); err != nil {
-		return r, nil, err
+	l.pipe(ctx, pipe, batch, wait)
+	acked := l.enough(wait)
+	for _, c := range batch {
+		c.acked = acked
 	}
+}
+
+// enough tells whether as many replicas have answered a WAIT as there are to be.
+func (l *Locker) enough(wait *redis.IntCmd) error {
 	switch n, err := wait.Result(); {
 	case err != nil:
-		// Not wrapped: the command has arrived, whatever this says.
-		return r, fmt.Errorf("%w: %v", ErrNotReplicated, err), nil
+		// Not wrapped: the commands before it have arrived, whatever this says.
+		return fmt.Errorf("%w: %v", ErrNotReplicated, err)
 	case n < int64(l.replicas):
-		return r, fmt.Errorf("%w: %d of %d have it", ErrNotReplicated, n, l.replicas), nil
+		return fmt.Errorf("%w: %d of %d have it", ErrNotReplicated, n, l.replicas)
 	}
-	return r, nil, nil
+	return nil
 }
 
 // confirm returns whether a claim that was granted is on the replicas.
-func (l *Locker) confirm(ctx context.Context, storageKey string, c claimText, r reply, acked error) error {
+func (t *trip) confirm(storageKey string, c claimText, r reply, acked error) error {
 	switch {
 	case r.absent:
 		return acked
-	case l.replicas == 0 || !c.isOurs(r.text):
+	case t.locker.replicas == 0 || !c.isOurs(r.text):
 		return nil
 	}
 	// An earlier try has written it, whose reply was lost. WAIT must stand behind a write on its own connection.
-	r, acked, err := l.writeExtension(ctx, storageKey, c.head, l.ttl)
+	r, acked, err := t.writeExtension(storageKey, head(claimMagic, c.token), t.locker.ttl)
 	switch {
 	case err != nil:
 		return err

@@ -39,19 +39,19 @@ func newScript(source string) script {
 
 // eval runs a script on keys of one slot by its digest, and with its source where the server does not know it (any
 // more). A server that does not know it has done nothing yet.
-func (l *Locker) eval(ctx context.Context, s script, keys []string, args ...any) (reply, error) {
-	r, err := l.send(ctx, evalArgs("evalsha", s.sha, keys, args)...)
+func (t *trip) eval(s script, keys []string, args ...any) (reply, error) {
+	r, err := t.send(keys[0], evalArgs("evalsha", s.sha, keys, args)...)
 	if isUnknown(err) {
-		return l.send(ctx, evalArgs("eval", s.source, keys, args)...)
+		return t.send(keys[0], evalArgs("eval", s.source, keys, args)...)
 	}
 	return r, err
 }
 
-// evalWrite is eval for a script that writes what replicas must have, see [Locker.write].
-func (l *Locker) evalWrite(ctx context.Context, s script, keys []string, args ...any) (r reply, acked, err error) {
-	r, acked, err = l.write(ctx, keys[0], evalArgs("evalsha", s.sha, keys, args)...)
+// evalWrite is eval for a script that writes what replicas must have, see write.
+func (t *trip) evalWrite(s script, keys []string, args ...any) (r reply, acked, err error) {
+	r, acked, err = t.write(keys[0], evalArgs("evalsha", s.sha, keys, args)...)
 	if isUnknown(err) {
-		return l.write(ctx, keys[0], evalArgs("eval", s.source, keys, args)...)
+		return t.write(keys[0], evalArgs("eval", s.source, keys, args)...)
 	}
 	return r, acked, err
 }
@@ -70,8 +70,8 @@ func evalArgs(command, script string, keys []string, args []any) []any {
 // The scripts that act on a claim tell the head that they found: see standing.
 
 func (l *Locker) extend(ctx context.Context, key string, token uuid.UUID, d time.Duration) answer {
-	return l.ask(ctx, func(ctx context.Context) (reply, error) {
-		r, acked, err := l.writeExtension(ctx, key, head(claimMagic, token), d)
+	return l.ask(ctx, func(t *trip) (reply, error) {
+		r, acked, err := t.writeExtension(key, head(claimMagic, token), d)
 		if err == nil && r.standing(token) == claimed {
 			err = acked
 		}
@@ -79,20 +79,20 @@ func (l *Locker) extend(ctx context.Context, key string, token uuid.UUID, d time
 	}, nil)
 }
 
-func (l *Locker) writeExtension(ctx context.Context, key, head string, d time.Duration) (r reply, acked, err error) {
+func (t *trip) writeExtension(key, head string, d time.Duration) (r reply, acked, err error) {
 	how := ""
-	if l.replicas > 0 {
+	if t.locker.replicas > 0 {
 		how = "write"
 	}
-	return l.evalWrite(ctx, extendScript, []string{key}, head, d.Milliseconds(), how)
+	return t.evalWrite(extendScript, []string{key}, head, d.Milliseconds(), how)
 }
 
 // writeHold lets the claim last for hold and lease, unless less than least is left of it.
 func (l *Locker) writeHold(
 	ctx context.Context, key string, token uuid.UUID, hold, lease, least time.Duration,
 ) answer {
-	return l.ask(ctx, func(ctx context.Context) (reply, error) {
-		r, acked, err := l.evalWrite(ctx, holdScript, []string{key}, head(claimMagic, token), encodeHold(hold),
+	return l.ask(ctx, func(t *trip) (reply, error) {
+		r, acked, err := t.evalWrite(holdScript, []string{key}, head(claimMagic, token), encodeHold(hold),
 			(hold + lease).Milliseconds(), least.Milliseconds())
 		if err == nil && r.standing(token) == claimed {
 			err = acked
@@ -102,8 +102,8 @@ func (l *Locker) writeHold(
 }
 
 func (l *Locker) settle(ctx context.Context, key string, token uuid.UUID, value []byte, ttl time.Duration) answer {
-	return l.ask(ctx, func(ctx context.Context) (reply, error) {
-		r, acked, err := l.evalWrite(ctx, settleScript, []string{key}, head(claimMagic, token), head(valueMagic, token),
+	return l.ask(ctx, func(t *trip) (reply, error) {
+		r, acked, err := t.evalWrite(settleScript, []string{key}, head(claimMagic, token), head(valueMagic, token),
 			value, ttl.Milliseconds(), l.channel.publish)
 		if err == nil && r.standing(token) != others {
 			err = acked
@@ -118,8 +118,8 @@ func (l *Locker) giveBack(ctx context.Context, key string, token uuid.UUID, _ ti
 }
 
 func (l *Locker) release(ctx context.Context, key string, token uuid.UUID) answer {
-	return l.ask(ctx, func(ctx context.Context) (reply, error) {
-		return l.eval(ctx, releaseScript, []string{key}, head(claimMagic, token), l.channel.publish)
+	return l.ask(ctx, func(t *trip) (reply, error) {
+		return t.eval(releaseScript, []string{key}, head(claimMagic, token), l.channel.publish)
 	}, nil)
 }
 
@@ -137,9 +137,9 @@ func (r reply) standing(token uuid.UUID) standing {
 	switch {
 	case r.absent:
 		return gone
-	case r.text == head(claimMagic, token):
+	case len(r.text) == headLen && hasHead(r.text, claimMagic, token):
 		return claimed
-	case r.text == head(valueMagic, token):
+	case len(r.text) == headLen && hasHead(r.text, valueMagic, token):
 		return left
 	}
 	return others

@@ -13,6 +13,9 @@ type settlement struct {
 	ttl    time.Duration
 }
 
+// settledBefore is what settle.lua answers when another handle has settled the lease with another value.
+const settledBefore = "another Settle of this lease was first"
+
 // settle tries once. It is not done as long as another try may succeed.
 func (g *grant) settle(s settlement) (done bool, err error) {
 	a := s.locker.settle(s.ctx, g.key, g.token, s.value, s.ttl)
@@ -21,6 +24,11 @@ func (g *grant) settle(s settlement) (done bool, err error) {
 	defer g.mu.Unlock()
 	if a.err != nil && !isForeign(a.err) {
 		return false, a.wrap("settle")
+	}
+	if string(a.text) == settledBefore {
+		g.finish(context.Canceled)
+		g.decide(nil)
+		return true, ErrLost
 	}
 	if a.err != nil || a.standing(g.token) == others {
 		g.finish(ErrLost)

@@ -3,14 +3,14 @@
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the value's head   ARGV[3] the value
 -- ARGV[4] its time in milliseconds   ARGV[5] the command that publishes
--- Returns the head that the key had, nil if there was no key, and an empty text if the lease has left another value.
+-- Returns the head that the key had, nil if there was no key, and a sentence if the lease has left another value.
 local found = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1])
 local head = string.sub(found, 1, #ARGV[1])
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   head = false
 end
 if head == ARGV[2] and redis.call('GET', KEYS[1]) ~= ARGV[2] .. ARGV[3] then
-  return '' -- another Settle of the same lease was first
+  return 'another Settle of this lease was first'
 end
 -- The value itself is written again when its reply was lost: it may not be on the replicas yet, as in extend.lua.
 if not head or head == ARGV[1] or head == ARGV[2] then

@@ -3,7 +3,6 @@ package lock
 import (
 	"encoding/binary"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,30 +33,37 @@ func encodeHold(d time.Duration) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(d.Milliseconds())))
 }
 
-// claimText is a claim that is to be written.
+// hasHead tells whether stored begins with the head of magic and token.
+func hasHead(stored []byte, magic string, token uuid.UUID) bool {
+	return len(stored) >= headLen && string(stored[:len(magic)]) == magic && uuid.UUID(stored[len(magic):headLen]) == token
+}
+
+// claimText is a claim that is to be written, without a number.
 type claimText struct {
-	token       uuid.UUID
-	head        string
-	toFence     string
-	behindFence string
+	token uuid.UUID
+	text  string
 }
 
 func newClaimText(token uuid.UUID, awaited bool, note []byte) claimText {
-	h := head(claimMagic, token)
-	c := claimText{token: token, head: h, toFence: h + "\x00", behindFence: encodeHold(0) + string(note)}
+	b := make([]byte, 0, notePos+len(note))
+	b = append(b, claimMagic...)
+	b = append(b, token[:]...)
 	if awaited {
-		c.toFence = h + "\x01"
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
 	}
-	return c
+	b = append(b, "0000000000000000"...)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	return claimText{token: token, text: string(append(b, note...))}
 }
 
-// unnumbered is the whole claim, with no fence.
-func (c claimText) unnumbered() string {
-	return c.toFence + strings.Repeat("0", fenceLen) + c.behindFence
-}
+func (c claimText) toFence() string { return c.text[:headLen+1] }
+
+func (c claimText) behindFence() string { return c.text[headLen+1+fenceLen:] }
 
 // isOurs tells whether stored is this claim, whatever it was made to say since.
-func (c claimText) isOurs(stored string) bool { return strings.HasPrefix(stored, c.head) }
+func (c claimText) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, c.token) }
 
 // content is what a key holds that is ours.
 type content struct {
@@ -67,19 +73,19 @@ type content struct {
 	rest  []byte // the note, or the value
 }
 
-func parse(stored string) (content, error) {
+func parse(stored []byte) (content, error) {
 	switch {
-	case len(stored) >= headLen && stored[:len(valueMagic)] == valueMagic:
-		return content{state: Settled, rest: []byte(stored[headLen:])}, nil
-	case len(stored) < notePos || stored[:len(claimMagic)] != claimMagic:
+	case len(stored) >= headLen && string(stored[:len(valueMagic)]) == valueMagic:
+		return content{state: Settled, rest: stored[headLen:]}, nil
+	case len(stored) < notePos || string(stored[:len(claimMagic)]) != claimMagic:
 		return content{}, ErrForeign
 	}
-	fence, err := parseFence(stored[headLen+1 : headLen+1+fenceLen])
-	hold := binary.BigEndian.Uint64([]byte(stored[notePos-holdLen : notePos]))
+	fence, err := parseFence(string(stored[headLen+1 : headLen+1+fenceLen]))
+	hold := binary.BigEndian.Uint64(stored[notePos-holdLen : notePos])
 	if err != nil || hold > uint64(MaxHold.Milliseconds()) {
 		return content{}, ErrForeign
 	}
-	return content{Held, fence, time.Duration(hold) * time.Millisecond, []byte(stored[notePos:])}, nil
+	return content{Held, fence, time.Duration(hold) * time.Millisecond, stored[notePos:]}, nil
 }
 
 // parseFence reads the digits that Lua has written.

@@ -24,13 +24,18 @@ func (w *work) closed() bool { return w.ctx.Err() != nil }
 
 // run calls f in a goroutine that close waits for.
 func (w *work) run(f func()) {
-	w.mu.Lock()
-	w.running++
-	w.mu.Unlock()
+	w.begin()
 	go func() {
 		defer w.done()
 		f()
 	}()
+}
+
+// begin counts what is to call done at its end.
+func (w *work) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running++
 }
 
 func (w *work) done() {

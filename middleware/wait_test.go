@@ -96,8 +96,16 @@ type claimed struct{ answers chan struct{} }
 
 func (claimed) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (claimed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+func (c claimed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if cmd.Name() == "set" {
+				c.answers <- struct{}{}
+			}
+		}
+		return err
+	}
 }
 
 func (c claimed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -1,0 +1,189 @@
+package lock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// batcher lets commands to one node that are sent at the same time travel together, in one write and one read, as a group
+// commit does. Whoever finds fewer than maxFlights under way sends at once; whoever comes while they are goes with the
+// next one that returns.
+//
+// Several flights beat one, and a batch takes only half of those who wait: with a batch of everybody, client and server
+// would take turns. go-redis's own AutoPipeline is not used: it is experimental, a queued command does not heed its
+// caller's deadline, whole batches are sent again, and none of its two forms is as fast for one caller and for many.
+//
+// "go test -run '^$' -bench Callers ./lock" compares it with the two bare commands.
+type batcher struct {
+	locker *Locker
+
+	mu      sync.Mutex
+	queue   []*command  // not sent yet; if there are any, maxFlights are under way
+	flights []*flight   // under way, and not overdue
+	patrol  *time.Timer // runs while there is a queue, see writeOff; nil otherwise
+	replies int         // about how many bytes a reply has
+}
+
+const (
+	maxFlights = 4
+	maxBatch   = 16        // commands, unless so many wait that all flights together would not take them
+	maxBytes   = 256 << 10 // of arguments and replies, but for a single command
+)
+
+// flight is a batch under way.
+type flight struct {
+	start    time.Time
+	commands []*command
+}
+
+// command is one command on its way, and what came of it. It is also the context that it is sent under: it has the
+// values of its caller's, and ends some time after no caller waits any more.
+type command struct {
+	*term
+	values context.Context
+	key    string // what decides to which node it goes
+	args   []any
+	typed  bool // to be read by go-redis
+
+	durable bool   // to be acknowledged by replicas
+	addr    string // where it is to be sent, if another node has said so
+	asking  bool   // with ASKING before it
+
+	done  chan struct{} // receives when the next three are there
+	reply reply
+	acked error // that too few replicas have it, see WithReplicas
+	err   error
+
+	// guarded by batcher.mu
+	flown  bool
+	landed bool
+	gone   bool         // the caller has left
+	late   func(answer) // and wants this called when it lands
+}
+
+// Value lets hooks of go-redis see what the caller's context has.
+func (c *command) Value(key any) any { return c.values.Value(key) }
+
+// size is about how many bytes it sends.
+func (c *command) size() (n int) {
+	for _, arg := range c.args {
+		switch arg := arg.(type) {
+		case string:
+			n += len(arg)
+		case []byte:
+			n += len(arg)
+		}
+	}
+	return n
+}
+
+// submit sends c, or lets it wait for a flight.
+func (b *batcher) submit(c *command, values context.Context) {
+	c.values, c.done = values, make(chan struct{}, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, c)
+	b.launch()
+}
+
+// launch sends what waits if it may. The caller holds mu.
+func (b *batcher) launch() {
+	for len(b.flights) < maxFlights {
+		f := b.next()
+		if f == nil {
+			return
+		}
+		b.locker.work.begin()
+		go b.fly(f)
+	}
+	if len(b.queue) > 0 && b.patrol == nil {
+		b.patrol = time.AfterFunc(b.locker.opTimeout/10, b.writeOff)
+	}
+}
+
+// next takes a batch from the queue, nil if nobody waits there. The caller holds mu.
+func (b *batcher) next() *flight {
+	for len(b.queue) > 0 && b.queue[0].gone {
+		b.queue = b.queue[1:]
+	}
+	if len(b.queue) == 0 {
+		b.queue = nil
+		return nil
+	}
+	most := min((len(b.queue)+1)/2, max(len(b.queue)/maxFlights, maxBatch))
+	f := &flight{start: time.Now(), commands: make([]*command, 0, most)}
+	taken := 0
+	for size := 0; taken < len(b.queue) && len(f.commands) < most; taken++ {
+		c := b.queue[taken]
+		if c.gone {
+			continue
+		}
+		size += c.size() + b.replies
+		if taken > 0 && (size > maxBytes || c.typed || b.queue[0].typed) { // go-redis looks at the first reply only
+			break
+		}
+		c.flown = true
+		f.commands = append(f.commands, c)
+	}
+	b.queue = slices.Delete(b.queue, 0, taken)
+	b.flights = append(b.flights, f)
+	return f
+}
+
+// fly sends one batch after the other while there are any.
+func (b *batcher) fly(f *flight) {
+	defer b.locker.work.done()
+	for f != nil {
+		term := b.locker.terms.at(f.start, b.locker.opTimeout)
+		for _, c := range f.commands {
+			c.term = term
+		}
+		b.locker.carry(term, f.commands)
+		f = b.land(f)
+	}
+}
+
+// land lets the callers go on, and returns the next batch if this flight may go on with one.
+func (b *batcher) land(f *flight) (next *flight) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range f.commands {
+		c.landed = true
+		b.replies += (len(c.reply.text) - b.replies) / 8
+		if late := c.late; late != nil {
+			a := answer{reply: c.reply, err: c.err, unsure: c.err != nil && mayHaveArrived(c.err)}
+			b.locker.work.run(func() { late(a) })
+		}
+		c.done <- struct{}{}
+	}
+	i := slices.Index(b.flights, f)
+	if i < 0 { // it was overdue, and another has taken its place
+		return nil
+	}
+	b.flights = slices.Delete(b.flights, i, i+1)
+	return b.next()
+}
+
+// leave takes back a command that its caller does not wait for any more: it is never sent, or if it was, late is told
+// what came of it. One that has landed meanwhile counts.
+func (b *batcher) leave(c *command, late func(answer)) (flown, landed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !c.landed {
+		c.gone, c.late = true, late
+	}
+	return c.flown, c.landed
+}
+
+// writeOff counts no longer on flights that take so long that they must not hold up what can go by another connection:
+// that one may have fallen silent.
+func (b *batcher) writeOff() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	overdue := time.Now().Add(-b.locker.opTimeout / 10)
+	b.flights = slices.DeleteFunc(b.flights, func(f *flight) bool { return !f.start.After(overdue) })
+	b.patrol = nil
+	b.launch()
+}

@@ -1,0 +1,203 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// A claim as it stands in Redis: what begins it, a token, whether its end is awaited, the fence, the hold, the note.
+const (
+	claimStart  = "OGc\x01"
+	valueStart  = "OGv\x01"
+	someToken   = "0123456789abcdef"
+	noFence     = "0000000000000000"
+	noHold      = "\x00\x00\x00\x00\x00\x00\x00\x00"
+	awaitedByte = len(claimStart) + len(someToken)
+	claimLength = awaitedByte + 1 + len(noFence) + len(noHold)
+)
+
+// What begins like ours and is not ours is left as it is, byte for byte, also by those who wait: they mark a claim.
+//
+// fault: a foreign value or type under the key
+func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
+	t.Parallel()
+	claim := claimStart + someToken + "\x00" + noFence + noHold
+	values := map[string]string{
+		"a claim's start":    claimStart,
+		"a claim's head":     claim[:awaitedByte],
+		"no fence":           claim[:awaitedByte+1],
+		"half a fence":       claim[:awaitedByte+1+8],
+		"no hold":            claim[:claimLength-len(noHold)],
+		"half a hold":        claim[:claimLength-1],
+		"letters as a fence": strings.Replace(claim, noFence, "zzzzzzzzzzzzzzzz", 1) + "note",
+		"a sign as a fence":  strings.Replace(claim, noFence, "+000000000000001", 1) + "note",
+		"a blank as a fence": strings.Replace(claim, noFence, "000000000000000 ", 1) + "note",
+		"too long a hold":    claim[:claimLength-len(noHold)] + "\xff\xff\xff\xff\xff\xff\xff\xff" + "note",
+		"a little too long": claim[:claimLength-len(noHold)] +
+			string(binary.BigEndian.AppendUint64(nil, uint64(lock.MaxHold.Milliseconds())+1)),
+		"another version": "OGc\x02" + claim[len(claimStart):] + "note",
+		"a value's start": valueStart,
+		"half a token":    valueStart + someToken[:8],
+	}
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		client := b.Client(t)
+		plain, fenced := newLocker(t, client), newLocker(t, client, lock.WithFencing())
+		for name, value := range values {
+			t.Run(name, func(t *testing.T) {
+				key := plain.StorageKey(name)
+				if err := client.Set(t.Context(), key, value, 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+				for call, do := range map[string]func(*lock.Locker) error{
+					"Claim":      func(l *lock.Locker) error { _, err := l.Claim(t.Context(), name, nil); return err },
+					"TryAcquire": func(l *lock.Locker) error { _, _, err := l.TryAcquire(t.Context(), name); return err },
+					"Acquire":    func(l *lock.Locker) error { _, err := l.Acquire(t.Context(), name); return err },
+					"Wait":       func(l *lock.Locker) error { _, err := l.Wait(t.Context(), name); return err },
+				} {
+					for _, locker := range []*lock.Locker{plain, fenced} {
+						if err := do(locker); !errors.Is(err, lock.ErrForeign) {
+							t.Errorf("%s: %v, want ErrForeign", call, err)
+						}
+						if got, _ := b.Raw(t, key); got != value {
+							t.Fatalf("%s has made it %q", call, got)
+						}
+					}
+				}
+			})
+		}
+	})
+}
+
+// FuzzStored puts anything under a key, for a time or for ever. Nobody is granted it, and it stays as it is, but for the
+// mark in a claim that somebody waits for. All calls agree on what it is.
+func FuzzStored(f *testing.F) {
+	client := redistest.Mini(f).Client(f)
+	lockers := []*lock.Locker{
+		lock.New(client, "fuzz", lock.WithRetry(lock.Retry{Attempts: 1})), // Wait and Acquire look once
+		lock.New(client, "fuzz", lock.WithRetry(lock.Retry{Attempts: 1}), lock.WithFencing()),
+	}
+	f.Cleanup(func() {
+		for _, locker := range lockers {
+			if err := locker.Close(context.Background()); err != nil {
+				f.Error(err)
+			}
+		}
+	})
+	for _, stored := range storedByUs(f, client, lockers) {
+		f.Add(stored, uint32(0))
+		f.Add(stored, uint32(1000))
+		f.Add(stored[:len(stored)-1], uint32(time.Hour.Milliseconds()))
+	}
+	f.Add([]byte{}, uint32(0))
+	f.Add([]byte("foreign"), uint32(1))
+	f.Add([]byte(claimStart), uint32(0))
+	f.Add([]byte(claimStart+someToken+"\x00"+noFence+"\xff"+noHold[1:]), uint32(0))
+	f.Add([]byte(valueStart+someToken+"\x00"+noFence+noHold), uint32(0))
+
+	key := lockers[0].StorageKey("k")
+	f.Fuzz(func(t *testing.T, stored []byte, ttl uint32) { // in milliseconds, 0 for ever; miniredis's clock stands still
+		for _, locker := range lockers {
+			if err := client.Set(t.Context(), key, stored, time.Duration(ttl)*time.Millisecond).Err(); err != nil {
+				t.Fatal(err)
+			}
+			left := client.PTTL(t.Context(), key).Val()
+			claim, err := locker.Claim(t.Context(), "k", []byte("another note"))
+			lease, ok, tryErr := locker.TryAcquire(t.Context(), "k")
+			stays(t, client, key, stored)
+
+			foreign := errors.Is(err, lock.ErrForeign)
+			switch {
+			case foreign && claim.State == 0:
+			case err == nil && (claim.State == lock.Held || claim.State == lock.Abandoned):
+				if !bytes.HasPrefix(stored, []byte(claimStart)) || !bytes.Equal(claim.Note, stored[claimLength:]) {
+					t.Errorf("note %q", claim.Note)
+				}
+			case err == nil && claim.State == lock.Settled:
+				if !bytes.HasPrefix(stored, []byte(valueStart)) || !bytes.Equal(claim.Value, stored[awaitedByte:]) {
+					t.Errorf("value %q", claim.Value)
+				}
+			default:
+				t.Fatalf("Claim: %v, %v", claim.State, err)
+			}
+			settled := claim.State == lock.Settled
+			if ok || lease != nil || errors.Is(tryErr, lock.ErrForeign) != foreign || errors.Is(tryErr, lock.ErrSettled) != settled {
+				t.Errorf("TryAcquire: %v, %v; Claim: %v, %v", ok, tryErr, claim.State, err)
+			}
+
+			marked := bytes.Clone(stored)
+			if isClaim := !foreign && !settled; isClaim && marked[awaitedByte] == 0 {
+				marked[awaitedByte] = 1
+			}
+			seen, waitErr := locker.Wait(t.Context(), "k")
+			stays(t, client, key, marked)
+			switch {
+			case claim.State == lock.Held:
+				if !errors.Is(waitErr, lock.ErrHeld) {
+					t.Errorf("Wait for what is held: %v, %v", seen.State, waitErr)
+				}
+			case seen.State != claim.State || errors.Is(waitErr, lock.ErrForeign) != foreign ||
+				!bytes.Equal(seen.Note, claim.Note) || !bytes.Equal(seen.Value, claim.Value):
+				t.Errorf("Wait: %v %q %q, %v; Claim: %v, %v", seen.State, seen.Note, seen.Value, waitErr, claim.State, err)
+			}
+			if lease, err := locker.Acquire(t.Context(), "k"); lease != nil || errors.Is(err, lock.ErrForeign) != foreign ||
+				errors.Is(err, lock.ErrSettled) != settled || errors.Is(err, lock.ErrHeld) == (foreign || settled) {
+				t.Errorf("Acquire: %v; Claim: %v, %v", err, claim.State, err)
+			}
+			stays(t, client, key, marked)
+			if got := client.PTTL(t.Context(), key).Val(); got != left {
+				t.Errorf("it lasts for %v, and no more for %v", got, left)
+			}
+		}
+	})
+}
+
+// stays fails the test unless the key holds want.
+func stays(t *testing.T, client *redis.Client, key string, want []byte) {
+	t.Helper()
+	if got, err := client.Get(t.Context(), key).Bytes(); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("it is now %q, %v, want %q", got, err, want)
+	}
+}
+
+// storedByUs returns what this package leaves under a key.
+func storedByUs(f *testing.F, client *redis.Client, lockers []*lock.Locker) (all [][]byte) {
+	ctx := context.Background()
+	key := lockers[0].StorageKey("k")
+	check := func(err error) {
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	add := func() {
+		stored, err := client.Get(ctx, key).Bytes()
+		check(err)
+		all = append(all, stored)
+	}
+	for _, locker := range lockers {
+		for _, text := range []string{"", "text\x00\xff"} {
+			claim, err := locker.Claim(ctx, "k", []byte(text))
+			check(err)
+			add()
+			if _, err := locker.Wait(ctx, "k"); !errors.Is(err, lock.ErrHeld) {
+				f.Fatal(err)
+			}
+			add()
+			check(claim.Lease.Hold(ctx, time.Hour))
+			add()
+			check(claim.Lease.Settle(ctx, []byte(text), time.Hour))
+			add()
+			check(locker.Forget(ctx, "k"))
+		}
+	}
+	return all
+}
