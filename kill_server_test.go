@@ -23,11 +23,12 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// killLease is short, so that what a killed process had claimed comes free soon, and long enough for a process that has to wait
-// for a busy machine.
+// killLease is short, so that what a killed process had claimed comes free soon, and long enough for a process that has
+// to wait for a busy machine.
 const killLease = 2 * time.Second
 
-// ledger is a list in Redis, outside of the database that the middleware uses. What is pushed there has happened, in this order:
+// ledger is a list in Redis, outside of the database that the middleware uses. What is pushed there has happened, in
+// this order:
 //
 //	up <instance> <url>            a server answers
 //	run <instance> <key> <nonce>   a handler has begun to run
@@ -106,7 +107,8 @@ func openLedger(addr string) *redis.Client {
 	})
 }
 
-// order is a payment that a customer wants once, under a key of its own. All but key and placed is guarded by killing.mu.
+// order is a payment that a customer wants once, under a key of its own. All but key and placed is guarded by
+// killing.mu.
 type order struct {
 	key    int
 	placed time.Time

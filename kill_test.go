@@ -27,8 +27,8 @@ const (
 	replaysAfter = 500 // at least, when the killing is over
 )
 
-// Two instances serve payments under load. Again and again one of them is killed and replaced, most often after a handler has
-// begun, and before the test has told it to go on: so it was killed inside.
+// Two instances serve payments under load. Again and again one of them is killed and replaced, most often after a
+// handler has begun, and before the test has told it to go on: so it was killed inside.
 //
 // fault: process killed -9 under load, 100 times, at least 80 of them inside a handler
 func TestKilledUnderLoad(t *testing.T) {

@@ -27,12 +27,12 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	return f.Lease, f.State == Granted, nil
 }
 
-// Acquire takes key, and waits while somebody else holds it. It is woken by a message when the holder lets go, and looks
-// by itself, as [WithRetry] says, in case that was missed. All who wait for a key on one Locker share one subscription
-// and one look, and are served in their order.
+// Acquire takes key, and waits while somebody else holds it. It is woken by a message when the holder lets go, and
+// looks by itself, as [WithRetry] says, in case that was missed. All who wait for a key on one Locker share one
+// subscription and one look, and are served in their order.
 //
-// The error is [ErrHeld] when the tries are spent, or when ctx is done and the key was held at the last look (then it is
-// the cause of ctx's end as well). Any other error is one of [Locker.TryAcquire], at once.
+// The error is [ErrHeld] when the tries are spent, or when ctx is done and the key was held at the last look (then it
+// is the cause of ctx's end as well). Any other error is one of [Locker.TryAcquire], at once.
 //
 // With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
@@ -56,8 +56,8 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 // Wait waits until nobody works under key any more: until it is [Settled], [Free] or [Abandoned]. It never takes the
 // key. It wakes and looks as [Locker.Acquire] does.
 //
-// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look (then it is
-// the cause of ctx's end as well). Any other error is one of [Locker.Claim], at once.
+// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look (then it
+// is the cause of ctx's end as well). Any other error is one of [Locker.Claim], at once.
 func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.ready(ctx, "wait"); err != nil {
 		return Claim{}, err

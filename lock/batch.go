@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// batcher lets commands to one node that are sent at the same time travel together, in one write and one read, as a group
-// commit does. Whoever finds fewer than maxFlights under way sends at once; whoever comes while they are goes with the
-// next one that returns.
+// batcher lets commands to one node that are sent at the same time travel together, in one write and one read, as a
+// group commit does. Whoever finds fewer than maxFlights under way sends at once; whoever comes while they are goes
+// with the next one that returns.
 //
 // Several flights beat one, and a batch takes only half of those who wait: with a batch of everybody, client and server
 // would take turns. go-redis's own AutoPipeline is not used: it is experimental, a queued command does not heed its

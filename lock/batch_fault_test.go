@@ -156,7 +156,8 @@ func silence(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix strin
 	return keys
 }
 
-// Silent connections hold nobody up who comes when their time is over, and what they have written is released by others.
+// Silent connections hold nobody up who comes when their time is over, and what they have written is released by
+// others.
 //
 // fault: a connection falls silent
 func TestSilentFlights(t *testing.T) {

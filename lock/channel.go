@@ -7,9 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// channel is how a Locker hears that a key was released or settled: by one connection to each node on which it waits for
-// a key, opened when it is first needed, and closed when it has not been for a while. Nothing relies on it: whoever
-// waits looks by itself as well. So a failure here only means that the next look comes by its timer, and that one tells.
+// channel is how a Locker hears that a key was released or settled: by one connection to each node on which it waits
+// for a key, opened when it is first needed, and closed when it has not been for a while. Nothing relies on it: whoever
+// waits looks by itself as well. So a failure here only means that the next look comes by its timer, and that one
+// tells.
 //
 // On a Cluster a message goes to the node of its key alone (sharded pub/sub, SPUBLISH and SSUBSCRIBE, of Redis 7.0). An
 // older Cluster has none, and timers do it all.

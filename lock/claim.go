@@ -212,7 +212,8 @@ func (t *trip) setOrTell(storageKey string, c claimText, waits bool) (reply, err
 	if t.locker.fencing {
 		keys = append(keys, t.locker.fenceKey(storageKey))
 	}
-	r, acked, err := t.evalWrite(claimScript, keys, c.toFence(), c.behindFence(), t.locker.ttl.Milliseconds(), awaiting(waits))
+	r, acked, err := t.evalWrite(claimScript, keys,
+		c.toFence(), c.behindFence(), t.locker.ttl.Milliseconds(), awaiting(waits))
 	if err != nil {
 		return r, err
 	}

@@ -78,8 +78,8 @@ func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
 	})
 }
 
-// FuzzStored puts anything under a key, for a time or for ever. Nobody is granted it, and it stays as it is, but for the
-// mark in a claim that somebody waits for. All calls agree on what it is.
+// FuzzStored puts anything under a key, for a time or for ever. Nobody is granted it, and it stays as it is, but for
+// the mark in a claim that somebody waits for. All calls agree on what it is.
 func FuzzStored(f *testing.F) {
 	client := redistest.Mini(f).Client(f)
 	lockers := []*lock.Locker{

@@ -22,6 +22,8 @@
 //     who wait for a key on one Locker share one subscription and one look: the end of a dead holder makes no herd.
 //   - A failover that loses the key is for [WithReplicas], or for a [Quorum] of independent masters.
 //   - A holder that was paused is for [WithFencing]: no lease can promise that it knows of its end.
+//   - Commands of callers that come at the same time travel together, so that many of them cost little more than one.
+//     Each caller keeps its own deadline, and each command its own answer.
 //   - A command that was sent is never sent again by go-redis without our knowing: a reply that was lost turns no
 //     granted lock into a held one, and no release into a loss.
 //

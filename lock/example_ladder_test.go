@@ -41,7 +41,8 @@ func ExampleLocker_Wait() {
 	// Output: 42 orders
 }
 
-// At start-up, findings are worth a line in the log at least. This embedded server does not say what it does when it is full.
+// At start-up, findings are worth a line in the log at least. This embedded server does not say what it does when it is
+// full.
 func ExampleLocker_Check() {
 	client, stop := newClient()
 	defer stop()

@@ -18,7 +18,8 @@ import (
 )
 
 // register is what a lock guards. It keeps the greatest fence that it has seen and refuses a smaller one, and notes
-// whoever comes in while another still believes to hold the lock, and an update that overwrites one that it has not seen.
+// whoever comes in while another still believes to hold the lock, and an update that overwrites one that it has not
+// seen.
 type register struct {
 	mu       sync.Mutex
 	fence    int64
@@ -190,8 +191,8 @@ func TestRegisterLosesNoUpdate(t *testing.T) {
 	wantNoClaims(t, server)
 }
 
-// serve lets client processes use the register, by lines: "read FENCE" and "write FENCE VALUE", answered with the value.
-// One that is refused is hung up on.
+// serve lets client processes use the register, by lines: "read FENCE" and "write FENCE VALUE", answered with the
+// value. One that is refused is hung up on.
 func (r *register) serve(t *testing.T) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -66,9 +66,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // that the lease has run out: Redis's clock alone judges that. d is written into the claim, so that every Locker judges
 // it alike.
 //
-// [ErrLost] means that the lease is over, and [errors.ErrUnsupported] that it is a Quorum's. After any other error nobody
-// knows whether the hold is there, and the lease is not renewed any more: release it. A Hold that arrives later than its
-// caller would have waited for it has no effect, so that a claim which nobody works under is not held.
+// [ErrLost] means that the lease is over, and [errors.ErrUnsupported] that it is a Quorum's. After any other error
+// nobody knows whether the hold is there, and the lease is not renewed any more: release it. A Hold that arrives later
+// than its caller would have waited for it has no effect, so that a claim which nobody works under is not held.
 func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if d < time.Millisecond || d > MaxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)

@@ -21,8 +21,8 @@ type Locker struct {
 
 // New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. It sends
 // nothing yet; [Locker.Check] does. The client stays the caller's: its pool, TLS, hooks and timeouts are used as they
-// are, but for retries, which the Locker makes itself, and Close does not close it. Calls that come at the same time travel
-// together: hooks see a pipeline then, with a context that has nobody's values.
+// are, but for retries, which the Locker makes itself, and Close does not close it. Calls that come at the same time
+// travel together: hooks see a pipeline then, with a context that has nobody's values.
 //
 // The namespace is required because keys of two services on one Redis must not meet. New panics when it is empty or has
 // braces (they would move keys to another Cluster slot), when client is nil, and when it is a *redis.Ring: a ring that
@@ -52,8 +52,8 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 
 // Close ends the background work: renewals, subscriptions, and releases and settlements that are tried again. Whoever
 // waits for a key is told [ErrClosed]. Close waits for what is under way, at most until ctx is done, and then returns
-// the cause of that. A command to a silent server is under way until the client's ReadTimeout ends it, unless the client
-// has ContextTimeoutEnabled.
+// the cause of that. A command to a silent server is under way until the client's ReadTimeout ends it, unless the
+// client has ContextTimeoutEnabled.
 //
 // Close it after http.Server.Shutdown and before the client. From then on no key is taken ([ErrClosed]); leases that
 // are still out are no longer renewed and run out, but can still be settled and released.

@@ -11,8 +11,8 @@ import (
 
 func (q *Quorum) majority() int { return len(q.nodes)/2 + 1 }
 
-// poll asks every master at the same time and returns their answers as they come. Each is given to after as well, in the
-// background, when decided has been closed.
+// poll asks every master at the same time and returns their answers as they come. Each is given to after as well, in
+// the background, when decided has been closed.
 func (q *Quorum) poll(
 	ask func(node *Locker) answer, decided <-chan struct{}, after func(node *Locker, a answer),
 ) <-chan answer {

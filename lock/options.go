@@ -96,27 +96,28 @@ func (r Retry) pause(n int) time.Duration {
 }
 
 // WithFencing gives every lease a number, [Lease.Fence], that is greater than those of all leases granted on its key
-// before. What is guarded keeps the greatest number that it has seen and refuses a smaller one: so it is safe even from a
-// holder that was paused, and woke up after its lease had ended, which no lease can promise by itself. (Kleppmann, How
-// to do distributed locking, 2016, "Making the lock safe with fencing"; Burrows, The Chubby lock service, OSDI 2006,
-// section 2.4, "sequencers")
+// before. What is guarded keeps the greatest number that it has seen and refuses a smaller one: so it is safe even from
+// a holder that was paused, and woke up after its lease had ended, which no lease can promise by itself. (Kleppmann,
+// How to do distributed locking, 2016, "Making the lock safe with fencing"; Burrows, The Chubby lock service, OSDI
+// 2006, section 2.4, "sequencers")
 //
 // The number is the greater of the last one plus 1 and the server's time in microseconds, and is drawn in one step with
-// the grant. The time keeps numbers growing where the counter is lost, with a failover or a restart without persistence,
-// as long as clocks of servers differ by less than that takes. Numbers have gaps: 2^14 keys of a namespace share a
-// counter, "namespace:{tag}fence", which never expires. By default leases have no number.
+// the grant. The time keeps numbers growing where the counter is lost, with a failover or a restart without
+// persistence, as long as clocks of servers differ by less than that takes. Numbers have gaps: 2^14 keys of a namespace
+// share a counter, "namespace:{tag}fence", which never expires. By default leases have no number.
 func WithFencing() Option {
 	return func(o *options) { o.fencing = true }
 }
 
-// WithReplicas lets nothing count as granted, renewed, held or settled before n replicas have it, waiting up to timeout,
-// in whole milliseconds, for each: the WAIT command (https://redis.io/docs/latest/commands/wait/). What they do not
-// acknowledge in time is [ErrNotReplicated]: a grant is released again, a renewal moves nothing, a value may be there or
-// not and is settled again in the background. By default nobody waits for replicas.
+// WithReplicas lets nothing count as granted, renewed, held or settled before n replicas have it, waiting up to
+// timeout, in whole milliseconds, for each: the WAIT command (https://redis.io/docs/latest/commands/wait/). What they
+// do not acknowledge in time is [ErrNotReplicated]: a grant is released again, a renewal moves nothing, a value may be
+// there or not and is settled again in the background. By default nobody waits for replicas.
 //
 // WAIT makes nothing strongly consistent: a failover may still promote a replica that has not acknowledged. Only if n
-// is the number of all replicas that can be promoted does every one of them have what was granted; with a smaller n this
-// lock is not safe in a failover. One that large makes every replica necessary: while one is away, nothing is granted.
+// is the number of all replicas that can be promoted does every one of them have what was granted; with a smaller n
+// this lock is not safe in a failover. One that large makes every replica necessary: while one is away, nothing is
+// granted.
 //
 // While a replica is away, even the answer that somebody else holds a key may take as long as timeout: WAIT goes with
 // every command that may write.

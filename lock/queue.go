@@ -133,8 +133,8 @@ func (q *queue) signal() {
 	}
 }
 
-// lookFirst looks for the first one in the queue. Most often there is nothing to wait for, and no goroutine is needed to
-// see that. What goes wrong concerns it alone: it may be its own context.
+// lookFirst looks for the first one in the queue. Most often there is nothing to wait for, and no goroutine is needed
+// to see that. What goes wrong concerns it alone: it may be its own context.
 func (q *queue) lookFirst(w *waiter) {
 	how := q.begin()
 	f, err := q.look(w.ctx, w.takes, how)

@@ -315,8 +315,8 @@ func TestQuorumRenewsSlowNodes(t *testing.T) {
 	})
 }
 
-// The claim reaches a node that has to be dialled, slowly, though the caller has its lease and has cancelled its context
-// long before.
+// The claim reaches a node that has to be dialled, slowly, though the caller has its lease and has cancelled its
+// context long before.
 //
 // fault: the caller's ctx cancelled before, during, after
 func TestQuorumClaimReachesSlowNodes(t *testing.T) {

@@ -129,7 +129,8 @@ func newQuorumBubble(t *testing.T) *quorumBubble {
 	for range 5 {
 		node, slow := newBubble(t), &slowness{}
 		node.client.AddHook(slow)
-		// go-redis has a mutex over a client's first connection, and a bubble's time stands still while anybody waits for one.
+		// go-redis has a mutex over a client's first connection, and a bubble's time stands still while anybody waits
+		// for one.
 		if err := node.client.Ping(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}

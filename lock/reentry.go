@@ -2,12 +2,12 @@ package lock
 
 import "context"
 
-// NewContext returns a context that carries lease: TryAcquire and Acquire with it, or with one made from it, on the same
-// key and the same Locker or Quorum, join the lease instead of waiting for it, for as long as it lasts. Nothing is ever
-// joined without it, nor by a handle that is released, though others of its lease may not be.
+// NewContext returns a context that carries lease: TryAcquire and Acquire with it, or with one made from it, on the
+// same key and the same Locker or Quorum, join the lease instead of waiting for it, for as long as it lasts. Nothing is
+// ever joined without it, nor by a handle that is released, though others of its lease may not be.
 //
-// Every join is a handle of its own, with its own Context; whichever Release comes last frees the key. Settle and Abandon
-// of any handle are those of the lease.
+// Every join is a handle of its own, with its own Context; whichever Release comes last frees the key. Settle and
+// Abandon of any handle are those of the lease.
 func NewContext(ctx context.Context, lease *Lease) context.Context {
 	return context.WithValue(ctx, joinKey{lease.base, lease.key}, lease)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// carryReplicated sends a batch with a WAIT behind it on the same connection: that tells how many replicas have what its
-// own connection has written. (https://redis.io/docs/latest/commands/wait/)
+// carryReplicated sends a batch with a WAIT behind it on the same connection: that tells how many replicas have what
+// its own connection has written. (https://redis.io/docs/latest/commands/wait/)
 func (l *Locker) carryReplicated(ctx context.Context, batch []*command) {
 	cluster := l.routes.cluster
 	if cluster == nil {

@@ -27,8 +27,8 @@ func (e replyError) isExpected() bool {
 	return strings.HasPrefix(string(e), "NOSCRIPT ") || strings.HasPrefix(string(e), "ERR syntax error")
 }
 
-// parseReply reads a whole reply in RESP2 or RESP3: nothing, a text, or the pair of claim.lua. The texts are a part of raw.
-// (https://redis.io/docs/latest/develop/reference/protocol-spec/)
+// parseReply reads a whole reply in RESP2 or RESP3: nothing, a text, or the pair of claim.lua. The texts are a part of
+// raw. (https://redis.io/docs/latest/develop/reference/protocol-spec/)
 func parseReply(raw []byte) (reply, error) {
 	if len(raw) > 0 && raw[0] == '*' {
 		return parsePair(raw)

@@ -187,8 +187,8 @@ func startRefusing(t *testing.T, reply string) *refusing {
 	return r
 }
 
-// What passes is tried again, what does not is told. Of each try two commands arrive: the second one for go-redis to see
-// the error.
+// What passes is tried again, what does not is told. Of each try two commands arrive: the second one for go-redis to
+// see the error.
 //
 // fault: LOADING, READONLY, OOM, NOAUTH
 func TestErrorReplies(t *testing.T) {

@@ -71,7 +71,8 @@ func newJoining(t *testing.T, opts ...lock.Option) *joining {
 	return j
 }
 
-// look releases the lease, and returns when the look that its message has led to was carried out, and has no answer yet.
+// look releases the lease, and returns when the look that its message has led to was carried out, and has no answer
+// yet.
 func (j *joining) look(t *testing.T, lease *lock.Lease) {
 	t.Helper()
 	synctest.Wait()

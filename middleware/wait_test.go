@@ -468,8 +468,8 @@ func TestAnotherRequestDoesNotWait(t *testing.T) {
 	})
 }
 
-// While somebody waits, and does not see it, the key comes free and is used for another request. Its response is not the
-// waiter's, nor is anything else that comes of it.
+// While somebody waits, and does not see it, the key comes free and is used for another request. Its response is not
+// the waiter's, nor is anything else that comes of it.
 //
 // conformance: 27, 29
 func TestKeyIsReusedWhileWaiting(t *testing.T) {
