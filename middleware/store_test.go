@@ -60,6 +60,8 @@ func settles(c redistest.Command) bool {
 }
 
 // A full Redis refuses whatever might write. What it holds is replayed, and nothing that it does not hold is run.
+//
+// fault: maxmemory reached, noeviction
 func TestRedisIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
