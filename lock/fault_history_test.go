@@ -42,6 +42,7 @@ func TestHistoryIsLinearizable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHistory(t)
+			h.patient = name == "a slow caller"
 			h.play(func(p *redistest.Proxy, rng *rand.Rand) histLock {
 				var clientOpts []func(*redis.Options)
 				if rng.IntN(2) == 0 {
@@ -121,6 +122,7 @@ type history struct {
 	start  time.Time
 
 	harmless bool // nothing is done to the clients
+	patient  bool // they wait for an answer for longer than a lease lasts
 
 	mu     sync.Mutex
 	claims int
@@ -237,8 +239,12 @@ func (c *histClient) claim(key string) *histGrant {
 	to := c.now()
 	answer := histAnswer{what: histUnknown}
 	switch {
-	case err != nil:
+	case err != nil, c.patient && state != lock.Granted:
+		// It may have stood, and have run out: also if another try has then met somebody else's claim.
 		c.add(histOp(c.id, from, to, histCall{histExpire, key, number}, answer))
+		if state == lock.Settled {
+			c.key++
+		}
 	case state == lock.Granted:
 		answer.what, answer.fence = histOK, lease.Fence()
 	case state == lock.Held:
