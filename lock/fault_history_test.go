@@ -239,12 +239,8 @@ func (c *histClient) claim(key string) *histGrant {
 	to := c.now()
 	answer := histAnswer{what: histUnknown}
 	switch {
-	case err != nil, c.patient && state != lock.Granted:
-		// It may have stood, and have run out: also if another try has then met somebody else's claim.
+	case err != nil:
 		c.add(histOp(c.id, from, to, histCall{histExpire, key, number}, answer))
-		if state == lock.Settled {
-			c.key++
-		}
 	case state == lock.Granted:
 		answer.what, answer.fence = histOK, lease.Fence()
 	case state == lock.Held:
@@ -252,6 +248,13 @@ func (c *histClient) claim(key string) *histGrant {
 	case state == lock.Settled:
 		answer.what = histSettled
 		c.key++
+	}
+	if c.patient && err == nil && answer.what != histOK {
+		// An earlier try may have stood, and have run out, before this answer came. So the answer is that of another claim,
+		// which took nothing, and of this one nobody knows.
+		c.add(histOp(c.id, from, to, histCall{histClaim, key, number}, histAnswer{what: histUnknown}))
+		c.add(histOp(c.id, from, to, histCall{histExpire, key, number}, histAnswer{what: histUnknown}))
+		number = c.newClaim()
 	}
 	answer.claim, _ = strconv.Atoi(met)
 	c.add(histOp(c.id, from, to, histCall{histClaim, key, number}, answer))
