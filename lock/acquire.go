@@ -62,7 +62,13 @@ func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	return l.queues.wait(ctx, l.StorageKey(key), false)
+	storageKey := l.StorageKey(key)
+	claim, err := l.queues.wait(ctx, storageKey, false)
+	if err != nil {
+		return Claim{}, err
+	}
+	claim.Key = storageKey
+	return claim, nil
 }
 
 // heldUntil is the error of a wait that ends with its context.

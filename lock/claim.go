@@ -39,6 +39,7 @@ func (s State) String() string {
 // Claim is the answer of [Locker.Claim] and [Locker.Wait].
 type Claim struct {
 	State State
+	Key   string // as it stands in Redis, see Locker.StorageKey
 	Lease *Lease // when Granted
 	Note  []byte // when Held or Abandoned: what the holder said when it claimed
 	Value []byte // when Settled: what the last holder left
@@ -57,8 +58,13 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 	if err := l.ready(ctx, "claim"); err != nil {
 		return Claim{}, err
 	}
-	f, err := l.claim(ctx, l.StorageKey(key), request{note: note})
-	return f.Claim, err
+	storageKey := l.StorageKey(key)
+	f, err := l.claim(ctx, storageKey, request{note: note})
+	if err != nil {
+		return Claim{}, err
+	}
+	f.Key = storageKey
+	return f.Claim, nil
 }
 
 // request says how a key is asked for.

@@ -32,7 +32,8 @@ type grant struct {
 	hold      time.Duration // how long the claim outlives the lease
 	mayHold   time.Duration // the same, before Redis has said so
 	renewing  bool          // not after Abandon, nor while a Hold is under way
-	abandoned bool          // Abandon was called
+	abandoned bool          // Abandon was called, or abandonAt is over
+	abandonAt time.Time     // zero: never
 	ended     bool          // the handles' contexts are done
 	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
 	insisting bool          // a Settle that got no answer is tried again in the background
@@ -86,6 +87,12 @@ func (g *grant) abandon() {
 	if !g.over {
 		g.timer.Reset(time.Until(g.until))
 	}
+}
+
+func (g *grant) renewUntil(t time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.abandonAt = t
 }
 
 func (g *grant) isOver() bool {

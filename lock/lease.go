@@ -45,6 +45,14 @@ func (l *Lease) Abandon() {
 	}
 }
 
+// AbandonAt is Abandon at t, if the lease is not over by then. It is for an operation that has a time limit, and costs no
+// timer. The last call counts.
+func (l *Lease) AbandonAt(t time.Time) {
+	if !l.isReleased() {
+		l.renewUntil(t)
+	}
+}
+
 // Extend makes the lease last for at least d from now, in whole milliseconds, and ten years at the most. Neither it nor
 // a later renewal ever shortens a lease. [ErrLost] means that the lease is over; after any other error it is as it was.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {

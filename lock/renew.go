@@ -17,6 +17,9 @@ func (g *grant) wake(start time.Time) time.Time {
 func (g *grant) tick() {
 	start := time.Now()
 	g.mu.Lock()
+	if !g.abandonAt.IsZero() && !start.Before(g.abandonAt) {
+		g.renewing, g.abandoned = false, true
+	}
 	until, renewing := g.until, g.renewing && !g.over && !g.work.closed()
 	if !g.over && !start.Before(until) {
 		g.lose()

@@ -160,6 +160,44 @@ func TestAbandonLetsTheLeaseRunOut(t *testing.T) {
 	})
 }
 
+func TestAbandonAtEndsTheRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl))
+		lease := acquire(t, locker, "k")
+		start := time.Now()
+		lease.AbandonAt(start.Add(ttl + ttl/2)) // the fourth renewal is over by then, the fifth is not due
+
+		<-lease.Context().Done()
+		if got, want := time.Since(start), ttl+ttl/3+valid; got.Round(time.Millisecond) != want.Round(time.Millisecond) {
+			t.Errorf("the context ended %v after the start, want %v", got, want)
+		}
+		time.Sleep(ttl - valid)
+		if b.server.Exists(locker.StorageKey("k")) {
+			t.Error("the key is still there when the lease has run out")
+		}
+	})
+}
+
+func TestAbandonAtIsForgottenWhileSettleIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl))
+		lease := acquire(t, locker, "k")
+		start := time.Now()
+		lease.AbandonAt(start.Add(ttl / 2))
+		b.full.Store(true)
+		if err := lease.Settle(t.Context(), []byte("done"), time.Hour); err == nil {
+			t.Fatal("no error although the server swallows every Settle")
+		}
+		time.Sleep(ttl)
+		synctest.Wait()
+		if got, least := lease.Until().Sub(start), ttl+ttl/2; got < least {
+			t.Errorf("the lease lasts until %v after the start, want at least %v", got, least)
+		}
+	})
+}
+
 func TestRenewalNeverShortensAnExtendedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

@@ -47,7 +47,7 @@ func (g *grant) insist(s settlement) {
 	if g.insisting || g.over || g.work.closed() {
 		return
 	}
-	g.insisting = true
+	g.insisting, g.abandonAt = true, time.Time{}
 	if !g.renewing && g.renew && !g.ended { // abandoned, and wanted after all
 		g.renewing, g.abandoned = true, false
 		g.timer.Reset(0)
