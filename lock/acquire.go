@@ -13,7 +13,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	storageKey := l.StorageKey(key)
+	storageKey := l.storageKey(key)
 	if lease := l.join(ctx, storageKey); lease != nil {
 		return lease, true, nil
 	}
@@ -39,7 +39,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, err
 	}
-	storageKey := l.StorageKey(key)
+	storageKey := l.storageKey(key)
 	if lease := l.join(ctx, storageKey); lease != nil {
 		return lease, nil
 	}
@@ -62,12 +62,12 @@ func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	storageKey := l.StorageKey(key)
+	storageKey := l.storageKey(key)
 	claim, err := l.queues.wait(ctx, storageKey, false)
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Key = storageKey
+	claim.Key = storageKey.text
 	return claim, nil
 }
 

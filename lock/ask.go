@@ -39,20 +39,32 @@ func (e errNoAnswer) Error() string {
 
 func (e errNoAnswer) Unwrap() error { return context.DeadlineExceeded }
 
-// trip is one operation: all that is sent until there is an answer, within the time for that.
+// trip is one operation on a key: all that is sent until there is an answer, within the time for that. It is one
+// allocation, with room for what most operations send, and not used again: hooks may keep a command's context.
 type trip struct {
 	locker  *Locker
 	ctx     context.Context // of the caller
-	timer   *time.Timer     // fires when the time is up
-	expired bool            // it has
-	late    func(answer)
+	key     storageKey
+	late    func(*trip, answer) // gets an answer that comes when ask has returned; nil if nobody wants it
+	seat    *seat               // while it is asked
+	expired bool                // the time is up
+
+	claim claimText // to be written, or acted on
+	value text      // to be left behind
+	ttl   text      // for that long, in milliseconds
+	first command
+	room  [notePos + 64]byte // for the texts: a claim with the note of a request has it, and a head with a time
+}
+
+func (l *Locker) newTrip(ctx context.Context, key storageKey) *trip {
+	return &trip{locker: l, ctx: ctx, key: key}
 }
 
 // ask calls do until Redis has answered, a few times at the most, and returns within the time for one operation, or
-// when ctx is done. An answer that comes when it has returned is given to late, if there is one.
-func (l *Locker) ask(ctx context.Context, do func(*trip) (reply, error), late func(answer)) (a answer) {
-	t := &trip{locker: l, ctx: ctx, timer: l.timers.start(l.opTimeout), late: late}
-	defer l.timers.stop(t.timer)
+// when the trip's context is done.
+func (t *trip) ask(do func(*trip) (reply, error)) (a answer) {
+	t.seat = t.locker.seats.take(t.locker.opTimeout)
+	defer t.locker.seats.leave(t.seat)
 	for n := 1; ; n++ {
 		var err error
 		if a.reply, err = do(t); err == nil {
@@ -82,51 +94,59 @@ type leftError struct {
 
 func (e *leftError) Error() string { return e.cause.Error() }
 
-// send sends one command once, and waits for what comes of it.
-func (t *trip) send(key string, args ...any) (reply, error) {
-	r, _, err := t.dispatch(command{key: key, args: args})
-	return r, err
+// command returns the trip's next command. Its arguments are those given, one list behind the other.
+func (t *trip) command(durable bool, prefix []any, args ...any) *command {
+	c := &t.first
+	if c.trip != nil {
+		c = new(command)
+	}
+	c.trip, c.durable = t, durable
+	c.args = append(append(c.room[:0], prefix...), args...)
+	return c
 }
 
-// write sends one command once. With [WithReplicas] acked is nil if what it wrote, if anything, has reached them.
-func (t *trip) write(key string, args ...any) (r reply, acked, err error) {
-	return t.dispatch(command{key: key, args: args, durable: t.locker.replicas > 0})
-}
-
-func (t *trip) dispatch(c command) (r reply, acked, err error) {
+// send sends a command once, and waits for what comes of it. With [WithReplicas], and if it is a durable one, acked is
+// nil if what it wrote, if anything, has reached them.
+func (t *trip) send(c *command) (r reply, acked, err error) {
 	r, acked, err = t.exchange(c)
+	if err == nil {
+		return r, acked, nil
+	}
+	again := command{trip: t, args: c.args, durable: c.durable}
 	var refused replyError
 	if errors.As(err, &refused) && !refused.isExpected() {
 		// go-redis has not looked at the reply. It is to see an error: it gives up a connection to a server that is
 		// no master any more, and knows its kinds. Where the answer is an error nothing has happened.
-		c.typed = true
-		return t.exchange(c)
+		again.typed = true
+		return t.exchange(&again)
 	}
 	if addr, asking, ok := redirection(err); ok && c.durable { // any other go-redis has followed by itself
-		c.addr, c.asking = addr, asking
-		return t.exchange(c)
+		again.addr, again.asking = addr, asking
+		return t.exchange(&again)
 	}
 	return r, acked, err
 }
 
-func (t *trip) exchange(sent command) (r reply, acked, err error) {
+func (t *trip) exchange(c *command) (r reply, acked, err error) {
 	if t.expired { // an answer that came at the same moment was taken; nothing more is sent
 		return reply{}, nil, &leftError{cause: t.cause()}
 	}
-	c, b := &sent, t.locker.routes.to(&sent)
-	b.submit(c, t.ctx)
+	b := t.locker.routes.to(c)
+	c.done = t.seat.done
+	b.submit(c)
 	select {
 	case <-c.done:
 		return c.reply, c.acked, c.err
 	case <-t.ctx.Done():
-	case <-t.timer.C:
+	case <-t.seat.timer.C:
 		t.expired = true
 	}
-	onItsWay, landed := b.leave(c, t.late)
+	onItsWay, landed := b.leave(c)
 	if landed {
 		<-c.done
 		return c.reply, c.acked, c.err
 	}
+	t.seat.awaited = true
 	return reply{}, nil, &leftError{cause: t.cause(), sent: onItsWay}
 }
 
@@ -143,13 +163,13 @@ func (t *trip) pause(d time.Duration) error {
 	if t.expired {
 		return t.cause()
 	}
-	timer := t.locker.timers.start(d)
-	defer t.locker.timers.stop(timer)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
 	case <-t.ctx.Done():
-	case <-t.timer.C:
+	case <-t.seat.timer.C:
 		t.expired = true
 	}
 	return t.cause()
@@ -196,6 +216,9 @@ func isMoved(err error) bool {
 
 // isReply tells whether err is an error that the server sent.
 func isReply(err error) bool {
+	if err == nil { // errors.As would have been given a place to put it by then
+		return false
+	}
 	var reply redis.Error
 	return errors.As(err, &reply)
 }

@@ -14,7 +14,10 @@ import (
 type base struct {
 	namespace string
 	options
-	work work
+	ttlArg any // the ttl in milliseconds
+	work   work
+	crew   crew
+	alarms alarms
 }
 
 // newBase returns what the function called constructor was asked for. It panics in its name.
@@ -27,6 +30,7 @@ func newBase(constructor, namespace string, opts []Option) *base {
 		opt(&b.options)
 	}
 	b.options.check()
+	b.ttlArg = b.ttl.Milliseconds()
 	b.work.init()
 	return b
 }
@@ -41,11 +45,22 @@ func checkClient(constructor string, client redis.UniversalClient) {
 	}
 }
 
-// storageKey is described at [Locker.StorageKey].
-func (b *base) storageKey(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	k := make([]byte, 0, len(b.namespace)+len(":{0123}")+hex.EncodedLen(len(sum)))
-	return string(hex.AppendEncode(b.appendTag(k, sum[0], sum[1]), sum[:]))
+// storageKey is a key as it stands in Redis, and the same as an argument: it is made one once for all commands.
+type storageKey struct {
+	text string
+	arg  any
+}
+
+func (b *base) storageKey(key string) storageKey {
+	text := b.hash(key)
+	return storageKey{text: text, arg: text}
+}
+
+// hash is described at [Locker.StorageKey].
+func (b *base) hash(key string) string {
+	var room [256]byte // of most keys, raw and hashed
+	sum := sha256.Sum256(append(room[:0], key...))
+	return string(hex.AppendEncode(b.appendTag(room[:0], sum[0], sum[1]), sum[:]))
 }
 
 // appendTag appends what all keys begin with that share the first 14 bits of their hash.
@@ -54,6 +69,20 @@ func (b *base) appendTag(k []byte, b0, b1 byte) []byte {
 	tag := (uint16(b0)<<8 | uint16(b1)) >> 2
 	k = append(k, b.namespace...)
 	return append(k, ':', '{', digits[tag>>12], digits[tag>>8&0xf], digits[tag>>4&0xf], digits[tag&0xf], '}')
+}
+
+// detached returns a context with the values of ctx, and no end.
+func detached(ctx context.Context) context.Context {
+	if _, limited := ctx.Deadline(); !limited && ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// close is described at [Locker.Close].
+func (b *base) close(ctx context.Context) error {
+	b.crew.disband()
+	return b.work.close(ctx)
 }
 
 // ready returns why nothing can be asked for, if so.

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ type batcher struct {
 	mu      sync.Mutex
 	queue   []*command  // not sent yet; if there are any, maxFlights are under way
 	flights []*flight   // under way, and not overdue
+	spare   []*flight   // to be used again
 	patrol  *time.Timer // runs while there is a queue, see writeOff; nil otherwise
 	replies int         // about how many bytes a reply has
 }
@@ -30,10 +30,12 @@ const (
 	maxFlights = 4
 	maxBatch   = 16        // commands, unless so many wait that all flights together would not take them
 	maxBytes   = 256 << 10 // of arguments and replies, but for a single command
+	maxArgs    = 9         // of most commands
 )
 
 // flight is a batch under way.
 type flight struct {
+	batcher  *batcher
 	start    time.Time
 	commands []*command
 }
@@ -42,10 +44,10 @@ type flight struct {
 // values of its caller's, and ends some time after no caller waits any more.
 type command struct {
 	*term
-	values context.Context
-	key    string // what decides to which node it goes
-	args   []any
-	typed  bool // to be read by go-redis
+	trip  *trip // that it is a part of; its key decides to which node it goes
+	args  []any
+	room  [maxArgs]any // where they are, as a rule
+	typed bool         // to be read by go-redis
 
 	durable bool   // to be acknowledged by replicas
 	addr    string // where it is to be sent, if another node has said so
@@ -59,12 +61,11 @@ type command struct {
 	// guarded by batcher.mu
 	flown  bool
 	landed bool
-	gone   bool         // the caller has left
-	late   func(answer) // and wants this called when it lands
+	gone   bool // the caller has left
 }
 
 // Value lets hooks of go-redis see what the caller's context has.
-func (c *command) Value(key any) any { return c.values.Value(key) }
+func (c *command) Value(key any) any { return c.trip.ctx.Value(key) }
 
 // size is about how many bytes it sends.
 func (c *command) size() (n int) {
@@ -74,14 +75,15 @@ func (c *command) size() (n int) {
 			n += len(arg)
 		case []byte:
 			n += len(arg)
+		case *text:
+			n += len(*arg)
 		}
 	}
 	return n
 }
 
 // submit sends c, or lets it wait for a flight.
-func (b *batcher) submit(c *command, values context.Context) {
-	c.values, c.done = values, make(chan struct{}, 1)
+func (b *batcher) submit(c *command) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queue = append(b.queue, c)
@@ -96,7 +98,7 @@ func (b *batcher) launch() {
 			return
 		}
 		b.locker.work.begin()
-		go b.fly(f)
+		b.locker.crew.fly(f)
 	}
 	if len(b.queue) > 0 && b.patrol == nil {
 		b.patrol = time.AfterFunc(b.locker.opTimeout/10, b.writeOff)
@@ -105,15 +107,12 @@ func (b *batcher) launch() {
 
 // next takes a batch from the queue, nil if nobody waits there. The caller holds mu.
 func (b *batcher) next() *flight {
-	for len(b.queue) > 0 && b.queue[0].gone {
-		b.queue = b.queue[1:]
-	}
+	b.queue = slices.Delete(b.queue, 0, b.leading())
 	if len(b.queue) == 0 {
-		b.queue = nil
 		return nil
 	}
 	most := min((len(b.queue)+1)/2, max(len(b.queue)/maxFlights, maxBatch))
-	f := &flight{start: time.Now(), commands: make([]*command, 0, most)}
+	f := b.newFlight()
 	taken := 0
 	for size := 0; taken < len(b.queue) && len(f.commands) < most; taken++ {
 		c := b.queue[taken]
@@ -130,6 +129,26 @@ func (b *batcher) next() *flight {
 	b.queue = slices.Delete(b.queue, 0, taken)
 	b.flights = append(b.flights, f)
 	return f
+}
+
+// leading returns how many at the head of the queue have been left by their callers. The caller holds mu.
+func (b *batcher) leading() int {
+	i := slices.IndexFunc(b.queue, func(c *command) bool { return !c.gone })
+	if i < 0 {
+		return len(b.queue)
+	}
+	return i
+}
+
+// newFlight returns an empty flight. The caller holds mu.
+func (b *batcher) newFlight() *flight {
+	if n := len(b.spare); n > 0 {
+		f := b.spare[n-1]
+		b.spare = b.spare[:n-1]
+		f.start = time.Now()
+		return f
+	}
+	return &flight{batcher: b, start: time.Now()}
 }
 
 // fly sends one batch after the other while there are any.
@@ -152,12 +171,15 @@ func (b *batcher) land(f *flight) (next *flight) {
 	for _, c := range f.commands {
 		c.landed = true
 		b.replies += (len(c.reply.text) - b.replies) / 8
-		if late := c.late; late != nil {
+		if late := c.trip.late; c.gone && late != nil {
 			a := answer{reply: c.reply, err: c.err, unsure: c.err != nil && mayHaveArrived(c.err)}
-			b.locker.work.run(func() { late(a) })
+			b.locker.work.run(func() { late(c.trip, a) })
 		}
 		c.done <- struct{}{}
 	}
+	clear(f.commands)
+	f.commands = f.commands[:0]
+	b.spare = append(b.spare, f)
 	i := slices.Index(b.flights, f)
 	if i < 0 { // it was overdue, and another has taken its place
 		return nil
@@ -166,14 +188,12 @@ func (b *batcher) land(f *flight) (next *flight) {
 	return b.next()
 }
 
-// leave takes back a command that its caller does not wait for any more: it is never sent, or if it was, late is told
-// what came of it. One that has landed meanwhile counts.
-func (b *batcher) leave(c *command, late func(answer)) (flown, landed bool) {
+// leave takes back a command that its caller does not wait for any more: it is never sent, or if it was, the trip's late
+// is told what came of it. One that has landed meanwhile counts.
+func (b *batcher) leave(c *command) (flown, landed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !c.landed {
-		c.gone, c.late = true, late
-	}
+	c.gone = !c.landed
 	return c.flown, c.landed
 }
 

@@ -78,7 +78,7 @@ func pair(held, more any) reply {
 
 // carry sends a batch, and fills in what came of it.
 func (l *Locker) carry(ctx context.Context, batch []*command) {
-	l.routes.load(ctx, batch[0].key)
+	l.routes.load(ctx, batch[0].trip.key.text)
 	switch {
 	case batch[0].durable:
 		l.carryReplicated(ctx, batch)

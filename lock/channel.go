@@ -16,7 +16,7 @@ import (
 // older Cluster has none, and timers do it all.
 type channel struct {
 	locker  *Locker
-	publish string // the command by which the scripts do it
+	publish any // the command by which the scripts do it
 
 	mu    sync.Mutex
 	nodes map[string]*subscription // by address; "" if the client knows only one
@@ -41,7 +41,7 @@ func (c *channel) follow(q *queue) {
 		return
 	}
 	c.locker.work.run(func() { // it may have to ask the Cluster
-		if node, err := cluster.MasterForKey(c.locker.work.ctx, q.key); err == nil {
+		if node, err := cluster.MasterForKey(c.locker.work.ctx, q.key.text); err == nil {
 			c.attach(q, node.Options().Addr, node.SSubscribe)
 		}
 		q.following.Store(false)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -58,12 +57,12 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 	if err := l.ready(ctx, "claim"); err != nil {
 		return Claim{}, err
 	}
-	storageKey := l.StorageKey(key)
+	storageKey := l.storageKey(key)
 	f, err := l.claim(ctx, storageKey, request{note: note})
 	if err != nil {
 		return Claim{}, err
 	}
-	f.Key = storageKey
+	f.Key = storageKey.text
 	return f.Claim, nil
 }
 
@@ -81,53 +80,50 @@ type found struct {
 	left time.Duration // how long the claim stands as it does without a renewal, if the look has told
 }
 
-func (l *Locker) claim(ctx context.Context, storageKey string, q request) (found, error) {
-	token, err := uuid.NewRandom()
-	if err != nil {
-		return found{}, fmt.Errorf("lock: claim: %w", err)
-	}
-	c := newClaimText(token, q.awaited, q.note)
-	byScript := func(t *trip) (reply, error) { return t.setOrTell(storageKey, c, q.waits) }
+func (l *Locker) claim(ctx context.Context, key storageKey, q request) (found, error) {
+	t := l.newTrip(ctx, key)
+	t.claim.token = newToken()
+	t.claim.text = appendClaim(t.room[:0], t.claim.token, q.awaited, q.note)
+	byScript := func(t *trip) (reply, error) { return t.setOrTell(q.waits) }
 	if l.fencing || q.waits {
-		return l.attempt(ctx, storageKey, c, byScript)
+		return t.attempt(byScript)
 	}
-	f, err := l.attempt(ctx, storageKey, c, func(t *trip) (reply, error) {
-		return t.setOrGet(storageKey, c)
-	})
+	f, err := t.attempt((*trip).setOrGet)
 	if f.State == Held && f.hold > 0 && f.left == 0 { // is it still renewed?
-		return l.attempt(ctx, storageKey, c, byScript)
+		again := l.newTrip(ctx, key)
+		again.claim = t.claim
+		return again.attempt(byScript)
 	}
 	return f, err
 }
 
-// attempt asks once. A claim that comes to stand though we do not know of it is released.
-func (l *Locker) attempt(
-	ctx context.Context, storageKey string, c claimText, send func(*trip) (reply, error),
-) (found, error) {
-	undo := func(a answer) {
-		if a.unsure || a.err == nil && (a.absent || c.isOurs(a.text)) {
-			l.release(context.WithoutCancel(ctx), storageKey, c.token)
-		}
-	}
+// attempt makes the trip to claim the key. A claim that comes to stand though we do not know of it is released.
+func (t *trip) attempt(send func(*trip) (reply, error)) (found, error) {
+	t.late = (*trip).undo
 	start := time.Now()
-	a := l.ask(ctx, send, undo)
+	a := t.ask(send)
 	switch {
 	case a.err != nil && a.unsure:
-		l.work.run(func() { undo(a) })
+		t.locker.work.run(func() { t.undo(a) })
 		return found{}, a.wrap("claim")
 	case a.err != nil:
 		return found{}, claimError(a)
-	case a.absent, c.isOurs(a.text):
-		return l.granted(ctx, storageKey, c, a.reply, start)
+	case a.absent, t.claim.isOurs(a.text):
+		return t.granted(a.reply, start)
 	}
 	return met(a.reply)
 }
 
+// undo releases a claim that stands, or may.
+func (t *trip) undo(a answer) {
+	if a.unsure || a.err == nil && (a.absent || t.claim.isOurs(a.text)) {
+		t.locker.release(detached(t.ctx), t.key, t.claim.token)
+	}
+}
+
 // look tells what the key holds and never takes it. A claim that it meets is asked to publish its end.
-func (l *Locker) look(ctx context.Context, storageKey string) (found, error) {
-	a := l.ask(ctx, func(t *trip) (reply, error) {
-		return t.tell(storageKey, true)
-	}, nil)
+func (l *Locker) look(ctx context.Context, key storageKey) (found, error) {
+	a := l.newTrip(ctx, key).ask(func(t *trip) (reply, error) { return t.tell(true) })
 	switch {
 	case a.err != nil:
 		return found{}, claimError(a)
@@ -145,10 +141,8 @@ func claimError(a answer) error {
 }
 
 // granted returns the lease on a key that was taken, unless the answer took longer than the lease lasts.
-func (l *Locker) granted(
-	ctx context.Context, storageKey string, c claimText, r reply, start time.Time,
-) (f found, err error) {
-	stands := content{}
+func (t *trip) granted(r reply, start time.Time) (f found, err error) {
+	l, stands := t.locker, content{}
 	switch {
 	case !r.absent:
 		stands, err = parse(r.text)
@@ -160,10 +154,10 @@ func (l *Locker) granted(
 		err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
 	}
 	if err != nil {
-		l.work.run(func() { l.release(context.WithoutCancel(ctx), storageKey, c.token) })
+		l.work.run(func() { l.release(detached(t.ctx), t.key, t.claim.token) })
 		return found{}, fmt.Errorf("lock: claim: %w", err)
 	}
-	lease := newGrant(ctx, l, l.base, storageKey, c.token, stands.fence, start, until)
+	lease := newGrant(t.ctx, l, l.base, t.key, t.claim.token, stands.fence, start, until)
 	return found{Claim: Claim{State: Granted, Lease: lease}, left: l.ttl}, nil
 }
 
@@ -189,18 +183,18 @@ func met(r reply) (found, error) {
 }
 
 // setOrGet puts the claim under an absent key, or returns what the key holds, by one SET.
-func (t *trip) setOrGet(storageKey string, c claimText) (reply, error) {
-	r, acked, err := t.write(storageKey,
-		"set", storageKey, c.text, "nx", "get", "px", t.locker.ttl.Milliseconds())
+func (t *trip) setOrGet() (reply, error) {
+	r, acked, err := t.send(t.command(t.locker.replicas > 0, nil,
+		"set", t.key.arg, &t.claim.text, "nx", "get", "px", t.locker.ttlArg))
 	switch {
 	case err == nil:
-		return r, t.confirm(storageKey, c, r, acked)
+		return r, t.confirm(r, acked)
 	case redis.HasErrorPrefix(err, "syntax error"): // older than 7.0
-		return t.setOrTell(storageKey, c, false)
+		return t.setOrTell(false)
 	case refusesWrites(err):
 		// Even a SET that would only look is refused. What is there counts all the same.
-		if r, lookErr := t.tell(storageKey, false); lookErr == nil && !r.absent {
-			return r, t.confirm(storageKey, c, r, nil)
+		if r, lookErr := t.tell(false); lookErr == nil && !r.absent {
+			return r, t.confirm(r, nil)
 		}
 	}
 	return reply{}, err
@@ -213,22 +207,22 @@ func refusesWrites(err error) bool {
 }
 
 // setOrTell does the same by a script, which tells more.
-func (t *trip) setOrTell(storageKey string, c claimText, waits bool) (reply, error) {
-	keys := []string{storageKey}
+func (t *trip) setOrTell(waits bool) (reply, error) {
+	args := []any{1, t.key.arg}
 	if t.locker.fencing {
-		keys = append(keys, t.locker.fenceKey(storageKey))
+		args = []any{2, t.key.arg, t.locker.fenceKey(t.key.text)}
 	}
-	r, acked, err := t.evalWrite(claimScript, keys,
-		c.toFence(), c.behindFence(), t.locker.ttl.Milliseconds(), awaiting(waits))
+	r, acked, err := t.evalWrite(claimScript,
+		append(args, t.claim.toFence(), t.claim.behindFence(), t.locker.ttlArg, awaiting(waits))...)
 	if err != nil {
 		return r, err
 	}
-	return r, t.confirm(storageKey, c, r, acked)
+	return r, t.confirm(r, acked)
 }
 
 // tell tells by the same script what the key holds, and takes nothing.
-func (t *trip) tell(storageKey string, waits bool) (reply, error) {
-	return t.eval(claimScript, []string{storageKey}, "", "", 0, awaiting(waits))
+func (t *trip) tell(waits bool) (reply, error) {
+	return t.eval(claimScript, 1, t.key.arg, "", "", 0, awaiting(waits))
 }
 
 // awaiting is what the script compares a claim with before it asks its holder to publish.

@@ -11,22 +11,24 @@ import (
 
 // keeper is where a lease stands: a Locker, or a Quorum.
 type keeper interface {
-	extend(ctx context.Context, key string, token uuid.UUID, d time.Duration) answer
-	giveBack(ctx context.Context, key string, token uuid.UUID, expiry time.Time) answer
+	extend(ctx context.Context, key storageKey, token uuid.UUID, d time.Duration) answer
+	giveBack(ctx context.Context, key storageKey, token uuid.UUID, expiry time.Time) answer
 }
 
 // grant is what the handles on one lease share.
 type grant struct {
 	keeper keeper
 	*base
-	key    string // as it stands in Redis
+	key    storageKey
 	token  uuid.UUID
 	fence  int64
 	values context.Context // never done: what it was asked for with
+	first  Lease
 
 	mu        sync.Mutex
 	handles   []*Lease      // that are not released
-	timer     *time.Timer   // runs tick: at the next renewal, or at until
+	room      [1]*Lease     // where the first one is
+	alarm     *alarm        // runs tick: at the next renewal, or at until; nil when it is over
 	until     time.Time     // moves only forward, and only when Redis has said so
 	expiry    time.Time     // until, without what is taken off for drift: not later than the server's
 	hold      time.Duration // how long the claim outlives the lease
@@ -44,24 +46,25 @@ type grant struct {
 
 // newGrant returns the first handle on a lease that was asked for at start.
 func newGrant(
-	ctx context.Context, k keeper, b *base, key string, token uuid.UUID, fence int64, start, until time.Time,
+	ctx context.Context, k keeper, b *base, key storageKey, token uuid.UUID, fence int64, start, until time.Time,
 ) *Lease {
 	g := &grant{
-		keeper: k, base: b, key: key, token: token, fence: fence, values: context.WithoutCancel(ctx),
+		keeper: k, base: b, key: key, token: token, fence: fence, values: detached(ctx),
 		until: until, expiry: start.Add(b.ttl), renewing: b.renew,
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.timer = time.AfterFunc(time.Until(g.wake(start)), g.tick)
-	return g.newHandle(g.values)
+	g.alarm = b.alarms.set(g, time.Until(g.wake(start)))
+	g.handles = g.room[:0]
+	g.addHandle(&g.first, g.values)
+	return &g.first
 }
 
-// newHandle returns one more handle. ctx must have no end. The caller holds mu.
-func (g *grant) newHandle(ctx context.Context) *Lease {
-	lease := &Lease{grant: g}
+// addHandle makes lease one more handle. ctx must have no end. The caller holds mu.
+func (g *grant) addHandle(lease *Lease, ctx context.Context) {
+	lease.grant = g
 	lease.ctx, lease.end = context.WithCancelCause(ctx)
 	g.handles = append(g.handles, lease)
-	return lease
 }
 
 // leave ends a handle. It tells whether it is the last one, for which the key is to be freed.
@@ -85,7 +88,7 @@ func (g *grant) abandon() {
 	defer g.mu.Unlock()
 	g.renewing, g.abandoned = false, true
 	if !g.over {
-		g.timer.Reset(time.Until(g.until))
+		g.wakeAt(g.until)
 	}
 }
 
@@ -109,7 +112,7 @@ func (g *grant) valid() bool {
 // finish ends the lease on this side: no renewal comes after it. The caller holds mu.
 func (g *grant) finish(cause error) {
 	g.over = true
-	g.timer.Stop()
+	g.sleep()
 	g.endHandles(cause)
 }
 

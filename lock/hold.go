@@ -25,7 +25,7 @@ func (g *grant) keepFor(ctx context.Context, locker *Locker, d time.Duration) er
 	g.hold = d
 	g.move(start, ttl)
 	g.renewing = g.renew && !g.abandoned
-	g.timer.Reset(time.Until(g.wake(start)))
+	g.wakeAt(g.wake(start))
 	return nil
 }
 
@@ -39,6 +39,6 @@ func (g *grant) beginHold(d time.Duration) (ttl, least time.Duration, err error)
 	}
 	left := time.Until(g.expiry)
 	g.mayHold, g.renewing = d, false
-	g.timer.Reset(time.Until(g.until))
+	g.wakeAt(g.until)
 	return max(g.ttl, left), max(left-g.opTimeout, 0) + g.hold, nil
 }

@@ -115,7 +115,7 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 	if l.isReleased() {
 		return ErrLost
 	}
-	s := settlement{locker: locker, ctx: context.WithoutCancel(ctx), value: value, ttl: ttl}
+	s := settlement{locker: locker, ctx: detached(ctx), value: value, ttl: ttl}
 	done, err := l.settle(s)
 	if !done {
 		l.insist(s)
@@ -137,7 +137,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if !l.leave(l) {
 		return nil
 	}
-	return l.free(context.WithoutCancel(ctx))
+	return l.free(detached(ctx))
 }
 
 // isReleased tells whether this handle has a say no more.

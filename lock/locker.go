@@ -14,7 +14,7 @@ type Locker struct {
 	*base
 	routes  routes
 	terms   terms
-	timers  timers
+	seats   seats
 	queues  queues
 	channel channel
 }
@@ -39,14 +39,15 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 // StorageKey returns key as it stands in Redis: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that
 // no caller's text is stored or shown; the tag is its first 14 bits in hex and puts all that belongs to a key into one
 // Cluster slot: the key, the channel of the same name, and with [WithFencing] the counter "namespace:{tag}fence".
-func (l *Locker) StorageKey(key string) string { return l.storageKey(key) }
+func (l *Locker) StorageKey(key string) string { return l.hash(key) }
 
 // Forget removes whatever key holds, a claim or a value. It is an operator's override: a holder that still works
 // learns from its next renewal that its lease is lost, and somebody else may take the key at once.
 func (l *Locker) Forget(ctx context.Context, key string) error {
-	a := l.ask(ctx, func(t *trip) (reply, error) {
-		return t.eval(forgetScript, []string{l.StorageKey(key)}, l.channel.publish)
-	}, nil)
+	t := l.newTrip(ctx, l.storageKey(key))
+	a := t.ask(func(t *trip) (reply, error) {
+		return t.eval(forgetScript, 1, t.key.arg, l.channel.publish)
+	})
 	return a.wrap("forget")
 }
 
@@ -58,7 +59,7 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 // Close it after http.Server.Shutdown and before the client. From then on no key is taken ([ErrClosed]); leases that
 // are still out are no longer renewed and run out, but can still be settled and released.
 func (l *Locker) Close(ctx context.Context) error {
-	return l.work.close(ctx)
+	return l.close(ctx)
 }
 
 // validity is how long a lease of length ttl may be trusted, from before it was asked for: one percent is taken off for

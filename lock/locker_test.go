@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -263,5 +264,21 @@ func TestForget(t *testing.T) {
 		if err := second.Release(ctx); err != nil {
 			t.Errorf("Release of its successor: %v", err)
 		}
+	})
+}
+
+// A Locker that nobody closes leaves no goroutine behind: synctest would say so.
+func TestGoroutinesEndByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := lock.New(b.client, "test")
+		for range 3 {
+			lease := acquire(t, locker, "k")
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(150 * time.Millisecond) // too short for whoever has flown to go
+		}
+		time.Sleep(time.Second)
 	})
 }

@@ -30,29 +30,32 @@ func (q *Quorum) poll(
 
 // claim returns a lease if a majority has granted it, and nil without an error if somebody holds the key. That ctx ends
 // does not keep the claim from the masters that are slow: the lease is to stand on all of them.
-func (q *Quorum) claim(ctx context.Context, storageKey string, c claimText) (*Lease, error) {
+func (q *Quorum) claim(ctx context.Context, key storageKey) (*Lease, error) {
 	var lease *Lease
-	start, detached, decided := time.Now(), context.WithoutCancel(ctx), make(chan struct{})
+	c := claimText{token: newToken()}
+	c.text = appendClaim(nil, c.token, false, nil)
+	start, values, decided := time.Now(), detached(ctx), make(chan struct{})
 	release := func(node *Locker, a answer) {
 		stands := a.unsure || a.err == nil && (a.absent || c.isOurs(a.text))
 		if stands && (lease == nil || lease.isOver()) {
-			q.releaseOn(detached, node, storageKey, c.token, start.Add(q.ttl))
+			q.releaseOn(values, node, key, c.token, start.Add(q.ttl))
 		}
 	}
 	answers := q.poll(func(node *Locker) answer {
-		return node.ask(detached, func(t *trip) (reply, error) {
-			return t.setOrGet(storageKey, c)
-		}, func(late answer) {
+		t := node.newTrip(values, key)
+		t.claim = c
+		t.late = func(_ *trip, a answer) {
 			<-decided
-			release(node, late)
-		})
+			release(node, a)
+		}
+		return t.ask((*trip).setOrGet)
 	}, decided, release)
 
 	ok, err := q.isGranted(ctx, answers, c)
 	if until := start.Add(validity(q.ttl)); ok && !time.Now().Before(until) {
 		err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
 	} else if ok {
-		lease = newGrant(ctx, q, q.base, storageKey, c.token, 0, start, until)
+		lease = newGrant(ctx, q, q.base, key, c.token, 0, start, until)
 	}
 	close(decided)
 	if err != nil {
@@ -102,18 +105,18 @@ func (q *Quorum) isGranted(ctx context.Context, answers <-chan answer, c claimTe
 
 // extend extends everywhere, and answers as soon as a majority has, or when ctx is done. The others are not left out
 // then: one that is slow must not lose the claim.
-func (q *Quorum) extend(ctx context.Context, key string, token uuid.UUID, d time.Duration) answer {
+func (q *Quorum) extend(ctx context.Context, key storageKey, token uuid.UUID, d time.Duration) answer {
 	decided := make(chan struct{})
 	defer close(decided)
 	answers := q.poll(func(node *Locker) answer {
-		return node.extend(context.WithoutCancel(ctx), key, token, d)
+		return node.extend(detached(ctx), key, token, d)
 	}, decided, func(*Locker, answer) {})
 	return q.agree(ctx, token, answers, func(s standing) bool { return s == claimed })
 }
 
 // giveBack releases everywhere, and answers as soon as a majority has. A master that failed is then asked again, until
 // the lease has run out there.
-func (q *Quorum) giveBack(ctx context.Context, key string, token uuid.UUID, expiry time.Time) (all answer) {
+func (q *Quorum) giveBack(ctx context.Context, key storageKey, token uuid.UUID, expiry time.Time) (all answer) {
 	decided := make(chan struct{})
 	defer close(decided)
 	answers := q.poll(func(node *Locker) answer {
@@ -127,7 +130,7 @@ func (q *Quorum) giveBack(ctx context.Context, key string, token uuid.UUID, expi
 }
 
 // releaseOn releases on one master, and tries again until the claim has expired there.
-func (q *Quorum) releaseOn(ctx context.Context, node *Locker, key string, token uuid.UUID, expiry time.Time) {
+func (q *Quorum) releaseOn(ctx context.Context, node *Locker, key storageKey, token uuid.UUID, expiry time.Time) {
 	try := func() bool {
 		a := node.release(ctx, key, token)
 		return a.err == nil || isForeign(a.err)
@@ -161,7 +164,7 @@ func (q *Quorum) agree(
 		}
 		switch q.majority() {
 		case yes:
-			all.text = []byte(head(claimMagic, token))
+			all.text = appendHead(nil, claimMagic, token)
 			return all
 		case no:
 			return all

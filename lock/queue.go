@@ -26,7 +26,7 @@ func (qs *queues) init(l *Locker) {
 // at a time: the first who came, and then a goroutine.
 type queue struct {
 	*queues
-	key   string        // as it stands in Redis
+	key   storageKey
 	wake  chan struct{} // holds a token when there may be something to see
 	empty chan struct{} // closed when the last one has gone
 	heard atomic.Bool   // the server has said that it will tell us of the key's end
@@ -57,7 +57,7 @@ type result struct {
 }
 
 // wait returns when the key is what was waited for, or is not to be waited for any more.
-func (qs *queues) wait(ctx context.Context, key string, takes bool) (Claim, error) {
+func (qs *queues) wait(ctx context.Context, key storageKey, takes bool) (Claim, error) {
 	w := &waiter{ctx: ctx, takes: takes, result: make(chan result, 1)}
 	q, first := qs.join(key, w)
 	if first {
@@ -81,15 +81,15 @@ func (qs *queues) wait(ctx context.Context, key string, takes bool) (Claim, erro
 }
 
 // join puts w at the end of the key's queue. The first one there has to look first.
-func (qs *queues) join(key string, w *waiter) (q *queue, first bool) {
+func (qs *queues) join(key storageKey, w *waiter) (q *queue, first bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q, found := qs.byKey[key]
+	q, found := qs.byKey[key.text]
 	if !found {
 		q = &queue{
 			queues: qs, key: key, wake: make(chan struct{}, 1), empty: make(chan struct{}), waiters: list.New(),
 		}
-		qs.byKey[key] = q
+		qs.byKey[key.text] = q
 	}
 	w.place, w.since, w.held = q.waiters.PushBack(w), q.rounds, q.held
 	return q, !found
@@ -111,7 +111,7 @@ func (q *queue) remove(w *waiter) bool {
 	q.waiters.Remove(w.place)
 	w.place = nil
 	if q.waiters.Len() == 0 {
-		delete(q.byKey, q.key)
+		delete(q.byKey, q.key.text)
 		close(q.empty)
 	}
 	return true

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -89,11 +88,7 @@ func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if lease := q.join(ctx, storageKey); lease != nil {
 		return lease, true, nil
 	}
-	token, err := uuid.NewRandom()
-	if err != nil {
-		return nil, false, fmt.Errorf("lock: acquire: %w", err)
-	}
-	lease, err = q.claim(ctx, storageKey, newClaimText(token, false, nil))
+	lease, err = q.claim(ctx, storageKey)
 	return lease, lease != nil, err
 }
 
@@ -123,4 +118,4 @@ func (q *Quorum) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 // Close ends the background work: renewals and releases that are tried again. It waits for what is under way, at most
 // until ctx is done, and then returns the cause of that; see [Locker.Close].
-func (q *Quorum) Close(ctx context.Context) error { return q.work.close(ctx) }
+func (q *Quorum) Close(ctx context.Context) error { return q.close(ctx) }

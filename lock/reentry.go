@@ -9,7 +9,7 @@ import "context"
 // Every join is a handle of its own, with its own Context; whichever Release comes last frees the key. Settle and
 // Abandon of any handle are those of the lease.
 func NewContext(ctx context.Context, lease *Lease) context.Context {
-	return context.WithValue(ctx, joinKey{lease.base, lease.key}, lease)
+	return context.WithValue(ctx, joinKey{lease.base, lease.key.text}, lease)
 }
 
 // joinKey is what a lease is found by in a context.
@@ -19,8 +19,8 @@ type joinKey struct {
 }
 
 // join returns a new handle on the lease that ctx carries for the key, nil if there is none.
-func (b *base) join(ctx context.Context, storageKey string) *Lease {
-	lease, ok := ctx.Value(joinKey{b, storageKey}).(*Lease)
+func (b *base) join(ctx context.Context, key storageKey) *Lease {
+	lease, ok := ctx.Value(joinKey{b, key.text}).(*Lease)
 	if !ok {
 		return nil
 	}
@@ -29,5 +29,7 @@ func (b *base) join(ctx context.Context, storageKey string) *Lease {
 	if lease.released || lease.over || !lease.valid() {
 		return nil
 	}
-	return lease.newHandle(context.WithoutCancel(ctx))
+	joined := new(Lease)
+	lease.addHandle(joined, detached(ctx))
+	return joined
 }

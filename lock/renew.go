@@ -38,11 +38,6 @@ func (g *grant) tick() {
 			next = time.Now().Add(jitter(g.ttl / 10))
 		}
 	}
-	g.sleep(next)
-}
-
-// sleep lets tick run at the time given, and not later than the lease lasts.
-func (g *grant) sleep(next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.over || g.ended {
@@ -51,7 +46,22 @@ func (g *grant) sleep(next time.Time) {
 	if g.until.Before(next) {
 		next = g.until
 	}
-	g.timer.Reset(time.Until(next))
+	g.wakeAt(next)
+}
+
+// wakeAt lets tick run at the time given, if it is to run at all any more. The caller holds mu.
+func (g *grant) wakeAt(t time.Time) {
+	if g.alarm != nil {
+		g.alarm.reset(time.Until(t))
+	}
+}
+
+// sleep lets tick run no more. The caller holds mu.
+func (g *grant) sleep() {
+	if g.alarm != nil {
+		g.alarms.stop(g.alarm)
+		g.alarm = nil
+	}
 }
 
 // extend moves the end of the lease on the server, and then here.
@@ -102,6 +112,6 @@ func (g *grant) move(start time.Time, d time.Duration) {
 // lose ends the contexts because the server no longer holds our claim. Settle may still be tried. The caller holds mu.
 func (g *grant) lose() {
 	g.renewing = false
-	g.timer.Stop()
+	g.sleep()
 	g.endHandles(ErrLost)
 }

@@ -36,7 +36,7 @@ func (l *Locker) carryReplicated(ctx context.Context, batch []*command) {
 
 // carryHere sends a batch to the node that has the first one's slot, as far as the client knows.
 func (l *Locker) carryHere(ctx context.Context, cluster *redis.ClusterClient, batch []*command) {
-	node, err := cluster.MasterForKey(ctx, batch[0].key)
+	node, err := cluster.MasterForKey(ctx, batch[0].trip.key.text)
 	if err != nil {
 		for _, c := range batch {
 			c.err = err
@@ -62,7 +62,7 @@ func (l *Locker) carryElsewhere(ctx context.Context, c *command) {
 	}
 	elsewhere := redis.NewClusterClient(&opt)
 	defer func() { _ = elsewhere.Close() }()
-	node, err := elsewhere.MasterForKey(ctx, c.key)
+	node, err := elsewhere.MasterForKey(ctx, c.trip.key.text)
 	if err != nil {
 		c.err = err
 		return
@@ -103,19 +103,19 @@ func (l *Locker) enough(wait *redis.IntCmd) error {
 }
 
 // confirm returns whether a claim that was granted is on the replicas.
-func (t *trip) confirm(storageKey string, c claimText, r reply, acked error) error {
+func (t *trip) confirm(r reply, acked error) error {
 	switch {
 	case r.absent:
 		return acked
-	case t.locker.replicas == 0 || !c.isOurs(r.text):
+	case t.locker.replicas == 0 || !t.claim.isOurs(r.text):
 		return nil
 	}
 	// An earlier try has written it, whose reply was lost. WAIT must stand behind a write on its own connection.
-	r, acked, err := t.writeExtension(storageKey, head(claimMagic, c.token), t.locker.ttl)
+	r, acked, err := t.writeExtension(t.locker.ttl)
 	switch {
 	case err != nil:
 		return err
-	case r.standing(c.token) != claimed:
+	case r.standing(t.claim.token) != claimed:
 		return ErrLost
 	}
 	return acked

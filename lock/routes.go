@@ -34,7 +34,7 @@ func (r *routes) init(l *Locker) {
 
 // to returns the batcher for a command.
 func (r *routes) to(c *command) *batcher {
-	n := r.lanes(c.key)
+	n := r.lanes(c.trip.key.text)
 	if c.durable {
 		return &n.durable
 	}

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	_ "embed" // the scripts
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,96 +32,96 @@ var (
 	forgetScript  = newScript(forgetSource)
 )
 
-type script struct{ source, sha string }
+// script is how the commands begin that run it.
+type script struct{ byDigest, bySource []any }
 
 func newScript(source string) script {
-	return script{source: source, sha: redis.NewScript(source).Hash()}
+	return script{byDigest: []any{"evalsha", redis.NewScript(source).Hash()}, bySource: []any{"eval", source}}
 }
 
-// eval runs a script on keys of one slot by its digest, and with its source where the server does not know it (any
-// more). A server that does not know it has done nothing yet.
-func (t *trip) eval(s script, keys []string, args ...any) (reply, error) {
-	r, err := t.send(keys[0], evalArgs("evalsha", s.sha, keys, args)...)
-	if isUnknown(err) {
-		return t.send(keys[0], evalArgs("eval", s.source, keys, args)...)
-	}
+// eval runs a script by its digest, and with its source where the server does not know it (any more). A server that
+// does not know it has done nothing yet. The arguments are the number of keys, the keys, and the script's arguments.
+func (t *trip) eval(s script, args ...any) (reply, error) {
+	r, _, err := t.run(false, s, args...)
 	return r, err
 }
 
-// evalWrite is eval for a script that writes what replicas must have, see write.
-func (t *trip) evalWrite(s script, keys []string, args ...any) (r reply, acked, err error) {
-	r, acked, err = t.write(keys[0], evalArgs("evalsha", s.sha, keys, args)...)
-	if isUnknown(err) {
-		return t.write(keys[0], evalArgs("eval", s.source, keys, args)...)
+// evalWrite is eval for a script that writes what replicas must have, see send.
+func (t *trip) evalWrite(s script, args ...any) (r reply, acked, err error) {
+	return t.run(t.locker.replicas > 0, s, args...)
+}
+
+func (t *trip) run(durable bool, s script, args ...any) (r reply, acked, err error) {
+	r, acked, err = t.send(t.command(durable, s.byDigest, args...))
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return t.send(t.command(durable, s.bySource, args...))
 	}
 	return r, acked, err
 }
 
-func isUnknown(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
-
-func evalArgs(command, script string, keys []string, args []any) []any {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, command, script, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
-	}
-	return append(all, args...)
-}
-
 // The scripts that act on a claim tell the head that they found: see standing.
 
-func (l *Locker) extend(ctx context.Context, key string, token uuid.UUID, d time.Duration) answer {
-	return l.ask(ctx, func(t *trip) (reply, error) {
-		r, acked, err := t.writeExtension(key, head(claimMagic, token), d)
+// actOn returns a trip that acts on the claim with the token.
+func (l *Locker) actOn(ctx context.Context, key storageKey, token uuid.UUID) *trip {
+	t := l.newTrip(ctx, key)
+	t.claim.token = token
+	t.claim.text = appendHead(t.room[:0], claimMagic, token)
+	return t
+}
+
+func (l *Locker) extend(ctx context.Context, key storageKey, token uuid.UUID, d time.Duration) answer {
+	return l.actOn(ctx, key, token).ask(func(t *trip) (reply, error) {
+		r, acked, err := t.writeExtension(d)
 		if err == nil && r.standing(token) == claimed {
 			err = acked
 		}
 		return r, err
-	}, nil)
+	})
 }
 
-func (t *trip) writeExtension(key, head string, d time.Duration) (r reply, acked, err error) {
+func (t *trip) writeExtension(d time.Duration) (r reply, acked, err error) {
 	how := ""
 	if t.locker.replicas > 0 {
 		how = "write"
 	}
-	return t.evalWrite(extendScript, []string{key}, head, d.Milliseconds(), how)
+	return t.evalWrite(extendScript, 1, t.key.arg, t.claim.head(), d.Milliseconds(), how)
 }
 
 // writeHold lets the claim last for hold and lease, unless less than least is left of it.
 func (l *Locker) writeHold(
-	ctx context.Context, key string, token uuid.UUID, hold, lease, least time.Duration,
+	ctx context.Context, key storageKey, token uuid.UUID, hold, lease, least time.Duration,
 ) answer {
-	return l.ask(ctx, func(t *trip) (reply, error) {
-		r, acked, err := t.evalWrite(holdScript, []string{key}, head(claimMagic, token), encodeHold(hold),
+	return l.actOn(ctx, key, token).ask(func(t *trip) (reply, error) {
+		r, acked, err := t.evalWrite(holdScript, 1, t.key.arg, &t.claim.text, encodeHold(hold),
 			(hold + lease).Milliseconds(), least.Milliseconds())
 		if err == nil && r.standing(token) == claimed {
 			err = acked
 		}
 		return r, err
-	}, nil)
+	})
 }
 
-func (l *Locker) settle(ctx context.Context, key string, token uuid.UUID, value []byte, ttl time.Duration) answer {
-	return l.ask(ctx, func(t *trip) (reply, error) {
-		r, acked, err := t.evalWrite(settleScript, []string{key}, head(claimMagic, token), head(valueMagic, token),
-			value, ttl.Milliseconds(), l.channel.publish)
+func (l *Locker) settle(ctx context.Context, key storageKey, token uuid.UUID, value []byte, ttl time.Duration) answer {
+	t := l.actOn(ctx, key, token)
+	t.value, t.ttl = value, strconv.AppendInt(t.room[headLen:headLen], ttl.Milliseconds(), 10)
+	return t.ask(func(t *trip) (reply, error) {
+		r, acked, err := t.evalWrite(settleScript, 1, t.key.arg, &t.claim.text, valueMagic, &t.value, &t.ttl, l.channel.publish)
 		if err == nil && r.standing(token) != others {
 			err = acked
 		}
 		return r, err
-	}, nil)
+	})
 }
 
 // giveBack releases the key, whenever it would expire.
-func (l *Locker) giveBack(ctx context.Context, key string, token uuid.UUID, _ time.Time) answer {
+func (l *Locker) giveBack(ctx context.Context, key storageKey, token uuid.UUID, _ time.Time) answer {
 	return l.release(ctx, key, token)
 }
 
-func (l *Locker) release(ctx context.Context, key string, token uuid.UUID) answer {
-	return l.ask(ctx, func(t *trip) (reply, error) {
-		return t.eval(releaseScript, []string{key}, head(claimMagic, token), l.channel.publish)
-	}, nil)
+func (l *Locker) release(ctx context.Context, key storageKey, token uuid.UUID) answer {
+	return l.actOn(ctx, key, token).ask(func(t *trip) (reply, error) {
+		return t.eval(releaseScript, 1, t.key.arg, &t.claim.text, l.channel.publish)
+	})
 }
 
 // standing is how a key stood towards a lease when a script looked at it.

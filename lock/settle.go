@@ -50,7 +50,7 @@ func (g *grant) insist(s settlement) {
 	g.insisting, g.abandonAt = true, time.Time{}
 	if !g.renewing && g.renew && !g.ended { // abandoned, and wanted after all
 		g.renewing, g.abandoned = true, false
-		g.timer.Reset(0)
+		g.wakeAt(time.Now())
 	}
 	g.work.run(func() {
 		insist(g.work.ctx, time.Now().Add(g.ttl), func() bool {

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"strconv"
 	"time"
@@ -26,7 +27,9 @@ const (
 	notePos    = headLen + 1 + fenceLen + holdLen
 )
 
-func head(magic string, token uuid.UUID) string { return magic + string(token[:]) }
+func appendHead(b []byte, magic string, token uuid.UUID) []byte {
+	return append(append(b, magic...), token[:]...)
+}
 
 // encodeHold returns d as it stands in a claim.
 func encodeHold(d time.Duration) string {
@@ -41,13 +44,12 @@ func hasHead(stored []byte, magic string, token uuid.UUID) bool {
 // claimText is a claim that is to be written, without a number.
 type claimText struct {
 	token uuid.UUID
-	text  string
+	text  text
 }
 
-func newClaimText(token uuid.UUID, awaited bool, note []byte) claimText {
-	b := make([]byte, 0, notePos+len(note))
-	b = append(b, claimMagic...)
-	b = append(b, token[:]...)
+// appendClaim appends the text of a claim to b, which may have the room for it.
+func appendClaim(b []byte, token uuid.UUID, awaited bool, note []byte) []byte {
+	b = appendHead(b, claimMagic, token)
 	if awaited {
 		b = append(b, 1)
 	} else {
@@ -55,15 +57,35 @@ func newClaimText(token uuid.UUID, awaited bool, note []byte) claimText {
 	}
 	b = append(b, "0000000000000000"...)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
-	return claimText{token: token, text: string(append(b, note...))}
+	return append(b, note...)
 }
 
-func (c claimText) toFence() string { return c.text[:headLen+1] }
+func (c *claimText) head() []byte { return c.text[:headLen] }
 
-func (c claimText) behindFence() string { return c.text[headLen+1+fenceLen:] }
+func (c *claimText) toFence() []byte { return c.text[:headLen+1] }
+
+func (c *claimText) behindFence() []byte { return c.text[headLen+1+fenceLen:] }
 
 // isOurs tells whether stored is this claim, whatever it was made to say since.
-func (c claimText) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, c.token) }
+func (c *claimText) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, c.token) }
+
+// newToken returns a random UUID (RFC 9562 section 5.4).
+func newToken() (token uuid.UUID) {
+	_, _ = rand.Read(token[:]) // it never fails
+	token[6] = token[6]&0x0f | 0x40
+	token[8] = token[8]&0x3f | 0x80
+	return token
+}
+
+// text is an argument of a command. Its pointer fits into an interface, and go-redis writes what it points to: that
+// takes neither a copy nor an allocation.
+type text []byte
+
+// MarshalBinary is for go-redis.
+func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
+
+// String is for its hooks.
+func (t *text) String() string { return string(*t) }
 
 // content is what a key holds that is ours.
 type content struct {

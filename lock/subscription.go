@@ -48,16 +48,16 @@ func (s *subscription) change() {
 
 // add lets q hear messages here, once the node has confirmed that. The caller holds channel.mu.
 func (s *subscription) add(q *queue) {
-	if s.queues[q.key] != q || !s.sent[q.key] {
-		s.queues[q.key] = q
+	if s.queues[q.key.text] != q || !s.sent[q.key.text] {
+		s.queues[q.key.text] = q
 		s.change()
 	}
 }
 
 // drop ends that q hears messages here. The caller holds channel.mu.
 func (s *subscription) drop(q *queue) {
-	if s.queues[q.key] == q { // and not a later one on the same key
-		delete(s.queues, q.key)
+	if s.queues[q.key.text] == q { // and not a later one on the same key
+		delete(s.queues, q.key.text)
 		s.change()
 	}
 }
