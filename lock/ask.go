@@ -49,11 +49,11 @@ type trip struct {
 	seat    *seat               // while it is asked
 	expired bool                // the time is up
 
-	claim claimText // to be written, or acted on
-	value text      // to be left behind
-	ttl   text      // for that long, in milliseconds
-	first command
-	room  [notePos + 64]byte // for the texts: a claim with the note of a request has it, and a head with a time
+	claim  claimText // to be written, or acted on
+	stored text      // to be left behind
+	ttl    text      // for that long, in milliseconds
+	first  command
+	room   [notePos + 64]byte // for the texts: a claim with the note of a request has it, and a head with a time
 }
 
 func (l *Locker) newTrip(ctx context.Context, key storageKey) *trip {

@@ -101,7 +101,7 @@ var hotPaths = []struct {
 		}
 		return lease.Release(ctx)
 	}},
-	{"claim and settle", "", 12, func(ctx context.Context, l *lock.Locker) error {
+	{"claim and settle", "", 13, func(ctx context.Context, l *lock.Locker) error {
 		claim, err := l.Claim(ctx, cannedKey, cannedNote)
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ end
 if held then
   -- Byte 20 of a claim asks its holder to publish its end. A server that is full, or has lost its replicas, refuses it.
   if ARGV[4] ~= '' and string.byte(held, 21) == 0 and isClaim() then
-    redis.pcall('SETRANGE', KEYS[1], 20, '\1')
+    redis.pcall('SETRANGE', KEYS[1], '20', '\1')
   end
   return {held, redis.call('PTTL', KEYS[1])}
 end

@@ -4,7 +4,7 @@
 -- ARGV[3] 'write' to write it in any case: an earlier call's extension may not be on the replicas yet, and a WAIT behind
 -- this one looks only at what its own connection has written. (A script sees one time: the rest is set as it was.)
 -- Returns the head that the key had, nil if there was no key.
-local head = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1)
+local head = redis.call('GETRANGE', KEYS[1], '0', '19')
 if head == ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
   if left < tonumber(ARGV[2]) then

@@ -103,7 +103,7 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // again with the same value.
 //
 // Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
-// operation. The value must not be changed afterwards: it may still be on its way.
+// operation. The value is copied.
 func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
@@ -115,7 +115,7 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 	if l.isReleased() {
 		return ErrLost
 	}
-	s := settlement{locker: locker, ctx: detached(ctx), value: value, ttl: ttl}
+	s := settlement{locker: locker, ctx: detached(ctx), stored: encodeValue(l.token, value), ttl: ttl}
 	done, err := l.settle(s)
 	if !done {
 		l.insist(s)

@@ -2,11 +2,11 @@
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the command that publishes
 -- Returns the head that the key had, nil if there was no key.
-local found = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1])
-local head = string.sub(found, 1, #ARGV[1])
+local found = redis.call('GETRANGE', KEYS[1], '0', '20')
+local head = string.sub(found, 1, 20)
 if head == ARGV[1] then
   redis.call('DEL', KEYS[1])
-  if string.byte(found, #ARGV[1] + 1) == 1 then
+  if string.byte(found, 21) == 1 then
     redis.pcall(ARGV[2], KEYS[1], '')
   end
 end

@@ -32,7 +32,8 @@ var (
 	forgetScript  = newScript(forgetSource)
 )
 
-// script is how the commands begin that run it.
+// script is how the commands begin that run it. Positions in keys are texts in the scripts: Redis would print a number
+// each time, as it prints a float.
 type script struct{ byDigest, bySource []any }
 
 func newScript(source string) script {
@@ -101,11 +102,11 @@ func (l *Locker) writeHold(
 	})
 }
 
-func (l *Locker) settle(ctx context.Context, key storageKey, token uuid.UUID, value []byte, ttl time.Duration) answer {
+func (l *Locker) settle(ctx context.Context, key storageKey, token uuid.UUID, stored []byte, ttl time.Duration) answer {
 	t := l.actOn(ctx, key, token)
-	t.value, t.ttl = value, strconv.AppendInt(t.room[headLen:headLen], ttl.Milliseconds(), 10)
+	t.stored, t.ttl = stored, strconv.AppendInt(t.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return t.ask(func(t *trip) (reply, error) {
-		r, acked, err := t.evalWrite(settleScript, 1, t.key.arg, &t.claim.text, valueMagic, &t.value, &t.ttl, l.channel.publish)
+		r, acked, err := t.evalWrite(settleScript, 1, t.key.arg, &t.claim.text, &t.stored, &t.ttl, l.channel.publish)
 		if err == nil && r.standing(token) != others {
 			err = acked
 		}

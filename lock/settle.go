@@ -9,7 +9,7 @@ import (
 type settlement struct {
 	locker *Locker
 	ctx    context.Context // never done
-	value  []byte
+	stored []byte          // the value with its head
 	ttl    time.Duration
 }
 
@@ -18,7 +18,7 @@ const settledBefore = "another Settle of this lease was first"
 
 // settle tries once. It is not done as long as another try may succeed.
 func (g *grant) settle(s settlement) (done bool, err error) {
-	a := s.locker.settle(s.ctx, g.key, g.token, s.value, s.ttl)
+	a := s.locker.settle(s.ctx, g.key, g.token, s.stored, s.ttl)
 
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -31,6 +31,13 @@ func appendHead(b []byte, magic string, token uuid.UUID) []byte {
 	return append(append(b, magic...), token[:]...)
 }
 
+// encodeValue returns value as it is stored. Redis could put its head before it, but a script has to copy what it joins,
+// while everybody else waits.
+func encodeValue(token uuid.UUID, value []byte) []byte {
+	stored := make([]byte, 0, headLen+len(value))
+	return append(appendHead(stored, valueMagic, token), value...)
+}
+
 // encodeHold returns d as it stands in a claim.
 func encodeHold(d time.Duration) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(d.Milliseconds())))
