@@ -61,16 +61,21 @@ func (a about) write(w io.Writer, cfg config, columns []column) {
 	for _, c := range columns {
 		redis = c.redis
 	}
+	a.head(w, way, redis, cfg.flags)
+	fmt.Fprintf(w, "- %s of %v, seed: %d; medians (and quartiles); bodies of %d bytes; pools as large as the number of "+
+		"callers\n", plural(cfg.rounds, "round"), cfg.time, cfg.seed, bodySize)
+	for _, c := range columns {
+		fmt.Fprintf(w, "- %s: %s\n", plural(c.callers, "caller"), c.place)
+	}
+}
+
+// head writes what is the same whatever was measured.
+func (a about) head(w io.Writer, way, redis string, flags []string) {
 	fmt.Fprintf(w, "Measured %s, %s.\n\n", a.date.Format(time.DateOnly), way)
 	fmt.Fprintf(w, "- Machine: %s, %s, %s/%s; load before: %s\n",
 		a.processor, plural(a.cores, "core"), runtime.GOOS, runtime.GOARCH, a.load)
 	fmt.Fprintf(w, "- Versions: %s, Redis %s, %s\n", runtime.Version(), redis, strings.Join(a.versions, ", "))
-	fmt.Fprintf(w, "- Commit: %s; flags: %q; seed: %d\n", a.commit, strings.Join(cfg.flags, " "), cfg.seed)
-	fmt.Fprintf(w, "- %s of %v; medians (and quartiles); bodies of %d bytes; pools as large as the number of callers\n",
-		plural(cfg.rounds, "round"), cfg.time, bodySize)
-	for _, c := range columns {
-		fmt.Fprintf(w, "- %s: %s\n", plural(c.callers, "caller"), c.place)
-	}
+	fmt.Fprintf(w, "- Commit: %s; flags: %q\n", a.commit, strings.Join(flags, " "))
 }
 
 const unknown = "unknown"

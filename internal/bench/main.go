@@ -1,13 +1,18 @@
-// Command bench measures onceguard beside the bare Redis commands that it needs, and beside others who do the same. It
-// prints the tables of the README and the docs, in Markdown:
+// Command bench measures onceguard, and prints what the README and the docs say of its speed, in Markdown. It needs
+// redis-server on the PATH and starts servers of its own, and wants a machine that does nothing else:
 //
-//	cd internal/bench && go run .            # in process
-//	cd internal/bench && go run . -http      # over loopback HTTP
+//	cd internal/bench && go run .            # the tables: beside the bare commands and others; ten minutes
+//	cd internal/bench && go run . -http      # the same over loopback HTTP
+//	cd internal/bench && go run . curve      # over callers, stored keys and bodies; eight minutes, 4 GB of memory
+//	cd internal/bench && go run . soak       # half of what it can, for 20 minutes
 //
-// It needs redis-server on the PATH, and starts one of its own for each number of callers. A full run takes about
-// ten minutes, and wants a machine that does nothing else. For a first look:
+// Each has a -help. For a first look:
 //
 //	go run . -rounds 3 -time 100ms -callers 1,64 -only '^(first|replay)/'
+//	go run . curve -rounds 3 -time 200ms -keys 1,100,10000 -svg .
+//	go run . soak -for 30s -every 5s
+//
+// # The tables
 //
 // What is measured is called "group/name", and only what is in one group is compared. In a round everything is measured
 // once, group by group, groups and what is in them shuffled. A ratio is taken within a round, where both of its sides
@@ -23,109 +28,81 @@
 // CI runs it once and without looking at the times:
 //
 //	go test -run '^$' -bench . -benchtime 1x
+//
+// # The curve
+//
+// One of three dimensions is varied at a time, the others stay at a base: 64 callers, 10,000 stored keys, bodies of
+// 1 KiB, of requests as of responses. At each point first requests and replays are measured, in process, pinned as for
+// the tables, in rounds whose order is shuffled. First requests have fresh keys, which are deleted after each
+// measurement; replays draw from all stored keys. Each point has a server of its own for all rounds, and its keys were
+// stored through the middleware, so that all are real and of real size. Of long bodies only as many are stored as fit
+// into 64 MiB. A client's pool has 100 connections, go-redis's default on ten cores, however many callers there are.
+//
+// Answers that are not the wanted ones, as when Redis does not answer in time (lock.WithOpTimeout), are errors and in
+// no rate; so are right ones whose response was not stored when they went out, which an observer sees. CPU is that of
+// bench, callers and handler included, and that of Redis, in cores: who has a whole one is what the others wait for.
+//
+// # The soak
+//
+// The maximum is measured with 64 callers who ask as soon as they are answered, and then they ask half as often, each
+// by a schedule of its own. A latency counts from when the schedule says, not from when the request could be sent, so
+// everybody who would have asked during a stall sees it (no coordinated omission). Go's timers, late by up to a
+// millisecond on an idle machine, are in it. Half of the requests are first ones, four in ten replays; the rest are
+// other requests with a used key, and duplicates of eight that run all the while, longer than a lease is left alone.
+// Retention is short, so that there are as many keys at the end as at the beginning; Redis, which ten times a second
+// deletes those that have expired, is busy with that for a millisecond or more.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"regexp"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
 )
 
-// config is what the flags say.
-type config struct {
-	rounds  int
-	time    time.Duration // of one measurement
-	callers []int
-	only    *regexp.Regexp
-	http    bool
-	seed    uint64
-	flags   []string // as they were given
-	cores   []int    // to pin bench and Redis to; none: they are not
-}
+// errFlags says that the flags are wrong, which has been said in detail where they were read.
+var errFlags = errors.New("wrong flags")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cfg, err := parse(os.Args[1:], os.Stderr)
-	if err == flag.ErrHelp {
-		return
-	}
-	if err != nil {
+	command, args := commandOf(os.Args[1:])
+	switch err := command(ctx, args, os.Stdout, os.Stderr); {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errFlags):
 		os.Exit(2)
-	}
-	if cfg.cores, err = allowedCores(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: not pinned:", err)
-	}
-	if err := run(ctx, cfg, os.Stdout, os.Stderr); err != nil {
+	default:
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func parse(args []string, out io.Writer) (config, error) {
-	cfg := config{flags: args, callers: []int{1, 16, 64, 256}, only: regexp.MustCompile("")}
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.IntVar(&cfg.rounds, "rounds", 15, "how often everything is measured")
-	flags.DurationVar(&cfg.time, "time", 400*time.Millisecond, "how long one measurement takes")
-	flags.BoolVar(&cfg.http, "http", false, "over loopback HTTP instead of in process")
-	flags.Uint64Var(&cfg.seed, "seed", uint64(time.Now().UnixNano()), "of the order; the default is another one each time")
-	flags.Func("callers", "numbers of concurrent callers (default 1,16,64,256)", func(list string) (err error) {
-		cfg.callers, err = numbers(list)
-		return err
-	})
-	flags.Func("only", "a regular expression for the group/name of what is measured", func(text string) (err error) {
-		cfg.only, err = regexp.Compile(text)
-		return err
-	})
-	if err := flags.Parse(args); err != nil {
-		return config{}, err
+// command measures what its arguments say, and writes what came of it to out, and how far it is to progress.
+type command func(ctx context.Context, args []string, out, progress io.Writer) error
+
+// commandOf returns the command and its arguments.
+func commandOf(args []string) (command, []string) {
+	if len(args) > 0 {
+		switch args[0] {
+		case "curve":
+			return curve, args[1:]
+		case "soak":
+			return soak, args[1:]
+		}
 	}
-	if flags.NArg() > 0 || cfg.rounds < 1 || cfg.time <= 0 {
-		fmt.Fprintln(out, "bench: takes flags only, at least one round, and some time")
-		flags.Usage()
-		return config{}, flag.ErrHelp
-	}
-	return cfg, nil
+	return compare, args
 }
 
-func numbers(list string) ([]int, error) {
-	var all []int
-	for text := range strings.SplitSeq(list, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is no number of callers", text)
-		}
-		all = append(all, n)
+// coresToPin returns none where that is not possible.
+func coresToPin(progress io.Writer) []int {
+	cores, err := allowedCores()
+	if err != nil {
+		fmt.Fprintln(progress, "bench: not pinned:", err)
 	}
-	return all, nil
-}
-
-// run measures, and writes the tables to out and how far it is to progress.
-func run(ctx context.Context, cfg config, out, progress io.Writer) error {
-	t := newTables(cfg)
-	about := aboutMachine(ctx)
-	for _, callers := range cfg.callers {
-		b := board{cfg: cfg, callers: callers, progress: progress}
-		measured, err := b.play(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", plural(callers, "caller"), err)
-		}
-		t.add(measured)
-	}
-	about.write(out, cfg, t.columns)
-	t.write(out)
-	if n := len(t.failures); n > 0 {
-		return fmt.Errorf("%d measurements failed", n)
-	}
-	return nil
+	return cores
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -60,5 +61,20 @@ func TestRun(t *testing.T) {
 				t.Errorf("%q lacks %q:\n%s", args, want, out.String())
 			}
 		}
+	}
+}
+
+func TestCommandOf(t *testing.T) {
+	for first, want := range map[string]command{"curve": curve, "soak": soak, "-http": compare} {
+		got, args := commandOf([]string{first, "-x"})
+		if reflect.ValueOf(got).Pointer() != reflect.ValueOf(want).Pointer() {
+			t.Errorf("%s is another command", first)
+		}
+		if wantArgs := len(args) == 1; wantArgs != (first != "-http") {
+			t.Errorf("%s is given %q", first, args)
+		}
+	}
+	if _, args := commandOf(nil); len(args) != 0 {
+		t.Errorf("arguments out of nothing: %q", args)
 	}
 }

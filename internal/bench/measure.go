@@ -55,7 +55,7 @@ func measure(ctx context.Context, s subject, c conditions, until limit) (result,
 	if err := s.begin(ctx); err != nil {
 		return result{}, fmt.Errorf("preparing: %w", err)
 	}
-	r, err := race(s, c.callers, until)
+	r, err := race(s.caller, c.callers, until)
 	// Ended also after a failure, so that nothing is left to run.
 	if endErr := s.end(ctx, r.answers); err == nil {
 		err = endErr
@@ -63,8 +63,9 @@ func measure(ctx context.Context, s subject, c conditions, until limit) (result,
 	return r, err
 }
 
-// race is the measurement itself. Time and allocations are from when all callers are ready until the last one is done.
-func race(s subject, callers int, until limit) (result, error) {
+// race is the measurement itself: caller returns what each of them does again and again. Time and allocations are from
+// when all callers are ready until the last one is done.
+func race(caller func(number int) func() error, callers int, until limit) (result, error) {
 	r := result{answers: make([]int, callers)}
 	errs := make([]error, callers)
 	var failed atomic.Bool
@@ -74,7 +75,7 @@ func race(s subject, callers int, until limit) (result, error) {
 	for i := range callers {
 		ready.Add(1)
 		done.Go(func() {
-			call := s.caller(i)
+			call := caller(i)
 			answers := 0
 			ready.Done()
 			<-start

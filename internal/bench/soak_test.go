@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestParseSoak(t *testing.T) {
+	cfg, err := parseSoak([]string{"-for", "3m", "-every", "10s", "-callers", "8", "-share", "0.25"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.length != 3*time.Minute || cfg.every != 10*time.Second || cfg.callers != 8 || cfg.share != 0.25 {
+		t.Errorf("got %+v", cfg)
+	}
+	for _, args := range [][]string{
+		{"-for", "1s"}, {"-every", "0s"}, {"-max", "0s"}, {"-share", "0"}, {"-share", "1.1"}, {"-callers", "0"},
+		{"-retention", "1ms"}, {"-pool", "0"}, {"x"},
+	} {
+		if _, err := parseSoak(args, io.Discard); !errors.Is(err, errFlags) {
+			t.Errorf("%q is taken: %v", args, err)
+		}
+	}
+}
+
+func TestRunSoak(t *testing.T) {
+	redisFor(t)
+	cfg, err := parseSoak([]string{
+		"-for", "1s", "-every", "200ms", "-max", "200ms", "-retention", "2s", "-callers", "8", "-share", "0.3",
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := runSoak(t.Context(), cfg, &out, t.Output()); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	for _, want := range []string{
+		"Redis 7.", "- 8 callers, bodies of 1 KiB; ", "\n| after | answers a second |", "\n| 200ms | ", "\n| 1s | ",
+		"\n| first quarter | ", "\n| last quarter | ", "\n| change | ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if strings.Contains(out.String(), "NaN") {
+		t.Error("something was not measured")
+	}
+	if t.Failed() {
+		t.Log(out.String())
+	}
+}
+
+// mixFor returns one with those who hold requests in flight; all that ends with the test.
+func mixFor(t *testing.T, edit func(*mix)) *mix {
+	t.Helper()
+	m := openMix(conditionsFor(t, redisFor(t).addr, 4, false), 2*time.Second)
+	m.slow.delay = 10 * time.Millisecond
+	if edit != nil {
+		edit(m)
+	}
+	return m
+}
+
+func TestMix(t *testing.T) {
+	m := mixFor(t, nil)
+	t.Cleanup(func() { _ = m.close() })
+	holders := m.hold(t.Context())
+	if _, err := race(m.caller, 4, forCount(2000)); err != nil {
+		t.Error(err)
+	}
+	if err := m.verify(); err != nil {
+		t.Error(err)
+	}
+	if runs := m.quick.runs.Load(); runs < 800 || runs > 1300 {
+		t.Errorf("the handler ran %d times for 2000 answers, want about half as often", runs)
+	}
+	if m.slow.runs.Load() < heldKeys {
+		t.Errorf("%d requests were in flight, want %d at a time", m.slow.runs.Load(), heldKeys)
+	}
+	t.Cleanup(holders.Wait) // t.Context has ended then
+}
+
+func TestBrokenMixesFail(t *testing.T) {
+	t.Run("nobody protects", func(t *testing.T) {
+		m := mixFor(t, func(m *mix) { m.once = func(h http.Handler) http.Handler { return h } })
+		t.Cleanup(func() { _ = m.close() })
+		_, err := race(m.caller, 4, forCount(2000))
+		if err == nil || !strings.Contains(err.Error(), "status 201, want [422]") {
+			t.Errorf("error %v", err)
+		}
+		if err := m.verify(); err == nil || !strings.Contains(err.Error(), "the handler ran") {
+			t.Errorf("verify: %v", err)
+		}
+	})
+	t.Run("one wrong answer", func(t *testing.T) {
+		var m mix
+		m.note(errors.New("a reason"), time.Now())
+		if err := m.verify(); err == nil || !strings.Contains(err.Error(), "1 wrong answers, one of them: a reason") {
+			t.Errorf("verify: %v", err)
+		}
+	})
+}
+
+// A stall is in the latencies of all that should have been asked meanwhile.
+func TestPaceOmitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []time.Duration
+		asked := 0
+		caller := func(int) func() error {
+			return func() error {
+				if asked++; asked == 3 {
+					time.Sleep(35 * time.Millisecond)
+				}
+				return nil
+			}
+		}
+		note := func(_ error, scheduled time.Time) { got = append(got, time.Since(scheduled)) }
+		ctx, cancel := context.WithTimeout(t.Context(), 75*time.Millisecond)
+		defer cancel()
+		pace(ctx, 1, 100, caller, note).Wait()
+		want := []time.Duration{0, 0, 35, 25, 15, 5, 0, 0, 0}
+		for i := range want {
+			if i >= len(got) || got[i] != want[i]*time.Millisecond {
+				t.Fatalf("latencies %v, want %v ms", got, want)
+			}
+		}
+	})
+}
+
+func TestQuarters(t *testing.T) {
+	var looks []look
+	for i := range 20 {
+		l := make(look, len(lookColumns))
+		l[0], l[1] = 100, float64(i)
+		looks = append(looks, l)
+	}
+	before, after := quarters(looks)
+	if before[0] != 100 || after[0] != 100 || before[1] != 2 || after[1] != 17 {
+		t.Errorf("got %v and %v, want 2 and 17 in the second column", before, after)
+	}
+	for _, test := range []struct {
+		before, after float64
+		want          string
+	}{
+		{0, 0, "0 %, level"}, {0, 1, "rose"}, {100, 109, "+9.0 %, level"}, {100, 111, "+11.0 %, rose"},
+		{100, 50, "-50.0 %, fell"},
+	} {
+		if got := change(test.before, test.after); got != test.want {
+			t.Errorf("change(%v, %v) = %s, want %s", test.before, test.after, got, test.want)
+		}
+	}
+}
