@@ -1,7 +1,6 @@
 package keyfunc
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
 
@@ -30,9 +29,9 @@ func Body() Func {
 		if bodyGone(r, body) {
 			return "", errBodyGone
 		}
-		h := sha256.New()
-		canonical.Body(h, r.Header.Get("Content-Type"), body)
-		var sum [sha256.Size]byte
-		return hex.EncodeToString(h.Sum(sum[:0])), nil
+		h := canonical.NewHash()
+		h.Body(r.Header.Get("Content-Type"), body)
+		sum := h.Sum()
+		return hex.EncodeToString(sum[:]), nil
 	}
 }

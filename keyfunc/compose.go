@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
+
+	"github.com/onceguard/onceguard/internal/canonical"
 )
 
 // First asks fns in order and answers as the first one does that is not ErrMissing, be it a key or
@@ -43,7 +44,7 @@ func Compose(parts ...Func) Func {
 			if err != nil {
 				return "", err
 			}
-			joined = appendPart(joined, key)
+			joined = canonical.AppendPart(joined, key)
 		}
 		return string(joined), nil
 	}
@@ -60,12 +61,4 @@ func checked(caller string, fns []Func) []Func {
 		}
 	}
 	return slices.Clone(fns)
-}
-
-// appendPart writes the length in decimal, a colon, and the part. A reader that knows only this finds
-// the same parts again, which is why a separator between escaped parts was not needed.
-func appendPart[T string | []byte](dst []byte, part T) []byte {
-	dst = strconv.AppendInt(dst, int64(len(part)), 10)
-	dst = append(dst, ':')
-	return append(dst, part...)
 }

@@ -23,7 +23,7 @@ func Header(name string) Func {
 	name = http.CanonicalHeaderKey(name)
 	place := "header " + name
 	return func(r *http.Request) (string, error) {
-		lines := r.Header.Values(name)
+		lines := r.Header[name]
 		if len(lines) == 0 {
 			return "", ErrMissing
 		}

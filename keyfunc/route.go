@@ -1,9 +1,9 @@
 package keyfunc
 
 import (
-	"cmp"
 	"net/http"
-	"strings"
+
+	"github.com/onceguard/onceguard/internal/canonical"
 )
 
 // Route is the method and the path of the request: the same key sent to two operations means two
@@ -19,32 +19,6 @@ import (
 func Route() Func {
 	return func(r *http.Request) (string, error) {
 		var buf [256]byte
-		return string(appendRoute(buf[:0], r)), nil
+		return string(canonical.AppendRoute(buf[:0], r)), nil
 	}
-}
-
-func appendRoute(dst []byte, r *http.Request) []byte {
-	dst = appendPart(dst, cmp.Or(r.Method, http.MethodGet))
-	return appendPart(dst, sentPath(r))
-}
-
-// sentPath cuts the path out of the request target, RFC 9112, section 3.2. The absolute form loses its scheme
-// and authority without being decoded, so that it gives the same path as the origin form. The
-// asterisk form, and the authority of a CONNECT, stay as they are.
-func sentPath(r *http.Request) string {
-	if r.RequestURI == "" {
-		return cmp.Or(r.URL.EscapedPath(), "/")
-	}
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	if strings.HasPrefix(path, "/") {
-		return path
-	}
-	if _, rest, absolute := strings.Cut(path, "://"); absolute {
-		slash := strings.IndexByte(rest, '/')
-		if slash < 0 {
-			return "/"
-		}
-		return rest[slash:]
-	}
-	return cmp.Or(path, "/")
 }

@@ -3,6 +3,8 @@ package keyfunc
 import (
 	"errors"
 	"net/http"
+
+	"github.com/onceguard/onceguard/internal/canonical"
 )
 
 // Standard is the Idempotency-Key header of draft-ietf-httpapi-idempotency-key-header-07, unique within
@@ -34,9 +36,9 @@ func Standard(user Func) Func {
 			return "", err
 		}
 		var route, joined [256]byte
-		b := appendPart(joined[:0], appendRoute(route[:0], r))
-		b = appendPart(b, id)
-		b = appendPart(b, key)
+		b := canonical.AppendPart(joined[:0], canonical.AppendRoute(route[:0], r))
+		b = canonical.AppendPart(b, id)
+		b = canonical.AppendPart(b, key)
 		return string(b), nil
 	}
 }

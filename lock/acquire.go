@@ -13,11 +13,11 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	storageKey := l.storageKey(key)
-	if lease := l.join(ctx, storageKey); lease != nil {
+	k := l.keyOf(key)
+	if lease := l.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	f, err := l.claim(ctx, storageKey, request{})
+	f, err := l.claim(ctx, k, request{})
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -39,11 +39,11 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, err
 	}
-	storageKey := l.storageKey(key)
-	if lease := l.join(ctx, storageKey); lease != nil {
+	k := l.keyOf(key)
+	if lease := l.join(ctx, k); lease != nil {
 		return lease, nil
 	}
-	claim, err := l.queues.wait(ctx, storageKey, true)
+	claim, err := l.queues.wait(ctx, k, true)
 	switch {
 	case err != nil:
 		return nil, err
@@ -62,12 +62,12 @@ func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	storageKey := l.storageKey(key)
-	claim, err := l.queues.wait(ctx, storageKey, false)
+	k := l.keyOf(key)
+	claim, err := l.queues.wait(ctx, k, false)
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Key = storageKey.text
+	claim.Key = k.text
 	return claim, nil
 }
 

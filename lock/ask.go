@@ -18,8 +18,9 @@ const maxTries = 4
 // answer is what came of asking Redis.
 type answer struct {
 	reply
-	unsure bool  // some try may have arrived although its reply did not
-	err    error // none of the tries was answered, or the answer is an error
+	unsure  bool  // some try may have arrived although its reply did not
+	foreign bool  // err is the server's, and says that the key holds another type
+	err     error // none of the tries was answered, or the answer is an error
 }
 
 // wrap returns the answer's error, with what was tried.
@@ -76,7 +77,7 @@ func (t *trip) ask(do func(*trip) (reply, error)) (a answer) {
 		}
 		a.unsure = a.unsure || mayHaveArrived(err)
 		if n == maxTries || !mayPass(err) {
-			a.err = err
+			a.err, a.foreign = err, isForeign(err)
 			return a
 		}
 		if cause := t.pause(jitter(10 * time.Millisecond << n)); cause != nil {
@@ -105,8 +106,8 @@ func (t *trip) command(durable bool, prefix []any, args ...any) *command {
 	return c
 }
 
-// send sends a command once, and waits for what comes of it. With [WithReplicas], and if it is a durable one, acked is
-// nil if what it wrote, if anything, has reached them.
+// send sends a command once, and waits for what comes of it. If it is a durable one, acked is nil if what it wrote, if
+// anything, has reached the replicas.
 func (t *trip) send(c *command) (r reply, acked, err error) {
 	r, acked, err = t.exchange(c)
 	if err == nil {
@@ -132,10 +133,11 @@ func (t *trip) exchange(c *command) (r reply, acked, err error) {
 		return reply{}, nil, &leftError{cause: t.cause()}
 	}
 	b := t.locker.routes.to(c)
-	c.done = t.seat.done
+	c.done, t.seat.awaited = t.seat.done, true
 	b.submit(c)
 	select {
 	case <-c.done:
+		t.seat.awaited = false
 		return c.reply, c.acked, c.err
 	case <-t.ctx.Done():
 	case <-t.seat.timer.C:
@@ -144,9 +146,9 @@ func (t *trip) exchange(c *command) (r reply, acked, err error) {
 	onItsWay, landed := b.leave(c)
 	if landed {
 		<-c.done
+		t.seat.awaited = false
 		return c.reply, c.acked, c.err
 	}
-	t.seat.awaited = true
 	return reply{}, nil, &leftError{cause: t.cause(), sent: onItsWay}
 }
 
@@ -216,7 +218,7 @@ func isMoved(err error) bool {
 
 // isReply tells whether err is an error that the server sent.
 func isReply(err error) bool {
-	if err == nil { // errors.As would have been given a place to put it by then
+	if err == nil { // errors.As takes an allocation to say so
 		return false
 	}
 	var reply redis.Error

@@ -45,19 +45,19 @@ func checkClient(constructor string, client redis.UniversalClient) {
 	}
 }
 
-// storageKey is a key as it stands in Redis, and the same as an argument: it is made one once for all commands.
+// storageKey is a key as it stands in Redis. As an argument it is made once, for all commands.
 type storageKey struct {
 	text string
 	arg  any
 }
 
-func (b *base) storageKey(key string) storageKey {
-	text := b.hash(key)
+func (b *base) keyOf(key string) storageKey {
+	text := b.keyText(key)
 	return storageKey{text: text, arg: text}
 }
 
-// hash is described at [Locker.StorageKey].
-func (b *base) hash(key string) string {
+// keyText is described at [Locker.StorageKey].
+func (b *base) keyText(key string) string {
 	var room [256]byte // of most keys, raw and hashed
 	sum := sha256.Sum256(append(room[:0], key...))
 	return string(hex.AppendEncode(b.appendTag(room[:0], sum[0], sum[1]), sum[:]))

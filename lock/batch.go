@@ -30,7 +30,8 @@ const (
 	maxFlights = 4
 	maxBatch   = 16        // commands, unless so many wait that all flights together would not take them
 	maxBytes   = 256 << 10 // of arguments and replies, but for a single command
-	maxArgs    = 9         // of most commands
+	maxArgs    = 9         // of a command; claim.lua's with a fence has the most
+	maxKept    = 1 << 10   // places in an empty queue
 )
 
 // flight is a batch under way.
@@ -109,6 +110,9 @@ func (b *batcher) launch() {
 func (b *batcher) next() *flight {
 	b.queue = slices.Delete(b.queue, 0, b.leading())
 	if len(b.queue) == 0 {
+		if cap(b.queue) > maxKept {
+			b.queue = nil
+		}
 		return nil
 	}
 	most := min((len(b.queue)+1)/2, max(len(b.queue)/maxFlights, maxBatch))
@@ -179,7 +183,9 @@ func (b *batcher) land(f *flight) (next *flight) {
 	}
 	clear(f.commands)
 	f.commands = f.commands[:0]
-	b.spare = append(b.spare, f)
+	if len(b.spare) < maxFlights {
+		b.spare = append(b.spare, f)
+	}
 	i := slices.Index(b.flights, f)
 	if i < 0 { // it was overdue, and another has taken its place
 		return nil
@@ -188,12 +194,12 @@ func (b *batcher) land(f *flight) (next *flight) {
 	return b.next()
 }
 
-// leave takes back a command that its caller does not wait for any more: it is never sent, or if it was, the trip's late
-// is told what came of it. One that has landed meanwhile counts.
+// leave takes back a command that its caller does not wait for any more: it is never sent, or if it was, the trip's
+// late is told what came of it. One that has landed meanwhile counts.
 func (b *batcher) leave(c *command) (flown, landed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c.gone = !c.landed
+	c.gone = true
 	return c.flown, c.landed
 }
 

@@ -57,12 +57,12 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 	if err := l.ready(ctx, "claim"); err != nil {
 		return Claim{}, err
 	}
-	storageKey := l.storageKey(key)
-	f, err := l.claim(ctx, storageKey, request{note: note})
+	k := l.keyOf(key)
+	f, err := l.claim(ctx, k, request{note: note})
 	if err != nil {
 		return Claim{}, err
 	}
-	f.Key = storageKey.text
+	f.Key = k.text
 	return f.Claim, nil
 }
 
@@ -134,7 +134,7 @@ func (l *Locker) look(ctx context.Context, key storageKey) (found, error) {
 }
 
 func claimError(a answer) error {
-	if isForeign(a.err) {
+	if a.foreign {
 		return ErrForeign
 	}
 	return a.wrap("claim")

@@ -56,12 +56,12 @@ func newGrant(
 	defer g.mu.Unlock()
 	g.alarm = b.alarms.set(g, time.Until(g.wake(start)))
 	g.handles = g.room[:0]
-	g.addHandle(&g.first, g.values)
+	g.addHandle(g.values, &g.first)
 	return &g.first
 }
 
 // addHandle makes lease one more handle. ctx must have no end. The caller holds mu.
-func (g *grant) addHandle(lease *Lease, ctx context.Context) {
+func (g *grant) addHandle(ctx context.Context, lease *Lease) {
 	lease.grant = g
 	lease.ctx, lease.end = context.WithCancelCause(ctx)
 	g.handles = append(g.handles, lease)

@@ -45,8 +45,8 @@ func (l *Lease) Abandon() {
 	}
 }
 
-// AbandonAt is Abandon at t, if the lease is not over by then. It is for an operation that has a time limit, and costs no
-// timer. The last call counts.
+// AbandonAt is Abandon at t, if the lease is not over by then. It is for an operation that has a time limit, and costs
+// no timer. The last call counts, and the zero time means never.
 func (l *Lease) AbandonAt(t time.Time) {
 	if !l.isReleased() {
 		l.renewUntil(t)
@@ -105,6 +105,14 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
 // operation. The value is copied.
 func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
+	return l.SettleAppend(ctx, len(value), func(b []byte) []byte { return append(b, value...) }, ttl)
+}
+
+// SettleAppend is Settle of what appendTo appends to the bytes that it is given, which saves a copy. There is room for
+// size bytes. It is called once, before SettleAppend returns, and not at all if the lease was released.
+func (l *Lease) SettleAppend(
+	ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration,
+) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
 	}
@@ -115,7 +123,8 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 	if l.isReleased() {
 		return ErrLost
 	}
-	s := settlement{locker: locker, ctx: detached(ctx), stored: encodeValue(l.token, value), ttl: ttl}
+	stored := appendTo(appendHead(make([]byte, 0, headLen+size), valueMagic, l.token))
+	s := settlement{locker: locker, ctx: detached(ctx), stored: stored, ttl: ttl}
 	done, err := l.settle(s)
 	if !done {
 		l.insist(s)

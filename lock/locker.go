@@ -39,12 +39,12 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 // StorageKey returns key as it stands in Redis: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that
 // no caller's text is stored or shown; the tag is its first 14 bits in hex and puts all that belongs to a key into one
 // Cluster slot: the key, the channel of the same name, and with [WithFencing] the counter "namespace:{tag}fence".
-func (l *Locker) StorageKey(key string) string { return l.hash(key) }
+func (l *Locker) StorageKey(key string) string { return l.keyText(key) }
 
 // Forget removes whatever key holds, a claim or a value. It is an operator's override: a holder that still works
 // learns from its next renewal that its lease is lost, and somebody else may take the key at once.
 func (l *Locker) Forget(ctx context.Context, key string) error {
-	t := l.newTrip(ctx, l.storageKey(key))
+	t := l.newTrip(ctx, l.keyOf(key))
 	a := t.ask(func(t *trip) (reply, error) {
 		return t.eval(forgetScript, 1, t.key.arg, l.channel.publish)
 	})
@@ -56,7 +56,8 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 // the cause of that. A command to a silent server is under way until the client's ReadTimeout ends it, unless the
 // client has ContextTimeoutEnabled.
 //
-// Close it after http.Server.Shutdown and before the client. From then on no key is taken ([ErrClosed]); leases that
+// Close it after http.Server.Shutdown and before the client, and before the end of a testing/synctest bubble: idle
+// goroutines stay for up to 200 ms. From then on no key is taken ([ErrClosed]); leases that
 // are still out are no longer renewed and run out, but can still be settled and released.
 func (l *Locker) Close(ctx context.Context) error {
 	return l.close(ctx)

@@ -76,7 +76,7 @@ func (q *Quorum) isGranted(ctx context.Context, answers <-chan answer, c claimTe
 			return false, context.Cause(ctx)
 		}
 		switch {
-		case a.err != nil && !isForeign(a.err):
+		case a.err != nil && !a.foreign:
 			failed = append(failed, a.err)
 		case a.err == nil && (a.absent || c.isOurs(a.text)):
 			granted++
@@ -133,7 +133,7 @@ func (q *Quorum) giveBack(ctx context.Context, key storageKey, token uuid.UUID, 
 func (q *Quorum) releaseOn(ctx context.Context, node *Locker, key storageKey, token uuid.UUID, expiry time.Time) {
 	try := func() bool {
 		a := node.release(ctx, key, token)
-		return a.err == nil || isForeign(a.err)
+		return a.err == nil || a.foreign
 	}
 	if !try() {
 		insist(q.work.ctx, expiry, try)
@@ -155,7 +155,7 @@ func (q *Quorum) agree(
 		}
 		all.unsure = all.unsure || a.unsure
 		switch {
-		case a.err != nil && !isForeign(a.err):
+		case a.err != nil && !a.foreign:
 			failed = append(failed, a.err)
 		case a.err == nil && good(a.standing(token)):
 			yes++

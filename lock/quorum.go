@@ -84,11 +84,11 @@ func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if err := q.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	storageKey := q.storageKey(key)
-	if lease := q.join(ctx, storageKey); lease != nil {
+	k := q.keyOf(key)
+	if lease := q.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	lease, err = q.claim(ctx, storageKey)
+	lease, err = q.claim(ctx, k)
 	return lease, lease != nil, err
 }
 

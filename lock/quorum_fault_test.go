@@ -573,6 +573,7 @@ func TestQuorumReleaseOfAnExtendedLeaseIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newQuorumBubble(t)
 		lease := acquireQuorum(t, b.quorum(t), "k")
+		synctest.Wait() // until all nodes have it
 		if err := lease.Extend(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}

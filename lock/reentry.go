@@ -14,8 +14,8 @@ func NewContext(ctx context.Context, lease *Lease) context.Context {
 
 // joinKey is what a lease is found by in a context.
 type joinKey struct {
-	base       *base
-	storageKey string
+	base *base
+	key  string
 }
 
 // join returns a new handle on the lease that ctx carries for the key, nil if there is none.
@@ -30,6 +30,6 @@ func (b *base) join(ctx context.Context, key storageKey) *Lease {
 		return nil
 	}
 	joined := new(Lease)
-	lease.addHandle(joined, detached(ctx))
+	lease.addHandle(detached(ctx), joined)
 	return joined
 }

@@ -235,3 +235,18 @@ func TestReleasedHandleAbandonsNothing(t *testing.T) {
 		release(t, outer)
 	})
 }
+
+// A handle has the values of the context it was asked for with, and not its end.
+func TestReentryOutlivesItsContext(t *testing.T) {
+	locker := cannedLocker(t, "")
+	outer := acquire(t, locker, "k")
+	ctx, cancel := context.WithCancel(lock.NewContext(t.Context(), outer))
+	inner, ok, err := locker.TryAcquire(ctx, "k")
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	cancel()
+	if err := inner.Context().Err(); err != nil {
+		t.Error(err)
+	}
+}

@@ -48,7 +48,7 @@ func (g *grant) tryFree(ctx context.Context) (done bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case isForeign(a.err):
+	case a.foreign:
 		g.decide(fmt.Errorf("%w: %w", ErrLost, ErrForeign))
 	case a.err != nil:
 		return false, a.wrap("release")

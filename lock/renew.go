@@ -88,7 +88,7 @@ func (g *grant) standing(a answer, doing string) error {
 	switch {
 	case g.ended: // it was told lost or over meanwhile, and stays so
 		return ErrLost
-	case isForeign(a.err):
+	case a.foreign:
 		g.lose()
 		return ErrLost
 	case a.err != nil:

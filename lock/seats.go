@@ -10,7 +10,7 @@ import (
 type seat struct {
 	timer   *time.Timer
 	done    chan struct{}
-	awaited bool // the channel is still to receive for a command that its caller has left
+	awaited bool // the channel is still to receive for a command
 }
 
 type seats struct{ pool sync.Pool }
@@ -24,15 +24,9 @@ func (ss *seats) take(d time.Duration) *seat {
 	return &seat{timer: time.NewTimer(d), done: make(chan struct{}, 1)}
 }
 
-// leave gives a seat back, whether or not its timer has fired.
+// leave gives a seat back, if nothing can come any more for who had it.
 func (ss *seats) leave(s *seat) {
-	if !s.timer.Stop() {
-		select { // it may hold a time, with GODEBUG=asynctimerchan=1
-		case <-s.timer.C:
-		default:
-		}
-	}
-	if !s.awaited {
+	if s.timer.Stop() && !s.awaited {
 		ss.pool.Put(s)
 	}
 }

@@ -22,7 +22,7 @@ func (g *grant) settle(s settlement) (done bool, err error) {
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a.err != nil && !isForeign(a.err) {
+	if a.err != nil && !a.foreign {
 		return false, a.wrap("settle")
 	}
 	if string(a.text) == settledBefore {

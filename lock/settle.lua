@@ -3,6 +3,7 @@
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the value with its head, which is as long
 -- ARGV[3] its time in milliseconds   ARGV[4] the command that publishes
+-- (Joined here, the two would be copied once more, while everybody else waits.)
 -- Returns the head that the key had, nil if there was no key, and a sentence if the lease has left another value.
 local found = redis.call('GETRANGE', KEYS[1], '0', '20')
 local head = string.sub(found, 1, 20)

@@ -3,6 +3,7 @@ package lock
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"strconv"
 	"time"
 
@@ -29,13 +30,6 @@ const (
 
 func appendHead(b []byte, magic string, token uuid.UUID) []byte {
 	return append(append(b, magic...), token[:]...)
-}
-
-// encodeValue returns value as it is stored. Redis could put its head before it, but a script has to copy what it joins,
-// while everybody else waits.
-func encodeValue(token uuid.UUID, value []byte) []byte {
-	stored := make([]byte, 0, headLen+len(value))
-	return append(appendHead(stored, valueMagic, token), value...)
 }
 
 // encodeHold returns d as it stands in a claim.
@@ -91,8 +85,8 @@ type text []byte
 // MarshalBinary is for go-redis.
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// String is for its hooks.
-func (t *text) String() string { return string(*t) }
+// String is for its hooks, which may want a text in UTF-8.
+func (t *text) String() string { return hex.EncodeToString(*t) }
 
 // content is what a key holds that is ours.
 type content struct {

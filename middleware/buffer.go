@@ -1,6 +1,40 @@
 package middleware
 
-import "io"
+import (
+	"io"
+	"sync"
+)
+
+// buffer is memory that is used again. It is freed only where it is certain that nobody can have it any more: one
+// request must never see what is another's. In all other cases it is left to the garbage collector.
+type buffer struct {
+	b    []byte
+	lent bool // to somebody who may have kept it: it is not used again
+}
+
+// maxKept is how many bytes are worth keeping.
+const maxKept = 80 << 10
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+func newBuffer() *buffer { return buffers.Get().(*buffer) }
+
+// bytes returns what is in b, which may be nil.
+func (b *buffer) bytes() []byte {
+	if b == nil {
+		return nil
+	}
+	return b.b
+}
+
+// free lets others use b, which may be nil.
+func (b *buffer) free() {
+	if b == nil || b.lent || cap(b.b) > maxKept {
+		return
+	}
+	b.b = b.b[:0]
+	buffers.Put(b)
+}
 
 // grow returns b with room for n bytes more. It doubles the room, so that many small steps cost little, but stops at
 // the limit on the way: append would make a full buffer up to twice as large as what is in it.
@@ -19,9 +53,8 @@ func grow(b []byte, n, limit int) []byte {
 	return larger
 }
 
-// readAll is [io.ReadAll] for what is expected to have limit bytes at most.
-func readAll(r io.Reader, limit int) ([]byte, error) {
-	var b []byte
+// readAll appends to b what [io.ReadAll] would return, which is expected to have limit bytes at most.
+func readAll(b []byte, r io.Reader, limit int) ([]byte, error) {
 	for {
 		b = grow(b, 1, limit+1) // one more, to see the end
 		n, err := r.Read(b[len(b):cap(b)])

@@ -1,5 +1,16 @@
 package middleware
 
+import (
+	"encoding/binary"
+	"net/http"
+)
+
+// Fingerprint returns what the default rule makes of a request.
+func Fingerprint(r *http.Request, body []byte) []byte {
+	f := fingerprintOf(r, body)
+	return f[:]
+}
+
 // Codec is the codec of a middleware with the options given.
 type Codec struct{ codec }
 
@@ -13,7 +24,7 @@ func NewCodec(opts ...Option) *Codec {
 
 // Encode returns a record with one of everything.
 func (c *Codec) Encode(storageKey string, body []byte) []byte {
-	return c.encode(storageKey, record{
+	return c.appendRecord(nil, new(scratch), storageKey, record{
 		fingerprint: fingerprint{fingerprintDefault, 0xf1},
 		status:      201,
 		header: []change{
@@ -27,16 +38,16 @@ func (c *Codec) Encode(storageKey string, body []byte) []byte {
 
 // Decode reads a stored record and returns it encoded again, neither compressed nor sealed.
 func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
-	r, err := c.decode(storageKey, b)
+	r, err := c.decode(new(scratch), storageKey, b)
 	if err != nil {
 		return nil, false
 	}
-	return new(codec).encode(storageKey, r), true
+	return new(codec).appendRecord(nil, new(scratch), storageKey, r), true
 }
 
 // Reads tells whether the record reads.
 func (c *Codec) Reads(storageKey string, b []byte) bool {
-	_, err := c.decode(storageKey, b)
+	_, err := c.decode(new(scratch), storageKey, b)
 	return err == nil
 }
 
@@ -48,7 +59,7 @@ func (c *Codec) ReadNote(storageKey string, note []byte) bool {
 
 // Note returns a note as it is stored.
 func (c *Codec) Note(storageKey string) []byte {
-	return c.encodeNote(storageKey, fingerprint{fingerprintDefault, 0xf1})
+	return c.encodeNote(nil, storageKey, fingerprint{fingerprintDefault, 0xf1})
 }
 
 // Forge returns a record whose checksum and seal are right, whatever the content is.
@@ -59,12 +70,16 @@ func (c *Codec) Forge(storageKey string, flags byte, content []byte) []byte {
 		b = c.keys.seal(recordPurpose, storageKey, []byte{recordVersion, flags}, b, contentAt)
 	}
 	b[0], b[flagsAt] = recordVersion, flags
-	putChecksum(storageKey, b)
+	PutChecksum(storageKey, b)
 	return b
 }
 
-// PutChecksum puts the right checksum into b, so that a test reaches what is behind it.
-func PutChecksum(storageKey string, b []byte) { putChecksum(storageKey, b) }
+// PutChecksum puts the right checksum into b, so that a test reaches what is behind it. Too short a one is left alone.
+func PutChecksum(storageKey string, b []byte) {
+	if len(b) >= flagsAt {
+		binary.BigEndian.PutUint32(b[checksumAt:], checksum([]byte(storageKey), b))
+	}
+}
 
 // Deflate returns the length of b, and b compressed, as a record holds it, if that is shorter.
 func Deflate(b []byte) ([]byte, bool) { return deflate(make([]byte, 0, len(b)), b) }

@@ -22,26 +22,82 @@ const (
 	opEnd
 )
 
-// changes returns what turned the header before into the header after.
-func changes(before, after http.Header) []change {
-	list := make([]change, 0, len(after))
-	for name, values := range after {
-		old, existed := before[name]
+// take returns h as it is now, as the changes that make it of an empty one.
+func (s *scratch) take(h http.Header) []change {
+	list, all := s.snapshot[:0], s.values[:0]
+	for name, values := range h {
+		start := len(all)
+		all = append(all, values...)
+		c := change{opSet, name, nil}
+		if values != nil {
+			c.values = all[start:len(all):len(all)]
+		}
+		list = append(list, c)
+	}
+	s.snapshot, s.values = list, all
+	return list
+}
+
+// find returns where in a header that was taken the name is, -1 if it is not.
+func find(header []change, name string) int {
+	for i := range header {
+		if header[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func valuesOf(header []change, name string) []string {
+	if i := find(header, name); i >= 0 {
+		return header[i].values
+	}
+	return nil
+}
+
+// first returns the first value, empty if there is none.
+func first(header []change, name string) string {
+	if values := valuesOf(header, name); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// is tells whether h is still what was taken.
+func is(h http.Header, taken []change) bool {
+	if len(h) != len(taken) {
+		return false
+	}
+	for _, c := range taken {
+		values, there := h[c.name]
+		if !there || !slices.Equal(values, c.values) {
+			return false
+		}
+	}
+	return true
+}
+
+// changed returns what turned the header before into the one that was taken after.
+func (s *scratch) changed(before http.Header, after []change) []change {
+	list := s.changes[:0]
+	for _, c := range after {
+		old, existed := before[c.name]
 		switch {
 		case !existed:
-			list = append(list, change{opSet, name, values})
-		case slices.Equal(old, values):
-		case len(old) < len(values) && slices.Equal(old, values[:len(old)]):
-			list = append(list, change{opAdd, name, values[len(old):]})
+			list = append(list, c)
+		case slices.Equal(old, c.values):
+		case len(old) < len(c.values) && slices.Equal(old, c.values[:len(old)]):
+			list = append(list, change{opAdd, c.name, c.values[len(old):]})
 		default:
-			list = append(list, change{opSet, name, values})
+			list = append(list, c)
 		}
 	}
 	for name := range before {
-		if _, kept := after[name]; !kept {
+		if find(after, name) < 0 {
 			list = append(list, change{opDelete, name, nil})
 		}
 	}
+	s.changes = list
 	return list
 }
 
@@ -75,7 +131,9 @@ func (g *guard) withoutCookies(list []change) (kept []change, dropped bool) {
 		return list, false
 	}
 	kept = slices.DeleteFunc(list, func(c change) bool {
-		return http.CanonicalHeaderKey(strings.TrimPrefix(c.name, http.TrailerPrefix)) == "Set-Cookie"
+		const cookie = "Set-Cookie"
+		name := strings.TrimPrefix(c.name, http.TrailerPrefix)
+		return len(name) == len(cookie) && http.CanonicalHeaderKey(name) == cookie
 	})
 	return kept, len(kept) < len(list)
 }

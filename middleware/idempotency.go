@@ -67,7 +67,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 				next.ServeHTTP(w, r)
 				return
 			}
-			(&call{guard: g, w: w, r: r, next: next}).serve()
+			c := &call{guard: g, w: w, r: r, next: next}
+			c.values.of = r.Context()
+			c.serve()
 		})
 	}
 }
@@ -79,28 +81,52 @@ type guard struct {
 	options
 }
 
-// call is one request on its way through.
+// call is one request on its way through. It contains what has to be allocated for one, so that this happens at once.
 type call struct {
 	*guard
 	w    http.ResponseWriter
 	r    *http.Request
 	next http.Handler
 
-	storageKey  string
-	source      io.ReadCloser // of the body, limited
-	body        []byte        // read whole
+	values      values     // the context of all that is asked of the locker
+	outer       *Execution // the run that the request belongs to already
+	key         string     // what the key function says
+	inRedis     string     // the key as it stands there, see storageKey
+	limited     requestBody
+	source      io.ReadCloser // of the body: limited, or what a key function has made of it
+	body        *buffer       // read whole
 	fingerprint fingerprint
+	note        [1 + len(fingerprint{})]byte
 	event       Event
+
+	// of a run
+	started   time.Time
+	ctx       runContext
+	exec      Execution
+	rec       recorder
+	bodyAgain handlerBody
+}
+
+// storageKey returns the key as it stands in Redis, empty if there is none. A claim says it too, so that most requests
+// have it hashed only once.
+func (c *call) storageKey() string {
+	if c.inRedis == "" && c.key != "" {
+		c.inRedis = c.locker.StorageKey(c.key)
+	}
+	return c.inRedis
 }
 
 func (c *call) serve() {
-	key, ok := c.key()
-	if !ok || !c.readBody() {
+	if !c.findKey() || !c.readBody() {
 		return
 	}
-	claim, ok := c.claim(key)
+	claim, ok := c.claim()
 	if !ok {
 		return
+	}
+	if claim.State != lock.Granted {
+		c.body.free() // only the fingerprint is needed from here on, and many may wait
+		c.body = nil
 	}
 	switch claim.State {
 	case lock.Granted:
@@ -108,7 +134,7 @@ func (c *call) serve() {
 			c.run(claim.Lease)
 		}
 	case lock.Held:
-		c.attend(key, claim.Note)
+		c.attend(claim.Note)
 	case lock.Abandoned:
 		c.meet(claim.Note, Unknown, outcomeUnknown)
 	case lock.Settled:
@@ -118,16 +144,22 @@ func (c *call) serve() {
 
 // claim asks for the key. It answers the request itself when there is no telling who has it. That the client has left
 // meanwhile is no reason not to run what it has asked for, and must not be taken for a failure of Redis.
-func (c *call) claim(key string) (claim lock.Claim, ok bool) {
+func (c *call) claim() (claim lock.Claim, ok bool) {
 	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would begin at its end
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 		return lock.Claim{}, false
 	}
+	sealedFor := ""
+	if len(c.codec.keys) > 0 { // nothing else needs it before the claim tells it
+		sealedFor = c.storageKey()
+	}
 	start := time.Now()
-	claim, err := c.locker.Claim(context.WithoutCancel(c.r.Context()), key, c.codec.encodeNote(c.storageKey, c.fingerprint))
-	c.event.Store += time.Since(start)
+	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprint))
+	c.started = time.Now()
+	c.event.Store += c.started.Sub(start)
 	switch {
 	case err == nil:
+		c.inRedis = claim.Key
 		return claim, true
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
@@ -148,7 +180,7 @@ func (c *call) inTime(lease *lock.Lease) bool {
 		return true
 	}
 	start := time.Now()
-	err = errors.Join(err, lease.Release(c.r.Context()))
+	err = errors.Join(err, lease.Release(&c.values))
 	c.event.Store += time.Since(start)
 	c.refuse(StoreUnavailable, storeUnavailable, err)
 	return false
@@ -161,11 +193,12 @@ func (c *call) hold(lease *lock.Lease) bool {
 		return true
 	}
 	start := time.Now()
-	err := lease.Hold(context.WithoutCancel(c.r.Context()), c.retention)
+	err := lease.Hold(&c.values, c.retention)
 	if err != nil {
-		err = errors.Join(err, lease.Release(c.r.Context()))
+		err = errors.Join(err, lease.Release(&c.values))
 	}
-	c.event.Store += time.Since(start)
+	c.started = time.Now()
+	c.event.Store += c.started.Sub(start)
 	if err != nil {
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 	}
@@ -181,7 +214,7 @@ func (c *call) meet(note []byte, outcome Outcome, p Problem) {
 
 // isSame tells whether a claim was made for the same request. It answers the request itself if not.
 func (c *call) isSame(note []byte) bool {
-	theirs, err := c.codec.decodeNote(c.storageKey, note)
+	theirs, err := c.codec.decodeNote(c.inRedis, note)
 	switch {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)
@@ -205,13 +238,20 @@ func (c *call) pass(r *http.Request, err error) {
 
 // emit tells the observer. It is called once for every request.
 func (c *call) emit(outcome Outcome, status int, err error) {
-	c.event.Outcome, c.event.Status, c.event.Err = outcome, status, err
+	if c.observe == nil {
+		return
+	}
+	c.event.Outcome, c.event.Key, c.event.Status, c.event.Err = outcome, c.storageKey(), status, err
 	c.observe(c.r.Context(), c.event)
 }
 
 // request returns the request with ctx and the body that was read.
 func (c *call) request(ctx context.Context) *http.Request {
 	r := c.r.WithContext(ctx)
-	r.Body = rereadable(c.body)
+	r.Body = http.NoBody
+	if len(c.body.bytes()) > 0 {
+		c.bodyAgain.rest = c.body.bytes()
+		r.Body = &c.bodyAgain
+	}
 	return r
 }

@@ -104,7 +104,7 @@ func (h holdSettles) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 
 func (h holdSettles) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if len(cmd.Args()) > 8 { // no other script has as many
+		if len(cmd.Args()) > 7 { // no other script has as many
 			h.gate.pass()
 		}
 		return next(ctx, cmd)

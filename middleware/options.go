@@ -20,25 +20,23 @@ type options struct {
 	maxDuration   time.Duration
 	maxBody       int64
 	maxResponse   int
-	fingerprinter fingerprinter
+	fingerprinter func(r *http.Request, body []byte) []byte // nil: the default
 	failOpen      bool
 	cookies       bool
 	codec         codec
-	observe       func(context.Context, Event)
+	observe       func(context.Context, Event) // may be nil
 	writeProblem  func(http.ResponseWriter, *http.Request, Problem)
 }
 
 func defaultOptions() options {
 	return options{
-		methods:       map[string]bool{http.MethodPost: true, http.MethodPatch: true},
-		retention:     24 * time.Hour,
-		stored:        StoreDefault,
-		maxDuration:   60 * time.Second,
-		maxBody:       1 << 20,
-		maxResponse:   1 << 20,
-		fingerprinter: defaultFingerprinter,
-		observe:       func(context.Context, Event) {},
-		writeProblem:  writeProblem,
+		methods:      map[string]bool{http.MethodPost: true, http.MethodPatch: true},
+		retention:    24 * time.Hour,
+		stored:       StoreDefault,
+		maxDuration:  60 * time.Second,
+		maxBody:      1 << 20,
+		maxResponse:  1 << 20,
+		writeProblem: writeProblem,
 	}
 }
 
@@ -152,7 +150,7 @@ func WithFingerprint(f func(r *http.Request, body []byte) []byte) Option {
 	if f == nil {
 		panic("middleware.WithFingerprint: f is nil")
 	}
-	return func(o *options) { o.fingerprinter = customFingerprinter(f) }
+	return func(o *options) { o.fingerprinter = f }
 }
 
 // WithFailOpen runs the handler unprotected when Redis is away. The default is 503 store-unavailable, and nothing runs.

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // A record is what a key holds once the handler is done:
@@ -64,25 +67,40 @@ type record struct {
 	header      []change
 	trailer     []change
 	body        []byte
+
+	// of one that was decoded, for its replay
+	length string   // of the body
+	spare  []string // with room for spareValues more
+}
+
+// spareValues is how many values writeTo adds to the header.
+const spareValues = 2
+
+// value returns a list of one value, made of spare.
+func (r *record) value(v string) []string {
+	n := len(r.spare)
+	r.spare = append(r.spare, v)
+	return r.spare[n : n+1 : n+1]
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum covers the key and all bytes of a record but the checksum itself.
-func checksum(storageKey string, encoded []byte) uint32 {
-	sum := crc32.Update(0, castagnoli, []byte(storageKey))
+// checksum covers the key and all bytes of a record but the checksum itself. What it is given escapes to the heap, so
+// that the key is not a string.
+func checksum(storageKey, encoded []byte) uint32 {
+	sum := crc32.Update(0, castagnoli, storageKey)
 	sum = crc32.Update(sum, castagnoli, encoded[:checksumAt])
 	return crc32.Update(sum, castagnoli, encoded[flagsAt:])
 }
 
-// encode returns the record as it is stored under the key.
-func (c *codec) encode(storageKey string, r record) []byte {
+// appendRecord appends the record to what is there, as it is stored under the key.
+func (c *codec) appendRecord(to []byte, s *scratch, storageKey string, r record) []byte {
 	var flags byte
 	if r.tombstone {
 		flags |= flagTombstone
 	}
-	b := make([]byte, contentAt, recordRoom+len(r.body))
-	b = append(b, r.fingerprint[:]...)
+	to = slices.Grow(to, recordRoom+len(r.body))
+	b := append(to[len(to):len(to)+contentAt], r.fingerprint[:]...)
 	b, compressed := c.appendResponse(b, r)
 	if compressed {
 		flags |= flagCompressed
@@ -92,15 +110,8 @@ func (c *codec) encode(storageKey string, r record) []byte {
 		b = c.keys.seal(recordPurpose, storageKey, []byte{recordVersion, flags}, b, contentAt)
 	}
 	b[0], b[flagsAt] = recordVersion, flags
-	putChecksum(storageKey, b)
-	return b
-}
-
-// putChecksum puts the checksum into an encoded record. Too short a one is left alone.
-func putChecksum(storageKey string, encoded []byte) {
-	if len(encoded) >= flagsAt {
-		binary.BigEndian.PutUint32(encoded[checksumAt:], checksum(storageKey, encoded))
-	}
+	binary.BigEndian.PutUint32(b[checksumAt:], s.checksum(storageKey, b))
+	return append(to, b...) // where it is already, as a rule
 }
 
 func (c *codec) appendResponse(b []byte, r record) (_ []byte, compressed bool) {
@@ -145,10 +156,11 @@ var (
 	errNoKeyOpens = fmt.Errorf("%w: no key of WithEncryption opens it", errUnreadable)
 )
 
-// decode reads what encode wrote. The record's body may be a part of b.
-func (c *codec) decode(storageKey string, b []byte) (record, error) {
+// decode reads what appendRecord wrote. The record's body may be a part of b, and its changes are in s; all else it has is
+// its own.
+func (c *codec) decode(s *scratch, storageKey string, b []byte) (record, error) {
 	if len(b) < contentAt || b[0] != recordVersion || b[flagsAt]&^flagsKnown != 0 ||
-		binary.BigEndian.Uint32(b[checksumAt:]) != checksum(storageKey, b) {
+		binary.BigEndian.Uint32(b[checksumAt:]) != s.checksum(storageKey, b) {
 		return record{}, errDamaged
 	}
 	flags := b[flagsAt]
@@ -163,13 +175,47 @@ func (c *codec) decode(storageKey string, b []byte) (record, error) {
 		d.inflate()
 	}
 	r.status = d.number(999)
-	r.header = d.changes()
-	r.trailer = d.changes()
-	r.body = d.rest
+	d.fieldsOf(&r, s)
 	if d.failed || !r.tombstone && r.status < 100 {
 		return record{}, errDamaged
 	}
 	return r, nil
+}
+
+// fieldsOf reads header, trailer and body. It reads the first two twice: to see how long they are, and that they are
+// right, and then to take them out of one string, into one list of values. That costs a replay two allocations, where
+// one for each name, value and list were ten.
+func (d *decoder) fieldsOf(r *record, s *scratch) {
+	look := *d
+	look.changes(nil)
+	look.changes(nil)
+	if look.failed {
+		d.fail()
+		return
+	}
+	r.body = look.rest
+	t := &taken{changes: s.changes[:0], values: make([]string, 0, look.values+spareValues)}
+	var text strings.Builder
+	var digits [20]byte
+	head := d.rest[:len(d.rest)-len(look.rest)]
+	text.Grow(len(head) + len(digits))
+	text.Write(head)
+	text.Write(strconv.AppendInt(digits[:0], int64(len(r.body)), 10))
+	t.text, r.length = text.String()[:len(head)], text.String()[len(head):]
+
+	d.rest = head
+	d.changes(t)
+	headers := len(t.changes)
+	d.changes(t)
+	s.changes = t.changes
+	r.header, r.trailer, r.spare = t.changes[:headers:headers], t.changes[headers:], t.values
+}
+
+// taken is what was taken out of text, which is a copy of what the decoder began with.
+type taken struct {
+	text    string
+	changes []change
+	values  []string
 }
 
 // unseal returns the content without its seal. It is an error when there is none and must be one, or the other way
@@ -190,6 +236,7 @@ func (c *codec) unseal(sealed bool, purpose, storageKey string, visible, content
 type decoder struct {
 	rest   []byte
 	fields int // header names and values so far
+	values int // of them
 	failed bool
 }
 
@@ -212,6 +259,11 @@ func (d *decoder) take(n int) []byte {
 
 // number reads a uvarint, in its shortest form, that is limit at the most.
 func (d *decoder) number(limit int) int {
+	if len(d.rest) > 0 && d.rest[0] < 0x80 && int(d.rest[0]) <= limit { // most are one byte
+		v := int(d.rest[0])
+		d.rest = d.rest[1:]
+		return v
+	}
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 || v > uint64(limit) {
 		d.fail()
@@ -233,26 +285,38 @@ func (d *decoder) inflate() {
 	}
 }
 
-// field reads a name or a value.
-func (d *decoder) field() string {
+// field reads a name or a value. It is empty if t is nil.
+func (d *decoder) field(t *taken) string {
 	if d.fields++; d.fields > maxFields {
 		d.fail()
 	}
-	return d.text()
+	n := len(d.take(d.count()))
+	if t == nil {
+		return ""
+	}
+	end := len(t.text) - len(d.rest)
+	return t.text[end-n : end]
 }
 
-func (d *decoder) text() string { return string(d.take(d.count())) }
-
-func (d *decoder) changes() []change {
-	var changes []change
+// changes reads a list. It only looks if t is nil.
+func (d *decoder) changes(t *taken) {
 	for n := d.count(); n > 0 && !d.failed; n-- {
-		c := change{op: d.op(), name: d.field()}
-		for n := d.count(); n > 0 && !d.failed; n-- {
-			c.values = append(c.values, d.field())
+		c := change{op: d.op(), name: d.field(t)}
+		values := d.count()
+		for left := values; left > 0 && !d.failed; left-- {
+			if v := d.field(t); t != nil {
+				t.values = append(t.values, v)
+			}
 		}
-		changes = append(changes, c)
+		d.values += values
+		if t == nil {
+			continue
+		}
+		if values > 0 {
+			c.values = t.values[len(t.values)-values : len(t.values) : len(t.values)]
+		}
+		t.changes = append(t.changes, c)
 	}
-	return changes
 }
 
 func (d *decoder) op() op {
@@ -270,9 +334,10 @@ const (
 	noteSealed = 2
 )
 
-func (c *codec) encodeNote(storageKey string, f fingerprint) []byte {
+// encodeNote appends a plain note to room. A sealed one has its own; only that needs the key.
+func (c *codec) encodeNote(room []byte, storageKey string, f fingerprint) []byte {
 	if len(c.keys) == 0 {
-		return append([]byte{notePlain}, f[:]...)
+		return append(append(room, notePlain), f[:]...)
 	}
 	b := append(make([]byte, 0, 1+len(f)+sealOverhead), noteSealed)
 	return c.keys.seal(notePurpose, storageKey, []byte{noteSealed}, append(b, f[:]...), 1)

@@ -2,10 +2,13 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -19,7 +22,16 @@ import (
 //
 // It embeds nothing and has no Unwrap, so that nothing slips past it; io.Copy finds no ReadFrom and comes through
 // Write. What it has beyond Write behaves as that of net/http's own writer.
+//
+// What it holds back is in memory that is used again. So when the handler has returned it is cut off: a goroutine that
+// the handler has left behind gets an error, and never writes into what is another request's by then.
 type recorder struct {
+	mu     sync.Mutex // held in whatever the handler calls; nobody needs it once that is cut off
+	closed bool       // it is
+
+	scratch *scratch // of header
+	exposed bool     // somebody may have kept what is in there
+
 	w     http.ResponseWriter
 	exec  *Execution
 	head  bool // a HEAD request: its response has no body on the wire
@@ -28,10 +40,10 @@ type recorder struct {
 
 	before  http.Header // what the outer middlewares had set
 	status  int         // the final one, 0 until the handler has said it
-	header  http.Header // as it was then; later changes are trailers, or nothing
+	header  []change    // as it was then; later changes are trailers, or nothing
 	length  int64       // its Content-Length, -1 if there is none
 	chunked bool        // the Content-Length is not sent
-	body    []byte
+	body    *buffer     // nil until something was written
 
 	written  int64 // what the handler wanted to write
 	sent     bool  // header, and the body so far, have been let through
@@ -39,11 +51,33 @@ type recorder struct {
 	hijacked bool
 }
 
-func newRecorder(w http.ResponseWriter, r *http.Request, exec *Execution, limit int) *recorder {
-	return &recorder{
-		w: w, exec: exec, head: r.Method == http.MethodHead, http2: r.ProtoMajor >= 2, limit: limit,
-		before: w.Header().Clone(), length: -1,
+// begin makes r the recorder of what is written to w.
+func (r *recorder) begin(w http.ResponseWriter, req *http.Request, exec *Execution, limit int) {
+	r.w, r.exec, r.limit, r.length = w, exec, limit, -1
+	r.head, r.http2 = req.Method == http.MethodHead, req.ProtoMajor >= 2
+	r.scratch = newScratch()
+	if h := w.Header(); len(h) > 0 {
+		r.before = h.Clone()
 	}
+}
+
+// cutOff is called when the handler has returned.
+func (r *recorder) cutOff() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// errReturned is told to a goroutine that writes although its handler has returned.
+var errReturned = errors.New("middleware: the handler has returned")
+
+// free lets others use the memory. It is called after cutOff, and when the response has gone out.
+func (r *recorder) free() {
+	r.body.free()
+	if !r.exposed {
+		r.scratch.free()
+	}
+	r.body, r.header, r.scratch = nil, nil, nil
 }
 
 // Header returns the outer header, so that the handler sees and changes what the outer middlewares have set.
@@ -52,51 +86,64 @@ func (r *recorder) Header() http.Header { return r.w.Header() }
 // WriteHeader takes the header for the response, but for an informational status, which goes out at once and is never
 // the response's (RFC 9110 section 15.2).
 func (r *recorder) WriteHeader(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writeHeader(status)
+}
+
+func (r *recorder) writeHeader(status int) {
 	switch {
-	case r.hijacked, r.status != 0:
+	case r.closed, r.hijacked, r.status != 0:
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && (status != http.StatusSwitchingProtocols || r.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
 		r.w.WriteHeader(status)
 	default:
-		r.status = status
-		r.header = r.Header().Clone()
-		if r.header == nil {
-			r.header = http.Header{}
-		}
-		r.readLength()
+		r.decide(status)
 	}
+}
+
+// decide takes the header for a final status.
+func (r *recorder) decide(status int) {
+	r.status = status
+	r.header = r.scratch.take(r.Header())
+	r.readLength()
 }
 
 // readLength takes the Content-Length. As in net/http one that is no number is none, and one beside a Transfer-Encoding
 // is not sent, yet still counts what is written.
 func (r *recorder) readLength() {
-	text := r.header.Get("Content-Length")
+	text := first(r.header, "Content-Length")
 	if text == "" {
 		return
 	}
-	coding := r.header.Get("Transfer-Encoding")
+	coding := first(r.header, "Transfer-Encoding")
 	r.chunked = !r.http2 && coding != "" && coding != "identity"
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && n >= 0 {
 		r.length = n
 	}
 	if r.length < 0 || r.chunked {
-		r.header.Del("Content-Length")
+		r.header = slices.DeleteFunc(r.header, func(c change) bool { return c.name == "Content-Length" })
 	}
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
 	switch {
 	case r.overflow:
-	case len(r.body)+len(p) > r.limit:
+	case len(r.body.bytes())+len(p) > r.limit:
 		r.commit(p)
 		r.body, r.overflow = nil, true
 	default:
-		r.body = append(grow(r.body, len(p), r.limit), p...)
+		if r.body == nil {
+			r.body = newBuffer()
+		}
+		r.body.b = append(grow(r.body.b, len(p), r.limit), p...)
 	}
 	if r.sent {
 		if n, err := r.w.Write(p); r.overflow {
@@ -110,11 +157,13 @@ func (r *recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)
 
 // admit tells what the bare writer would say to n bytes more.
 func (r *recorder) admit(n int) error {
-	if r.hijacked {
+	switch {
+	case r.closed:
+		return errReturned
+	case r.hijacked:
 		return http.ErrHijacked
-	}
-	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
+	case r.status == 0:
+		r.writeHeader(http.StatusOK)
 	}
 	switch {
 	case n == 0:
@@ -137,14 +186,29 @@ func (r *recorder) send(next []byte) {
 	r.sent = true
 	r.sniff(next)
 	h := r.Header()
-	end := maps.Clone(h) // with the handler's own slices: it may still change what is in them
-	replace(h, r.header)
-	announce(h, end)
-	r.w.WriteHeader(r.status)
-	if len(r.body) > 0 {
-		_, _ = r.w.Write(r.body) // the client may have left; the response is stored all the same
+	if is(h, r.header) { // most often nothing was changed since
+		r.sendBody()
+		return
 	}
+	r.exposed = true
+	end := maps.Clone(h) // with the handler's own slices: it may still change what is in them
+	clear(h)
+	apply(h, r.header)
+	announce(h, end)
+	r.sendBody()
 	replace(h, end) // trailers are taken from it
+}
+
+// sendBody sends the status, the header as it stands below, and the body so far.
+func (r *recorder) sendBody() {
+	r.w.WriteHeader(r.status)
+	if body := r.body.bytes(); len(body) > 0 {
+		r.body.lent = true
+		_, err := r.w.Write(body)
+		// The client may have left; the response is stored all the same. After an error the bytes may still be on their
+		// way: a Write of net/http's HTTP/2 returns when a client gives up the stream, whatever its connection does.
+		r.body.lent = err != nil
+	}
 }
 
 // commit is send before the response is stored: from then on the key is never freed.
@@ -158,14 +222,17 @@ func (r *recorder) commit(next []byte) {
 // sniff sets the Content-Type as net/http would, so that it is stored.
 func (r *recorder) sniff(next []byte) {
 	const considered = 512
-	start := r.body[:min(len(r.body), considered)]
+	coded := first(r.header, "Content-Encoding") != "" || first(r.header, "Transfer-Encoding") != "" && !r.http2
+	if coded || find(r.header, "Content-Type") >= 0 {
+		return
+	}
+	start := r.body.bytes()
+	start = start[:min(len(start), considered)]
 	if more := min(considered-len(start), len(next)); more > 0 {
 		start = append(start[:len(start):len(start)], next[:more]...)
 	}
-	_, typed := r.header["Content-Type"]
-	coded := r.header.Get("Content-Encoding") != "" || r.header.Get("Transfer-Encoding") != "" && !r.http2
-	if !typed && !coded && len(start) > 0 {
-		r.header.Set("Content-Type", http.DetectContentType(start))
+	if len(start) > 0 {
+		r.header = append(r.header, change{opSet, "Content-Type", []string{http.DetectContentType(start)}})
 	}
 }
 
@@ -175,7 +242,7 @@ func (r *recorder) silent() bool { return r.status == 0 && !r.hijacked }
 // finish is called when the handler has returned: silence is 200 then.
 func (r *recorder) finish() {
 	if r.silent() {
-		r.WriteHeader(http.StatusOK)
+		r.decide(http.StatusOK)
 	}
 	if !r.sent && !r.hijacked {
 		r.sniff(nil)
@@ -223,13 +290,17 @@ func (r *recorder) seen() int {
 
 // FlushError lets the response through, if what is below can flush.
 func (r *recorder) FlushError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
+	case r.closed:
+		return errReturned
 	case r.hijacked:
 		return http.ErrHijacked
 	case !canFlush(r.w):
 		return http.ErrNotSupported
 	case r.status == 0:
-		r.WriteHeader(http.StatusOK)
+		r.writeHeader(http.StatusOK)
 	}
 	r.commit(nil)
 	if err := http.NewResponseController(r.w).Flush(); r.overflow {

@@ -11,6 +11,11 @@ import (
 
 // Hijack hands over the connection. What is written to it cannot be stored. What was written before goes out before.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, nil, errReturned
+	}
 	if r.status != 0 && provided(r.w, func(w http.ResponseWriter) bool { _, ok := w.(http.Hijacker); return ok }) {
 		r.commit(nil)
 	}

@@ -2,13 +2,13 @@ package middleware
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 )
 
 // replay answers with what the key holds.
 func (c *call) replay(value []byte) {
-	rec, err := c.codec.decode(c.storageKey, value)
+	s := newScratch()
+	rec, err := c.codec.decode(s, c.inRedis, value)
 	switch {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)
@@ -22,13 +22,14 @@ func (c *call) replay(value []byte) {
 		rec.writeTo(c.w, c.r)
 		c.emit(Replayed, rec.status, nil)
 	}
+	s.free()
 }
 
 // writeTo writes the response as the handler did, into the header that today's outer middlewares have begun.
-func (r record) writeTo(w http.ResponseWriter, req *http.Request) {
+func (r *record) writeTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
 	apply(h, r.header)
-	h.Set("Idempotent-Replayed", "true")
+	h["Idempotent-Replayed"] = r.value("true")
 	if _, typed := h["Content-Type"]; !typed {
 		h["Content-Type"] = nil // it was not sniffed then, and is not now
 	}
@@ -51,14 +52,14 @@ func (r record) writeTo(w http.ResponseWriter, req *http.Request) {
 }
 
 // measure sets the Content-Length, unless the handler has done so, or wanted none. HTTP/1.1 has no trailers behind one.
-func (r record) measure(h http.Header, req *http.Request) {
+func (r *record) measure(h http.Header, req *http.Request) {
 	_, measured := h["Content-Length"]
 	trailed := len(r.trailer) > 0 || len(h["Trailer"]) > 0
 	switch {
 	case !bodyAllowed(r.status):
 		h.Del("Content-Length")
 	case !measured && !trailed && (len(r.body) > 0 || req.Method != http.MethodHead):
-		h.Set("Content-Length", strconv.Itoa(len(r.body)))
+		h["Content-Length"] = r.value(r.length)
 	}
 }
 

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -9,14 +8,15 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-// key derives the key, before a byte of the body is read unless the key is in there. It answers or passes on the
+// findKey derives the key, before a byte of the body is read unless the key is in there. It answers or passes on the
 // request itself when there is none.
-func (c *call) key() (key string, ok bool) {
+func (c *call) findKey() (ok bool) {
 	body := c.r.Body
 	if body == nil {
 		body = http.NoBody
 	}
-	limited := &requestBody{ReadCloser: http.MaxBytesReader(c.w, body, c.maxBody)}
+	limited := &c.limited
+	*limited = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
 	c.r.Body = limited
 	key, err := c.keyFunc(c.r)
 	// The body that is read from now on may be one that a key function has put there. The request gets its own back:
@@ -31,18 +31,17 @@ func (c *call) key() (key string, ok bool) {
 	}
 
 	switch {
-	case limited.err == nil && used:
+	case limited.failed() == nil && used:
 		c.refuse(InvalidKey, keyFailed, errBodyUsed)
 	case err == nil && key != "":
-		c.storageKey = c.locker.StorageKey(key)
-		if FromContext(c.r.Context()).runs(c.storageKey) { // mounted twice
+		c.key, c.outer = key, FromContext(c.r.Context())
+		if c.outer != nil && c.outer.runs(c.storageKey()) { // mounted twice
 			c.next.ServeHTTP(c.w, restore())
-			return "", false
+			return false
 		}
-		c.event.Key = c.storageKey
-		return key, true
-	case limited.err != nil:
-		c.refuseBody(limited.err)
+		return true
+	case limited.failed() != nil:
+		c.refuseBody(limited.failed())
 	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
 		c.pass(restore(), nil)
 	case errors.Is(err, keyfunc.ErrMissing):
@@ -54,7 +53,7 @@ func (c *call) key() (key string, ok bool) {
 	default:
 		c.refuse(InvalidKey, keyFailed, err)
 	}
-	return "", false
+	return false
 }
 
 // readBody reads the body whole, for the fingerprint and for the handler. It answers the request itself if that fails.
@@ -67,7 +66,8 @@ func (c *call) readBody() bool {
 	if c.r.ContentLength > 0 {
 		limit = c.r.ContentLength
 	}
-	body, err := readAll(c.source, int(limit))
+	buf := newBuffer()
+	body, err := readAll(buf.b, c.source, int(limit))
 	if err != nil {
 		c.refuseBody(err)
 		return false
@@ -76,9 +76,19 @@ func (c *call) readBody() bool {
 		c.refuse(InvalidKey, keyFailed, errBodyUsed)
 		return false
 	}
-	c.body, c.source = body, nil // a key function's copy of it is not needed any more
-	c.fingerprint = c.fingerprinter(c.r, c.body)
+	buf.b = body
+	c.body, c.source = buf, nil // a key function's copy of it is not needed any more
+	c.takeFingerprint()
 	return true
+}
+
+func (c *call) takeFingerprint() {
+	if c.fingerprinter == nil {
+		c.fingerprint = fingerprintOf(c.r, c.body.b)
+		return
+	}
+	c.body.lent = true
+	c.fingerprint = customFingerprint(c.fingerprinter(c.r, c.body.b))
 }
 
 // errBodyUsed keeps two requests from looking alike because nothing is left to tell them apart by.
@@ -92,27 +102,4 @@ func (c *call) refuseBody(err error) {
 		return
 	}
 	c.refuse(Unreadable, bodyUnreadable, err)
-}
-
-func rereadable(body []byte) io.ReadCloser {
-	if len(body) == 0 {
-		return http.NoBody
-	}
-	return io.NopCloser(bytes.NewReader(body))
-}
-
-// requestBody remembers whether it was read, and why that failed, for a key function may wrap the error or hide it.
-type requestBody struct {
-	io.ReadCloser
-	read bool
-	err  error
-}
-
-func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.read = b.read || n > 0
-	if err != nil && err != io.EOF {
-		b.err = err
-	}
-	return n, err
 }

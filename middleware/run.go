@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -12,14 +11,17 @@ import (
 // run is what becomes of the request that took the key: the handler runs, then the key is settled, then the response
 // goes out.
 func (c *call) run(lease *lock.Lease) {
-	exec := &Execution{key: c.storageKey, fence: lease.Fence(), outer: FromContext(c.r.Context()), retention: c.retention}
-	rec := newRecorder(c.w, c.r, exec, c.maxResponse)
+	exec, rec := &c.exec, &c.rec
+	*exec = Execution{key: c.inRedis, fence: lease.Fence(), outer: c.outer, retention: c.retention}
+	rec.begin(c.w, c.r, exec, c.maxResponse)
 
 	concluded := false
 	defer func() {
 		if !concluded { // a panic or a runtime.Goexit, which goes on after this, or silence
+			c.cutOff()
 			rec.withdraw()
 			c.emit(Unknown, rec.seen(), c.leave(lease, exec, rec))
+			rec.body = nil // the lease keeps the whole call until it has run out
 		}
 	}()
 	if !c.handle(lease, exec, rec) {
@@ -29,25 +31,27 @@ func (c *call) run(lease *lock.Lease) {
 	concluded = true
 	defer c.emit(outcome, rec.status, err)
 	rec.send(nil)
+	rec.free()
 }
 
 // handle calls the handler and tells whether it is known what it did: not if it returned without a word when its
 // context was over, unless it has said that nothing happened.
 func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (known bool) {
-	ctx, cancel := c.limit(lease.Context())
-	defer cancel()
-	overdue := time.AfterFunc(c.maxDuration, lease.Abandon)
-	r := c.request(context.WithValue(ctx, executionKey{}, exec))
-
-	start := time.Now()
+	overdue := c.started.Add(c.maxDuration)
+	lease.AbandonAt(overdue)
+	c.ctx = runContext{exec: exec, lease: lease, deadline: c.earliest(overdue)}
+	r := c.request(&c.ctx)
 	defer func() {
-		overdue.Stop()
-		c.event.Handler = time.Since(start)
+		lease.AbandonAt(time.Time{})
+		c.event.Handler = time.Since(c.started)
 		c.removeTemporaryFiles(r)
+		c.ctx.end(c.started.Add(c.event.Handler))
 		c.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(rec, r)
-	if rec.silent() && ctx.Err() != nil {
+	c.cutOff()
+	c.body.free() // not after a panic or a Goexit
+	if rec.silent() && c.ctx.Err() != nil {
 		rec.giveUp(c.r.Context())
 		return exec.said().discard
 	}
@@ -55,14 +59,19 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (known 
 	return true
 }
 
-// limit lets the run end at the outer deadline, or when it has lasted too long. Nothing else that ends the request's
+// cutOff takes from goroutines that the handler has left behind what it was given.
+func (c *call) cutOff() {
+	c.rec.cutOff()
+	c.bodyAgain.cutOff()
+}
+
+// earliest lets the run end at the outer deadline if that is before the one given. Nothing else that ends the request's
 // own context ends the run: net/http does that as soon as the client is gone.
-func (c *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline := time.Now().Add(c.maxDuration)
+func (c *call) earliest(deadline time.Time) time.Time {
 	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
-		deadline = outer
+		return outer
 	}
-	return context.WithDeadline(ctx, deadline)
+	return deadline
 }
 
 // removeTemporaryFiles does for the handler's request what net/http does for its own.
@@ -105,7 +114,7 @@ func (c *call) leave(lease *lock.Lease, exec *Execution, rec *recorder) error {
 
 func (c *call) free(lease *lock.Lease) (Outcome, error) {
 	start := time.Now()
-	err := lease.Release(c.r.Context())
+	err := lease.Release(&c.values)
 	c.event.Store += time.Since(start)
 	if errors.Is(err, lock.ErrLost) {
 		return LeaseLost, err
@@ -115,7 +124,9 @@ func (c *call) free(lease *lock.Lease) (Outcome, error) {
 
 func (c *call) settle(lease *lock.Lease, said said, r record) error {
 	start := time.Now()
-	err := lease.Settle(c.r.Context(), c.codec.encode(c.storageKey, r), said.retention)
+	err := lease.SettleAppend(&c.values, recordRoom+len(r.body), func(b []byte) []byte {
+		return c.codec.appendRecord(b, c.rec.scratch, c.inRedis, r)
+	}, said.retention)
 	c.event.Store += time.Since(start)
 	return err
 }
@@ -138,13 +149,13 @@ func (c *call) tombstone(rec *recorder) record {
 
 // record returns what is kept of a response, and whether that is without its cookies.
 func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
-	header, cookiesDropped := c.storable(changes(rec.before, rec.header), rec.header["Connection"])
-	trailer, dropped := c.withoutCookies(trailers(rec.header["Trailer"], rec.Header()))
+	header, cookiesDropped := c.storable(rec.scratch.changed(rec.before, rec.header), valuesOf(rec.header, "Connection"))
+	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.Header()))
 	return record{
 		fingerprint: c.fingerprint,
 		status:      rec.status,
 		header:      header,
 		trailer:     trailer,
-		body:        rec.body,
+		body:        rec.body.bytes(),
 	}, cookiesDropped || dropped
 }

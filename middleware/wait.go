@@ -9,7 +9,7 @@ import (
 
 // attend answers a request whose key is held by another one, after waiting for that if it is to. It never runs the
 // handler: when the other one has left no response, the client is told to try again, and then may become the first.
-func (c *call) attend(key string, note []byte) {
+func (c *call) attend(note []byte) {
 	if c.wait == 0 {
 		c.meet(note, InFlight, inFlight)
 		return
@@ -17,10 +17,9 @@ func (c *call) attend(key string, note []byte) {
 	if !c.isSame(note) {
 		return
 	}
-	c.body = nil // only the fingerprint is needed from here on, and many may wait
 	ctx, cancel := context.WithTimeout(c.r.Context(), c.wait)
 	defer cancel()
-	claim, err := c.locker.Wait(ctx, key)
+	claim, err := c.locker.Wait(ctx, c.key)
 	switch {
 	case errors.Is(err, lock.ErrHeld), err != nil && ctx.Err() != nil:
 		c.refuse(InFlight, inFlight, nil)

@@ -2,7 +2,6 @@ package canonical
 
 import (
 	"crypto/sha256"
-	"hash"
 	"io"
 	"maps"
 	"mime"
@@ -26,18 +25,18 @@ const maxParts = 1000
 // A body that does not parse as multipart, breaks off, or has more than 1000 parts, is written as it is, boundary and all, and
 // never hashes like a parsed one. Body takes any input, in linear time; it needs memory for the header
 // of one part at a time.
-func Body(h hash.Hash, contentType string, body []byte) {
+func (h *Hash) Body(contentType string, body []byte) {
 	mediaType := MediaType(contentType)
-	Field(h, mediaType)
+	h.Field(mediaType)
 	if strings.HasPrefix(mediaType, "multipart/") {
 		if sum, ok := sumParts(contentType, body); ok {
-			Field(h, "parts")
-			FieldBytes(h, sum)
+			h.Field("parts")
+			h.FieldBytes(sum)
 			return
 		}
 	}
-	Field(h, "raw")
-	FieldBytes(h, body)
+	h.Field("raw")
+	h.FieldBytes(body)
 }
 
 // MediaType is the type and subtype of a Content-Type, in lower case and without parameters: the
@@ -56,14 +55,15 @@ func sumParts(contentType string, body []byte) (sum []byte, ok bool) {
 	if err != nil || boundary == "" || len(boundary) > maxBoundary {
 		return nil, false
 	}
-	h, content := sha256.New(), sha256.New()
+	h, content := NewHash(), sha256.New()
 	buf := make([]byte, 4096)
 	parts := Parts(boundary, body)
 	for n := 0; ; n++ {
 		part, err := parts.NextRawPart()
 		if err == io.EOF {
-			number(h, n)
-			return h.Sum(nil), true
+			h.number(n)
+			sum := h.Sum()
+			return sum[:], true
 		}
 		if err != nil || n == maxParts {
 			return nil, false
@@ -73,21 +73,21 @@ func sumParts(contentType string, body []byte) (sum []byte, ok bool) {
 		if err != nil {
 			return nil, false
 		}
-		header(h, part.Header)
-		number(h, int(size))
-		h.Write(content.Sum(buf[:0]))
+		h.header(part.Header)
+		h.number(int(size))
+		h.buf = content.Sum(h.buf)
 	}
 }
 
 // header writes the fields sorted by name; the values of one name keep their order, which may mean
 // something.
-func header(h hash.Hash, fields textproto.MIMEHeader) {
-	number(h, len(fields))
+func (h *Hash) header(fields textproto.MIMEHeader) {
+	h.number(len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		Field(h, name)
-		number(h, len(fields[name]))
+		h.Field(name)
+		h.number(len(fields[name]))
 		for _, value := range fields[name] {
-			Field(h, value)
+			h.Field(value)
 		}
 	}
 }

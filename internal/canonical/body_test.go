@@ -122,11 +122,13 @@ func TestBodyRawIsNotParsed(t *testing.T) {
 	t.Parallel()
 	const body = "--b\r\nA: 1\r\n\r\nx\r\n--b--\r\n"
 	var parsed recorder
-	canonical.Body(&parsed, form+"b", []byte(body))
+	h := canonical.NewHashOf(&parsed)
+	h.Body(form+"b", []byte(body))
 	stream := parsed.Bytes()
 	for from := range stream {
 		var raw recorder
-		canonical.Body(&raw, "multipart/form-data", stream[from:])
+		h := canonical.NewHashOf(&raw)
+		h.Body("multipart/form-data", stream[from:])
 		if bytes.Equal(raw.Bytes(), stream) {
 			t.Fatalf("the raw body %x is written as %x, as a parsed one is", stream[from:], stream)
 		}

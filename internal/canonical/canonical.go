@@ -7,25 +7,68 @@
 package canonical
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"net/http"
+	"sync"
 )
 
+// Hash is a SHA-256 of fields. It gathers the short ones before it hashes them, and is used again by others after Sum.
+type Hash struct {
+	sha hash.Hash
+	buf []byte // not hashed yet
+}
+
+var hashes = sync.Pool{New: func() any { return &Hash{sha: sha256.New()} }}
+
+// NewHash returns one without a field. It need not be given back.
+func NewHash() *Hash { return hashes.Get().(*Hash) }
+
+// Sum returns the hash of all fields. The Hash must not be used any more.
+func (h *Hash) Sum() (sum [sha256.Size]byte) {
+	const kept = 4 << 10 // a longer buffer is not worth keeping
+	h.flush()
+	h.buf = h.sha.Sum(h.buf) // sum itself would escape to the heap
+	copy(sum[:], h.buf)
+	if cap(h.buf) <= kept {
+		h.sha.Reset()
+		h.buf = h.buf[:0]
+		hashes.Put(h)
+	}
+	return sum
+}
+
 // Field writes the length of s, as 8 bytes in big-endian order, and s.
-func Field(h hash.Hash, s string) {
-	b := make([]byte, 0, 8+len(s))
-	b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
-	h.Write(append(b, s...))
+func (h *Hash) Field(s string) {
+	h.number(len(s))
+	h.buf = append(h.buf, s...)
 }
 
 // FieldBytes writes what Field would, without a copy.
-func FieldBytes(h hash.Hash, b []byte) {
-	number(h, len(b))
-	h.Write(b)
+func (h *Hash) FieldBytes(b []byte) {
+	h.number(len(b))
+	h.flush()
+	h.sha.Write(b)
 }
 
-func number(h hash.Hash, n int) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(n))
-	h.Write(b[:])
+// Route writes what AppendRoute appends, as a field.
+func (h *Hash) Route(r *http.Request) {
+	h.number(0)
+	start := len(h.buf)
+	h.buf = AppendRoute(h.buf, r)
+	binary.BigEndian.PutUint64(h.buf[start-8:], uint64(len(h.buf)-start))
+}
+
+func (h *Hash) number(n int) {
+	const enough = 1 << 10
+	if len(h.buf) >= enough {
+		h.flush()
+	}
+	h.buf = binary.BigEndian.AppendUint64(h.buf, uint64(n))
+}
+
+func (h *Hash) flush() {
+	h.sha.Write(h.buf)
+	h.buf = h.buf[:0]
 }

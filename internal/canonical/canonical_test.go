@@ -24,8 +24,10 @@ func TestField(t *testing.T) {
 	for _, s := range []string{"", "a", "käse", "\x00\xff", string(make([]byte, 70000))} {
 		want := append(binary.BigEndian.AppendUint64(nil, uint64(len(s))), s...)
 		var field, fieldBytes recorder
-		canonical.Field(&field, s)
-		canonical.FieldBytes(&fieldBytes, []byte(s))
+		text, raw := canonical.NewHashOf(&field), canonical.NewHashOf(&fieldBytes)
+		text.Field(s)
+		text.Flush()
+		raw.FieldBytes([]byte(s))
 		if !bytes.Equal(field.Bytes(), want) {
 			t.Errorf("Field(%.20q) wrote %x, want %x", s, field.Bytes(), want)
 		}
@@ -36,7 +38,7 @@ func TestField(t *testing.T) {
 }
 
 func sum(contentType string, body []byte) [sha256.Size]byte {
-	h := sha256.New()
-	canonical.Body(h, contentType, body)
-	return [sha256.Size]byte(h.Sum(nil))
+	h := canonical.NewHash()
+	h.Body(contentType, body)
+	return h.Sum()
 }

@@ -1,0 +1,51 @@
+package middleware_test
+
+import (
+	"math"
+	"testing"
+)
+
+// allocations returns how often f allocates, in the long run.
+func allocations(f func()) int {
+	const each = 100
+	n := testing.AllocsPerRun(20, func() {
+		for range each {
+			f()
+		}
+	})
+	return int(math.Round(n / each))
+}
+
+// What a request allocates in the middleware: all that it does, less what the same calls of the locker do, and what the
+// handler does if it runs. More than the limit is a new allocation on the way of each request; to find it:
+//
+//	go test -run '^$' -bench Overhead/first/1 -memprofile m -memprofilerate 1 ./middleware
+//	go tool pprof -sample_index=alloc_objects -top middleware.test m
+//
+// Less than the limit is a limit to be lowered.
+func TestAllocations(t *testing.T) {
+	if raced {
+		t.Skip("the race detector allocates too")
+	}
+	for _, test := range []struct {
+		state string
+		limit int
+	}{
+		{"first", 3},      // the key, the call, the handler's request
+		{"replay", 4},     // the key, the call, the header's text, its values
+		{"in flight", 12}, // the key, the call, the problem's header and body
+		{"mismatch", 13},  // the same, and what was read of the record
+	} {
+		for _, size := range []int{1 << 10, 64 << 10} {
+			c := newCounter(t, size)
+			c.prepare(t, test.state)
+			got := allocations(func() { c.serve(c.protected) }) - allocations(func() { c.serveByLocker(t) })
+			if test.state == "first" {
+				got -= allocations(func() { c.serve(c.bare) })
+			}
+			if got != test.limit {
+				t.Errorf("%s, %d bytes: %d allocations, want %d", test.state, size, got, test.limit)
+			}
+		}
+	}
+}
