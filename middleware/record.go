@@ -47,7 +47,6 @@ const (
 	checksumAt = 1
 	flagsAt    = checksumAt + 4
 	contentAt  = flagsAt + 1
-	recordRoom = contentAt + len(fingerprint{}) + 3 + 512 // what a response without a body takes, with most headers
 )
 
 // codec writes what is stored as its options want it, and reads what a codec with any options has written, but for
@@ -93,13 +92,28 @@ func checksum(storageKey, encoded []byte) uint32 {
 	return crc32.Update(sum, castagnoli, encoded[flagsAt:])
 }
 
+// room is about how many bytes the record takes as it is stored, and seldom less.
+func (r *record) room() int {
+	const length = 2 // of a uvarint up to 16383
+	n := contentAt + len(r.fingerprint) + sealOverhead + 3*length + len(r.body)
+	for _, list := range [...][]change{r.header, r.trailer} {
+		for _, c := range list {
+			n += 1 + length + len(c.name) + length
+			for _, v := range c.values {
+				n += length + len(v)
+			}
+		}
+	}
+	return n
+}
+
 // appendRecord appends the record to what is there, as it is stored under the key.
 func (c *codec) appendRecord(to []byte, s *scratch, storageKey string, r record) []byte {
 	var flags byte
 	if r.tombstone {
 		flags |= flagTombstone
 	}
-	to = slices.Grow(to, recordRoom+len(r.body))
+	to = slices.Grow(to, r.room())
 	b := append(to[len(to):len(to)+contentAt], r.fingerprint[:]...)
 	b, compressed := c.appendResponse(b, r)
 	if compressed {

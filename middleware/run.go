@@ -124,7 +124,7 @@ func (c *call) free(lease *lock.Lease) (Outcome, error) {
 
 func (c *call) settle(lease *lock.Lease, said said, r record) error {
 	start := time.Now()
-	err := lease.SettleAppend(&c.values, recordRoom+len(r.body), func(b []byte) []byte {
+	err := lease.SettleAppend(&c.values, r.room(), func(b []byte) []byte {
 		return c.codec.appendRecord(b, c.rec.scratch, c.inRedis, r)
 	}, said.retention)
 	c.event.Store += time.Since(start)
