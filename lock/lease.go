@@ -109,10 +109,10 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 }
 
 // SettleAppend is Settle of what appendTo appends to the bytes that it is given, which saves a copy. There is room for
-// size bytes. It is called once, before SettleAppend returns, and not at all if the lease was released.
-func (l *Lease) SettleAppend(
-	ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration,
-) error {
+// size bytes there. It is called at most once, before SettleAppend returns: not for a ttl that is too short, a Quorum's
+// lease, or one that is released or settled. SettleAppend panics when what it returns does not begin with what it was
+// given. A second call after an error has to append the same bytes.
+func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
 	}
@@ -124,6 +124,9 @@ func (l *Lease) SettleAppend(
 		return ErrLost
 	}
 	stored := appendTo(appendHead(make([]byte, 0, headLen+size), valueMagic, l.token))
+	if !hasHead(stored, valueMagic, l.token) {
+		panic("lock.SettleAppend: appendTo has not appended")
+	}
 	s := settlement{locker: locker, ctx: detached(ctx), stored: stored, ttl: ttl}
 	done, err := l.settle(s)
 	if !done {

@@ -24,7 +24,7 @@ func (b *buffer) bytes() []byte {
 	if b == nil {
 		return nil
 	}
-	return b.b
+	return b.b[:len(b.b):len(b.b)] // behind that are others'
 }
 
 // free lets others use b, which may be nil.

@@ -9,7 +9,8 @@ import (
 )
 
 // values has what a request's context has, but no end: that the client leaves concerns neither the claim nor what
-// becomes of it. It is context.WithoutCancel as a part of a call, without a thing of its own to be allocated.
+// becomes of it. It is context.WithoutCancel as a part of a call, without a thing of its own to be allocated. (Unlike
+// that it lets context.Cause see through; nobody asks that of a context without an end.)
 type values struct{ of context.Context }
 
 func (*values) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
@@ -46,7 +47,7 @@ func (c *runContext) Deadline() (deadline time.Time, ok bool) { return c.deadlin
 func (c *runContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.make(time.Now()).Done()
+	return c.realize(time.Now()).Done()
 }
 
 func (c *runContext) Err() error {
@@ -56,7 +57,7 @@ func (c *runContext) Err() error {
 		return c.real.Err()
 	}
 	if now := time.Now(); c.ended || c.over(now) {
-		return c.make(now).Err()
+		return c.realize(now).Err()
 	}
 	return nil
 }
@@ -79,7 +80,7 @@ func (c *runContext) end(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.real == nil && c.over(now) {
-		c.make(now)
+		c.realize(now)
 	}
 	c.ended = true
 	if c.real != nil {
@@ -92,14 +93,14 @@ func (c *runContext) over(now time.Time) bool {
 	return !now.Before(c.deadline) || c.lease.Context().Err() != nil
 }
 
-// make returns the real context. The caller holds mu.
-func (c *runContext) make(now time.Time) context.Context {
+// realize returns the real context. The caller holds mu.
+func (c *runContext) realize(now time.Time) context.Context {
 	if c.real != nil {
 		return c.real
 	}
 	parent := c.lease.Context()
-	if c.ended || !now.Before(c.deadline) && c.lease.Until().After(c.deadline) {
-		parent = context.WithoutCancel(parent) // a lease that ends after this does not end it once more
+	if until := c.lease.Until(); c.ended || until.After(c.deadline) && !now.Before(until) {
+		parent = context.WithoutCancel(parent) // what has run out since the deadline does not end it once more
 	}
 	if c.ended {
 		c.real, c.cancel = context.WithCancel(parent)

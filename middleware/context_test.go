@@ -178,6 +178,15 @@ func TestRunContextTellsWhatWasFirst(t *testing.T) {
 			wantEnd(t, "late", ctx, context.DeadlineExceeded, context.DeadlineExceeded)
 		}, nil)
 	})
+	t.Run("the loss, shortly before", func(t *testing.T) {
+		t.Parallel()
+		inRun(t, limit, context.Background(), func(t *testing.T, ctx context.Context, store *canned) {
+			time.Sleep(limit - 5*time.Second) // a lease of 10 s is renewed before the end, and would last until after it
+			store.lost.Store(true)
+			time.Sleep(6 * time.Second)
+			wantEnd(t, "a bit late", ctx, context.Canceled, lock.ErrLost)
+		}, nil)
+	})
 	t.Run("the loss", func(t *testing.T) {
 		t.Parallel()
 		inRun(t, limit, context.Background(), func(t *testing.T, ctx context.Context, store *canned) {

@@ -63,8 +63,8 @@ func first(header []change, name string) string {
 	return ""
 }
 
-// is tells whether h is still what was taken.
-func is(h http.Header, taken []change) bool {
+// unchanged tells whether h is still what was taken.
+func unchanged(h http.Header, taken []change) bool {
 	if len(h) != len(taken) {
 		return false
 	}

@@ -28,7 +28,8 @@ import (
 //  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running
 //     request is 409, or waited for ([WithWait]), another fingerprint 422. If Redis does not answer, 503: nothing runs.
 //  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline,
-//     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost].
+//     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost]. When it has returned, a
+//     goroutine that it left behind can neither read the body nor write any more.
 //  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
 //     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored.

@@ -84,8 +84,8 @@ func (r *record) value(v string) []string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum covers the key and all bytes of a record but the checksum itself. What it is given escapes to the heap, so
-// that the key is not a string.
+// checksum covers the key and all bytes of a record but the checksum itself. The key is bytes because a string would be
+// copied to the heap, where crc32's arguments escape to.
 func checksum(storageKey, encoded []byte) uint32 {
 	sum := crc32.Update(0, castagnoli, storageKey)
 	sum = crc32.Update(sum, castagnoli, encoded[:checksumAt])

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,8 +27,9 @@ import (
 // What it holds back is in memory that is used again. So when the handler has returned it is cut off: a goroutine that
 // the handler has left behind gets an error, and never writes into what is another request's by then.
 type recorder struct {
-	mu     sync.Mutex // held in whatever the handler calls; nobody needs it once that is cut off
-	closed bool       // it is
+	mu     sync.Mutex  // held in whatever the handler calls; nobody needs it once that is cut off
+	closed atomic.Bool // it is
+	stray  bool        // somebody was in such a call then, and may be for as long as the client reads nothing
 
 	scratch *scratch // of header
 	exposed bool     // somebody may have kept what is in there
@@ -61,11 +63,13 @@ func (r *recorder) begin(w http.ResponseWriter, req *http.Request, exec *Executi
 	}
 }
 
-// cutOff is called when the handler has returned.
+// cutOff is called when the handler has returned. It does not wait for whoever is in a call still: the key must be
+// settled though a client reads nothing.
 func (r *recorder) cutOff() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
+	r.closed.Store(true)
+	if r.stray = !r.mu.TryLock(); !r.stray {
+		r.mu.Unlock()
+	}
 }
 
 // errReturned is told to a goroutine that writes although its handler has returned.
@@ -73,11 +77,21 @@ var errReturned = errors.New("middleware: the handler has returned")
 
 // free lets others use the memory. It is called after cutOff, and when the response has gone out.
 func (r *recorder) free() {
+	if r.stray {
+		return
+	}
 	r.body.free()
 	if !r.exposed {
 		r.scratch.free()
 	}
-	r.body, r.header, r.scratch = nil, nil, nil
+	r.forget()
+}
+
+// forget lets go of the memory. A lease that is left to run out keeps the whole call until then.
+func (r *recorder) forget() {
+	if !r.stray {
+		r.body, r.header, r.before, r.scratch = nil, nil, nil, nil
+	}
 }
 
 // Header returns the outer header, so that the handler sees and changes what the outer middlewares have set.
@@ -93,7 +107,7 @@ func (r *recorder) WriteHeader(status int) {
 
 func (r *recorder) writeHeader(status int) {
 	switch {
-	case r.closed, r.hijacked, r.status != 0:
+	case r.closed.Load(), r.hijacked, r.status != 0:
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && (status != http.StatusSwitchingProtocols || r.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
@@ -158,7 +172,7 @@ func (r *recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)
 // admit tells what the bare writer would say to n bytes more.
 func (r *recorder) admit(n int) error {
 	switch {
-	case r.closed:
+	case r.closed.Load():
 		return errReturned
 	case r.hijacked:
 		return http.ErrHijacked
@@ -186,7 +200,7 @@ func (r *recorder) send(next []byte) {
 	r.sent = true
 	r.sniff(next)
 	h := r.Header()
-	if is(h, r.header) { // most often nothing was changed since
+	if unchanged(h, r.header) { // most often nothing was changed since
 		r.sendBody()
 		return
 	}
@@ -293,7 +307,7 @@ func (r *recorder) FlushError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.closed:
+	case r.closed.Load():
 		return errReturned
 	case r.hijacked:
 		return http.ErrHijacked

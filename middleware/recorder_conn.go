@@ -13,7 +13,7 @@ import (
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if r.closed.Load() {
 		return nil, nil, errReturned
 	}
 	if r.status != 0 && provided(r.w, func(w http.ResponseWriter) bool { _, ok := w.(http.Hijacker); return ok }) {

@@ -84,11 +84,11 @@ func (c *call) readBody() bool {
 
 func (c *call) takeFingerprint() {
 	if c.fingerprinter == nil {
-		c.fingerprint = fingerprintOf(c.r, c.body.b)
+		c.fingerprint = fingerprintOf(c.r, c.body.bytes())
 		return
 	}
 	c.body.lent = true
-	c.fingerprint = customFingerprint(c.fingerprinter(c.r, c.body.b))
+	c.fingerprint = customFingerprint(c.fingerprinter(c.r, c.body.bytes()))
 }
 
 // errBodyUsed keeps two requests from looking alike because nothing is left to tell them apart by.

@@ -275,3 +275,61 @@ func TestNobodyGetsWhatIsAnothers(t *testing.T) {
 	all.Wait()
 	left.Wait()
 }
+
+// hanging is a writer whose second Write takes until the client reads.
+type hanging struct {
+	discarded
+	writes         int
+	entered, reads chan struct{}
+}
+
+func (w *hanging) Flush() {}
+
+func (w *hanging) Write(p []byte) (int, error) {
+	if w.writes++; w.writes == 2 {
+		close(w.entered)
+		<-w.reads
+	}
+	return len(p), nil
+}
+
+// The key is settled though a goroutine that the handler has left behind is stuck in a Write, and however the handler
+// has ended. What that holds is nobody else's afterwards.
+func TestSettledThoughAWriteHangs(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){
+		"return": func() {},
+		"panic":  func() { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &hanging{
+				discarded: discarded{header: http.Header{}}, entered: make(chan struct{}), reads: make(chan struct{}),
+			}
+			store, left := new(canned), make(chan error)
+			protected, send := protect(t, store, func(w2 http.ResponseWriter, _ *http.Request) {
+				_, _ = w2.Write([]byte("begun"))
+				w2.(http.Flusher).Flush()
+				go func() {
+					_, _ = w2.Write([]byte("stuck"))
+					_, err := w2.Write([]byte("late"))
+					left <- err
+				}()
+				<-w.entered
+				end()
+			})
+			func() {
+				defer func() { _ = recover() }()
+				send(w, 10)
+			}()
+			if len(store.settled) == 0 {
+				t.Error("nothing is settled")
+			}
+			sendOthers(protected)
+			close(w.reads)
+			if err := <-left; err == nil {
+				t.Error("a Write after the end: no error")
+			}
+		})
+	}
+}

@@ -20,8 +20,9 @@ func (c *call) run(lease *lock.Lease) {
 		if !concluded { // a panic or a runtime.Goexit, which goes on after this, or silence
 			c.cutOff()
 			rec.withdraw()
-			c.emit(Unknown, rec.seen(), c.leave(lease, exec, rec))
-			rec.body = nil // the lease keeps the whole call until it has run out
+			status, err := rec.seen(), c.leave(lease, exec, rec)
+			rec.forget()
+			c.emit(Unknown, status, err)
 		}
 	}()
 	if !c.handle(lease, exec, rec) {

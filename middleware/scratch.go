@@ -5,7 +5,7 @@ import "sync"
 // scratch is room for lists that are needed while a request is served, and used again. Like a buffer it is freed only
 // where nobody can have it any more.
 type scratch struct {
-	key      []byte   // what a checksum begins with
+	key      []byte   // the storage key, for a checksum
 	snapshot []change // a header as it was
 	changes  []change // what is stored of it
 	values   []string // of both
