@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -184,6 +185,32 @@ func ExampleLease_Settle() {
 	// Output: settled: placed <nil>
 }
 
+// A receipt is written where it is stored from.
+func ExampleLease_SettleAppend() {
+	client, stop := newClient()
+	defer stop()
+	ctx := context.Background()
+	locker := lock.New(client, "receipts")
+	defer locker.Close(ctx)
+
+	claim, err := locker.Claim(ctx, "receipt 7", nil)
+	if err != nil || claim.State != lock.Granted {
+		fmt.Println("not ours:", claim.State, err)
+		return
+	}
+	amount := 1250
+	err = claim.Lease.SettleAppend(ctx, len("1250 EUR"), func(b []byte) []byte {
+		return append(strconv.AppendInt(b, int64(amount), 10), " EUR"...)
+	}, 24*time.Hour)
+	if err != nil {
+		fmt.Println("nobody knows:", err)
+		return
+	}
+	claim, err = locker.Claim(ctx, "receipt 7", nil)
+	fmt.Printf("%s %v, %v\n", claim.Value, claim.State, err)
+	// Output: 1250 EUR settled, <nil>
+}
+
 // The bank did not answer: the transfer may have happened, so that nobody may try it again at once.
 func ExampleLease_Abandon() {
 	client, stop := newClient()
@@ -205,6 +232,25 @@ func ExampleLease_Abandon() {
 	_, ok, err := locker.TryAcquire(ctx, "transfer 9")
 	fmt.Println("free for a retry:", ok, err)
 	// Output: free for a retry: false <nil>
+}
+
+// An export that takes longer than an hour is not to keep its key for ever.
+func ExampleLease_AbandonAt() {
+	client, stop := newClient()
+	defer stop()
+	ctx := context.Background()
+	locker := lock.New(client, "exports", lock.WithTTL(300*time.Millisecond))
+	defer locker.Close(ctx)
+
+	lease, ok, err := locker.TryAcquire(ctx, "yearly")
+	if err != nil || !ok {
+		fmt.Println("not ours:", ok, err)
+		return
+	}
+	lease.AbandonAt(time.Now().Add(time.Millisecond)) // an hour, in earnest
+	<-lease.Context().Done()
+	fmt.Println(context.Cause(lease.Context()) == lock.ErrLost)
+	// Output: true
 }
 
 // A fixed lease that ends soon when its holder hangs: every batch that is done asks for the time of another one.

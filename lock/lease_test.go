@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -298,4 +299,15 @@ func TestSettlesRace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What does not begin with the head would be read by nobody, and settle nothing.
+func TestSettleAppendHasToAppend(t *testing.T) {
+	lease := acquire(t, cannedLocker(t, ""), "k")
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "SettleAppend") {
+			t.Errorf("panic %q, want one that names SettleAppend", got)
+		}
+	}()
+	_ = lease.SettleAppend(t.Context(), 0, func([]byte) []byte { return []byte("on its own") }, time.Hour)
 }
