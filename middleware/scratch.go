@@ -8,7 +8,7 @@ type scratch struct {
 	key      []byte   // the storage key, for a checksum
 	snapshot []change // a header as it was
 	changes  []change // what is stored of it
-	values   []string // of both
+	values   []string // of the snapshot
 }
 
 var scratches = sync.Pool{New: func() any { return &scratch{values: make([]string, 0, 16)} }}

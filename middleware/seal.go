@@ -61,3 +61,17 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// unseal returns the content without its seal. It is an error when there is none and must be one, or the other way
+// round.
+func (c *codec) unseal(sealed bool, purpose, storageKey string, visible, content []byte) ([]byte, error) {
+	switch {
+	case sealed && len(c.keys) == 0:
+		return nil, errSealed
+	case sealed:
+		return c.keys.open(purpose, storageKey, visible, content)
+	case len(c.keys) > 0 && !c.plaintextReads:
+		return nil, errNotSealed
+	}
+	return content, nil
+}
