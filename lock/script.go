@@ -32,8 +32,8 @@ var (
 	forgetScript  = newScript(forgetSource)
 )
 
-// script is how the commands begin that run it. Positions in keys are texts in the scripts: Redis would print a number
-// each time, as it prints a float.
+// script is how the commands begin that run it. Positions in keys are texts in the scripts, as Redis wants them: a
+// number would be printed for each call.
 type script struct{ byDigest, bySource []any }
 
 func newScript(source string) script {

@@ -24,7 +24,7 @@ func (v *values) Value(key any) any { return v.of.Value(key) }
 // runContext is the context of a run: that of its lease, with a deadline and the Execution. It ends when the lease is
 // lost, at the deadline, or when the handler has returned.
 //
-// The context that really is ended is made when somebody first asks for Done, or sees that it is over: most handlers
+// The context that really is ended is made when somebody first asks for Done, or sees that it is over: many handlers
 // never do, and a context.WithDeadline and a WithValue below a new lease's context take eight allocations of 690 bytes.
 // Whatever asks what kind of context this is (context.Cause, and those that make one below it) has asked for Done or
 // Err before, and then gets the answers of the real one.

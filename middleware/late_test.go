@@ -38,7 +38,7 @@ func TestSilenceIsNoSuccess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 4 {
+			for range 20 {
 				s := serve(t, redistest.Mini(t), func(_ http.ResponseWriter, r *http.Request) {
 					<-r.Context().Done()
 					test.say(middleware.FromContext(r.Context()))
