@@ -47,7 +47,8 @@ type trip struct {
 	ctx     context.Context // of the caller
 	key     storageKey
 	late    func(*trip, answer) // gets an answer that comes when ask has returned; nil if nobody wants it
-	seat    *seat               // while it is asked
+	start   time.Time           // of asking
+	seat    *seat               // nil until it has to wait
 	expired bool                // the time is up
 
 	claim  claimText // to be written, or acted on
@@ -64,8 +65,8 @@ func (l *Locker) newTrip(ctx context.Context, key storageKey) *trip {
 // ask calls do until Redis has answered, a few times at the most, and returns within the time for one operation, or
 // when the trip's context is done.
 func (t *trip) ask(do func(*trip) (reply, error)) (a answer) {
-	t.seat = t.locker.seats.take(t.locker.opTimeout)
-	defer t.locker.seats.leave(t.seat)
+	t.start = time.Now()
+	defer t.stand()
 	for n := 1; ; n++ {
 		var err error
 		if a.reply, err = do(t); err == nil {
@@ -133,6 +134,11 @@ func (t *trip) exchange(c *command) (r reply, acked, err error) {
 		return reply{}, nil, &leftError{cause: t.cause()}
 	}
 	b := t.locker.routes.to(c)
+	if t.mayFly(c) && b.flyHere(c) {
+		return c.reply, c.acked, c.err
+	}
+	t.sit()
+	c.until = time.Time{}
 	c.done, t.seat.awaited = t.seat.done, true
 	b.submit(c)
 	select {
@@ -152,6 +158,34 @@ func (t *trip) exchange(c *command) (r reply, acked, err error) {
 	return reply{}, nil, &leftError{cause: t.cause(), sent: onItsWay}
 }
 
+// mayFly gives c a term under which its caller may send it by itself, if the client will be back in time.
+func (t *trip) mayFly(c *command) bool {
+	l := t.locker
+	if !l.punctual || t.seat != nil || c.durable {
+		return false
+	}
+	c.until = t.start.Add(l.opTimeout)
+	if limit, ok := t.ctx.Deadline(); ok && limit.Before(c.until) {
+		c.until = limit
+	}
+	c.term = l.ownTerms.at(t.start)
+	return !c.until.Before(c.term.deadline)
+}
+
+// sit gives the trip a seat for the time that is left.
+func (t *trip) sit() {
+	if t.seat == nil {
+		t.seat = t.locker.seats.take(time.Until(t.start.Add(t.locker.opTimeout)))
+	}
+}
+
+// stand gives the seat back.
+func (t *trip) stand() {
+	if t.seat != nil {
+		t.locker.seats.leave(t.seat)
+	}
+}
+
 // cause tells why the caller waits no longer.
 func (t *trip) cause() error {
 	if t.expired {
@@ -165,6 +199,7 @@ func (t *trip) pause(d time.Duration) error {
 	if t.expired {
 		return t.cause()
 	}
+	t.sit()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

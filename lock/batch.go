@@ -7,8 +7,8 @@ import (
 )
 
 // batcher lets commands to one node that are sent at the same time travel together, in one write and one read, as a
-// group commit does. Whoever finds fewer than maxFlights under way sends at once; whoever comes while they are goes
-// with the next one that returns.
+// group commit does. Whoever finds fewer than maxFlights under way sends at once, itself if it may; whoever comes while
+// they are goes with the next one that returns.
 //
 // Several flights beat one, and a batch takes only half of those who wait: with a batch of everybody, client and server
 // would take turns. go-redis's own AutoPipeline is not used: it is experimental, a queued command does not heed its
@@ -42,10 +42,12 @@ type flight struct {
 }
 
 // command is one command on its way, and what came of it. It is also the context that it is sent under: it has the
-// values of its caller's, and ends some time after no caller waits any more.
+// values of its caller's. It ends some time after no caller waits any more, or when its caller has to return who sends it
+// itself.
 type command struct {
 	*term
-	trip  *trip // that it is a part of; its key decides to which node it goes
+	until time.Time // if its caller sends it: when that has to return
+	trip  *trip     // that it is a part of; its key decides to which node it goes
 	args  []any
 	room  [maxArgs]any // where they are, as a rule
 	typed bool         // to be read by go-redis
@@ -54,7 +56,7 @@ type command struct {
 	addr    string // where it is to be sent, if another node has said so
 	asking  bool   // with ASKING before it
 
-	done  chan struct{} // receives when the next three are there
+	done  chan struct{} // receives when the next three are there; nil if the caller sends it itself
 	reply reply
 	acked error // that too few replicas have it, see WithReplicas
 	err   error
@@ -63,6 +65,13 @@ type command struct {
 	flown  bool
 	landed bool
 	gone   bool // the caller has left
+}
+
+func (c *command) Deadline() (time.Time, bool) {
+	if c.until.IsZero() {
+		return c.term.Deadline()
+	}
+	return c.until, true
 }
 
 // Value lets hooks of go-redis see what the caller's context has.
@@ -91,6 +100,39 @@ func (b *batcher) submit(c *command) {
 	b.launch()
 }
 
+// flyHere sends c in the goroutine of its caller, if it need not wait for others. That saves two switches between
+// goroutines and a timer: claim and settlement took 6.0 µs with pilots, and take 4.5 without ("go test -run '^$' -bench
+// Trip -cpu 1 ./lock").
+func (b *batcher) flyHere(c *command) bool {
+	f := b.start(c)
+	if f == nil {
+		return false
+	}
+	defer func() { // also when a hook panics
+		if next := b.land(f); next != nil {
+			b.locker.crew.fly(next)
+			return
+		}
+		b.locker.work.done()
+	}()
+	b.locker.carry(c.term, f.commands)
+	return true
+}
+
+// start returns a flight with c alone, nil if others are to go first.
+func (b *batcher) start(c *command) *flight {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) > 0 || len(b.flights) == maxFlights {
+		return nil
+	}
+	b.locker.work.begin()
+	f := b.newFlight(c.trip.start)
+	f.commands = append(f.commands, c)
+	b.flights = append(b.flights, f)
+	return f
+}
+
 // launch sends what waits if it may. The caller holds mu.
 func (b *batcher) launch() {
 	for len(b.flights) < maxFlights {
@@ -116,7 +158,7 @@ func (b *batcher) next() *flight {
 		return nil
 	}
 	most := min((len(b.queue)+1)/2, max(len(b.queue)/maxFlights, maxBatch))
-	f := b.newFlight()
+	f := b.newFlight(time.Now())
 	taken := 0
 	for size := 0; taken < len(b.queue) && len(f.commands) < most; taken++ {
 		c := b.queue[taken]
@@ -144,22 +186,22 @@ func (b *batcher) leading() int {
 	return i
 }
 
-// newFlight returns an empty flight. The caller holds mu.
-func (b *batcher) newFlight() *flight {
+// newFlight returns an empty flight that begins at start. The caller holds mu.
+func (b *batcher) newFlight(start time.Time) *flight {
 	if n := len(b.spare); n > 0 {
 		f := b.spare[n-1]
 		b.spare = b.spare[:n-1]
-		f.start = time.Now()
+		f.start = start
 		return f
 	}
-	return &flight{batcher: b, start: time.Now()}
+	return &flight{batcher: b, start: start}
 }
 
 // fly sends one batch after the other while there are any.
 func (b *batcher) fly(f *flight) {
 	defer b.locker.work.done()
 	for f != nil {
-		term := b.locker.terms.at(f.start, b.locker.opTimeout)
+		term := b.locker.terms.at(f.start)
 		for _, c := range f.commands {
 			c.term = term
 		}
@@ -179,7 +221,9 @@ func (b *batcher) land(f *flight) (next *flight) {
 			a := answer{reply: c.reply, err: c.err, unsure: c.err != nil && mayHaveArrived(c.err)}
 			b.locker.work.run(func() { late(c.trip, a) })
 		}
-		c.done <- struct{}{}
+		if c.done != nil {
+			c.done <- struct{}{}
+		}
 	}
 	clear(f.commands)
 	f.commands = f.commands[:0]

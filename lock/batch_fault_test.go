@@ -167,7 +167,7 @@ func TestSilentFlights(t *testing.T) {
 		"default client":     func(*redis.Options) {},
 		"client without end": func(o *redis.Options) { o.ReadTimeout = -1 },
 		"pool of 10":         func(o *redis.Options) { o.ReadTimeout, o.PoolSize = -1, 10 },
-		"heeds contexts":     func(o *redis.Options) { o.ContextTimeoutEnabled = true },
+		"heeds contexts":     punctual,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

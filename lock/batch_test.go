@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -153,19 +154,18 @@ func goroutineID() string {
 	return string(bytes.Fields(b[:runtime.Stack(b, false)])[1])
 }
 
-// waitingGoroutines returns those that wait in a select or for a channel.
+// waitingGoroutines returns those that wait in a select, for a channel, or for a connection.
 func waitingGoroutines() map[string]bool {
 	b := make([]byte, 1<<20)
 	n := runtime.Stack(b, true)
 	for ; n == len(b); n = runtime.Stack(b, true) {
 		b = make([]byte, 2*len(b))
 	}
+	states := regexp.MustCompile(`^goroutine ([0-9]+) .*\[(select|chan receive|IO wait)`)
 	ids := map[string]bool{}
 	for line := range bytes.Lines(b[:n]) {
-		head, ok := bytes.CutPrefix(line, []byte("goroutine "))
-		id, state, found := bytes.Cut(head, []byte(" "))
-		if ok && found && (bytes.Contains(state, []byte("[select")) || bytes.Contains(state, []byte("[chan receive"))) {
-			ids[string(id)] = true
+		if m := states.FindSubmatch(line); m != nil {
+			ids[string(m[1])] = true
 		}
 	}
 	return ids

@@ -20,11 +20,15 @@ type canned struct {
 	unread bytes.Buffer
 }
 
-func cannedLocker(tb testing.TB, holds string) *lock.Locker {
-	client := redis.NewClient(&redis.Options{
+func cannedLocker(tb testing.TB, holds string, opts ...func(*redis.Options)) *lock.Locker {
+	o := &redis.Options{
 		Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return &canned{holds: holds}, nil },
-	})
+	}
+	for _, opt := range opts {
+		opt(o)
+	}
+	client := redis.NewClient(o)
 	locker := lock.New(client, "bench")
 	tb.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil {
@@ -135,39 +139,43 @@ func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates too")
 	}
-	for _, p := range hotPaths {
-		t.Run(p.name, func(t *testing.T) {
-			locker := cannedLocker(t, p.holds)
-			failed := p.do(context.Background(), locker)
-			if failed != nil {
-				t.Fatal(failed)
-			}
-			got := testing.AllocsPerRun(2000, func() {
-				if err := p.do(context.Background(), locker); err != nil {
-					failed = err
+	for name, opt := range clientsThat {
+		for _, p := range hotPaths {
+			t.Run(p.name+", client that "+name, func(t *testing.T) {
+				locker := cannedLocker(t, p.holds, opt)
+				failed := p.do(context.Background(), locker)
+				if failed != nil {
+					t.Fatal(failed)
+				}
+				got := testing.AllocsPerRun(2000, func() {
+					if err := p.do(context.Background(), locker); err != nil {
+						failed = err
+					}
+				})
+				if failed != nil {
+					t.Fatal(failed)
+				}
+				if got > p.allocs {
+					t.Errorf("%v allocations, want at most %v", got, p.allocs)
 				}
 			})
-			if failed != nil {
-				t.Fatal(failed)
-			}
-			if got > p.allocs {
-				t.Errorf("%v allocations, want at most %v", got, p.allocs)
-			}
-		})
+		}
 	}
 }
 
 // BenchmarkTrip is the client's part of what BenchmarkCallers does with one caller.
 func BenchmarkTrip(b *testing.B) {
-	for _, p := range hotPaths {
-		b.Run(p.name, func(b *testing.B) {
-			locker := cannedLocker(b, p.holds)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := p.do(context.Background(), locker); err != nil {
-					b.Fatal(err)
+	for name, opt := range clientsThat {
+		for _, p := range hotPaths {
+			b.Run(p.name+", client that "+name, func(b *testing.B) {
+				locker := cannedLocker(b, p.holds, opt)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := p.do(context.Background(), locker); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }

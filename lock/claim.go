@@ -100,7 +100,6 @@ func (l *Locker) claim(ctx context.Context, key storageKey, q request) (found, e
 // attempt makes the trip to claim the key. A claim that comes to stand though we do not know of it is released.
 func (t *trip) attempt(send func(*trip) (reply, error)) (found, error) {
 	t.late = (*trip).undo
-	start := time.Now()
 	a := t.ask(send)
 	switch {
 	case a.err != nil && a.unsure:
@@ -109,7 +108,7 @@ func (t *trip) attempt(send func(*trip) (reply, error)) (found, error) {
 	case a.err != nil:
 		return found{}, claimError(a)
 	case a.absent, t.claim.isOurs(a.text):
-		return t.granted(a.reply, start)
+		return t.granted(a.reply)
 	}
 	return met(a.reply)
 }
@@ -141,7 +140,7 @@ func claimError(a answer) error {
 }
 
 // granted returns the lease on a key that was taken, unless the answer took longer than the lease lasts.
-func (t *trip) granted(r reply, start time.Time) (f found, err error) {
+func (t *trip) granted(r reply) (f found, err error) {
 	l, stands := t.locker, content{}
 	switch {
 	case !r.absent:
@@ -149,7 +148,7 @@ func (t *trip) granted(r reply, start time.Time) (f found, err error) {
 	case r.pair:
 		stands.fence, err = parseFence(r.fence)
 	}
-	until := start.Add(validity(l.ttl))
+	until := t.start.Add(validity(l.ttl))
 	if err == nil && !time.Now().Before(until) {
 		err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
 	}
@@ -157,7 +156,7 @@ func (t *trip) granted(r reply, start time.Time) (f found, err error) {
 		l.work.run(func() { l.release(detached(t.ctx), t.key, t.claim.token) })
 		return found{}, fmt.Errorf("lock: claim: %w", err)
 	}
-	lease := newGrant(t.ctx, l, l.base, t.key, t.claim.token, stands.fence, start, until)
+	lease := newGrant(t.ctx, l, l.base, t.key, t.claim.token, stands.fence, t.start, until)
 	return found{Claim: Claim{State: Granted, Lease: lease}, left: l.ttl}, nil
 }
 

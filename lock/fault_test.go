@@ -14,15 +14,29 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// onBoth runs test on both servers, with a faulty connection to a Locker and a good one to its rival.
+// clientsThat are the two kinds of a client for one server. With the first, others send for a caller who need not wait.
+var clientsThat = map[string]func(*redis.Options){
+	"may be late": func(*redis.Options) {},
+	"is punctual": punctual,
+}
+
+func punctual(o *redis.Options) { o.ContextTimeoutEnabled = true }
+
+// onBoth runs test on both servers, with a faulty connection to a Locker and a good one to its rival, and that with
+// either kind of client.
 func onBoth(t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker)) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		p := redistest.NewProxy(t, b.Addr())
-		locker, rival := newLocker(t, p.Client(t)), newLocker(t, b.Client(t))
-		load(t, rival)
-		test(t, b, p, locker, rival)
-	})
+	for name, opt := range clientsThat {
+		t.Run("client that "+name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				p := redistest.NewProxy(t, b.Addr())
+				locker, rival := newLocker(t, p.Client(t, opt)), newLocker(t, b.Client(t))
+				load(t, rival)
+				test(t, b, p, locker, rival)
+			})
+		})
+	}
 }
 
 // load lets the server know the scripts, so that a test sees EVALSHA alone.

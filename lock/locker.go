@@ -12,11 +12,13 @@ import (
 type Locker struct {
 	client redis.UniversalClient
 	*base
-	routes  routes
-	terms   terms
-	seats   seats
-	queues  queues
-	channel channel
+	routes   routes
+	terms    terms // of commands that pilots send: they end when no caller waits any more
+	ownTerms terms // of those that callers send themselves: they end when the first has to return
+	punctual bool  // the client returns when a context's deadline is over
+	seats    seats
+	queues   queues
+	channel  channel
 }
 
 // New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. It sends
@@ -24,16 +26,43 @@ type Locker struct {
 // are, but for retries, which the Locker makes itself, and Close does not close it. Calls that come at the same time
 // travel together: hooks see a pipeline then, with a context that has nobody's values.
 //
+// A *redis.Client with ContextTimeoutEnabled is the fastest, and is trusted, like its hooks, to return when a context's
+// deadline is over, unless its ReadTimeout or WriteTimeout is -2. A call that need not wait for others is then sent by
+// its own goroutine, and not by another one that it could leave behind. A context's deadline ends such a call as it
+// ends all others, but a cancellation only when Redis has answered, or the time for one operation is over.
+//
 // The namespace is required because keys of two services on one Redis must not meet. New panics when it is empty or has
 // braces (they would move keys to another Cluster slot), when client is nil, and when it is a *redis.Ring: a ring that
 // loses a server moves keys to others, and a key that moves can be granted twice.
 func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker {
 	checkClient("lock.New", client)
-	l := &Locker{client: client, base: newBase("lock.New", namespace, opts)}
-	l.routes.init(l)
+	l := newNode(client, newBase("lock.New", namespace, opts))
 	l.queues.init(l)
+	return l
+}
+
+// newNode returns a Locker that cannot wait: one of a Quorum's.
+func newNode(client redis.UniversalClient, b *base) *Locker {
+	open := b.opTimeout / 10
+	l := &Locker{
+		client: client, base: b, punctual: isPunctual(client),
+		terms:    terms{open: open, length: open + b.opTimeout},
+		ownTerms: terms{open: open, length: b.opTimeout},
+	}
+	l.routes.init(l)
 	l.channel.init(l)
 	return l
+}
+
+// isPunctual tells whether client returns when a context's deadline is over. A Cluster's client is not known to: it asks
+// other nodes for the slots in between.
+func isPunctual(client redis.UniversalClient) bool {
+	single, ok := client.(*redis.Client)
+	if !ok {
+		return false
+	}
+	o := single.Options()
+	return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
 }
 
 // StorageKey returns key as it stands in Redis: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that

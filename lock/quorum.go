@@ -67,10 +67,7 @@ func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option
 		if slices.Index(clients, client) < i {
 			panic("lock.NewQuorum: the same client is there twice")
 		}
-		node := &Locker{client: client, base: b}
-		node.routes.init(node)
-		node.channel.init(node)
-		q.nodes = append(q.nodes, node)
+		q.nodes = append(q.nodes, newNode(client, b))
 	}
 	return q
 }

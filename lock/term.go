@@ -6,20 +6,13 @@ import (
 	"time"
 )
 
-// term is the context of all commands that are sent within a short while. It ends when none of their callers waits any
-// more: a client that heeds contexts gives up then too. One for each command would cost more than all the rest of
-// sending it.
+// term is the context of all commands that are sent within a short while. When it ends none of their callers waits any
+// more, or they are to give up themselves: a client that heeds contexts does so then. One for each command would cost
+// more than all the rest of sending it.
 type term struct {
 	last     time.Time // that a command may begin
 	deadline time.Time
 	done     chan struct{}
-}
-
-func newTerm(start time.Time, opTimeout time.Duration) *term {
-	last := start.Add(opTimeout / 10)
-	t := &term{last: last, deadline: last.Add(opTimeout), done: make(chan struct{})}
-	time.AfterFunc(t.deadline.Sub(start), func() { close(t.done) })
-	return t
 }
 
 func (t *term) Deadline() (time.Time, bool) { return t.deadline, true }
@@ -39,15 +32,19 @@ func (t *term) Value(any) any { return nil }
 
 // terms hands out the current one.
 type terms struct {
+	open, length time.Duration // how long commands may begin under a term, and until it ends
+
 	mu      sync.Mutex
 	current *term
 }
 
-func (ts *terms) at(now time.Time, opTimeout time.Duration) *term {
+func (ts *terms) at(now time.Time) *term {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if ts.current == nil || now.After(ts.current.last) {
-		ts.current = newTerm(now, opTimeout)
+		t := &term{last: now.Add(ts.open), deadline: now.Add(ts.length), done: make(chan struct{})}
+		time.AfterFunc(time.Until(t.deadline), func() { close(t.done) })
+		ts.current = t
 	}
 	return ts.current
 }

@@ -39,7 +39,7 @@ func ExampleIdempotency() {
 	defer server.Close()
 	addr := server.Addr()
 
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	locker := lock.New(client, "payments-api")
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.User(currentUser)), middleware.WithRequired())
 

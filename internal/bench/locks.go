@@ -21,6 +21,7 @@ func lockContenders() []contender {
 	return []contender{
 		{group: locks, name: "bare", label: "bare: `SET NX PX`, `EVALSHA`", setUp: locking(openBareLock)},
 		{group: locks, name: "onceguard", label: "onceguard", setUp: locking(openOurLock)},
+		{group: locks, name: "onceguard-late", label: onDefaultsLabel, setUp: onDefaults(locking(openOurLock))},
 		{group: locks, name: "redislock", label: "bsm/redislock", setUp: locking(openRedislock)},
 		{group: locks, name: "redsync", label: "redsync", setUp: locking(openRedsync)},
 		{group: locks, name: "rueidislock", label: "rueidislock", setUp: locking(openRueidislock)},

@@ -24,9 +24,14 @@ func webContenders(http bool) []contender {
 		{group: first, name: "handler", label: "the handler alone, net/http", setUp: unprotected(openHandler)},
 		{group: first, name: "fiber-handler", label: "the handler alone, fiber", setUp: unprotected(openFiberHandler)},
 		{group: first, name: "onceguard", label: "onceguard", baseline: "handler", setUp: firsts(openOurs())},
+		{
+			group: first, name: "onceguard-late", label: onDefaultsLabel, baseline: "handler",
+			setUp: onDefaults(firsts(openOurs())),
+		},
 		{group: first, name: "fiber", label: fiberLabel, baseline: "fiber-handler", setUp: firsts(openFiber)},
 
 		{group: replay, name: "onceguard", label: "onceguard", setUp: replays(openOurs())},
+		{group: replay, name: "onceguard-late", label: onDefaultsLabel, setUp: onDefaults(replays(openOurs()))},
 		{group: replay, name: "fiber", label: fiberLabel, setUp: replays(openFiber)},
 
 		// fiber has no answer to a duplicate in flight: it waits.
