@@ -175,7 +175,7 @@ func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func(
 }
 
 func testClusterAbandoned(t *testing.T, c *redistest.Cluster) {
-	holder := newLocker(t, c.Client(t), lock.WithTTL(300*time.Millisecond), lock.WithoutRenewal())
+	holder := newLocker(t, c.Client(t), lock.WithTTL(5*time.Second), lock.WithoutRenewal())
 	rival := newLocker(t, c.Client(t))
 	claim, err := holder.Claim(t.Context(), "abandoned", []byte("note"))
 	if err != nil {
@@ -386,7 +386,7 @@ func (m *mover) begin(t *testing.T, keys []string) {
 		m.leases[k] = acquire(t, m.locker, k)
 		m.fence = m.leases[k].Fence()
 	}
-	m.kept = acquire(t, m.newLocker(t, lock.WithTTL(2*time.Second)), keys[10])
+	m.kept = acquire(t, m.newLocker(t, lock.WithTTL(6*time.Second)), keys[10])
 }
 
 // follow does everything to leases, of which there are four, and to what they leave behind.

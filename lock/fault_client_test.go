@@ -29,7 +29,7 @@ func TestOrphanEndsWithItsLease(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 				t.Parallel()
 				p := redistest.NewProxy(t, b.Addr())
-				locker := newLocker(t, p.Client(t), append(opts, lock.WithOpTimeout(time.Second))...)
+				locker := newLocker(t, p.Client(t), append(opts, lock.WithOpTimeout(3*time.Second))...)
 				rival := newLocker(t, b.Client(t), opts...)
 				load(t, rival)
 				held := p.HoldReply(redistest.Nth(1, redistest.Any()))
@@ -119,7 +119,7 @@ func TestContextIsCancelledAtAnyTime(t *testing.T) {
 func TestReleaseRacingRenewalOnARealServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	const ttl = time.Second
+	const ttl = 3 * time.Second
 	locker, seed := newLocker(t, server.Client(t), lock.WithTTL(ttl)), faultSeed(t)
 	var all sync.WaitGroup
 	for n := range 50 {

@@ -104,6 +104,7 @@ func histCheck(ops []porcupine.Operation) (result porcupine.CheckResult, of []po
 	for _, of := range keys {
 		// Open operations make the search long. What nobody has seen may be left out: if the rest is linearizable, so
 		// is the whole. Only a loss may need one of them, for nothing says whose claim was met.
+		of = histBounded(of)
 		result := porcupine.CheckOperationsTimeout(histModel, histSeen(of), 10*time.Second)
 		if result != porcupine.Ok && slices.ContainsFunc(of, isLost) {
 			result = porcupine.CheckOperationsTimeout(histModel, of, 20*time.Second)
@@ -117,23 +118,55 @@ func histCheck(ops []porcupine.Operation) (result porcupine.CheckResult, of []po
 
 func isLost(op porcupine.Operation) bool { return op.Output.(histAnswer).what == histLost }
 
-// histSeen leaves out the claims that nobody knows to have arrived, and the ends of leases that were over before.
+// histBounded closes open operations that end a claim at the first answer that shows it over: if they have not taken
+// effect by then, they never will, and may as well have come in vain. A Settle may still come to a free key.
+func histBounded(ops []porcupine.Operation) []porcupine.Operation {
+	granted := map[int]int64{}
+	for _, op := range ops {
+		if call := op.Input.(histCall); call.kind == histClaim && op.Output.(histAnswer).what == histOK {
+			granted[call.claim] = op.Return
+		}
+	}
+	bounded := slices.Clone(ops)
+	for i, op := range ops {
+		call := op.Input.(histCall)
+		since, ok := granted[call.claim]
+		if !ok || op.Return < math.MaxInt64 || call.kind == histSettle {
+			continue
+		}
+		for _, later := range ops {
+			if later.Call > since && histOver(later, call.claim) {
+				bounded[i].Return = min(bounded[i].Return, max(op.Call, later.Return))
+			}
+		}
+	}
+	return bounded
+}
+
+// histOver tells whether a claim that was granted before op cannot stand when op has returned.
+func histOver(op porcupine.Operation, claim int) bool {
+	call, answer := op.Input.(histCall), op.Output.(histAnswer)
+	switch {
+	case answer.what == histUnknown:
+		return false
+	case call.kind == histClaim:
+		return answer.what != histHeld || answer.claim != claim
+	}
+	return call.claim == claim
+}
+
+// histSeen leaves out the claims that nobody knows to have arrived.
 func histSeen(ops []porcupine.Operation) []porcupine.Operation {
-	seen, over := map[int]bool{}, map[int]int64{}
+	seen := map[int]bool{}
 	for _, op := range ops {
 		call, answer := op.Input.(histCall), op.Output.(histAnswer)
 		seen[answer.claim] = true
 		if answer.what != histUnknown {
 			seen[call.claim] = true
 		}
-		if answer.what == histOK && call.kind != histClaim {
-			over[call.claim] = op.Return
-		}
 	}
 	return slices.DeleteFunc(slices.Clone(ops), func(op porcupine.Operation) bool {
-		call := op.Input.(histCall)
-		end, ended := over[call.claim]
-		return !seen[call.claim] || ended && call.kind == histExpire && op.Call > end
+		return !seen[op.Input.(histCall).claim]
 	})
 }
 
@@ -164,6 +197,12 @@ func TestHistoryModel(t *testing.T) {
 		return histOp(claim, from, from+1, histCall{histClaim, "k", claim}, histAnswer{what: histOK, fence: fence})
 	}
 	granted := op(0, 1, histClaim, 1, histOK, 0)
+	var late []porcupine.Operation
+	for n := range 40 {
+		from := int64(10 * n)
+		late = append(late, op(from, from+1, histClaim, n+1, histOK, 0),
+			op(from+2, 0, histExpire, n+1, histUnknown, 0), op(from+3, from+4, histRelease, n+1, histOK, 0))
+	}
 	for name, test := range map[string]struct {
 		want porcupine.CheckResult
 		ops  []porcupine.Operation
@@ -178,6 +217,9 @@ func TestHistoryModel(t *testing.T) {
 			granted, op(5, 0, histExpire, 1, histUnknown, 0), op(4, 6, histClaim, 2, histOK, 0)}},
 		"let go before the end of the lease": {porcupine.Illegal, []porcupine.Operation{
 			granted, op(5, 0, histExpire, 1, histUnknown, 0), op(2, 4, histClaim, 2, histOK, 0)}},
+		"many released at the end of their leases": {porcupine.Ok, late},
+		"two holders, and many before them": {porcupine.Illegal, append(slices.Clip(late),
+			op(400, 401, histClaim, 41, histOK, 0), op(402, 403, histClaim, 42, histOK, 0))},
 		"an orphan": {porcupine.Ok, []porcupine.Operation{
 			op(0, 0, histClaim, 1, histUnknown, 0), op(0, 0, histExpire, 1, histUnknown, 0),
 			op(4, 5, histClaim, 2, histHeld, 1), op(6, 7, histClaim, 3, histOK, 0)}},

@@ -106,7 +106,7 @@ func TestCallersThatSendHandOver(t *testing.T) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())
 		load(t, newLocker(t, b.Client(t)))
-		locker := newLocker(t, p.Client(t, patient, punctual), unhurried)
+		locker := newLocker(t, p.Client(t, patient, punctual), unhurried...)
 		under := occupy(t, p, locker, "under way ")
 		seen := watch(p, locker)
 		keys := names("k", 40)

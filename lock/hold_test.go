@@ -155,7 +155,7 @@ func TestReplyToHoldIsLost(t *testing.T) {
 func TestHoldArrivesAfterTheCallerGaveUp(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
-		locker := newLocker(t, p.Client(t), lock.WithOpTimeout(200*time.Millisecond), lock.WithoutRenewal())
+		locker := newLocker(t, p.Client(t), lock.WithOpTimeout(2*time.Second), lock.WithoutRenewal())
 		lease := acquire(t, locker, "k")
 		held, arrived := p.HoldRequest(redistest.Named("EVAL", "EVALSHA")), p.HoldReply(redistest.Named("EVAL", "EVALSHA"))
 		if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
@@ -336,7 +336,7 @@ func TestHoldOfAnAbandonedLease(t *testing.T) {
 func TestSecondHoldComesLate(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker := newLocker(t, b.Client(t), lock.WithOpTimeout(time.Second), lock.WithoutRenewal())
+		locker := newLocker(t, b.Client(t), lock.WithOpTimeout(3*time.Second), lock.WithoutRenewal())
 		lease := acquire(t, locker, "k")
 		if err := lease.Hold(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)

@@ -167,7 +167,7 @@ func TestClaim(t *testing.T) {
 func TestClaimIsFreeAgainWhenItsHolderDied(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		dead := lock.New(b.Client(t), "test", lock.WithoutRenewal())
+		dead := lock.New(b.Client(t), "test", lock.WithOpTimeout(20*time.Second), lock.WithoutRenewal())
 		if _, ok, err := dead.TryAcquire(t.Context(), "k"); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

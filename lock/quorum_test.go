@@ -51,7 +51,7 @@ func (nodes masters) clients(t testing.TB) []redis.UniversalClient {
 	return clients
 }
 
-func patient(o *redis.Options) { o.ReadTimeout, o.PoolSize = 20*time.Second, 1000 }
+func patient(o *redis.Options) { o.ReadTimeout, o.PoolSize = 5*time.Minute, 1000 }
 
 // lockers returns a Locker on each alone, in the namespace of the Quorums.
 func (nodes masters) lockers(t *testing.T) []*lock.Locker {

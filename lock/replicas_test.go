@@ -180,7 +180,7 @@ func TestReplicaIsStopped(t *testing.T) {
 func TestRenewalIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := startReplicated(t)
-	locker := newLocker(t, master.Client(t), lock.WithTTL(1500*time.Millisecond), briefly)
+	locker := newLocker(t, master.Client(t), lock.WithTTL(6*time.Second), briefly)
 	lease := acquire(t, locker, "k")
 	until := lease.Until()
 	eventually(t, "a renewal", func() bool { return lease.Until().After(until) })
@@ -210,7 +210,7 @@ func TestRenewalIsNotReplicated(t *testing.T) {
 func TestHoldIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := startReplicated(t)
-	locker := newLocker(t, master.Client(t), lock.WithTTL(time.Second), briefly)
+	locker := newLocker(t, master.Client(t), lock.WithTTL(5*time.Second), briefly)
 	lease := acquire(t, locker, "k")
 	replica.Pause(t)
 	if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, lock.ErrNotReplicated) {
@@ -431,8 +431,8 @@ func TestWaitFails(t *testing.T) {
 		},
 		"the reply does not come": {
 			fault:  func(p *redistest.Proxy) *redistest.Rule { return p.SwallowReply(wait) },
-			client: func(o *redis.Options) { o.ReadTimeout = time.Second },
-			opts:   []lock.Option{lock.WithReplicas(1, 100*time.Millisecond), lock.WithOpTimeout(200 * time.Millisecond)},
+			client: func(o *redis.Options) { o.ReadTimeout = 5 * time.Second },
+			opts:   []lock.Option{lock.WithReplicas(1, time.Second), lock.WithOpTimeout(2 * time.Second)},
 			want:   context.DeadlineExceeded,
 		},
 		"more replicas than there are": {

@@ -434,17 +434,19 @@ func TestWaiterLeaves(t *testing.T) {
 func TestWaiterLeavesWhileItIsServed(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
-		locker := newLocker(t, p.Client(t), byMessage)
+		locker := newLocker(t, p.Client(t, patient), byMessage)
 		lease := acquire(t, rival, "k")
 		ctx, cancel := context.WithCancel(t.Context())
+		subscribed := p.HoldReply(redistest.Nth(2, script)) // of the look when messages arrive; the next is by a message
 		first := acquireFor(ctx, locker, "k")
-		awaitMark(t, b, locker.StorageKey("k"))
+		subscribed.Wait(t)
 		second := acquireFor(t.Context(), locker, "k")
 
 		taken := p.HoldReply(redistest.Nth(1, script))
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		subscribed.Lift()
 		taken.Wait(t)
 		cancel()
 		if first.end(t); !errors.Is(first.err, lock.ErrHeld) {
