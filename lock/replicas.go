@@ -55,10 +55,11 @@ func (l *Locker) carryHere(ctx context.Context, cluster *redis.ClusterClient, ba
 // carryElsewhere sends a command to the node that another one has named. The client knows that node a moment later, and
 // one that has no slot so far not at all. So this is done by a client of its own, to which it is the whole cluster.
 func (l *Locker) carryElsewhere(ctx context.Context, c *command) {
+	addr := withBrackets(c.addr)
 	opt := *l.routes.cluster.Options()
-	opt.MinIdleConns, opt.RouteByLatency = 0, false
+	opt.Addrs, opt.MinIdleConns, opt.RouteByLatency = []string{addr}, 0, false // a client appends to Addrs
 	opt.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
-		return []redis.ClusterSlot{{End: 1<<14 - 1, Nodes: []redis.ClusterNode{{Addr: withBrackets(c.addr)}}}}, nil
+		return []redis.ClusterSlot{{End: 1<<14 - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 	}
 	elsewhere := redis.NewClusterClient(&opt)
 	defer func() { _ = elsewhere.Close() }()
