@@ -14,25 +14,35 @@ import (
 // would take turns. go-redis's own AutoPipeline is not used: it is experimental, a queued command does not heed its
 // caller's deadline, whole batches are sent again, and none of its two forms is as fast for one caller and for many.
 //
+// Under more load than a server can bear it does not help to send more: whatever is under way for longer than a caller
+// waits is work for nobody. So a batch is halved that takes a quarter of the time for one operation, and those whose
+// answer would come too late are not sent (see leading). TestLoad shows what comes of it.
+//
 // "go test -run '^$' -bench Callers ./lock" compares it with the two bare commands.
 type batcher struct {
 	locker *Locker
 
 	mu      sync.Mutex
-	queue   []*command  // not sent yet; if there are any, maxFlights are under way
-	flights []*flight   // under way, and not overdue
-	spare   []*flight   // to be used again
-	patrol  *time.Timer // runs while there is a queue, see writeOff; nil otherwise
-	replies int         // about how many bytes a reply has
+	queue   []*command    // not sent yet; if there are any, maxFlights are under way
+	flights []*flight     // under way, but for those that were overtaken
+	spare   []*flight     // to be used again
+	patrol  *time.Timer   // runs while there is a queue, see probe; nil otherwise
+	landed  time.Time     // the last time
+	took    time.Duration // about how long a flight takes
+	most    int           // commands in a flight, or it takes too long; not below maxBatch
+	replies int           // about how many bytes a reply has
 }
 
 const (
 	maxFlights = 4
-	maxBatch   = 16        // commands, unless so many wait that all flights together would not take them
+	maxBatch   = 16        // commands, unless more wait than all flights together would take
+	maxAtFirst = 256       // even then, until it is known how long that takes
 	maxBytes   = 256 << 10 // of arguments and replies, but for a single command
 	maxArgs    = 9         // of a command; claim.lua's with a fence has the most
 	maxKept    = 1 << 10   // places in an empty queue
 )
+
+func (b *batcher) init(l *Locker) { b.locker, b.most = l, maxAtFirst }
 
 // flight is a batch under way.
 type flight struct {
@@ -123,7 +133,7 @@ func (b *batcher) flyHere(c *command) bool {
 func (b *batcher) start(c *command) *flight {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.queue) > 0 || len(b.flights) == maxFlights {
+	if len(b.flights) >= maxFlights {
 		return nil
 	}
 	b.locker.work.begin()
@@ -136,29 +146,42 @@ func (b *batcher) start(c *command) *flight {
 // launch sends what waits if it may. The caller holds mu.
 func (b *batcher) launch() {
 	for len(b.flights) < maxFlights {
-		f := b.next()
-		if f == nil {
+		if !b.launchOne(len(b.queue)) {
 			return
 		}
-		b.locker.work.begin()
-		b.locker.crew.fly(f)
 	}
 	if len(b.queue) > 0 && b.patrol == nil {
-		b.patrol = time.AfterFunc(b.locker.opTimeout/10, b.writeOff)
+		b.patrol = time.AfterFunc(b.locker.opTimeout/10, b.probe)
 	}
 }
 
-// next takes a batch from the queue, nil if nobody waits there. The caller holds mu.
-func (b *batcher) next() *flight {
-	b.queue = slices.Delete(b.queue, 0, b.leading())
+// launchOne sends a batch of at most so many, and tells whether anybody waits for one. The caller holds mu.
+func (b *batcher) launchOne(most int) bool {
+	f := b.next(most)
+	if f == nil {
+		return false
+	}
+	b.locker.work.begin()
+	b.locker.crew.fly(f)
+	return true
+}
+
+// next takes a batch of at most so many from the queue, nil if nobody waits there. The caller holds mu.
+func (b *batcher) next(most int) *flight {
 	if len(b.queue) == 0 {
+		b.most = maxAtFirst // the load is over
 		if cap(b.queue) > maxKept {
 			b.queue = nil
 		}
 		return nil
 	}
-	most := min((len(b.queue)+1)/2, max(len(b.queue)/maxFlights, maxBatch))
-	f := b.newFlight(time.Now())
+	now := time.Now()
+	b.queue = slices.Delete(b.queue, 0, b.leading(now))
+	if len(b.queue) == 0 {
+		return nil
+	}
+	most = min(most, b.batch())
+	f := b.newFlight(now)
 	taken := 0
 	for size := 0; taken < len(b.queue) && len(f.commands) < most; taken++ {
 		c := b.queue[taken]
@@ -177,9 +200,21 @@ func (b *batcher) next() *flight {
 	return f
 }
 
-// leading returns how many at the head of the queue have been left by their callers. The caller holds mu.
-func (b *batcher) leading() int {
-	i := slices.IndexFunc(b.queue, func(c *command) bool { return !c.gone })
+// batch is how many commands are to go together. The caller holds mu.
+func (b *batcher) batch() int {
+	n := len(b.queue)
+	return min((n+1)/2, min(max(n/maxFlights, maxBatch), b.most))
+}
+
+// leading returns how many at the head of the queue are not to be sent: their callers have left, or will have by the
+// time of an answer. Under more load than the server can bear, all its work would else be for callers who are gone. The
+// caller holds mu.
+func (b *batcher) leading(now time.Time) int {
+	var latest time.Time
+	if len(b.flights) > 0 { // or else took may be of long ago
+		latest = now.Add(min(b.took, b.locker.opTimeout/2) - b.locker.opTimeout)
+	}
+	i := slices.IndexFunc(b.queue, func(c *command) bool { return !c.gone && c.trip.start.After(latest) })
 	if i < 0 {
 		return len(b.queue)
 	}
@@ -225,17 +260,40 @@ func (b *batcher) land(f *flight) (next *flight) {
 			c.done <- struct{}{}
 		}
 	}
+	i := slices.Index(b.flights, f)
+	if i >= 0 { // it was not overtaken
+		if len(b.flights) >= maxFlights {
+			b.learn(f)
+		}
+		b.flights = slices.DeleteFunc(b.flights, func(other *flight) bool { return other == f })
+	}
 	clear(f.commands)
 	f.commands = f.commands[:0]
 	if len(b.spare) < maxFlights {
 		b.spare = append(b.spare, f)
 	}
-	i := slices.Index(b.flights, f)
-	if i < 0 { // it was overdue, and another has taken its place
-		return nil
+	if i >= 0 && len(b.flights) < maxFlights {
+		next = b.next(len(b.queue))
 	}
-	b.flights = slices.Delete(b.flights, i, i+1)
-	return b.next()
+	b.launch()
+	return next
+}
+
+// learn draws conclusions from a flight that is back while no other may begin. The caller holds mu.
+func (b *batcher) learn(f *flight) {
+	b.landed = time.Now()
+	took, n, limit := b.landed.Sub(f.start), len(f.commands), b.locker.opTimeout
+	b.took += (took - b.took) / 4
+	switch {
+	case took > limit/4:
+		b.most = min(b.most, max(n/2, maxBatch))
+	case took < limit/16 && n == b.most:
+		b.most = 2 * n
+	}
+	// Those that began a good while before it should be back too. Their connections may have fallen silent, and must
+	// not hold up what can go by others.
+	overtaken := f.start.Add(-limit / 10)
+	b.flights = slices.DeleteFunc(b.flights, func(f *flight) bool { return f.start.Before(overtaken) })
 }
 
 // leave takes back a command that its caller does not wait for any more: it is never sent, or if it was, the trip's
@@ -247,13 +305,16 @@ func (b *batcher) leave(c *command) (flown, landed bool) {
 	return c.flown, c.landed
 }
 
-// writeOff counts no longer on flights that take so long that they must not hold up what can go by another connection:
-// that one may have fallen silent.
-func (b *batcher) writeOff() {
+// probe sends some commands although enough are under way, if none of those has come back for a while: their connections
+// may have fallen silent. If it is the server that is slow, it does not get much more to do.
+func (b *batcher) probe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	overdue := time.Now().Add(-b.locker.opTimeout / 10)
-	b.flights = slices.DeleteFunc(b.flights, func(f *flight) bool { return !f.start.After(overdue) })
+	if time.Since(b.landed) >= b.locker.opTimeout/10 {
+		for range maxFlights {
+			b.launchOne(1)
+		}
+	}
 	b.patrol = nil
 	b.launch()
 }

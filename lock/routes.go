@@ -24,9 +24,14 @@ type routes struct {
 // lanes are the two batchers to a node.
 type lanes struct{ plain, durable batcher }
 
+func (n *lanes) init(l *Locker) {
+	n.plain.init(l)
+	n.durable.init(l)
+}
+
 func (r *routes) init(l *Locker) {
 	r.locker = l
-	r.one.plain.locker, r.one.durable.locker = l, l
+	r.one.init(l)
 	if cluster, ok := l.client.(*redis.ClusterClient); ok {
 		r.cluster, r.byAddr = cluster, map[string]*lanes{}
 	}
@@ -54,7 +59,8 @@ func (r *routes) lanes(key string) *lanes {
 	defer r.mu.Unlock()
 	n, ok := r.byAddr[addr]
 	if !ok {
-		n = &lanes{plain: batcher{locker: r.locker}, durable: batcher{locker: r.locker}}
+		n = new(lanes)
+		n.init(r.locker)
 		r.byAddr[addr] = n
 	}
 	return n

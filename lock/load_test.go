@@ -1,0 +1,175 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// slowServer answers one command after the other, whoever has sent it, on the clock of a testing/synctest bubble. What
+// it would say is known before, as for canned.
+type slowServer struct {
+	each  time.Duration // that a command takes
+	away  time.Duration // that an answer is under way
+	stall time.Duration // before anything is answered
+
+	requests chan slowRequest
+	answered atomic.Int64 // commands
+}
+
+type slowRequest struct {
+	commands int
+	answers  []byte
+	conn     *slowConn
+}
+
+// connect returns a client of it, whose pipelines are one write each.
+func (s *slowServer) connect(t *testing.T) *redis.Client {
+	s.requests = make(chan slowRequest)
+	over := make(chan struct{})
+	go s.serve(over)
+	client := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:6379", // never dialled; a name would be looked up
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			conn := &slowConn{server: s, answers: make(chan []byte, 1), closed: make(chan struct{})}
+			conn.holds = settledText
+			return conn, nil
+		},
+		Protocol: 2, DisableIdentity: true, PipelineWriteBufferSize: 4 << 20,
+	})
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		close(over)
+	})
+	return client
+}
+
+func (s *slowServer) serve(over <-chan struct{}) {
+	time.Sleep(s.stall)
+	for {
+		select {
+		case r := <-s.requests:
+			time.Sleep(time.Duration(r.commands) * s.each)
+			s.answered.Add(int64(r.commands))
+			time.AfterFunc(s.away, func() { r.conn.answers <- r.answers })
+		case <-over:
+			return
+		}
+	}
+}
+
+// slowConn is a connection to it.
+type slowConn struct {
+	canned
+	server   *slowServer
+	answers  chan []byte
+	deadline time.Time // of a read
+	close    sync.Once
+	closed   chan struct{}
+}
+
+func (c *slowConn) Write(p []byte) (int, error) {
+	if _, err := c.canned.Write(p); err != nil {
+		return 0, err
+	}
+	r := slowRequest{bytes.Count(p, []byte("\nset\r\n")), bytes.Clone(c.unread.Bytes()), c}
+	c.unread.Reset()
+	select {
+	case c.server.requests <- r:
+		return len(p), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *slowConn) Read(p []byte) (int, error) {
+	if c.unread.Len() == 0 {
+		limit := time.NewTimer(time.Until(c.deadline))
+		defer limit.Stop()
+		select {
+		case answers := <-c.answers:
+			c.unread.Write(answers)
+		case <-limit.C:
+			return 0, os.ErrDeadlineExceeded
+		case <-c.closed:
+			return 0, io.EOF
+		}
+	}
+	return c.canned.Read(p)
+}
+
+func (c *slowConn) SetReadDeadline(t time.Time) error { c.deadline = t; return nil }
+
+func (c *slowConn) Close() error {
+	c.close.Do(func() { close(c.closed) })
+	return nil
+}
+
+// Everybody asks again as soon as there is an answer, or an error. What a server can do is done for callers who still
+// wait, however many they are.
+func TestLoad(t *testing.T) {
+	const span = 10 * time.Second
+	for name, c := range map[string]struct {
+		each, away, stall time.Duration
+
+		callers int
+		answers int // in that time, at least
+		wasted  int // of what the server has done, at most
+	}{
+		"below the limit":           {time.Millisecond, 0, 0, 400, 9500, 50},
+		"twice the limit":           {time.Millisecond, 0, 0, 1000, 8500, 1900},
+		"six times the limit":       {time.Millisecond, 0, 0, 3000, 8500, 1900},
+		"a server that is slow":     {5 * time.Millisecond, 0, 0, 300, 800, 1400},
+		"a server that is far":      {0, 60 * time.Millisecond, 0, 3000, 100_000, 0},
+		"a server that has stalled": {0, 20 * time.Millisecond, 2 * time.Second, 3000, 100_000, 2000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if raceEnabled && c.callers > 1000 {
+				t.Skip("too many goroutines for the race detector")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				server := &slowServer{each: c.each, away: c.away, stall: c.stall}
+				locker := lock.New(server.connect(t), "test", lock.WithOpTimeout(500*time.Millisecond))
+				var answers, failures int64
+				var callers sync.WaitGroup
+				begun := time.Now()
+				for range c.callers {
+					callers.Go(func() {
+						for time.Since(begun) < span {
+							if _, err := locker.Claim(t.Context(), "k", nil); err != nil {
+								atomic.AddInt64(&failures, 1)
+							} else {
+								atomic.AddInt64(&answers, 1)
+							}
+						}
+					})
+				}
+				callers.Wait()
+				t.Logf("%d answers, %d failures, %d commands", answers, failures, server.answered.Load())
+				if answers < int64(c.answers) {
+					t.Errorf("%d answers, want at least %d", answers, c.answers)
+				}
+				if wasted := server.answered.Load() - answers; wasted > int64(c.wasted) {
+					t.Errorf("the server has answered %d commands for nobody, want at most %d", wasted, c.wasted)
+				}
+				closeWithin(t, locker)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+const settledText = "OGv\x010123456789abcdefvalue"
