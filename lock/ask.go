@@ -47,6 +47,7 @@ type trip struct {
 	ctx     context.Context // of the caller
 	key     storageKey
 	late    func(*trip, answer) // gets an answer that comes when ask has returned; nil if nobody wants it
+	here    bool                // its caller may send the first command by itself
 	start   time.Time           // of asking
 	seat    *seat               // nil until it has to wait
 	expired bool                // the time is up
@@ -70,6 +71,9 @@ func (t *trip) ask(do func(*trip) (reply, error)) (a answer) {
 	for n := 1; ; n++ {
 		var err error
 		if a.reply, err = do(t); err == nil {
+			if !t.locker.answered.Load() {
+				t.locker.answered.Store(true)
+			}
 			return a
 		}
 		var left *leftError
@@ -158,10 +162,15 @@ func (t *trip) exchange(c *command) (r reply, acked, err error) {
 	return reply{}, nil, &leftError{cause: t.cause(), sent: onItsWay}
 }
 
-// mayFly gives c a term under which its caller may send it by itself, if the client will be back in time.
+// maxHere is how long a value may be that its caller sends. It fits into any connection's buffer: on a full one go-redis
+// closes a TLS connection with a time limit of its own.
+const maxHere = 4 << 10
+
+// mayFly gives c a term under which its caller may send it by itself, if the client will be back in time. Nobody could
+// leave it behind: so that is only for what is asked in every request, and not for renewals, nor for those who wait.
 func (t *trip) mayFly(c *command) bool {
 	l := t.locker
-	if !l.punctual || t.seat != nil || c.durable {
+	if !t.here || !l.punctual || !l.answered.Load() || c != &t.first || len(t.stored) > maxHere {
 		return false
 	}
 	c.until = t.start.Add(l.opTimeout)

@@ -32,11 +32,11 @@ type bubble struct {
 	conns []*bubbleConn
 }
 
-func newBubble(t *testing.T) *bubble {
+func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
 	t.Helper()
 	b := &bubble{server: miniredis.NewMiniRedis(), seen: map[string]int{}}
 	b.server.ClockTTL(true)
-	b.client = redis.NewClient(&redis.Options{
+	o := &redis.Options{
 		Addr: "127.0.0.1:6379", // never dialled; a name would be looked up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn, err := b.server.Dial()
@@ -47,7 +47,11 @@ func newBubble(t *testing.T) *bubble {
 			return b.connect(conn), nil
 		},
 		MaxRetries: -1,
-	})
+	}
+	for _, opt := range opts {
+		opt(o)
+	}
+	b.client = redis.NewClient(o)
 	t.Cleanup(func() {
 		if err := b.client.Close(); err != nil {
 			t.Error(err)

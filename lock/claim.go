@@ -82,6 +82,7 @@ type found struct {
 
 func (l *Locker) claim(ctx context.Context, key storageKey, q request) (found, error) {
 	t := l.newTrip(ctx, key)
+	t.here = !q.waits
 	t.claim.token = newToken()
 	t.claim.text = appendClaim(t.room[:0], t.claim.token, q.awaited, q.note)
 	byScript := func(t *trip) (reply, error) { return t.setOrTell(q.waits) }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,22 +29,25 @@ func (*senders) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *senders) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		s.note()
+		s.note(cmd)
 		return next(ctx, cmd)
 	}
 }
 
 func (s *senders) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		s.note()
+		s.note(cmds[0])
 		return next(ctx, cmds)
 	}
 }
 
-func (s *senders) note() {
+func (s *senders) note(cmd redis.Cmder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ids = append(s.ids, goroutineID())
+	switch cmd.Name() {
+	case "set", "evalsha": // and not what sets up a connection
+		s.ids = append(s.ids, goroutineID())
+	}
 }
 
 // here tells for each command since the last call whether the goroutine that calls has sent it.
@@ -57,45 +63,102 @@ func (s *senders) here() (here []bool) {
 
 func TestWhoSends(t *testing.T) {
 	t.Parallel()
-	soon := func(t *testing.T) context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 19*time.Second) // the time for one operation is 20
-		t.Cleanup(cancel)
-		return ctx
+	with := func(opt func(*redis.Options)) func(*redis.Options) {
+		return func(o *redis.Options) { punctual(o); opt(o) }
 	}
 	for name, c := range map[string]struct {
-		opt     func(*redis.Options)
-		context func(*testing.T) context.Context
-		here    bool
+		client func(*redis.Options)
+		limit  time.Duration // of the caller's context; the time for one operation is 20 s
+		value  int           // bytes
+		want   []bool        // which of TryAcquire, Extend and Settle the caller sends itself
 	}{
-		"punctual":               {punctual, (*testing.T).Context, true},
-		"not punctual":           {clientsThat["may be late"], (*testing.T).Context, false},
-		"no deadline for reads":  {func(o *redis.Options) { punctual(o); o.ReadTimeout = -2 }, (*testing.T).Context, false},
-		"no deadline for writes": {func(o *redis.Options) { punctual(o); o.WriteTimeout = -2 }, (*testing.T).Context, false},
-		"reads have no limit":    {func(o *redis.Options) { punctual(o); o.ReadTimeout = -1 }, (*testing.T).Context, true},
-		"an early deadline":      {punctual, soon, false},
+		"punctual":                {client: punctual, want: []bool{true, false, true}},
+		"not punctual":            {client: clientsThat["may be late"], want: []bool{false, false, false}},
+		"no deadline for reads":   {client: with(noReadDeadline), want: []bool{false, false, false}},
+		"no deadline for writes":  {client: with(noWriteDeadline), want: []bool{false, false, false}},
+		"no limit for reads":      {client: with(noReadLimit), want: []bool{true, false, true}},
+		"a limiter":               {client: with(limited), want: []bool{false, false, false}},
+		"a credentials provider":  {client: with(withCredentials), want: []bool{false, false, false}},
+		"a caller in a hurry":     {client: punctual, limit: 19 * time.Second, want: []bool{false, false, true}},
+		"a caller with some time": {client: punctual, limit: 30 * time.Second, want: []bool{true, false, true}},
+		"a value of 4 KiB":        {client: punctual, value: 4<<10 - 20, want: []bool{true, false, true}},
+		"a larger value":          {client: punctual, value: 4<<10 - 19, want: []bool{true, false, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-				client, sent := b.Client(t, c.opt), &senders{}
+				client, sent := b.Client(t, c.client), &senders{}
 				locker := newLocker(t, client)
 				load(t, locker)
 				client.AddHook(sent)
-				lease, ok, err := locker.TryAcquire(c.context(t), "k")
+				ctx := t.Context()
+				if c.limit > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.limit)
+					defer cancel()
+				}
+				lease, ok, err := locker.TryAcquire(ctx, "k")
 				if err != nil || !ok {
 					t.Fatal(ok, err)
 				}
-				if here := sent.here(); !slices.Equal(here, []bool{c.here}) {
-					t.Errorf("TryAcquire was sent here: %v, want %v", here, c.here)
+				if err := lease.Extend(ctx, time.Minute); err != nil {
+					t.Error(err)
 				}
-				if err := lease.Extend(c.context(t), time.Minute); err != nil {
-					t.Fatal(err)
+				if err := lease.Settle(ctx, make([]byte, c.value), time.Hour); err != nil {
+					t.Error(err)
 				}
-				if here := sent.here(); !slices.Equal(here, []bool{c.here}) {
-					t.Errorf("Extend was sent here: %v, want %v", here, c.here)
+				if got := sent.here(); !slices.Equal(got, c.want) {
+					t.Errorf("sent by their callers: %v, want %v", got, c.want)
 				}
 			})
 		})
+	}
+}
+
+func noReadDeadline(o *redis.Options)  { o.ReadTimeout, o.WriteTimeout = -2, time.Second }
+func noWriteDeadline(o *redis.Options) { o.WriteTimeout = -2 }
+func noReadLimit(o *redis.Options)     { o.ReadTimeout = -1 }
+func limited(o *redis.Options)         { o.Limiter = lenient{} }
+func withCredentials(o *redis.Options) {
+	o.CredentialsProvider = func() (username, password string) { return "", "" }
+}
+
+// lenient is a limiter that limits nothing.
+type lenient struct{}
+
+func (lenient) Allow() error       { return nil }
+func (lenient) ReportResult(error) {}
+
+// Until there has been an answer, the client's handshake may be on its way. What was redirected, or is tried again, is
+// no first command.
+func TestOthersSendFirstAndAgain(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		p := redistest.NewProxy(t, b.Addr())
+		client, sent := p.Client(t, punctual), &senders{}
+		locker := newLocker(t, client)
+		client.AddHook(sent)
+		p.CutBefore(redistest.Nth(3, redistest.Named("SET")))
+		for _, want := range [][]bool{{false}, {true}, {true, false}} {
+			acquire(t, locker, fmt.Sprint(want))
+			if got := sent.here(); !slices.Equal(got, want) {
+				t.Errorf("sent by its caller: %v, want %v", got, want)
+			}
+		}
+	})
+}
+
+func TestWaitForReplicasIsLeftToOthers(t *testing.T) {
+	t.Parallel()
+	master, _, _ := startReplicated(t)
+	client, sent := master.Client(t, punctual), &senders{}
+	locker := newLocker(t, client, lock.WithReplicas(1, 10*time.Second))
+	load(t, locker)
+	client.AddHook(sent)
+	acquire(t, locker, "k")
+	if got := sent.here(); !slices.Equal(got, []bool{false}) {
+		t.Errorf("sent by its caller: %v", got)
 	}
 }
 
@@ -107,6 +170,7 @@ func TestCallersThatSendHandOver(t *testing.T) {
 		p := redistest.NewProxy(t, b.Addr())
 		load(t, newLocker(t, b.Client(t)))
 		locker := newLocker(t, p.Client(t, patient, punctual), unhurried...)
+		acquire(t, locker, "an answer")
 		under := occupy(t, p, locker, "under way ")
 		seen := watch(p, locker)
 		keys := names("k", 40)
@@ -153,6 +217,7 @@ func TestSendersOwnTime(t *testing.T) {
 	onServer("the reply", func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
 		locker := newLocker(t, p.Client(t, punctual), lock.WithOpTimeout(limit))
+		load(t, locker)
 		silent := p.SwallowReply(onKeys(locker, "k"))
 		wantInTime(t, locker, "k")
 		silent.Lift()
@@ -164,7 +229,8 @@ func TestSendersOwnTime(t *testing.T) {
 	})
 	onServer("the handshake", func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t, punctual), lock.WithOpTimeout(limit))
+		locker := newLocker(t, p.Client(t, punctual, noIdle), lock.WithOpTimeout(limit))
+		load(t, locker)
 		p.BlackHole()
 		wantInTime(t, locker, "k")
 		p.Heal()
@@ -172,35 +238,110 @@ func TestSendersOwnTime(t *testing.T) {
 	onServer("the dial", func(t *testing.T, b redistest.Backend) {
 		over := make(chan struct{})
 		defer close(over)
-		client := b.Client(t, punctual, func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		var silent atomic.Bool
+		client := b.Client(t, punctual, noIdle, func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if !silent.Load() {
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				}
 				<-over
 				return nil, net.ErrClosed
 			}
 			o.DialerRetries = 1
 		})
-		wantInTime(t, newLocker(t, client, lock.WithOpTimeout(limit)), "k")
+		locker := newLocker(t, client, lock.WithOpTimeout(limit))
+		load(t, locker)
+		silent.Store(true)
+		wantInTime(t, locker, "k")
 	})
 	onServer("others who have all connections", func(t *testing.T, b redistest.Backend) {
 		client := b.Client(t, punctual, func(o *redis.Options) { o.PoolSize = 1 })
+		locker := newLocker(t, client, lock.WithOpTimeout(limit))
+		load(t, locker)
 		conn := client.Conn()
 		if err := conn.Ping(t.Context()).Err(); err != nil { // which takes the only one
 			t.Fatal(err)
 		}
-		wantInTime(t, newLocker(t, client, lock.WithOpTimeout(limit)), "k")
+		wantInTime(t, locker, "k")
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// As New says: a cancellation does not end what the caller sends itself.
+// noIdle lets every command dial.
+func noIdle(o *redis.Options) { o.ConnMaxLifetime = time.Nanosecond }
+
+// A caller that sends itself has all of its time for the first try, and what is left of it for others.
+func TestSendersWholeTime(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	for name, c := range map[string]struct {
+		stumbles time.Duration // after which the client says that the connection broke
+		sent     int
+	}{
+		"silence":               {0, 1},
+		"a failure and silence": {400 * time.Millisecond, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, punctual)
+				locker := b.locker(t)
+				acquire(t, locker, "an answer")
+				acquire(t, locker, "another")
+				time.Sleep(limit / 20)
+				if c.stumbles > 0 {
+					b.client.AddHook(&stumbling{after: c.stumbles})
+				}
+				b.silent.Store(true)
+				begun, before := time.Now(), b.commands("SET")
+				_, _, err := locker.TryAcquire(t.Context(), "k")
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
+				}
+				if took := time.Since(begun); took != limit {
+					t.Errorf("TryAcquire took %v, want %v", took, limit)
+				}
+				if sent := b.commands("SET") - before; sent != c.sent {
+					t.Errorf("SET was sent %d times, want %d", sent, c.sent)
+				}
+				b.silent.Store(false)
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
+// stumbling is a hook that lets the first command fail.
+type stumbling struct {
+	after time.Duration
+	done  atomic.Bool
+}
+
+func (*stumbling) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *stumbling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.done.Swap(true) {
+			return next(ctx, cmd)
+		}
+		time.Sleep(s.after)
+		cmd.SetErr(io.ErrUnexpectedEOF)
+		return io.ErrUnexpectedEOF
+	}
+}
+
+func (*stumbling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// As New says: a cancellation does not end what the caller sends itself. Close waits for it.
 func TestSenderIsCancelled(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())
 		locker := newLocker(t, p.Client(t, punctual))
+		load(t, locker)
 		held := p.HoldReply(onKeys(locker, "k"))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -211,6 +352,11 @@ func TestSenderIsCancelled(t *testing.T) {
 		})
 		held.Wait(t)
 		cancel()
+		soon, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer end()
+		if err := locker.Close(soon); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: %v while a call is under way", err)
+		}
 		held.Lift()
 		if err := call.wait(t, 0); err != nil {
 			t.Fatalf("TryAcquire: %v", err)
@@ -248,6 +394,7 @@ func TestSenderPanics(t *testing.T) {
 		t.Parallel()
 		client := b.Client(t, punctual)
 		locker := newLocker(t, client)
+		load(t, locker)
 		client.AddHook(panicking{locker.StorageKey("bad")})
 		for range 2 * maxFlights {
 			func() {

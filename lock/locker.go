@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,9 +14,10 @@ type Locker struct {
 	client redis.UniversalClient
 	*base
 	routes   routes
-	terms    terms // of commands that pilots send: they end when no caller waits any more
-	ownTerms terms // of those that callers send themselves: they end when the first has to return
-	punctual bool  // the client returns when a context's deadline is over
+	terms    terms       // of commands that pilots send: they end when no caller waits any more
+	ownTerms terms       // of those that callers send themselves: they end when the first has to return
+	punctual bool        // the client returns when a context's deadline is over
+	answered atomic.Bool // at least once: go-redis's first handshake takes locks that heed no deadline
 	seats    seats
 	queues   queues
 	channel  channel
@@ -26,10 +28,13 @@ type Locker struct {
 // are, but for retries, which the Locker makes itself, and Close does not close it. Calls that come at the same time
 // travel together: hooks see a pipeline then, with a context that has nobody's values.
 //
-// A *redis.Client with ContextTimeoutEnabled is the fastest, and is trusted, like its hooks, to return when a context's
-// deadline is over, unless its ReadTimeout or WriteTimeout is -2. A call that need not wait for others is then sent by
-// its own goroutine, and not by another one that it could leave behind. A context's deadline ends such a call as it
-// ends all others, but a cancellation only when Redis has answered, or the time for one operation is over.
+// A *redis.Client with ContextTimeoutEnabled is the fastest. It is trusted, like its hooks and its Dialer, to return when
+// a context's deadline is over, and so a Claim, TryAcquire, Settle or Release that finds few others under way is sent by
+// its own goroutine, and not by another one that it could leave behind. A cancellation ends such a call only when Redis
+// has answered, or the time for one operation is over. That is not so with [WithReplicas], for values above 4 KiB, and
+// where go-redis heeds no deadline: with a ReadTimeout or WriteTimeout of -2, a Limiter, a CredentialsProvider, or a
+// StreamingCredentialsProvider. (A Dialer that leaves the TLS handshake to the first write breaks that trust, and so
+// may go-redis's relaxed timeouts while a server announces maintenance.)
 //
 // The namespace is required because keys of two services on one Redis must not meet. New panics when it is empty or has
 // braces (they would move keys to another Cluster slot), when client is nil, and when it is a *redis.Ring: a ring that
@@ -45,7 +50,7 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 func newNode(client redis.UniversalClient, b *base) *Locker {
 	open := b.opTimeout / 10
 	l := &Locker{
-		client: client, base: b, punctual: isPunctual(client),
+		client: client, base: b, punctual: isPunctual(client) && b.replicas == 0,
 		terms:    terms{open: open, length: open + b.opTimeout},
 		ownTerms: terms{open: open, length: b.opTimeout},
 	}
@@ -55,14 +60,15 @@ func newNode(client redis.UniversalClient, b *base) *Locker {
 }
 
 // isPunctual tells whether client returns when a context's deadline is over. A Cluster's client is not known to: it asks
-// other nodes for the slots in between.
+// other nodes for the slots in between. What is excluded are the parts of go-redis that get no context.
 func isPunctual(client redis.UniversalClient) bool {
 	single, ok := client.(*redis.Client)
 	if !ok {
 		return false
 	}
 	o := single.Options()
-	return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
+	return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0 &&
+		o.Limiter == nil && o.CredentialsProvider == nil && o.StreamingCredentialsProvider == nil
 }
 
 // StorageKey returns key as it stands in Redis: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that

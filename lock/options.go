@@ -48,9 +48,9 @@ func WithoutRenewal() Option {
 	return func(o *options) { o.renew = false }
 }
 
-// WithOpTimeout bounds how long any call to Redis may take, retries included, also when the server is silent and
-// however the client was configured (one with ContextTimeoutEnabled is trusted to keep to it, see [New]). The default
-// is 500 ms. It panics when d is not positive.
+// WithOpTimeout bounds how long any call to Redis may take, retries included, also when the server is silent. The client
+// is not relied on for that, unless it has ContextTimeoutEnabled (see [New]). The default is 500 ms. It panics when d is
+// not positive.
 func WithOpTimeout(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive", d))

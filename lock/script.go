@@ -104,6 +104,7 @@ func (l *Locker) writeHold(
 
 func (l *Locker) settle(ctx context.Context, key storageKey, token uuid.UUID, stored []byte, ttl time.Duration) answer {
 	t := l.actOn(ctx, key, token)
+	t.here = true
 	t.stored, t.ttl = stored, strconv.AppendInt(t.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return t.ask(func(t *trip) (reply, error) {
 		r, acked, err := t.evalWrite(settleScript, 1, t.key.arg, &t.claim.text, &t.stored, &t.ttl, l.channel.publish)
@@ -116,13 +117,18 @@ func (l *Locker) settle(ctx context.Context, key storageKey, token uuid.UUID, st
 
 // giveBack releases the key, whenever it would expire.
 func (l *Locker) giveBack(ctx context.Context, key storageKey, token uuid.UUID, _ time.Time) answer {
-	return l.release(ctx, key, token)
+	t := l.actOn(ctx, key, token)
+	t.here = true
+	return t.ask((*trip).release)
 }
 
+// release is giveBack in the background.
 func (l *Locker) release(ctx context.Context, key storageKey, token uuid.UUID) answer {
-	return l.actOn(ctx, key, token).ask(func(t *trip) (reply, error) {
-		return t.eval(releaseScript, 1, t.key.arg, &t.claim.text, l.channel.publish)
-	})
+	return l.actOn(ctx, key, token).ask((*trip).release)
+}
+
+func (t *trip) release() (reply, error) {
+	return t.eval(releaseScript, 1, t.key.arg, &t.claim.text, t.locker.channel.publish)
 }
 
 // standing is how a key stood towards a lease when a script looked at it.

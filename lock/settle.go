@@ -53,6 +53,7 @@ func (g *grant) insist(s settlement) {
 		g.wakeAt(time.Now())
 	}
 	g.work.run(func() {
+		defer g.abandon() // also when a hook of the client ends this goroutine
 		insist(g.work.ctx, time.Now().Add(g.ttl), func() bool {
 			if g.isOver() {
 				return true
@@ -60,7 +61,6 @@ func (g *grant) insist(s settlement) {
 			done, _ := g.settle(s)
 			return done
 		})
-		g.abandon()
 	})
 }
 
