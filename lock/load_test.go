@@ -121,6 +121,9 @@ func (c *slowConn) Close() error {
 // Everybody asks again as soon as there is an answer, or an error. What a server can do is done for callers who still
 // wait, however many they are.
 func TestLoad(t *testing.T) {
+	if raceEnabled {
+		t.Skip("so many timers in a bubble can crash the race detector: https://github.com/golang/go/issues/78156")
+	}
 	const span = 10 * time.Second
 	for name, c := range map[string]struct {
 		each, away, stall time.Duration
@@ -130,16 +133,13 @@ func TestLoad(t *testing.T) {
 		wasted  int // of what the server has done, at most
 	}{
 		"below the limit":           {time.Millisecond, 0, 0, 400, 9500, 50},
-		"twice the limit":           {time.Millisecond, 0, 0, 1000, 8500, 1900},
-		"six times the limit":       {time.Millisecond, 0, 0, 3000, 8500, 1900},
+		"twice the limit":           {time.Millisecond, 0, 0, 1000, 6500, 3900},
+		"six times the limit":       {time.Millisecond, 0, 0, 3000, 6500, 3900},
 		"a server that is slow":     {5 * time.Millisecond, 0, 0, 300, 800, 1400},
 		"a server that is far":      {0, 60 * time.Millisecond, 0, 3000, 100_000, 0},
 		"a server that has stalled": {0, 20 * time.Millisecond, 2 * time.Second, 3000, 100_000, 2000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if raceEnabled && c.callers > 1000 {
-				t.Skip("too many goroutines for the race detector")
-			}
 			synctest.Test(t, func(t *testing.T) {
 				server := &slowServer{each: c.each, away: c.away, stall: c.stall}
 				locker := lock.New(server.connect(t), "test", lock.WithOpTimeout(500*time.Millisecond))
