@@ -29,9 +29,7 @@ func Body() Func {
 		if bodyGone(r, body) {
 			return "", errBodyGone
 		}
-		h := canonical.NewHash()
-		h.Body(r.Header.Get("Content-Type"), body)
-		sum := h.Sum()
+		sum := canonical.SumBody(nil, r.Header.Get("Content-Type"), body)
 		return hex.EncodeToString(sum[:]), nil
 	}
 }

@@ -24,11 +24,9 @@ func (f fingerprint) contradicts(g fingerprint) bool { return f[0] == g[0] && f 
 // fingerprintOf takes in method and path as the client sent them, query, media type and body; nothing that two
 // tries of one request may differ in, such as credentials, trace ids, dates and framing.
 func fingerprintOf(r *http.Request, body []byte) fingerprint {
-	h := canonical.NewHash()
-	h.Route(r)
-	h.Field(r.URL.RawQuery)
-	h.Body(r.Header.Get("Content-Type"), body)
-	return newFingerprint(fingerprintDefault, h.Sum())
+	var room [256]byte
+	fields := canonical.AppendPart(canonical.AppendRoute(room[:0], r), r.URL.RawQuery)
+	return newFingerprint(fingerprintDefault, canonical.SumBody(fields, r.Header.Get("Content-Type"), body))
 }
 
 // customFingerprint returns the one of what [WithFingerprint] makes of a request.

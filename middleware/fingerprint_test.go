@@ -16,27 +16,27 @@ func TestFingerprintFormat(t *testing.T) {
 	for _, test := range []struct{ name, method, target, contentType, body, want string }{
 		{
 			"JSON", "POST", "/payments?a=1", "application/json; charset=utf-8", payment,
-			"013d9ef1b6cb8fb6e08ef989cc5160486f3dc0409075feab927f3b7952ce71ab7f",
+			"018b72792a9e3a87e236fec718486081d1e3db04fb4cf851879c53792e5b829c72",
 		},
 		{
 			"nothing", "PATCH", "/", "", "",
-			"013d1f958e115503a1c11ae3b34a95da270f7edd2aa613ae7f9facb3b7ff1f5573",
+			"016dd9a052981fa68947f9c3d9674ff1100a3fa529bae59fd37194dc35b97307c4",
 		},
 		{
 			"absolute", "POST", "http://example.com/a%2Fb?x", "text/plain", "x",
-			"0102567931409f9aad2f9122cd807aea35622ce85ee5fb852794d08a685d12b25c",
+			"01771a005d791bb8cb43f5293ce20523d321a7ed7fee9142851b4e03248683d856",
 		},
 		{
 			"long path", "POST", "/" + strings.Repeat("p", 5000), "text/plain", strings.Repeat("x", 70000),
-			"018f57ec7ac998569b3f83cf9239c228ed0131c9bf0610eae85d46eeb5a954481a",
+			"01cf3006045d4ff9dc24bff5cf2c69d373152329d3f478294b66c671e7fc23d4be",
 		},
 		{
 			"multipart", "POST", "/f", form + "b", "--b\r\nA: 1\r\nB: 2\r\n\r\nx\r\n--b--\r\n",
-			"0196ecadb681a5b5d65d52568254d2b313c2b4b57aa4a07b3d5a13b9b7d9636fd6",
+			"0107667a6671404901bbb15f69fea1f1109076751f32dcb0363f90b9de2dad6500",
 		},
 		{
 			"multipart that does not parse", "POST", "/f", form + "c", "--b\r\nA: 1\r\n\r\nx\r\n--b--\r\n",
-			"0182c3ed41aa065883865b21feb282890c1a9a6ce1416c02bd09bf70e8d550ee93",
+			"01e8b34881b1cd9d40b28be1d2bde5c501723486a2cdabab09cec240e17771bcec",
 		},
 	} {
 		r := httptest.NewRequest(test.method, test.target, nil)

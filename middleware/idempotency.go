@@ -98,10 +98,10 @@ type call struct {
 	body        *buffer       // read whole
 	fingerprint fingerprint
 	note        [1 + len(fingerprint{})]byte
-	event       Event
+	inStore     time.Duration // spent waiting for Redis, if there is an observer
+	inHandler   time.Duration
 
 	// of a run
-	started   time.Time
 	ctx       runContext
 	exec      Execution
 	rec       recorder
@@ -154,10 +154,9 @@ func (c *call) claim() (claim lock.Claim, ok bool) {
 	if len(c.codec.keys) > 0 { // nothing else needs it before the claim tells it
 		sealedFor = c.storageKey()
 	}
-	start := time.Now()
+	start := c.clock()
 	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprint))
-	c.started = time.Now()
-	c.event.Store += c.started.Sub(start)
+	c.waited(start)
 	switch {
 	case err == nil:
 		c.inRedis = claim.Key
@@ -180,9 +179,9 @@ func (c *call) inTime(lease *lock.Lease) bool {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	start := time.Now()
+	start := c.clock()
 	err = errors.Join(err, lease.Release(&c.values))
-	c.event.Store += time.Since(start)
+	c.waited(start)
 	c.refuse(StoreUnavailable, storeUnavailable, err)
 	return false
 }
@@ -193,13 +192,12 @@ func (c *call) hold(lease *lock.Lease) bool {
 	if !c.atMostOnce {
 		return true
 	}
-	start := time.Now()
+	start := c.clock()
 	err := lease.Hold(&c.values, c.retention)
 	if err != nil {
 		err = errors.Join(err, lease.Release(&c.values))
 	}
-	c.started = time.Now()
-	c.event.Store += c.started.Sub(start)
+	c.waited(start)
 	if err != nil {
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 	}
@@ -231,10 +229,25 @@ func (c *call) isSame(note []byte) bool {
 func (c *call) pass(r *http.Request, err error) {
 	start := time.Now()
 	defer func() {
-		c.event.Handler = time.Since(start)
+		c.inHandler = time.Since(start)
 		c.emit(Unprotected, 0, err)
 	}()
 	c.next.ServeHTTP(c.w, r)
+}
+
+// clock returns the time, which costs 50 ns, if there is an observer to tell how long something took.
+func (c *call) clock() (now time.Time) {
+	if c.observe != nil {
+		now = time.Now()
+	}
+	return now
+}
+
+// waited counts the time since start, which clock has told, as spent waiting for Redis.
+func (c *call) waited(start time.Time) {
+	if c.observe != nil {
+		c.inStore += time.Since(start)
+	}
 }
 
 // emit tells the observer. It is called once for every request.
@@ -242,8 +255,9 @@ func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return
 	}
-	c.event.Outcome, c.event.Key, c.event.Status, c.event.Err = outcome, c.storageKey(), status, err
-	c.observe(c.r.Context(), c.event)
+	c.observe(c.r.Context(), Event{
+		Outcome: outcome, Key: c.storageKey(), Status: status, Err: err, Store: c.inStore, Handler: c.inHandler,
+	})
 }
 
 // request returns the request with ctx and the body that was read.

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 )
 
 // A record is what a key holds once the handler is done:
 //
 //	version      1 byte
-//	checksum     4 bytes, CRC-32C of the storage key and of all other bytes
+//	checksum     4 bytes, CRC-32C of the storage key and of all bytes behind the checksum
 //	flags        1 byte; a flag that is not known makes the record unreadable
 //	content      the rest
 //
@@ -26,6 +25,7 @@ import (
 // (RFC 1951) to the end. Without the flag, and below the compression, the response is
 //
 //	status       uvarint
+//	length       uvarint, of header and trailer together
 //	header       uvarint count, then as many changes
 //	trailer      the same
 //	body         the rest
@@ -66,7 +66,7 @@ type record struct {
 
 	// of one that was decoded, for its replay
 	length string   // of the body
-	spare  []string // with room for spareValues more
+	spare  []string // with room for spareValues more, as a rule
 }
 
 // spareValues is how many values writeTo adds to the header.
@@ -81,18 +81,17 @@ func (r *record) value(v string) []string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum covers the key and all bytes of a record but the checksum itself. The key is bytes because a string would be
-// copied to the heap, where crc32's arguments escape to.
+// checksum is that of a record: not of the version, which must be a certain one anyway. The key is bytes because a
+// string would be copied to the heap, where crc32's arguments escape to.
 func checksum(storageKey, encoded []byte) uint32 {
 	sum := crc32.Update(0, castagnoli, storageKey)
-	sum = crc32.Update(sum, castagnoli, encoded[:checksumAt])
 	return crc32.Update(sum, castagnoli, encoded[flagsAt:])
 }
 
 // room is about how many bytes the record takes as it is stored, and seldom less.
 func (r *record) room() int {
 	const length = 2 // of a uvarint up to 16383
-	n := contentAt + len(r.fingerprint) + sealOverhead + 3*length + len(r.body)
+	n := contentAt + len(r.fingerprint) + sealOverhead + 4*length + len(r.body)
 	for _, list := range [...][]change{r.header, r.trailer} {
 		for _, c := range list {
 			n += 1 + length + len(c.name) + length
@@ -110,26 +109,27 @@ func (c *codec) appendRecord(to []byte, s *scratch, storageKey string, r record)
 	if r.tombstone {
 		flags |= flagTombstone
 	}
-	to = slices.Grow(to, r.room())
-	b := append(to[len(to):len(to)+contentAt], r.fingerprint[:]...)
-	b, compressed := c.appendResponse(b, r)
+	start := len(to)
+	to = append(append(to, make([]byte, contentAt)...), r.fingerprint[:]...)
+	to, compressed := c.appendResponse(to, s, r)
 	if compressed {
 		flags |= flagCompressed
 	}
 	if len(c.keys) > 0 {
 		flags |= flagSealed
-		b = c.keys.seal(recordPurpose, storageKey, []byte{recordVersion, flags}, b, contentAt)
+		to = c.keys.seal(recordPurpose, storageKey, []byte{recordVersion, flags}, to, start+contentAt)
 	}
+	b := to[start:]
 	b[0], b[flagsAt] = recordVersion, flags
 	binary.BigEndian.PutUint32(b[checksumAt:], s.checksum(storageKey, b))
-	return append(to, b...) // where it is already, as a rule
+	return to
 }
 
-func (c *codec) appendResponse(b []byte, r record) (_ []byte, compressed bool) {
+func (c *codec) appendResponse(b []byte, s *scratch, r record) (_ []byte, compressed bool) {
 	start := len(b)
 	b = binary.AppendUvarint(b, uint64(r.status))
-	b = appendChanges(b, r.header)
-	b = appendChanges(b, r.trailer)
+	s.text = appendChanges(appendChanges(s.text[:0], r.header), r.trailer)
+	b = append(binary.AppendUvarint(b, uint64(len(s.text))), s.text...)
 	if size := len(b) - start + len(r.body); c.compress && size >= c.compressMin && size <= maxInflated {
 		head := bytes.Clone(b[start:])
 		if smaller, ok := deflate(b[:start], head, r.body); ok {

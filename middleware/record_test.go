@@ -25,9 +25,9 @@ func forms() map[string][]middleware.Option {
 // was.
 func TestRecordFormat(t *testing.T) {
 	t.Parallel()
-	const want = "01" + "a70122ae" + "00" + // version, checksum, flags
+	const want = "01" + "d85d303a" + "00" + // version, checksum, flags
 		"01f100000000000000000000000000000000000000000000000000000000000000" + // fingerprint
-		"c901" + // 201
+		"c901" + "5d" + // 201, 93 bytes of header and trailer
 		"04" + "00084c6f636174696f6e010b2f7061796d656e74732f31" + "000c436f6e74656e742d5479706500" +
 		"0104566172790206416363657074064f726967696e" + "020c582d506f77657265642d427900" +
 		"01" + "000a582d436865636b73756d0103616263" +

@@ -43,6 +43,7 @@ type recorder struct {
 	before  http.Header // what the outer middlewares had set
 	status  int         // the final one, 0 until the handler has said it
 	header  []change    // as it was then; later changes are trailers, or nothing
+	same    bool        // there were none when the header went out, or when the handler had returned
 	length  int64       // its Content-Length, -1 if there is none
 	chunked bool        // the Content-Length is not sent
 	body    *buffer     // nil until something was written
@@ -192,15 +193,14 @@ func (r *recorder) admit(n int) error {
 	return nil
 }
 
-// send lets the header and the body so far through. The next bytes only serve to tell the Content-Type.
-func (r *recorder) send(next []byte) {
+// send lets the header and the body so far through.
+func (r *recorder) send() {
 	if r.sent {
 		return
 	}
 	r.sent = true
-	r.sniff(next)
 	h := r.Header()
-	if unchanged(h, r.header) { // most often nothing was changed since
+	if r.same {
 		r.sendBody()
 		return
 	}
@@ -225,11 +225,14 @@ func (r *recorder) sendBody() {
 	}
 }
 
-// commit is send before the response is stored: from then on the key is never freed.
+// commit is send before the response is stored: from then on the key is never freed. The next bytes only serve to tell
+// the Content-Type.
 func (r *recorder) commit(next []byte) {
 	if !r.sent {
 		r.exec.commit()
-		r.send(next)
+		r.sniff(next)
+		r.same = unchanged(r.Header(), r.header)
+		r.send()
 	}
 }
 
@@ -258,9 +261,21 @@ func (r *recorder) finish() {
 	if r.silent() {
 		r.decide(http.StatusOK)
 	}
-	if !r.sent && !r.hijacked {
+	if r.hijacked {
+		return
+	}
+	if !r.sent {
 		r.sniff(nil)
 	}
+	r.same = unchanged(r.Header(), r.header)
+}
+
+// end returns the header as the handler has left it.
+func (r *recorder) end() []change {
+	if r.same {
+		return r.header
+	}
+	return new(scratch).take(r.Header())
 }
 
 // giveUp answers for a handler that said nothing when its context was over: silence is no 200 then. If the outer

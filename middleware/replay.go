@@ -33,7 +33,8 @@ func (r *record) writeTo(w http.ResponseWriter, req *http.Request) {
 	if _, typed := h["Content-Type"]; !typed {
 		h["Content-Type"] = nil // it was not sniffed then, and is not now
 	}
-	r.measure(h, req)
+	announced := h["Trailer"]
+	r.measure(h, req, announced)
 	for _, t := range r.trailer {
 		if strings.HasPrefix(t.name, http.TrailerPrefix) {
 			h[t.name] = t.values // tells net/http that there will be trailers
@@ -44,7 +45,7 @@ func (r *record) writeTo(w http.ResponseWriter, req *http.Request) {
 		_, _ = w.Write(r.body) // the client may have left
 	}
 	for _, c := range r.header {
-		if isTrailer(c.name, h["Trailer"]) {
+		if isTrailer(c.name, announced) {
 			delete(h, c.name) // its value before the body
 		}
 	}
@@ -52,9 +53,9 @@ func (r *record) writeTo(w http.ResponseWriter, req *http.Request) {
 }
 
 // measure sets the Content-Length, unless the handler has done so, or wanted none. HTTP/1.1 has no trailers behind one.
-func (r *record) measure(h http.Header, req *http.Request) {
+func (r *record) measure(h http.Header, req *http.Request, announced []string) {
 	_, measured := h["Content-Length"]
-	trailed := len(r.trailer) > 0 || len(h["Trailer"]) > 0
+	trailed := len(r.trailer) > 0 || len(announced) > 0
 	switch {
 	case !bodyAllowed(r.status):
 		h.Del("Content-Length")

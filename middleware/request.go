@@ -22,16 +22,16 @@ func (c *call) findKey() (ok bool) {
 	// The body that is read from now on may be one that a key function has put there. The request gets its own back:
 	// net/http looks at it when it answers before the body was read.
 	c.source, c.r.Body = c.r.Body, body
-	used := c.source == io.ReadCloser(limited) && limited.read
+	replaced := c.source != io.ReadCloser(limited)
 	restore := func() *http.Request {
-		if c.source != io.ReadCloser(limited) {
+		if replaced {
 			c.r.Body = c.source
 		}
 		return c.r
 	}
 
 	switch {
-	case limited.failed() == nil && used:
+	case limited.failed() == nil && limited.read && !replaced:
 		c.refuse(InvalidKey, keyFailed, errBodyUsed)
 	case err == nil && key != "":
 		c.key, c.outer = key, FromContext(c.r.Context())

@@ -31,22 +31,23 @@ func (c *call) run(lease *lock.Lease) {
 	outcome, err := c.conclude(lease, exec, rec)
 	concluded = true
 	defer c.emit(outcome, rec.status, err)
-	rec.send(nil)
+	rec.send()
 	rec.free()
 }
 
 // handle calls the handler and tells whether it is known what it did: not if it returned without a word when its
 // context was over, unless it has said that nothing happened.
 func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (known bool) {
-	overdue := c.started.Add(c.maxDuration)
+	started := time.Now()
+	overdue := started.Add(c.maxDuration)
 	lease.AbandonAt(overdue)
 	c.ctx = runContext{exec: exec, lease: lease, deadline: c.earliest(overdue)}
 	r := c.request(&c.ctx)
 	defer func() {
 		lease.AbandonAt(time.Time{})
-		c.event.Handler = time.Since(c.started)
+		c.inHandler = time.Since(started)
 		c.removeTemporaryFiles(r)
-		c.ctx.end(c.started.Add(c.event.Handler))
+		c.ctx.end(started.Add(c.inHandler))
 		c.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(rec, r)
@@ -114,9 +115,9 @@ func (c *call) leave(lease *lock.Lease, exec *Execution, rec *recorder) error {
 }
 
 func (c *call) free(lease *lock.Lease) (Outcome, error) {
-	start := time.Now()
+	start := c.clock()
 	err := lease.Release(&c.values)
-	c.event.Store += time.Since(start)
+	c.waited(start)
 	if errors.Is(err, lock.ErrLost) {
 		return LeaseLost, err
 	}
@@ -124,11 +125,11 @@ func (c *call) free(lease *lock.Lease) (Outcome, error) {
 }
 
 func (c *call) settle(lease *lock.Lease, said said, r record) error {
-	start := time.Now()
+	start := c.clock()
 	err := lease.SettleAppend(&c.values, r.room(), func(b []byte) []byte {
 		return c.codec.appendRecord(b, c.rec.scratch, c.inRedis, r)
 	}, said.retention)
-	c.event.Store += time.Since(start)
+	c.waited(start)
 	return err
 }
 
@@ -151,7 +152,7 @@ func (c *call) tombstone(rec *recorder) record {
 // record returns what is kept of a response, and whether that is without its cookies.
 func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	header, cookiesDropped := c.storable(rec.scratch.changed(rec.before, rec.header), valuesOf(rec.header, "Connection"))
-	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.Header()))
+	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.end()))
 	return record{
 		fingerprint: c.fingerprint,
 		status:      rec.status,

@@ -6,6 +6,7 @@ import "sync"
 // where nobody can have it any more.
 type scratch struct {
 	key      []byte   // the storage key, for a checksum
+	text     []byte   // a stored header and trailer
 	snapshot []change // a header as it was
 	changes  []change // what is stored of it
 	values   []string // of the snapshot
@@ -18,7 +19,7 @@ func newScratch() *scratch { return scratches.Get().(*scratch) }
 // free lets others use s, and lets go of what its lists have.
 func (s *scratch) free() {
 	const kept = 100 // elements of a list
-	if cap(s.snapshot) > kept || cap(s.changes) > kept || cap(s.values) > kept {
+	if cap(s.snapshot) > kept || cap(s.changes) > kept || cap(s.values) > kept || cap(s.text) > maxKept {
 		return
 	}
 	clear(s.snapshot[:cap(s.snapshot)])

@@ -1,44 +1,26 @@
 package canonical_test
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
-	"hash"
+	"strconv"
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/canonical"
 )
 
-// recorder is a hash that keeps what was written to it.
-type recorder struct {
-	hash.Hash
-	bytes.Buffer
-}
-
-func (r *recorder) Write(p []byte) (int, error) { return r.Buffer.Write(p) }
-func (r *recorder) Reset()                      { r.Buffer.Reset() }
-
-func TestField(t *testing.T) {
+func TestAppendPart(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", "a", "käse", "\x00\xff", string(make([]byte, 70000))} {
-		want := append(binary.BigEndian.AppendUint64(nil, uint64(len(s))), s...)
-		var field, fieldBytes recorder
-		text, raw := canonical.NewHashOf(&field), canonical.NewHashOf(&fieldBytes)
-		text.Field(s)
-		text.Flush()
-		raw.FieldBytes([]byte(s))
-		if !bytes.Equal(field.Bytes(), want) {
-			t.Errorf("Field(%.20q) wrote %x, want %x", s, field.Bytes(), want)
+		want := "x" + strconv.Itoa(len(s)) + ":" + s
+		if got := string(canonical.AppendPart([]byte("x"), s)); got != want {
+			t.Errorf("AppendPart(%.20q) = %.30q, want %.30q", s, got, want)
 		}
-		if !bytes.Equal(fieldBytes.Bytes(), want) {
-			t.Errorf("FieldBytes(%.20q) wrote %x, want %x", s, fieldBytes.Bytes(), want)
+		if got := string(canonical.AppendPart([]byte("x"), []byte(s))); got != want {
+			t.Errorf("AppendPart(%.20q) of bytes = %.30q, want %.30q", s, got, want)
 		}
 	}
 }
 
 func sum(contentType string, body []byte) [sha256.Size]byte {
-	h := canonical.NewHash()
-	h.Body(contentType, body)
-	return h.Sum()
+	return canonical.SumBody(nil, contentType, body)
 }

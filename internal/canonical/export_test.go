@@ -1,9 +1,7 @@
 package canonical
 
-import "hash"
-
-// NewHashOf returns a Hash that hashes with sum, and is for nobody else.
-func NewHashOf(sum hash.Hash) *Hash { return &Hash{sha: sum} }
-
-// Flush hashes what was gathered.
-func (h *Hash) Flush() { h.flush() }
+// Stream returns what SumBody hashes.
+func Stream(contentType string, body []byte) []byte {
+	head, rest := appendBody(nil, contentType, body)
+	return append(head, rest...)
+}

@@ -3,17 +3,8 @@ package canonical
 import (
 	"cmp"
 	"net/http"
-	"strconv"
 	"strings"
 )
-
-// AppendPart appends the length in decimal, a colon, and the part. A reader that knows only this finds
-// the same parts again, which is why a separator between escaped parts was not needed.
-func AppendPart[T string | []byte](dst []byte, part T) []byte {
-	dst = strconv.AppendInt(dst, int64(len(part)), 10)
-	dst = append(dst, ':')
-	return append(dst, part...)
-}
 
 // AppendRoute appends the method and the path that the client sent, each as AppendPart does. An empty method is GET, an
 // empty path is "/".
