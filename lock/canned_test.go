@@ -98,14 +98,14 @@ var hotPaths = []struct {
 	allocs      float64 // at most; two of them for each command are go-redis's, and three more on a real connection
 	do          func(context.Context, *lock.Locker) error
 }{
-	{"acquire and release", "", 13, func(ctx context.Context, l *lock.Locker) error {
+	{"acquire and release", "", 11, func(ctx context.Context, l *lock.Locker) error {
 		lease, _, err := l.TryAcquire(ctx, cannedKey)
 		if err != nil {
 			return err
 		}
 		return lease.Release(ctx)
 	}},
-	{"claim and settle", "", 13, func(ctx context.Context, l *lock.Locker) error {
+	{"claim and settle", "", 11, func(ctx context.Context, l *lock.Locker) error {
 		claim, err := l.Claim(ctx, cannedKey, cannedNote)
 		if err != nil {
 			return err

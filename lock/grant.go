@@ -62,8 +62,7 @@ func newGrant(
 
 // addHandle makes lease one more handle. ctx must have no end. The caller holds mu.
 func (g *grant) addHandle(ctx context.Context, lease *Lease) {
-	lease.grant = g
-	lease.ctx, lease.end = context.WithCancelCause(ctx)
+	lease.grant, lease.parent = g, ctx
 	g.handles = append(g.handles, lease)
 }
 

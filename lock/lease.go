@@ -10,17 +10,30 @@ import (
 // Lease is a key taken, until it is released, settled, or lost. Its methods are safe for concurrent use.
 type Lease struct {
 	*grant
-	ctx context.Context
-	end context.CancelCauseFunc
+	parent context.Context // of ctx: has its values, and is never done
 
-	released bool // this handle was; guarded by grant.mu
+	// guarded by grant.mu
+	released bool            // this handle was
+	cause    error           // of its end; nil before
+	ctx      context.Context // nil until somebody asks for it: many do not, and it is two allocations
+	cancel   context.CancelCauseFunc
 }
 
 // Context is done when the lease is over: after Release and Settle with the cause [context.Canceled], and with the
 // cause [ErrLost] before the server lets the key go, when the lease could not be renewed, or at the latest a third of
 // its length after the server lost it. It has the values of the context that the lease was asked for with, but not its
 // cancellation.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(l.parent)
+		if l.cause != nil {
+			l.cancel(l.cause)
+		}
+	}
+	return l.ctx
+}
 
 // Token identifies this lease among all others on the key: a random UUID.
 func (l *Lease) Token() string { return l.token.String() }
@@ -59,7 +72,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minTTL || d > MaxHold {
 		return fmt.Errorf("lock: extend: %v is not between %v and ten years", d, minTTL)
 	}
-	if l.ctx.Err() != nil {
+	if l.hasEnded() {
 		return ErrLost
 	}
 	return l.extend(ctx, d.Truncate(time.Millisecond))
@@ -85,7 +98,7 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if !ok {
 		return fmt.Errorf("lock: hold: %w", errors.ErrUnsupported)
 	}
-	if l.ctx.Err() != nil {
+	if l.hasEnded() {
 		return ErrLost
 	}
 	return l.keepFor(ctx, locker, d.Truncate(time.Millisecond))
@@ -150,6 +163,24 @@ func (l *Lease) Release(ctx context.Context) error {
 		return nil
 	}
 	return l.free(detached(ctx))
+}
+
+// end ends the handle, unless it has ended. The caller holds mu.
+func (l *Lease) end(cause error) {
+	if l.cause != nil {
+		return
+	}
+	l.cause = cause
+	if l.ctx != nil {
+		l.cancel(cause)
+	}
+}
+
+// hasEnded tells whether Context is done.
+func (l *Lease) hasEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause != nil
 }
 
 // isReleased tells whether this handle has a say no more.

@@ -311,3 +311,34 @@ func TestSettleAppendHasToAppend(t *testing.T) {
 	}()
 	_ = lease.SettleAppend(t.Context(), 0, func([]byte) []byte { return []byte("on its own") }, time.Hour)
 }
+
+// Context is made when it is asked for, which may be after the end.
+func TestContextIsAskedForLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		type key struct{}
+		ctx := context.WithValue(t.Context(), key{}, "value")
+		for want, end := range map[error]func(*lock.Lease) error{
+			context.Canceled: func(l *lock.Lease) error { return l.Release(ctx) },
+			lock.ErrLost:     func(*lock.Lease) error { time.Sleep(time.Minute); return nil },
+		} {
+			lease, _, err := b.locker(t, lock.WithoutRenewal()).TryAcquire(ctx, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := end(lease); err != nil {
+				t.Fatal(err)
+			}
+			over := lease.Context()
+			if over.Err() != context.Canceled || context.Cause(over) != want {
+				t.Errorf("the context is done with %v, want %v", context.Cause(over), want)
+			}
+			if over.Value(key{}) != "value" {
+				t.Error("the context has not the caller's values")
+			}
+			if lease.Context() != over {
+				t.Error("the second time it is another context")
+			}
+		}
+	})
+}
