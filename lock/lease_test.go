@@ -326,8 +326,14 @@ func TestContextIsAskedForLate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if err := lease.Err(); err != nil {
+				t.Errorf("Err: %v before the end", err)
+			}
 			if err := end(lease); err != nil {
 				t.Fatal(err)
+			}
+			if err := lease.Err(); err != want {
+				t.Errorf("Err: %v, want %v", err, want)
 			}
 			over := lease.Context()
 			if over.Err() != context.Canceled || context.Cause(over) != want {

@@ -177,11 +177,11 @@ func replace(h, other http.Header) {
 
 // trailers returns what the handler left in the header at its end that is sent as a trailer: fields that it announced
 // in Trailer before the body, and those with [http.TrailerPrefix].
-func trailers(announced []string, end []change) []change {
+func trailers(announced []string, end http.Header) []change {
 	var list []change
-	for _, c := range end {
-		if isTrailer(c.name, announced) && len(c.values) > 0 {
-			list = append(list, c)
+	for name, values := range end {
+		if isTrailer(name, announced) && len(values) > 0 {
+			list = append(list, change{opSet, name, values})
 		}
 	}
 	return list

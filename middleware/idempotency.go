@@ -99,7 +99,7 @@ type call struct {
 	fingerprint fingerprint
 	note        [1 + len(fingerprint{})]byte
 	inStore     time.Duration // spent waiting for Redis, if there is an observer
-	inHandler   time.Duration
+	inHandler   time.Duration // spent in the handler
 
 	// of a run
 	ctx       runContext
@@ -235,7 +235,7 @@ func (c *call) pass(r *http.Request, err error) {
 	c.next.ServeHTTP(c.w, r)
 }
 
-// clock returns the time, which costs 50 ns, if there is an observer to tell how long something took.
+// clock returns the time, which costs 50 ns, if there is an observer to be told how long something took, and zero if not.
 func (c *call) clock() (now time.Time) {
 	if c.observe != nil {
 		now = time.Now()

@@ -11,7 +11,7 @@ import (
 // A record is what a key holds once the handler is done:
 //
 //	version      1 byte
-//	checksum     4 bytes, CRC-32C of the storage key and of all bytes behind the checksum
+//	checksum     4 bytes, CRC-32C, started from the version, of the storage key and of all bytes behind the checksum
 //	flags        1 byte; a flag that is not known makes the record unreadable
 //	content      the rest
 //
@@ -81,10 +81,10 @@ func (r *record) value(v string) []string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is that of a record: not of the version, which must be a certain one anyway. The key is bytes because a
-// string would be copied to the heap, where crc32's arguments escape to.
+// checksum covers the storage key, the version, from which it starts, and all bytes behind the checksum. The key is
+// bytes because a string would be copied to the heap, where crc32's arguments escape to.
 func checksum(storageKey, encoded []byte) uint32 {
-	sum := crc32.Update(0, castagnoli, storageKey)
+	sum := crc32.Update(uint32(encoded[0]), castagnoli, storageKey)
 	return crc32.Update(sum, castagnoli, encoded[flagsAt:])
 }
 

@@ -25,7 +25,7 @@ func forms() map[string][]middleware.Option {
 // was.
 func TestRecordFormat(t *testing.T) {
 	t.Parallel()
-	const want = "01" + "d85d303a" + "00" + // version, checksum, flags
+	const want = "01" + "c8ccd4fe" + "00" + // version, checksum, flags
 		"01f100000000000000000000000000000000000000000000000000000000000000" + // fingerprint
 		"c901" + "5d" + // 201, 93 bytes of header and trailer
 		"04" + "00084c6f636174696f6e010b2f7061796d656e74732f31" + "000c436f6e74656e742d5479706500" +

@@ -43,7 +43,6 @@ type recorder struct {
 	before  http.Header // what the outer middlewares had set
 	status  int         // the final one, 0 until the handler has said it
 	header  []change    // as it was then; later changes are trailers, or nothing
-	same    bool        // there were none when the header went out, or when the handler had returned
 	length  int64       // its Content-Length, -1 if there is none
 	chunked bool        // the Content-Length is not sent
 	body    *buffer     // nil until something was written
@@ -152,8 +151,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 	switch {
 	case r.overflow:
 	case len(r.body.bytes())+len(p) > r.limit:
+		r.overflow = true // at once: the client may keep this from going on
 		r.commit(p)
-		r.body, r.overflow = nil, true
+		r.body = nil
 	default:
 		if r.body == nil {
 			r.body = newBuffer()
@@ -193,14 +193,15 @@ func (r *recorder) admit(n int) error {
 	return nil
 }
 
-// send lets the header and the body so far through.
-func (r *recorder) send() {
+// send lets the header and the body so far through. The next bytes only serve to tell the Content-Type.
+func (r *recorder) send(next []byte) {
 	if r.sent {
 		return
 	}
 	r.sent = true
+	r.sniff(next)
 	h := r.Header()
-	if r.same {
+	if unchanged(h, r.header) { // most often nothing was changed since
 		r.sendBody()
 		return
 	}
@@ -225,14 +226,11 @@ func (r *recorder) sendBody() {
 	}
 }
 
-// commit is send before the response is stored: from then on the key is never freed. The next bytes only serve to tell
-// the Content-Type.
+// commit is send before the response is stored: from then on the key is never freed.
 func (r *recorder) commit(next []byte) {
 	if !r.sent {
 		r.exec.commit()
-		r.sniff(next)
-		r.same = unchanged(r.Header(), r.header)
-		r.send()
+		r.send(next)
 	}
 }
 
@@ -261,21 +259,9 @@ func (r *recorder) finish() {
 	if r.silent() {
 		r.decide(http.StatusOK)
 	}
-	if r.hijacked {
-		return
-	}
-	if !r.sent {
+	if !r.sent && !r.hijacked {
 		r.sniff(nil)
 	}
-	r.same = unchanged(r.Header(), r.header)
-}
-
-// end returns the header as the handler has left it.
-func (r *recorder) end() []change {
-	if r.same {
-		return r.header
-	}
-	return new(scratch).take(r.Header())
 }
 
 // giveUp answers for a handler that said nothing when its context was over: silence is no 200 then. If the outer

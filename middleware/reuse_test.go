@@ -276,9 +276,10 @@ func TestNobodyGetsWhatIsAnothers(t *testing.T) {
 	left.Wait()
 }
 
-// hanging is a writer whose second Write takes until the client reads.
+// hanging is a writer one of whose Writes takes until the client reads.
 type hanging struct {
 	discarded
+	at             int // which one, from 1
 	writes         int
 	entered, reads chan struct{}
 }
@@ -286,7 +287,7 @@ type hanging struct {
 func (w *hanging) Flush() {}
 
 func (w *hanging) Write(p []byte) (int, error) {
-	if w.writes++; w.writes == 2 {
+	if w.writes++; w.writes == w.at {
 		close(w.entered)
 		<-w.reads
 	}
@@ -304,7 +305,7 @@ func TestSettledThoughAWriteHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := &hanging{
-				discarded: discarded{header: http.Header{}}, entered: make(chan struct{}), reads: make(chan struct{}),
+				discarded: discarded{header: http.Header{}}, at: 2, entered: make(chan struct{}), reads: make(chan struct{}),
 			}
 			store, left := new(canned), make(chan error)
 			protected, send := protect(t, store, func(w2 http.ResponseWriter, _ *http.Request) {
@@ -332,4 +333,27 @@ func TestSettledThoughAWriteHangs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A body that is too long to be kept is not stored as far as it was kept, though its client reads nothing.
+func TestOverflowWhileAWriteHangs(t *testing.T) {
+	t.Parallel()
+	w := &hanging{
+		discarded: discarded{header: http.Header{}}, at: 1, entered: make(chan struct{}), reads: make(chan struct{}),
+	}
+	store, left := new(canned), make(chan struct{})
+	_, send := protect(t, store, func(w2 http.ResponseWriter, _ *http.Request) {
+		_, _ = w2.Write([]byte("begun"))
+		go func() {
+			defer close(left)
+			_, _ = w2.Write(make([]byte, 2<<20))
+		}()
+		<-w.entered
+	})
+	send(w, 10)
+	if len(store.settled) == 0 || bytes.Contains(store.settled, []byte("begun")) {
+		t.Errorf("settled with %q", store.settled)
+	}
+	close(w.reads)
+	<-left
 }

@@ -31,7 +31,7 @@ func (c *call) run(lease *lock.Lease) {
 	outcome, err := c.conclude(lease, exec, rec)
 	concluded = true
 	defer c.emit(outcome, rec.status, err)
-	rec.send()
+	rec.send(nil)
 	rec.free()
 }
 
@@ -152,7 +152,7 @@ func (c *call) tombstone(rec *recorder) record {
 // record returns what is kept of a response, and whether that is without its cookies.
 func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	header, cookiesDropped := c.storable(rec.scratch.changed(rec.before, rec.header), valuesOf(rec.header, "Connection"))
-	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.end()))
+	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.Header()))
 	return record{
 		fingerprint: c.fingerprint,
 		status:      rec.status,

@@ -6,7 +6,7 @@ import "sync"
 // where nobody can have it any more.
 type scratch struct {
 	key      []byte   // the storage key, for a checksum
-	text     []byte   // a stored header and trailer
+	text     []byte   // a header and trailer as they are stored, on their way in or out
 	snapshot []change // a header as it was
 	changes  []change // what is stored of it
 	values   []string // of the snapshot

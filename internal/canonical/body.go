@@ -54,9 +54,8 @@ func MediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
-// sumParts has a hash of its own because whether the body parses is known only at its end, and what
-// has been written to a hash cannot be taken back. A part's content goes into a third one, so that its
-// length can stand before it though the part has not been read.
+// sumParts hashes as it reads, so that one part's header is in memory at a time. A part's content goes into a
+// hash of its own, so that its length can stand before it though the part has not been read.
 func sumParts(contentType string, body []byte) (sum []byte, ok bool) {
 	_, params, err := mime.ParseMediaType(contentType)
 	boundary := params["boundary"]
