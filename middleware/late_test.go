@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -164,5 +166,40 @@ func TestForgedManyFields(t *testing.T) {
 		if got := after.TotalAlloc - before.TotalAlloc; got > 4<<20 {
 			t.Errorf("many %s: %d bytes of memory for a record of %d", name, got, len(forged))
 		}
+	}
+}
+
+// A header with more names and values than a record may have goes out, and cannot be replayed.
+func TestResponseOfManyFields(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[int]middleware.Outcome{9_998: middleware.Executed, 9_999: middleware.NotStored} {
+		observed := make(chan middleware.Outcome, 1)
+		locker := lock.New(redistest.Mini(t).Client(t), "test")
+		t.Cleanup(func() { _ = locker.Close(t.Context()) })
+		protected := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"),
+			middleware.WithObserver(func(_ context.Context, e middleware.Event) { observed <- e.Outcome }),
+		)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			w.Header()["X"] = make([]string, values)
+			w.WriteHeader(http.StatusNoContent)
+		}))
+		send := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			w := httptest.NewRecorder()
+			protected.ServeHTTP(w, r)
+			return w
+		}
+		if w := send(); w.Code != http.StatusNoContent || len(w.Header()["X"]) != values {
+			t.Errorf("%d values: answered %d with %d", values, w.Code, len(w.Header()["X"]))
+		}
+		if got := <-observed; got != want {
+			t.Errorf("%d values: %v, want %v", values, got, want)
+		}
+		second := send().Code
+		if stored := want == middleware.Executed; stored != (second == http.StatusNoContent) || !stored && second != 409 {
+			t.Errorf("%d values: the second time %d", values, second)
+		}
+		<-observed
 	}
 }

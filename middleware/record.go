@@ -88,6 +88,17 @@ func checksum(storageKey, encoded []byte) uint32 {
 	return crc32.Update(sum, castagnoli, encoded[flagsAt:])
 }
 
+// isReadable tells whether decode would take it.
+func (r *record) isReadable() bool {
+	fields := 0
+	for _, list := range [...][]change{r.header, r.trailer} {
+		for _, c := range list {
+			fields += 1 + len(c.values)
+		}
+	}
+	return fields <= maxFields
+}
+
 // room is about how many bytes the record takes as it is stored, and seldom less.
 func (r *record) room() int {
 	const length = 2 // of a uvarint up to 16383

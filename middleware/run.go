@@ -95,6 +95,9 @@ func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outc
 		return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
 	case said.never || c.stored(rec.status) || c.atMostOnce && rec.status >= 500:
 		kept, cookiesDropped := c.record(rec)
+		if !kept.isReadable() {
+			return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
+		}
 		if cookiesDropped {
 			return settled(CookiesDropped, c.settle(lease, said, kept))
 		}
