@@ -10,7 +10,7 @@ import (
 // "replay" less "locker replay" (the handler does not run), to be compared with the one SHA-256 of the body that no
 // fingerprint can do without.
 func BenchmarkOverhead(b *testing.B) {
-	for _, size := range []int{1 << 10, 64 << 10} {
+	for _, size := range []int{1 << 10, 4 << 10, 64 << 10} {
 		name := strconv.Itoa(size>>10) + " KiB"
 		b.Run("bare/"+name, func(b *testing.B) {
 			c := newCounter(b, size)
