@@ -129,8 +129,7 @@ type lenient struct{}
 func (lenient) Allow() error       { return nil }
 func (lenient) ReportResult(error) {}
 
-// Until there has been an answer, the client's handshake may be on its way. What was redirected, or is tried again, is
-// no first command.
+// Until there has been an answer, the client's handshake may be on its way. What is tried again is no first command.
 func TestOthersSendFirstAndAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

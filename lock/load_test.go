@@ -166,7 +166,7 @@ func TestLoad(t *testing.T) {
 					t.Errorf("the server has answered %d commands for nobody, want at most %d", wasted, c.wasted)
 				}
 				closeWithin(t, locker)
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute) // the bubble's: the terms end by then, as all of its timers must
 			})
 		})
 	}
