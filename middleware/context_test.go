@@ -143,10 +143,15 @@ func (deadlineIn) Value(any) any                 { return nil }
 
 func TestRunContextOfALostLease(t *testing.T) {
 	t.Parallel()
-	for name, asked := range map[string]func(context.Context) context.Context{
-		"nobody asked":   func(ctx context.Context) context.Context { return ctx },
-		"Done was asked": func(ctx context.Context) context.Context { ctx.Done(); return ctx },
-		"of a child": func(ctx context.Context) context.Context {
+	for name, asked := range map[string]func(*testing.T, context.Context) context.Context{
+		"nobody asked":   func(_ *testing.T, ctx context.Context) context.Context { return ctx },
+		"Err was asked":  func(_ *testing.T, ctx context.Context) context.Context { _ = ctx.Err(); return ctx },
+		"Done was asked": func(_ *testing.T, ctx context.Context) context.Context { ctx.Done(); return ctx },
+		"all was asked": func(t *testing.T, ctx context.Context) context.Context {
+			wantEnd(t, "at first", ctx, nil, nil)
+			return ctx
+		},
+		"of a child": func(_ *testing.T, ctx context.Context) context.Context {
 			child, cancel := context.WithCancel(ctx)
 			context.AfterFunc(child, cancel)
 			return child
@@ -155,8 +160,7 @@ func TestRunContextOfALostLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inRun(t, limit, context.Background(), func(t *testing.T, ctx context.Context, store *canned) {
-				ctx = asked(ctx)
-				wantEnd(t, "at first", ctx, nil, nil)
+				ctx = asked(t, ctx)
 				store.lost.Store(true)
 				time.Sleep(limit / 2)
 				synctest.Wait()
@@ -166,6 +170,16 @@ func TestRunContextOfALostLease(t *testing.T) {
 			}, nil)
 		})
 	}
+}
+
+func TestRunContextOfALostLeaseAfterTheRun(t *testing.T) {
+	t.Parallel()
+	inRun(t, limit, context.Background(), func(_ *testing.T, _ context.Context, store *canned) {
+		store.lost.Store(true)
+		time.Sleep(limit / 2)
+	}, func(t *testing.T, ctx context.Context) {
+		wantEnd(t, "after", ctx, context.Canceled, lock.ErrLost)
+	})
 }
 
 // Who looks only when both the deadline has passed and the lease is over gets to see what was first.
