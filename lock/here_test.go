@@ -310,6 +310,64 @@ func TestSendersWholeTime(t *testing.T) {
 	}
 }
 
+// A client that keeps deadlines is told when the caller has to return, if that is who sends; and if not, a time at which
+// nobody waits any more, for a caller who leaves early wants no connection to be closed.
+func TestDeadlines(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	for name, c := range map[string]struct {
+		client   func(*redis.Options)
+		caller   time.Duration // its own limit, 0 if it has none
+		min, max time.Duration // of what the client is told
+	}{
+		"a caller that sends":               {punctual, 0, limit, limit},
+		"one with a limit":                  {punctual, limit - limit/100, limit - limit/100, limit - limit/100},
+		"one whose limit comes too early":   {punctual, limit / 2, limit, limit + limit/10},
+		"one that has others send, limited": {clientsThat["may be late"], limit / 2, limit, limit + limit/10},
+		"one that has others send":          {clientsThat["may be late"], 0, limit, limit + limit/10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, c.client)
+				locker := b.locker(t)
+				acquire(t, locker, "an answer")
+				told := &deadlines{}
+				b.client.AddHook(told)
+				acquire(t, locker, "another")
+				time.Sleep(limit / 20) // both begin under one term
+				begun, ctx := time.Now(), t.Context()
+				if c.caller > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.caller)
+					defer cancel()
+				}
+				if _, ok, err := locker.TryAcquire(ctx, "k"); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+				if got := told.last.Sub(begun); got < c.min || got > c.max {
+					t.Errorf("the client is told to return after %v, want %v to %v", got, c.min, c.max)
+				}
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
+// deadlines is a hook that keeps the last command's.
+type deadlines struct{ last time.Time }
+
+func (*deadlines) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *deadlines) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		d.last, _ = ctx.Deadline()
+		return next(ctx, cmd)
+	}
+}
+
+func (*deadlines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 // stumbling is a hook that lets the first command fail.
 type stumbling struct {
 	after time.Duration

@@ -345,6 +345,12 @@ func TestContextIsAskedForLate(t *testing.T) {
 			if lease.Context() != over {
 				t.Error("the second time it is another context")
 			}
+			if err := lease.Release(ctx); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			if err := lease.Err(); err != want {
+				t.Errorf("Err: %v when it is released once more, want %v as before", err, want)
+			}
 		}
 	})
 }
