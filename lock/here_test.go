@@ -191,7 +191,7 @@ func TestCallersThatSendHandOver(t *testing.T) {
 // fault: black hole, no RST
 func TestSendersOwnTime(t *testing.T) {
 	t.Parallel()
-	const limit = 300 * time.Millisecond
+	const limit = 2 * time.Second // also for the release of what has arrived, on a busy machine
 	wantInTime := func(t *testing.T, locker *lock.Locker, key string) {
 		t.Helper()
 		begun := time.Now()
@@ -200,7 +200,7 @@ func TestSendersOwnTime(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
 		}
-		if took < limit || took > 20*limit {
+		if took < limit || took > 5*limit {
 			t.Errorf("TryAcquire took %v, want %v", took, limit)
 		}
 	}

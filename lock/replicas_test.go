@@ -18,7 +18,7 @@ import (
 var acknowledged = lock.WithReplicas(1, 15*time.Second)
 
 // briefly waits for a replica that is not going to acknowledge anything.
-var briefly = lock.WithReplicas(1, 30*time.Millisecond)
+var briefly = lock.WithReplicas(1, 300*time.Millisecond)
 
 // startReplicated starts a master with a replica, and a proxy before the master.
 func startReplicated(t *testing.T) (master, replica *redistest.Server, p *redistest.Proxy) {
