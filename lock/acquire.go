@@ -32,7 +32,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 // subscription and one look, and are served in their order.
 //
 // The error is [ErrHeld] when the tries are spent, or when ctx is done and the key was held at the last look (then it
-// is the cause of ctx's end as well). Any other error is one of [Locker.TryAcquire], at once.
+// is the cause of ctx's end as well). An abandoned key counts as held, and may stay so for as long as its holder has
+// asked for: give ctx an end. Any other error is one of [Locker.TryAcquire], at once.
 //
 // With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {

@@ -34,7 +34,7 @@ type queue struct {
 	// guarded by queues.mu
 	waiters *list.List // of *waiter, the longest waiting first
 	rounds  int        // looks that were begun
-	held    bool       // the last one has found the key held
+	last    State      // what the last one has found, 0 if that is not known
 
 	left      bool        // messages are of no use any more; guarded by channel.mu
 	following atomic.Bool // it is being found out which node to hear
@@ -45,8 +45,8 @@ type waiter struct {
 	ctx    context.Context
 	takes  bool
 	since  int  // rounds before it came: those looks do not concern it
-	looks  int  // by the clock, that have found the key held
-	held   bool // it is known that somebody holds the key
+	looks  int  // by the clock, that have found that it has to wait
+	held   bool // the last look that concerns it has
 	place  *list.Element
 	result chan result // receives one at the most, when the waiter is taken off the queue
 }
@@ -91,7 +91,7 @@ func (qs *queues) join(key storageKey, w *waiter) (q *queue, first bool) {
 		}
 		qs.byKey[key.text] = q
 	}
-	w.place, w.since, w.held = q.waiters.PushBack(w), q.rounds, q.held
+	w.place, w.since, w.held = q.waiters.PushBack(w), q.rounds, q.holdsUp(w)
 	return q, !found
 }
 
@@ -230,12 +230,17 @@ func (q *queue) look(ctx context.Context, takes bool, how request) (found, error
 	return q.locker.look(ctx, q.key)
 }
 
+// holdsUp tells whether the last look has found that w has to wait. The caller holds mu.
+func (q *queue) holdsUp(w *waiter) bool {
+	return q.last == Held || q.last == Granted || q.last == Abandoned && w.takes
+}
+
 // tell lets those go whom the last look concerns: all of them if it failed or met a value, the one for whom it took the
 // key, those who do not want it when nobody works under it any more, and those who have seen enough.
 func (q *queue) tell(taker *waiter, f found, err error, byClock bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.held = err == nil && (f.State == Held || f.State == Granted)
+	q.last = f.State
 	if f.State == Granted {
 		if taker.place == nil { // it has left meanwhile
 			q.locker.work.run(func() { _ = f.Lease.Release(context.Background()) })
@@ -253,7 +258,7 @@ func (q *queue) tell(taker *waiter, f found, err error, byClock bool) {
 		if byClock {
 			w.looks++
 		}
-		w.held = q.held
+		w.held = q.holdsUp(w)
 		switch {
 		case err != nil, f.State == Settled, !w.takes && (f.State == Free || f.State == Abandoned):
 			q.end(w, f.Claim, err)

@@ -429,6 +429,17 @@ func TestErrHeldIsKnown(t *testing.T) {
 				b.silent.Store(true)
 			}, true,
 		},
+		"it was abandoned": {
+			func(t *testing.T, b *bubble, _ *lock.Locker) { abandonHeld(t, b) }, true,
+		},
+		"another has seen it abandoned": {
+			func(t *testing.T, b *bubble, locker *lock.Locker) {
+				abandonHeld(t, b)
+				acquireFor(t.Context(), locker, "k")
+				synctest.Wait()
+				b.silent.Store(true)
+			}, true,
+		},
 		"another was granted it": {
 			func(t *testing.T, b *bubble, locker *lock.Locker) {
 				lease := acquire(t, b.locker(t), "k")
@@ -461,6 +472,18 @@ func TestErrHeldIsKnown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// abandonHeld leaves the key abandoned.
+func abandonHeld(t *testing.T, b *bubble) {
+	t.Helper()
+	lease := acquire(t, b.locker(t, lock.WithTTL(time.Second)), "k")
+	if err := lease.Hold(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	lease.Abandon()
+	<-lease.Context().Done()
+	time.Sleep(time.Second) // for what is taken off for drift
 }
 
 // Close, while the key is being taken for one waiter and another one comes: the one has a lease that can be released,
