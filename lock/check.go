@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,8 +32,12 @@ var (
 //     these, and each eviction may become a second run. [ErrEvictionUnknown] if neither INFO nor CONFIG is allowed.
 //   - [ErrNotReplicated]: fewer replicas are connected than [WithReplicas] waits for.
 //
-// Any other error means that a server could not be asked within the time for one operation. Whether a finding is worth
-// a warning or the end of the program is the caller's to say.
+// Persistence is not looked at: a server that restarts empty has forgotten what was settled.
+//
+// Any other error means that a server could not be asked within the time for one operation, or that it refuses what a
+// Locker asks of it, as an ACL may: Check takes a key with a random name, holds and settles it, and removes it again,
+// unless too few replicas are there. Such an error is worth the end of the program: a Locker that may claim but not
+// settle lets everything run again. Whether a finding is, or a warning, is the caller's to say.
 func (l *Locker) Check(ctx context.Context) error {
 	var mu sync.Mutex
 	var findings []error
@@ -55,12 +61,30 @@ func (l *Locker) Check(ctx context.Context) error {
 		}
 		return check(ctx, "", l.client)
 	})
+	mu.Lock()
+	found := slices.Clone(findings) // a check that is late may still add to them
+	mu.Unlock()
+	if err == nil && !errors.Is(errors.Join(found...), ErrNotReplicated) {
+		err = l.rehearse(ctx)
+	}
 	if err != nil {
 		err = fmt.Errorf("lock: check: %w", err)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	return errors.Join(append(findings, err)...)
+	return errors.Join(append(found, err)...)
+}
+
+// rehearse does with a key of its own what is done with others.
+func (l *Locker) rehearse(ctx context.Context) error {
+	key := newToken().String()
+	claim, err := l.Claim(ctx, key, nil)
+	if err != nil {
+		return err
+	}
+	const d = time.Minute // whatever happens, it is gone soon after that
+	lease := claim.Lease
+	return errors.Join(
+		lease.Extend(ctx, minTTL), lease.Hold(ctx, d), lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, key),
+	)
 }
 
 // within calls f, and returns within the time for one operation though go-redis may not heed a context.
@@ -88,7 +112,7 @@ func (l *Locker) check(ctx context.Context, node redis.Cmdable) (findings []erro
 	info := parseInfo(text) // none if it is forbidden
 	version := info["redis_version"]
 	if major, _, _ := strings.Cut(version, "."); atoi(major) < 6 {
-		findings = append(findings, fmt.Errorf("%w: %q, want 6.0 or newer", ErrOldVersion, version))
+		findings = append(findings, fmt.Errorf("%w: INFO says %q, want 6.0 or newer", ErrOldVersion, version))
 	}
 	switch policy := l.evictionPolicy(ctx, node, info); policy {
 	case "noeviction":

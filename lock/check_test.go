@@ -97,6 +97,41 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A Locker that may claim and not settle would let everything run again. What is allowed here is what the README says.
+func TestCheckFindsWhatAnACLForbids(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	allowed := strings.Fields("+set +get +getrange +setrange +exists +del +pttl +pexpire +time +eval +evalsha " +
+		"+publish +subscribe +unsubscribe +info")
+	check := func(t *testing.T, forbidden string) error {
+		args := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~test:*", "&test:*"}
+		for _, command := range allowed {
+			if command != "+"+forbidden {
+				args = append(args, command)
+			}
+		}
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "any" })
+		locker := newLocker(t, client, lock.WithFencing())
+		defer closeWithin(t, locker)
+		return locker.Check(t.Context())
+	}
+	if err := check(t, "nothing"); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	wantNoClaims(t, server)
+	for _, forbidden := range strings.Fields("set get getrange setrange pexpire pttl del time evalsha") {
+		t.Run(forbidden, func(t *testing.T) {
+			if err := check(t, forbidden); err == nil {
+				t.Error("Check: nil")
+			}
+		})
+	}
+}
+
 // startInfo starts a server whose INFO consists of these lines.
 func startInfo(t *testing.T, lines ...string) (addr string) {
 	t.Helper()
