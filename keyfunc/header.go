@@ -11,7 +11,7 @@ import (
 // The field's value is a string of RFC 9651, section 4.2.5, as
 // draft-ietf-httpapi-idempotency-key-header-07, section 2.1, has it: "abc" in quotes, parsed strictly, its
 // parameters checked and ignored. The bare form that many clients send, abc without quotes, is
-// the same key.
+// the same key; it has no spaces, quotes, backslashes, commas or semicolons.
 //
 // ErrMissing: there is no such field. ErrInvalid: it is empty, stands on more than one line, is longer
 // than 255 characters, or fits neither form. Header panics unless name is a valid field name.

@@ -26,7 +26,10 @@ func newBase(constructor, namespace string, opts []Option) *base {
 		panic(constructor + ": namespace must be a text without braces, and not empty")
 	}
 	b := &base{namespace: namespace, options: defaultOptions()}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("%s: option %d is nil", constructor, i+1))
+		}
 		opt(&b.options)
 	}
 	b.options.check()

@@ -19,6 +19,7 @@ const (
 	Settled                    // its holder left a value: Claim.Value
 )
 
+// String returns the state's name in lower case.
 func (s State) String() string {
 	switch s {
 	case Free:

@@ -83,9 +83,9 @@ func ExampleLocker_Claim() {
 			fmt.Println("failed:", err)
 		case claim.State == lock.Settled:
 			fmt.Printf("done before: %s\n", claim.Value)
-		case claim.State == lock.Held:
+		case claim.State == lock.Held, claim.State == lock.Abandoned:
 			fmt.Printf("under way: %s\n", claim.Note)
-		default:
+		case claim.State == lock.Granted:
 			fmt.Println("doing it")
 			if err := claim.Lease.Settle(ctx, []byte("order 7 is placed"), time.Hour); err != nil {
 				fmt.Println("nobody knows:", err)

@@ -74,7 +74,8 @@ func (l *Lease) AbandonAt(t time.Time) {
 }
 
 // Extend makes the lease last for at least d from now, in whole milliseconds, and ten years at the most. Neither it nor
-// a later renewal ever shortens a lease. [ErrLost] means that the lease is over; after any other error it is as it was.
+// a later renewal ever shortens a lease. [ErrLost] means that the lease is over; after any other error it is as it was,
+// as it is when d is more than that or below 10 ms, which is an error too.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minTTL || d > MaxHold {
 		return fmt.Errorf("lock: extend: %v is not between %v and ten years", d, minTTL)
@@ -94,9 +95,10 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // that the lease has run out: Redis's clock alone judges that. d is written into the claim, so that every Locker judges
 // it alike.
 //
-// [ErrLost] means that the lease is over, and [errors.ErrUnsupported] that it is a Quorum's. After any other error
-// nobody knows whether the hold is there, and the lease is not renewed any more: release it. A Hold that arrives later
-// than its caller would have waited for it has no effect, so that a claim which nobody works under is not held.
+// [ErrLost] means that the lease is over, and [errors.ErrUnsupported] that it is a Quorum's; these, and the error for a d
+// out of range, change nothing. After any other error nobody knows whether the hold is there, and the lease is not
+// renewed any more: release it. A Hold that arrives later than its caller would have waited for it has no effect, so
+// that a claim which nobody works under is not held.
 func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if d < time.Millisecond || d > MaxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)
@@ -116,7 +118,8 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 //
 // It writes where our claim stands, and also where there is nothing: a server that restarted empty must not turn what
 // has happened into what happens again. Over somebody else's claim or value it writes nothing and returns [ErrLost], as
-// it does after Release and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported].
+// it does after Release and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported], and for a ttl
+// below a millisecond an error too; both change nothing.
 //
 // After any other error nobody knows whether the value arrived. The claim is then kept alive and Settle is
 // tried again in the background, for as long as a new lease would last and the Locker is not closed. It may be called

@@ -28,6 +28,7 @@ func TestWrongConfigurationPanics(t *testing.T) {
 		"lock.New: namespace": func() { lock.New(client, "") },
 		"must be a text":      func() { lock.New(client, "a{b}") },
 		"Ring":                func() { lock.New(ring, "n") },
+		"option 2 is nil":     func() { lock.New(client, "n", lock.WithFencing(), nil) },
 		"WithTTL: 0s":         func() { lock.WithTTL(0) },
 		"WithTTL: 999µs":      func() { lock.WithTTL(999 * time.Microsecond) },
 		"WithTTL: -1s":        func() { lock.WithTTL(-time.Second) },

@@ -61,7 +61,7 @@ func WithOpTimeout(d time.Duration) Option {
 // Retry says when Acquire and Wait look at a key again if no message has told them to. The pause after the n-th look is
 // random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that rivals do not march in step. It is never longer
 // than what is left of the lease that they wait for. All who wait for a key on one Locker share the looks, and n.
-// Looks that a message has asked for count neither here nor there.
+// Looks that a message has asked for are not counted, and make no pause longer.
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/)
 type Retry struct {
 	Min      time.Duration // bound of the first pause; 0 means 20 ms, or Max if that is less
@@ -104,8 +104,9 @@ func (r Retry) pause(n int) time.Duration {
 //
 // The number is the greater of the last one plus 1 and the server's time in microseconds, and is drawn in one step with
 // the grant. The time keeps numbers growing where the counter is lost, with a failover or a restart without
-// persistence, as long as clocks of servers differ by less than that takes. Numbers have gaps: 2^14 keys of a namespace
-// share a counter, "namespace:{tag}fence", which never expires. By default leases have no number.
+// persistence, as long as clocks of servers differ by less than that takes. Numbers have gaps: keys of a namespace with
+// one tag share a counter, "namespace:{tag}fence". Counters never expire; there are 2^14 at the most. By default leases
+// have no number.
 func WithFencing() Option {
 	return func(o *options) { o.fencing = true }
 }

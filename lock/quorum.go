@@ -39,7 +39,8 @@ import (
 // be read back safely only with ballots and a second round, as in Paxos, which is another protocol and not this lock.
 // It has no fence: counters that each master draws in the same trip as the grant do not grow from one majority to the
 // next. A holder that was paused can thus not be refused by its number (Kleppmann, How to do distributed locking,
-// 2016). And masters that share a machine, a disk or a power supply do not fail independently.
+// 2016). It has no Wait, Check, Forget and StorageKey either. And masters that share a machine, a disk or a power supply
+// do not fail independently.
 type Quorum struct {
 	*base
 	nodes []*Locker

@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -50,7 +51,10 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 		panic("middleware.Idempotency: key is nil")
 	}
 	g := &guard{locker: l, keyFunc: key, options: defaultOptions()}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("middleware.Idempotency: option %d is nil", i+1))
+		}
 		opt(&g.options)
 	}
 	if g.atMostOnce && g.failOpen {

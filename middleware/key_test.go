@@ -75,7 +75,9 @@ func TestInvalidKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := s.send(e)
-			s.want(a, http.StatusBadRequest, middleware.InvalidKey)
+			if e := s.want(a, http.StatusBadRequest, middleware.InvalidKey); !errors.Is(e.Err, keyfunc.ErrInvalid) {
+				t.Errorf("event's error %v, want ErrInvalid", e.Err)
+			}
 			if got := a.problem(); got != "key-invalid" {
 				t.Errorf("problem %q, want key-invalid", got)
 			}

@@ -77,7 +77,8 @@ func WithRetention(d time.Duration) Option {
 // A waiter never runs the handler. When the first request ends and leaves no response, because that is not to be stored
 // or its process died, the waiter is answered with 409 run-failed, and a retry may run. A waiting client that leaves
 // disturbs nobody. Waiters hold a connection and a goroutine each, but no body; in one process they share one look at
-// Redis, and a message wakes them ([lock.Locker.Wait]). It panics when d is negative.
+// Redis, and a message wakes them ([lock.Locker.Wait]). Keep d below http.Server.WriteTimeout. It panics when d is
+// negative.
 func WithWait(d time.Duration) Option {
 	if d < 0 {
 		panic(fmt.Sprintf("middleware.WithWait: %v is negative", d))
@@ -86,7 +87,8 @@ func WithWait(d time.Duration) Option {
 }
 
 // WithStored says by their status which responses are stored. What is not stored frees the key: a retry runs again. The
-// default is [StoreDefault]. It panics when f is nil; f is called concurrently.
+// default is [StoreDefault]. With [WithAtMostOnce] a response of 500 and above is stored whatever f says. It panics when
+// f is nil; f is called concurrently.
 func WithStored(f func(status int) bool) Option {
 	if f == nil {
 		panic("middleware.WithStored: f is nil")
@@ -100,7 +102,10 @@ func WithStored(f func(status int) bool) Option {
 // money: by default such a request runs again when the lease has run out.
 //
 // A response of 500 and above is stored too: who answers so seldom knows that nothing has happened. A handler that does
-// know says [Execution.Discard], and a retry runs.
+// know says [Execution.Discard], and a retry runs. What else [WithStored] does not store still frees the key, by default
+// 404 and 429 among others: a handler that may answer so after an effect wants [StoreAll].
+//
+// Until the lease of such a run is over, a retry is answered with 409 in-flight.
 //
 // It costs a third round trip for a first request ([lock.Lease.Hold], before the handler), and a second one for a
 // duplicate in flight. Instances with and without it may share a namespace: the claim itself says which it is. It
@@ -111,8 +116,8 @@ func WithAtMostOnce() Option {
 
 // WithMaxDuration says how long a handler may run. After that its context is done, with the cause
 // [context.DeadlineExceeded], and its lease is no longer renewed: when the lease has run out too, a retry may run. A
-// handler that answers late has answered; for one that returns without a word the answer is 504. The default is 60 s.
-// It panics when d is not positive.
+// handler that answers late has answered; for one that returns without a word the answer is an empty 504, which is not
+// stored. The default is 60 s. It panics when d is not positive.
 func WithMaxDuration(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("middleware.WithMaxDuration: %v is not positive", d))
@@ -141,7 +146,8 @@ func WithMaxResponse(n int) Option {
 
 // WithFingerprint replaces what tells two requests with one key apart. The default is the SHA-256 of method, path,
 // query, media type and body. What f returns is hashed, so it may have any length. It is called concurrently, before
-// the handler, with the body already read; it must not keep or change it. It panics when f is nil.
+// the handler, with the body already read; it must not keep or change it. The default does not see the boundary of a
+// multipart body, which clients choose anew; an f that hashes the body does. It panics when f is nil.
 //
 // A process with another f takes the same request for another one and answers 422. Between the default and an f of
 // yours nothing is compared at all: another request with the same key gets the stored response. Change f together with
@@ -234,7 +240,9 @@ func WithCompression(min int) Option {
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that
-// served it. Log and measure here. f is called concurrently. It panics when f is nil.
+// served it. Log and measure here. The context is the request's own: it may be done, for the client may have left. The
+// status is what was written here; an http.TimeoutHandler around may have answered otherwise. f is called concurrently.
+// It panics when f is nil.
 func WithObserver(f func(context.Context, Event)) Option {
 	if f == nil {
 		panic("middleware.WithObserver: f is nil")

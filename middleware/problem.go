@@ -25,7 +25,8 @@ var (
 	keyMissing = newProblem("key-missing", http.StatusBadRequest, "Idempotency key is missing",
 		"This operation must carry an idempotency key, so that it can be repeated safely.")
 	keyInvalid = newProblem("key-invalid", http.StatusBadRequest, "Idempotency key is invalid",
-		"An idempotency key has 1 to 255 printable ASCII characters and is sent once, as a structured-field string.")
+		"An idempotency key has 1 to 255 printable ASCII characters and is sent once. In a header it stands in double quotes, "+
+			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.")
 	bodyUnreadable = newProblem("body-unreadable", http.StatusBadRequest, "Request body cannot be read",
 		"The body ended early or is malformed. Nothing was done.")
 	userUnknown = newProblem("user-unknown", http.StatusUnauthorized, "User is unknown",

@@ -47,7 +47,7 @@ func (c *call) findKey() (ok bool) {
 	case errors.Is(err, keyfunc.ErrMissing):
 		c.refuse(MissingKey, keyMissing, nil)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
-		c.refuse(InvalidKey, keyInvalid, nil)
+		c.refuse(InvalidKey, keyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):
 		c.refuse(NoUser, userUnknown, nil)
 	default:

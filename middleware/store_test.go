@@ -248,16 +248,19 @@ func TestWrongConfigurationPanics(t *testing.T) {
 	for want, f := range map[string]func(){
 		"middleware.Idempotency: the locker": func() { middleware.Idempotency(nil, standard) },
 		"middleware.Idempotency: key":        func() { middleware.Idempotency(locker, nil) },
-		"middleware.WithMethods: no":         func() { middleware.WithMethods() },
-		"middleware.WithMethods: empty":      func() { middleware.WithMethods("PUT", "") },
-		"middleware.WithRetention: 999µs":    func() { middleware.WithRetention(999 * time.Microsecond) },
-		"middleware.WithStored":              func() { middleware.WithStored(nil) },
-		"middleware.WithMaxDuration: 0s":     func() { middleware.WithMaxDuration(0) },
-		"middleware.WithMaxBody: -1":         func() { middleware.WithMaxBody(-1) },
-		"middleware.WithMaxResponse: -1":     func() { middleware.WithMaxResponse(-1) },
-		"middleware.WithFingerprint":         func() { middleware.WithFingerprint(nil) },
-		"middleware.WithObserver":            func() { middleware.WithObserver(nil) },
-		"middleware.WithProblem":             func() { middleware.WithProblem(nil) },
+		"middleware.Idempotency: option 2": func() {
+			middleware.Idempotency(locker, standard, middleware.WithRequired(), nil)
+		},
+		"middleware.WithMethods: no":      func() { middleware.WithMethods() },
+		"middleware.WithMethods: empty":   func() { middleware.WithMethods("PUT", "") },
+		"middleware.WithRetention: 999µs": func() { middleware.WithRetention(999 * time.Microsecond) },
+		"middleware.WithStored":           func() { middleware.WithStored(nil) },
+		"middleware.WithMaxDuration: 0s":  func() { middleware.WithMaxDuration(0) },
+		"middleware.WithMaxBody: -1":      func() { middleware.WithMaxBody(-1) },
+		"middleware.WithMaxResponse: -1":  func() { middleware.WithMaxResponse(-1) },
+		"middleware.WithFingerprint":      func() { middleware.WithFingerprint(nil) },
+		"middleware.WithObserver":         func() { middleware.WithObserver(nil) },
+		"middleware.WithProblem":          func() { middleware.WithProblem(nil) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			defer func() {
