@@ -21,13 +21,14 @@ import (
 // canned is a Redis server without a network and without a memory: it answers each kind of command with bytes that were
 // made before, and allocates nothing. What is measured behind it is ours, and go-redis's.
 type canned struct {
-	claim   []byte      // the answer to SET
-	refused int         // so many Settles are answered with an error
-	lost    atomic.Bool // renewals find another's claim
-	renewed atomic.Int64
-	claimed []byte // what the last SET wanted to write
-	settled []byte // what the last Settle wanted to write
-	key     []byte // where
+	claim    []byte      // the answer to SET
+	refused  int         // so many Settles are answered with an error
+	settling func()      // called before another is answered, if it is not nil
+	lost     atomic.Bool // renewals find another's claim
+	renewed  atomic.Int64
+	claimed  []byte // what the last SET wanted to write
+	settled  []byte // what the last Settle wanted to write
+	key      []byte // where
 }
 
 // locker returns one for this store.
@@ -107,6 +108,9 @@ func (c *cannedConn) answer() {
 			c.out = append(c.out, "-ERR refused\r\n"...)
 			return
 		case settles:
+			if c.store.settling != nil {
+				c.store.settling()
+			}
 			c.store.key = append(c.store.key[:0], c.args[3]...)
 			c.store.settled = append(c.store.settled[:0], c.args[5]...)
 		case c.store.lost.Load():

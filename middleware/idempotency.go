@@ -30,7 +30,8 @@ import (
 //     request is 409, or waited for ([WithWait]), another fingerprint 422. If Redis does not answer, 503: nothing runs.
 //  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline,
 //     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost]. When it has returned, a
-//     goroutine that it left behind can neither read the body nor write any more.
+//     goroutine that it left behind can neither read the body nor write any more. If one is in a Write or a Flush by
+//     then, the response waits for it, and what is stored does not.
 //  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
 //     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -24,12 +23,20 @@ import (
 // It embeds nothing and has no Unwrap, so that nothing slips past it; io.Copy finds no ReadFrom and comes through
 // Write. What it has beyond Write behaves as that of net/http's own writer.
 //
-// What it holds back is in memory that is used again. So when the handler has returned it is cut off: a goroutine that
-// the handler has left behind gets an error, and never writes into what is another request's by then.
+// When the handler has returned the recorder is cut off: a goroutine that the handler has left behind gets an error. One
+// that is in a method of w by then may be there for as long as the client reads nothing. The key is settled all the same,
+// and it changes nothing any more when it comes back. But what is below w belongs to another request once ServeHTTP has
+// returned, so that waits for it. (After a panic it does not: that shall go on, and no response does.)
 type recorder struct {
-	mu     sync.Mutex  // held in whatever the handler calls; nobody needs it once that is cut off
-	closed atomic.Bool // it is
-	stray  bool        // somebody was in such a call then, and may be for as long as the client reads nothing
+	mu     sync.Mutex // held by whatever the handler calls; after cutOff only for the next three
+	below  bool       // somebody is in a method of w, and does not hold mu there
+	idle   sync.Cond  // nobody is
+	closed bool       // cutOff was called: from then on the state is that of the run's own goroutine
+
+	stray   bool        // somebody was below at that time
+	end     http.Header // what the handler left in the header, while that stands as it is sent
+	headed  bool        // the status has been sent, or somebody is at it, and the body has not
+	expired bool        // what is sent is that the time is over
 
 	scratch *scratch // of header
 	exposed bool     // somebody may have kept what is in there
@@ -56,6 +63,7 @@ type recorder struct {
 // begin makes r the recorder of what is written to w.
 func (r *recorder) begin(w http.ResponseWriter, req *http.Request, exec *Execution, limit int) {
 	r.w, r.exec, r.limit, r.length = w, exec, limit, -1
+	r.idle.L = &r.mu
 	r.head, r.http2 = req.Method == http.MethodHead, req.ProtoMajor >= 2
 	r.scratch = newScratch()
 	if h := w.Header(); len(h) > 0 {
@@ -63,12 +71,58 @@ func (r *recorder) begin(w http.ResponseWriter, req *http.Request, exec *Executi
 	}
 }
 
-// cutOff is called when the handler has returned. It does not wait for whoever is in a call still: the key must be
-// settled though a client reads nothing.
+// lock begins whatever the handler calls. It waits until nobody is below.
+func (r *recorder) lock() {
+	r.mu.Lock()
+	for r.below {
+		r.idle.Wait()
+	}
+}
+
+// descend is called before a method of w, and ascend, in a defer, after it: w may panic. All that the caller changes it
+// has changed by then. When it comes back it has to look at closed: if the recorder was cut off meanwhile, nothing here
+// is its own any more, nor is w.
+func (r *recorder) descend() {
+	r.below = true
+	r.mu.Unlock()
+}
+
+func (r *recorder) ascend() {
+	r.mu.Lock()
+	r.below = false
+	r.idle.Broadcast()
+}
+
+// pass writes to w. The run's own goroutine needs no lock for it: all others are cut off.
+func (r *recorder) pass(p []byte) (int, error) {
+	if !r.closed {
+		r.descend()
+		defer r.ascend()
+	}
+	return r.w.Write(p)
+}
+
+func (r *recorder) passStatus(status int) {
+	if !r.closed {
+		r.descend()
+		defer r.ascend()
+	}
+	r.w.WriteHeader(status)
+}
+
+// cutOff is called when the handler has returned. It does not wait for whoever is below: the key must be settled though
+// a client reads nothing.
 func (r *recorder) cutOff() {
-	r.closed.Store(true)
-	if r.stray = !r.mu.TryLock(); !r.stray {
-		r.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.stray = true, r.stray || r.below
+}
+
+// drain waits until nobody is below. It is called after cutOff, before the run's own goroutine goes there.
+func (r *recorder) drain() {
+	if r.stray {
+		r.lock()
+		defer r.mu.Unlock()
 	}
 }
 
@@ -77,22 +131,17 @@ var errReturned = errors.New("middleware: the handler has returned")
 
 // free lets others use the memory. It is called after cutOff, and when the response has gone out.
 func (r *recorder) free() {
-	if r.stray {
-		return
-	}
-	r.body.free()
-	if !r.exposed {
-		r.scratch.free()
+	if !r.stray {
+		r.body.free()
+		if !r.exposed {
+			r.scratch.free()
+		}
 	}
 	r.forget()
 }
 
 // forget lets go of the memory. A lease that is left to run out keeps the whole call until then.
-func (r *recorder) forget() {
-	if !r.stray {
-		r.body, r.header, r.before, r.scratch = nil, nil, nil, nil
-	}
-}
+func (r *recorder) forget() { r.body, r.header, r.before, r.scratch = nil, nil, nil, nil }
 
 // Header returns the outer header, so that the handler sees and changes what the outer middlewares have set.
 func (r *recorder) Header() http.Header { return r.w.Header() }
@@ -100,18 +149,18 @@ func (r *recorder) Header() http.Header { return r.w.Header() }
 // WriteHeader takes the header for the response, but for an informational status, which goes out at once and is never
 // the response's (RFC 9110 section 15.2).
 func (r *recorder) WriteHeader(status int) {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	r.writeHeader(status)
 }
 
 func (r *recorder) writeHeader(status int) {
 	switch {
-	case r.closed.Load(), r.hijacked, r.status != 0:
+	case r.closed, r.hijacked, r.status != 0:
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && (status != http.StatusSwitchingProtocols || r.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
-		r.w.WriteHeader(status)
+		r.passStatus(status)
 	default:
 		r.decide(status)
 	}
@@ -143,7 +192,7 @@ func (r *recorder) readLength() {
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	if err := r.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
@@ -152,7 +201,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 	case r.overflow:
 	case len(r.body.bytes())+len(p) > r.limit:
 		r.overflow = true // at once: the client may keep this from going on
-		r.commit(p)
+		if !r.commit(p) {
+			return 0, errReturned
+		}
 		r.body = nil
 	default:
 		if r.body == nil {
@@ -161,7 +212,10 @@ func (r *recorder) Write(p []byte) (int, error) {
 		r.body.b = append(grow(r.body.b, len(p), r.limit), p...)
 	}
 	if r.sent {
-		if n, err := r.w.Write(p); r.overflow {
+		switch n, err := r.pass(p); {
+		case r.closed:
+			return n, errReturned
+		case r.overflow:
 			return n, err
 		}
 	}
@@ -173,7 +227,7 @@ func (r *recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)
 // admit tells what the bare writer would say to n bytes more.
 func (r *recorder) admit(n int) error {
 	switch {
-	case r.closed.Load():
+	case r.closed:
 		return errReturned
 	case r.hijacked:
 		return http.ErrHijacked
@@ -193,44 +247,76 @@ func (r *recorder) admit(n int) error {
 	return nil
 }
 
-// send lets the header and the body so far through. The next bytes only serve to tell the Content-Type.
-func (r *recorder) send(next []byte) {
+// commit lets the header and the body so far through before the response is stored: from then on the key is never freed.
+// The next bytes only serve to tell the Content-Type. It tells whether the recorder has not been cut off meanwhile.
+func (r *recorder) commit(next []byte) (open bool) {
 	if r.sent {
+		return true
+	}
+	r.exec.commit()
+	defer r.resume()
+	r.send(next)
+	return !r.closed
+}
+
+// resume gives the handler, which goes on, its header back.
+func (r *recorder) resume() {
+	if r.closed {
 		return
 	}
-	r.sent = true
+	if r.exposed {
+		replace(r.Header(), r.end)
+	}
+	r.end, r.headed = nil, false // even if w panicked
+}
+
+// deliver sends, when the key has been settled, what has not been sent yet.
+func (r *recorder) deliver() {
+	switch {
+	case !r.sent:
+		r.send(nil)
+	case r.headed: // a goroutine left behind has come no further
+		r.sendBody()
+	}
+	if r.end != nil {
+		replace(r.Header(), r.end) // trailers are taken from it
+	}
+}
+
+// send sends the header and the body so far. It leaves the header as it was sent.
+func (r *recorder) send(next []byte) {
+	closed := r.closed
+	r.sent, r.headed = true, true
 	r.sniff(next)
 	h := r.Header()
-	if unchanged(h, r.header) { // most often nothing was changed since
-		r.sendBody()
-		return
+	changed := !unchanged(h, r.header) // most often nothing was since
+	if changed || !closed {            // w may change it too, while somebody reads what the handler has left
+		r.end = maps.Clone(h) // with the handler's own slices: it may still change what is in them
 	}
-	r.exposed = true
-	end := maps.Clone(h) // with the handler's own slices: it may still change what is in them
-	clear(h)
-	apply(h, r.header)
-	announce(h, end)
-	r.sendBody()
-	replace(h, end) // trailers are taken from it
+	if changed {
+		r.exposed = true
+		clear(h)
+		apply(h, r.header)
+		announce(h, r.end)
+	}
+	r.passStatus(r.status)
+	if r.closed == closed {
+		r.sendBody()
+	}
 }
 
-// sendBody sends the status, the header as it stands below, and the body so far.
+// sendBody sends the body so far.
 func (r *recorder) sendBody() {
-	r.w.WriteHeader(r.status)
+	closed := r.closed
+	r.headed = false
 	if body := r.body.bytes(); len(body) > 0 {
 		r.body.lent = true
-		_, err := r.w.Write(body)
+		_, err := r.pass(body)
 		// The client may have left; the response is stored all the same. After an error the bytes may still be on their
 		// way: a Write of net/http's HTTP/2 returns when a client gives up the stream, whatever its connection does.
-		r.body.lent = err != nil
-	}
-}
-
-// commit is send before the response is stored: from then on the key is never freed.
-func (r *recorder) commit(next []byte) {
-	if !r.sent {
-		r.exec.commit()
-		r.send(next)
+		if r.closed == closed {
+			r.body.lent = err != nil
+		}
 	}
 }
 
@@ -264,13 +350,16 @@ func (r *recorder) finish() {
 	}
 }
 
-// giveUp answers for a handler that said nothing when its context was over: silence is no 200 then. If the outer
-// deadline has passed, then whoever has set it comes first: what http.TimeoutHandler answers makes this one void.
-func (r *recorder) giveUp(outer context.Context) {
+// giveUp is finish for a handler that said nothing when its context was over: silence is no 200 then.
+func (r *recorder) giveUp() { r.expired, r.status = true, http.StatusGatewayTimeout }
+
+// deliverTimeout is deliver then. If the outer deadline has passed, whoever has set it comes first: what
+// http.TimeoutHandler answers makes this one void.
+func (r *recorder) deliverTimeout(outer context.Context) {
 	if deadline, ok := outer.Deadline(); ok && !time.Now().Before(deadline) {
 		<-outer.Done()
 	}
-	r.sent, r.status = true, http.StatusGatewayTimeout
+	r.sent = true
 	r.w.WriteHeader(r.status)
 }
 
@@ -305,10 +394,10 @@ func (r *recorder) seen() int {
 
 // FlushError lets the response through, if what is below can flush.
 func (r *recorder) FlushError() error {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.closed.Load():
+	case r.closed:
 		return errReturned
 	case r.hijacked:
 		return http.ErrHijacked
@@ -317,11 +406,22 @@ func (r *recorder) FlushError() error {
 	case r.status == 0:
 		r.writeHeader(http.StatusOK)
 	}
-	r.commit(nil)
-	if err := http.NewResponseController(r.w).Flush(); r.overflow {
+	if !r.commit(nil) {
+		return errReturned
+	}
+	switch err := r.passFlush(); {
+	case r.closed:
+		return errReturned
+	case r.overflow:
 		return err
 	}
 	return nil
+}
+
+func (r *recorder) passFlush() error {
+	r.descend()
+	defer r.ascend()
+	return http.NewResponseController(r.w).Flush()
 }
 
 func (r *recorder) Flush() { _ = r.FlushError() }

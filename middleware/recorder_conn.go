@@ -11,20 +11,33 @@ import (
 
 // Hijack hands over the connection. What is written to it cannot be stored. What was written before goes out before.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
-	if r.closed.Load() {
+	if r.closed {
 		return nil, nil, errReturned
 	}
 	if r.status != 0 && provided(r.w, func(w http.ResponseWriter) bool { _, ok := w.(http.Hijacker); return ok }) {
-		r.commit(nil)
+		if !r.commit(nil) {
+			return nil, nil, errReturned
+		}
 	}
-	conn, buf, err := http.NewResponseController(r.w).Hijack()
-	if err == nil {
-		r.exec.commit()
-		r.sent, r.hijacked = true, true
+	conn, buf, err := r.passHijack()
+	switch {
+	case err != nil:
+		return conn, buf, err
+	case r.closed: // what becomes of the response was decided without it
+		_ = conn.Close()
+		return nil, nil, errReturned
 	}
-	return conn, buf, err
+	r.exec.commit()
+	r.sent, r.hijacked = true, true
+	return conn, buf, nil
+}
+
+func (r *recorder) passHijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.descend()
+	defer r.ascend()
+	return http.NewResponseController(r.w).Hijack()
 }
 
 func (r *recorder) SetReadDeadline(deadline time.Time) error {

@@ -304,33 +304,36 @@ func TestSettledThoughAWriteHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &hanging{
-				discarded: discarded{header: http.Header{}}, at: 2, entered: make(chan struct{}), reads: make(chan struct{}),
-			}
-			store, left := new(canned), make(chan error)
-			protected, send := protect(t, store, func(w2 http.ResponseWriter, _ *http.Request) {
-				_, _ = w2.Write([]byte("begun"))
-				w2.(http.Flusher).Flush()
-				go func() {
-					_, _ = w2.Write([]byte("stuck"))
-					_, err := w2.Write([]byte("late"))
-					left <- err
-				}()
-				<-w.entered
-				end()
+			synctest.Test(t, func(t *testing.T) {
+				w := &hanging{
+					discarded: discarded{header: http.Header{}}, at: 2, entered: make(chan struct{}), reads: make(chan struct{}),
+				}
+				store, left := new(canned), make(chan error)
+				protected, send := protect(t, store, func(w2 http.ResponseWriter, _ *http.Request) {
+					_, _ = w2.Write([]byte("begun"))
+					w2.(http.Flusher).Flush()
+					go func() {
+						_, _ = w2.Write([]byte("stuck"))
+						_, err := w2.Write([]byte("late"))
+						left <- err
+					}()
+					<-w.entered
+					end()
+				})
+				returned := inBubble(send, w)
+				synctest.Wait()
+				if len(store.settled) == 0 {
+					t.Error("nothing is settled")
+				}
+				sendOthers(protected)
+				close(w.reads)
+				if err := <-left; err == nil {
+					t.Error("a Write after the end: no error")
+				}
+				if !returned() {
+					t.Error("ServeHTTP does not return")
+				}
 			})
-			func() {
-				defer func() { _ = recover() }()
-				send(w, 10)
-			}()
-			if len(store.settled) == 0 {
-				t.Error("nothing is settled")
-			}
-			sendOthers(protected)
-			close(w.reads)
-			if err := <-left; err == nil {
-				t.Error("a Write after the end: no error")
-			}
 		})
 	}
 }
@@ -338,22 +341,28 @@ func TestSettledThoughAWriteHangs(t *testing.T) {
 // A body that is too long to be kept is not stored as far as it was kept, though its client reads nothing.
 func TestOverflowWhileAWriteHangs(t *testing.T) {
 	t.Parallel()
-	w := &hanging{
-		discarded: discarded{header: http.Header{}}, at: 1, entered: make(chan struct{}), reads: make(chan struct{}),
-	}
-	store, left := new(canned), make(chan struct{})
-	_, send := protect(t, store, func(w2 http.ResponseWriter, _ *http.Request) {
-		_, _ = w2.Write([]byte("begun"))
-		go func() {
-			defer close(left)
-			_, _ = w2.Write(make([]byte, 2<<20))
-		}()
-		<-w.entered
+	synctest.Test(t, func(t *testing.T) {
+		w := &hanging{
+			discarded: discarded{header: http.Header{}}, at: 1, entered: make(chan struct{}), reads: make(chan struct{}),
+		}
+		store, left := new(canned), make(chan struct{})
+		_, send := protect(t, store, func(w2 http.ResponseWriter, _ *http.Request) {
+			_, _ = w2.Write([]byte("begun"))
+			go func() {
+				defer close(left)
+				_, _ = w2.Write(make([]byte, 2<<20))
+			}()
+			<-w.entered
+		})
+		returned := inBubble(send, w)
+		synctest.Wait()
+		if len(store.settled) == 0 || bytes.Contains(store.settled, []byte("begun")) {
+			t.Errorf("settled with %q", store.settled)
+		}
+		close(w.reads)
+		<-left
+		if !returned() {
+			t.Error("ServeHTTP does not return")
+		}
 	})
-	send(w, 10)
-	if len(store.settled) == 0 || bytes.Contains(store.settled, []byte("begun")) {
-		t.Errorf("settled with %q", store.settled)
-	}
-	close(w.reads)
-	<-left
 }

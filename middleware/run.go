@@ -17,7 +17,7 @@ func (c *call) run(lease *lock.Lease) {
 
 	concluded := false
 	defer func() {
-		if !concluded { // a panic or a runtime.Goexit, which goes on after this, or silence
+		if !concluded { // a panic or a runtime.Goexit, which goes on after this
 			c.cutOff()
 			rec.withdraw()
 			status, err := rec.seen(), c.leave(lease, exec, rec)
@@ -25,19 +25,21 @@ func (c *call) run(lease *lock.Lease) {
 			c.emit(Unknown, status, err)
 		}
 	}()
-	if !c.handle(lease, exec, rec) {
-		return
-	}
+	c.handle(lease, exec, rec)
 	outcome, err := c.conclude(lease, exec, rec)
 	concluded = true
 	defer c.emit(outcome, rec.status, err)
-	rec.send(nil)
+	rec.drain()
+	if rec.expired {
+		rec.deliverTimeout(c.r.Context())
+	} else {
+		rec.deliver()
+	}
 	rec.free()
 }
 
-// handle calls the handler and tells whether it is known what it did: not if it returned without a word when its
-// context was over, unless it has said that nothing happened.
-func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (known bool) {
+// handle calls the handler.
+func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) {
 	started := time.Now()
 	overdue := started.Add(c.maxDuration)
 	lease.AbandonAt(overdue)
@@ -54,11 +56,10 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) (known 
 	c.cutOff()
 	c.body.free() // not after a panic or a Goexit
 	if rec.silent() && c.ctx.Err() != nil {
-		rec.giveUp(c.r.Context())
-		return exec.said().discard
+		rec.giveUp()
+	} else {
+		rec.finish()
 	}
-	rec.finish()
-	return true
 }
 
 // cutOff takes from goroutines that the handler has left behind what it was given.
@@ -89,7 +90,7 @@ func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outc
 	switch {
 	case said.discard:
 		return c.free(lease)
-	case rec.broken():
+	case rec.expired, rec.broken():
 		return Unknown, c.leave(lease, exec, rec)
 	case !rec.whole():
 		return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
@@ -155,7 +156,11 @@ func (c *call) tombstone(rec *recorder) record {
 // record returns what is kept of a response, and whether that is without its cookies.
 func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	header, cookiesDropped := c.storable(rec.scratch.changed(rec.before, rec.header), valuesOf(rec.header, "Connection"))
-	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.Header()))
+	end := rec.end
+	if end == nil {
+		end = rec.Header()
+	}
+	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), end))
 	return record{
 		fingerprint: c.fingerprint,
 		status:      rec.status,
