@@ -3,11 +3,13 @@ package middleware_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -56,6 +58,48 @@ func TestSilenceIsNoSuccess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The 504 has nothing of what the handler has prepared, and what outer middlewares had set before.
+func TestSilenceHasNoHeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, send := protect(t, new(canned), func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.Header().Set("Location", "/payments/1")
+			w.Header().Set("X-Request-Id", "another")
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "abc")
+			<-r.Context().Done()
+		}, middleware.WithMaxDuration(time.Second))
+		w := &discarded{header: http.Header{"X-Request-Id": {"today"}}}
+		send(w, 10)
+		if want := "map[X-Request-Id:[today]]"; w.status != http.StatusGatewayTimeout || fmt.Sprint(w.header) != want {
+			t.Errorf("%d %v, want 504 and %s", w.status, w.header, want)
+		}
+	})
+}
+
+// endless is a context that never tells that its deadline has passed.
+type endless struct{ context.Context }
+
+func (endless) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+func (endless) Done() <-chan struct{}       { return nil }
+func (endless) Err() error                  { return nil }
+
+func TestSilenceInAContextWithoutDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		protected, _ := protect(t, new(canned), func(http.ResponseWriter, *http.Request) {})
+		w := &discarded{header: http.Header{}}
+		returned := inBubble(func(w http.ResponseWriter, _ int) {
+			r := httptest.NewRequestWithContext(endless{t.Context()}, http.MethodPost, "/mine", nil)
+			r.Header.Set("Idempotency-Key", "mine")
+			protected.ServeHTTP(w, r)
+		}, w)
+		if !returned() || w.status != http.StatusGatewayTimeout {
+			t.Errorf("returned %v, status %d", returned(), w.status)
+		}
+	})
 }
 
 // A request whose time was over before the handler began has not run.

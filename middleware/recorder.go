@@ -353,13 +353,16 @@ func (r *recorder) finish() {
 // giveUp is finish for a handler that said nothing when its context was over: silence is no 200 then.
 func (r *recorder) giveUp() { r.expired, r.status = true, http.StatusGatewayTimeout }
 
-// deliverTimeout is deliver then. If the outer deadline has passed, whoever has set it comes first: what
-// http.TimeoutHandler answers makes this one void.
+// deliverTimeout is deliver then, without what the handler has prepared in the header. If the outer deadline has passed,
+// whoever has set it comes first: what http.TimeoutHandler answers makes this one void.
 func (r *recorder) deliverTimeout(outer context.Context) {
 	if deadline, ok := outer.Deadline(); ok && !time.Now().Before(deadline) {
-		<-outer.Done()
+		if done := outer.Done(); done != nil { // a context of somebody's own may have none
+			<-done
+		}
 	}
 	r.sent = true
+	replace(r.Header(), r.before)
 	r.w.WriteHeader(r.status)
 }
 
