@@ -175,11 +175,30 @@ func replace(h, other http.Header) {
 	}
 }
 
+// replaceTrailers gives h, a header that was sent, the trailers of end. The rest stays as it was sent and stored: an
+// outer writer may look at it only at the end, as that of [http.TimeoutHandler] does.
+func replaceTrailers(h, end http.Header, announced []string) {
+	for name := range h {
+		if isTrailer(name, announced) {
+			delete(h, name)
+		}
+	}
+	for name, values := range end {
+		if isTrailer(name, announced) {
+			h[name] = values
+		}
+	}
+}
+
 // trailers returns what the handler left in the header at its end that is sent as a trailer: fields that it announced
-// in Trailer before the body, and those with [http.TrailerPrefix].
-func trailers(announced []string, end http.Header) []change {
+// in Trailer before the body, and those with [http.TrailerPrefix]. What stood there before, as it is, is the outer
+// middlewares'.
+func trailers(announced []string, before, end http.Header) []change {
 	var list []change
 	for name, values := range end {
+		if old, existed := before[name]; existed && slices.Equal(old, values) {
+			continue
+		}
 		if isTrailer(name, announced) && len(values) > 0 {
 			list = append(list, change{opSet, name, values})
 		}

@@ -279,7 +279,7 @@ func (r *recorder) deliver() {
 		r.sendBody()
 	}
 	if r.end != nil {
-		replace(r.Header(), r.end) // trailers are taken from it
+		replaceTrailers(r.Header(), r.end, valuesOf(r.header, "Trailer"))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -419,6 +420,35 @@ func TestOuterHeadersAreTodays(t *testing.T) {
 			if !slices.Equal(a.header[name], want[name]) {
 				t.Errorf("%s: %s: %q, want %q", today, name, a.header[name], want[name])
 			}
+		}
+	}
+}
+
+// conformance: 40, 41
+func TestOuterTrailersAreTodays(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("X-Day", "the handler's")
+	})
+	today := "monday"
+	s.outer = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "X-Announced, X-Day")
+			w.Header().Set("X-Announced", today)
+			w.Header().Set("X-Day", today)
+			w.Header().Set(http.TrailerPrefix+"X-Request-Id", today)
+			next.ServeHTTP(w, r)
+		})
+	}
+	for _, today = range []string{"monday", "tuesday"} {
+		a := s.send()
+		if a.replayed() != (today == "tuesday") {
+			t.Fatalf("%s: replayed %v", today, a.replayed())
+		}
+		want := http.Header{"X-Announced": {today}, "X-Request-Id": {today}, "X-Day": {"the handler's"}}
+		if !maps.EqualFunc(a.trailer, want, slices.Equal) {
+			t.Errorf("%s: trailers %q, want %q", today, a.trailer, want)
 		}
 	}
 }

@@ -194,8 +194,8 @@ func TestHeaderThatWasSeenIsNotUsedAgain(t *testing.T) {
 	w := &snapper{discarded: discarded{header: http.Header{}}}
 	send(w, 10)
 	sendOthers(protected)
-	if len(w.kept) != 1 || w.kept[0] != "a" || w.header.Get("X-Mine") != "too late" {
-		t.Errorf("kept %q, at the end %q", w.kept, w.header["X-Mine"])
+	if len(w.kept) != 1 || w.kept[0] != "a" {
+		t.Errorf("kept %q", w.kept)
 	}
 }
 

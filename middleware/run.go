@@ -160,7 +160,7 @@ func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	if end == nil {
 		end = rec.Header()
 	}
-	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), end))
+	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.before, end))
 	return record{
 		fingerprint: c.fingerprint,
 		status:      rec.status,

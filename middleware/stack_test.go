@@ -293,6 +293,35 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	})
 }
 
+// An http.TimeoutHandler outside looks at the header when all is over: what was changed too late is not in there then,
+// and not on a replay either.
+//
+// conformance: 44, 48
+func TestHeaderUnderATimeoutHandler(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Mine", "a")
+		w.Header().Set("X-Gone", "b")
+		w.WriteHeader(http.StatusCreated)
+		w.Header().Set("X-Mine", "too late")
+		w.Header().Del("X-Gone")
+		w.Header().Set("Location", "/payments/7")
+		_, _ = io.WriteString(w, "<html>")
+	})
+	s.outer = func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "") }
+	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+		a := s.send()
+		s.want(a, http.StatusCreated, outcome)
+		for name, want := range map[string]string{
+			"X-Mine": "a", "X-Gone": "b", "Location": "", "Content-Type": "text/html; charset=utf-8",
+		} {
+			if got := a.header.Get(name); got != want {
+				t.Errorf("%s: %s %q, want %q", outcome, name, got, want)
+			}
+		}
+	}
+}
+
 // conformance: 13, 50
 func TestCORS(t *testing.T) {
 	overStacks(t, func(t *testing.T, build func(http.HandlerFunc) *stack) {
