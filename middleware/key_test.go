@@ -316,3 +316,43 @@ func TestBodyWasReadBefore(t *testing.T) {
 	}
 	s.wantRuns(0)
 }
+
+// A form that an outer middleware has parsed, to look for its own field, was read before, whether it had a length or not.
+func TestFormWasParsedBefore(t *testing.T) {
+	t.Parallel()
+	for contentType, text := range map[string]string{
+		"application/x-www-form-urlencoded": "csrf=x&amount=10",
+		"multipart/form-data; boundary=b":   "--b\r\nContent-Disposition: form-data; name=bill; filename=1\r\n\r\n10\r\n--b--\r\n",
+	} {
+		for _, length := range []int64{int64(len(text)), -1} {
+			t.Run(fmt.Sprintf("%s, %d", contentType, length), func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, redistest.Mini(t), payOnce())
+				s.outer = func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						_ = r.PostFormValue("csrf")
+						next.ServeHTTP(w, r)
+					})
+				}
+				a := s.send(body(contentType, text), func(r *http.Request) { r.ContentLength = length })
+				if e := s.want(a, http.StatusInternalServerError, middleware.InvalidKey); e.Err == nil || a.problem() != "key-failed" {
+					t.Errorf("%q, %v; want key-failed, and an error", a.problem(), e.Err)
+				}
+				s.wantRuns(0)
+			})
+		}
+	}
+}
+
+// A form that has nothing in it is no sign of a body.
+func TestEmptyFormWasParsedBefore(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce())
+	s.outer = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = r.PostFormValue("csrf")
+			next.ServeHTTP(w, r)
+		})
+	}
+	s.want(s.send(body("application/x-www-form-urlencoded", "")), http.StatusCreated, middleware.Executed)
+}

@@ -72,7 +72,7 @@ func (c *call) readBody() bool {
 		c.refuseBody(err)
 		return false
 	}
-	if c.r.ContentLength > 0 && len(body) == 0 {
+	if len(body) == 0 && c.hadBody() {
 		c.refuse(InvalidKey, keyFailed, errBodyUsed)
 		return false
 	}
@@ -80,6 +80,11 @@ func (c *call) readBody() bool {
 	c.body, c.source = buf, nil // a key function's copy of it is not needed any more
 	c.takeFingerprint()
 	return true
+}
+
+// hadBody tells whether the request came with a body, or with a form that somebody has already parsed of it.
+func (c *call) hadBody() bool {
+	return c.r.ContentLength > 0 || len(c.r.PostForm) > 0 || c.r.MultipartForm != nil
 }
 
 func (c *call) takeFingerprint() {
