@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -182,6 +183,35 @@ func TestHijackThatFailsLetsNothingOut(t *testing.T) {
 	})
 	s.outer = func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "") }
 	s.want(s.send(), http.StatusServiceUnavailable, middleware.Freed)
+}
+
+// In a middleware within another one, what cannot be done below both lets nothing out of the inner one either.
+//
+// conformance: 45, 47
+func TestWhatFailsBelowTheOuterOneLetsNothingOut(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(*http.ResponseController) error{
+		"flush":  (*http.ResponseController).Flush,
+		"hijack": func(rc *http.ResponseController) error { _, _, err := rc.Hijack(); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			locker := newLocker(t, redistest.Mini(t).Client(t))
+			inner := middleware.Idempotency(locker, keyfunc.Compose(keyfunc.Header("Idempotency-Key"), keyfunc.Anonymous()))(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					if err := ask(http.NewResponseController(w)); !errors.Is(err, http.ErrNotSupported) {
+						t.Errorf("%v, want %v", err, http.ErrNotSupported)
+					}
+					if err := middleware.FromContext(r.Context()).Discard(); err != nil {
+						t.Errorf("Discard: %v", err)
+					}
+				}))
+			s := serveKeyed(t, locker, keyfunc.Header("Idempotency-Key"), inner.ServeHTTP)
+			s.outer = func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "") }
+			s.want(s.send(), http.StatusServiceUnavailable, middleware.Freed)
+		})
+	}
 }
 
 // A forged record with more fields than any header has costs no memory, and is not read.

@@ -440,14 +440,21 @@ func canFlush(w http.ResponseWriter) bool {
 	})
 }
 
-// provided tells whether w, or what it wraps, has what is looked for.
+// provided tells whether w, or what it wraps, has what is looked for. The recorder of a middleware around this one has
+// all of it, and what is below that decides.
 func provided(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
-	for !has(w) {
+	for {
+		if outer, ok := w.(*recorder); ok {
+			w = outer.w
+			continue
+		}
+		if has(w) {
+			return true
+		}
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
 			return false
 		}
 		w = wrapper.Unwrap()
 	}
-	return true
 }
