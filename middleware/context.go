@@ -9,8 +9,8 @@ import (
 )
 
 // values has what a request's context has, but no end: that the client leaves concerns neither the claim nor what
-// becomes of it. It is context.WithoutCancel as a part of a call, without a thing of its own to be allocated. (Unlike
-// that it lets context.Cause see through; nobody asks that of a context without an end.)
+// becomes of it. It is context.WithoutCancel as a part of a call, without a thing of its own to be allocated. (The cause
+// of the request's end does not show through it either: context.Cause asks for Err before it looks for one.)
 type values struct{ of context.Context }
 
 func (*values) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }

@@ -255,7 +255,7 @@ func (c *call) waited(start time.Time) {
 	}
 }
 
-// emit tells the observer. It is called once for every request.
+// emit tells the observer. It is called once for every request, but for those that WithObserver names.
 func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return

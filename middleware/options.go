@@ -243,6 +243,10 @@ func WithCompression(min int) Option {
 // served it. Log and measure here. The context is the request's own: it may be done, for the client may have left. The
 // status is what was written here; an http.TimeoutHandler around may have answered otherwise. f is called concurrently.
 // It panics when f is nil.
+//
+// f is not called for a request that runs already under the same key, since the middleware is mounted twice: the outer
+// one's is. Nor is it when a key function, the function of [WithFingerprint] or [WithProblem], or an outer
+// ResponseWriter during a replay has panicked.
 func WithObserver(f func(context.Context, Event)) Option {
 	if f == nil {
 		panic("middleware.WithObserver: f is nil")

@@ -23,20 +23,21 @@ import (
 // It embeds nothing and has no Unwrap, so that nothing slips past it; io.Copy finds no ReadFrom and comes through
 // Write. What it has beyond Write behaves as that of net/http's own writer.
 //
-// When the handler has returned the recorder is cut off: a goroutine that the handler has left behind gets an error. One
-// that is in a method of w by then may be there for as long as the client reads nothing. The key is settled all the same,
-// and it changes nothing any more when it comes back. But what is below w belongs to another request once ServeHTTP has
-// returned, so that waits for it. (After a panic it does not: that shall go on, and no response does.)
+// What it holds back is in memory that is used again, as is what net/http has below w. So when the handler has returned
+// it is cut off: a goroutine that the handler has left behind gets an error. One that is in a method of w by then may be
+// there for as long as the client reads nothing. The key is settled meanwhile, and whoever comes back changes nothing and
+// calls w no more. ServeHTTP waits for that before it sends the rest and returns. (A panic does not wait. The call that is
+// under way then is as dangerous as on the bare writer.)
 type recorder struct {
-	mu     sync.Mutex // held by whatever the handler calls; after cutOff only for the next three
-	below  bool       // somebody is in a method of w, and does not hold mu there
+	mu     sync.Mutex // held in whatever the handler calls, but not in the methods of w
+	below  bool       // somebody is in one of these
 	idle   sync.Cond  // nobody is
-	closed bool       // cutOff was called: from then on the state is that of the run's own goroutine
+	closed bool       // cutOff was called: from then on all else is the run's own goroutine's, without mu
 
 	stray   bool        // somebody was below at that time
-	end     http.Header // what the handler left in the header, while that stands as it is sent
-	headed  bool        // the status has been sent, or somebody is at it, and the body has not
-	expired bool        // what is sent is that the time is over
+	end     http.Header // the header as the handler left it, while it stands as it is sent
+	headed  bool        // the status has been let through, and the body so far has not
+	expired bool        // the response is that the time was over
 
 	scratch *scratch // of header
 	exposed bool     // somebody may have kept what is in there
