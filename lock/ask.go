@@ -48,7 +48,7 @@ type trip struct {
 	key     storageKey
 	late    func(*trip, answer) // gets an answer that comes when ask has returned; nil if nobody wants it
 	here    bool                // its caller may send the first command by itself
-	start   time.Time           // of asking
+	start   time.Time           // of asking, or of an earlier trip that this one goes on with
 	seat    *seat               // nil until it has to wait
 	expired bool                // the time is up
 
@@ -66,7 +66,9 @@ func (l *Locker) newTrip(ctx context.Context, key storageKey) *trip {
 // ask calls do until Redis has answered, a few times at the most, and returns within the time for one operation, or
 // when the trip's context is done.
 func (t *trip) ask(do func(*trip) (reply, error)) (a answer) {
-	t.start = time.Now()
+	if t.start.IsZero() {
+		t.start = time.Now()
+	}
 	defer t.stand()
 	for n := 1; ; n++ {
 		var err error
@@ -92,13 +94,14 @@ func (t *trip) ask(do func(*trip) (reply, error)) (a answer) {
 	}
 }
 
-// leftError says that the caller did not wait for what it has sent, or not even for its turn to be sent.
+// leftError says that the caller did not wait for what it has sent, or not even for its turn to be sent. Its text is not
+// the cause's: go-redis tells some of a server's errors by their text, and a cause may be such an error of another call.
 type leftError struct {
 	cause error
 	sent  bool
 }
 
-func (e *leftError) Error() string { return e.cause.Error() }
+func (e *leftError) Error() string { return "the caller has left" }
 
 // command returns the trip's next command. Its arguments are those given, one list behind the other.
 func (t *trip) command(durable bool, prefix []any, args ...any) *command {
@@ -134,7 +137,7 @@ func (t *trip) send(c *command) (r reply, acked, err error) {
 }
 
 func (t *trip) exchange(c *command) (r reply, acked, err error) {
-	if t.expired { // an answer that came at the same moment was taken; nothing more is sent
+	if t.expired || t.ctx.Err() != nil { // also if an answer that came at the same moment was taken: no more is sent
 		return reply{}, nil, &leftError{cause: t.cause()}
 	}
 	b := t.locker.routes.to(c)
@@ -162,7 +165,7 @@ func (t *trip) exchange(c *command) (r reply, acked, err error) {
 	return reply{}, nil, &leftError{cause: t.cause(), sent: onItsWay}
 }
 
-// maxHere is how long a value may be that its caller sends. It fits into any connection's buffer: on a full one go-redis
+// maxHere is how long a note or a value may be that its caller sends. It fits into any connection's buffer: on a full one go-redis
 // closes a TLS connection with a time limit of its own.
 const maxHere = 4 << 10
 
@@ -170,7 +173,8 @@ const maxHere = 4 << 10
 // leave it behind: so that is only for what is asked in every request, and not for renewals, nor for those who wait.
 func (t *trip) mayFly(c *command) bool {
 	l := t.locker
-	if !t.here || !l.punctual || !l.answered.Load() || c != &t.first || len(t.stored) > maxHere {
+	if !t.here || !l.punctual || !l.answered.Load() || c != &t.first ||
+		len(t.claim.text) > maxHere || len(t.stored) > maxHere {
 		return false
 	}
 	c.until = t.start.Add(l.opTimeout)

@@ -93,7 +93,7 @@ func (l *Locker) claim(ctx context.Context, key storageKey, q request) (found, e
 	f, err := t.attempt((*trip).setOrGet)
 	if f.State == Held && f.hold > 0 && f.left == 0 { // is it still renewed?
 		again := l.newTrip(ctx, key)
-		again.claim = t.claim
+		again.claim, again.start = t.claim, t.start // its SET may have arrived late
 		return again.attempt(byScript)
 	}
 	return f, err

@@ -1,0 +1,203 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// An errgroup makes the first error of a group the cause of everybody's end. If that is what a server has said to
+// another, it is no answer to what was left behind here.
+//
+// fault: the caller's ctx cancelled before, during, after
+func TestCauseIsNoReply(t *testing.T) {
+	for _, cause := range []string{
+		"OOM command not allowed when used memory > 'maxmemory'.", "NOREPLICAS Not enough good replicas to write.",
+		"MISCONF Redis is configured to save RDB snapshots", "ERR syntax error", "syntax error",
+		"NOSCRIPT No matching script.", "READONLY You can't write against a read only replica.",
+		"MOVED 1 127.0.0.1:1", "LOADING Redis is loading the dataset in memory", "WRONGTYPE of another key",
+	} {
+		t.Run(cause, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t, lock.WithoutRenewal())
+				load(t, locker)
+				lease := acquire(t, locker, "taken")
+				b.silent.Store(true)
+				for what, call := range map[string]func(context.Context) error{
+					"TryAcquire": func(ctx context.Context) error { _, _, err := locker.TryAcquire(ctx, "k"); return err },
+					"Extend":     func(ctx context.Context) error { return lease.Extend(ctx, time.Hour) },
+					"Forget":     func(ctx context.Context) error { return locker.Forget(ctx, "other") },
+				} {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					left := make(chan error)
+					before := b.total()
+					go func() { left <- call(ctx) }()
+					synctest.Wait()
+					reply := serverError(cause)
+					cancel(reply)
+					if err := <-left; !errors.Is(err, reply) || errors.Is(err, lock.ErrForeign) || errors.Is(err, lock.ErrLost) {
+						t.Errorf("%s: %v, want the cause", what, err)
+					}
+					if what == "TryAcquire" {
+						continue // it is released in the background
+					}
+					if sent := b.total() - before; sent > 1 {
+						t.Errorf("%s has sent %d commands", what, sent)
+					}
+				}
+				b.silent.Store(false)
+				for range 2 * maxFlights {
+					if err := acquire(t, locker, "other").Release(t.Context()); err != nil {
+						t.Errorf("Release afterwards: %v", err)
+					}
+				}
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
+// serverError is an error that a server has sent.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+// fault: the caller's ctx cancelled before, during, after
+func TestNothingIsSentForWhoHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithoutRenewal())
+		load(t, locker)
+		lease := acquire(t, locker, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		before := b.total()
+		for range 50 { // an answer and the end of a context may be there at once
+			for what, err := range map[string]error{
+				"Extend": lease.Extend(ctx, time.Hour), "Forget": locker.Forget(ctx, "k"), "Hold": lease.Hold(ctx, time.Hour),
+			} {
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("%s: %v, want Canceled", what, err)
+				}
+			}
+		}
+		synctest.Wait()
+		if sent := b.total() - before; sent != 0 {
+			t.Errorf("%d commands were sent", sent)
+		}
+		if err := lease.Release(ctx); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		closeWithin(t, locker)
+	})
+}
+
+// trouble is a hook that does something in the place of the next SETs, one after the other.
+type trouble struct {
+	with []func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+}
+
+func (*trouble) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (tr *trouble) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "set" || len(tr.with) == 0 {
+			return next(ctx, cmd)
+		}
+		do := tr.with[0]
+		tr.with = tr.with[1:]
+		return do(ctx, cmd, next)
+	}
+}
+
+func (*trouble) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// heldByAnother returns a Locker whose commands pass the hook, and another's lease, under Hold, on the key: a Claim of
+// it makes a second trip.
+func heldByAnother(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) (*lock.Locker, *lock.Lease) {
+	t.Helper()
+	theirs := acquire(t, b.locker(t, opts...), "k")
+	if err := theirs.Hold(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	o := *b.client.Options()
+	client := redis.NewClient(&o)
+	t.Cleanup(func() { _ = client.Close() })
+	locker := newLocker(t, client, append(opts, lock.WithOpTimeout(time.Second))...)
+	load(t, locker)
+	client.AddHook(tr)
+	return locker, theirs
+}
+
+// The first SET of a Claim arrives when the second trip is about to begin. The lease counts from before it was sent.
+//
+// fault: the reply to a claim lost, and the claim arrives late
+func TestSecondTripCountsFromTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, tr := newBubble(t), &trouble{}
+		opts := []lock.Option{lock.WithTTL(3 * time.Second), lock.WithoutRenewal()}
+		locker, theirs := heldByAnother(t, b, tr, opts...)
+		rival := b.locker(t, opts...)
+		var first []any
+		tr.with = []func(context.Context, redis.Cmder, redis.ProcessHook) error{
+			func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error { // its connection breaks
+				first = cmd.Args()
+				cmd.SetErr(io.ErrUnexpectedEOF)
+				return io.ErrUnexpectedEOF
+			},
+			func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				err := next(ctx, cmd)
+				if err := theirs.Release(context.WithoutCancel(ctx)); err != nil {
+					t.Error(err)
+				}
+				b.client.Do(context.WithoutCancel(ctx), first...)
+				time.Sleep(400 * time.Millisecond)
+				return err
+			},
+		}
+		claim, err := locker.Claim(t.Context(), "k", nil)
+		if err != nil || claim.State != lock.Granted {
+			t.Fatalf("Claim: %v, %v", claim.State, err)
+		}
+		time.Sleep(b.server.TTL(locker.StorageKey("k")) + time.Millisecond)
+		if _, ok, err := rival.TryAcquire(t.Context(), "k"); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if left := time.Until(claim.Lease.Until()); left > 0 {
+			t.Errorf("two hold the key, for %v", left)
+		}
+		closeWithin(t, locker)
+	})
+}
+
+func TestSecondTripHasTheTimeThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, tr := newBubble(t), &trouble{}
+		locker, _ := heldByAnother(t, b, tr)
+		tr.with = []func(context.Context, redis.Cmder, redis.ProcessHook) error{
+			func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				defer b.silent.Store(true)
+				time.Sleep(400 * time.Millisecond)
+				return next(ctx, cmd)
+			},
+		}
+		begun := time.Now()
+		_, err := locker.Claim(t.Context(), "k", nil)
+		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+			t.Errorf("Claim: %v after %v, want DeadlineExceeded after a second", err, took)
+		}
+		b.silent.Store(false)
+		closeWithin(t, locker)
+	})
+}
