@@ -69,8 +69,9 @@ func TestWhoSends(t *testing.T) {
 	for name, c := range map[string]struct {
 		client func(*redis.Options)
 		limit  time.Duration // of the caller's context; the time for one operation is 20 s
+		note   int           // bytes
 		value  int           // bytes
-		want   []bool        // which of TryAcquire, Extend and Settle the caller sends itself
+		want   []bool        // which of Claim, Extend and Settle the caller sends itself
 	}{
 		"punctual":                {client: punctual, want: []bool{true, false, true}},
 		"not punctual":            {client: clientsThat["may be late"], want: []bool{false, false, false}},
@@ -81,6 +82,8 @@ func TestWhoSends(t *testing.T) {
 		"a credentials provider":  {client: with(withCredentials), want: []bool{false, false, false}},
 		"a caller in a hurry":     {client: punctual, limit: 19 * time.Second, want: []bool{false, false, true}},
 		"a caller with some time": {client: punctual, limit: 30 * time.Second, want: []bool{true, false, true}},
+		"a claim of 4 KiB":        {client: punctual, note: 4<<10 - 45, want: []bool{true, false, true}},
+		"a larger claim":          {client: punctual, note: 4<<10 - 44, want: []bool{false, false, true}},
 		"a value of 4 KiB":        {client: punctual, value: 4<<10 - 20, want: []bool{true, false, true}},
 		"a larger value":          {client: punctual, value: 4<<10 - 19, want: []bool{true, false, false}},
 	} {
@@ -97,14 +100,14 @@ func TestWhoSends(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, c.limit)
 					defer cancel()
 				}
-				lease, ok, err := locker.TryAcquire(ctx, "k")
-				if err != nil || !ok {
-					t.Fatal(ok, err)
+				claim, err := locker.Claim(ctx, "k", make([]byte, c.note))
+				if err != nil || claim.State != lock.Granted {
+					t.Fatal(claim.State, err)
 				}
-				if err := lease.Extend(ctx, time.Minute); err != nil {
+				if err := claim.Lease.Extend(ctx, time.Minute); err != nil {
 					t.Error(err)
 				}
-				if err := lease.Settle(ctx, make([]byte, c.value), time.Hour); err != nil {
+				if err := claim.Lease.Settle(ctx, make([]byte, c.value), time.Hour); err != nil {
 					t.Error(err)
 				}
 				if got := sent.here(); !slices.Equal(got, c.want) {

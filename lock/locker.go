@@ -28,13 +28,14 @@ type Locker struct {
 // are, but for retries, which the Locker makes itself, and Close does not close it. Calls that come at the same time
 // travel together: hooks see a pipeline then, with a context that has nobody's values.
 //
-// A *redis.Client with ContextTimeoutEnabled is the fastest. It is trusted, like its hooks and its Dialer, to return when
-// a context's deadline is over, and so a Claim, TryAcquire, Settle or Release that finds few others under way is sent by
-// its own goroutine, and not by another one that it could leave behind. A cancellation ends such a call only when Redis
-// has answered, or the time for one operation is over. That is not so before the first answer, with [WithReplicas], for
-// values of about 4 KiB and more, and where go-redis heeds no deadline: with a ReadTimeout or WriteTimeout of -2, a
-// Limiter, a CredentialsProvider, or a StreamingCredentialsProvider. (A Dialer that leaves the TLS handshake to the
-// first write breaks that trust, and so may go-redis's relaxed timeouts while a server announces maintenance.)
+// A *redis.Client with ContextTimeoutEnabled is the fastest. It is trusted, like its hooks and its Dialer, to return
+// when a context's deadline is over, and so a Claim, TryAcquire, Settle or Release that finds few others under way is
+// sent by its own goroutine, and not by another one that it could leave behind. A cancellation ends such a call only
+// when Redis has answered, or the time for one operation is over. That is not so before the first answer, with
+// [WithReplicas], for notes and values of about 4 KiB and more, and where go-redis heeds no deadline: with a
+// ReadTimeout or WriteTimeout of -2, a Limiter, a CredentialsProvider, or a StreamingCredentialsProvider. (A Dialer
+// that leaves the TLS handshake to the first write breaks that trust, and so may go-redis's relaxed timeouts while a
+// server announces maintenance.)
 //
 // The namespace is required because keys of two services on one Redis must not meet. New panics when it is empty or has
 // braces (they would move keys to another Cluster slot), when client is nil, and when it is a *redis.Ring: a ring that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,7 +33,9 @@ func TestWrongConfigurationPanics(t *testing.T) {
 		"WithTTL: 0s":         func() { lock.WithTTL(0) },
 		"WithTTL: 999µs":      func() { lock.WithTTL(999 * time.Microsecond) },
 		"WithTTL: -1s":        func() { lock.WithTTL(-time.Second) },
+		"WithTTL: 87600h0":    func() { lock.WithTTL(lock.MaxHold + 1) },
 		"WithOpTimeout":       func() { lock.WithOpTimeout(0) },
+		"WithOpTimeout: 2562": func() { lock.WithOpTimeout(math.MaxInt64) },
 		"WithRetry":           func() { lock.WithRetry(lock.Retry{Min: -1}) },
 		"Min <= Max":          func() { lock.WithRetry(lock.Retry{Min: 2, Max: 1}) },
 		"Attempts >= 0":       func() { lock.WithRetry(lock.Retry{Attempts: -1}) },

@@ -34,10 +34,10 @@ func defaultOptions() options {
 // WithTTL sets how long a lease lasts when nobody renews it, in whole milliseconds. The default is 10 s.
 //
 // It is how long a key stays taken after its holder died. A lease is renewed at a third of it, so a short one asks
-// Redis more often. It panics below 10 ms.
+// Redis more often. It panics below 10 ms and above [MaxHold].
 func WithTTL(d time.Duration) Option {
-	if d < minTTL {
-		panic(fmt.Sprintf("lock.WithTTL: %v is below %v", d, minTTL))
+	if d < minTTL || d > MaxHold {
+		panic(fmt.Sprintf("lock.WithTTL: %v is not between %v and ten years", d, minTTL))
 	}
 	return func(o *options) { o.ttl = d.Truncate(time.Millisecond) }
 }
@@ -50,10 +50,10 @@ func WithoutRenewal() Option {
 
 // WithOpTimeout bounds how long any call to Redis may take, retries included, also when the server is silent. The client
 // is not relied on for that, unless it has ContextTimeoutEnabled (see [New]). The default is 500 ms. It panics when d is
-// not positive.
+// not positive, and above [MaxHold].
 func WithOpTimeout(d time.Duration) Option {
-	if d <= 0 {
-		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive", d))
+	if d <= 0 || d > MaxHold {
+		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive, or above ten years", d))
 	}
 	return func(o *options) { o.opTimeout = d }
 }
