@@ -22,6 +22,7 @@ type canned struct {
 
 func cannedLocker(tb testing.TB, holds string, opts ...func(*redis.Options)) *lock.Locker {
 	o := &redis.Options{
+		Addr:     "127.0.0.1:6379", // never dialled; a name would be looked up
 		Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return &canned{holds: holds}, nil },
 	}

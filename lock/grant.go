@@ -31,14 +31,17 @@ type grant struct {
 	alarm     *alarm        // runs tick: at the next renewal, or at until; nil when it is over
 	until     time.Time     // moves only forward, and only when Redis has said so
 	expiry    time.Time     // until, without what is taken off for drift: not later than the server's
-	hold      time.Duration // how long the claim outlives the lease
-	mayHold   time.Duration // the same, before Redis has said so
+	mayLast   time.Time     // how long the lease may last, if an extension without an answer has arrived
+	mayHold   time.Duration // and how long the claim may outlive it
+	turn      chan struct{} // closed when the Extend, Hold or renewal under way is over; nil if there is none
 	renewing  bool          // not after Abandon, nor while a Hold is under way
+	holding   bool          // it is
 	abandoned bool          // Abandon was called, or abandonAt is over
 	abandonAt time.Time     // zero: never
 	ended     bool          // the handles' contexts are done
 	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
 	insisting bool          // a Settle that got no answer is tried again in the background
+	settled   []byte        // what that has left behind
 	mayBeFree bool          // a Release was sent while the lease was valid
 	verdict   error         // what Release answers once it is decided
 	decided   bool

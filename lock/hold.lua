@@ -1,17 +1,23 @@
--- Writes the hold into the claim, at byte 37, and lets the key last for hold and lease. Not if less than the time given
--- is left of the claim: then nobody waits for this any more.
+-- Writes the hold into the claim, at byte 37, in the place of what stands there, and lets the key last for hold and lease.
+-- It never shortens the lease. Not if less than the time given is left of it: then nobody waits for this any more.
 --
 -- KEYS[1] the key   ARGV[1] the claim's head   ARGV[2] the hold as it stands in a claim
--- ARGV[3] hold and lease in milliseconds   ARGV[4] what must be left, in milliseconds
+-- ARGV[3] the hold, ARGV[4] the lease, ARGV[5] what must be left of it, all in milliseconds
 -- Returns the head that the key had, nil if there was no key.
-local head = redis.call('GETRANGE', KEYS[1], '0', '19')
+local claim = redis.call('GETRANGE', KEYS[1], '0', '44')
+local head = string.sub(claim, 1, 20)
 if head == ARGV[1] then
+  local before = 0
+  for i = 38, 45 do
+    before = before * 256 + string.byte(claim, i)
+  end
   local left = redis.call('PTTL', KEYS[1])
-  if left >= 0 and left < tonumber(ARGV[4]) then
+  local lease = left - before
+  if left >= 0 and lease < tonumber(ARGV[5]) then
     return redis.error_reply('LATE the hold has come too late')
   end
   redis.call('SETRANGE', KEYS[1], '37', ARGV[2])
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  redis.call('PEXPIRE', KEYS[1], ARGV[3] + math.max(ARGV[4], lease))
 end
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   return nil

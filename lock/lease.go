@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if l.Err() != nil {
 		return ErrLost
 	}
-	return l.extend(ctx, d.Truncate(time.Millisecond))
+	return l.inTurn(ctx, "extend", func(ctx context.Context) error { return l.extend(ctx, d.Truncate(time.Millisecond)) })
 }
 
 // Hold keeps the claim for d after the lease has ended, d being at least a millisecond and at most ten years. It is for
@@ -110,7 +111,9 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if l.Err() != nil {
 		return ErrLost
 	}
-	return l.keepFor(ctx, locker, d.Truncate(time.Millisecond))
+	return l.inTurn(ctx, "hold", func(ctx context.Context) error {
+		return l.keepFor(ctx, locker, d.Truncate(time.Millisecond))
+	})
 }
 
 // Settle leaves value behind under the key for ttl (in whole milliseconds, from now) and ends the lease, in one step.
@@ -121,9 +124,9 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // it does after Release and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported], and for a ttl
 // below a millisecond an error too; both change nothing.
 //
-// After any other error nobody knows whether the value arrived. The claim is then kept alive and Settle is
-// tried again in the background, for as long as a new lease would last and the Locker is not closed. It may be called
-// again with the same value.
+// After any other error nobody knows whether the value arrived. The claim is then kept alive (but not with
+// [WithoutRenewal]) and Settle is tried again in the background, for as long as a new lease would last and the Locker is
+// not closed. It may be called again with the same value, and returns nil if that has succeeded meanwhile.
 //
 // Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
 // operation. The value is copied.
@@ -143,12 +146,19 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 	if !ok {
 		return fmt.Errorf("lock: settle: %w", errors.ErrUnsupported)
 	}
-	if l.isReleased() {
+	before, over := l.settledBefore()
+	if over && before == nil {
 		return ErrLost
 	}
 	stored := appendTo(appendHead(make([]byte, 0, headLen+size), valueMagic, l.token))
 	if !hasHead(stored, valueMagic, l.token) {
 		panic("lock.SettleAppend: appendTo has not appended")
+	}
+	if over {
+		if bytes.Equal(stored, before) {
+			return nil
+		}
+		return ErrLost
 	}
 	s := settlement{locker: locker, ctx: detached(ctx), stored: stored, ttl: ttl}
 	done, err := l.settle(s)
@@ -163,8 +173,8 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 //
 // It returns nil also when the key was gone already, and [ErrLost] when the key is somebody else's by now: then two
 // have held it. After any other error nobody knows whether the key is free; it is tried again in the background until
-// the lease would have run out, or for an hour if the claim may be held (see [Lease.Hold]), or until the Locker is
-// closed.
+// the lease, and a hold behind it (see [Lease.Hold]), would have run out, for an hour at the most, or until the Locker
+// is closed.
 //
 // Release works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
 // operation.
@@ -184,6 +194,16 @@ func (l *Lease) end(cause error) {
 	if l.ctx != nil {
 		l.cancel(cause)
 	}
+}
+
+// settledBefore tells whether this handle has a say no more, and what a Settle in the background has left behind.
+func (l *Lease) settledBefore() (stored []byte, over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released {
+		return nil, true
+	}
+	return l.settled, l.over
 }
 
 // isReleased tells whether this handle has a say no more.

@@ -44,7 +44,6 @@ type propLease struct {
 	ttl   time.Duration
 
 	until, expiry time.Duration // by the local clock: what is left for drift lies between them
-	hold          time.Duration // what renewals add
 	renewing      bool
 	cause         error // of the Context's end
 	over          bool  // released, settled, or refused to be
@@ -155,14 +154,15 @@ func (m *propModel) hold(l *propLease, d time.Duration) error {
 		m.lose(l)
 		return lock.ErrLost
 	}
-	e, left := m.keys[l.key], l.expiry-m.local
-	if e.expiry-m.redis < l.hold+max(left-m.opTimeout, 0) {
+	e := m.keys[l.key]
+	lease := e.expiry - m.redis - e.hold
+	if lease < max(l.expiry-m.local-m.opTimeout, 0) {
 		l.renewing = false
 		return errPropOther
 	}
-	e.hold, l.hold = d, d
-	e.expiry = m.redis + d + max(l.ttl, left)
-	m.move(l, max(l.ttl, left))
+	e.hold = d
+	e.expiry = m.redis + d + max(l.ttl, lease)
+	m.move(l, l.ttl)
 	return nil
 }
 

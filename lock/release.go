@@ -40,7 +40,7 @@ func (g *grant) tryFree(ctx context.Context) (done bool, err error) {
 	valid, mayBeFree := g.valid(), g.mayBeFree
 	g.mayBeFree = mayBeFree || valid
 	g.finish(context.Canceled)
-	expiry := g.expiry
+	expiry := later(g.expiry, g.mayLast)
 	g.mu.Unlock()
 
 	a := g.keeper.giveBack(ctx, g.key, g.token, expiry)
@@ -60,17 +60,23 @@ func (g *grant) tryFree(ctx context.Context) (done bool, err error) {
 	return true, g.verdict
 }
 
-// maxInsist bounds how long a Release is tried again because of a hold.
+// maxInsist bounds how long a Release is tried again.
 const maxInsist = time.Hour
 
 // keptUntil tells how long the key stays taken if nobody releases it, or how long that is worth trying.
 func (g *grant) keptUntil() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mayHold == 0 {
-		return g.until
+	now := time.Now()
+	left := later(g.expiry, g.mayLast).Sub(now) + g.mayHold
+	return now.Add(min(left, maxInsist))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	return time.Now().Add(min(g.mayHold, maxInsist))
+	return b
 }
 
 // decide says what Release answers from now on. The caller holds mu.

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -25,18 +26,18 @@ func (g *grant) tick() {
 		g.lose()
 		renewing = false
 	}
+	due := renewing && g.turn == nil
+	if due {
+		g.turn = make(chan struct{})
+	}
 	g.mu.Unlock()
 
 	next := until
-	if renewing {
-		// Not longer than the lease lasts: then its end is due, whether or not an answer has come.
-		ctx, cancel := context.WithDeadline(g.values, until)
-		defer cancel()
-		if g.extend(ctx, g.ttl) == nil {
-			next = start.Add(g.ttl / 3)
-		} else {
-			next = time.Now().Add(jitter(g.ttl / 10))
-		}
+	switch {
+	case due && g.renewOnce(until) == nil:
+		next = start.Add(g.ttl / 3)
+	case renewing: // it has failed, or another has the turn
+		next = time.Now().Add(jitter(g.ttl / 10))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,6 +48,15 @@ func (g *grant) tick() {
 		next = g.until
 	}
 	g.wakeAt(next)
+}
+
+// renewOnce renews the lease in the turn that was taken for it. It does not take longer than until the lease ends: that
+// is due then, whether or not an answer has come.
+func (g *grant) renewOnce(until time.Time) error {
+	defer g.endTurn()
+	ctx, cancel := context.WithDeadline(g.values, until)
+	defer cancel()
+	return g.extend(ctx, g.ttl)
 }
 
 // wakeAt lets tick run at the time given, if it is to run at all any more. The caller holds mu.
@@ -64,13 +74,47 @@ func (g *grant) sleep() {
 	}
 }
 
+// inTurn calls do when no other call that moves the lease's end is under way: by what is left of the lease a Hold tells
+// whether it comes late. The wait is a part of the time for one operation.
+func (g *grant) inTurn(ctx context.Context, doing string, do func(context.Context) error) error {
+	g.mu.Lock()
+	if g.turn != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, g.opTimeout, errNoAnswer(g.opTimeout))
+		defer cancel()
+	}
+	for g.turn != nil {
+		over := g.turn
+		g.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return fmt.Errorf("lock: %s: %w", doing, context.Cause(ctx))
+		}
+		g.mu.Lock()
+	}
+	g.turn = make(chan struct{})
+	g.mu.Unlock()
+	defer g.endTurn()
+	return do(ctx)
+}
+
+func (g *grant) endTurn() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.turn)
+	g.turn = nil
+}
+
 // extend moves the end of the lease on the server, and then here.
 func (g *grant) extend(ctx context.Context, d time.Duration) error {
-	g.mu.Lock()
-	hold := g.hold
-	g.mu.Unlock()
 	start := time.Now()
-	a := g.keeper.extend(ctx, g.key, g.token, hold+d)
+	g.mu.Lock()
+	if end := start.Add(g.opTimeout + d); end.After(g.mayLast) {
+		g.mayLast = end
+	}
+	g.mu.Unlock()
+	a := g.keeper.extend(ctx, g.key, g.token, d)
 
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -170,6 +170,7 @@ func (printing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func TestHooksCanPrintCommands(t *testing.T) {
 	client := redis.NewClient(&redis.Options{
+		Addr:   "127.0.0.1:6379",
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return &canned{}, nil },
 	})
 	t.Cleanup(func() { _ = client.Close() })

@@ -88,13 +88,13 @@ func (t *trip) writeExtension(d time.Duration) (r reply, acked, err error) {
 	return t.evalWrite(extendScript, 1, t.key.arg, t.claim.head(), d.Milliseconds(), how)
 }
 
-// writeHold lets the claim last for hold and lease, unless less than least is left of it.
+// writeHold lets the claim last for hold and lease, unless less than least is left of the lease.
 func (l *Locker) writeHold(
 	ctx context.Context, key storageKey, token uuid.UUID, hold, lease, least time.Duration,
 ) answer {
 	return l.actOn(ctx, key, token).ask(func(t *trip) (reply, error) {
 		r, acked, err := t.evalWrite(holdScript, 1, t.key.arg, &t.claim.text, encodeHold(hold),
-			(hold + lease).Milliseconds(), least.Milliseconds())
+			hold.Milliseconds(), lease.Milliseconds(), least.Milliseconds())
 		if err == nil && r.standing(token) == claimed {
 			err = acked
 		}

@@ -35,6 +35,9 @@ func (g *grant) settle(s settlement) (done bool, err error) {
 		g.decide(ErrLost)
 		return true, ErrLost
 	}
+	if g.insisting {
+		g.settled = s.stored
+	}
 	g.finish(context.Canceled)
 	g.decide(nil)
 	return true, nil
@@ -48,12 +51,12 @@ func (g *grant) insist(s settlement) {
 		return
 	}
 	g.insisting, g.abandonAt = true, time.Time{}
-	if !g.renewing && g.renew && !g.ended { // abandoned, and wanted after all
+	if !g.renewing && !g.holding && g.renew && !g.ended { // abandoned, and wanted after all
 		g.renewing, g.abandoned = true, false
 		g.wakeAt(time.Now())
 	}
 	g.work.run(func() {
-		defer g.abandon() // also when a hook of the client ends this goroutine
+		defer g.insisted() // also when a hook of the client ends this goroutine
 		insist(g.work.ctx, time.Now().Add(g.ttl), func() bool {
 			if g.isOver() {
 				return true
@@ -62,6 +65,14 @@ func (g *grant) insist(s settlement) {
 			return done
 		})
 	})
+}
+
+// insisted ends the time for which a claim is kept alive for a Settle. A later one that fails has a time of its own.
+func (g *grant) insisted() {
+	g.mu.Lock()
+	g.insisting = false
+	g.mu.Unlock()
+	g.abandon()
 }
 
 // insist calls try after growing pauses, until it is done, or the time is up, or ctx is done.
