@@ -49,7 +49,7 @@ func BasicUser() Func {
 // response of whoever used it first. It stands in the place of a user, where there are no users or where
 // keys are secrets that nobody else can guess, and says so in the code.
 //
-// The key is a constant that begins with a NUL, which no user's id does. There is no error. The Func
+// The key is a constant that begins with a NUL, which no id that a person can type does. There is no error. The Func
 // is safe for concurrent use.
 func Anonymous() Func {
 	return func(*http.Request) (string, error) { return "\x00anonymous", nil }

@@ -76,7 +76,8 @@ func (l *Lease) AbandonAt(t time.Time) {
 
 // Extend makes the lease last for at least d from now, in whole milliseconds, and ten years at the most. Neither it nor
 // a later renewal ever shortens a lease. [ErrLost] means that the lease is over; after any other error it is as it was,
-// as it is when d is more than that or below 10 ms, which is an error too.
+// as it is when d is more than that or below 10 ms, which is an error too. (If ctx is the context of another lease, the
+// error may have the cause of its end, and that is ErrLost as well: see Err for what has become of this one.)
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minTTL || d > MaxHold {
 		return fmt.Errorf("lock: extend: %v is not between %v and ten years", d, minTTL)

@@ -51,6 +51,9 @@ func WithoutRenewal() Option {
 // WithOpTimeout bounds how long any call to Redis may take, retries included, also when the server is silent. The client
 // is not relied on for that, unless it has ContextTimeoutEnabled (see [New]). The default is 500 ms. It panics when d is
 // not positive, and above [MaxHold].
+//
+// go-redis tries five times to connect, with pauses, which may take all of that: then the error says that there was no
+// answer. With DialerRetries: 1 among its options it says why, and at once.
 func WithOpTimeout(d time.Duration) Option {
 	if d <= 0 || d > MaxHold {
 		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive, or above ten years", d))
