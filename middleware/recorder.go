@@ -368,9 +368,9 @@ func (r *recorder) deliverTimeout(outer context.Context) {
 }
 
 // withdraw takes back a response that the handler has begun and not finished, so that whoever answers instead starts
-// from the header that was there before.
+// from the header that was there before. It does not if somebody is below, who may be reading it.
 func (r *recorder) withdraw() {
-	if !r.sent && r.status != 0 {
+	if !r.sent && !r.stray && r.status != 0 {
 		replace(r.Header(), r.before)
 	}
 }
