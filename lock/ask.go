@@ -165,8 +165,8 @@ func (t *trip) exchange(c *command) (r reply, acked, err error) {
 	return reply{}, nil, &leftError{cause: t.cause(), sent: onItsWay}
 }
 
-// maxHere is how long a note or a value may be that its caller sends. It fits into any connection's buffer: on a full one go-redis
-// closes a TLS connection with a time limit of its own.
+// maxHere is how long a note or a value may be that its caller sends. It fits into any connection's buffer: on a full
+// one go-redis closes a TLS connection with a time limit of its own.
 const maxHere = 4 << 10
 
 // mayFly gives c a term under which its caller may send it by itself, if the client will be back in time. Nobody could
