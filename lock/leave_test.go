@@ -142,7 +142,7 @@ func heldByAnother(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) (*
 
 // The first SET of a Claim arrives when the second trip is about to begin. The lease counts from before it was sent.
 //
-// fault: the reply to a claim lost, and the claim arrives late
+// fault: reply to the claim dropped (proxy closes)
 func TestSecondTripCountsFromTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, tr := newBubble(t), &trouble{}
