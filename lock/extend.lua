@@ -13,10 +13,10 @@ if head == ARGV[1] then
     hold = hold * 256 + string.byte(claim, i)
   end
   local left = redis.call('PTTL', KEYS[1])
-  if left < hold + ARGV[2] then
-    redis.call('PEXPIRE', KEYS[1], hold + ARGV[2])
-  elseif ARGV[3] == 'write' then
-    redis.call('PEXPIRE', KEYS[1], left)
+  local time = hold + ARGV[2]
+  if left < time or ARGV[3] == 'write' then
+    time = string.format('%.0f', math.max(left, time)) -- Redis 7.2 would write 1e+8 for a number
+    redis.call('PEXPIRE', KEYS[1], time)
   end
 end
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then

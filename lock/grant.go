@@ -88,6 +88,11 @@ func (g *grant) leave(handle *Lease) (last bool) {
 func (g *grant) abandon() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.letRunOut()
+}
+
+// letRunOut ends the renewals. The caller holds mu.
+func (g *grant) letRunOut() {
 	g.renewing, g.abandoned = false, true
 	if !g.over {
 		g.wakeAt(g.until)

@@ -21,6 +21,9 @@ func (g *grant) keepFor(ctx context.Context, locker *Locker, d time.Duration) er
 	defer g.mu.Unlock()
 	g.holding = false
 	if err := g.standing(a, "hold"); err != nil {
+		if g.insisting {
+			g.resume()
+		}
 		return err
 	}
 	g.move(start, g.ttl)

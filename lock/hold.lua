@@ -16,8 +16,9 @@ if head == ARGV[1] then
   if left >= 0 and lease < tonumber(ARGV[5]) then
     return redis.error_reply('LATE the hold has come too late')
   end
+  local time = string.format('%.0f', ARGV[3] + math.max(ARGV[4], lease)) -- Redis 7.2 would write 1e+8 for a number
   redis.call('SETRANGE', KEYS[1], '37', ARGV[2])
-  redis.call('PEXPIRE', KEYS[1], ARGV[3] + math.max(ARGV[4], lease))
+  redis.call('PEXPIRE', KEYS[1], time)
 end
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   return nil

@@ -99,8 +99,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 //
 // [ErrLost] means that the lease is over, and [errors.ErrUnsupported] that it is a Quorum's; these, and the error for a d
 // out of range, change nothing. After any other error nobody knows whether the hold is there, and the lease is not
-// renewed any more: release it. A Hold that arrives later than its caller would have waited for it has no effect, so
-// that a claim which nobody works under is not held.
+// renewed any more: release it. (If ctx or the time was over while a renewal or an Extend was under way, then nothing
+// was sent, and it is still renewed.) A Hold that arrives later than its caller would have waited for it has no effect,
+// so that a claim which nobody works under is not held.
 func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if d < time.Millisecond || d > MaxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)

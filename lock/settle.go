@@ -51,10 +51,7 @@ func (g *grant) insist(s settlement) {
 		return
 	}
 	g.insisting, g.abandonAt = true, time.Time{}
-	if !g.renewing && !g.holding && g.renew && !g.ended { // abandoned, and wanted after all
-		g.renewing, g.abandoned = true, false
-		g.wakeAt(time.Now())
-	}
+	g.resume()
 	g.work.run(func() {
 		defer g.insisted() // also when a hook of the client ends this goroutine
 		insist(g.work.ctx, time.Now().Add(g.ttl), func() bool {
@@ -67,12 +64,22 @@ func (g *grant) insist(s settlement) {
 	})
 }
 
+// resume renews the lease again if it is not renewed any more, and wanted after all. A Hold under way decides that at its
+// end. The caller holds mu.
+func (g *grant) resume() {
+	g.abandoned = false
+	if g.renew && !g.renewing && !g.holding && !g.ended {
+		g.renewing = true
+		g.wakeAt(time.Now())
+	}
+}
+
 // insisted ends the time for which a claim is kept alive for a Settle. A later one that fails has a time of its own.
 func (g *grant) insisted() {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.insisting = false
-	g.mu.Unlock()
-	g.abandon()
+	g.letRunOut()
 }
 
 // insist calls try after growing pauses, until it is done, or the time is up, or ctx is done.

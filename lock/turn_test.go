@@ -275,3 +275,41 @@ func TestSettleAgain(t *testing.T) {
 		})
 	}
 }
+
+// The claim is kept alive for a Settle that is tried again, whatever becomes of a Hold that is under way at its end.
+func TestSettleDuringAHold(t *testing.T) {
+	for name, test := range map[string]struct {
+		scripts *slowScripts
+		before  func(*lock.Lease)
+		want    error // of the Hold
+	}{
+		"that fails": {&slowScripts{swallows: holdArgs}, func(*lock.Lease) {}, context.DeadlineExceeded},
+		"of an abandoned lease": {
+			&slowScripts{slow: map[int]time.Duration{holdArgs: 400 * time.Millisecond}}, (*lock.Lease).Abandon, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, locker := slowed(t, test.scripts, lock.WithTTL(ttl))
+				lease := acquire(t, locker, "k")
+				test.before(lease)
+				time.Sleep(ttl / 4)
+				held := make(chan error)
+				time.AfterFunc(200*time.Millisecond, func() { held <- lease.Hold(t.Context(), time.Minute) })
+				b.full.Store(true)
+				time.AfterFunc(ttl-time.Second, func() { b.full.Store(false) })
+				if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Settle: %v, want DeadlineExceeded", err)
+				}
+				if err := <-held; !errors.Is(err, test.want) {
+					t.Errorf("Hold: %v, want %v", err, test.want)
+				}
+				<-lease.Context().Done()
+				if got := context.Cause(lease.Context()); got != context.Canceled {
+					t.Errorf("the lease has ended with %v, want that it is settled", got)
+				}
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
