@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,32 +249,37 @@ func TestHoldNeverShortensALease(t *testing.T) {
 	})
 }
 
-// Under a hold a key stays taken for long after its lease: a Release that nobody has confirmed goes on for longer too.
-func TestUnconfirmedReleaseOfAHeldClaim(t *testing.T) {
-	for _, lost := range []string{"hold", "release"} {
-		t.Run(lost, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				locker := b.locker(t, lock.WithTTL(ttl))
-				lease := acquire(t, locker, "k")
-				if lost == "hold" {
-					b.deaf.Store(true) // it is carried out, and not answered
-				}
-				if err := lease.Hold(t.Context(), 24*time.Hour); (err != nil) != (lost == "hold") {
-					t.Fatalf("Hold: %v", err)
-				}
-				b.deaf.Store(false)
-				b.silent.Store(true)
-				if err := lease.Release(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("Release: %v, want DeadlineExceeded", err)
-				}
-				time.Sleep(10 * ttl)
-				b.silent.Store(false)
-				time.Sleep(2 * time.Second)
-				synctest.Wait()
-				wantState(t, locker, "when Redis is there again", lock.Granted)
+// What a Hold or an Extend asked for keeps the key taken for long after the lease, also if it got no answer: a Release
+// that nobody has confirmed goes on for longer too.
+func TestUnconfirmedReleaseOfALongClaim(t *testing.T) {
+	for name, ask := range map[string]func(*lock.Lease, context.Context, time.Duration) error{
+		"hold": (*lock.Lease).Hold, "extend": (*lock.Lease).Extend,
+	} {
+		for _, answered := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", answered: ", answered), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBubble(t)
+					locker := b.locker(t, lock.WithTTL(ttl))
+					load(t, locker)
+					lease := acquire(t, locker, "k")
+					b.deaf.Store(!answered) // it is carried out all the same
+					if err := ask(lease, t.Context(), 24*time.Hour); (err == nil) != answered {
+						t.Fatalf("%s: %v", name, err)
+					}
+					b.deaf.Store(false)
+					b.silent.Store(true)
+					if err := lease.Release(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("Release: %v, want DeadlineExceeded", err)
+					}
+					time.Sleep(10 * ttl)
+					b.silent.Store(false)
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					wantState(t, locker, "when Redis is there again", lock.Granted)
+					closeWithin(t, locker)
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -211,31 +211,6 @@ func TestTurnsTakeNoLonger(t *testing.T) {
 	})
 }
 
-// An extension without an answer may have arrived: the key stays taken for as long as that asked for.
-func TestReleaseBehindAnExtendWithoutAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := b.locker(t, lock.WithTTL(ttl))
-		load(t, locker)
-		lease := acquire(t, locker, "k")
-		b.deaf.Store(true)
-		if err := lease.Extend(t.Context(), 24*time.Hour); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Extend: %v, want DeadlineExceeded", err)
-		}
-		b.deaf.Store(false)
-		b.silent.Store(true)
-		if err := lease.Release(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Release: %v, want DeadlineExceeded", err)
-		}
-		time.Sleep(10 * ttl)
-		b.silent.Store(false)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		wantState(t, locker, "when Redis is there again", lock.Granted)
-		closeWithin(t, locker)
-	})
-}
-
 func TestSettleAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		silence time.Duration // from the first Settle on
@@ -303,6 +278,11 @@ func TestSettleDuringAHold(t *testing.T) {
 				}
 				if err := <-held; !errors.Is(err, test.want) {
 					t.Errorf("Hold: %v, want %v", err, test.want)
+				}
+				until := lease.Until()
+				time.Sleep(ttl / 2)
+				if !lease.Until().After(until) {
+					t.Error("the lease is not renewed")
 				}
 				<-lease.Context().Done()
 				if got := context.Cause(lease.Context()); got != context.Canceled {
