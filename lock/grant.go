@@ -35,7 +35,6 @@ type grant struct {
 	mayHold   time.Duration // and how long the claim may outlive it
 	turn      chan struct{} // closed when the Extend, Hold or renewal under way is over; nil if there is none
 	renewing  bool          // not after Abandon, nor while a Hold is under way
-	holding   bool          // it is
 	abandoned bool          // Abandon was called, or abandonAt is over
 	abandonAt time.Time     // zero: never
 	ended     bool          // the handles' contexts are done

@@ -19,7 +19,6 @@ func (g *grant) keepFor(ctx context.Context, locker *Locker, d time.Duration) er
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.holding = false
 	if err := g.standing(a, "hold"); err != nil {
 		if g.insisting {
 			g.resume()
@@ -40,7 +39,7 @@ func (g *grant) beginHold(d time.Duration) (least time.Duration, err error) {
 	if g.ended {
 		return 0, ErrLost
 	}
-	g.mayHold, g.holding, g.renewing = max(g.mayHold, d), true, false
+	g.mayHold, g.renewing = max(g.mayHold, d), false
 	g.wakeAt(g.until)
 	return max(time.Until(g.expiry)-g.opTimeout, 0), nil
 }

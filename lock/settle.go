@@ -64,11 +64,10 @@ func (g *grant) insist(s settlement) {
 	})
 }
 
-// resume renews the lease again if it is not renewed any more, and wanted after all. A Hold under way decides that at its
-// end. The caller holds mu.
+// resume renews the lease again if it is not renewed any more, and wanted after all. The caller holds mu.
 func (g *grant) resume() {
 	g.abandoned = false
-	if g.renew && !g.renewing && !g.holding && !g.ended {
+	if g.renew && !g.renewing && !g.ended {
 		g.renewing = true
 		g.wakeAt(time.Now())
 	}

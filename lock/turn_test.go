@@ -251,16 +251,24 @@ func TestSettleAgain(t *testing.T) {
 	}
 }
 
-// The claim is kept alive for a Settle that is tried again, whatever becomes of a Hold that is under way at its end.
+// The claim is kept alive for a Settle that is tried again, whatever becomes of a Hold under way. The Settle gives up
+// after half a second.
 func TestSettleDuringAHold(t *testing.T) {
 	for name, test := range map[string]struct {
 		scripts *slowScripts
 		before  func(*lock.Lease)
-		want    error // of the Hold
+		after   time.Duration // from the Settle to the Hold
+		want    error         // of that
 	}{
-		"that fails": {&slowScripts{swallows: holdArgs}, func(*lock.Lease) {}, context.DeadlineExceeded},
+		"that fails": {
+			&slowScripts{swallows: holdArgs}, func(*lock.Lease) {}, 200 * time.Millisecond, context.DeadlineExceeded,
+		},
+		"that begins later, and fails": {
+			&slowScripts{swallows: holdArgs}, func(*lock.Lease) {}, 600 * time.Millisecond, context.DeadlineExceeded,
+		},
 		"of an abandoned lease": {
-			&slowScripts{slow: map[int]time.Duration{holdArgs: 400 * time.Millisecond}}, (*lock.Lease).Abandon, nil,
+			&slowScripts{slow: map[int]time.Duration{holdArgs: 400 * time.Millisecond}}, (*lock.Lease).Abandon,
+			200 * time.Millisecond, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +278,7 @@ func TestSettleDuringAHold(t *testing.T) {
 				test.before(lease)
 				time.Sleep(ttl / 4)
 				held := make(chan error)
-				time.AfterFunc(200*time.Millisecond, func() { held <- lease.Hold(t.Context(), time.Minute) })
+				time.AfterFunc(test.after, func() { held <- lease.Hold(t.Context(), time.Minute) })
 				b.full.Store(true)
 				time.AfterFunc(ttl-time.Second, func() { b.full.Store(false) })
 				if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
