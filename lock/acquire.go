@@ -55,10 +55,11 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 }
 
 // Wait waits until nobody works under key any more: until it is [Settled], [Free] or [Abandoned]. It never takes the
-// key. It wakes and looks as [Locker.Acquire] does.
+// key. It wakes and looks as [Locker.Acquire] does, but a look that fails does not end it: the next one may succeed.
 //
-// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look (then it
-// is the cause of ctx's end as well). Any other error is one of [Locker.Claim], at once.
+// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look that
+// succeeded (then it is the cause of ctx's end as well). If the last look failed it is a [WaitError], which has that error
+// too. [ErrClosed] and [ErrForeign] end the wait at once.
 func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.ready(ctx, "wait"); err != nil {
 		return Claim{}, err

@@ -113,8 +113,8 @@ var hotPaths = []struct {
 		}
 		return claim.Lease.Settle(ctx, cannedValue, time.Hour)
 	}},
-	{"claim of a settled key", "OGv\x010123456789abcdef" + string(cannedValue), 8, meetCanned(lock.Settled)},
-	{"claim of a held key", "OGc\x010123456789abcdef\x000000000000000000\x00\x00\x00\x00\x00\x00\x00\x00" + string(cannedNote), 7,
+	{"claim of a settled key", valueStart + someToken + someTime + string(cannedValue), 8, meetCanned(lock.Settled)},
+	{"claim of a held key", claimStart + someToken + "\x00" + noFence + noHold + someTime + string(cannedNote), 7,
 		meetCanned(lock.Held)},
 }
 

@@ -43,6 +43,11 @@ type Claim struct {
 	Lease *Lease // when Granted
 	Note  []byte // when Held or Abandoned: what the holder said when it claimed
 	Value []byte // when Settled: what the last holder left
+
+	// ClaimedAt is when the holder claimed the key, when Held or Abandoned. SettledAt is when the last holder called
+	// Settle, when Settled. Both are read from the wall clock of the process that wrote them, to the millisecond: use them
+	// to inform, not to decide.
+	ClaimedAt, SettledAt time.Time
 }
 
 // Claim takes key if it is free, or tells what is there, in one round trip, and a second one if it meets a claim under
@@ -50,7 +55,8 @@ type Claim struct {
 // claim while it stands; it is kept as given, so let it hold no secret.
 //
 // An error means that nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the
-// key holds what is not ours). A claim that arrives nevertheless is released as soon as that is seen, and else ends by
+// key holds what is not ours). With [WithReplicas] a value that is met is confirmed first, which takes a second round
+// trip: [ErrSettled] then says that there is a value, and the error beside it why it was not confirmed. A claim that arrives nevertheless is released as soon as that is seen, and else ends by
 // itself within the lease's length: nobody thinks to own it.
 //
 // The lease's context has the values of ctx but not its cancellation: a limit on waiting must not end the lease.
@@ -84,8 +90,9 @@ type found struct {
 func (l *Locker) claim(ctx context.Context, key storageKey, q request) (found, error) {
 	t := l.newTrip(ctx, key)
 	t.here = !q.waits
+	t.start = time.Now()
 	t.claim.token = newToken()
-	t.claim.text = appendClaim(t.room[:0], t.claim.token, q.awaited, q.note)
+	t.claim.text = appendClaim(t.room[:0], t.claim.token, q.awaited, t.start, q.note)
 	byScript := func(t *trip) (reply, error) { return t.setOrTell(q.waits) }
 	if l.fencing || q.waits {
 		return t.attempt(byScript)
@@ -112,7 +119,7 @@ func (t *trip) attempt(send func(*trip) (reply, error)) (found, error) {
 	case a.absent, t.claim.isOurs(a.text):
 		return t.granted(a.reply)
 	}
-	return met(a.reply)
+	return t.met(a.reply)
 }
 
 // undo releases a claim that stands, or may.
@@ -124,14 +131,15 @@ func (t *trip) undo(a answer) {
 
 // look tells what the key holds and never takes it. A claim that it meets is asked to publish its end.
 func (l *Locker) look(ctx context.Context, key storageKey) (found, error) {
-	a := l.newTrip(ctx, key).ask(func(t *trip) (reply, error) { return t.tell(true) })
+	t := l.newTrip(ctx, key)
+	a := t.ask(func(t *trip) (reply, error) { return t.tell(true) })
 	switch {
 	case a.err != nil:
 		return found{}, claimError(a)
 	case a.absent:
 		return found{Claim: Claim{State: Free}}, nil
 	}
-	return met(a.reply)
+	return t.met(a.reply)
 }
 
 func claimError(a answer) error {
@@ -162,6 +170,18 @@ func (t *trip) granted(r reply) (f found, err error) {
 	return found{Claim: Claim{State: Granted, Lease: lease}, left: l.ttl}, nil
 }
 
+// met returns what another's claim or value says. A value is not handed out before enough replicas have it.
+func (t *trip) met(r reply) (found, error) {
+	f, err := met(r)
+	if err != nil || f.State != Settled || t.locker.replicas == 0 {
+		return f, err
+	}
+	if err := t.confirmValue(r.text[:headLen]); err != nil {
+		return found{}, fmt.Errorf("lock: claim: %w: %w", ErrSettled, err)
+	}
+	return f, nil
+}
+
 // met returns what another's claim or value says.
 func met(r reply) (found, error) {
 	c, err := parse(r.text)
@@ -169,9 +189,9 @@ func met(r reply) (found, error) {
 	case err != nil:
 		return found{}, err
 	case c.state == Settled:
-		return found{Claim: Claim{State: Settled, Value: c.rest}}, nil
+		return found{Claim: Claim{State: Settled, Value: c.rest, SettledAt: c.at}}, nil
 	}
-	f := found{Claim: Claim{State: Held, Note: c.rest}, hold: c.hold}
+	f := found{Claim: Claim{State: Held, Note: c.rest, ClaimedAt: c.at}, hold: c.hold}
 	if !r.pair {
 		return f, nil
 	}

@@ -10,7 +10,7 @@ local held = redis.call('GET', KEYS[1])
 
 -- Whether what is held is a claim, in all its parts: what is foreign must stay as it is.
 local function isClaim()
-  if #held < 45 or string.sub(held, 1, #ARGV[4]) ~= ARGV[4] or not string.find(string.sub(held, 22, 37), '^%d+$') then
+  if #held < 53 or string.sub(held, 1, #ARGV[4]) ~= ARGV[4] or not string.find(string.sub(held, 22, 37), '^%d+$') then
     return false
   end
   local hold = 0

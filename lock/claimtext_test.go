@@ -15,15 +15,19 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// A claim as it stands in Redis: what begins it, a token, whether its end is awaited, the fence, the hold, the note.
+// A claim as it stands in Redis: what begins it, a token, whether its end is awaited, the fence, the hold, the time when
+// it was claimed, the note. A value has the time when it was settled behind the token.
 const (
 	claimStart  = "OGc\x01"
 	valueStart  = "OGv\x01"
 	someToken   = "0123456789abcdef"
 	noFence     = "0000000000000000"
 	noHold      = "\x00\x00\x00\x00\x00\x00\x00\x00"
+	someTime    = "\x00\x00\x01\x9a\xa9\x0c\xe8\x00" // 2025-11-22 02:58:08 UTC
 	awaitedByte = len(claimStart) + len(someToken)
-	claimLength = awaitedByte + 1 + len(noFence) + len(noHold)
+	holdByte    = awaitedByte + 1 + len(noFence)
+	claimLength = holdByte + len(noHold) + len(someTime)
+	valueLength = awaitedByte + len(someTime)
 )
 
 // What begins like ours and is not ours is left as it is, byte for byte, also by those who wait: they mark a claim.
@@ -31,23 +35,26 @@ const (
 // fault: a foreign value or type under the key
 func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
 	t.Parallel()
-	claim := claimStart + someToken + "\x00" + noFence + noHold
+	claim := claimStart + someToken + "\x00" + noFence + noHold + someTime
 	values := map[string]string{
 		"a claim's start":    claimStart,
 		"a claim's head":     claim[:awaitedByte],
 		"no fence":           claim[:awaitedByte+1],
 		"half a fence":       claim[:awaitedByte+1+8],
-		"no hold":            claim[:claimLength-len(noHold)],
-		"half a hold":        claim[:claimLength-1],
+		"no hold":            claim[:holdByte],
+		"half a hold":        claim[:holdByte+4],
+		"no time":            claim[:holdByte+8],
+		"half a time":        claim[:claimLength-1],
 		"letters as a fence": strings.Replace(claim, noFence, "zzzzzzzzzzzzzzzz", 1) + "note",
 		"a sign as a fence":  strings.Replace(claim, noFence, "+000000000000001", 1) + "note",
 		"a blank as a fence": strings.Replace(claim, noFence, "000000000000000 ", 1) + "note",
-		"too long a hold":    claim[:claimLength-len(noHold)] + "\xff\xff\xff\xff\xff\xff\xff\xff" + "note",
-		"a little too long": claim[:claimLength-len(noHold)] +
-			string(binary.BigEndian.AppendUint64(nil, uint64(lock.MaxHold.Milliseconds())+1)),
+		"too long a hold":    claim[:holdByte] + "\xff\xff\xff\xff\xff\xff\xff\xff" + someTime + "note",
+		"a little too long": claim[:holdByte] +
+			string(binary.BigEndian.AppendUint64(nil, uint64(lock.MaxHold.Milliseconds())+1)) + someTime,
 		"another version": "OGc\x02" + claim[len(claimStart):] + "note",
 		"a value's start": valueStart,
 		"half a token":    valueStart + someToken[:8],
+		"half a value":    valueStart + someToken + someTime[:4],
 	}
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		client := b.Client(t)
@@ -101,7 +108,7 @@ func FuzzStored(f *testing.F) {
 	f.Add([]byte{}, uint32(0))
 	f.Add([]byte("foreign"), uint32(1))
 	f.Add([]byte(claimStart), uint32(0))
-	f.Add([]byte(claimStart+someToken+"\x00"+noFence+"\xff"+noHold[1:]), uint32(0))
+	f.Add([]byte(claimStart+someToken+"\x00"+noFence+"\xff"+noHold[1:]+someTime), uint32(0))
 	f.Add([]byte(valueStart+someToken+"\x00"+noFence+noHold), uint32(0))
 
 	key := lockers[0].StorageKey("k")
@@ -123,7 +130,7 @@ func FuzzStored(f *testing.F) {
 					t.Errorf("note %q", claim.Note)
 				}
 			case err == nil && claim.State == lock.Settled:
-				if !bytes.HasPrefix(stored, []byte(valueStart)) || !bytes.Equal(claim.Value, stored[awaitedByte:]) {
+				if !bytes.HasPrefix(stored, []byte(valueStart)) || !bytes.Equal(claim.Value, stored[valueLength:]) {
 					t.Errorf("value %q", claim.Value)
 				}
 			default:

@@ -39,11 +39,13 @@ type grant struct {
 	abandonAt time.Time     // zero: never
 	ended     bool          // the handles' contexts are done
 	over      bool          // Release was called, or Settle is done, or refused: no renewal, no Settle any more
-	insisting bool          // a Settle that got no answer is tried again in the background
-	settled   []byte        // what that has left behind
+	settled   []byte        // what a Settle in the background has left behind
+	late      *lateSettle   // a Settle that goes on in the background; nil if there is none
 	mayBeFree bool          // a Release was sent while the lease was valid
 	verdict   error         // what Release answers once it is decided
 	decided   bool
+
+	settleCalled time.Time // the first time; zero before
 }
 
 // newGrant returns the first handle on a lease that was asked for at start.
@@ -120,6 +122,9 @@ func (g *grant) finish(cause error) {
 	g.over = true
 	g.sleep()
 	g.endHandles(cause)
+	if g.late != nil {
+		g.late.cancel() // it has nothing left to do
+	}
 }
 
 // endHandles lets everybody know that the lease is over. The caller holds mu.

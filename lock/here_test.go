@@ -82,10 +82,10 @@ func TestWhoSends(t *testing.T) {
 		"a credentials provider":  {client: with(withCredentials), want: []bool{false, false, false}},
 		"a caller in a hurry":     {client: punctual, limit: 19 * time.Second, want: []bool{false, false, true}},
 		"a caller with some time": {client: punctual, limit: 30 * time.Second, want: []bool{true, false, true}},
-		"a claim of 4 KiB":        {client: punctual, note: 4<<10 - 45, want: []bool{true, false, true}},
-		"a larger claim":          {client: punctual, note: 4<<10 - 44, want: []bool{false, false, true}},
-		"a value of 4 KiB":        {client: punctual, value: 4<<10 - 20, want: []bool{true, false, true}},
-		"a larger value":          {client: punctual, value: 4<<10 - 19, want: []bool{true, false, false}},
+		"a claim of 4 KiB":        {client: punctual, note: 4<<10 - 53, want: []bool{true, false, true}},
+		"a larger claim":          {client: punctual, note: 4<<10 - 52, want: []bool{false, false, true}},
+		"a value of 4 KiB":        {client: punctual, value: 4<<10 - 28, want: []bool{true, false, true}},
+		"a larger value":          {client: punctual, value: 4<<10 - 27, want: []bool{true, false, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,7 @@ func (g *grant) keepFor(ctx context.Context, locker *Locker, d time.Duration) er
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.standing(a, "hold"); err != nil {
-		if g.insisting {
+		if g.late != nil {
 			g.resume()
 		}
 		return err

@@ -126,9 +126,12 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // it does after Release and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported], and for a ttl
 // below a millisecond an error too; both change nothing.
 //
-// After any other error nobody knows whether the value arrived. The claim is then kept alive (but not with
-// [WithoutRenewal]) and Settle is tried again in the background, for as long as a new lease would last and the Locker is
-// not closed. It may be called again with the same value, and returns nil if that has succeeded meanwhile.
+// After any other error nobody knows whether the value arrived. If the error is [ErrPending], Settle goes on in the
+// background, with pauses that grow to 30 s, until it succeeds, another has the key, an hour has passed, or ttl is over:
+// a late value gets what is left of its ttl, counted from this call. Until then the claim is kept alive, but not with
+// [WithoutRenewal]. [Locker.Close] tries each such value once more. A Locker keeps at most 64 MiB of them, and gives up
+// the oldest for a new one; [Locker.Stats] counts them. Settle may be called again with the same value, and returns nil
+// if that has succeeded meanwhile.
 //
 // Settle works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
 // operation. The value is copied.
@@ -148,12 +151,13 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 	if !ok {
 		return fmt.Errorf("lock: settle: %w", errors.ErrUnsupported)
 	}
-	before, over := l.settledBefore()
+	called, before, over := l.beginSettle()
 	if over && before == nil {
 		return ErrLost
 	}
-	stored := appendTo(appendHead(make([]byte, 0, headLen+size), valueMagic, l.token))
-	if !hasHead(stored, valueMagic, l.token) {
+	head := appendValueHead(make([]byte, 0, valuePos+size), l.token, called)
+	stored := appendTo(head)
+	if !bytes.HasPrefix(stored, head) {
 		panic("lock.SettleAppend: appendTo has not appended")
 	}
 	if over {
@@ -162,12 +166,7 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 		}
 		return ErrLost
 	}
-	s := settlement{locker: locker, ctx: detached(ctx), stored: stored, ttl: ttl}
-	done, err := l.settle(s)
-	if !done {
-		l.insist(s)
-	}
-	return err
+	return l.settle(settlement{locker: locker, ctx: detached(ctx), stored: stored, called: called, ttl: ttl})
 }
 
 // Release frees the key. It may be called again and answers the same again; after Settle it does nothing. Of several
@@ -198,14 +197,18 @@ func (l *Lease) end(cause error) {
 	}
 }
 
-// settledBefore tells whether this handle has a say no more, and what a Settle in the background has left behind.
-func (l *Lease) settledBefore() (stored []byte, over bool) {
+// beginSettle returns when Settle was first called, whether this handle may no longer settle, and what a Settle in the
+// background has left behind.
+func (l *Lease) beginSettle() (called time.Time, before []byte, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.released {
-		return nil, true
+	if l.settleCalled.IsZero() {
+		l.settleCalled = time.Now()
 	}
-	return l.settled, l.over
+	if l.released {
+		return l.settleCalled, nil, true
+	}
+	return l.settleCalled, l.settled, l.over
 }
 
 // isReleased tells whether this handle has a say no more.

@@ -171,7 +171,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-const settledText = "OGv\x010123456789abcdefvalue"
+const settledText = valueStart + someToken + someTime + "value"
 
 // turnstile is a hook that lets one batch after the other pass, as the test wants it.
 type turnstile struct {

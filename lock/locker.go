@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type Locker struct {
 	seats    seats
 	queues   queues
 	channel  channel
+	backlog  backlog
 }
 
 // New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. It sends
@@ -77,6 +79,9 @@ func isPunctual(client redis.UniversalClient) bool {
 // Cluster slot: the key, the channel of the same name, and with [WithFencing] the counter "namespace:{tag}fence".
 func (l *Locker) StorageKey(key string) string { return l.keyText(key) }
 
+// TTL returns the length of its leases, see [WithTTL].
+func (l *Locker) TTL() time.Duration { return l.ttl }
+
 // Forget removes whatever key holds, a claim or a value. It is an operator's override: a holder that still works
 // learns from its next renewal that its lease is lost, and somebody else may take the key at once.
 func (l *Locker) Forget(ctx context.Context, key string) error {
@@ -90,13 +95,16 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 // Close ends the background work: renewals, subscriptions, and releases and settlements that are tried again. Whoever
 // waits for a key is told [ErrClosed]. Close waits for what is under way, at most until ctx is done, and then returns
 // the cause of that. A command to a silent server is under way until the client's ReadTimeout ends it, unless the
-// client has ContextTimeoutEnabled.
+// client has ContextTimeoutEnabled. Each value that could not be stored yet ([ErrPending]) is tried once more;
+// [ErrGivenUp] says how many were not stored even then.
 //
 // Close it after http.Server.Shutdown and before the client, and before the end of a testing/synctest bubble: idle
 // goroutines stay for up to 200 ms. From then on no key is taken ([ErrClosed]); leases that
 // are still out are no longer renewed and run out, but can still be settled and released.
 func (l *Locker) Close(ctx context.Context) error {
-	return l.close(ctx)
+	l.backlog.close()
+	err := l.close(ctx)
+	return errors.Join(err, l.backlog.lost())
 }
 
 // validity is how long a lease of length ttl may be trusted, from before it was asked for: one percent is taken off for

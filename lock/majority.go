@@ -32,9 +32,9 @@ func (q *Quorum) poll(
 // does not keep the claim from the masters that are slow: the lease is to stand on all of them.
 func (q *Quorum) claim(ctx context.Context, key storageKey) (*Lease, error) {
 	var lease *Lease
-	c := claimText{token: newToken()}
-	c.text = appendClaim(nil, c.token, false, nil)
 	start, values, decided := time.Now(), detached(ctx), make(chan struct{})
+	c := claimText{token: newToken()}
+	c.text = appendClaim(nil, c.token, false, start, nil)
 	release := func(node *Locker, a answer) {
 		stands := a.unsure || a.err == nil && (a.absent || c.isOurs(a.text))
 		if stands && (lease == nil || lease.isOver()) {

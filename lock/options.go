@@ -117,7 +117,9 @@ func WithFencing() Option {
 // WithReplicas lets nothing count as granted, renewed, held or settled before n replicas have it, waiting up to
 // timeout, in whole milliseconds, for each: the WAIT command (https://redis.io/docs/latest/commands/wait/). What they
 // do not acknowledge in time is [ErrNotReplicated]: a grant is released again, a renewal moves nothing, a value may be
-// there or not and is settled again in the background. By default nobody waits for replicas.
+// there or not and is settled again in the background. Nor is a value handed out before n replicas have it, whoever
+// settled it: a claim that meets one confirms it, by a second round trip that writes its expiry again, unchanged. By
+// default nobody waits for replicas.
 //
 // WAIT makes nothing strongly consistent: a failover may still promote a replica that has not acknowledged. Only if n
 // is the number of all replicas that can be promoted does every one of them have what was granted; with a smaller n

@@ -419,7 +419,8 @@ func (g *propGame) compare(s propStep) {
 	}
 }
 
-// compareEntry knows of what is stored: a head of 4 bytes and the token, and the note or the value at the end.
+// compareEntry knows of what is stored: a head of 4 bytes and the token, and the note or the value at the end, with
+// times before.
 func (g *propGame) compareEntry(where string, e *propEntry, text *redis.StringCmd, hash *redis.MapStringStringCmd) {
 	got, err := text.Result()
 	switch {
@@ -429,8 +430,8 @@ func (g *propGame) compareEntry(where string, e *propEntry, text *redis.StringCm
 		}
 	case err != nil,
 		e.kind == propForeign && got != e.data,
-		e.kind == propValue && got != "OGv\x01"+e.owner.token+e.data,
-		e.kind == propClaim && !(strings.HasPrefix(got, "OGc\x01"+e.owner.token) && strings.HasSuffix(got[20:], e.data)):
+		e.kind == propValue && !(strings.HasPrefix(got, valueStart+e.owner.token) && got[min(valueLength, len(got)):] == e.data),
+		e.kind == propClaim && !(strings.HasPrefix(got, claimStart+e.owner.token) && strings.HasSuffix(got[20:], e.data)):
 		g.fail("%s: %q, %v, want %s: %s", where, got, err, e.kind, propShort(e.data))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -44,9 +45,10 @@ type queue struct {
 type waiter struct {
 	ctx    context.Context
 	takes  bool
-	since  int  // rounds before it came: those looks do not concern it
-	looks  int  // by the clock, that have found that it has to wait
-	held   bool // the last look that concerns it has
+	since  int   // rounds before it came: those looks do not concern it
+	looks  int   // by the clock, that have found that it has to wait
+	held   bool  // the last look that concerns it, and has not failed, has
+	err    error // of the last look that concerns it; nil if that has not failed
 	place  *list.Element
 	result chan result // receives one at the most, when the waiter is taken off the queue
 }
@@ -68,16 +70,25 @@ func (qs *queues) wait(ctx context.Context, key storageKey, takes bool) (Claim, 
 		return r.claim, r.err
 	case <-ctx.Done():
 	}
-	known := q.leave(w)
+	known, failed := q.leave(w)
 	select {
 	case r := <-w.result: // it came meanwhile
 		return r.claim, r.err
 	default:
 	}
+	err := heldUntil(ctx)
 	if !known {
-		return Claim{}, fmt.Errorf("lock: wait: %w", context.Cause(ctx))
+		err = fmt.Errorf("lock: wait: %w", context.Cause(ctx))
 	}
-	return Claim{}, heldUntil(ctx)
+	return Claim{}, also(err, failed)
+}
+
+// also adds the error of the last look, if that failed, to the one that a wait ends with.
+func also(err, failed error) error {
+	if failed == nil {
+		return err
+	}
+	return &WaitError{Err: err, Look: failed}
 }
 
 // join puts w at the end of the key's queue. The first one there has to look first.
@@ -95,12 +106,13 @@ func (qs *queues) join(key storageKey, w *waiter) (q *queue, first bool) {
 	return q, !found
 }
 
-// leave takes w off the queue, if it is still there, and tells whether it knew the key held.
-func (q *queue) leave(w *waiter) (known bool) {
+// leave takes w off the queue, if it is still there. It reports whether w knew the key held, and why the last look failed
+// if it did.
+func (q *queue) leave(w *waiter) (known bool, failed error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.remove(w)
-	return w.held
+	return w.held, w.err
 }
 
 // remove takes w off the queue and tells whether it was there. The caller holds mu.
@@ -140,7 +152,9 @@ func (q *queue) lookFirst(w *waiter) {
 	f, err := q.look(w.ctx, w.takes, how)
 	if err != nil {
 		q.mu.Lock()
-		q.end(w, Claim{}, err)
+		if w.err = err; w.mustGiveUp(err) {
+			q.end(w, Claim{}, err)
+		}
 		q.mu.Unlock()
 		q.signal()
 	} else {
@@ -230,13 +244,20 @@ func (q *queue) look(ctx context.Context, takes bool, how request) (found, error
 	return q.locker.look(ctx, q.key)
 }
 
+// mustGiveUp reports whether a look that failed ends the wait. An Acquire fails with it. A Wait goes on, but not where
+// another look would find the same: it is asked for by those who know that the key was held, and trouble may pass.
+func (w *waiter) mustGiveUp(err error) bool {
+	return w.takes || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign)
+}
+
 // holdsUp tells whether the last look has found that w has to wait. The caller holds mu.
 func (q *queue) holdsUp(w *waiter) bool {
 	return q.last == Held || q.last == Granted || q.last == Abandoned && w.takes
 }
 
-// tell lets those go whom the last look concerns: all of them if it failed or met a value, the one for whom it took the
-// key, those who do not want it when nobody works under it any more, and those who have seen enough.
+// tell lets those go whom the last look concerns: all of them if it met a value, those who cannot go on if it failed, the
+// one for whom it took the key, those who do not want it when nobody works under it any more, and those who have seen
+// enough.
 func (q *queue) tell(taker *waiter, f found, err error, byClock bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -258,12 +279,16 @@ func (q *queue) tell(taker *waiter, f found, err error, byClock bool) {
 		if byClock {
 			w.looks++
 		}
-		w.held = q.holdsUp(w)
+		if w.err = err; err == nil {
+			w.held = q.holdsUp(w)
+		}
 		switch {
-		case err != nil, f.State == Settled, !w.takes && (f.State == Free || f.State == Abandoned):
-			q.end(w, f.Claim, err)
+		case err != nil && w.mustGiveUp(err):
+			q.end(w, Claim{}, err)
+		case f.State == Settled, !w.takes && (f.State == Free || f.State == Abandoned):
+			q.end(w, f.Claim, nil)
 		case byClock && w.looks == q.locker.retry.Attempts:
-			q.end(w, Claim{}, ErrHeld)
+			q.end(w, Claim{}, also(ErrHeld, err))
 		}
 	}
 	// A claim that was met and marked sends a message at its end, and that is in time for whoever came meanwhile.

@@ -195,6 +195,7 @@ func TestAbandonAtIsForgottenWhileSettleIsTriedAgain(t *testing.T) {
 		if got, least := lease.Until().Sub(start), ttl+ttl/2; got < least {
 			t.Errorf("the lease lasts until %v after the start, want at least %v", got, least)
 		}
+		closeGivingUp(t, locker, 1)
 	})
 }
 

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -121,3 +122,23 @@ func (t *trip) confirm(r reply, acked error) error {
 	}
 	return acked
 }
+
+// confirmValue returns whether the value with that head is on the replicas, whoever wrote it.
+func (t *trip) confirmValue(head []byte) error {
+	again := t.locker.newTrip(t.ctx, t.key)
+	again.start = t.start
+	a := again.ask(func(t *trip) (reply, error) {
+		r, acked, err := t.evalWrite(confirmScript, 1, t.key.arg, part(head))
+		if err == nil && !bytes.Equal(r.text, head) {
+			err = errChanged
+		}
+		if err == nil {
+			err = acked
+		}
+		return r, err
+	})
+	return a.err
+}
+
+// errChanged says that a value that was met was not there any more when it was to be confirmed.
+var errChanged = fmt.Errorf("%w: the value has changed meanwhile", ErrNotReplicated)

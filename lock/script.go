@@ -13,6 +13,8 @@ import (
 var (
 	//go:embed claim.lua
 	claimSource string
+	//go:embed confirm.lua
+	confirmSource string
 	//go:embed hold.lua
 	holdSource string
 	//go:embed extend.lua
@@ -25,6 +27,7 @@ var (
 	forgetSource string
 
 	claimScript   = newScript(claimSource)
+	confirmScript = newScript(confirmSource)
 	holdScript    = newScript(holdSource)
 	extendScript  = newScript(extendSource)
 	settleScript  = newScript(settleSource)

@@ -136,4 +136,5 @@ func TestSentinelFailover(t *testing.T) {
 	if stored, _ := g.Master(t).Raw(t, follower.StorageKey("kept")); !strings.HasSuffix(stored, "v") {
 		t.Errorf("the new master has %q", stored)
 	}
+	closeGivingUp(t, left, 1) // its client does not ask Sentinel
 }

@@ -219,11 +219,11 @@ func TestSettleAgain(t *testing.T) {
 		want    error // of that
 		left    string
 	}{
-		"after it has succeeded in the background":   {time.Second, ttl, "v", nil, "v"},
-		"with another value":                         {time.Second, ttl, "w", lock.ErrLost, "v"},
-		"while it is tried in the background":        {ttl, 2 * time.Second, "v", context.DeadlineExceeded, "v"},
-		"when that is over, and it has to insist":    {2*ttl + time.Second, 2 * ttl, "v", context.DeadlineExceeded, "v"},
-		"when that is over, and the server is there": {2 * ttl, 2*ttl + time.Second, "v", nil, "v"},
+		"after it has succeeded in the background": {time.Second, ttl, "v", nil, "v"},
+		"with another value":                       {time.Second, ttl, "w", lock.ErrLost, "v"},
+		"while it is tried in the background":      {ttl, 2 * time.Second, "v", context.DeadlineExceeded, "v"},
+		"when a lease has passed":                  {2*ttl + time.Second, 2 * ttl, "v", context.DeadlineExceeded, "v"},
+		"when that has, and the server is there":   {2 * ttl, 2*ttl + time.Second, "v", nil, "v"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestSettleAgain(t *testing.T) {
 				if err := lease.Settle(t.Context(), []byte(test.value), time.Hour); !errors.Is(err, test.want) {
 					t.Errorf("again: %v, want %v", err, test.want)
 				}
-				time.Sleep(ttl)
+				time.Sleep(6 * ttl)
 				synctest.Wait()
 				if claim := wantState(t, locker, "at the end", lock.Settled); string(claim.Value) != test.left {
 					t.Errorf("the key holds %q, want %q", claim.Value, test.left)

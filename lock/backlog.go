@@ -1,0 +1,100 @@
+package lock
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+)
+
+// maxBacklog is how many bytes of values a Locker keeps that could not be stored yet.
+const maxBacklog = 64 << 20
+
+// backlog is what a Locker knows of the values that it could not store yet.
+type backlog struct {
+	mu      sync.Mutex
+	closed  bool
+	pending list.List // of *lateSettle, the oldest first
+	bytes   int       // of all that are pending
+
+	stored   uint64 // late
+	givenUp  uint64
+	unstored int // given up since Close was called, and not told yet
+}
+
+// lateSettle is a Settle that goes on in the background.
+type lateSettle struct {
+	ctx    context.Context // done when it is to end: after Close, or to make room, or when the lease is over
+	cancel context.CancelFunc
+	size   int
+	place  *list.Element // nil when it was given up to make room
+}
+
+// add makes room for a value of that size, if need be by giving up the oldest ones. It returns nil for one that is
+// larger than all room, and when the Locker is closed.
+func (b *backlog) add(ctx context.Context, size int) *lateSettle {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if size > maxBacklog || ctx.Err() != nil {
+		b.count(false)
+		return nil
+	}
+	for b.bytes+size > maxBacklog {
+		oldest := b.pending.Front().Value.(*lateSettle)
+		b.take(oldest)
+		b.count(false)
+		oldest.cancel()
+	}
+	s := &lateSettle{size: size}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	s.place = b.pending.PushBack(s)
+	b.bytes += size
+	return s
+}
+
+// remove ends what add began, and counts how it ended. One that was given up to make room was counted before.
+func (b *backlog) remove(s *lateSettle, stored bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.place != nil {
+		b.take(s)
+		b.count(stored)
+	}
+}
+
+// take takes s out of the list. The caller holds mu.
+func (b *backlog) take(s *lateSettle) {
+	b.pending.Remove(s.place)
+	s.place = nil
+	b.bytes -= s.size
+}
+
+// count counts a value that is pending no longer. The caller holds mu.
+func (b *backlog) count(stored bool) {
+	switch {
+	case stored:
+		b.stored++
+		return
+	case b.closed:
+		b.unstored++
+	}
+	b.givenUp++
+}
+
+func (b *backlog) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}
+
+// lost returns an error that says how many values Close has given up since it was asked last, nil if there are none.
+func (b *backlog) lost() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.unstored + b.pending.Len()
+	if n == 0 {
+		return nil
+	}
+	b.unstored = 0
+	return fmt.Errorf("%w: %d", ErrGivenUp, n)
+}
