@@ -33,8 +33,8 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"first", 3},      // the key, the call, the handler's request
 		{"replay", 4},     // the key, the call, the header's text, its values
-		{"in flight", 12}, // the key, the call, the problem's header and body
-		{"mismatch", 13},  // the same, and what was read of the record
+		{"in flight", 13}, // the key, the call, the problem's header and body
+		{"mismatch", 14},  // the same, and what was read of the record
 	} {
 		for _, size := range []int{1 << 10, 64 << 10} {
 			c := newCounter(t, size)

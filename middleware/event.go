@@ -6,22 +6,23 @@ import "time"
 type Outcome string
 
 const (
-	Executed         Outcome = "executed"          // the handler ran and its response is stored
-	Replayed         Outcome = "replayed"          // answered with the stored response
-	InFlight         Outcome = "in-flight"         // 409: the first request still runs
-	Reused           Outcome = "reused"            // 422: same key, other request
-	Unprotected      Outcome = "unprotected"       // passed on without a key or, with an Err, without a store (WithFailOpen)
-	MissingKey       Outcome = "missing-key"       // 400: no key, though WithRequired
-	InvalidKey       Outcome = "invalid-key"       // 400: malformed key, the Err says how; 500: the key function failed with the Err
-	NoUser           Outcome = "no-user"           // 401: the key function found no user
-	TooLarge         Outcome = "too-large"         // 413: the body is longer than WithMaxBody
-	Freed            Outcome = "freed"             // the handler ran, its response is not to be stored, and the key is free; 409: a waiter's
-	Unknown          Outcome = "unknown"           // a panic, or a broken response: nobody knows what happened; 409: a duplicate of such a run
-	NotStored        Outcome = "not-stored"        // the handler ran; its response cannot be replayed or, with an Err, is not stored yet; 409: a duplicate of such a run
-	StoreUnavailable Outcome = "store-unavailable" // 503: Redis is away, nothing ran
-	Unreadable       Outcome = "unreadable"        // 500: the key holds no record that can be read; 400: the client broke off
-	LeaseLost        Outcome = "lease-lost"        // the handler ran; meanwhile the key became somebody else's
-	CookiesDropped   Outcome = "cookies-dropped"   // executed, and stored without its Set-Cookie
+	Executed           Outcome = "executed"            // the handler ran and its response is stored
+	Replayed           Outcome = "replayed"            // answered with the stored response
+	InFlight           Outcome = "in-flight"           // 409: the first request still runs
+	Reused             Outcome = "reused"              // 422: same key, other request
+	Unprotected        Outcome = "unprotected"         // passed on without a key or, with an Err, without a store (WithFailOpen)
+	MissingKey         Outcome = "missing-key"         // 400: no key, though WithRequired
+	InvalidKey         Outcome = "invalid-key"         // 400: malformed key, the Err says how; 500: the key function failed with the Err
+	NoUser             Outcome = "no-user"             // 401: the key function found no user
+	TooLarge           Outcome = "too-large"           // 413: the body is longer than WithMaxBody
+	Freed              Outcome = "freed"               // the handler ran, its response is not to be stored, and the key is free; 409: a waiter's
+	Unknown            Outcome = "unknown"             // a panic, or a broken response: nobody knows what happened; 409: a duplicate of such a run
+	NotStored          Outcome = "not-stored"          // the handler ran; its response cannot be replayed or, with an Err, is not stored yet; 409: a duplicate of such a run
+	StoreUnavailable   Outcome = "store-unavailable"   // 503: Redis is away, nothing ran
+	Unreadable         Outcome = "unreadable"          // 500: the key holds no record that can be read; 400: the client broke off
+	LeaseLost          Outcome = "lease-lost"          // the handler ran; meanwhile the key became somebody else's
+	FingerprintChanged Outcome = "fingerprint-changed" // 409: stored under another kind of fingerprint, so it cannot be compared
+	CookiesDropped     Outcome = "cookies-dropped"     // executed, and stored without its Set-Cookie
 )
 
 // Event is what an observer is told of one request.

@@ -6,6 +6,7 @@ import (
 	"html"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // Problem is an error response in the terms of RFC 9457. Type and Title are constant for each kind of problem.
@@ -15,10 +16,21 @@ type Problem struct {
 	Status         int    `json:"status"`
 	Detail         string `json:"detail"`                    // what the client may do about it; holds nothing that the client sent
 	OriginalStatus int    `json:"original_status,omitempty"` // of the response that was not stored, 0 when unknown
+
+	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry, which some clients obey.
+	Retryable bool `json:"-"`
+	// RetryAfter is sent as Retry-After (RFC 9110 section 10.2.3), in whole seconds. It is 0 when Retryable is false.
+	RetryAfter time.Duration `json:"-"`
 }
 
 func newProblem(name string, status int, title, detail string) Problem {
 	return Problem{Type: "urn:onceguard:problem:" + name, Title: title, Status: status, Detail: detail}
+}
+
+// retryable returns p for a request that may succeed when it is repeated, at the earliest in a second.
+func (p Problem) retryable() Problem {
+	p.Retryable, p.RetryAfter = true, time.Second
+	return p
 }
 
 var (
@@ -28,18 +40,21 @@ var (
 		"An idempotency key has 1 to 255 printable ASCII characters and is sent once. In a header it stands in double quotes, "+
 			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.")
 	bodyUnreadable = newProblem("body-unreadable", http.StatusBadRequest, "Request body cannot be read",
-		"The body ended early or is malformed. Nothing was done.")
+		"The body ended early or is malformed. Nothing was done.").retryable()
 	userUnknown = newProblem("user-unknown", http.StatusUnauthorized, "User is unknown",
 		"This operation needs an authenticated user. Nothing was done.")
 	inFlight = newProblem("in-flight", http.StatusConflict, "Request is in progress",
-		"A request with this idempotency key is being processed. Repeat it later to get its response.")
-	runFailed = newProblem("run-failed", http.StatusConflict, "The first request has failed",
-		"The request with this idempotency key that this one has waited for has ended and left no response. Repeat it to have "+
-			"it processed.")
+		"A request with this idempotency key was received before and has not been answered yet. Repeat it later to get its "+
+			"response.").retryable()
+	runFailed = newProblem("run-failed", http.StatusServiceUnavailable, "The first request has failed",
+		"The first request with this idempotency key ended and left no response. Repeat it to have it processed.").retryable()
 	outcomeUnknown = newProblem("outcome-unknown", http.StatusConflict, "Outcome is unknown",
 		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.")
 	responseNotStored = newProblem("response-not-stored", http.StatusConflict, "Response is not available again",
 		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.")
+	fingerprintChanged = newProblem("fingerprint-changed", http.StatusConflict, "Requests cannot be compared",
+		"A request with this idempotency key was processed, but the server now tells requests apart by another rule, so it "+
+			"cannot tell whether this is the same request. It is not processed again. Use a new key for a new request.")
 	bodyTooLarge = newProblem("body-too-large", http.StatusRequestEntityTooLarge, "Request body is too large",
 		"The body is longer than this operation accepts. Nothing was done.")
 	keyReused = newProblem("key-reused", http.StatusUnprocessableEntity, "Idempotency key is already used",
@@ -49,20 +64,20 @@ var (
 	recordUnreadable = newProblem("record-unreadable", http.StatusInternalServerError, "Stored response is unreadable",
 		"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.")
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
-		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.")
+		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.").retryable()
 )
 
 // draft describes the header that all of this is about.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
 
-// refuse answers with a problem, and with Retry-After where the same request may succeed later.
+// refuse answers with a problem.
 func (c *call) refuse(outcome Outcome, p Problem, err error) {
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Add("Link", "<"+draft+`>; rel="describedby"`)
-	switch p.Type {
-	case inFlight.Type, runFailed.Type, storeUnavailable.Type:
-		h.Set("Retry-After", "1")
+	h.Set("X-Should-Retry", strconv.FormatBool(p.Retryable))
+	if p.Retryable {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(p.RetryAfter/time.Second))))
 	}
 	c.guard.writeProblem(c.w, c.r, p)
 	c.emit(outcome, p.Status, err)

@@ -211,7 +211,7 @@ func TestRecordThatIsOnItsWayIsNotUsedAgain(t *testing.T) {
 		sendOthers(protected)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		const head = 20 // of what the lock stores
+		const head = 28 // of what the lock stores
 		reads := middleware.NewCodec().Reads(string(store.key), store.settled[head:])
 		if !bytes.Contains(store.settled, []byte("aaa")) || !reads {
 			t.Errorf("settled %.200q", store.settled)

@@ -24,7 +24,7 @@ func master(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
 // The middleware's part of a stored value begins behind what the lock has put there, and a sealed note is the end of a
 // claim.
 const (
-	recordAt = 20
+	recordAt = 28
 	noteLen  = 1 + 12 + 33 + 16
 )
 

@@ -22,7 +22,7 @@ func (c *call) attend(note []byte) {
 	claim, err := c.locker.Wait(ctx, c.key)
 	switch {
 	case errors.Is(err, lock.ErrHeld), err != nil && ctx.Err() != nil:
-		c.refuse(InFlight, inFlight, nil)
+		c.refuse(InFlight, inFlight, lastLook(err))
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
 	case err != nil:
@@ -34,4 +34,13 @@ func (c *call) attend(note []byte) {
 	default:
 		c.refuse(Freed, runFailed, nil)
 	}
+}
+
+// lastLook returns why the last look of a wait failed, nil if it did not.
+func lastLook(err error) error {
+	var wait *lock.WaitError
+	if errors.As(err, &wait) {
+		return wait.Look
+	}
+	return nil
 }
