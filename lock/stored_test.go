@@ -1,0 +1,199 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// What the first release wrote. These files are never changed: every later release has to read them.
+func TestReadsWhatTheFirstReleaseWrote(t *testing.T) {
+	t.Parallel()
+	claimed := time.UnixMilli(1795353600123)
+	settled := claimed.Add(2500 * time.Millisecond)
+	for name, want := range map[string]lock.Claim{
+		"claim":             {State: lock.Held, Note: []byte("a note"), ClaimedAt: claimed},
+		"claim-awaited":     {State: lock.Held, ClaimedAt: claimed},
+		"claim-fenced-held": {State: lock.Abandoned, Note: []byte("a note"), ClaimedAt: claimed},
+		"value":             {State: lock.Settled, Value: []byte("a value\x00\xff"), SettledAt: settled},
+		"value-empty":       {State: lock.Settled, SettledAt: settled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				stored := storedByRelease(t, name)
+				locker := newLocker(t, b.Client(t))
+				put := b.Client(t).Set(t.Context(), locker.StorageKey("k"), stored, 24*time.Hour)
+				if err := put.Err(); err != nil {
+					t.Fatal(err)
+				}
+				got, err := locker.Claim(t.Context(), "k", nil)
+				if err != nil || got.State != want.State || !bytes.Equal(got.Note, want.Note) || !bytes.Equal(got.Value, want.Value) {
+					t.Errorf("%+v, %v, want %+v", got, err, want)
+				}
+				if !got.ClaimedAt.Equal(want.ClaimedAt) || !got.SettledAt.Equal(want.SettledAt) {
+					t.Errorf("claimed %v, settled %v, want %v, %v", got.ClaimedAt, got.SettledAt, want.ClaimedAt, want.SettledAt)
+				}
+			})
+		})
+	}
+}
+
+// What is written differs from what the first release wrote in the token and the time, and in nothing else.
+func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
+	t.Parallel()
+	const tokenAt, tokenEnd, claimTimeAt = 4, 20, 45
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker := newLocker(t, b.Client(t))
+		same := func(name string, timeAt int) {
+			t.Helper()
+			got, _ := b.Raw(t, locker.StorageKey("k"))
+			want := storedByRelease(t, name)
+			if len(got) != len(want) {
+				t.Fatalf("%s: %d bytes, want %d", name, len(got), len(want))
+			}
+			mask := []byte(got)
+			copy(mask[tokenAt:tokenEnd], want[tokenAt:])
+			copy(mask[timeAt:timeAt+8], want[timeAt:])
+			if !bytes.Equal(mask, want) {
+				t.Errorf("%s: %q, want %q", name, mask, want)
+			}
+		}
+		before := time.Now().Truncate(time.Millisecond)
+		granted, err := locker.Claim(t.Context(), "k", []byte("a note"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same("claim", claimTimeAt)
+		within := func(what string, at time.Time) {
+			t.Helper()
+			if at.Before(before) || at.After(time.Now()) {
+				t.Errorf("%s at %v, not between %v and now", what, at, before)
+			}
+		}
+		met, err := locker.Claim(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within("claimed", met.ClaimedAt)
+		if err := granted.Lease.Settle(t.Context(), []byte("a value\x00\xff"), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		same("value", tokenEnd)
+		if met, err = locker.Claim(t.Context(), "k", nil); err != nil {
+			t.Fatal(err)
+		}
+		within("settled", met.SettledAt)
+	})
+}
+
+func storedByRelease(t *testing.T, name string) []byte {
+	t.Helper()
+	stored, err := os.ReadFile(filepath.Join("testdata", "stored", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}
+
+// printer is a hook that prints commands in every way that a log or a trace may.
+type printer struct {
+	mu      sync.Mutex
+	printed bytes.Buffer
+}
+
+func (p *printer) print(cmd redis.Cmder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+		fmt.Fprintf(&p.printed, verb+"\n", cmd.Args())
+	}
+	fmt.Fprintln(&p.printed, cmd.Args()...)
+	for _, arg := range cmd.Args() {
+		text, err := json.Marshal(arg)
+		fmt.Fprintln(&p.printed, string(text), err)
+	}
+}
+
+func (p *printer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *printer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		p.print(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (p *printer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			p.print(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Tracing of go-redis prints the arguments of commands. Notes, values and tokens print as their lengths.
+func TestArgumentsAreNotPrinted(t *testing.T) {
+	t.Parallel()
+	const note, value = "note of Ann", "card 4111 1111"
+	for name, opts := range map[string][]lock.Option{"plain": nil, "fenced": {lock.WithFencing()}} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				client, p := b.Client(t), new(printer)
+				client.AddHook(p)
+				locker := newLocker(t, client, opts...)
+				ctx := t.Context()
+				claim, err := locker.Claim(ctx, "k", []byte(note))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lease := claim.Lease
+				brief, cancel := context.WithTimeout(ctx, time.Millisecond)
+				defer cancel()
+				_, _ = locker.Wait(brief, "k")
+				for _, err := range []error{
+					lease.Extend(ctx, time.Minute), lease.Hold(ctx, time.Hour), lease.Settle(ctx, []byte(value), time.Hour),
+				} {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := locker.Claim(ctx, "k", []byte(note)); err != nil {
+					t.Fatal(err)
+				}
+				other := acquire(t, locker, "other")
+				if err := other.Release(ctx); err != nil {
+					t.Fatal(err)
+				}
+				printed := p.printed.String()
+				token := uuid.MustParse(lease.Token())
+				for _, secret := range []string{note, value, string(token[:])} {
+					for _, form := range []string{
+						secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprint([]byte(secret)),
+						strings.Trim(fmt.Sprintf("%#v", []byte(secret)), "[]byte{}"),
+					} {
+						if i := strings.Index(printed, form); i >= 0 {
+							t.Errorf("%q is printed: %.300q", form, printed[max(0, i-100):])
+						}
+					}
+				}
+				if !strings.Contains(printed, "bytes") {
+					t.Errorf("nothing is printed of it: %.300q", printed)
+				}
+			})
+		})
+	}
+}
