@@ -1,18 +1,194 @@
 package onceguard_test
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// The README's code is that of the Examples, line by line.
-func TestReadmeIsCompiled(t *testing.T) {
+// The quick start, in an empty module, does what the README says. Its two addresses are replaced by free ones.
+func TestReadmeQuickStart(t *testing.T) {
 	t.Parallel()
+	program, _ := readmeBlocks(t)
+	redis, addr := redistest.Start(t), freeAddr(t)
+	program = replaceOnce(t, program, `"127.0.0.1:6379"`, fmt.Sprintf("%q", redis.Addr()))
+	program = replaceOnce(t, program, `"127.0.0.1:8080"`, fmt.Sprintf("%q", addr))
+	binary := buildInEmptyModule(t, program)
+
+	cmd := exec.Command(binary)
+	output := new(strings.Builder)
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	awaitServer(t, addr, ended)
+
+	first, second := payAt(t, addr, "k1"), payAt(t, addr, "k1")
+	switch {
+	case first.status != http.StatusCreated || first.replayed, second.status != http.StatusCreated || !second.replayed:
+		t.Errorf("%+v, then %+v", first, second)
+	case first.body != second.body:
+		t.Errorf("the replay is %s, and was %s", second.body, first.body)
+	}
+	if other := payAt(t, addr, "k2"); other.body == first.body {
+		t.Error("another key got the same payment")
+	}
+	if keyless := payAt(t, addr, ""); keyless.status != http.StatusBadRequest {
+		t.Errorf("without a key: %d, want 400", keyless.status)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil || output.Len() > 0 {
+			t.Errorf("it ended with %v, and has printed %q", err, output)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it does not end")
+	}
+}
+
+// readmeBlocks returns the README's blocks of Go: the quick start, and the others.
+func readmeBlocks(t *testing.T) (program string, others []string) {
+	t.Helper()
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, block := range strings.Split(string(readme), "```go\n")[1:] {
+		code, _, _ := strings.Cut(block, "```")
+		if strings.HasPrefix(code, "package main") {
+			program = code
+			continue
+		}
+		others = append(others, code)
+	}
+	if program == "" || len(others) != 1 {
+		t.Fatalf("a program of %d bytes and %d more blocks of Go, want one of each", len(program), len(others))
+	}
+	return program, others
+}
+
+func replaceOnce(t *testing.T, s, old, with string) string {
+	t.Helper()
+	if n := strings.Count(s, old); n != 1 {
+		t.Fatalf("%s stands there %d times, want once", old, n)
+	}
+	return strings.Replace(s, old, with, 1)
+}
+
+// buildInEmptyModule builds the program as a module of its own that needs this one, from what is downloaded already.
+func buildInEmptyModule(t *testing.T, program string) (binary string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, content []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const self = "github.com/onceguard/onceguard"
+	write("main.go", []byte(program))
+	write("go.sum", sum)
+	write("go.mod", []byte(replaceOnce(t, string(mod), "module "+self+"\n", "module shop\n")+
+		fmt.Sprintf("\nrequire %s v0.0.0\n\nreplace %s => %s\n", self, self, here)))
+	build := exec.Command("go", "build", "-mod=mod", "-o", "shop", ".")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, output)
+	}
+	return filepath.Join(dir, "shop")
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// awaitServer returns when the program listens.
+func awaitServer(t *testing.T, addr string, ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		if conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr); err == nil {
+			_ = conn.Close()
+			return
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the program has ended: %v", err)
+		case <-ctx.Done():
+			t.Fatal("the program does not listen")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+type paid struct {
+	status   int
+	replayed bool
+	body     string
+}
+
+// payAt sends the request of the README's curl line.
+func payAt(t *testing.T, addr, key string) paid {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/payments", strings.NewReader(`{"amount":1250}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetBasicAuth("ann", "secret")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", `"`+key+`"`)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paid{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", string(body)}
+}
+
+// The README's other code is that of the Examples, line by line.
+func TestReadmeIsCompiled(t *testing.T) {
+	t.Parallel()
 	examples, err := os.ReadFile("middleware/example_test.go")
 	if err != nil {
 		t.Fatal(err)
@@ -21,13 +197,9 @@ func TestReadmeIsCompiled(t *testing.T) {
 	for line := range strings.Lines(string(examples)) {
 		compiled[strings.TrimSpace(line)] = true
 	}
-	blocks := strings.Split(string(readme), "```go\n")[1:]
-	if len(blocks) != 2 {
-		t.Errorf("%d blocks of Go, want 2", len(blocks))
-	}
+	_, blocks := readmeBlocks(t)
 	for _, block := range blocks {
-		code, _, _ := strings.Cut(block, "```")
-		for line := range strings.Lines(code) {
+		for line := range strings.Lines(block) {
 			if line = strings.TrimSpace(line); !compiled[line] {
 				t.Errorf("not in the Examples: %s", line)
 			}

@@ -35,7 +35,8 @@
 // Redis expires keys by its own; a step of that one ends a lease early or late.
 //
 // The server may break its half: a failover to a replica that had not seen the claim, a restart without persistence,
-// an eviction, FLUSHALL, an operator. The holder then learns it from its next renewal, within a third of the length.
+// an eviction, FLUSHALL, an operator. The holder then learns it from its next renewal, within a third of the length if
+// Redis answers.
 // And a process that is paused holds on to what it believes until it wakes: check [Lease.Until] or the context right
 // before an effect that must not happen twice.
 //

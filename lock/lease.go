@@ -20,10 +20,12 @@ type Lease struct {
 	cancel   context.CancelCauseFunc
 }
 
-// Context is done when the lease is over: after Release and Settle with the cause [context.Canceled], and with the
-// cause [ErrLost] before the server lets the key go, when the lease could not be renewed, or at the latest a third of
-// its length after the server lost it. It has the values of the context that the lease was asked for with, but not its
-// cancellation.
+// Context is done when the lease is over: after Release and Settle with the cause [context.Canceled], and with the cause
+// [ErrLost] when the lease is lost. A lease that cannot be renewed is lost before the server lets the key go, at
+// [Lease.Until]. One that the server has lost, or given to another, is lost when the next renewal finds that out: after a
+// third of the lease's length, or at Until if Redis does not answer or the lease is not renewed ([WithoutRenewal]).
+//
+// It has the values of the context that the lease was asked for with, but not its cancellation.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
