@@ -466,22 +466,32 @@ func TestWaiterLeavesWhileItIsServed(t *testing.T) {
 	})
 }
 
-// What goes wrong at a look reaches everybody who waits.
+// A look that fails ends an Acquire. A Wait goes on, and tells of it only when its own time is over.
 func TestLookFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		locker := b.locker(t)
 		acquire(t, b.locker(t), "k").Abandon()
-		waits, takes := waitFor(t.Context(), locker, "k"), acquireFor(t.Context(), locker, "k")
+		brief, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		waits, ends := waitFor(t.Context(), locker, "k"), waitFor(brief, locker, "k")
+		takes := acquireFor(t.Context(), locker, "k")
 		synctest.Wait()
 		b.silent.Store(true)
-		for _, w := range []*waiting{waits, takes} {
-			if <-w.done; !errors.Is(w.err, context.DeadlineExceeded) || errors.Is(w.err, lock.ErrHeld) {
-				t.Errorf("%v, want that Redis has not answered", w.err)
-			}
+		if <-takes.done; !errors.Is(takes.err, context.DeadlineExceeded) || errors.Is(takes.err, lock.ErrHeld) {
+			t.Errorf("Acquire: %v, want that Redis has not answered", takes.err)
+		}
+		<-ends.done
+		var wait *lock.WaitError
+		if !errors.Is(ends.err, lock.ErrHeld) || !errors.As(ends.err, &wait) || !errors.Is(wait.Look, context.DeadlineExceeded) ||
+			errors.Is(wait.Look, lock.ErrHeld) {
+			t.Errorf("a Wait of two seconds: %v, want ErrHeld and that Redis has not answered", ends.err)
 		}
 		b.silent.Store(false)
+		if <-waits.done; waits.err != nil || waits.claim.State != lock.Free {
+			t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
+		}
 	})
 }
 
