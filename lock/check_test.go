@@ -101,6 +101,7 @@ func TestCheck(t *testing.T) {
 func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	server.Since(t, "6.2", "an ACL of channels")
 	admin := server.Client(t)
 	allowed := strings.Fields("+set +get +getrange +setrange +exists +del +pttl +pexpire +time +eval +evalsha " +
 		"+publish +subscribe +unsubscribe +info")
