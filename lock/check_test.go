@@ -39,6 +39,7 @@ func wantFindings(t *testing.T, err error, want ...error) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
+	master.Since(t, "6.2", "an ACL of channels")
 	evicting := redistest.Start(t, "--maxmemory-policy", "volatile-lru")
 	redistest.StartReplica(t, master)
 	admin := master.Client(t)
