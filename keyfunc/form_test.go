@@ -248,7 +248,7 @@ func TestBodyReadErrors(t *testing.T) {
 			for range 2 {
 				_, err := fn(r)
 				expectReadError(t, err)
-				if _, ok := errors.AsType[*http.MaxBytesError](err); !ok {
+				if tooLong := new(*http.MaxBytesError); !errors.As(err, tooLong) {
 					t.Errorf("err = %v, want a *http.MaxBytesError", err)
 				}
 			}

@@ -39,6 +39,7 @@ func wantFindings(t *testing.T, err error, want ...error) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
+	master.Since(t, "6.2", "an ACL of channels")
 	evicting := redistest.Start(t, "--maxmemory-policy", "volatile-lru")
 	redistest.StartReplica(t, master)
 	admin := master.Client(t)
@@ -101,6 +102,7 @@ func TestCheck(t *testing.T) {
 func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	server.Since(t, "6.2", "an ACL of channels")
 	admin := server.Client(t)
 	allowed := strings.Fields("+set +get +getrange +setrange +exists +del +pttl +pexpire +time +eval +evalsha " +
 		"+publish +subscribe +unsubscribe +info")

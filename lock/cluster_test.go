@@ -66,6 +66,7 @@ func siblings(locker *lock.Locker, key string, n int) (keys []string) {
 // awaitShardMark is awaitMark on the server that has the key's slot.
 func awaitShardMark(t *testing.T, s *redistest.Server, storageKey string) {
 	t.Helper()
+	s.Since(t, "7.0", "a message to those who wait in a Cluster")
 	client := s.Client(t)
 	eventually(t, "somebody listens, and the claim says so", func() bool {
 		n, err := client.PubSubShardNumSub(t.Context(), storageKey).Result()

@@ -46,7 +46,7 @@ func (s *slowServer) connect(t *testing.T) *redis.Client {
 			conn.holds = settledText
 			return conn, nil
 		},
-		Protocol: 2, DisableIdentity: true, PipelineWriteBufferSize: 4 << 20,
+		Protocol: 2, DisableIdentity: true, WriteBufferSize: 4 << 20, PoolSize: 1000,
 	})
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {

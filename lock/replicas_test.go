@@ -407,6 +407,7 @@ func calls(t *testing.T, s *redistest.Server, command string) (n int) {
 func TestWaitFails(t *testing.T) {
 	t.Parallel()
 	master, _, _ := startReplicated(t)
+	master.Since(t, "6.2", "an ACL of channels")
 	admin := master.Client(t)
 	if err := admin.Do(t.Context(), "ACL", "SETUSER", "nowait", "on", "nopass", "~*", "&*", "+@all", "-wait").Err(); err != nil {
 		t.Fatal(err)

@@ -95,6 +95,7 @@ func TestNoConnectionToHearBy(t *testing.T) {
 func TestNobodyMayHear(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
+	srv.Since(t, "6.2", "an ACL of channels")
 	permit(t, srv, "resetchannels")
 	p := redistest.NewProxy(t, srv.Addr())
 	holder, locker := newLocker(t, srv.Client(t)), newLocker(t, p.Client(t), quick)

@@ -32,6 +32,8 @@ func pay(w http.ResponseWriter, _ *http.Request) {
 var payments atomic.Int64
 
 func ExampleIdempotency() {
+	payments.Store(0) // the tests may run more than once
+
 	server := miniredis.NewMiniRedis() // stands for your Redis
 	if err := server.Start(); err != nil {
 		panic(err)

@@ -39,12 +39,13 @@ type Backend interface {
 }
 
 // Each runs test twice, each time with a fresh server: as the subtest
-// "miniredis", and as the subtest "redis", which [Start] may skip. Whether
-// they run in parallel is for test to say.
+// "miniredis", and as the subtest "redis", which [Start] may skip. With
+// ONCEGUARD_SERVERS the second one has the name and the version of the server,
+// as "valkey-8.1.1". Whether they run in parallel is for test to say.
 func Each(t *testing.T, test func(t *testing.T, b Backend)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) { test(t, Mini(t)) })
-	t.Run("redis", func(t *testing.T) { test(t, Start(t)) })
+	t.Run(realName, func(t *testing.T) { test(t, Start(t)) })
 }
 
 // keyspace is the part of a Backend that any server answers over the wire. It

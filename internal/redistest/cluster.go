@@ -29,8 +29,8 @@ const slots = 16384
 //
 // The args are those of every node. A node that is down leaves its slots
 // without a master and does not stop the others, and replicas stay with
-// their masters: cluster-require-full-coverage and
-// cluster-allow-replica-migration are off.
+// their masters: cluster-require-full-coverage is off, and no master has
+// cluster-migration-barrier replicas to spare.
 func StartCluster(t testing.TB, masters, replicasPerMaster int, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{ids: map[string]*Server{}}
@@ -40,7 +40,7 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int, args ...string) 
 			"--cluster-announce-ip", "127.0.0.1",
 			"--cluster-node-timeout", "1000",
 			"--cluster-require-full-coverage", "no",
-			"--cluster-allow-replica-migration", "no",
+			"--cluster-migration-barrier", "1000",
 		}, args...)...)
 		s.bus = true
 		c.servers = append(c.servers, s)
@@ -56,6 +56,11 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int, args ...string) 
 	}
 	if err != nil {
 		t.Fatalf("redistest: starting a cluster: %v", err)
+	}
+	for _, master := range c.servers[:masters] {
+		// A replication offset of 0 means an unknown one to Redis 6.0, whose
+		// CLUSTER FAILOVER then never ends. FLUSHALL is replicated.
+		master.FlushAll(t)
 	}
 	return c
 }

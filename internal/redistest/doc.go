@@ -43,4 +43,9 @@
 //
 // Where redis-server is not on the PATH, tests that need it are skipped; with
 // CI=true in the environment they fail. [Main] says so in one line.
+//
+// ONCEGUARD_SERVERS in the environment lists other servers to test on, by their
+// paths, separated as those of PATH are. [Main] then runs all tests once for each
+// of them, and every process of a run is of that server, Sentinels and Cluster
+// nodes too. [Server.Since] skips a test on a server that is too old for it.
 package redistest

@@ -40,3 +40,6 @@ func ParseView(text string) (owned int, err error) {
 	}
 	return owned, err
 }
+
+// IsOlder compares the versions of servers.
+func IsOlder(got, want string) bool { return isOlder(got, want) }

@@ -91,7 +91,7 @@ func (s *Server) launch() error {
 			if bytes.Contains(s.log()[logged:], []byte("Address already in use")) {
 				return errPortTaken
 			}
-			return fmt.Errorf("it ended at once: %w", p.err)
+			return fmt.Errorf("it ended at once: %v", p.cmd.ProcessState)
 		}
 	}
 	return nil
@@ -104,6 +104,7 @@ func (s *Server) commandLine() []string {
 		"--dir", s.dir,
 		"--save", "",
 		"--appendonly", "no",
+		"--repl-diskless-sync", "yes", // or a master is not empty when it is restarted; the default since 7.0
 		"--repl-diskless-sync-delay", "0", // 5 s, for more replicas to come
 		"--rdb-del-sync-files", "yes", // or a replica is not empty when it is restarted
 	}, s.args)

@@ -46,6 +46,7 @@ func TestProxyIsTransparent(t *testing.T) {
 // Redis shows each type of its protocol on demand.
 func TestProxyPassesEveryType(t *testing.T) {
 	t.Parallel()
+	redistest.Start(t).Since(t, "7.0", "enable-debug-command")
 	server := redistest.Start(t, "--enable-debug-command", "yes")
 	p := redistest.NewProxy(t, server.Addr())
 	for _, hello := range []string{"HELLO 2", "HELLO 3"} {

@@ -19,7 +19,7 @@ import (
 // see [Server.WaitForReplicas].
 func StartReplica(t testing.TB, of *Server, args ...string) *Server {
 	t.Helper()
-	s := newServer(t, append([]string{"--replicaof", "127.0.0.1 " + strconv.Itoa(of.port)}, args...)...)
+	s := newServer(t, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(of.port)}, args...)...)
 	start(t, s)
 	if err := await(func(ctx context.Context) error { return inSync(ctx, of, s) }); err != nil {
 		t.Fatalf("redistest: %v", err)

@@ -15,13 +15,15 @@ func TestWithoutRedisServer(t *testing.T) {
 		"StartSentinel": func(t testing.TB) { redistest.StartSentinel(t, 1) },
 		"StartCluster":  func(t testing.TB) { redistest.StartCluster(t, 1, 0) },
 	}
-	for name, test := range map[string]struct{ ci, want string }{
-		"at home": {"", "skipped"},
-		"CI":      {"true", "failed"},
+	for name, test := range map[string]struct{ ci, servers, want string }{
+		"at home": {"", "", "skipped"},
+		"CI":      {"true", "", "failed"},
+		"named":   {"", "/none/redis-server", "failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			t.Setenv("CI", test.ci)
+			t.Setenv("ONCEGUARD_SERVERS", test.servers)
 			for name, start := range starts {
 				r := &recorder{TB: t, outcome: "started"}
 				done := make(chan struct{})
