@@ -14,6 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -21,10 +22,11 @@ import (
 type bubble struct {
 	server *miniredis.Miniredis
 	client *redis.Client
-	silent atomic.Bool  // every command is swallowed
-	full   atomic.Bool  // every Settle is
-	deaf   atomic.Bool  // what the server says is
-	lag    atomic.Int64 // how much later every command is carried out, a time.Duration
+	direct *redistest.Direct // whose client that is; takes its hooks
+	silent atomic.Bool       // every command is swallowed
+	full   atomic.Bool       // every Settle is
+	deaf   atomic.Bool       // what the server says is
+	lag    atomic.Int64      // how much later every command is carried out, a time.Duration
 
 	mu    sync.Mutex
 	seen  map[string]int // commands, and what scripts call
@@ -37,7 +39,6 @@ func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
 	b := &bubble{server: miniredis.NewMiniRedis(), seen: map[string]int{}}
 	b.server.ClockTTL(true)
 	o := &redis.Options{
-		Addr: "127.0.0.1:6379", // never dialled; a name would be looked up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn, err := b.server.Dial()
 			if err != nil {
@@ -46,18 +47,13 @@ func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
 			b.server.Server().SetPreHook(b.hook)
 			return b.connect(conn), nil
 		},
-		MaxRetries: -1,
 	}
 	for _, opt := range opts {
 		opt(o)
 	}
-	b.client = redis.NewClient(o)
-	t.Cleanup(func() {
-		if err := b.client.Close(); err != nil {
-			t.Error(err)
-		}
-		b.server.Close()
-	})
+	t.Cleanup(b.server.Close)
+	b.direct = redistest.NewDirect(t, o)
+	b.client = b.direct.Client
 	return b
 }
 

@@ -20,12 +20,16 @@ type canned struct {
 	unread bytes.Buffer
 }
 
-func cannedLocker(tb testing.TB, holds string, opts ...func(*redis.Options)) *lock.Locker {
-	o := &redis.Options{
+func cannedOptions(holds string) *redis.Options {
+	return &redis.Options{
 		Addr:     "127.0.0.1:6379", // never dialled; a name would be looked up
 		Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return &canned{holds: holds}, nil },
 	}
+}
+
+func cannedLocker(tb testing.TB, holds string, opts ...func(*redis.Options)) *lock.Locker {
+	o := cannedOptions(holds)
 	for _, opt := range opts {
 		opt(o)
 	}

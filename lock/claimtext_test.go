@@ -89,9 +89,10 @@ func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
 // the mark in a claim that somebody waits for. All calls agree on what it is.
 func FuzzStored(f *testing.F) {
 	client := redistest.Mini(f).Client(f)
+	once := lock.WithRetry(lock.Retry{Attempts: 1}) // Wait and Acquire look once
+	long := lock.WithOpTimeout(20 * time.Second)    // on a busy machine
 	lockers := []*lock.Locker{
-		lock.New(client, "fuzz", lock.WithRetry(lock.Retry{Attempts: 1})), // Wait and Acquire look once
-		lock.New(client, "fuzz", lock.WithRetry(lock.Retry{Attempts: 1}), lock.WithFencing()),
+		lock.New(client, "fuzz", once, long), lock.New(client, "fuzz", once, long, lock.WithFencing()),
 	}
 	f.Cleanup(func() {
 		for _, locker := range lockers {

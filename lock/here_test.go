@@ -292,7 +292,7 @@ func TestSendersWholeTime(t *testing.T) {
 				acquire(t, locker, "another")
 				time.Sleep(limit / 20)
 				if c.stumbles > 0 {
-					b.client.AddHook(&stumbling{after: c.stumbles})
+					b.direct.AddHook(&stumbling{after: c.stumbles})
 				}
 				b.silent.Store(true)
 				begun, before := time.Now(), b.commands("SET")
@@ -334,7 +334,7 @@ func TestDeadlines(t *testing.T) {
 				locker := b.locker(t)
 				acquire(t, locker, "an answer")
 				told := &deadlines{}
-				b.client.AddHook(told)
+				b.direct.AddHook(told)
 				acquire(t, locker, "another")
 				time.Sleep(limit / 20) // both begin under one term
 				begun, ctx := time.Now(), t.Context()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -38,6 +39,7 @@ func TestCauseIsNoReply(t *testing.T) {
 				} {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					left := make(chan error)
+					synctest.Wait()
 					before := b.total()
 					go func() { left <- call(ctx) }()
 					synctest.Wait()
@@ -131,12 +133,10 @@ func heldByAnother(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) (*
 	if err := theirs.Hold(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	o := *b.client.Options()
-	client := redis.NewClient(&o)
-	t.Cleanup(func() { _ = client.Close() })
-	locker := newLocker(t, client, append(opts, lock.WithOpTimeout(time.Second))...)
+	direct := redistest.NewDirect(t, b.client.Options())
+	locker := newLocker(t, direct.Client, append(opts, lock.WithOpTimeout(time.Second))...)
 	load(t, locker)
-	client.AddHook(tr)
+	direct.AddHook(tr)
 	return locker, theirs
 }
 

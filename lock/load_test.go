@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -34,27 +35,19 @@ type slowRequest struct {
 	conn     *slowConn
 }
 
-// connect returns a client of it, whose pipelines are one write each.
-func (s *slowServer) connect(t *testing.T) *redis.Client {
+// connect returns a client of it.
+func (s *slowServer) connect(t *testing.T) *redistest.Direct {
 	s.requests = make(chan slowRequest)
 	over := make(chan struct{})
 	go s.serve(over)
-	client := redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:6379", // never dialled; a name would be looked up
+	t.Cleanup(func() { close(over) })
+	return redistest.NewDirect(t, &redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn := &slowConn{server: s, answers: make(chan []byte, 1), closed: make(chan struct{})}
 			conn.holds = settledText
 			return conn, nil
 		},
-		Protocol: 2, DisableIdentity: true, WriteBufferSize: 4 << 20, PoolSize: 1000,
 	})
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-		close(over)
-	})
-	return client
 }
 
 func (s *slowServer) serve(over <-chan struct{}) {
@@ -142,7 +135,7 @@ func TestLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := &slowServer{each: c.each, away: c.away, stall: c.stall}
-				locker := lock.New(server.connect(t), "test", lock.WithOpTimeout(500*time.Millisecond))
+				locker := lock.New(server.connect(t).Client, "test", lock.WithOpTimeout(500*time.Millisecond))
 				var answers, failures int64
 				var callers sync.WaitGroup
 				begun := time.Now()
@@ -216,10 +209,10 @@ func (s *turnstile) stop(first redis.Cmder, commands int) {
 // A flight whose connection has fallen silent does not tell how fast the server is.
 func TestOvertakenFlightTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := new(slowServer).connect(t)
+		direct := new(slowServer).connect(t)
 		gate := &turnstile{batches: make(chan *passing), open: make(chan struct{})}
-		client.AddHook(gate)
-		locker := lock.New(client, "test", lock.WithOpTimeout(500*time.Millisecond))
+		direct.AddHook(gate)
+		locker := lock.New(direct.Client, "test", lock.WithOpTimeout(500*time.Millisecond))
 		var callers sync.WaitGroup
 		ask := func(n int) {
 			for range n {

@@ -366,7 +366,7 @@ func (g *propGame) putForeign(s propStep) (string, any, any) {
 	texts := []string{"", "", "foreign", "OGv\x01short", "OGc\x02" + strings.Repeat("x", 50)}
 	e := &propEntry{kind: propForeign, data: texts[s.pick%len(texts)]}
 	key := g.lockers[0].StorageKey(s.key)
-	_, err := g.site.client.TxPipelined(g.ctx, func(p redis.Pipeliner) error {
+	_, err := g.site.client.Pipelined(g.ctx, func(p redis.Pipeliner) error {
 		p.Del(g.ctx, key)
 		if s.pick>>4%3 == 0 {
 			e = &propEntry{kind: propHash, data: "foreign"}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -54,7 +55,7 @@ func TestWhatHasEndedLeavesOthersAlone(t *testing.T) {
 // A timer that fires while its lease ends is not used again.
 func TestEndAtTheInstantOfARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locker := cannedLocker(t, "")
+		locker := newLocker(t, redistest.NewDirect(t, cannedOptions("")).Client)
 		for range 50 {
 			var all sync.WaitGroup
 			for i := range 100 {

@@ -54,7 +54,7 @@ func slowed(t *testing.T, s *slowScripts, opts ...lock.Option) (*bubble, *lock.L
 	b := newBubble(t)
 	locker := b.locker(t, opts...)
 	load(t, locker)
-	b.client.AddHook(s)
+	b.direct.AddHook(s)
 	return b, locker
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -46,8 +47,7 @@ type joining struct {
 
 func newJoining(t *testing.T, opts ...lock.Option) *joining {
 	j := &joining{b: newBubble(t), gate: &gate{}}
-	client := redis.NewClient(&redis.Options{
-		Addr: j.b.client.Options().Addr,
+	client := redistest.NewDirect(t, &redis.Options{
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := j.b.client.Options().Dialer(ctx, network, addr)
 			if err != nil {
@@ -55,13 +55,7 @@ func newJoining(t *testing.T, opts ...lock.Option) *joining {
 			}
 			return &gatedConn{conn.(*bubbleConn), j.gate}, nil
 		},
-		MaxRetries: -1,
-	})
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	}).Client
 	j.holder = j.b.locker(t)
 	j.locker = newLocker(t, client, append([]lock.Option{byMessage, lock.WithOpTimeout(500 * time.Millisecond)}, opts...)...)
 	load(t, j.holder)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -31,19 +32,25 @@ type canned struct {
 	key      []byte // where
 }
 
-// locker returns one for this store.
-func (s *canned) locker(t testing.TB) *lock.Locker {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{
+func (s *canned) options() *redis.Options {
+	return &redis.Options{
 		Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return &cannedConn{store: s}, nil },
-	})
-	locker := lock.New(client, "test")
-	t.Cleanup(func() {
-		_ = locker.Close(context.Background())
-		_ = client.Close()
-	})
-	return locker
+	}
+}
+
+// locker returns one for this store, on a client of go-redis.
+func (s *canned) locker(t testing.TB) *lock.Locker {
+	t.Helper()
+	client := redis.NewClient(s.options())
+	t.Cleanup(func() { _ = client.Close() })
+	return newLocker(t, client, lock.WithOpTimeout(500*time.Millisecond))
+}
+
+// inBubble is locker for a testing/synctest bubble.
+func (s *canned) inBubble(t testing.TB) *lock.Locker {
+	t.Helper()
+	return newLocker(t, redistest.NewDirect(t, s.options()).Client, lock.WithOpTimeout(500*time.Millisecond))
 }
 
 // cannedConn is a connection to it. go-redis writes first and reads then, in one goroutine.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,17 +22,16 @@ func inRun(
 ) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCounter(t, 10)
 		var run context.Context
-		c.protected = middleware.Idempotency(c.locker, func(*http.Request) (string, error) { return "k", nil },
-			middleware.WithMaxDuration(limit),
-		)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		store := new(canned)
+		protected, _ := protect(t, store, func(w http.ResponseWriter, r *http.Request) {
 			run = r.Context()
-			do(t, run, &c.store)
+			do(t, run, store)
 			w.WriteHeader(http.StatusCreated)
-		}))
-		c.request = c.request.WithContext(outer)
-		c.serve(c.protected)
+		}, middleware.WithMaxDuration(limit))
+		r := httptest.NewRequestWithContext(outer, http.MethodPost, "/mine", nil)
+		r.Header.Set("Idempotency-Key", "mine")
+		protected.ServeHTTP(&discarded{header: http.Header{}}, r)
 		if run == nil {
 			t.Fatal("the handler has not run")
 		}

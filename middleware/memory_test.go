@@ -113,29 +113,38 @@ func (h holdSettles) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // While a response is stored, it is there twice: as it will go out, and as it is stored. The request's body is gone.
 func TestMemoryWhileStoring(t *testing.T) {
-	const requests, limit, slack = 24, 1 << 20, 128 << 10
+	const limit, slack = 1 << 20, 128 << 10
+	const lockers, requests = 6, 4 // each Locker has at most four commands under way, and lets others wait
 	sent := bytes.Repeat([]byte("x"), limit)
 	piece := bytes.Repeat([]byte("y"), limit)
 	g := newGate()
-	client := redistest.Mini(t).Client(t)
-	client.AddHook(holdSettles{g})
-	s := serveOn(t, newLocker(t, client), func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write(piece)
-	}, middleware.WithMaxBody(limit), middleware.WithMaxResponse(limit))
+	var sites []*site
+	for range lockers {
+		client := redistest.Mini(t).Client(t)
+		client.AddHook(holdSettles{g})
+		sites = append(sites, serveOn(t, newLocker(t, client), func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(piece)
+		}, middleware.WithMaxBody(limit), middleware.WithMaxResponse(limit)))
+	}
 	before := heap()
-	clients := s.sendMany(requests, sent, limit, limit)
-	for range requests {
+	var clients []*sync.WaitGroup
+	for _, s := range sites {
+		clients = append(clients, s.sendMany(requests, sent, limit, limit))
+	}
+	for range lockers * requests {
 		<-g.entered
 	}
-	each := (heap() - before) / requests
+	each := (heap() - before) / (lockers * requests)
 	close(g.open)
-	clients.Wait()
 	if each > limit+limit+slack {
 		t.Errorf("a request costs %d bytes, %d more than its limits", each, each-limit-limit)
 	}
-	for range requests {
-		if e := s.event(); e.Outcome != middleware.Executed {
-			t.Errorf("%+v, want executed", e)
+	for i, s := range sites {
+		clients[i].Wait()
+		for range requests {
+			if e := s.event(); e.Outcome != middleware.Executed {
+				t.Errorf("%+v, want executed", e)
+			}
 		}
 	}
 }

@@ -39,7 +39,7 @@ func protect(
 ) (protected http.Handler, send func(w http.ResponseWriter, length int)) {
 	t.Helper()
 	store.claim = []byte(absent)
-	protected = middleware.Idempotency(store.locker(t), keyfunc.Standard(keyfunc.Anonymous()), opts...)(
+	protected = middleware.Idempotency(store.inBubble(t), keyfunc.Standard(keyfunc.Anonymous()), opts...)(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/other" {
 				h(w, r)

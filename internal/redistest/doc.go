@@ -41,6 +41,8 @@
 //	holder.Line(t) // it says that it holds the lock
 //	holder.Pause(t)
 //
+// In a testing/synctest bubble the client is a [Direct].
+//
 // Where redis-server is not on the PATH, tests that need it are skipped; with
 // CI=true in the environment they fail. [Main] says so in one line.
 //

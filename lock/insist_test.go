@@ -1,0 +1,85 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// unsettled returns a lease whose Settle for an hour has had no answer, and is about to be tried again in the
+// background. Redis answers again.
+func unsettled(t *testing.T, b *bubble, locker *lock.Locker) *lock.Lease {
+	t.Helper()
+	lease := acquire(t, locker, "k")
+	b.full.Store(true)
+	if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Settle: %v, want DeadlineExceeded", err)
+	}
+	b.full.Store(false)
+	return lease
+}
+
+// Once the lease is over, a Settle is not tried again. After a Release the key is free, and a value that came later would
+// be the answer to an operation that its caller has taken back.
+func TestNothingIsSettledBehindTheEnd(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *lock.Lease) error{
+		"Release": func(ctx context.Context, l *lock.Lease) error { return l.Release(ctx) },
+		"Settle":  func(ctx context.Context, l *lock.Lease) error { return l.Settle(ctx, []byte("v"), time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t, lock.WithTTL(ttl))
+				load(t, locker)
+				lease := unsettled(t, b, locker)
+				if err := end(t.Context(), lease); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if err := locker.Forget(t.Context(), "k"); err != nil { // a value
+					t.Fatal(err)
+				}
+				before := b.total()
+				time.Sleep(2 * time.Hour) // longer than a Settle is tried again
+				synctest.Wait()
+				if sent := b.total() - before; sent != 0 {
+					t.Errorf("%d commands were sent behind the end of the lease", sent)
+				}
+				wantState(t, locker, "later", lock.Granted)
+			})
+		})
+	}
+}
+
+// The claim is kept alive for as long as a Settle is tried again, and no longer.
+func TestClaimRunsOutAfterItsLastSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl))
+		load(t, locker)
+		lease, begun := acquire(t, locker, "k"), time.Now()
+		b.full.Store(true)
+		if err := lease.Settle(t.Context(), []byte("v"), 2*ttl); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Settle: %v, want DeadlineExceeded", err)
+		}
+		time.Sleep(ttl)
+		wantState(t, locker, "while it is tried again", lock.Held)
+		select {
+		case <-lease.Context().Done():
+		case <-time.After(time.Hour):
+			t.Fatal("the lease is still renewed an hour later")
+		}
+		if got := context.Cause(lease.Context()); got != lock.ErrLost {
+			t.Errorf("it has ended with %v, want ErrLost", got)
+		}
+		// The value's time, the last try and the pause before it, and one more lease.
+		if took, limit := time.Since(begun), 2*ttl+31*time.Second+ttl; took > limit {
+			t.Errorf("it has ended after %v, want less than %v", took, limit)
+		}
+		time.Sleep(time.Second) // for what valid takes off, and for a renewal that had to wait behind the Settles
+		wantState(t, locker, "at the end", lock.Granted)
+	})
+}
