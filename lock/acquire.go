@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"fmt"
+
+	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
 // TryAcquire takes key if it is free, in one round trip. That somebody holds it is ok == false, not an error. It
@@ -10,21 +12,21 @@ import (
 //
 // With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
-	if err := l.ready(ctx, "acquire"); err != nil {
+	if err := l.core.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	k := l.keyOf(key)
-	if lease := l.join(ctx, k); lease != nil {
+	k := l.core.namespace.Key(key)
+	if lease := l.core.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	f, err := l.claim(ctx, k, request{})
+	f, err := l.claim(ctx, k, store.Request{})
 	switch {
 	case err != nil:
 		return nil, false, err
-	case f.State == Settled:
+	case f.claim.State == Settled:
 		return nil, false, ErrSettled
 	}
-	return f.Lease, f.State == Granted, nil
+	return f.claim.Lease, f.claim.State == Granted, nil
 }
 
 // Acquire takes key, and waits while somebody else holds it. It is woken by a message when the holder lets go, and
@@ -37,14 +39,14 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 //
 // With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	if err := l.ready(ctx, "acquire"); err != nil {
+	if err := l.core.ready(ctx, "acquire"); err != nil {
 		return nil, err
 	}
-	k := l.keyOf(key)
-	if lease := l.join(ctx, k); lease != nil {
+	k := l.core.namespace.Key(key)
+	if lease := l.core.join(ctx, k); lease != nil {
 		return lease, nil
 	}
-	claim, err := l.queues.wait(ctx, k, true)
+	claim, err := l.waiters.wait(ctx, k, true)
 	switch {
 	case err != nil:
 		return nil, err
@@ -61,15 +63,15 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 // succeeded (then it is the cause of ctx's end as well). If the last look failed it is a [WaitError], which has that error
 // too. [ErrClosed] and [ErrForeign] end the wait at once.
 func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
-	if err := l.ready(ctx, "wait"); err != nil {
+	if err := l.core.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	k := l.keyOf(key)
-	claim, err := l.queues.wait(ctx, k, false)
+	k := l.core.namespace.Key(key)
+	claim, err := l.waiters.wait(ctx, k, false)
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Key = k.text
+	claim.Key = k.Text
 	return claim, nil
 }
 

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/lock/internal/pipeline"
+	"github.com/onceguard/onceguard/lock/internal/rediserr"
+	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
 var (
@@ -53,7 +57,7 @@ func (l *Locker) Check(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := l.within(ctx, func(ctx context.Context) error {
+	err := l.core.within(ctx, func(ctx context.Context) error {
 		if cluster, ok := l.client.(*redis.ClusterClient); ok {
 			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 				return check(ctx, node.Options().Addr+": ", node)
@@ -75,7 +79,7 @@ func (l *Locker) Check(ctx context.Context) error {
 
 // rehearse does with a key of its own what is done with others.
 func (l *Locker) rehearse(ctx context.Context) error {
-	key := newToken().String()
+	key := store.NewToken().String()
 	claim, err := l.Claim(ctx, key, nil)
 	if err != nil {
 		return err
@@ -88,10 +92,11 @@ func (l *Locker) rehearse(ctx context.Context) error {
 }
 
 // within calls f, and returns within the time for one operation though go-redis may not heed a context.
-func (b *base) within(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.opTimeout, errNoAnswer(b.opTimeout))
+func (c *core) within(ctx context.Context, f func(context.Context) error) error {
+	limit := c.options.opTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, pipeline.TimeoutError(limit))
 	done := make(chan error, 1)
-	b.work.run(func() {
+	c.group.Go(func() {
 		defer cancel()
 		done <- f(ctx)
 	})
@@ -106,7 +111,7 @@ func (b *base) within(ctx context.Context, f func(context.Context) error) error 
 // check returns what is to be said about one server.
 func (l *Locker) check(ctx context.Context, node redis.Cmdable) (findings []error, err error) {
 	text, err := node.Info(ctx).Result()
-	if err != nil && (!isReply(err) || redis.IsAuthError(err)) {
+	if err != nil && (!rediserr.IsReply(err) || redis.IsAuthError(err)) {
 		return nil, err
 	}
 	info := parseInfo(text) // none if it is forbidden
@@ -121,8 +126,9 @@ func (l *Locker) check(ctx context.Context, node redis.Cmdable) (findings []erro
 	default:
 		findings = append(findings, fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", ErrEviction, policy))
 	}
-	if n := atoi(info["connected_slaves"]); n < l.replicas {
-		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, l.replicas))
+	want := l.core.options.replicas
+	if n := atoi(info["connected_slaves"]); n < want {
+		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, want))
 	}
 	return findings, nil
 }

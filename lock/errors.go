@@ -3,6 +3,10 @@ package lock
 import (
 	"errors"
 	"fmt"
+
+	"github.com/onceguard/onceguard/lock/internal/lease"
+	"github.com/onceguard/onceguard/lock/internal/pipeline"
+	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
 var (
@@ -11,26 +15,26 @@ var (
 
 	// ErrNotReplicated says that what was asked for was not on as many replicas as [WithReplicas] wants, in its time.
 	// A lease was then not granted, or not renewed, or a value may be there or not.
-	ErrNotReplicated = errors.New("lock: not replicated")
+	ErrNotReplicated = pipeline.ErrNotReplicated
 
 	// ErrPending says that a value could not be stored yet, and that [Lease.Settle] goes on in the background.
-	ErrPending = errors.New("lock: storing goes on in the background")
+	ErrPending = lease.ErrPending
 
 	// ErrGivenUp says that Close has given up values that could not be stored: see [ErrPending].
-	ErrGivenUp = errors.New("lock: values could not be stored")
+	ErrGivenUp = lease.ErrGivenUp
 
-	// ErrLost says that the lease is over: the key went away or is somebody else's by now, or the lease was released
+	// ErrLost says that the lease is over: the key went away or now belongs to somebody else, or the lease was released
 	// or settled before. It is the cause of [Lease.Context] when the lease ended although nobody ended it.
-	ErrLost = errors.New("lock: the lease is lost")
+	ErrLost = store.ErrLost
 
 	// ErrSettled says that TryAcquire or Acquire met a key that holds a value, left there by [Lease.Settle]. With
 	// [WithReplicas] it also says, together with the error that kept it from being confirmed, that a value was met which
 	// may not be on enough replicas: it is not handed out.
-	ErrSettled = errors.New("lock: the key holds a value")
+	ErrSettled = store.ErrSettled
 
 	// ErrForeign says that the key holds something that this package, in this version, did not write: another type,
 	// another program's value, a newer format. It was left as it is.
-	ErrForeign = errors.New("lock: the key holds a foreign value")
+	ErrForeign = store.ErrForeign
 
 	// ErrClosed says that the Locker was closed: it takes no further key.
 	ErrClosed = errors.New("lock: the locker is closed")

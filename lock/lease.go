@@ -1,23 +1,38 @@
 package lock
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/lock/internal/lease"
+	"github.com/onceguard/onceguard/lock/internal/store"
 )
+
+// MaxHold is the longest time that [Lease.Hold] takes, ten years.
+const MaxHold = store.MaxHold
 
 // Lease is a key taken, until it is released, settled, or lost. Its methods are safe for concurrent use.
 type Lease struct {
-	*grant
-	parent context.Context // of ctx: has its values, and is never done
+	owner  *core
+	core   *lease.Core
+	handle lease.Handle // this caller's share in it, see NewContext
+	fence  int64
+}
 
-	// guarded by grant.mu
-	released bool            // this handle was
-	cause    error           // of its end; nil before
-	ctx      context.Context // nil until somebody asks for it: many do not, and it is two allocations
-	cancel   context.CancelCauseFunc
+// grant is a lease and its first handle, in one allocation.
+type grant struct {
+	core  lease.Core
+	first Lease
+}
+
+// newLease returns the first handle on a lease that was asked for at start.
+func newLease(ctx context.Context, owner *core, backend lease.Backend, id lease.ID, fence int64, start time.Time) *Lease {
+	g := new(grant)
+	g.first.owner, g.first.core, g.first.fence = owner, &g.core, fence
+	g.core.Init(&owner.leases, backend, id, background.WithoutEnd(ctx), start, &g.first.handle)
+	return &g.first
 }
 
 // Context is done when the lease is over: after Release and Settle with the cause [context.Canceled], and with the cause
@@ -26,55 +41,29 @@ type Lease struct {
 // third of the lease's length, or at Until if Redis does not answer or the lease is not renewed ([WithoutRenewal]).
 //
 // It has the values of the context that the lease was asked for with, but not its cancellation.
-func (l *Lease) Context() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx == nil {
-		l.ctx, l.cancel = context.WithCancelCause(l.parent)
-		if l.cause != nil {
-			l.cancel(l.cause)
-		}
-	}
-	return l.ctx
-}
+func (l *Lease) Context() context.Context { return l.handle.Context() }
 
 // Err is nil until Context is done, and then the cause of that. It asks nobody, and costs less than to make a context.
-func (l *Lease) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cause
-}
+func (l *Lease) Err() error { return l.handle.Err() }
 
 // Token identifies this lease among all others on the key: a random UUID.
-func (l *Lease) Token() string { return l.token.String() }
+func (l *Lease) Token() string { return l.core.ID().Token.String() }
 
 // Fence is the lease's number among all that were granted on its key: greater than that of every earlier one. It is 0
 // without [WithFencing].
 func (l *Lease) Fence() int64 { return l.fence }
 
 // Until tells how long the lease is valid if no further renewal succeeds. It carries a monotonic clock reading.
-func (l *Lease) Until() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.until
-}
+func (l *Lease) Until() time.Time { return l.core.Until() }
 
 // Abandon ends the renewals and releases nothing: Context is done when the lease has run out, and the key is free again
 // then, or reads as [Abandoned] if it is held (see [Lease.Hold]). It is for an operation of which nobody knows whether
 // it happened: a rival that came at once would do it again.
-func (l *Lease) Abandon() {
-	if !l.isReleased() {
-		l.abandon()
-	}
-}
+func (l *Lease) Abandon() { l.handle.Abandon() }
 
 // AbandonAt is Abandon at t, if the lease is not over by then. It is for an operation that has a time limit, and costs
 // no timer. The last call counts, and the zero time means never.
-func (l *Lease) AbandonAt(t time.Time) {
-	if !l.isReleased() {
-		l.renewUntil(t)
-	}
-}
+func (l *Lease) AbandonAt(t time.Time) { l.handle.AbandonAt(t) }
 
 // Extend makes the lease last for at least d from now, in whole milliseconds, and ten years at the most. Neither it nor
 // a later renewal ever shortens a lease. [ErrLost] means that the lease is over; after any other error it is as it was,
@@ -84,10 +73,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minTTL || d > MaxHold {
 		return fmt.Errorf("lock: extend: %v is not between %v and ten years", d, minTTL)
 	}
-	if l.Err() != nil {
-		return ErrLost
-	}
-	return l.inTurn(ctx, "extend", func(ctx context.Context) error { return l.extend(ctx, d.Truncate(time.Millisecond)) })
+	return l.handle.Extend(ctx, d.Truncate(time.Millisecond))
 }
 
 // Hold keeps the claim for d after the lease has ended, d being at least a millisecond and at most ten years. It is for
@@ -108,16 +94,7 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if d < time.Millisecond || d > MaxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)
 	}
-	locker, ok := l.keeper.(*Locker)
-	if !ok {
-		return fmt.Errorf("lock: hold: %w", errors.ErrUnsupported)
-	}
-	if l.Err() != nil {
-		return ErrLost
-	}
-	return l.inTurn(ctx, "hold", func(ctx context.Context) error {
-		return l.keepFor(ctx, locker, d.Truncate(time.Millisecond))
-	})
+	return l.handle.Hold(ctx, d.Truncate(time.Millisecond))
 }
 
 // Settle leaves value behind under the key for ttl (in whole milliseconds, from now) and ends the lease, in one step.
@@ -149,26 +126,7 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
 	}
-	locker, ok := l.keeper.(*Locker)
-	if !ok {
-		return fmt.Errorf("lock: settle: %w", errors.ErrUnsupported)
-	}
-	called, before, over := l.beginSettle()
-	if over && before == nil {
-		return ErrLost
-	}
-	head := appendValueHead(make([]byte, 0, valuePos+size), l.token, called)
-	stored := appendTo(head)
-	if !bytes.HasPrefix(stored, head) {
-		panic("lock.SettleAppend: appendTo has not appended")
-	}
-	if over {
-		if bytes.Equal(stored, before) {
-			return nil
-		}
-		return ErrLost
-	}
-	return l.settle(settlement{locker: locker, ctx: detached(ctx), stored: stored, called: called, ttl: ttl})
+	return l.handle.Settle(background.WithoutEnd(ctx), size, appendTo, ttl)
 }
 
 // Release frees the key. It may be called again and answers the same again; after Settle it does nothing. Of several
@@ -182,40 +140,11 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 // Release works although ctx is cancelled: it takes only the values of it, and no longer than the time for one
 // operation.
 func (l *Lease) Release(ctx context.Context) error {
-	if !l.leave(l) {
-		return nil
-	}
-	return l.free(detached(ctx))
+	return l.handle.Release(background.WithoutEnd(ctx))
 }
 
-// end ends the handle, unless it has ended. The caller holds mu.
-func (l *Lease) end(cause error) {
-	if l.cause != nil {
-		return
-	}
-	l.cause = cause
-	if l.ctx != nil {
-		l.cancel(cause)
-	}
-}
-
-// beginSettle returns when Settle was first called, whether this handle may no longer settle, and what a Settle in the
-// background has left behind.
-func (l *Lease) beginSettle() (called time.Time, before []byte, over bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.settleCalled.IsZero() {
-		l.settleCalled = time.Now()
-	}
-	if l.released {
-		return l.settleCalled, nil, true
-	}
-	return l.settleCalled, l.settled, l.over
-}
-
-// isReleased tells whether this handle has a say no more.
-func (l *Lease) isReleased() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.released || l.over
+// ReleaseInBackground is Release for a caller that cannot wait for the answer: it returns at once. [Locker.Close] waits
+// for the release.
+func (l *Lease) ReleaseInBackground(ctx context.Context) {
+	l.handle.ReleaseInBackground(background.WithoutEnd(ctx))
 }

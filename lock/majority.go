@@ -6,23 +6,31 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/lock/internal/lease"
+	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-func (q *Quorum) majority() int { return len(q.nodes)/2 + 1 }
+// majority is the masters of a Quorum, asked together. It is the backend of a Quorum's leases.
+type majority struct {
+	core *core
+	all  []*store.Store
+}
 
-// poll asks every master at the same time and returns their answers as they come. Each is given to after as well, in
-// the background, when decided has been closed.
-func (q *Quorum) poll(
-	ask func(node *Locker) answer, decided <-chan struct{}, after func(node *Locker, a answer),
-) <-chan answer {
-	answers := make(chan answer, len(q.nodes))
-	for _, node := range q.nodes {
-		q.work.run(func() {
-			a := ask(node)
-			answers <- a
+func (m *majority) size() int { return len(m.all)/2 + 1 }
+
+// poll asks every master at the same time and returns their answers as they come. Each is given to after as well, in the
+// background, when decided has been closed.
+func poll[T any](
+	m *majority, ask func(s *store.Store) T, decided <-chan struct{}, after func(s *store.Store, answer T),
+) <-chan T {
+	answers := make(chan T, len(m.all))
+	for _, s := range m.all {
+		m.core.group.Go(func() {
+			answer := ask(s)
+			answers <- answer
 			<-decided
-			after(node, a)
+			after(s, answer)
 		})
 	}
 	return answers
@@ -30,149 +38,140 @@ func (q *Quorum) poll(
 
 // claim returns a lease if a majority has granted it, and nil without an error if somebody holds the key. That ctx ends
 // does not keep the claim from the masters that are slow: the lease is to stand on all of them.
-func (q *Quorum) claim(ctx context.Context, key storageKey) (*Lease, error) {
-	var lease *Lease
-	start, values, decided := time.Now(), detached(ctx), make(chan struct{})
-	c := claimText{token: newToken()}
-	c.text = appendClaim(nil, c.token, false, start, nil)
-	release := func(node *Locker, a answer) {
-		stands := a.unsure || a.err == nil && (a.absent || c.isOurs(a.text))
-		if stands && (lease == nil || lease.isOver()) {
-			q.releaseOn(values, node, key, c.token, start.Add(q.ttl))
+func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
+	var granted *Lease
+	ttl, token := m.core.options.ttl, store.NewToken()
+	start, values, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
+	release := func(s *store.Store, a store.Attempt) {
+		if a.Stands && (granted == nil || granted.core.IsOver()) {
+			m.releaseOn(values, s, lease.ID{Key: key, Token: token}, start.Add(ttl))
 		}
 	}
-	answers := q.poll(func(node *Locker) answer {
-		t := node.newTrip(values, key)
-		t.claim = c
-		t.late = func(_ *trip, a answer) {
+	answers := poll(m, func(s *store.Store) store.Attempt {
+		return s.TryClaim(values, key, token, start, func(a store.Attempt) {
 			<-decided
-			release(node, a)
-		}
-		return t.ask((*trip).setOrGet)
+			release(s, a)
+		})
 	}, decided, release)
 
-	ok, err := q.isGranted(ctx, answers, c)
-	if until := start.Add(validity(q.ttl)); ok && !time.Now().Before(until) {
+	ok, err := m.isGranted(ctx, answers)
+	if ok && !time.Now().Before(start.Add(lease.Validity(ttl))) {
 		err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
 	} else if ok {
-		lease = newGrant(ctx, q, q.base, key, c.token, 0, start, until)
+		granted = newLease(ctx, m.core, m, lease.ID{Key: key, Token: token}, 0, start)
 	}
 	close(decided)
 	if err != nil {
 		return nil, fmt.Errorf("lock: acquire: %w", err)
 	}
-	return lease, nil
+	return granted, nil
 }
 
 // isGranted counts until a majority has granted the claim, or a majority has answered and the claim can have none any
 // more. It is an error if no majority has answered, or if one holds what is no claim.
-func (q *Quorum) isGranted(ctx context.Context, answers <-chan answer, c claimText) (bool, error) {
+func (m *majority) isGranted(ctx context.Context, answers <-chan store.Attempt) (bool, error) {
 	granted, denied, foreign, settled, failed := 0, 0, 0, 0, []error(nil)
-	for rest := len(q.nodes) - 1; ; rest-- {
-		var a answer
+	for rest := len(m.all) - 1; ; rest-- {
+		var a store.Attempt
 		select {
 		case a = <-answers:
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
 		switch {
-		case a.err != nil && !a.foreign:
-			failed = append(failed, a.err)
-		case a.err == nil && (a.absent || c.isOurs(a.text)):
+		case a.Err != nil && !errors.Is(a.Err, ErrForeign):
+			failed = append(failed, a.Err)
+		case a.Err != nil:
+			denied++
+			foreign++
+		case a.State == store.Granted:
 			granted++
+		case a.State == store.Settled:
+			denied++
+			settled++
 		default:
 			denied++
-			if f, err := met(a.reply); err != nil {
-				foreign++
-			} else if f.State == Settled {
-				settled++
-			}
 		}
-		switch m := q.majority(); {
-		case granted == m:
+		switch size := m.size(); {
+		case granted == size:
 			return true, nil
-		case len(failed) == m:
+		case len(failed) == size:
 			return false, fmt.Errorf("no majority: %w", errors.Join(failed...))
-		case foreign == m:
+		case foreign == size:
 			return false, ErrForeign
-		case settled == m:
+		case settled == size:
 			return false, ErrSettled
-		case granted+denied >= m && granted+rest < m:
+		case granted+denied >= size && granted+rest < size:
 			return false, nil
 		}
 	}
 }
 
-// extend extends everywhere, and answers as soon as a majority has, or when ctx is done. The others are not left out
-// then: one that is slow must not lose the claim.
-func (q *Quorum) extend(ctx context.Context, key storageKey, token uuid.UUID, d time.Duration) answer {
+// Extend extends everywhere, and returns as soon as a majority has answered, or when ctx is done. The others are not left
+// out then: one that is slow must not lose the claim.
+func (m *majority) Extend(ctx context.Context, id lease.ID, d time.Duration) store.Outcome {
 	decided := make(chan struct{})
 	defer close(decided)
-	answers := q.poll(func(node *Locker) answer {
-		return node.extend(detached(ctx), key, token, d)
-	}, decided, func(*Locker, answer) {})
-	return q.agree(ctx, token, answers, func(s standing) bool { return s == claimed })
+	answers := poll(m, func(s *store.Store) store.Outcome {
+		return s.Extend(background.WithoutEnd(ctx), id.Key, id.Token, d)
+	}, decided, func(*store.Store, store.Outcome) {})
+	return m.agree(ctx, answers, func(h store.Holder) bool { return h == store.Ours })
 }
 
-// giveBack releases everywhere, and answers as soon as a majority has. A master that failed is then asked again, until
-// the lease has run out there.
-func (q *Quorum) giveBack(ctx context.Context, key storageKey, token uuid.UUID, expiry time.Time) (all answer) {
+// Release releases everywhere, and returns as soon as a majority has answered. A master that failed is then asked again,
+// until the lease has run out there.
+func (m *majority) Release(ctx context.Context, id lease.ID, expiry time.Time) (all store.Outcome) {
 	decided := make(chan struct{})
 	defer close(decided)
-	answers := q.poll(func(node *Locker) answer {
-		return node.release(ctx, key, token)
-	}, decided, func(node *Locker, a answer) {
-		if all.err == nil && a.err != nil {
-			q.releaseOn(ctx, node, key, token, expiry)
+	answers := poll(m, func(s *store.Store) store.Outcome {
+		return s.Release(ctx, id.Key, id.Token)
+	}, decided, func(s *store.Store, o store.Outcome) {
+		if all.Err == nil && o.Err != nil {
+			m.releaseOn(ctx, s, id, expiry)
 		}
 	})
-	return q.agree(ctx, token, answers, func(s standing) bool { return s == claimed || s == gone })
+	return m.agree(ctx, answers, func(h store.Holder) bool { return h == store.Ours || h == store.Nobody })
 }
 
 // releaseOn releases on one master, and tries again until the claim has expired there.
-func (q *Quorum) releaseOn(ctx context.Context, node *Locker, key storageKey, token uuid.UUID, expiry time.Time) {
+func (m *majority) releaseOn(ctx context.Context, s *store.Store, id lease.ID, expiry time.Time) {
 	try := func() bool {
-		a := node.release(ctx, key, token)
-		return a.err == nil || a.foreign
+		o := s.Release(ctx, id.Key, id.Token)
+		return o.Err == nil || o.Foreign
 	}
 	if !try() {
-		insist(q.work.ctx, expiry, try)
+		background.Retry(m.core.group.Context(), expiry, try)
 	}
 }
 
-// agree returns one answer for all masters: that the key holds the lease's claim if a majority says what is good, that
-// it is another's if a majority says anything else, and an error if neither can be had any more, or when ctx is done.
-func (q *Quorum) agree(
-	ctx context.Context, token uuid.UUID, answers <-chan answer, good func(standing) bool,
-) (all answer) {
-	yes, no, failed := 0, 0, []error(nil)
-	for range q.nodes {
-		var a answer
+// agree returns one outcome for all masters: that the key holds the lease's claim if a majority says what is good, that it
+// is another's if a majority says anything else, and an error if neither can be had any more, or when ctx is done.
+func (m *majority) agree(ctx context.Context, answers <-chan store.Outcome, good func(store.Holder) bool) store.Outcome {
+	yes, no, failed, unsure := 0, 0, []error(nil), false
+	for range m.all {
+		var o store.Outcome
 		select {
-		case a = <-answers:
+		case o = <-answers:
 		case <-ctx.Done():
-			return answer{unsure: true, err: context.Cause(ctx)}
+			return store.Outcome{Unsure: true, Err: context.Cause(ctx)}
 		}
-		all.unsure = all.unsure || a.unsure
+		unsure = unsure || o.Unsure
 		switch {
-		case a.err != nil && !a.foreign:
-			failed = append(failed, a.err)
-		case a.err == nil && good(a.standing(token)):
+		case o.Err != nil && !o.Foreign:
+			failed = append(failed, o.Err)
+		case o.Err == nil && good(o.Holder):
 			yes++
 		default:
 			no++
 		}
-		switch q.majority() {
+		switch m.size() {
 		case yes:
-			all.text = appendHead(nil, claimMagic, token)
-			return all
+			return store.Outcome{Holder: store.Ours, Unsure: unsure}
 		case no:
-			return all
+			return store.Outcome{Holder: store.Another, Unsure: unsure}
 		case len(failed):
-			all.err = fmt.Errorf("no majority: %w", errors.Join(failed...))
-			return all
+			return store.Outcome{Unsure: unsure, Err: fmt.Errorf("no majority: %w", errors.Join(failed...))}
 		}
 	}
-	all.err = fmt.Errorf("no majority: %w", errors.Join(failed...))
-	return all
+	return store.Outcome{Unsure: unsure, Err: fmt.Errorf("no majority: %w", errors.Join(failed...))}
 }

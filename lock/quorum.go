@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
 // Quorum hands out leases that stand on a majority of independent Redis masters, so that no single one of them can lose
@@ -42,8 +44,8 @@ import (
 // 2016). It has no Wait, Check, Forget and StorageKey either. And masters that share a machine, a disk or a power supply
 // do not fail independently.
 type Quorum struct {
-	*base
-	nodes []*Locker
+	core   *core
+	stores majority
 }
 
 // NewQuorum returns a Quorum on independent masters. Each client is for one of them; see [New] for what is done with
@@ -55,20 +57,21 @@ func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option
 	if len(clients) < 3 || len(clients)%2 == 0 {
 		panic(fmt.Sprintf("lock.NewQuorum: %d clients, want an odd number from 3 on", len(clients)))
 	}
-	b := newBase("lock.NewQuorum", namespace, opts)
-	if b.fencing {
+	c := newCore("lock.NewQuorum", namespace, opts)
+	if c.options.fencing {
 		panic("lock.WithFencing: a Quorum has no fence")
 	}
-	if b.replicas > 0 {
+	if c.options.replicas > 0 {
 		panic("lock.WithReplicas: a Quorum's masters have no replicas")
 	}
-	q := &Quorum{base: b}
+	q := &Quorum{core: c}
+	q.stores.core = c
 	for i, client := range clients {
 		checkClient("lock.NewQuorum", client)
 		if slices.Index(clients, client) < i {
 			panic("lock.NewQuorum: the same client is there twice")
 		}
-		q.nodes = append(q.nodes, newNode(client, b))
+		q.stores.all = append(q.stores.all, c.newStore(client))
 	}
 	return q
 }
@@ -79,14 +82,14 @@ func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option
 //
 // With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
 func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
-	if err := q.ready(ctx, "acquire"); err != nil {
+	if err := q.core.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	k := q.keyOf(key)
-	if lease := q.join(ctx, k); lease != nil {
+	k := q.core.namespace.Key(key)
+	if lease := q.core.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	lease, err = q.claim(ctx, k)
+	lease, err = q.stores.claim(ctx, k)
 	return lease, lease != nil, err
 }
 
@@ -105,10 +108,10 @@ func (q *Quorum) Acquire(ctx context.Context, key string) (*Lease, error) {
 			return nil, err
 		case ok:
 			return lease, nil
-		case n == q.retry.Attempts:
+		case n == q.core.options.retry.Attempts:
 			return nil, ErrHeld
 		}
-		if pause(ctx, jitter(q.retry.pause(n))) != nil {
+		if background.Pause(ctx, background.Jitter(q.core.options.retry.pause(n))) != nil {
 			return nil, heldUntil(ctx)
 		}
 	}
@@ -116,4 +119,4 @@ func (q *Quorum) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 // Close ends the background work: renewals and releases that are tried again. It waits for what is under way, at most
 // until ctx is done, and then returns the cause of that; see [Locker.Close].
-func (q *Quorum) Close(ctx context.Context) error { return q.close(ctx) }
+func (q *Quorum) Close(ctx context.Context) error { return q.core.close(ctx) }

@@ -1,6 +1,11 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/lock/internal/store"
+)
 
 // NewContext returns a context that carries lease: TryAcquire and Acquire with it, or with one made from it, on the
 // same key and the same Locker or Quorum, join the lease instead of waiting for it, for as long as it lasts. Nothing is
@@ -9,27 +14,24 @@ import "context"
 // Every join is a handle of its own, with its own Context; whichever Release comes last frees the key. Settle and
 // Abandon of any handle are those of the lease.
 func NewContext(ctx context.Context, lease *Lease) context.Context {
-	return context.WithValue(ctx, joinKey{lease.base, lease.key.text}, lease)
+	return context.WithValue(ctx, joinKey{lease.owner, lease.core.ID().Key.Text}, lease)
 }
 
 // joinKey is what a lease is found by in a context.
 type joinKey struct {
-	base *base
-	key  string
+	owner *core
+	key   string
 }
 
 // join returns a new handle on the lease that ctx carries for the key, nil if there is none.
-func (b *base) join(ctx context.Context, key storageKey) *Lease {
-	lease, ok := ctx.Value(joinKey{b, key.text}).(*Lease)
+func (c *core) join(ctx context.Context, key store.Key) *Lease {
+	lease, ok := ctx.Value(joinKey{c, key.Text}).(*Lease)
 	if !ok {
 		return nil
 	}
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if lease.released || lease.over || !lease.valid() {
+	joined := &Lease{owner: c, core: lease.core, fence: lease.fence}
+	if !lease.handle.Join(background.WithoutEnd(ctx), &joined.handle) {
 		return nil
 	}
-	joined := new(Lease)
-	lease.addHandle(detached(ctx), joined)
 	return joined
 }

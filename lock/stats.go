@@ -10,10 +10,6 @@ type Stats struct {
 
 // Stats returns what the Locker has counted since it was made. It may be called concurrently, and asks nobody.
 func (l *Locker) Stats() Stats {
-	b := &l.backlog
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return Stats{
-		Pending: b.pending.Len(), PendingBytes: b.bytes, SettledLate: b.stored, SettlesGivenUp: b.givenUp,
-	}
+	b := l.core.backlog.Stats()
+	return Stats{Pending: b.Pending, PendingBytes: b.Bytes, SettledLate: b.Stored, SettlesGivenUp: b.GivenUp}
 }

@@ -1,4 +1,4 @@
-package lock
+package pipeline
 
 import (
 	"bytes"
@@ -8,11 +8,20 @@ import (
 	"strings"
 )
 
-// errProtocol says that what a server has sent is not RESP, or not what was asked for.
-var errProtocol = errors.New("lock: unexpected reply")
+// Reply is what Redis answers to a command: nothing, a text, or the pair that claim.lua returns.
+type Reply struct {
+	Absent bool   // nothing: there is no key, or was none
+	Text   []byte // what the key holds, or the head that a script has found there
+	Pair   bool   // it is the reply of claim.lua, with one of the next two
+	Fence  string // the number of a claim that was granted
+	Left   int64  // how long the key will last, in milliseconds, negative if for ever
+}
+
+// ErrProtocol says that what a server has sent is not RESP, or not what was asked for.
+var ErrProtocol = errors.New("lock: unexpected reply")
 
 // errNoReply says that a command has neither a reply nor an error.
-var errNoReply = fmt.Errorf("%w: none", errProtocol)
+var errNoReply = fmt.Errorf("%w: none", ErrProtocol)
 
 // replyError is an error that the server has sent, as go-redis's own.
 type replyError string
@@ -27,49 +36,49 @@ func (e replyError) isExpected() bool {
 	return strings.HasPrefix(string(e), "NOSCRIPT ") || strings.HasPrefix(string(e), "ERR syntax error")
 }
 
-// parseReply reads a whole reply in RESP2 or RESP3: nothing, a text, or the pair of claim.lua. The texts are a part of
+// ParseReply reads a whole reply in RESP2 or RESP3: nothing, a text, or the pair of claim.lua. The texts are a part of
 // raw. (https://redis.io/docs/latest/develop/reference/protocol-spec/)
-func parseReply(raw []byte) (reply, error) {
+func ParseReply(raw []byte) (Reply, error) {
 	if len(raw) > 0 && raw[0] == '*' {
 		return parsePair(raw)
 	}
 	v, rest, err := parseValue(raw)
 	switch {
 	case err != nil:
-		return reply{}, err
+		return Reply{}, err
 	case len(rest) > 0:
-		return reply{}, fmt.Errorf("%w: %d bytes too many", errProtocol, len(rest))
+		return Reply{}, fmt.Errorf("%w: %d bytes too many", ErrProtocol, len(rest))
 	case v.null:
-		return reply{absent: true}, nil
+		return Reply{Absent: true}, nil
 	case raw[0] == ':':
-		return reply{}, fmt.Errorf("%w: a number", errProtocol)
+		return Reply{}, fmt.Errorf("%w: a number", ErrProtocol)
 	}
-	return reply{text: v.text}, nil
+	return Reply{Text: v.text}, nil
 }
 
-func parsePair(raw []byte) (reply, error) {
+func parsePair(raw []byte) (Reply, error) {
 	line, rest, err := cutLine(raw)
 	if err != nil {
-		return reply{}, err
+		return Reply{}, err
 	}
 	if string(line) != "*2" {
-		return reply{}, fmt.Errorf("%w: %.10q", errProtocol, line)
+		return Reply{}, fmt.Errorf("%w: %.10q", ErrProtocol, line)
 	}
 	held, rest, err := parseValue(rest)
 	if err != nil {
-		return reply{}, err
+		return Reply{}, err
 	}
 	more, rest, err := parseValue(rest)
 	if err != nil {
-		return reply{}, err
+		return Reply{}, err
 	}
 	if len(rest) > 0 {
-		return reply{}, fmt.Errorf("%w: %d bytes too many", errProtocol, len(rest))
+		return Reply{}, fmt.Errorf("%w: %d bytes too many", ErrProtocol, len(rest))
 	}
 	if held.text == nil && !held.null {
-		return reply{}, fmt.Errorf("%w: a pair that begins with a number", errProtocol)
+		return Reply{}, fmt.Errorf("%w: a pair that begins with a number", ErrProtocol)
 	}
-	return reply{pair: true, absent: held.null, text: held.text, fence: string(more.text), left: more.number}, nil
+	return Reply{Pair: true, Absent: held.null, Text: held.text, Fence: string(more.text), Left: more.number}, nil
 }
 
 // value is a scalar of RESP.
@@ -94,24 +103,24 @@ func parseValue(raw []byte) (v value, rest []byte, err error) {
 	case ':':
 		v.number, err = strconv.ParseInt(string(line), 10, 64)
 		if err != nil {
-			return value{}, nil, fmt.Errorf("%w: :%.20q", errProtocol, line)
+			return value{}, nil, fmt.Errorf("%w: :%.20q", ErrProtocol, line)
 		}
 		return v, rest, nil
 	case '$':
 		return parseBulk(line, rest)
 	}
-	return value{}, nil, fmt.Errorf("%w: %.20q", errProtocol, line)
+	return value{}, nil, fmt.Errorf("%w: %.20q", ErrProtocol, line)
 }
 
 func parseBulk(length, rest []byte) (value, []byte, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {
 	case err != nil || n < -1:
-		return value{}, nil, fmt.Errorf("%w: $%.20q", errProtocol, length)
+		return value{}, nil, fmt.Errorf("%w: $%.20q", ErrProtocol, length)
 	case n == -1:
 		return value{null: true}, rest, nil
 	case len(rest)-2 < n || rest[n] != '\r' || rest[n+1] != '\n':
-		return value{}, nil, fmt.Errorf("%w: a text of %d bytes is cut", errProtocol, n)
+		return value{}, nil, fmt.Errorf("%w: a text of %d bytes is cut", ErrProtocol, n)
 	}
 	return value{text: rest[:n:n]}, rest[n+2:], nil
 }
@@ -120,7 +129,7 @@ func parseBulk(length, rest []byte) (value, []byte, error) {
 func cutLine(raw []byte) (line, rest []byte, err error) {
 	line, rest, ok := bytes.Cut(raw, []byte("\r\n"))
 	if !ok || len(line) == 0 {
-		return nil, nil, fmt.Errorf("%w: %.20q", errProtocol, raw)
+		return nil, nil, fmt.Errorf("%w: %.20q", ErrProtocol, raw)
 	}
 	return line, rest, nil
 }

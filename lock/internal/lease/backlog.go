@@ -1,18 +1,22 @@
-package lock
+package lease
 
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 )
 
+// ErrGivenUp says that values could not be stored before the Locker was closed.
+var ErrGivenUp = errors.New("lock: values could not be stored")
+
 // maxBacklog is how many bytes of values a Locker keeps that could not be stored yet.
 const maxBacklog = 64 << 20
 
-// backlog is what a Locker knows of the values that it could not store yet.
-type backlog struct {
-	mu      sync.Mutex
+// Backlog is what a Locker knows of the values that it could not store yet. Its zero value is empty.
+type Backlog struct {
+	mu      sync.Mutex // guards all below
 	closed  bool
 	pending list.List // of *lateSettle, the oldest first
 	bytes   int       // of all that are pending
@@ -32,7 +36,7 @@ type lateSettle struct {
 
 // add makes room for a value of that size, if need be by giving up the oldest ones. It returns nil for one that is
 // larger than all room, and when the Locker is closed.
-func (b *backlog) add(ctx context.Context, size int) *lateSettle {
+func (b *Backlog) add(ctx context.Context, size int) *lateSettle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if size > maxBacklog || ctx.Err() != nil {
@@ -53,7 +57,7 @@ func (b *backlog) add(ctx context.Context, size int) *lateSettle {
 }
 
 // remove ends what add began, and counts how it ended. One that was given up to make room was counted before.
-func (b *backlog) remove(s *lateSettle, stored bool) {
+func (b *Backlog) remove(s *lateSettle, stored bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.place != nil {
@@ -63,14 +67,14 @@ func (b *backlog) remove(s *lateSettle, stored bool) {
 }
 
 // take takes s out of the list. The caller holds mu.
-func (b *backlog) take(s *lateSettle) {
+func (b *Backlog) take(s *lateSettle) {
 	b.pending.Remove(s.place)
 	s.place = nil
 	b.bytes -= s.size
 }
 
 // count counts a value that is pending no longer. The caller holds mu.
-func (b *backlog) count(stored bool) {
+func (b *Backlog) count(stored bool) {
 	switch {
 	case stored:
 		b.stored++
@@ -81,14 +85,15 @@ func (b *backlog) count(stored bool) {
 	b.givenUp++
 }
 
-func (b *backlog) close() {
+// Close counts from now on what Lost returns.
+func (b *Backlog) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 }
 
-// lost returns an error that says how many values Close has given up since it was asked last, nil if there are none.
-func (b *backlog) lost() error {
+// Lost returns an error that says how many values Close has given up since it was asked last, nil if there are none.
+func (b *Backlog) Lost() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.unstored + b.pending.Len()
@@ -97,4 +102,17 @@ func (b *backlog) lost() error {
 	}
 	b.unstored = 0
 	return fmt.Errorf("%w: %d", ErrGivenUp, n)
+}
+
+// BacklogStats is what a Backlog counts.
+type BacklogStats struct {
+	Pending, Bytes  int
+	Stored, GivenUp uint64
+}
+
+// Stats returns what is counted.
+func (b *Backlog) Stats() BacklogStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return BacklogStats{Pending: b.pending.Len(), Bytes: b.bytes, Stored: b.stored, GivenUp: b.givenUp}
 }

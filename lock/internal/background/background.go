@@ -1,0 +1,128 @@
+// Package background runs what outlives the call that began it, and waits for it at the end.
+package background
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Group counts background work, so that Close can end it and wait for it. A sync.WaitGroup would not do: it must not grow
+// from zero while somebody waits, and work may begin during Close. Its methods may be called concurrently.
+type Group struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	running int           // guarded by mu
+	idle    chan struct{} // guarded by mu; closed when running falls to zero, nil while nobody waits
+}
+
+// NewGroup returns a Group that is open.
+func NewGroup() *Group {
+	g := new(Group)
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+// Context is done once Close was called: background work has to end then.
+func (g *Group) Context() context.Context { return g.ctx }
+
+// Closed reports whether Close was called.
+func (g *Group) Closed() bool { return g.ctx.Err() != nil }
+
+// Go calls f in a goroutine that Close waits for.
+func (g *Group) Go(f func()) {
+	g.Begin()
+	go func() {
+		defer g.Done()
+		f()
+	}()
+}
+
+// Begin counts work that calls Done at its end.
+func (g *Group) Begin() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running++
+}
+
+// Done ends what Begin began.
+func (g *Group) Done() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	if g.running == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+}
+
+// Close ends Context, and waits until nothing runs any more. If ctx is done first it returns the cause of that.
+func (g *Group) Close(ctx context.Context) error {
+	g.cancel()
+	g.mu.Lock()
+	if g.running == 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.idle == nil {
+		g.idle = make(chan struct{})
+	}
+	idle := g.idle
+	g.mu.Unlock()
+
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Pause waits for d, or until ctx is done, and then returns the cause of that.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// WithoutEnd returns a context with the values of ctx, and no end.
+func WithoutEnd(ctx context.Context) context.Context {
+	if _, limited := ctx.Deadline(); !limited && ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// Jitter returns a random duration from 0 up to, and not including, d.
+func Jitter(d time.Duration) time.Duration { return rand.N(d) }
+
+// Backoff is a growing pause. Each is random between a half of its bound and the bound, which doubles up to Max.
+type Backoff struct{ next, Max time.Duration }
+
+// NewBackoff returns a Backoff that begins at 20 ms.
+func NewBackoff(most time.Duration) Backoff { return Backoff{next: 20 * time.Millisecond, Max: most} }
+
+// Next returns how long to pause.
+func (b *Backoff) Next() time.Duration {
+	d := b.next
+	b.next = min(2*d, b.Max)
+	return d/2 + Jitter(d/2)
+}
+
+// Retry calls try after growing pauses of up to a second, until it reports that it is done, or the time is up, or ctx is
+// done.
+func Retry(ctx context.Context, until time.Time, try func() (done bool)) {
+	for pauses := NewBackoff(time.Second); time.Now().Before(until); {
+		if Pause(ctx, pauses.Next()) != nil || try() {
+			return
+		}
+	}
+}

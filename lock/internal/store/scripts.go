@@ -1,0 +1,32 @@
+package store
+
+import (
+	_ "embed" // the scripts
+
+	"github.com/onceguard/onceguard/lock/internal/pipeline"
+)
+
+var (
+	//go:embed lua/claim.lua
+	claimSource string
+	//go:embed lua/confirm.lua
+	confirmSource string
+	//go:embed lua/hold.lua
+	holdSource string
+	//go:embed lua/extend.lua
+	extendSource string
+	//go:embed lua/settle.lua
+	settleSource string
+	//go:embed lua/release.lua
+	releaseSource string
+	//go:embed lua/forget.lua
+	forgetSource string
+
+	claimScript   = pipeline.NewScript(claimSource)
+	confirmScript = pipeline.NewScript(confirmSource)
+	holdScript    = pipeline.NewScript(holdSource)
+	extendScript  = pipeline.NewScript(extendSource)
+	settleScript  = pipeline.NewScript(settleSource)
+	releaseScript = pipeline.NewScript(releaseSource)
+	forgetScript  = pipeline.NewScript(forgetSource)
+)
