@@ -7,10 +7,10 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// TryAcquire takes key if it is free, in one round trip. That somebody holds it is ok == false, not an error. It
-// returns [ErrSettled] when the key holds a value, and otherwise the errors of [Locker.Claim].
+// TryAcquire takes key if it is free, in one round trip. ok is false if somebody holds it; that is not an error. It returns
+// [ErrSettled] when the key holds a value, and otherwise the errors of [Locker.Claim].
 //
-// With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
+// With a ctx of [NewContext] for a lease on this key it sends nothing, and joins that lease.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
 	if err := l.core.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
@@ -29,15 +29,15 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	return f.claim.Lease, f.claim.State == Granted, nil
 }
 
-// Acquire takes key, and waits while somebody else holds it. It is woken by a message when the holder lets go, and
-// looks by itself, as [WithRetry] says, in case that was missed. All who wait for a key on one Locker share one
-// subscription and one look, and are served in their order.
+// Acquire takes key, and waits while somebody else holds it. A message wakes it when the holder lets go; it also looks by
+// itself, as [WithRetry] says, in case the message was missed. All waiters of a key on one Locker share one subscription
+// and one look, and are served in their order.
 //
-// The error is [ErrHeld] when the tries are spent, or when ctx is done and the key was held at the last look (then it
-// is the cause of ctx's end as well). An abandoned key counts as held, and may stay so for as long as its holder has
-// asked for: give ctx an end. Any other error is one of [Locker.TryAcquire], at once.
+// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look (then it wraps
+// the cause of ctx's end as well). An abandoned key counts as held, and may stay so for as long as its holder asked for:
+// give ctx an end. Any other error is one of [Locker.TryAcquire], at once.
 //
-// With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
+// With a ctx of [NewContext] for a lease on this key it sends nothing, and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.core.ready(ctx, "acquire"); err != nil {
 		return nil, err
@@ -56,11 +56,11 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return claim.Lease, nil
 }
 
-// Wait waits until nobody works under key any more: until it is [Settled], [Free] or [Abandoned]. It never takes the
-// key. It wakes and looks as [Locker.Acquire] does, but a look that fails does not end it: the next one may succeed.
+// Wait waits until nobody works under key any more: until it is [Settled], [Free] or [Abandoned]. It never takes the key.
+// It wakes and looks as [Locker.Acquire] does, but a look that fails does not end it: the next one may succeed.
 //
-// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look that
-// succeeded (then it is the cause of ctx's end as well). If the last look failed it is a [WaitError], which has that error
+// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look that succeeded
+// (then it wraps the cause of ctx's end as well). If the last look failed the error is a [WaitError], which has that error
 // too. [ErrClosed] and [ErrForeign] end the wait at once.
 func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.core.ready(ctx, "wait"); err != nil {

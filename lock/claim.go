@@ -54,14 +54,15 @@ type Claim struct {
 	ClaimedAt, SettledAt time.Time
 }
 
-// Claim takes key if it is free, or tells what is there, in one round trip, and a second one if it meets a claim under
-// [Lease.Hold]. That somebody holds it is an answer, not an error. The note is stored with the claim, for others who
-// claim while it stands; it is kept as given, so let it hold no secret.
+// Claim takes key if it is free, or returns what is there, in one round trip; in two if it meets a claim under
+// [Lease.Hold]. A key that somebody holds is an answer, not an error. The note is stored with the claim, for others who
+// claim while it stands. It is stored as given: keep secrets out of it.
 //
-// An error means that nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the
-// key holds what is not ours). With [WithReplicas] a value that is met is confirmed first, which takes a second round
-// trip: [ErrSettled] then says that there is a value, and the error beside it why it was not confirmed. A claim that arrives nevertheless is released as soon as that is seen, and else ends by
-// itself within the lease's length: nobody thinks to own it.
+// After an error nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the key holds
+// what is not ours). A claim that arrives nevertheless is released as soon as that is seen, or else ends by itself within
+// the lease's length; no caller believes to own it. With [WithReplicas] a value that is met is confirmed first, which
+// takes a second round trip: [ErrSettled] then means that there is a value, and the error beside it why it was not
+// confirmed.
 //
 // The lease's context has the values of ctx but not its cancellation: a limit on waiting must not end the lease.
 func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, error) {

@@ -48,12 +48,12 @@ func WithoutRenewal() Option {
 	return func(o *options) { o.renew = false }
 }
 
-// WithOpTimeout bounds how long any call to Redis may take, retries included, also when the server is silent. The client
-// is not relied on for that, unless it has ContextTimeoutEnabled (see [New]). The default is 500 ms. It panics when d is
-// not positive, and above [MaxHold].
+// WithOpTimeout bounds how long any call to Redis may take, retries included, even if the server is silent. The default is
+// 500 ms. It panics when d is not positive, and above [MaxHold]. The Locker does not rely on the client for that, unless
+// the client has ContextTimeoutEnabled (see "Fast clients").
 //
-// go-redis tries five times to connect, with pauses, which may take all of that: then the error says that there was no
-// answer. With DialerRetries: 1 among its options it says why, and at once.
+// go-redis tries five times to connect, with pauses, which may take all of that: the error then says that there was no
+// answer. With DialerRetries: 1 among its options the error says why, and comes at once.
 func WithOpTimeout(d time.Duration) Option {
 	if d <= 0 || d > MaxHold {
 		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive, or above ten years", d))
@@ -99,37 +99,35 @@ func (r Retry) pause(n int) time.Duration {
 	return d
 }
 
-// WithFencing gives every lease a number, [Lease.Fence], that is greater than those of all leases granted on its key
-// before. What is guarded keeps the greatest number that it has seen and refuses a smaller one: so it is safe even from
-// a holder that was paused, and woke up after its lease had ended, which no lease can promise by itself. (Kleppmann,
-// How to do distributed locking, 2016, "Making the lock safe with fencing"; Burrows, The Chubby lock service, OSDI
-// 2006, section 2.4, "sequencers")
+// WithFencing gives every lease a number, [Lease.Fence], that is greater than those of all leases granted on its key before.
+// The resource that the lease guards keeps the greatest number that it has seen, and refuses a smaller one. That makes it
+// safe even from a holder that was paused and woke up after its lease had ended, which no lease can promise by itself.
+// (Kleppmann, How to do distributed locking, 2016, "Making the lock safe with fencing"; Burrows, The Chubby lock service,
+// OSDI 2006, section 2.4, "sequencers")
 //
-// The number is the greater of the last one plus 1 and the server's time in microseconds, and is drawn in one step with
-// the grant. The time keeps numbers growing where the counter is lost, with a failover or a restart without
-// persistence, as long as clocks of servers differ by less than that takes. Numbers have gaps: keys of a namespace with
-// one tag share a counter, "namespace:{tag}fence". Counters never expire; there are 2^14 at the most. By default leases
-// have no number.
+// The number is the greater of the last one plus 1 and the server's time in microseconds. It is drawn in one step with the
+// grant. The time keeps numbers growing where the counter is lost, with a failover or a restart without persistence, as
+// long as the clocks of servers differ by less than that takes. Numbers have gaps: keys of a namespace with one tag share
+// a counter, "namespace:{tag}fence". Counters never expire; there are at most 2^14. By default leases have no number.
 func WithFencing() Option {
 	return func(o *options) { o.fencing = true }
 }
 
-// WithReplicas lets nothing count as granted, renewed, held or settled before n replicas have it, waiting up to
-// timeout, in whole milliseconds, for each: the WAIT command (https://redis.io/docs/latest/commands/wait/). What they
-// do not acknowledge in time is [ErrNotReplicated]: a grant is released again, a renewal moves nothing, a value may be
-// there or not and is settled again in the background. Nor is a value handed out before n replicas have it, whoever
-// settled it: a claim that meets one confirms it, by a second round trip that writes its expiry again, unchanged. By
-// default nobody waits for replicas.
+// WithReplicas lets nothing count as granted, renewed, held or settled before n replicas have it, waiting up to timeout, in
+// whole milliseconds, for each: the WAIT command (https://redis.io/docs/latest/commands/wait/). By default nobody waits for
+// replicas.
 //
-// WAIT makes nothing strongly consistent: a failover may still promote a replica that has not acknowledged. Only if n
-// is the number of all replicas that can be promoted does every one of them have what was granted; with a smaller n
-// this lock is not safe in a failover. One that large makes every replica necessary: while one is away, nothing is
-// granted.
+// What the replicas do not acknowledge in time is [ErrNotReplicated]: a grant is released again, a renewal moves nothing, a
+// value may be there or not and is settled again in the background. A value that another settled is not handed out before
+// n replicas have it: a claim that meets one confirms it, by a second round trip that writes its expiry again, unchanged.
 //
-// While a replica is away, even the answer that somebody else holds a key may take as long as timeout: WAIT goes with
+// WAIT does not make Redis strongly consistent: a failover may still promote a replica that has not acknowledged. Every
+// replica that can be promoted has what was granted only if n is the number of all of them; with a smaller n this lock is
+// not safe in a failover. With that n every replica is necessary: while one cannot be reached, nothing is granted and no
+// value is handed out. Even the answer that somebody else holds a key may then take as long as timeout: WAIT goes with
 // every command that may write.
 //
-// It panics when n is below 1 or timeout below a millisecond, and New does when timeout is not below the time for one
+// It panics when n is below 1 or timeout below a millisecond. New panics when timeout is not below the time for one
 // operation ([WithOpTimeout]).
 func WithReplicas(n int, timeout time.Duration) Option {
 	if n < 1 {

@@ -1,7 +1,7 @@
 // Package notify tells who waits for a key that the key was released or settled: Redis publishes that on a channel of the
 // key's name.
 //
-// Nothing relies on it: whoever waits looks by itself as well. So a failure here only means that the next look comes by a
+// Nothing relies on it: waiters look by themselves as well. So a failure here only means that the next look comes by a
 // timer.
 package notify
 

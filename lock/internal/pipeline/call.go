@@ -35,7 +35,7 @@ type Call struct {
 // Late gets the result of a command that its caller has abandoned.
 type Late interface{ Late(Result) }
 
-// Result is what came of a Call.
+// Result is the result of a Call.
 type Result struct {
 	Reply
 	Err     error // no try was answered, or the answer is an error

@@ -10,8 +10,8 @@ import (
 // maxArgs is how many arguments a command has, at most, without an allocation for them.
 const maxArgs = 9
 
-// command is one command on its way, and what came of it. It is also the context that it is sent under: it has the values
-// of its caller's context. It ends some time after no caller waits any more or, if its caller sends it inline, when that
+// command is one command and its result. It is also the context under which it is sent: it has the values of its caller's
+// context. It ends some time after no caller waits any more or, if its caller sends it inline, when that
 // has to return.
 type command struct {
 	call     *Call // that it is a part of

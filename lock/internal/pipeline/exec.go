@@ -23,7 +23,7 @@ type raw struct{ *redis.RawCmd }
 
 func (raw) NoRetry() bool { return true }
 
-// reply returns what came of the command. If the connection broke behind a reply that had come whole, go-redis has put the
+// reply returns the reply or the error. If the connection broke behind a reply that had come whole, go-redis has put the
 // error here too; the reply counts.
 func (c raw) reply() (Reply, error) {
 	b, err := c.Result()
@@ -69,7 +69,7 @@ func pairOf(held, more any) Reply {
 	return Reply{Pair: true, Text: []byte(text), Absent: !found, Fence: fence, Left: left}
 }
 
-// exec sends a batch, and fills in what came of it.
+// exec sends a batch, and fills in the results.
 func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	p.router.load(ctx, batch[0].call.Key)
 	switch {
@@ -107,7 +107,8 @@ func (p *Pipeline) request(c *command) request {
 	return raw{redis.NewRawCmd(c, c.args...)}
 }
 
-// take fills in what came of a command that was sent, or was not because of err, which go-redis does not always put on it.
+// take fills in the result of a command that was sent, or was not because of err, which go-redis does not always put on
+// it.
 func (c *command) take(req request, err error) {
 	c.reply, c.err = req.reply()
 	if errors.Is(c.err, errNoReply) && err != nil {

@@ -1,4 +1,4 @@
-// Package pipeline sends commands to Redis over go-redis, and returns what came of each.
+// Package pipeline sends commands to Redis over go-redis, and returns the result of each.
 //
 // A [Call] is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
 // times out. A command goes down through these layers, and its reply comes back up as a value:

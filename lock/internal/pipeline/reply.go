@@ -31,7 +31,7 @@ func (e replyError) Error() string { return string(e) }
 // RedisError marks it as a redis.Error.
 func (replyError) RedisError() {}
 
-// isExpected tells whether we know what to do about it.
+// isExpected reports whether the caller handles it without go-redis.
 func (e replyError) isExpected() bool {
 	return strings.HasPrefix(string(e), "NOSCRIPT ") || strings.HasPrefix(string(e), "ERR syntax error")
 }

@@ -226,7 +226,7 @@ func (o *op) acknowledged(r pipeline.Reply, acked error) error {
 // errChanged says that a value that was met was not there any more when it was to be confirmed.
 var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrNotReplicated)
 
-// confirm returns nil if the value with that head is on the replicas, whoever wrote it.
+// confirm returns nil if the value with that head is on the replicas.
 func (o *op) confirm(head []byte) error {
 	again := o.store.newOp(o.Context, o.key)
 	again.Start = o.Start
@@ -242,7 +242,7 @@ func (o *op) confirm(head []byte) error {
 	}).Err
 }
 
-// Attempt is what came of TryClaim.
+// Attempt is the result of TryClaim.
 type Attempt struct {
 	Entry        // Granted, Held or Settled; 0 with an error
 	Err    error // ErrForeign, or why there was no answer

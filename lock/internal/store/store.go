@@ -88,7 +88,7 @@ const (
 // TimeoutError is the error of an operation that took longer than it may.
 type TimeoutError = pipeline.TimeoutError
 
-// Outcome is what came of an operation on a claim.
+// Outcome is the result of an operation on a claim.
 type Outcome struct {
 	Holder  Holder // 0 with an Err
 	Err     error  // Redis has not answered, or with an error

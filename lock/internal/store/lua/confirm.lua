@@ -1,5 +1,5 @@
 -- Writes the expiry of a value again, unchanged: a WAIT behind this, on the same connection, then tells how many replicas
--- have the value, whoever wrote it. (A script sees one time, so the expiry stays what it was.)
+-- have the value. (A script sees one time, so the expiry stays what it was.)
 --
 -- KEYS[1] the key   ARGV[1] the value's head
 -- Returns the head that the key had, nil if there was no key.
