@@ -30,7 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.Main(m, redistest.Program{Name: "payments-server", Run: servePayments})
+	redistest.Main(m)
 }
 
 // patience bounds every wait for what must happen. Only a test that fails waits this long.

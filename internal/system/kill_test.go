@@ -1,4 +1,4 @@
-package onceguard_test
+package system_test
 
 import (
 	"cmp"

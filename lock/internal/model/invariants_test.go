@@ -1,4 +1,4 @@
-package lock_test
+package model_test
 
 // modelTransition is what an invariant judges.
 type modelTransition struct {

@@ -1,4 +1,4 @@
-package onceguard_test
+package system_test
 
 import (
 	"context"
@@ -265,4 +265,15 @@ func pay(ctx context.Context, client *http.Client, url string, key int) (answer,
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	return answer{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", string(body)}, err
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may have left
 }

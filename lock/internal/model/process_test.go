@@ -1,4 +1,4 @@
-package lock_test
+package model_test
 
 // begin emits that the process sends its next claim. The lease is counted from here.
 func (r modelRules) begin(s modelState, p int, emit modelEmit) {

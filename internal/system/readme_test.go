@@ -1,4 +1,4 @@
-package onceguard_test
+package system_test
 
 import (
 	"context"
@@ -66,7 +66,7 @@ func TestReadmeQuickStart(t *testing.T) {
 // readmeBlocks returns the README's blocks of Go: the quick start, and the others.
 func readmeBlocks(t *testing.T) (program string, others []string) {
 	t.Helper()
-	readme, err := os.ReadFile("README.md")
+	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,15 +101,15 @@ func buildInEmptyModule(t *testing.T, program string) (binary string) {
 			t.Fatal(err)
 		}
 	}
-	here, err := os.Getwd()
+	here, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mod, err := os.ReadFile("go.mod")
+	mod, err := os.ReadFile("../../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := os.ReadFile("go.sum")
+	sum, err := os.ReadFile("../../go.sum")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func payAt(t *testing.T, addr, key string) paid {
 // The README's other code is that of the Examples, line by line.
 func TestReadmeIsCompiled(t *testing.T) {
 	t.Parallel()
-	examples, err := os.ReadFile("middleware/example_test.go")
+	examples, err := os.ReadFile("../../middleware/example_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
