@@ -2,11 +2,14 @@ package middleware
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/onceguard/onceguard/keyfunc"
 )
 
 // Problem is an error response in the terms of RFC 9457. Type and Title are constant for each kind of problem.
@@ -30,6 +33,17 @@ func newProblem(name string, status int, title, detail string) Problem {
 // retryable returns p for a request that may succeed when it is repeated, at the earliest in a second.
 func (p Problem) retryable() Problem {
 	p.Retryable, p.RetryAfter = true, time.Second
+	return p
+}
+
+// in returns p with the name of the place where the key was looked for, if the error has it. No other text of a key
+// function reaches a client: it might repeat what the client sent.
+func (p Problem) in(err error) Problem {
+	var missing keyfunc.MissingError
+	if errors.As(err, &missing) {
+		p.Detail = fmt.Sprintf("This operation must carry an idempotency key in the %s %s, so that it can be repeated safely.",
+			missing.In, missing.Name)
+	}
 	return p
 }
 

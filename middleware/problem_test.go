@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -58,6 +59,43 @@ func TestProblem(t *testing.T) {
 			t.Errorf("%s echoes the key: %+v", name, a)
 		}
 	}
+}
+
+// The client learns where the key belongs, and nothing else that a key function says.
+func TestKeyMissingNamesThePlace(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		key  keyfunc.Func
+		want string
+	}{
+		"standard": {keyfunc.Standard(keyfunc.BasicUser()), " in the header Idempotency-Key,"},
+		"first":    {keyfunc.First(keyfunc.Header("X-Request-Key"), keyfunc.Form("key")), " in the header X-Request-Key,"},
+		"form":     {keyfunc.Form("key<b>"), " in the form field key<b>,"},
+		"wrapped": {func(*http.Request) (string, error) {
+			return "", fmt.Errorf("%s: %w", secret, keyfunc.MissingError{In: "member", Name: "/id"})
+		}, " in the member /id,"},
+		"unnamed": {func(*http.Request) (string, error) { return "", fmt.Errorf("%s: %w", secret, keyfunc.ErrMissing) }, " key,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveKeyed(t, newLocker(t, redistest.Mini(t).Client(t)), test.key, payOnce(), middleware.WithRequired())
+			a := s.send(noKey)
+			s.want(a, http.StatusBadRequest, middleware.MissingKey)
+			if got := a.detail(t); !strings.Contains(got, test.want) || strings.Contains(a.body, secret) {
+				t.Errorf("detail %q, want one with %q", got, test.want)
+			}
+		})
+	}
+}
+
+// detail returns the detail of a problem.
+func (a answer) detail(t *testing.T) string {
+	t.Helper()
+	var p middleware.Problem
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+		t.Errorf("%v in %s", err, a.body)
+	}
+	return p.Detail
 }
 
 // conformance: 35
