@@ -32,13 +32,13 @@ type canned struct {
 }
 
 // locker returns one for this store.
-func (s *canned) locker(t testing.TB) *lock.Locker {
+func (s *canned) locker(t testing.TB, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return &cannedConn{store: s}, nil },
 	})
-	locker := lock.New(client, "test")
+	locker := lock.New(client, "test", opts...)
 	t.Cleanup(func() {
 		_ = locker.Close(context.Background())
 		_ = client.Close()

@@ -140,7 +140,7 @@ func (c *call) serve() {
 			c.run(claim.Lease)
 		}
 	case lock.Held:
-		c.attend(claim.Note)
+		c.attend(claim)
 	case lock.Abandoned:
 		c.meet(claim.Note, Unknown, outcomeUnknown)
 	case lock.Settled:

@@ -255,8 +255,9 @@ func WithObserver(f func(context.Context, Event)) Option {
 }
 
 // WithProblem writes the problem responses instead of the default, which is application/problem+json (RFC 9457), or a
-// small HTML page for a client that prefers it. Retry-After, Cache-Control and Link are already set when f is called.
-// It panics when f is nil; f is called concurrently.
+// small HTML page for a client that prefers it. Retry-After, X-Should-Retry, Cache-Control and Link are already set when f
+// is called. If f answers with another status, the Event has that of the Problem all the same. It panics when f is nil; f
+// is called concurrently.
 func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
 	if f == nil {
 		panic("middleware.WithProblem: f is nil")

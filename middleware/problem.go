@@ -20,7 +20,8 @@ type Problem struct {
 	Detail         string `json:"detail"`                    // what the client may do about it; holds nothing that the client sent
 	OriginalStatus int    `json:"original_status,omitempty"` // of the response that was not stored, 0 when unknown
 
-	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry, which some clients obey.
+	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry, which the SDKs that
+	// Stainless generates (OpenAI's and Anthropic's among others) obey, whatever the status is.
 	Retryable bool `json:"-"`
 	// RetryAfter is sent as Retry-After (RFC 9110 section 10.2.3), in whole seconds. It is 0 when Retryable is false.
 	RetryAfter time.Duration `json:"-"`
@@ -57,7 +58,7 @@ var (
 		"The body ended early or is malformed. Nothing was done.").retryable()
 	userUnknown = newProblem("user-unknown", http.StatusUnauthorized, "User is unknown",
 		"This operation needs an authenticated user. Nothing was done.")
-	inFlight = newProblem("in-flight", http.StatusConflict, "Request is in progress",
+	inFlight = newProblem("in-flight", http.StatusConflict, "First request is not answered yet",
 		"A request with this idempotency key was received before and has not been answered yet. Repeat it later to get its "+
 			"response.").retryable()
 	runFailed = newProblem("run-failed", http.StatusServiceUnavailable, "The first request has failed",
@@ -80,6 +81,16 @@ var (
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
 		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.").retryable()
 )
+
+// inFlightSince returns the problem for a duplicate of a run that claimed the key at the time given. Retry-After is the
+// run's age in whole seconds: a client that obeys it waits twice as long for each try, and does not use up its tries
+// within seconds. It is a lease at most, for a run that has died gives way within that. The holder's clock may differ
+// from ours: an age out of range is the nearer end.
+func (g *guard) inFlightSince(claimed time.Time) Problem {
+	p := inFlight
+	p.RetryAfter = max(time.Second, min(time.Since(claimed), g.locker.TTL()).Truncate(time.Second))
+	return p
+}
 
 // draft describes the header that all of this is about.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"

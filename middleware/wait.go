@@ -9,12 +9,12 @@ import (
 
 // attend answers a request whose key is held by another one, after waiting for that if it is to. It never runs the
 // handler: when the other one has left no response, the client is told to try again, and then may become the first.
-func (c *call) attend(note []byte) {
-	if c.wait == 0 {
-		c.meet(note, InFlight, inFlight)
+func (c *call) attend(held lock.Claim) {
+	if !c.isSame(held.Note) {
 		return
 	}
-	if !c.isSame(note) {
+	if c.wait == 0 {
+		c.refuse(InFlight, c.inFlightSince(held.ClaimedAt), nil)
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), c.wait)
@@ -22,7 +22,7 @@ func (c *call) attend(note []byte) {
 	claim, err := c.locker.Wait(ctx, c.key)
 	switch {
 	case errors.Is(err, lock.ErrHeld), err != nil && ctx.Err() != nil:
-		c.refuse(InFlight, inFlight, lastLook(err))
+		c.refuse(InFlight, c.inFlightSince(held.ClaimedAt), lastLook(err))
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
 	case err != nil:
