@@ -97,6 +97,7 @@ const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempote
 
 // refuse answers with a problem.
 func (c *call) refuse(outcome Outcome, p Problem, err error) {
+	c.limited.refused(c.r)
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Add("Link", "<"+draft+`>; rel="describedby"`)
