@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,15 +47,19 @@ func (s *canned) locker(t testing.TB, opts ...lock.Option) *lock.Locker {
 	return locker
 }
 
-// cannedConn is a connection to it. go-redis writes first and reads then, in one goroutine.
+// cannedConn is a connection to it. go-redis writes first and reads then; only for a subscription, which fails here, it
+// does both at the same time.
 type cannedConn struct {
 	net.Conn // nil
 	store    *canned
+	mu       sync.Mutex
 	in, out  []byte
 	args     [][]byte
 }
 
 func (c *cannedConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.in = append(c.in, p...)
 	for {
 		n := c.command()
@@ -103,6 +108,9 @@ func (c *cannedConn) answer() {
 	case "evalsha": // Settle, or a renewal: the claim is ours
 		settles := len(c.args) == 8
 		switch {
+		case settles && len(c.args[4]) == 0: // no Settle, but a look
+			c.out = append(c.out, "-ERR refused\r\n"...)
+			return
 		case settles && c.store.refused > 0:
 			c.store.refused--
 			c.out = append(c.out, "-ERR refused\r\n"...)
@@ -127,6 +135,8 @@ func (c *cannedConn) answer() {
 }
 
 func (c *cannedConn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.out) == 0 {
 		return 0, io.EOF
 	}

@@ -11,11 +11,11 @@ func Fingerprint(r *http.Request, body []byte) []byte {
 	return f[:]
 }
 
-// Problems returns one of each type.
+// Problems returns all that there are, one of each type at least.
 func Problems() []Problem {
 	return []Problem{
 		keyMissing, keyInvalid, bodyUnreadable, userUnknown, inFlight, runFailed, outcomeUnknown, responseNotStored,
-		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable,
+		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, processedUnconfirmed,
 	}
 }
 

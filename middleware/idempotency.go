@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceguard/onceguard/keyfunc"
@@ -75,6 +76,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 			}
 			c := &call{guard: g, w: w, r: r, next: next}
 			c.values.of = r.Context()
+			if g.wait > 0 {
+				c.entered = time.Now()
+			}
 			c.serve()
 		})
 	}
@@ -84,6 +88,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 type guard struct {
 	locker  *lock.Locker
 	keyFunc keyfunc.Func
+	waiting atomic.Int64 // requests that wait for another one
 	options
 }
 
@@ -94,6 +99,7 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
+	entered     time.Time  // with WithWait: when the request came, before its body
 	values      values     // the context of all that is asked of the locker
 	outer       *Execution // the run that the request belongs to already
 	key         string     // what the key function says

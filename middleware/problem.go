@@ -80,6 +80,9 @@ var (
 		"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.")
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
 		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.").retryable()
+	processedUnconfirmed = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
+		"The request with this idempotency key was processed. The server cannot give its response before enough replicas "+
+			"have it. Repeat it later to get it.").retryable()
 )
 
 // inFlightSince returns the problem for a duplicate of a run that claimed the key at the time given. Retry-After is the
