@@ -276,9 +276,10 @@ func WithObserver(f func(context.Context, Event)) Option {
 }
 
 // WithProblem writes the problem responses instead of the default, which is application/problem+json (RFC 9457), or a
-// small HTML page for a client that prefers it. Retry-After, X-Should-Retry, Cache-Control and Link are already set when f
-// is called. If f answers with another status, the Event has that of the Problem all the same. It panics when f is nil; f
-// is called concurrently.
+// small HTML page in a shopper's words for a client that prefers it. That page has no script, and leads back to where the
+// Referer says that the request came from, if that is on the same host. Retry-After, X-Should-Retry, Cache-Control and
+// Link are already set when f is called. If f answers with another status, the Event has that of the Problem all the same.
+// It panics when f is nil; f is called concurrently.
 func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
 	if f == nil {
 		panic("middleware.WithProblem: f is nil")

@@ -251,7 +251,7 @@ func TestProblemAsHTML(t *testing.T) {
 		if got := a.header.Get("Content-Type"); a.status != http.StatusBadRequest || got != want {
 			t.Errorf("Accept %q: %d, %s, want 400, %s", accept, a.status, got, want)
 		}
-		if want == asHTML && !strings.Contains(a.body, "<h1>Idempotency key is missing</h1>") {
+		if want == asHTML && !strings.Contains(a.body, "<h1>This form cannot be sent</h1>") {
 			t.Errorf("Accept %q: %s", accept, a.body)
 		}
 	}
