@@ -35,7 +35,9 @@ import (
 //     then, the response waits for it, and what is stored does not.
 //  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
 //     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
-//     response cannot be stored whole, a duplicate gets 409 response-not-stored.
+//     response cannot be stored whole, a duplicate gets 409 response-not-stored. So does one of a handler that answers
+//     on another ResponseWriter than the one that it is given, such as a framework's own, where that has a method
+//     Written() bool to tell by; the Event has an error.
 //  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client
 //     either. When it fails, the response goes out unchanged, the Event has the error, and it is tried again in the
 //     background for as long as a new lease would last.
