@@ -12,17 +12,23 @@ import (
 // First asks fns in order and answers as the first one does that is not ErrMissing, be it a key or
 // an error: a malformed header is not made good by a form field.
 //
-// ErrMissing: all of them are missing. First panics when there are no fns, or when one is nil. The Func is
-// safe for concurrent use.
+// ErrMissing: all of them are missing. The error is that of fns[0]: the first place is the one that a
+// [MissingError] tells the client to use. First panics when there are no fns, or when one is nil. The
+// Func is safe for concurrent use.
 func First(fns ...Func) Func {
 	fns = checked("keyfunc.First", fns)
 	return func(r *http.Request) (string, error) {
+		var missing error
 		for _, fn := range fns {
-			if key, err := fn(r); !errors.Is(err, ErrMissing) {
+			key, err := fn(r)
+			if !errors.Is(err, ErrMissing) {
 				return key, err
 			}
+			if missing == nil {
+				missing = err
+			}
 		}
-		return "", ErrMissing
+		return "", missing
 	}
 }
 

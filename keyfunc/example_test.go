@@ -188,7 +188,7 @@ func ExampleCompose() {
 	r.Header.Set("Idempotency-Key", "abc")
 	fmt.Println(key(r))
 	// Output:
-	//  keyfunc: the request carries no key
+	//  keyfunc: the request carries no key in the header Idempotency-Key
 	// 3:abc15:4:POST7:/orders <nil>
 }
 

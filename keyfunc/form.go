@@ -21,7 +21,7 @@ import (
 // already parsed the form, Form takes the field from there; an error that this middleware ignored can
 // then no longer be seen.
 //
-// ErrMissing: no such field, no body, or a body that is no form. ErrInvalid: the form cannot be
+// [MissingError]: no such field, no body, or a body that is no form. ErrInvalid: the form cannot be
 // parsed, or the field is empty, stands twice, is a file, is longer than 255 characters or has characters
 // outside of 0x20-7E. An error while the body is read is returned wrapped: *http.MaxBytesError, for
 // instance, is found by errors.As, and the next reader of the body meets it as well. So is the error
@@ -32,9 +32,10 @@ func Form(field string) Func {
 		panic("keyfunc.Form: field is empty")
 	}
 	place := fmt.Sprintf("form field %q", field)
+	missing := error(MissingError{In: "form field", Name: field})
 	return func(r *http.Request) (string, error) {
 		if values, ok := parsedField(r, field); ok {
-			return only(place, values)
+			return only(place, missing, values)
 		}
 		contentType := r.Header.Get("Content-Type")
 		var parse func(contentType string, body []byte, field string) ([]string, error)
@@ -44,7 +45,7 @@ func Form(field string) Func {
 		case "multipart/form-data":
 			parse = multipartField
 		default:
-			return "", ErrMissing
+			return "", missing
 		}
 
 		body, err := readBody(r)
@@ -55,13 +56,13 @@ func Form(field string) Func {
 			return "", errBodyGone
 		}
 		if len(body) == 0 {
-			return "", ErrMissing
+			return "", missing
 		}
 		values, err := parse(contentType, body, field)
 		if err != nil {
 			return "", invalid(place, "cannot be looked for: the form does not parse")
 		}
-		return only(place, values)
+		return only(place, missing, values)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // parameters checked and ignored. The bare form that many clients send, abc without quotes, is
 // the same key; it has no spaces, quotes, backslashes, commas or semicolons.
 //
-// ErrMissing: there is no such field. ErrInvalid: it is empty, stands on more than one line, is longer
+// [MissingError]: there is no such field. ErrInvalid: it is empty, stands on more than one line, is longer
 // than 255 characters, or fits neither form. Header panics unless name is a valid field name.
 // The Func is safe for concurrent use.
 func Header(name string) Func {
@@ -22,10 +22,11 @@ func Header(name string) Func {
 	}
 	name = http.CanonicalHeaderKey(name)
 	place := "header " + name
+	missing := error(MissingError{In: "header", Name: name})
 	return func(r *http.Request) (string, error) {
 		lines := r.Header[name]
 		if len(lines) == 0 {
-			return "", ErrMissing
+			return "", missing
 		}
 		if len(lines) > 1 {
 			return "", invalid(place, problemTwice)

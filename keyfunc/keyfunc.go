@@ -22,6 +22,7 @@ package keyfunc
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 )
 
@@ -34,7 +35,7 @@ type Func func(*http.Request) (string, error)
 
 var (
 	// ErrMissing means that the request carries no key. It is the only error after which a request
-	// may be let through unprotected.
+	// may be let through unprotected. [MissingError] is one that names what was looked for.
 	ErrMissing = errors.New("keyfunc: the request carries no key")
 
 	// ErrInvalid means that the request carries a key, and that it is malformed. The sender believes
@@ -45,3 +46,15 @@ var (
 	// without a user would share one scope, and one stranger would get another's response.
 	ErrNoUser = errors.New("keyfunc: nobody is authenticated")
 )
+
+// MissingError is an [ErrMissing], as [errors.Is] sees it, that names where the key was looked for. The middleware tells
+// it to the client: a [Func] of one's own must put nothing there that came with the request.
+type MissingError struct {
+	In   string // the kind of place: "header", "form field", "query parameter"
+	Name string // its name: "Idempotency-Key"
+}
+
+func (e MissingError) Error() string { return fmt.Sprintf("%v in the %s %s", ErrMissing, e.In, e.Name) }
+
+// Unwrap returns [ErrMissing].
+func (MissingError) Unwrap() error { return ErrMissing }

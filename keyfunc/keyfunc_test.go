@@ -26,7 +26,7 @@ func expect(t *testing.T, fn keyfunc.Func, r *http.Request, want string, wantErr
 		t.Fatalf("key = %q, want %q", got, want)
 	}
 	for _, other := range sentinels {
-		if other != wantErr && errors.Is(err, other) {
+		if !errors.Is(wantErr, other) && errors.Is(err, other) {
 			t.Fatalf("err = %v, is also %v", err, other)
 		}
 	}

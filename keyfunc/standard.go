@@ -15,7 +15,7 @@ import (
 // The key is that of Compose(Route(), user, Header("Idempotency-Key")), but the header is looked at first:
 // a request without a key never asks who the user is, and a malformed key is refused whoever sent it.
 //
-// ErrMissing: no Idempotency-Key header. ErrInvalid: a malformed one, see [Header]. ErrNoUser: user
+// [MissingError]: no Idempotency-Key header. ErrInvalid: a malformed one, see [Header]. ErrNoUser: user
 // said so, or answered ErrMissing or an empty string. Any other error of user is returned as it is.
 // Standard panics when user is nil. The Func is safe for concurrent use if user is.
 func Standard(user Func) Func {

@@ -18,11 +18,11 @@ func invalid(place, problem string) error {
 	return fmt.Errorf("%w: %s %s", ErrInvalid, place, problem)
 }
 
-// only returns the one value of a form field or query parameter. It accepts what a header's string
-// can carry, so that a key may come either way.
-func only(place string, values []string) (string, error) {
+// only returns the one value of a form field or query parameter, or missing if there is none. It
+// accepts what a header's string can carry, so that a key may come either way.
+func only(place string, missing error, values []string) (string, error) {
 	if len(values) == 0 {
-		return "", ErrMissing
+		return "", missing
 	}
 	if len(values) > 1 {
 		return "", invalid(place, problemTwice)

@@ -34,11 +34,41 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tooLarge tells net/http, which closes the connection after the response then. It listens only to its own reader, so
-// that one is given a byte too many.
+// tooLarge tells net/http, and returns what http.MaxBytesReader would.
 func (b *requestBody) tooLarge() error {
-	_, _ = http.MaxBytesReader(b.w, io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
+	leaveUnread(b.w)
 	return &http.MaxBytesError{Limit: b.limit}
+}
+
+// refused is called before r is answered without its handler. If net/http would close the connection with a part of the
+// body unread, it is told: a client that is still sending would see the connection break, and never the response.
+func (b *requestBody) refused(r *http.Request) {
+	const drained = 256 << 10 // what net/http reads by itself, so that the connection can be used again
+	if b.end != nil {
+		return // it was read to its end, or net/http was told
+	}
+	rest := r.ContentLength - (b.limit - b.left)
+	if r.ContentLength < 0 || rest >= drained || rest > 0 && r.Close {
+		leaveUnread(b.w)
+	}
+}
+
+// leaveUnread lets net/http close its side of the connection after the response, and the whole of it a moment later. Only
+// its own reader can ask for that, and only its own writer understands: the reader is given a byte too many, and the
+// writer is the innermost one.
+func leaveUnread(w http.ResponseWriter) {
+	_, _ = http.MaxBytesReader(innermost(w), io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
+}
+
+// innermost returns what w wraps, as http.ResponseController finds it.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
 }
 
 // failed returns why reading it failed.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,11 +41,11 @@ func (s *canned) options() *redis.Options {
 }
 
 // locker returns one for this store, on a client of go-redis.
-func (s *canned) locker(t testing.TB) *lock.Locker {
+func (s *canned) locker(t testing.TB, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	client := redis.NewClient(s.options())
 	t.Cleanup(func() { _ = client.Close() })
-	return newLocker(t, client, lock.WithOpTimeout(500*time.Millisecond))
+	return newLocker(t, client, append([]lock.Option{lock.WithOpTimeout(500 * time.Millisecond)}, opts...)...)
 }
 
 // inBubble is locker for a testing/synctest bubble.
@@ -53,15 +54,19 @@ func (s *canned) inBubble(t testing.TB) *lock.Locker {
 	return newLocker(t, redistest.NewDirect(t, s.options()).Client, lock.WithOpTimeout(500*time.Millisecond))
 }
 
-// cannedConn is a connection to it. go-redis writes first and reads then, in one goroutine.
+// cannedConn is a connection to it. go-redis writes first and reads then; only for a subscription, which fails here, it
+// does both at the same time.
 type cannedConn struct {
 	net.Conn // nil
 	store    *canned
+	mu       sync.Mutex
 	in, out  []byte
 	args     [][]byte
 }
 
 func (c *cannedConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.in = append(c.in, p...)
 	for {
 		n := c.command()
@@ -110,6 +115,9 @@ func (c *cannedConn) answer() {
 	case "evalsha": // Settle, or a renewal: the claim is ours
 		settles := len(c.args) == 8
 		switch {
+		case settles && len(c.args[4]) == 0: // no Settle, but a look
+			c.out = append(c.out, "-ERR refused\r\n"...)
+			return
 		case settles && c.store.refused > 0:
 			c.store.refused--
 			c.out = append(c.out, "-ERR refused\r\n"...)
@@ -134,6 +142,8 @@ func (c *cannedConn) answer() {
 }
 
 func (c *cannedConn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.out) == 0 {
 		return 0, io.EOF
 	}

@@ -15,9 +15,9 @@ const (
 	InvalidKey         Outcome = "invalid-key"         // 400: malformed key, the Err says how; 500: the key function failed with the Err
 	NoUser             Outcome = "no-user"             // 401: the key function found no user
 	TooLarge           Outcome = "too-large"           // 413: the body is longer than WithMaxBody
-	Freed              Outcome = "freed"               // the handler ran, its response is not to be stored, and the key is free; 409: a waiter's
+	Freed              Outcome = "freed"               // the handler ran, its response is not to be stored, and the key is free; 503: a waiter's
 	Unknown            Outcome = "unknown"             // a panic, or a broken response: nobody knows what happened; 409: a duplicate of such a run
-	NotStored          Outcome = "not-stored"          // the handler ran; its response cannot be replayed or, with an Err, is not stored yet; 409: a duplicate of such a run
+	NotStored          Outcome = "not-stored"          // the handler ran; its response cannot be replayed or, with an Err that says why, is not stored; 409: a duplicate of such a run
 	StoreUnavailable   Outcome = "store-unavailable"   // 503: Redis is away, nothing ran
 	Unreadable         Outcome = "unreadable"          // 500: the key holds no record that can be read; 400: the client broke off
 	LeaseLost          Outcome = "lease-lost"          // the handler ran; meanwhile the key became somebody else's

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"time"
 
@@ -382,6 +383,69 @@ func ExampleWithProblem() {
 	// Output:
 	// 400
 	// {"error":"key-missing","message":"Idempotency key is missing"}
+}
+
+// Most HTTP clients retry a 503 and give up at a 409: got, ky, urllib3, axios-retry and go-retryablehttp among them. Where
+// such clients call, say 503 while the first request runs. Retry-After and X-Should-Retry are set already.
+func ExampleWithProblem_inFlightAs503() {
+	locker, server := startLocker()
+	defer server.stop()
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
+		middleware.WithProblem(func(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
+			if p.Type == "urn:onceguard:problem:in-flight" {
+				p.Status = http.StatusServiceUnavailable
+			}
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(p.Status)
+			_ = json.NewEncoder(w).Encode(p)
+		}))
+
+	var pay http.Handler
+	pay = once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		again := post(pay, "8e03978e", `{"amount":1250}`) // while the first one runs
+		fmt.Println("Retry-After:", again.Header().Get("Retry-After"))
+		w.WriteHeader(http.StatusCreated)
+	}))
+	post(pay, "8e03978e", `{"amount":1250}`)
+	// Output:
+	// 503
+	// Retry-After: 1
+	// 201
+}
+
+// Errors for Stripe's own SDKs. stripe-node takes a body without a member "error" for a success, whatever the status is.
+func ExampleWithProblem_stripe() {
+	locker, server := startLocker()
+	defer server.stop()
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
+		middleware.WithProblem(func(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
+			type stripeError struct {
+				Type    string `json:"type"`
+				Code    string `json:"code"`
+				Message string `json:"message"`
+			}
+			e := stripeError{"invalid_request_error", strings.TrimPrefix(p.Type, "urn:onceguard:problem:"), p.Detail}
+			switch {
+			case e.Code == "key-reused":
+				e.Type = "idempotency_error"
+			case p.Status >= 500:
+				e.Type = "api_error"
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Stripe-Should-Retry", strconv.FormatBool(p.Retryable)) // their name for X-Should-Retry
+			w.WriteHeader(p.Status)
+			_ = json.NewEncoder(w).Encode(map[string]stripeError{"error": e})
+		}))
+
+	pay := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	}))
+	post(pay, "8e03978e", `{"amount":1250}`)
+	fmt.Print(post(pay, "8e03978e", `{"amount":9900}`).Body)
+	// Output:
+	// 201
+	// 422
+	// {"error":{"type":"idempotency_error","code":"key-reused","message":"This idempotency key was used for another request. Use a new key for a new request."}}
 }
 
 // How a client in Go reads a problem.

@@ -11,6 +11,20 @@ func Fingerprint(r *http.Request, body []byte) []byte {
 	return f[:]
 }
 
+// Problems returns all that there are, one of each type at least.
+func Problems() []Problem {
+	return []Problem{
+		keyMissing, keyInvalid, bodyUnreadable, userUnknown, inFlight, runFailed, outcomeUnknown, responseNotStored,
+		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, processedUnconfirmed,
+	}
+}
+
+// Refuse answers with a problem as a middleware without options does.
+func Refuse(w http.ResponseWriter, r *http.Request, p Problem) {
+	c := &call{guard: &guard{options: defaultOptions()}, w: w, r: r}
+	c.refuse("", p, nil)
+}
+
 // Codec is the codec of a middleware with the options given.
 type Codec struct{ codec }
 

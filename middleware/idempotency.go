@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceguard/onceguard/keyfunc"
@@ -34,7 +35,9 @@ import (
 //     then, the response waits for it, and what is stored does not.
 //  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
 //     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
-//     response cannot be stored whole, a duplicate gets 409 response-not-stored.
+//     response cannot be stored whole, a duplicate gets 409 response-not-stored. So does one of a handler that answers
+//     on another ResponseWriter than the one that it is given, such as a framework's own, where that has a method
+//     Written() bool to tell by; the Event has an error.
 //  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client
 //     either. When it fails, the response goes out unchanged, the Event has the error, and it is tried again in the
 //     background for as long as a new lease would last.
@@ -75,6 +78,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 			}
 			c := &call{guard: g, w: w, r: r, next: next}
 			c.values.of = r.Context()
+			if g.wait > 0 {
+				c.entered = time.Now()
+			}
 			c.serve()
 		})
 	}
@@ -84,6 +90,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 type guard struct {
 	locker  *lock.Locker
 	keyFunc keyfunc.Func
+	waiting atomic.Int64 // requests that wait for another one
 	options
 }
 
@@ -94,6 +101,7 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
+	entered     time.Time  // with WithWait: when the request came, before its body
 	values      values     // the context of all that is asked of the locker
 	outer       *Execution // the run that the request belongs to already
 	key         string     // what the key function says
@@ -140,7 +148,7 @@ func (c *call) serve() {
 			c.run(claim.Lease)
 		}
 	case lock.Held:
-		c.attend(claim.Note)
+		c.attend(claim)
 	case lock.Abandoned:
 		c.meet(claim.Note, Unknown, outcomeUnknown)
 	case lock.Settled:

@@ -15,6 +15,7 @@ type options struct {
 	required      bool
 	retention     time.Duration
 	wait          time.Duration
+	maxWaiters    int64
 	atMostOnce    bool
 	stored        func(status int) bool
 	maxDuration   time.Duration
@@ -32,6 +33,7 @@ func defaultOptions() options {
 	return options{
 		methods:      map[string]bool{http.MethodPost: true, http.MethodPatch: true},
 		retention:    24 * time.Hour,
+		maxWaiters:   1000,
 		stored:       StoreDefault,
 		maxDuration:  60 * time.Second,
 		maxBody:      1 << 20,
@@ -74,16 +76,35 @@ func WithRetention(d time.Duration) Option {
 // response: both clicks of a double click then end on the same page. The default is 0: it is answered with 409 in-flight
 // at once, as it is when d is over.
 //
+// 10 s are recommended. Most clients do not retry a 409, and so never get the response of a request whose first try was
+// cut off while it ran: of operations with a handler of 2.5 s, behind a proxy that loses, cuts and delays, urllib3, ky,
+// axios-retry and go-retryablehttp ended one in five with a success without a wait, got one in two, and all of them every
+// one with it. The SDKs of Stripe and those that Stainless generates do retry, by the status or by X-Should-Retry.
+//
+// A wait also ends in time for its answer before http.Server.WriteTimeout, and before the deadline of the request's
+// context, both counted from when the request came here: by a tenth, or by 500 ms if that is less. It does not see a
+// deadline that [http.ResponseController] has set.
+//
 // A waiter never runs the handler. When the first request ends and leaves no response, because that is not to be stored
-// or its process died, the waiter is answered with 409 run-failed, and a retry may run. A waiting client that leaves
-// disturbs nobody. Waiters hold a connection and a goroutine each, but no body; in one process they share one look at
-// Redis, and a message wakes them ([lock.Locker.Wait]). Keep d below http.Server.WriteTimeout. It panics when d is
-// negative.
+// or its process died, the waiter is answered with 503 run-failed, and a retry may run. Trouble with Redis does not end a
+// wait; if it has not passed when d is over, the Event has the error. A waiting client that leaves disturbs nobody.
+// Waiters hold a connection and a goroutine each, but no body, and there are as many as [WithMaxWaiters] says; in one
+// process they share one look at Redis, and a message wakes them ([lock.Locker.Wait]). It panics when d is negative.
 func WithWait(d time.Duration) Option {
 	if d < 0 {
 		panic(fmt.Sprintf("middleware.WithWait: %v is negative", d))
 	}
 	return func(o *options) { o.wait = d }
+}
+
+// WithMaxWaiters says how many requests may wait at the same time ([WithWait]), over all keys and all handlers of one value
+// that [Idempotency] has returned. One more is answered with 409 in-flight at once, and the Event has an error. Requests
+// that run, and those that are answered without waiting, do not count. The default is 1,000. It panics when n is below 1.
+func WithMaxWaiters(n int) Option {
+	if n < 1 {
+		panic(fmt.Sprintf("middleware.WithMaxWaiters: %d is below 1", n))
+	}
+	return func(o *options) { o.maxWaiters = int64(n) }
 }
 
 // WithStored says by their status which responses are stored. What is not stored frees the key: a retry runs again. The
@@ -255,7 +276,9 @@ func WithObserver(f func(context.Context, Event)) Option {
 }
 
 // WithProblem writes the problem responses instead of the default, which is application/problem+json (RFC 9457), or a
-// small HTML page for a client that prefers it. Retry-After, Cache-Control and Link are already set when f is called.
+// small HTML page in a shopper's words for a client that prefers it. That page has no script, and leads back to where the
+// Referer says that the request came from, if that is on the same host. Retry-After, X-Should-Retry, Cache-Control and
+// Link are already set when f is called. If f answers with another status, the Event has that of the Problem all the same.
 // It panics when f is nil; f is called concurrently.
 func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
 	if f == nil {

@@ -2,11 +2,13 @@ package middleware
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"html"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/onceguard/onceguard/keyfunc"
 )
 
 // Problem is an error response in the terms of RFC 9457. Type and Title are constant for each kind of problem.
@@ -17,10 +19,13 @@ type Problem struct {
 	Detail         string `json:"detail"`                    // what the client may do about it; holds nothing that the client sent
 	OriginalStatus int    `json:"original_status,omitempty"` // of the response that was not stored, 0 when unknown
 
-	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry, which some clients obey.
+	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry, which the SDKs that
+	// Stainless generates (OpenAI's and Anthropic's among others) obey, whatever the status is.
 	Retryable bool `json:"-"`
 	// RetryAfter is sent as Retry-After (RFC 9110 section 10.2.3), in whole seconds. It is 0 when Retryable is false.
 	RetryAfter time.Duration `json:"-"`
+
+	page words
 }
 
 func newProblem(name string, status int, title, detail string) Problem {
@@ -33,45 +38,110 @@ func (p Problem) retryable() Problem {
 	return p
 }
 
+// in returns p with the name of the place where the key was looked for, if the error has it. No other text of a key
+// function reaches a client: it might repeat what the client sent.
+func (p Problem) in(err error) Problem {
+	var missing keyfunc.MissingError
+	if errors.As(err, &missing) {
+		p.Detail = fmt.Sprintf("This operation must carry an idempotency key in the %s %s, so that it can be repeated safely.",
+			missing.In, missing.Name)
+	}
+	return p
+}
+
 var (
 	keyMissing = newProblem("key-missing", http.StatusBadRequest, "Idempotency key is missing",
-		"This operation must carry an idempotency key, so that it can be repeated safely.")
+		"This operation must carry an idempotency key, so that it can be repeated safely.").says(
+		"This form cannot be sent",
+		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
+			"send the form again.")
 	keyInvalid = newProblem("key-invalid", http.StatusBadRequest, "Idempotency key is invalid",
 		"An idempotency key has 1 to 255 printable ASCII characters and is sent once. In a header it stands in double quotes, "+
-			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.")
+			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.").says(
+		"This form cannot be sent",
+		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
+			"send the form again.")
 	bodyUnreadable = newProblem("body-unreadable", http.StatusBadRequest, "Request body cannot be read",
-		"The body ended early or is malformed. Nothing was done.").retryable()
+		"The body ended early or is malformed. Nothing was done.").retryable().says(
+		"Not everything has arrived",
+		"The connection was interrupted while you sent the form. Nothing was done. Reload this page to send "+
+			"it again.")
 	userUnknown = newProblem("user-unknown", http.StatusUnauthorized, "User is unknown",
-		"This operation needs an authenticated user. Nothing was done.")
-	inFlight = newProblem("in-flight", http.StatusConflict, "Request is in progress",
+		"This operation needs an authenticated user. Nothing was done.").says(
+		"Please sign in",
+		"You have to be signed in for this. Nothing was done.")
+	inFlight = newProblem("in-flight", http.StatusConflict, "First request is not answered yet",
 		"A request with this idempotency key was received before and has not been answered yet. Repeat it later to get its "+
-			"response.").retryable()
+			"response.").retryable().says(
+		"We have received this already",
+		"The form was sent more than once, and the first time has not been answered yet. It counts only once. "+
+			"Reload this page in a moment to see the result.")
 	runFailed = newProblem("run-failed", http.StatusServiceUnavailable, "The first request has failed",
-		"The first request with this idempotency key ended and left no response. Repeat it to have it processed.").retryable()
+		"The first request with this idempotency key ended and left no response. Repeat it to have it processed.").retryable().says(
+		"That did not work",
+		"The form was received, and something went wrong before there was a result. Reload this page to try "+
+			"again.")
 	outcomeUnknown = newProblem("outcome-unknown", http.StatusConflict, "Outcome is unknown",
-		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.")
+		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.").says(
+		"We do not know whether this has worked",
+		"The form was received, and something went wrong before there was a result. It is not processed again "+
+			"by itself. Please check, or ask us, before you send a new one.")
 	responseNotStored = newProblem("response-not-stored", http.StatusConflict, "Response is not available again",
-		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.")
+		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.").says(
+		"This was processed already",
+		"The form was processed when you sent it before. Its result cannot be shown here again.")
 	fingerprintChanged = newProblem("fingerprint-changed", http.StatusConflict, "Requests cannot be compared",
 		"A request with this idempotency key was processed, but the server now tells requests apart by another rule, so it "+
-			"cannot tell whether this is the same request. It is not processed again. Use a new key for a new request.")
+			"cannot tell whether this is the same request. It is not processed again. Use a new key for a new request.").says(
+		"This was processed already",
+		"A form from this page was processed before, and we cannot tell whether it was the same. Please check "+
+			"before you send a new one.")
 	bodyTooLarge = newProblem("body-too-large", http.StatusRequestEntityTooLarge, "Request body is too large",
-		"The body is longer than this operation accepts. Nothing was done.")
+		"The body is longer than this operation accepts. Nothing was done.").says(
+		"This is too large",
+		"What you have sent is larger than we can take. Nothing was done.")
 	keyReused = newProblem("key-reused", http.StatusUnprocessableEntity, "Idempotency key is already used",
-		"This idempotency key was used for another request. Use a new key for a new request.")
+		"This idempotency key was used for another request. Use a new key for a new request.").says(
+		"You have already sent this form",
+		"You have already sent this form with other details, and those count. For a new one, go back and "+
+			"reload the page first.")
 	keyFailed = newProblem("key-failed", http.StatusInternalServerError, "Idempotency key cannot be determined",
-		"The server failed to determine the idempotency key. Nothing was done.")
+		"The server failed to determine the idempotency key. Nothing was done.").says(
+		"Something went wrong",
+		"The fault is ours. Nothing was done. Please try again later.")
 	recordUnreadable = newProblem("record-unreadable", http.StatusInternalServerError, "Stored response is unreadable",
-		"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.")
+		"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.").says(
+		"We do not know whether this has worked",
+		"The form was received before, and its result cannot be shown. It is not processed again. Please "+
+			"check, or ask us, before you send a new one.")
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
-		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.").retryable()
+		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.").retryable().says(
+		"Please try again in a moment",
+		"We cannot take the form right now. Nothing was done this time. Reload this page in a moment to send "+
+			"it again.")
+	processedUnconfirmed = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
+		"The request with this idempotency key was processed. The server cannot give its response before enough replicas "+
+			"have it. Repeat it later to get it.").retryable().says(
+		"This was processed already",
+		"Its result cannot be shown yet. Reload this page in a moment to see it.")
 )
+
+// inFlightSince returns the problem for a duplicate of a run that claimed the key at the time given. Retry-After is the
+// run's age in whole seconds: a client that obeys it waits twice as long for each try, and does not use up its tries
+// within seconds. It is a lease at most, for a run that has died gives way within that. The holder's clock may differ
+// from ours: an age out of range is the nearer end.
+func (g *guard) inFlightSince(claimed time.Time) Problem {
+	p := inFlight
+	p.RetryAfter = max(time.Second, min(time.Since(claimed), g.locker.TTL()).Truncate(time.Second))
+	return p
+}
 
 // draft describes the header that all of this is about.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
 
 // refuse answers with a problem.
 func (c *call) refuse(outcome Outcome, p Problem, err error) {
+	c.limited.refused(c.r)
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Add("Link", "<"+draft+`>; rel="describedby"`)
@@ -87,7 +157,8 @@ func (c *call) refuse(outcome Outcome, p Problem, err error) {
 func writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	contentType, body := "application/problem+json", []byte(nil)
 	if prefersHTML(r.Header.Values("Accept")) {
-		contentType, body = "text/html; charset=utf-8", p.html()
+		contentType, body = "text/html; charset=utf-8", p.html(r)
+		w.Header().Set("Content-Security-Policy", pagePolicy)
 	} else {
 		body, _ = json.Marshal(p) // strings and numbers always marshal
 	}
@@ -98,16 +169,4 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // the client may have left
-}
-
-func (p Problem) html() []byte {
-	title, detail := html.EscapeString(p.Title), html.EscapeString(p.Detail)
-	return fmt.Appendf(nil, `<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>%s</title>
-<h1>%s</h1>
-<p>%s</p>
-</html>
-`, title, title, detail)
 }

@@ -5,12 +5,119 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
+
+// problems is the table of problems: status, and whether the same request may succeed later.
+var problems = map[string]struct {
+	status int
+	retry  bool
+}{
+	"key-missing":         {400, false},
+	"key-invalid":         {400, false},
+	"body-unreadable":     {400, true},
+	"user-unknown":        {401, false},
+	"in-flight":           {409, true},
+	"run-failed":          {503, true},
+	"outcome-unknown":     {409, false},
+	"response-not-stored": {409, false},
+	"fingerprint-changed": {409, false},
+	"body-too-large":      {413, false},
+	"key-reused":          {422, false},
+	"key-failed":          {500, false},
+	"record-unreadable":   {500, false},
+	"store-unavailable":   {503, true},
+}
+
+// checkProblem compares what a client got with the table, if it is a problem. Every answer that a site gives is checked.
+func checkProblem(t *testing.T, a answer) {
+	t.Helper()
+	name := a.problem()
+	if name == "" {
+		return
+	}
+	want, known := problems[name]
+	if !known {
+		t.Errorf("%s is not in the table", name)
+	}
+	if a.status != want.status {
+		t.Errorf("%s: status %d, want %d", name, a.status, want.status)
+	}
+	if got := a.header["X-Should-Retry"]; len(got) != 1 || got[0] != strconv.FormatBool(want.retry) {
+		t.Errorf("%s: X-Should-Retry %q, want %t", name, got, want.retry)
+	}
+	after, hasAfter := a.header["Retry-After"]
+	if hasAfter != want.retry {
+		t.Errorf("%s: Retry-After %q, want one: %t", name, after, want.retry)
+	}
+	if n, err := strconv.Atoi(a.header.Get("Retry-After")); hasAfter && (err != nil || n < 1) {
+		t.Errorf("%s: Retry-After %q, want whole seconds from 1 on", name, after)
+	}
+}
+
+// Every problem there is, as a client gets it.
+func TestProblemTable(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, p := range middleware.Problems() {
+		w := httptest.NewRecorder()
+		middleware.Refuse(w, httptest.NewRequest(http.MethodPost, "/", nil), p)
+		a := answer{status: w.Code, header: w.Header(), body: w.Body.String()}
+		if a.problem() == "" {
+			t.Errorf("no problem: %+v", a)
+		}
+		checkProblem(t, a)
+		seen[a.problem()] = true
+		if p.Retryable != (p.RetryAfter > 0) {
+			t.Errorf("%s: Retryable %t, RetryAfter %v", p.Type, p.Retryable, p.RetryAfter)
+		}
+	}
+	for name := range problems {
+		if !seen[name] {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+// What failed and was stored fails again: a client that obeys the header does not try. Nothing else gets one.
+func TestReplayedFailureIsNotRetried(t *testing.T) {
+	for _, test := range []struct {
+		status    int
+		own, want string // what the handler says, and the replay
+	}{
+		{http.StatusCreated, "", ""},
+		{http.StatusUnprocessableEntity, "true", "true"},
+		{http.StatusInternalServerError, "", "false"},
+		{http.StatusServiceUnavailable, "true", "false"},
+	} {
+		t.Run(strconv.Itoa(test.status), func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+					if test.own != "" {
+						w.Header().Set("X-Should-Retry", test.own)
+					}
+					w.WriteHeader(test.status)
+				}, middleware.WithAtMostOnce())
+				first, again := s.send(), s.send()
+				s.want(first, test.status, middleware.Executed)
+				s.want(again, test.status, middleware.Replayed)
+				if got := first.header.Get("X-Should-Retry"); got != test.own {
+					t.Errorf("the first response: X-Should-Retry %q, want %q", got, test.own)
+				}
+				if got := again.header.Get("X-Should-Retry"); got != test.want {
+					t.Errorf("the replay: X-Should-Retry %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
 
 const secret = "the-secret-key-<b>"
 
@@ -60,6 +167,43 @@ func TestProblem(t *testing.T) {
 	}
 }
 
+// The client learns where the key belongs, and nothing else that a key function says.
+func TestKeyMissingNamesThePlace(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		key  keyfunc.Func
+		want string
+	}{
+		"standard": {keyfunc.Standard(keyfunc.BasicUser()), " in the header Idempotency-Key,"},
+		"first":    {keyfunc.First(keyfunc.Header("X-Request-Key"), keyfunc.Form("key")), " in the header X-Request-Key,"},
+		"form":     {keyfunc.Form("key<b>"), " in the form field key<b>,"},
+		"wrapped": {func(*http.Request) (string, error) {
+			return "", fmt.Errorf("%s: %w", secret, keyfunc.MissingError{In: "member", Name: "/id"})
+		}, " in the member /id,"},
+		"unnamed": {func(*http.Request) (string, error) { return "", fmt.Errorf("%s: %w", secret, keyfunc.ErrMissing) }, " key,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveKeyed(t, newLocker(t, redistest.Mini(t).Client(t)), test.key, payOnce(), middleware.WithRequired())
+			a := s.send(noKey)
+			s.want(a, http.StatusBadRequest, middleware.MissingKey)
+			if got := a.detail(t); !strings.Contains(got, test.want) || strings.Contains(a.body, secret) {
+				t.Errorf("detail %q, want one with %q", got, test.want)
+			}
+		})
+	}
+}
+
+// detail returns the detail of a problem.
+func (a answer) detail(t *testing.T) string {
+	t.Helper()
+	var p middleware.Problem
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+		t.Errorf("%v in %s", err, a.body)
+	}
+	return p.Detail
+}
+
 // conformance: 35
 func TestTheRawKeyGoesNowhere(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
@@ -107,7 +251,7 @@ func TestProblemAsHTML(t *testing.T) {
 		if got := a.header.Get("Content-Type"); a.status != http.StatusBadRequest || got != want {
 			t.Errorf("Accept %q: %d, %s, want 400, %s", accept, a.status, got, want)
 		}
-		if want == asHTML && !strings.Contains(a.body, "<h1>Idempotency key is missing</h1>") {
+		if want == asHTML && !strings.Contains(a.body, "<h1>This form cannot be sent</h1>") {
 			t.Errorf("Accept %q: %s", accept, a.body)
 		}
 	}

@@ -69,7 +69,7 @@ type record struct {
 	spare  []string // with room for spareValues more, as a rule
 }
 
-// spareValues is how many values writeTo adds to the header.
+// spareValues is how many values writeTo adds to the header of a response below 500.
 const spareValues = 2
 
 // value returns a list of one value, made of spare.

@@ -48,12 +48,14 @@ type recorder struct {
 	http2 bool // or newer
 	limit int
 
-	before  http.Header // what the outer middlewares had set
-	status  int         // the final one, 0 until the handler has said it
-	header  []change    // as it was then; later changes are trailers, or nothing
-	length  int64       // its Content-Length, -1 if there is none
-	chunked bool        // the Content-Length is not sent
-	body    *buffer     // nil until something was written
+	before   http.Header // what the outer middlewares had set
+	answered bool        // w says that it was written to before the handler was called
+	bypassed bool        // it says so only now, and the handler has not come through here
+	status   int         // the final one, 0 until the handler has said it
+	header   []change    // as it was then; later changes are trailers, or nothing
+	length   int64       // its Content-Length, -1 if there is none
+	chunked  bool        // the Content-Length is not sent
+	body     *buffer     // nil until something was written
 
 	written  int64 // what the handler wanted to write
 	sent     bool  // header, and the body so far, have been let through
@@ -70,6 +72,7 @@ func (r *recorder) begin(w http.ResponseWriter, req *http.Request, exec *Executi
 	if h := w.Header(); len(h) > 0 {
 		r.before = h.Clone()
 	}
+	r.answered = isAnswered(w)
 }
 
 // lock begins whatever the handler calls. It waits until nobody is below.
@@ -125,6 +128,28 @@ func (r *recorder) drain() {
 		r.lock()
 		defer r.mu.Unlock()
 	}
+}
+
+// errBypassed is the Event's error of a handler that answered around the recorder.
+var errBypassed = errors.New("middleware: the handler answered on another ResponseWriter than the one that it was given, " +
+	"so its response cannot be stored")
+
+// findBypass finds out, after cutOff, whether the handler has answered on what w wraps: a framework may hand out a writer
+// of its own besides. What it has answered has left, so the key must not be freed.
+func (r *recorder) findBypass() {
+	if r.sent || r.hijacked || r.stray || r.answered || !isAnswered(r.w) {
+		return
+	}
+	r.bypassed, r.status = true, 0 // what the client has got is not known
+	r.exec.commit()
+}
+
+// isAnswered tells whether w, or what it wraps, says that it was written to. The writers of gin and negroni tell that.
+func isAnswered(w http.ResponseWriter) bool {
+	return provided(w, func(w http.ResponseWriter) bool {
+		writer, ok := w.(interface{ Written() bool })
+		return ok && writer.Written()
+	})
 }
 
 // errReturned is told to a goroutine that writes although its handler has returned.

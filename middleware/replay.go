@@ -30,6 +30,9 @@ func (r *record) writeTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
 	apply(h, r.header)
 	h["Idempotent-Replayed"] = r.value("true")
+	if r.status >= 500 { // a retry would get the same again
+		h["X-Should-Retry"] = r.value("false")
+	}
 	if _, typed := h["Content-Type"]; !typed {
 		h["Content-Type"] = nil // it was not sniffed then, and is not now
 	}

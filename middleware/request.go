@@ -45,7 +45,7 @@ func (c *call) findKey() (ok bool) {
 	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
 		c.pass(restore(), nil)
 	case errors.Is(err, keyfunc.ErrMissing):
-		c.refuse(MissingKey, keyMissing, nil)
+		c.refuse(MissingKey, keyMissing.in(err), nil)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
 		c.refuse(InvalidKey, keyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):

@@ -30,9 +30,11 @@ func (c *call) run(lease *lock.Lease) {
 	concluded = true
 	defer c.emit(outcome, rec.status, err)
 	rec.drain()
-	if rec.expired {
+	switch {
+	case rec.bypassed: // it has gone out
+	case rec.expired:
 		rec.deliverTimeout(c.r.Context())
-	} else {
+	default:
 		rec.deliver()
 	}
 	rec.free()
@@ -55,9 +57,11 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) {
 	c.next.ServeHTTP(rec, r)
 	c.cutOff()
 	c.body.free() // not after a panic or a Goexit
-	if rec.silent() && c.ctx.Err() != nil {
+	switch {
+	case rec.bypassed:
+	case rec.silent() && c.ctx.Err() != nil:
 		rec.giveUp()
-	} else {
+	default:
 		rec.finish()
 	}
 }
@@ -65,6 +69,7 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) {
 // cutOff takes from goroutines that the handler has left behind what it was given.
 func (c *call) cutOff() {
 	c.rec.cutOff()
+	c.rec.findBypass()
 	c.bodyAgain.cutOff()
 }
 
@@ -88,6 +93,9 @@ func (c *call) removeTemporaryFiles(r *http.Request) {
 func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outcome, error) {
 	said := exec.said()
 	switch {
+	case rec.bypassed:
+		outcome, err := settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
+		return outcome, errors.Join(errBypassed, err)
 	case said.discard:
 		return c.free(lease)
 	case rec.expired, rec.broken():

@@ -179,10 +179,12 @@ func lateTrailers(p performance) http.Header {
 	return late
 }
 
-// comparable returns the header without what is of one response: today's Date becomes a word.
+// comparable returns the header without what is of one response, and what a replay has besides: today's Date becomes a
+// word.
 func comparable(h http.Header) http.Header {
 	h = h.Clone()
 	h.Del("Idempotent-Replayed")
+	h.Del("X-Should-Retry")
 	if date, err := http.ParseTime(h.Get("Date")); err == nil && time.Since(date).Abs() < time.Hour {
 		h.Set("Date", "fresh")
 	}

@@ -161,7 +161,9 @@ func (s *site) try(r *http.Request) (answer, error) {
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, resp.Trailer, string(b)}, err
+	a := answer{resp.StatusCode, resp.Header, resp.Trailer, string(b)}
+	checkProblem(s.t, a)
+	return a, err
 }
 
 func (s *site) send(edits ...edit) answer {

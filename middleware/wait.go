@@ -3,30 +3,32 @@ package middleware
 import (
 	"context"
 	"errors"
+	"net/http"
+	"time"
 
 	"github.com/onceguard/onceguard/lock"
 )
 
 // attend answers a request whose key is held by another one, after waiting for that if it is to. It never runs the
 // handler: when the other one has left no response, the client is told to try again, and then may become the first.
-func (c *call) attend(note []byte) {
+func (c *call) attend(held lock.Claim) {
+	if !c.isSame(held.Note) {
+		return
+	}
 	if c.wait == 0 {
-		c.meet(note, InFlight, inFlight)
+		c.refuse(InFlight, c.inFlightSince(held.ClaimedAt), nil)
 		return
 	}
-	if !c.isSame(note) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), c.wait)
-	defer cancel()
-	claim, err := c.locker.Wait(ctx, c.key)
+	claim, err := c.await()
 	switch {
-	case errors.Is(err, lock.ErrHeld), err != nil && ctx.Err() != nil:
-		c.refuse(InFlight, inFlight, lastLook(err))
+	case errors.Is(err, lock.ErrSettled):
+		c.refuse(StoreUnavailable, processedUnconfirmed, err)
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
-	case err != nil:
+	case errors.Is(err, lock.ErrClosed):
 		c.refuse(StoreUnavailable, storeUnavailable, err)
+	case err != nil: // the time for waiting is over, or there was none
+		c.refuse(InFlight, c.inFlightSince(held.ClaimedAt), trouble(err))
 	case claim.State == lock.Settled:
 		c.replay(claim.Value)
 	case claim.State == lock.Abandoned:
@@ -36,11 +38,53 @@ func (c *call) attend(note []byte) {
 	}
 }
 
-// lastLook returns why the last look of a wait failed, nil if it did not.
-func lastLook(err error) error {
+// errManyWait is the Event's error of a request that was not let wait.
+var errManyWait = errors.New("middleware: as many requests wait as WithMaxWaiters allows")
+
+// await waits until nobody works under the key any more. It returns at once when there is no time for that.
+func (c *call) await() (lock.Claim, error) {
+	defer c.waiting.Add(-1)
+	if c.waiting.Add(1) > c.maxWaiters {
+		return lock.Claim{}, errManyWait
+	}
+	ctx, cancel := context.WithDeadline(c.r.Context(), c.waitEnd())
+	defer cancel()
+	return c.locker.Wait(ctx, c.key)
+}
+
+// waitEnd returns when a wait that begins now is over: as [WithWait] says, or earlier, so that there is time left to send
+// the answer in.
+func (c *call) waitEnd() time.Time {
+	end := time.Now().Add(c.wait)
+	if server, ok := c.r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
+		end = earlier(end, c.leaveTime(server.WriteTimeout)) // net/http counts from the header of the request, just before
+	}
+	if deadline, ok := c.r.Context().Deadline(); ok {
+		end = earlier(end, c.leaveTime(deadline.Sub(c.entered)))
+	}
+	return end
+}
+
+// leaveTime returns when to answer a request that may take as long as d.
+func (c *call) leaveTime(d time.Duration) time.Time {
+	return c.entered.Add(d - min(d/10, 500*time.Millisecond))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// trouble returns what an observer should know of the error that a wait ended with, nil if only its time was over.
+func trouble(err error) error {
 	var wait *lock.WaitError
-	if errors.As(err, &wait) {
+	switch {
+	case errors.As(err, &wait):
 		return wait.Look
+	case errors.Is(err, errManyWait):
+		return err
 	}
 	return nil
 }

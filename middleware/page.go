@@ -1,0 +1,89 @@
+package middleware
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// words are what a problem says on its page. That is read by somebody who has filled in a form, and has never heard of an
+// idempotency key.
+type words struct{ heading, text string }
+
+// says returns p with the words for its page.
+func (p Problem) says(heading, text string) Problem {
+	p.page = words{heading, text}
+	return p
+}
+
+const pageStyle = `:root{color-scheme:light dark}` +
+	`body{margin:0 auto;max-width:32rem;padding:12vh 1.25rem 2rem;font:1rem/1.5 system-ui,sans-serif}` +
+	`h1{font-size:1.5rem;line-height:1.25}` +
+	`details{margin-top:3rem;font-size:.875rem;opacity:.75}`
+
+// pagePolicy allows the page its own style, and neither a script nor anything that is loaded.
+var pagePolicy = func() string {
+	sum := sha256.Sum256([]byte(pageStyle))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+}()
+
+// html returns the page of p, which leads back to where the request came from.
+func (p Problem) html(r *http.Request) []byte {
+	heading, text := p.page.heading, p.page.text
+	if heading == "" {
+		heading, text = p.Title, p.Detail
+	}
+	back := ""
+	if to := cameFrom(r); to != "" {
+		back = fmt.Sprintf("\n<p><a href=\"%s\">Back to the page</a></p>", html.EscapeString(to))
+	}
+	return fmt.Appendf(nil, `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>%s</title>
+<style>%s</style>
+</head>
+<body>
+<h1>%[1]s</h1>
+<p>%[3]s</p>%[4]s
+<details>
+<summary>Technical details</summary>
+<p>%[5]s (%[6]d). %[7]s</p>
+</details>
+</body>
+</html>
+`, html.EscapeString(heading), pageStyle, html.EscapeString(text), back,
+		html.EscapeString(p.Title), p.Status, html.EscapeString(p.Detail))
+}
+
+// cameFrom returns path and query of the page that the request came from, if the Referer (RFC 9110 section 10.1.3) names
+// one of the same origin; empty otherwise, and when anything about it is odd. The client has sent it: nothing but these
+// two reaches the page, and they cannot lead to another host. Behind a proxy that ends TLS the request's own scheme is not
+// known, so either is taken then.
+func cameFrom(r *http.Request) string {
+	lines := r.Header["Referer"]
+	if len(lines) != 1 || strings.ContainsFunc(lines[0], func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return ""
+	}
+	from, err := url.Parse(lines[0])
+	if err != nil || from.User != nil || from.Host == "" || !strings.EqualFold(from.Host, r.Host) {
+		return ""
+	}
+	if from.Scheme != "https" && (from.Scheme != "http" || r.TLS != nil) {
+		return ""
+	}
+	path := from.EscapedPath() // a backslash, which browsers take for a slash, is escaped
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+		return ""
+	}
+	if from.RawQuery != "" {
+		path += "?" + from.RawQuery
+	}
+	return path
+}

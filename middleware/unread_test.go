@@ -1,0 +1,134 @@
+package middleware_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// quietLogger is chi's Logger, which wraps the ResponseWriter, without its output.
+var quietLogger = chimiddleware.RequestLogger(&chimiddleware.DefaultLogFormatter{Logger: log.New(io.Discard, "", 0)})
+
+// A client that sends a long body sees why it was refused, though nobody reads that body: net/http must not break the
+// connection under it, whoever has said that the connection ends with this request.
+//
+// conformance: 14
+func TestRefusalReachesTheClient(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 50e6)
+	framings := []edit{
+		func(*http.Request) {},
+		func(r *http.Request) { r.Close = true },
+		header("Expect", "100-continue"),
+		func(r *http.Request) { r.ContentLength = -1 },
+	}
+	failing := func(*http.Request) (string, error) { return "", errors.New("the directory is down") }
+	standard := keyfunc.Standard(keyfunc.BasicUser())
+	for name, test := range map[string]struct {
+		key     keyfunc.Func
+		edit    edit
+		status  int
+		outcome middleware.Outcome
+	}{
+		"key-missing":    {standard, noKey, http.StatusBadRequest, middleware.MissingKey},
+		"key-invalid":    {standard, key(`"`), http.StatusBadRequest, middleware.InvalidKey},
+		"user-unknown":   {standard, header("Authorization", ""), http.StatusUnauthorized, middleware.NoUser},
+		"body-too-large": {standard, key("k1"), http.StatusRequestEntityTooLarge, middleware.TooLarge},
+		"key-failed":     {failing, noKey, http.StatusInternalServerError, middleware.InvalidKey},
+	} {
+		for around, outer := range map[string]func(http.Handler) http.Handler{
+			"bare":   func(h http.Handler) http.Handler { return h },
+			"logged": quietLogger,
+		} {
+			t.Run(name+", "+around, func(t *testing.T) {
+				s := serveKeyed(t, newLocker(t, redistest.Mini(t).Client(t)), test.key, payOnce(), middleware.WithRequired())
+				s.outer = outer
+				for size, requests := range map[int]int{1_500_000: 60, 10_000_000: 60, 50_000_000: 4} {
+					for i := range requests {
+						a, err := s.try(s.request(test.edit, body("text/plain", long[:size]), framings[i%len(framings)]))
+						if err != nil {
+							t.Errorf("request %d of %d bytes: %v", i, size, err)
+						}
+						s.want(a, test.status, test.outcome)
+						if got := a.problem(); got != name {
+							t.Errorf("problem %q, want %s", got, name)
+						}
+					}
+				}
+				s.wantRuns(0)
+			})
+		}
+	}
+}
+
+// A body of unknown length is not waited for: it may come slowly, or only when the client has seen the response.
+//
+// conformance: 14
+func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
+	sent, send := io.Pipe()
+	defer send.Close()
+	a := s.send(noKey, func(r *http.Request) { r.Body, r.ContentLength = sent, -1 })
+	s.want(a, http.StatusBadRequest, middleware.MissingKey)
+}
+
+// A connection that ends anyway is not broken either, however short the body is.
+//
+// conformance: 14
+func TestRefusalEndsTheConnectionInOrder(t *testing.T) {
+	t.Parallel()
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const size = 32 << 10 // more than the server takes out of the connection together with the header
+	fmt.Fprintf(conn, "POST /payments HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+		size, strings.Repeat("x", size))
+	all, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 400 ") {
+		t.Errorf("read %.20q, %v, want a 400 and an orderly end", all, err)
+	}
+}
+
+// What net/http reads by itself costs no connection.
+func TestRefusalOfAShortBodyKeepsTheConnection(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 100, 256<<10 - 1} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
+			s.outer = quietLogger
+			for i := range 3 {
+				reused := false
+				trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
+				r := s.request(noKey, body("text/plain", strings.Repeat("x", size)))
+				if size == 0 {
+					r.Body = nil
+				}
+				a, err := s.try(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.want(a, http.StatusBadRequest, middleware.MissingKey)
+				if reused != (i > 0) {
+					t.Errorf("request %d: on a used connection: %t", i, reused)
+				}
+			}
+		})
+	}
+}
