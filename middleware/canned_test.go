@@ -157,7 +157,7 @@ type counter struct {
 	sent      cannedBody
 	body      []byte
 	w         discarded
-	note      [34]byte
+	note      [1 + fingerprintLen + 1]byte
 	value     []byte // of about a record's length
 }
 

@@ -237,7 +237,7 @@ func ExampleWithFingerprint() {
 	locker, server := startLocker()
 	defer server.stop()
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
-		middleware.WithFingerprint(func(r *http.Request, body []byte) []byte {
+		middleware.WithFingerprint("amount", func(r *http.Request, body []byte) []byte {
 			var p struct{ Amount int }
 			if err := json.Unmarshal(body, &p); err != nil {
 				return body // the handler refuses it

@@ -94,17 +94,20 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
-	values      values     // the context of all that is asked of the locker
-	outer       *Execution // the run that the request belongs to already
-	key         string     // what the key function says
-	inRedis     string     // the key as it stands there, see storageKey
-	limited     requestBody
-	source      io.ReadCloser // of the body: limited, or what a key function has made of it
-	body        *buffer       // read whole
-	fingerprint fingerprint
-	note        [1 + len(fingerprint{})]byte
-	inStore     time.Duration // spent waiting for Redis, if there is an observer
-	inHandler   time.Duration // spent in the handler
+	values    values     // the context of all that is asked of the locker
+	outer     *Execution // the run that the request belongs to already
+	key       string     // what the key function says
+	inRedis   string     // the key as it stands there, see storageKey
+	limited   requestBody
+	source    io.ReadCloser // of the body: limited, or what a key function has made of it
+	body      *buffer       // read whole
+	note      [noteLen]byte
+	inStore   time.Duration // spent waiting for Redis, if there is an observer
+	inHandler time.Duration // spent in the handler
+	completed time.Time     // when it returned
+
+	fingerprints []fingerprint  // the request's, by each rule; the first one is stored
+	fingerprint  [1]fingerprint // memory of fingerprints where there is one rule
 
 	// of a run
 	ctx       runContext
@@ -160,7 +163,7 @@ func (c *call) claim() (claim lock.Claim, ok bool) {
 		sealedFor = c.storageKey()
 	}
 	start := c.clock()
-	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprint))
+	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprints[0]))
 	c.waited(start)
 	switch {
 	case err == nil:
@@ -216,13 +219,14 @@ func (c *call) meet(note []byte, outcome Outcome, p Problem) {
 	}
 }
 
-// isSame tells whether a claim was made for the same request. It answers the request itself if not.
+// isSame tells whether a claim was made for the same request, as far as the two can be compared. It answers the request
+// itself if not.
 func (c *call) isSame(note []byte) bool {
 	theirs, err := c.codec.decodeNote(c.inRedis, note)
 	switch {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)
-	case c.fingerprint.contradicts(theirs):
+	case c.compare(theirs) == different:
 		c.refuse(Reused, keyReused, nil)
 	default:
 		return true

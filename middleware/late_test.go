@@ -226,7 +226,7 @@ func TestForgedManyFields(t *testing.T) {
 	one = append(one, make([]byte, fields)...)
 	for name, header := range map[string][]byte{"changes": many, "values": one} {
 		codec := middleware.NewCodec()
-		forged := append(codec.Encode(key, nil)[:6+33], 0xc9, 1) // up to the fingerprint, and status 201
+		forged := append(codec.Encode(key, nil)[:6+responseAt], 0xc9, 1) // up to the response, and status 201
 		forged = binary.AppendUvarint(forged, uint64(len(header)+1))
 		forged = append(append(forged, header...), 0) // no trailer
 		middleware.PutChecksum(key, forged)

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,21 +12,21 @@ import (
 type Option func(*options)
 
 type options struct {
-	methods       map[string]bool
-	required      bool
-	retention     time.Duration
-	wait          time.Duration
-	atMostOnce    bool
-	stored        func(status int) bool
-	maxDuration   time.Duration
-	maxBody       int64
-	maxResponse   int
-	fingerprinter func(r *http.Request, body []byte) []byte // nil: the default
-	failOpen      bool
-	cookies       bool
-	codec         codec
-	observe       func(context.Context, Event) // may be nil
-	writeProblem  func(http.ResponseWriter, *http.Request, Problem)
+	methods      map[string]bool
+	required     bool
+	retention    time.Duration
+	wait         time.Duration
+	atMostOnce   bool
+	stored       func(status int) bool
+	maxDuration  time.Duration
+	maxBody      int64
+	maxResponse  int
+	rules        []rule // at least one: see defaultRules
+	failOpen     bool
+	cookies      bool
+	codec        codec
+	observe      func(context.Context, Event) // may be nil
+	writeProblem func(http.ResponseWriter, *http.Request, Problem)
 }
 
 func defaultOptions() options {
@@ -36,6 +37,7 @@ func defaultOptions() options {
 		maxDuration:  60 * time.Second,
 		maxBody:      1 << 20,
 		maxResponse:  1 << 20,
+		rules:        defaultRules,
 		writeProblem: writeProblem,
 	}
 }
@@ -144,19 +146,26 @@ func WithMaxResponse(n int) Option {
 	return func(o *options) { o.maxResponse = n }
 }
 
-// WithFingerprint replaces what tells two requests with one key apart. The default is the SHA-256 of method, path,
-// query, media type and body. What f returns is hashed, so it may have any length. It is called concurrently, before
-// the handler, with the body already read; it must not keep or change it. The default does not see the boundary of a
-// multipart body, which clients choose anew; an f that hashes the body does. It panics when f is nil.
+// WithFingerprint replaces the rule that tells two requests with one key apart. The default is the SHA-256 of method,
+// path, query, media type and body. The result of f is hashed, so it may have any length. f is called concurrently, before
+// the handler, with the body already read; it must not keep or change the body. The default ignores the boundary of a
+// multipart body, which clients choose anew for each try; an f that hashes the body does not. WithFingerprint panics when
+// name is empty or f is nil.
 //
-// A process with another f takes the same request for another one and answers 422. Between the default and an f of
-// yours nothing is compared at all: another request with the same key gets the stored response. Change f together with
-// the namespace, or live with that for as long as the retention lasts.
-func WithFingerprint(f func(r *http.Request, body []byte) []byte) Option {
+// The name is stored, hashed, with every fingerprint, and only fingerprints of the same name are compared. Change f and
+// its name together: under the old name the new f answers 422 to repetitions of requests that the old f has seen. Under a
+// new name, or with the default after an f, a request whose stored response has another name is neither compared nor
+// replayed: it is answered with 409 fingerprint-changed until the retention is over, and with 409 in-flight while the
+// first request runs.
+func WithFingerprint(name string, f func(r *http.Request, body []byte) []byte) Option {
+	if name == "" {
+		panic("middleware.WithFingerprint: name is empty")
+	}
 	if f == nil {
 		panic("middleware.WithFingerprint: f is nil")
 	}
-	return func(o *options) { o.fingerprinter = f }
+	sum := func(r *http.Request, body []byte) [sha256.Size]byte { return sha256.Sum256(f(r, body)) }
+	return func(o *options) { o.rules = []rule{{kind: customKind(name), sum: sum, lends: true}} }
 }
 
 // WithFailOpen runs the handler unprotected when Redis is away. The default is 503 store-unavailable, and nothing runs.

@@ -48,8 +48,9 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) {
 	defer func() {
 		lease.AbandonAt(time.Time{})
 		c.inHandler = time.Since(started)
+		c.completed = started.Add(c.inHandler)
 		c.removeTemporaryFiles(r)
-		c.ctx.end(started.Add(c.inHandler))
+		c.ctx.end(c.completed)
 		c.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(rec, r)
@@ -150,7 +151,7 @@ func settled(outcome Outcome, err error) (Outcome, error) {
 
 // tombstone says that the request was processed, and that its response cannot be replayed.
 func (c *call) tombstone(rec *recorder) record {
-	return record{tombstone: true, fingerprint: c.fingerprint, status: rec.status}
+	return record{tombstone: true, fingerprint: c.fingerprints[0], completed: c.completed, status: rec.status}
 }
 
 // record returns what is kept of a response, and whether that is without its cookies.
@@ -162,7 +163,8 @@ func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	}
 	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.before, end))
 	return record{
-		fingerprint: c.fingerprint,
+		fingerprint: c.fingerprints[0],
+		completed:   c.completed,
 		status:      rec.status,
 		header:      header,
 		trailer:     trailer,
