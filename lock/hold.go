@@ -10,7 +10,11 @@ const MaxHold = 10 * 365 * 24 * time.Hour
 
 // keepFor does what Hold says, in its turn.
 func (g *grant) keepFor(ctx context.Context, locker *Locker, d time.Duration) error {
-	least, err := g.beginHold(d)
+	wait := g.opTimeout
+	if limit, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(limit))
+	}
+	least, err := g.beginHold(d, wait)
 	if err != nil {
 		return err
 	}
@@ -31,9 +35,9 @@ func (g *grant) keepFor(ctx context.Context, locker *Locker, d time.Duration) er
 	return nil
 }
 
-// beginHold returns what must be left of the lease when the hold arrives. There is no renewal meanwhile: it would make a
-// late one look early.
-func (g *grant) beginHold(d time.Duration) (least time.Duration, err error) {
+// beginHold returns what must be left of the lease when the hold arrives, if the caller waits for so long. There is no
+// renewal meanwhile: it would make a late one look early.
+func (g *grant) beginHold(d, wait time.Duration) (least time.Duration, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
@@ -41,5 +45,5 @@ func (g *grant) beginHold(d time.Duration) (least time.Duration, err error) {
 	}
 	g.mayHold, g.renewing = max(g.mayHold, d), false
 	g.wakeAt(g.until)
-	return max(time.Until(g.expiry)-g.opTimeout, 0), nil
+	return max(time.Until(g.expiry)-wait, 0), nil
 }

@@ -186,6 +186,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.free(detached(ctx))
 }
 
+// ReleaseInBackground is Release for a caller that cannot wait for the answer: it returns at once. [Locker.Close] waits
+// for the release.
+func (l *Lease) ReleaseInBackground(ctx context.Context) {
+	if l.leave(l) {
+		l.work.run(func() { _ = l.free(detached(ctx)) }) // tried again like any release
+	}
+}
+
 // end ends the handle, unless it has ended. The caller holds mu.
 func (l *Lease) end(cause error) {
 	if l.cause != nil {

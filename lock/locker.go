@@ -82,6 +82,9 @@ func (l *Locker) StorageKey(key string) string { return l.keyText(key) }
 // TTL returns the length of its leases, see [WithTTL].
 func (l *Locker) TTL() time.Duration { return l.ttl }
 
+// OpTimeout returns the bound on its calls to Redis, see [WithOpTimeout].
+func (l *Locker) OpTimeout() time.Duration { return l.opTimeout }
+
 // Forget removes whatever key holds, a claim or a value. It is an operator's override: a holder that still works
 // learns from its next renewal that its lease is lost, and somebody else may take the key at once.
 func (l *Locker) Forget(ctx context.Context, key string) error {
