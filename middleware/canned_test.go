@@ -21,10 +21,11 @@ import (
 // canned is a Redis server without a network and without a memory: it answers each kind of command with bytes that were
 // made before, and allocates nothing. What is measured behind it is ours, and go-redis's.
 type canned struct {
-	claim    []byte      // the answer to SET
-	refused  int         // so many Settles are answered with an error
-	settling func()      // called before another is answered, if it is not nil
-	lost     atomic.Bool // renewals find another's claim
+	claim    []byte       // the answer to SET
+	refused  int          // so many Settles are answered with an error
+	settling func()       // called before another is answered, if it is not nil
+	lost     atomic.Bool  // renewals find another's claim
+	lag      atomic.Int64 // how long each answer takes, a time.Duration
 	renewed  atomic.Int64
 	claimed  []byte // what the last SET wanted to write
 	settled  []byte // what the last Settle wanted to write
@@ -96,6 +97,9 @@ func (c *cannedConn) number(rest *[]byte) int {
 }
 
 func (c *cannedConn) answer() {
+	if lag := c.store.lag.Load(); lag > 0 {
+		time.Sleep(time.Duration(lag))
+	}
 	switch string(c.args[0]) {
 	case "set":
 		c.store.claimed = append(c.store.claimed[:0], c.args[2]...)

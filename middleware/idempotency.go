@@ -27,7 +27,8 @@ import (
 //  2. A malformed key is 400, no user is 401; Redis has not been asked then, nor the body read, unless for the key.
 //  3. The body is read whole. A fingerprint of the request will tell whether a key is used for two different ones.
 //  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running
-//     request is 409, or waited for ([WithWait]), another fingerprint 422. If Redis does not answer, 503: nothing runs.
+//     request is 409, or waited for ([WithWait]), another fingerprint 422, and one of another kind ([WithFingerprint])
+//     409 fingerprint-changed. If Redis does not answer, 503: nothing runs.
 //  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline,
 //     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost]. When it has returned, a
 //     goroutine that it left behind can neither read the body nor write any more. If one is in a Write or a Flush by
@@ -36,14 +37,14 @@ import (
 //     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored.
 //  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client
-//     either. When it fails, the response goes out unchanged, the Event has the error, and it is tried again in the
-//     background for as long as a new lease would last.
+//     either. If Redis does not answer, the response goes out unchanged, the Event has the error, and storing goes on in
+//     the background (see [lock.ErrPending]).
 //  8. The response goes out, and the observer is called.
 //
-// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or its
-// response is shorter or longer than its Content-Length) and no byte has left, nothing is stored, and the lease is left
-// to run out: a retry that comes at once, as net/http's own Transport sends it, meets 409; a later one runs again, or
-// with [WithAtMostOnce] does not. A panic goes on unchanged.
+// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or
+// its response is shorter or longer than its Content-Length) and no byte has left, nothing
+// is stored, and the lease is left to run out: a retry that comes at once, as net/http's own Transport sends it, meets
+// 409; a later one runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")
@@ -102,6 +103,7 @@ type call struct {
 	source    io.ReadCloser // of the body: limited, or what a key function has made of it
 	body      *buffer       // read whole
 	note      [noteLen]byte
+	asked     time.Time     // when the key was last asked for, if clock tells
 	inStore   time.Duration // spent waiting for Redis, if there is an observer
 	inHandler time.Duration // spent in the handler
 	completed time.Time     // when it returned
@@ -158,19 +160,15 @@ func (c *call) claim() (claim lock.Claim, ok bool) {
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 		return lock.Claim{}, false
 	}
-	sealedFor := ""
-	if len(c.codec.keys) > 0 { // nothing else needs it before the claim tells it
-		sealedFor = c.storageKey()
-	}
-	start := c.clock()
-	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprints[0]))
-	c.waited(start)
+	claim, err := c.ask()
 	switch {
 	case err == nil:
 		c.inRedis = claim.Key
 		return claim, true
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
+	case errors.Is(err, lock.ErrSettled):
+		c.refuse(StoreUnavailable, responseUnconfirmed, err)
 	case c.failOpen && !errors.Is(err, lock.ErrClosed):
 		r := c.request(c.r.Context())
 		defer c.removeTemporaryFiles(r)
@@ -181,35 +179,49 @@ func (c *call) claim() (claim lock.Claim, ok bool) {
 	return lock.Claim{}, false
 }
 
+// ask claims the key.
+func (c *call) ask() (lock.Claim, error) {
+	sealedFor := ""
+	if len(c.codec.keys) > 0 { // nothing else needs it before the claim tells it
+		sealedFor = c.storageKey()
+	}
+	c.asked = c.clock()
+	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprints[0]))
+	c.waited(c.asked)
+	return claim, err
+}
+
 // inTime tells whether there is any time left for a run. It answers the request itself if there is none.
 func (c *call) inTime(lease *lock.Lease) bool {
 	err := c.r.Context().Err()
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	start := c.clock()
-	err = errors.Join(err, lease.Release(&c.values))
-	c.waited(start)
-	c.refuse(StoreUnavailable, storeUnavailable, err)
+	c.giveBack(lease, err)
 	return false
 }
 
 // hold sees to it, with WithAtMostOnce, that the key outlives even this process. It answers the request itself if that
-// fails: then nothing must run.
+// fails: then nothing must run. Claim and Hold together take no longer than one operation may.
 func (c *call) hold(lease *lock.Lease) bool {
 	if !c.atMostOnce {
 		return true
 	}
+	ctx, cancel := context.WithDeadline(&c.values, c.asked.Add(c.locker.OpTimeout()))
+	defer cancel()
 	start := c.clock()
-	err := lease.Hold(&c.values, c.retention)
-	if err != nil {
-		err = errors.Join(err, lease.Release(&c.values))
-	}
+	err := lease.Hold(ctx, c.retention)
 	c.waited(start)
 	if err != nil {
-		c.refuse(StoreUnavailable, storeUnavailable, err)
+		c.giveBack(lease, err)
 	}
 	return err == nil
+}
+
+// giveBack refuses a request that has taken its key and cannot run. The client does not wait for the release.
+func (c *call) giveBack(lease *lock.Lease, err error) {
+	lease.ReleaseInBackground(&c.values)
+	c.refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 }
 
 // meet answers a request whose key somebody else has claimed for the same request, with the outcome and problem given.
@@ -244,9 +256,10 @@ func (c *call) pass(r *http.Request, err error) {
 	c.next.ServeHTTP(c.w, r)
 }
 
-// clock returns the time, which costs 50 ns, if there is an observer to be told how long something took, and zero if not.
+// clock returns the time, which costs 50 ns, if there is an observer to be told how long something took, or a time limit
+// for Claim and Hold, and zero if not.
 func (c *call) clock() (now time.Time) {
-	if c.observe != nil {
+	if c.observe != nil || c.atMostOnce {
 		now = time.Now()
 	}
 	return now

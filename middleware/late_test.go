@@ -110,9 +110,7 @@ func TestNoTimeForARun(t *testing.T) {
 		s.outer = outerDeadline(-time.Second)
 		s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable)
 		s.wantRuns(0)
-		if keys := b.Keys(t); len(keys) > 0 {
-			t.Errorf("left: %q", keys)
-		}
+		s.awaitFree(b)
 	})
 }
 

@@ -99,9 +99,8 @@ func WithStored(f func(status int) bool) Option {
 }
 
 // WithAtMostOnce never runs a request again of which nobody knows how it ended: a panic, a process that died, a run
-// past [WithMaxDuration] without an answer, a broken response, a response that could not be stored. For the retention a
-// retry is answered with 409 outcome-unknown then, and a person or another system has to find out. It is the mode for
-// money: by default such a request runs again when the lease has run out.
+// past [WithMaxDuration] without an answer, a broken response, a response that could not be stored. For the retention a retry is answered with 409 outcome-unknown then, and a person or another
+// system has to find out. It is the mode for money: by default such a request runs again when the lease has run out.
 //
 // A response of 500 and above is stored too: who answers so seldom knows that nothing has happened. A handler that does
 // know says [Execution.Discard], and a retry runs. What else [WithStored] does not store still frees the key, by default
@@ -110,8 +109,10 @@ func WithStored(f func(status int) bool) Option {
 // Until the lease of such a run is over, a retry is answered with 409 in-flight.
 //
 // It costs a third round trip for a first request ([lock.Lease.Hold], before the handler), and a second one for a
-// duplicate in flight. Instances with and without it may share a namespace: the claim itself says which it is. It
-// cannot go with WithFailOpen: Idempotency panics.
+// duplicate in flight. The claim and the hold of a first request share one [lock.WithOpTimeout]. If the hold fails, the
+// request is answered with 503, and its key released in the background: until that has succeeded, or the lease has run
+// out, a retry may be answered with 409. Instances with and without it may share a namespace: the claim itself says which
+// it is. It cannot go with WithFailOpen: Idempotency panics.
 func WithAtMostOnce() Option {
 	return func(o *options) { o.atMostOnce = true }
 }

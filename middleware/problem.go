@@ -27,6 +27,12 @@ func newProblem(name string, status int, title, detail string) Problem {
 	return Problem{Type: "urn:onceguard:problem:" + name, Title: title, Status: status, Detail: detail}
 }
 
+// withDetail returns p with another detail.
+func (p Problem) withDetail(detail string) Problem {
+	p.Detail = detail
+	return p
+}
+
 // retryable returns p for a request that may succeed when it is repeated, at the earliest in a second.
 func (p Problem) retryable() Problem {
 	p.Retryable, p.RetryAfter = true, time.Second
@@ -64,8 +70,16 @@ var (
 	recordUnreadable = newProblem("record-unreadable", http.StatusInternalServerError, "Stored response is unreadable",
 		"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.")
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
-		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.").retryable()
+		"The server cannot tell whether this request is a repetition, so it did not process it. Repeat it later.").retryable()
+	responseUnconfirmed = storeUnavailable.withDetail("A request with this idempotency key was processed, but the server " +
+		"cannot confirm yet that its response is stored safely. It is not processed again. Repeat it later to get its response.")
 )
+
+// notBegun returns the problem of a request that took its key and did not run. Its key may be taken for one lease more.
+func notBegun(lease time.Duration) Problem {
+	return storeUnavailable.withDetail(fmt.Sprintf("The server could not begin to process this request, so nothing was done. "+
+		"Repeat it later. For up to %v a repetition may be answered with 409.", lease))
+}
 
 // draft describes the header that all of this is about.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
