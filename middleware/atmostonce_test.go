@@ -53,6 +53,7 @@ func TestAtMostOnceUnknownOutcomes(t *testing.T) {
 		"panic":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"broken": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") },
+		"said":   func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {

@@ -25,6 +25,7 @@ type canned struct {
 	refused  int          // so many Settles are answered with an error
 	settling func()       // called before another is answered, if it is not nil
 	lost     atomic.Bool  // renewals find another's claim
+	taken    bool         // a Settle does
 	lag      atomic.Int64 // how long each answer takes, a time.Duration
 	renewed  atomic.Int64
 	claimed  []byte // what the last SET wanted to write
@@ -110,6 +111,9 @@ func (c *cannedConn) answer() {
 		case settles && c.store.refused > 0:
 			c.store.refused--
 			c.out = append(c.out, "-ERR refused\r\n"...)
+			return
+		case settles && c.store.taken:
+			c.out = append(c.out, "$1\r\nx\r\n"...)
 			return
 		case settles:
 			if c.store.settling != nil {

@@ -38,11 +38,12 @@ import (
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored.
 //  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client
 //     either. If Redis does not answer, the response goes out unchanged, the Event has the error, and storing goes on in
-//     the background (see [lock.ErrPending]).
+//     the background (see [lock.ErrPending]). If another request has taken the key meanwhile, and no byte has left, this
+//     run's response does not go out: the client gets the response that the key holds, or 409.
 //  8. The response goes out, and the observer is called.
 //
-// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or
-// its response is shorter or longer than its Content-Length) and no byte has left, nothing
+// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, its
+// response is shorter or longer than its Content-Length, or it called [Execution.Unknown]) and no byte has left, nothing
 // is stored, and the lease is left to run out: a retry that comes at once, as net/http's own Transport sends it, meets
 // 409; a later one runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
@@ -115,6 +116,7 @@ type call struct {
 	ctx       runContext
 	exec      Execution
 	rec       recorder
+	lost      error // another request took the key, and the run's own response does not go out
 	bodyAgain handlerBody
 }
 
@@ -147,7 +149,7 @@ func (c *call) serve() {
 	case lock.Held:
 		c.attend(claim.Note)
 	case lock.Abandoned:
-		c.meet(claim.Note, Unknown, outcomeUnknown)
+		c.meetAbandoned(claim.Note)
 	case lock.Settled:
 		c.replay(claim.Value)
 	}
@@ -220,6 +222,8 @@ func (c *call) hold(lease *lock.Lease) bool {
 
 // giveBack refuses a request that has taken its key and cannot run. The client does not wait for the release.
 func (c *call) giveBack(lease *lock.Lease, err error) {
+	c.body.free()
+	c.body = nil // the release keeps the call for as long as Redis is silent
 	lease.ReleaseInBackground(&c.values)
 	c.refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 }
@@ -231,6 +235,13 @@ func (c *call) meet(note []byte, outcome Outcome, p Problem) {
 	}
 }
 
+// meetAbandoned is meet for a claim whose run has left it.
+func (c *call) meetAbandoned(note []byte) {
+	if c.isSame(note) {
+		c.refuse(Unknown, outcomeUnknown, errAbandoned)
+	}
+}
+
 // isSame tells whether a claim was made for the same request, as far as the two can be compared. It answers the request
 // itself if not.
 func (c *call) isSame(note []byte) bool {
@@ -239,11 +250,21 @@ func (c *call) isSame(note []byte) bool {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)
 	case c.compare(theirs) == different:
-		c.refuse(Reused, keyReused, nil)
+		c.refuseOther()
 	default:
 		return true
 	}
 	return false
+}
+
+// refuseOther answers a request whose key is used for another one. If it is a run that lost its key to that one, it may
+// have taken effect all the same.
+func (c *call) refuseOther() {
+	if c.lost != nil {
+		c.refuse(Unknown, outcomeUnknown, nil)
+		return
+	}
+	c.refuse(Reused, keyReused, nil)
 }
 
 // pass runs the handler unprotected.
@@ -277,8 +298,17 @@ func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return
 	}
+	if c.lost != nil {
+		outcome, err = LeaseLost, errors.Join(c.lost, err)
+	}
 	c.observe(c.r.Context(), Event{
-		Outcome: outcome, Key: c.storageKey(), Status: status, Err: err, Store: c.inStore, Handler: c.inHandler,
+		Outcome: outcome,
+		Key:     c.storageKey(),
+		Status:  status,
+		Err:     err,
+		Pending: errors.Is(err, lock.ErrPending),
+		Store:   c.inStore,
+		Handler: c.inHandler,
 	})
 }
 

@@ -99,7 +99,8 @@ func WithStored(f func(status int) bool) Option {
 }
 
 // WithAtMostOnce never runs a request again of which nobody knows how it ended: a panic, a process that died, a run
-// past [WithMaxDuration] without an answer, a broken response, a response that could not be stored. For the retention a retry is answered with 409 outcome-unknown then, and a person or another
+// past [WithMaxDuration] without an answer, a broken response, a response that could not be stored, a handler that called
+// [Execution.Unknown]. For the retention a retry is answered with 409 outcome-unknown then, and a person or another
 // system has to find out. It is the mode for money: by default such a request runs again when the lease has run out.
 //
 // A response of 500 and above is stored too: who answers so seldom knows that nothing has happened. A handler that does

@@ -12,8 +12,8 @@ func (c *call) replay(value []byte) {
 	switch alike := c.compare(rec.fingerprint); {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)
-	case alike == different:
-		c.refuse(Reused, keyReused, nil)
+	case alike == different, alike == incomparable && c.lost != nil:
+		c.refuseOther()
 	case alike == incomparable:
 		c.refuse(FingerprintChanged, fingerprintChanged, nil)
 	case rec.tombstone:

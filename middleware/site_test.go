@@ -220,6 +220,16 @@ func (s *site) awaitFree(b redistest.Backend) {
 	}
 }
 
+// noEvent checks that there was no other event.
+func (s *site) noEvent() {
+	s.t.Helper()
+	select {
+	case e := <-s.events:
+		s.t.Errorf("one event too many: %+v", e)
+	default:
+	}
+}
+
 // gate holds a handler until it is opened.
 type gate struct{ entered, open chan struct{} }
 

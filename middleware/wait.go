@@ -30,7 +30,7 @@ func (c *call) attend(note []byte) {
 	case claim.State == lock.Settled:
 		c.replay(claim.Value)
 	case claim.State == lock.Abandoned:
-		c.meet(claim.Note, Unknown, outcomeUnknown)
+		c.meetAbandoned(claim.Note)
 	default:
 		c.refuse(Freed, runFailed, nil)
 	}
