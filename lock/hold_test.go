@@ -356,3 +356,26 @@ func TestSecondHoldComesLate(t *testing.T) {
 		}
 	})
 }
+
+// The same for a caller that waits for less than the time for one operation.
+func TestHoldArrivesAfterItsContextEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl), lock.WithoutRenewal())
+		load(t, locker)
+		lease := acquire(t, locker, "k")
+		b.lag.Store(int64(120 * time.Millisecond)) // of the script, and of each command in it
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		err := lease.Hold(ctx, time.Hour)
+		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != 200*time.Millisecond {
+			t.Errorf("Hold: %v after %v, want DeadlineExceeded after 200 ms", err, took)
+		}
+		time.Sleep(ttl)
+		b.lag.Store(0)
+		if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Granted {
+			t.Errorf("Claim: %v, %v, want granted", claim.State, err)
+		}
+	})
+}

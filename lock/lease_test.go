@@ -221,6 +221,58 @@ func TestRenewalArrivesAfterRelease(t *testing.T) {
 	})
 }
 
+// The caller does not wait for the release, and Close does.
+func TestReleaseInBackground(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		p := redistest.NewProxy(t, b.Addr())
+		locker := newLocker(t, p.Client(t))
+		load(t, locker)
+		lease := acquire(t, locker, "k")
+		release := p.HoldRequest(script)
+		lease.ReleaseInBackground(t.Context())
+		lease.ReleaseInBackground(t.Context()) // as Release, it may be called again
+		release.Wait(t)
+
+		now, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("at once"))
+		if err := locker.Close(now); !errors.Is(err, context.Cause(now)) {
+			t.Errorf("Close: %v, want that it still waits", err)
+		}
+		release.Lift()
+		closeWithin(t, locker)
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if got := context.Cause(lease.Context()); got != context.Canceled {
+			t.Errorf("cause %v, want %v", got, context.Canceled)
+		}
+		if keys := b.Keys(t); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
+}
+
+// It is tried again like any release, until it has arrived.
+func TestReleaseInBackgroundIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		p := redistest.NewProxy(t, b.Addr())
+		locker := newLocker(t, p.Client(t))
+		load(t, locker)
+		lease := acquire(t, locker, "k")
+		cut := p.CutBefore(script)
+		lease.ReleaseInBackground(t.Context())
+		for range 5 { // more than one operation sends
+			cut.Wait(t)
+		}
+		cut.Lift()
+		eventually(t, "the key is free", func() bool { return len(b.Keys(t)) == 0 })
+	})
+}
+
 // Of two Settles of one lease with different values the first to arrive wins, whichever is answered first.
 func TestTwoSettlesOfOneLease(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -52,6 +53,7 @@ func TestAtMostOnceUnknownOutcomes(t *testing.T) {
 		"panic":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"broken": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") },
+		"said":   func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
@@ -158,18 +160,35 @@ func TestAtMostOnceHoldFails(t *testing.T) {
 			return strings.HasPrefix(c.Name, "EVAL") && len(c.Args) == 8
 		}
 		cut := p.CutBefore(holds)
-		if e := s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable); e.Err == nil {
-			t.Error("the event has no error")
+		a := s.send()
+		e := s.wantRefused(a, http.StatusServiceUnavailable, middleware.StoreUnavailable, "store-unavailable")
+		if e.Err == nil || !strings.Contains(a.body, "For up to 10s a repetition may be answered with 409.") {
+			t.Errorf("%+v, %s; want an error, and a word about 409", e, a.body)
 		}
 		if cut.Hits() == 0 {
 			t.Fatal("no hold was tried")
 		}
 		s.wantRuns(0)
-		if keys := b.Keys(t); len(keys) > 0 {
-			t.Errorf("left: %q", keys)
-		}
+		s.awaitFree(b)
 		cut.Lift()
 		s.want(s.send(), http.StatusCreated, middleware.Executed)
+	})
+}
+
+// Claim and Hold share the time for one operation, and nobody waits for the release.
+func TestAtMostOnceIsRefusedInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, runs := new(canned), 0
+		_, send := protect(t, store, func(http.ResponseWriter, *http.Request) { runs++ }, middleware.WithAtMostOnce())
+		w := &discarded{header: http.Header{}}
+		send(w, 10) // connects
+		store.lag.Store(int64(300 * time.Millisecond))
+		begun := time.Now()
+		send(w, 10)
+		if took := time.Since(begun); w.status != http.StatusServiceUnavailable || took != 500*time.Millisecond || runs != 1 {
+			t.Errorf("%d after %v, %d runs, want 503 after 500ms, and one", w.status, took, runs)
+		}
 	})
 }
 

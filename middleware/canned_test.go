@@ -23,10 +23,12 @@ import (
 // canned is a Redis server without a network and without a memory: it answers each kind of command with bytes that were
 // made before, and allocates nothing. What is measured behind it is ours, and go-redis's.
 type canned struct {
-	claim    []byte      // the answer to SET
-	refused  int         // so many Settles are answered with an error
-	settling func()      // called before another is answered, if it is not nil
-	lost     atomic.Bool // renewals find another's claim
+	claim    []byte       // the answer to SET
+	refused  int          // so many Settles are answered with an error
+	settling func()       // called before another is answered, if it is not nil
+	lost     atomic.Bool  // renewals find another's claim
+	taken    bool         // a Settle does
+	lag      atomic.Int64 // how long each answer takes, a time.Duration
 	renewed  atomic.Int64
 	claimed  []byte // what the last SET wanted to write
 	settled  []byte // what the last Settle wanted to write
@@ -108,6 +110,9 @@ func (c *cannedConn) number(rest *[]byte) int {
 }
 
 func (c *cannedConn) answer() {
+	if lag := c.store.lag.Load(); lag > 0 {
+		time.Sleep(time.Duration(lag))
+	}
 	switch string(c.args[0]) {
 	case "set":
 		c.store.claimed = append(c.store.claimed[:0], c.args[2]...)
@@ -121,6 +126,9 @@ func (c *cannedConn) answer() {
 		case settles && c.store.refused > 0:
 			c.store.refused--
 			c.out = append(c.out, "-ERR refused\r\n"...)
+			return
+		case settles && c.store.taken:
+			c.out = append(c.out, "$1\r\nx\r\n"...)
 			return
 		case settles:
 			if c.store.settling != nil {
@@ -174,7 +182,7 @@ type counter struct {
 	sent      cannedBody
 	body      []byte
 	w         discarded
-	note      [34]byte
+	note      [1 + fingerprintLen + 1]byte
 	value     []byte // of about a record's length
 }
 

@@ -25,7 +25,7 @@ func noise(n int) []byte {
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	plain := middleware.NewCodec()
-	const rest = 39 // version, checksum, flags, fingerprint
+	const rest = 6 + responseAt // all but the response
 	for name, c := range map[string]struct {
 		body       []byte
 		min        int // in relation to the length of the response
@@ -78,8 +78,8 @@ func TestCompressionMinimum(t *testing.T) {
 // What says of itself that it is longer or shorter than it is, does not end, or goes on behind its end, is not read,
 // and takes no memory to speak of.
 func TestForgedCompression(t *testing.T) {
-	fingerprint := make([]byte, 33)
-	content := middleware.NewCodec().Encode(recordKey, bytes.Repeat([]byte("payment "), 10_000))[6+len(fingerprint):]
+	head := make([]byte, responseAt)
+	content := middleware.NewCodec().Encode(recordKey, bytes.Repeat([]byte("payment "), 10_000))[6+len(head):]
 	good, ok := middleware.Deflate(content)
 	if !ok {
 		t.Fatal("the response does not get smaller")
@@ -97,7 +97,7 @@ func TestForgedCompression(t *testing.T) {
 		"sealed": middleware.NewCodec(middleware.WithEncryption(master(1))),
 	} {
 		read := func(response []byte) bool {
-			record := codec.Forge(recordKey, middleware.FlagCompressed, append(bytes.Clone(fingerprint), response...))
+			record := codec.Forge(recordKey, middleware.FlagCompressed, append(bytes.Clone(head), response...))
 			_, ok := codec.Decode(recordKey, record)
 			return ok
 		}

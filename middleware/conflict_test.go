@@ -191,24 +191,9 @@ func TestSameRequest(t *testing.T) {
 	}
 }
 
-// conformance: 30
-func TestAnotherFingerprintVersionIsNotCompared(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		old := serve(t, b, func(w http.ResponseWriter, r *http.Request) { g.pass(); payOnce()(w, r) })
-		custom := serve(t, b, payOnce(), middleware.WithFingerprint(func(*http.Request, []byte) []byte { return nil }))
-		done := old.inBackground(g)
-		custom.want(custom.send(), http.StatusConflict, middleware.InFlight)
-		close(g.open)
-		<-done
-		custom.want(custom.send(), http.StatusCreated, middleware.Replayed)
-		custom.wantRuns(0)
-	})
-}
-
 func TestCustomFingerprint(t *testing.T) {
 	t.Parallel()
-	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithFingerprint(func(_ *http.Request, body []byte) []byte {
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithFingerprint("amount", func(_ *http.Request, body []byte) []byte {
 		return body[:len(`{"amount":1250`)]
 	}))
 	s.want(s.send(), http.StatusCreated, middleware.Executed)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
+	"time"
 )
 
 // decode reads what appendRecord wrote. The record's body may be a part of b, and its changes are in s; all else it has is
@@ -19,8 +20,8 @@ func (c *codec) decode(s *scratch, storageKey string, b []byte) (record, error) 
 		return record{}, err
 	}
 	d := decoder{b: content}
-	r := record{tombstone: flags&flagTombstone != 0}
-	copy(r.fingerprint[:], d.take(len(r.fingerprint)))
+	r := record{tombstone: flags&flagTombstone != 0, fingerprint: d.fingerprint(), completed: d.time()}
+	d.skipExtension()
 	if flags&flagCompressed != 0 {
 		d.inflate()
 	}
@@ -95,6 +96,23 @@ func (d *decoder) number(limit int) int {
 
 // count reads how many things follow. Each takes a byte at least, so that a forged count makes no large slice.
 func (d *decoder) count() int { return d.number(len(d.b) - d.at) }
+
+func (d *decoder) fingerprint() (f fingerprint) {
+	copy(f.kind[:], d.take(len(f.kind)))
+	copy(f.sum[:], d.take(len(f.sum)))
+	return f
+}
+
+func (d *decoder) time() time.Time {
+	b := d.take(timeLen)
+	if b == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(b)))
+}
+
+// skipExtension skips what a later release may have added.
+func (d *decoder) skipExtension() { d.take(d.count()) }
 
 // inflate goes on with what the rest is before its compression.
 func (d *decoder) inflate() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"expvar"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -238,7 +239,7 @@ func ExampleWithFingerprint() {
 	locker, server := startLocker()
 	defer server.stop()
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
-		middleware.WithFingerprint(func(r *http.Request, body []byte) []byte {
+		middleware.WithFingerprint("amount", func(r *http.Request, body []byte) []byte {
 			var p struct{ Amount int }
 			if err := json.Unmarshal(body, &p); err != nil {
 				return body // the handler refuses it
@@ -541,6 +542,35 @@ func ExampleExecution_Keep() {
 	// charging the card
 	// 500
 	// 500 replayed
+}
+
+// The connection breaks between COMMIT and its answer: nobody knows whether the payment is in the database.
+func ExampleExecution_Unknown() {
+	locker, server := startLocker()
+	defer server.stop()
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithAtMostOnce())
+
+	commit := func() error { return io.ErrUnexpectedEOF }
+	pay := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println("paying")
+		if err := commit(); err != nil {
+			middleware.FromContext(r.Context()).Unknown()
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	post(pay, "8e03978e", `{"amount":1250}`)
+	post(pay, "8e03978e", `{"amount":1250}`) // while the lease lasts
+	server.FastForward(time.Hour)
+	w := post(pay, "8e03978e", `{"amount":1250}`)
+	fmt.Println(strings.Contains(w.Body.String(), "outcome-unknown"))
+	// Output:
+	// paying
+	// 502
+	// 409
+	// 409
+	// true
 }
 
 // Out of stock is a 409 that is true only now: it would be stored, and the customer never get the tea.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ErrCommitted says that a key can no longer be freed: a byte of the response has left, or the handler has asked to
-// keep it.
+// ErrCommitted says that a key can no longer be freed: a byte of the response has left, or the handler has called
+// [Execution.Keep] or [Execution.Unknown].
 var ErrCommitted = errors.New("middleware: the response is committed")
 
 // Execution is what a protected handler can ask and say about its own run. Its methods are safe for concurrent use,
@@ -21,6 +21,7 @@ type Execution struct {
 	mu        sync.Mutex
 	keep      bool
 	discard   bool
+	unknown   bool
 	committed bool
 	retention time.Duration
 }
@@ -50,25 +51,42 @@ func (e *Execution) Fence() int64 {
 	return e.fence
 }
 
-// Keep stores this response whatever its status is: the effect is there, so the key must not be freed.
+// Keep stores this response whatever its status is: the effect is there, so the key must not be freed. Of Keep and
+// Unknown the later call counts.
 func (e *Execution) Keep() {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.keep, e.discard = true, false
+	e.keep, e.discard, e.unknown = true, false, false
+}
+
+// Unknown says that the handler does not know whether the effect is there: a COMMIT was sent, and no answer came. The
+// response goes out as it is written and is not stored. The key is left as after a panic: a retry is answered with 409
+// in-flight until the lease has run out, and then runs again, or with [WithAtMostOnce] is answered with 409
+// outcome-unknown until the retention is over. Once a byte has left, a retry never runs, as after a panic too.
+//
+// Unknown overrides Discard, whichever is called first. Of Keep and Unknown the later call counts.
+func (e *Execution) Unknown() {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unknown, e.keep = true, false
 }
 
 // Discard stores nothing and frees the key when the handler returns: nothing has happened, a retry shall run. It
-// returns [ErrCommitted] once a byte of the response has left, and after Keep; and it is void when a byte leaves later.
+// returns [ErrCommitted] once a byte of the response has left, and after Keep and Unknown; and it is void when a byte
+// leaves later.
 func (e *Execution) Discard() error {
 	if e == nil {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.committed || e.keep {
+	if e.committed || e.keep || e.unknown {
 		return ErrCommitted
 	}
 	e.discard = true
@@ -96,13 +114,14 @@ func (e *Execution) commit() {
 type said struct {
 	never     bool // the key must not be freed
 	discard   bool
+	unknown   bool // nobody knows whether the effect is there
 	retention time.Duration
 }
 
 func (e *Execution) said() said {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return said{never: e.committed || e.keep, discard: e.discard, retention: e.retention}
+	return said{never: e.committed || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
 }
 
 // runs tells whether e, or a run around it, has this key.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +29,7 @@ func TestNilExecution(t *testing.T) {
 		t.Fatal("an execution out of nowhere")
 	}
 	e.Keep()
+	e.Unknown()
 	e.Retain(time.Hour)
 	if err := e.Discard(); err != nil || e.Key() != "" || e.Fence() != 0 {
 		t.Errorf("Discard: %v, Key: %q", err, e.Key())
@@ -54,6 +57,7 @@ func TestExecution(t *testing.T) {
 		}
 	}
 	keep := func(r run) { r.e.Keep() }
+	unknown := func(r run) { r.e.Unknown() }
 	long := func(length string, writes ...string) func(run) {
 		return func(r run) {
 			r.w.Header().Set("Content-Length", length)
@@ -81,13 +85,25 @@ func TestExecution(t *testing.T) {
 		"discarded, then flushed": {
 			[]func(run){discard(nil), fails, flush}, middleware.Executed, middleware.Replayed, 502,
 		},
-		"panic":              {[]func(run){func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.InFlight, 409},
-		"panic when kept":    {[]func(run){keep, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
-		"panic when begun":   {[]func(run){flush, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
-		"too short":          {[]func(run){long("3", "ab")}, middleware.Unknown, middleware.InFlight, 409},
-		"too long":           {[]func(run){long("3", "ab", "cd", "e")}, middleware.Unknown, middleware.InFlight, 409},
-		"too short, begun":   {[]func(run){long("3", "ab"), flush}, middleware.Unknown, middleware.NotStored, 409},
-		"as long as it says": {[]func(run){long("3", "ab", "c")}, middleware.Executed, middleware.Replayed, 200},
+		"panic":            {[]func(run){func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.InFlight, 409},
+		"panic when kept":  {[]func(run){keep, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
+		"panic when begun": {[]func(run){flush, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
+		"unknown":          {[]func(run){unknown, fails}, middleware.Unknown, middleware.InFlight, 409},
+		"unknown success":  {[]func(run){unknown}, middleware.Unknown, middleware.InFlight, 409},
+		"unknown beats an earlier discard": {
+			[]func(run){discard(nil), unknown, fails}, middleware.Unknown, middleware.InFlight, 409,
+		},
+		"unknown beats a later discard": {
+			[]func(run){unknown, discard(middleware.ErrCommitted), fails}, middleware.Unknown, middleware.InFlight, 409,
+		},
+		"unknown beats an earlier keep": {[]func(run){keep, unknown, fails}, middleware.Unknown, middleware.InFlight, 409},
+		"a later keep beats unknown":    {[]func(run){unknown, keep, fails}, middleware.Executed, middleware.Replayed, 502},
+		"unknown, then flushed":         {[]func(run){unknown, fails, flush}, middleware.Unknown, middleware.NotStored, 409},
+		"flushed, then unknown":         {[]func(run){fails, flush, unknown}, middleware.Unknown, middleware.NotStored, 409},
+		"too short":                     {[]func(run){long("3", "ab")}, middleware.Unknown, middleware.InFlight, 409},
+		"too long":                      {[]func(run){long("3", "ab", "cd", "e")}, middleware.Unknown, middleware.InFlight, 409},
+		"too short, begun":              {[]func(run){long("3", "ab"), flush}, middleware.Unknown, middleware.NotStored, 409},
+		"as long as it says":            {[]func(run){long("3", "ab", "c")}, middleware.Executed, middleware.Replayed, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
@@ -97,8 +113,8 @@ func TestExecution(t *testing.T) {
 					}
 				})
 				_, _ = s.try(s.request(noRetry)) // its connection may break
-				if e := s.event(); e.Outcome != test.first {
-					t.Errorf("first: %+v, want %s", e, test.first)
+				if e := s.event(); e.Outcome != test.first || (e.Outcome == middleware.Unknown) != (e.Err != nil) {
+					t.Errorf("first: %+v, want %s, with an error if it is unknown", e, test.first)
 				}
 				_, _ = s.try(s.request(noRetry))
 				if e := s.event(); e.Outcome != test.retried || e.Status != test.status {
@@ -112,6 +128,76 @@ func TestExecution(t *testing.T) {
 // noRetry keeps net/http's Transport from repeating a request whose connection broke: it repeats one only if it can
 // read the body again.
 func noRetry(r *http.Request) { r.GetBody = nil }
+
+// The response of an unknown outcome goes out as the handler wrote it.
+func TestUnknownGoesOut(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+			middleware.FromContext(r.Context()).Unknown()
+			w.Header().Set("X-Attempt", "1")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = io.WriteString(w, "no answer to COMMIT")
+		})
+		a := s.send()
+		s.want(a, http.StatusBadGateway, middleware.Unknown)
+		if a.body != "no answer to COMMIT" || a.header.Get("X-Attempt") != "1" || a.replayed() {
+			t.Errorf("%+v, want what the handler wrote", a)
+		}
+		if value, _ := b.Raw(t, b.Keys(t)[0]); strings.Contains(value, "COMMIT") {
+			t.Errorf("stored: %q", value)
+		}
+		s.want(s.send(), http.StatusConflict, middleware.InFlight)
+		b.Elapse(t, leaseTTL)
+		s.want(s.send(), http.StatusBadGateway, middleware.Unknown) // it runs again
+		s.wantRuns(2)
+	})
+}
+
+// The event of every unknown outcome says why, and nothing of what a handler panicked with.
+func TestUnknownSaysWhy(t *testing.T) {
+	t.Parallel()
+	const secret = "card number"
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		why     string
+	}{
+		"panic":                         {func(http.ResponseWriter, *http.Request) { panic(secret) }, "panicked"},
+		"goexit":                        {func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, "runtime.Goexit"},
+		"silent":                        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
+		"broken":                        {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") }, "Content-Length"},
+		"said":                          {func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() }, "Execution.Unknown"},
+		"in the function of WithStored": {func(http.ResponseWriter, *http.Request) {}, "WithStored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := redistest.Mini(t)
+			protected := func(s *site, r *http.Request) {
+				done := make(chan struct{})
+				go func() { // that a panic or a Goexit ends
+					defer close(done)
+					defer func() { _ = recover() }()
+					s.handler.ServeHTTP(httptest.NewRecorder(), r)
+				}()
+				<-done
+			}
+			s := serve(t, b, test.handler, middleware.WithAtMostOnce(), middleware.WithMaxDuration(20*time.Millisecond),
+				middleware.WithStored(func(int) bool { panic(secret) }))
+			protected(s, s.request())
+			e := s.event()
+			if e.Outcome != middleware.Unknown || e.Err == nil || !strings.Contains(e.Err.Error(), test.why) || e.Pending {
+				t.Errorf("%+v, want unknown, and an error with %q", e, test.why)
+			}
+			if e.Err != nil && strings.Contains(e.Err.Error(), secret) {
+				t.Errorf("the error shows what the handler panicked with: %v", e.Err)
+			}
+			b.Elapse(t, leaseTTL)
+			if e := s.want(s.send(), http.StatusConflict, middleware.Unknown); e.Err == nil {
+				t.Error("a duplicate: the event has no error")
+			}
+			s.noEvent()
+		})
+	}
+}
 
 func TestRetain(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

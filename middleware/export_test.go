@@ -1,21 +1,47 @@
 package middleware
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"net/http"
+	"time"
 )
 
-// Fingerprint returns what the default rule makes of a request.
+// Fingerprint returns what the default rule makes of a request, as it is stored.
 func Fingerprint(r *http.Request, body []byte) []byte {
-	f := fingerprintOf(r, body)
-	return f[:]
+	f := fingerprint{defaultRules[0].kind, defaultRules[0].sum(r, body)}
+	return f.appendTo(nil)
+}
+
+// anyFingerprint is one of the default kind.
+var anyFingerprint = fingerprint{defaultRules[0].kind, [32]byte{0xf1}}
+
+// nextRule is a default rule of a later release.
+var nextRule = rule{kind: kind([]byte("default2")), sum: func(_ *http.Request, body []byte) [32]byte {
+	return sha256.Sum256(body)
+}}
+
+// WithNextRuleRead makes a middleware of the release that reads the next default rule, and does not write it yet.
+func WithNextRuleRead() Option {
+	return func(o *options) { o.rules = append(o.rules[:1:1], nextRule) }
+}
+
+// WithNextRuleWritten makes a middleware of the release after that.
+func WithNextRuleWritten() Option {
+	return func(o *options) { o.rules = append([]rule{nextRule}, o.rules...) }
+}
+
+// CustomKind returns the kind of the fingerprints of WithFingerprint, as it is stored.
+func CustomKind(name string) []byte {
+	k := customKind(name)
+	return k[:]
 }
 
 // Problems returns all that there are, one of each type at least.
 func Problems() []Problem {
 	return []Problem{
 		keyMissing, keyInvalid, bodyUnreadable, userUnknown, inFlight, runFailed, outcomeUnknown, responseNotStored,
-		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, processedUnconfirmed,
+		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, responseUnconfirmed,
 	}
 }
 
@@ -39,7 +65,8 @@ func NewCodec(opts ...Option) *Codec {
 // Encode returns a record with one of everything.
 func (c *Codec) Encode(storageKey string, body []byte) []byte {
 	return c.appendRecord(nil, new(scratch), storageKey, record{
-		fingerprint: fingerprint{fingerprintDefault, 0xf1},
+		fingerprint: anyFingerprint,
+		completed:   time.UnixMilli(1_700_000_000_123),
 		status:      201,
 		header: []change{
 			{opSet, "Location", []string{"/payments/1"}}, {opSet, "Content-Type", nil},
@@ -73,7 +100,7 @@ func (c *Codec) ReadNote(storageKey string, note []byte) bool {
 
 // Note returns a note as it is stored.
 func (c *Codec) Note(storageKey string) []byte {
-	return c.encodeNote(nil, storageKey, fingerprint{fingerprintDefault, 0xf1})
+	return c.encodeNote(nil, storageKey, anyFingerprint)
 }
 
 // Forge returns a record whose checksum and seal are right, whatever the content is.
@@ -86,6 +113,14 @@ func (c *Codec) Forge(storageKey string, flags byte, content []byte) []byte {
 	b[0], b[flagsAt] = recordVersion, flags
 	PutChecksum(storageKey, b)
 	return b
+}
+
+// ForgeNote returns a note whose seal is right, whatever the content is.
+func (c *Codec) ForgeNote(storageKey string, content []byte) []byte {
+	if len(c.keys) == 0 {
+		return append([]byte{notePlain}, content...)
+	}
+	return c.keys.seal(notePurpose, storageKey, []byte{noteSealed}, append([]byte{noteSealed}, content...), 1)
 }
 
 // PutChecksum puts the right checksum into b, so that a test reaches what is behind it. Too short a one is left alone.

@@ -7,35 +7,79 @@ import (
 	"github.com/onceguard/onceguard/internal/canonical"
 )
 
-// fingerprint tells requests with the same key apart. Its first byte is the version of the rule that it was made by;
-// fingerprints of two versions say nothing about each other.
-type fingerprint [1 + sha256.Size]byte
+// fingerprint tells requests with the same key apart. Fingerprints of two kinds cannot be compared.
+type fingerprint struct {
+	kind kind
+	sum  [sha256.Size]byte
+}
 
-// Versions of the rule. A change of what fingerprintOf hashes needs a new one, so that a rolling deployment
-// takes no request for another one.
-const (
-	fingerprintDefault = 1
-	fingerprintCustom  = 255
-)
+// fingerprintLen is the length of a fingerprint as it is stored: the kind, then the sum.
+const fingerprintLen = len(kind{}) + sha256.Size
 
-// contradicts tells whether both were made by one rule from two requests.
-func (f fingerprint) contradicts(g fingerprint) bool { return f[0] == g[0] && f != g }
+func (f *fingerprint) appendTo(b []byte) []byte {
+	return append(append(b, f.kind[:]...), f.sum[:]...)
+}
 
-// fingerprintOf takes in method and path as the client sent them, query, media type and body; nothing that two
-// tries of one request may differ in, such as credentials, trace ids, dates and framing.
-func fingerprintOf(r *http.Request, body []byte) fingerprint {
+// kind names the rule that a fingerprint was made by. The kinds of default rules are ASCII, and those of custom rules
+// have the top bit of their first byte set, so that no custom kind equals a default one.
+type kind [8]byte
+
+// customKind returns the kind of the rule that [WithFingerprint] calls name.
+func customKind(name string) kind {
+	sum := sha256.Sum256([]byte("onceguard fingerprint " + name))
+	k := kind(sum[:len(kind{})])
+	k[0] |= 0x80
+	return k
+}
+
+// rule makes fingerprints of one kind.
+type rule struct {
+	kind  kind
+	sum   func(r *http.Request, body []byte) [sha256.Size]byte
+	lends bool // sum passes the body to a function that may keep it
+}
+
+// defaultRules apply without [WithFingerprint]. The first one makes the fingerprint that is stored; a stored fingerprint
+// of any of them can be compared. What a rule hashes never changes: a change is a new rule, which one release reads
+// before the next one writes it, so that a rolling deployment refuses no request.
+var defaultRules = []rule{{kind: kind([]byte("default1")), sum: sumDefault}}
+
+// sumDefault hashes method and path as the client sent them, query, media type and body; nothing that two tries of one
+// request may differ in, such as credentials, trace ids, dates and framing.
+func sumDefault(r *http.Request, body []byte) [sha256.Size]byte {
 	var room [256]byte
 	fields := canonical.AppendPart(canonical.AppendRoute(room[:0], r), r.URL.RawQuery)
-	return newFingerprint(fingerprintDefault, canonical.SumBody(fields, r.Header.Get("Content-Type"), body))
+	return canonical.SumBody(fields, r.Header.Get("Content-Type"), body)
 }
 
-// customFingerprint returns the one of what [WithFingerprint] makes of a request.
-func customFingerprint(custom []byte) fingerprint {
-	return newFingerprint(fingerprintCustom, sha256.Sum256(custom))
+// takeFingerprints makes the request's fingerprint by each rule. It makes all of them now because the body is gone when
+// a waiter, or a run that lost its lease, compares its request with what is stored.
+func (c *call) takeFingerprints() {
+	c.fingerprints = c.fingerprint[:0]
+	for _, rule := range c.rules {
+		c.body.lent = c.body.lent || rule.lends
+		c.fingerprints = append(c.fingerprints, fingerprint{rule.kind, rule.sum(c.r, c.body.bytes())})
+	}
 }
 
-func newFingerprint(rule byte, sum [sha256.Size]byte) fingerprint {
-	f := fingerprint{rule}
-	copy(f[1:], sum[:])
-	return f
+// resemblance is what a stored fingerprint says of a request.
+type resemblance int
+
+const (
+	same         resemblance = iota // it was made of the same request
+	different                       // it was made of another request
+	incomparable                    // it is of a kind that no rule makes
+)
+
+// compare compares the request with the one that a stored fingerprint was made of.
+func (c *call) compare(stored fingerprint) resemblance {
+	for _, f := range c.fingerprints {
+		switch {
+		case f == stored:
+			return same
+		case f.kind == stored.kind:
+			return different
+		}
+	}
+	return incomparable
 }

@@ -2,47 +2,148 @@ package middleware_test
 
 import (
 	"encoding/hex"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/middleware"
 )
 
 // A fingerprint is compared with those that are stored: what is written today must be what was written before.
 func TestFingerprintFormat(t *testing.T) {
 	t.Parallel()
+	const default1 = "64656661756c7431" // "default1"
 	const form = "multipart/form-data; boundary="
 	for _, test := range []struct{ name, method, target, contentType, body, want string }{
 		{
 			"JSON", "POST", "/payments?a=1", "application/json; charset=utf-8", payment,
-			"018b72792a9e3a87e236fec718486081d1e3db04fb4cf851879c53792e5b829c72",
+			default1 + "8b72792a9e3a87e236fec718486081d1e3db04fb4cf851879c53792e5b829c72",
 		},
 		{
 			"nothing", "PATCH", "/", "", "",
-			"016dd9a052981fa68947f9c3d9674ff1100a3fa529bae59fd37194dc35b97307c4",
+			default1 + "6dd9a052981fa68947f9c3d9674ff1100a3fa529bae59fd37194dc35b97307c4",
 		},
 		{
 			"absolute", "POST", "http://example.com/a%2Fb?x", "text/plain", "x",
-			"01771a005d791bb8cb43f5293ce20523d321a7ed7fee9142851b4e03248683d856",
+			default1 + "771a005d791bb8cb43f5293ce20523d321a7ed7fee9142851b4e03248683d856",
 		},
 		{
 			"long path", "POST", "/" + strings.Repeat("p", 5000), "text/plain", strings.Repeat("x", 70000),
-			"01cf3006045d4ff9dc24bff5cf2c69d373152329d3f478294b66c671e7fc23d4be",
+			default1 + "cf3006045d4ff9dc24bff5cf2c69d373152329d3f478294b66c671e7fc23d4be",
 		},
 		{
 			"multipart", "POST", "/f", form + "b", "--b\r\nA: 1\r\nB: 2\r\n\r\nx\r\n--b--\r\n",
-			"0107667a6671404901bbb15f69fea1f1109076751f32dcb0363f90b9de2dad6500",
+			default1 + "07667a6671404901bbb15f69fea1f1109076751f32dcb0363f90b9de2dad6500",
 		},
 		{
 			"multipart that does not parse", "POST", "/f", form + "c", "--b\r\nA: 1\r\n\r\nx\r\n--b--\r\n",
-			"01e8b34881b1cd9d40b28be1d2bde5c501723486a2cdabab09cec240e17771bcec",
+			default1 + "e8b34881b1cd9d40b28be1d2bde5c501723486a2cdabab09cec240e17771bcec",
 		},
 	} {
 		r := httptest.NewRequest(test.method, test.target, nil)
 		r.Header.Set("Content-Type", test.contentType)
 		if got := hex.EncodeToString(middleware.Fingerprint(r, []byte(test.body))); got != test.want {
 			t.Errorf("%s: got  %s\nwant %s", test.name, got, test.want)
+		}
+	}
+}
+
+// What is stored under another name, or under none, is neither compared nor replayed.
+//
+// conformance: 30
+func TestFingerprintChanged(t *testing.T) {
+	whole := func(_ *http.Request, body []byte) []byte { return body }
+	byName := func(name string) []middleware.Option {
+		return []middleware.Option{middleware.WithFingerprint(name, whole)}
+	}
+	for name, test := range map[string]struct{ before, after []middleware.Option }{
+		"default, then custom": {nil, byName("a")},
+		"custom, then default": {byName("a"), nil},
+		"another name":         {byName("a"), byName("b")},
+		"an unknown default":   {[]middleware.Option{middleware.WithNextRuleWritten()}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				g := newGate()
+				before, after := serve(t, b, behind(t, g, payOnce()), test.before...), serve(t, b, payOnce(), test.after...)
+				other := body("application/json", "{}")
+				done := before.inBackground(g)
+				for _, edits := range [][]edit{nil, {other}} {
+					after.wantRefused(after.send(edits...), http.StatusConflict, middleware.InFlight, "in-flight")
+				}
+				close(g.open)
+				before.want(<-done, http.StatusCreated, middleware.Executed)
+				for _, edits := range [][]edit{nil, {other}} {
+					a := after.send(edits...)
+					after.wantRefused(a, http.StatusConflict, middleware.FingerprintChanged, "fingerprint-changed")
+					if a.replayed() || a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") != "" {
+						t.Errorf("header %v, want a refusal that is not to be repeated", a.header)
+					}
+				}
+				after.wantRuns(0)
+				before.want(before.send(), http.StatusCreated, middleware.Replayed)
+				before.want(before.send(other), http.StatusUnprocessableEntity, middleware.Reused)
+				before.wantRuns(1)
+			})
+		})
+	}
+}
+
+// A response that was not kept is refused like any other under another name: it may be another request's.
+func TestFingerprintChangedOfATombstone(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	before := serve(t, b, payOnce(), middleware.WithMaxResponse(1))
+	after := serve(t, b, payOnce(), middleware.WithFingerprint("a", func(*http.Request, []byte) []byte { return nil }))
+	before.want(before.send(), http.StatusCreated, middleware.NotStored)
+	a := after.send()
+	after.wantRefused(a, http.StatusConflict, middleware.FingerprintChanged, "fingerprint-changed")
+	if strings.Contains(a.body, "original_status") {
+		t.Errorf("the status of what may be another request: %s", a.body)
+	}
+	after.wantRuns(0)
+}
+
+// The default rule changes in two releases. The first reads the new kind, the second writes it: in a rolling deployment
+// from each to the next both instances know each other's requests, in flight and settled.
+//
+// conformance: 30
+func TestNextDefaultRule(t *testing.T) {
+	releases := [][]middleware.Option{nil, {middleware.WithNextRuleRead()}, {middleware.WithNextRuleWritten()}}
+	for i := range len(releases) - 1 {
+		for _, pair := range [][2]int{{i, i + 1}, {i + 1, i}} {
+			t.Run(fmt.Sprintf("from %d to %d", pair[0], pair[1]), func(t *testing.T) {
+				both(t, func(t *testing.T, b redistest.Backend) {
+					g := newGate()
+					first := serve(t, b, behind(t, g, payOnce()), releases[pair[0]]...)
+					second := serve(t, b, payOnce(), releases[pair[1]]...)
+					other := body("application/json", "{}")
+					done := first.inBackground(g)
+					second.want(second.send(), http.StatusConflict, middleware.InFlight)
+					second.want(second.send(other), http.StatusUnprocessableEntity, middleware.Reused)
+					close(g.open)
+					first.want(<-done, http.StatusCreated, middleware.Executed)
+					second.want(second.send(), http.StatusCreated, middleware.Replayed)
+					second.want(second.send(other), http.StatusUnprocessableEntity, middleware.Reused)
+					second.wantRuns(0)
+				})
+			})
+		}
+	}
+}
+
+// The kind of a custom fingerprint is in what is stored for as long as a retention lasts, and never that of a default.
+func TestCustomKind(t *testing.T) {
+	t.Parallel()
+	if got := hex.EncodeToString(middleware.CustomKind("amount")); got != "e4cd3dc6d4b6b654" {
+		t.Errorf("got %s", got)
+	}
+	for n := range 100 {
+		if kind := middleware.CustomKind(fmt.Sprint(n)); kind[0] < 0x80 {
+			t.Errorf("%d: the kind %q may be a default rule's", n, kind)
 		}
 	}
 }

@@ -28,7 +28,8 @@ import (
 //  2. A malformed key is 400, no user is 401; Redis has not been asked then, nor the body read, unless for the key.
 //  3. The body is read whole. A fingerprint of the request will tell whether a key is used for two different ones.
 //  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running
-//     request is 409, or waited for ([WithWait]), another fingerprint 422. If Redis does not answer, 503: nothing runs.
+//     request is 409, or waited for ([WithWait]), another fingerprint 422, and one of another kind ([WithFingerprint])
+//     409 fingerprint-changed. If Redis does not answer, 503: nothing runs.
 //  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline,
 //     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost]. When it has returned, a
 //     goroutine that it left behind can neither read the body nor write any more. If one is in a Write or a Flush by
@@ -39,14 +40,15 @@ import (
 //     on another ResponseWriter than the one that it is given, such as a framework's own, where that has a method
 //     Written() bool to tell by; the Event has an error.
 //  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client
-//     either. When it fails, the response goes out unchanged, the Event has the error, and it is tried again in the
-//     background for as long as a new lease would last.
+//     either. If Redis does not answer, the response goes out unchanged, the Event has the error, and storing goes on in
+//     the background (see [lock.ErrPending]). If another request has taken the key meanwhile, and no byte has left, this
+//     run's response does not go out: the client gets the response that the key holds, or 409.
 //  8. The response goes out, and the observer is called.
 //
-// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, or its
-// response is shorter or longer than its Content-Length) and no byte has left, nothing is stored, and the lease is left
-// to run out: a retry that comes at once, as net/http's own Transport sends it, meets 409; a later one runs again, or
-// with [WithAtMostOnce] does not. A panic goes on unchanged.
+// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, its
+// response is shorter or longer than its Content-Length, or it called [Execution.Unknown]) and no byte has left, nothing
+// is stored, and the lease is left to run out: a retry that comes at once, as net/http's own Transport sends it, meets
+// 409; a later one runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")
@@ -101,23 +103,28 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
-	entered     time.Time  // with WithWait: when the request came, before its body
-	values      values     // the context of all that is asked of the locker
-	outer       *Execution // the run that the request belongs to already
-	key         string     // what the key function says
-	inRedis     string     // the key as it stands there, see storageKey
-	limited     requestBody
-	source      io.ReadCloser // of the body: limited, or what a key function has made of it
-	body        *buffer       // read whole
-	fingerprint fingerprint
-	note        [1 + len(fingerprint{})]byte
-	inStore     time.Duration // spent waiting for Redis, if there is an observer
-	inHandler   time.Duration // spent in the handler
+	entered   time.Time  // with WithWait: when the request came, before its body
+	values    values     // the context of all that is asked of the locker
+	outer     *Execution // the run that the request belongs to already
+	key       string     // what the key function says
+	inRedis   string     // the key as it stands there, see storageKey
+	limited   requestBody
+	source    io.ReadCloser // of the body: limited, or what a key function has made of it
+	body      *buffer       // read whole
+	note      [noteLen]byte
+	asked     time.Time     // when the key was last asked for, if clock tells
+	inStore   time.Duration // spent waiting for Redis, if there is an observer
+	inHandler time.Duration // spent in the handler
+	completed time.Time     // when it returned
+
+	fingerprints []fingerprint  // the request's, by each rule; the first one is stored
+	fingerprint  [1]fingerprint // memory of fingerprints where there is one rule
 
 	// of a run
 	ctx       runContext
 	exec      Execution
 	rec       recorder
+	lost      error // another request took the key, and the run's own response does not go out
 	bodyAgain handlerBody
 }
 
@@ -150,7 +157,7 @@ func (c *call) serve() {
 	case lock.Held:
 		c.attend(claim)
 	case lock.Abandoned:
-		c.meet(claim.Note, Unknown, outcomeUnknown)
+		c.meetAbandoned(claim.Note)
 	case lock.Settled:
 		c.replay(claim.Value)
 	}
@@ -163,19 +170,15 @@ func (c *call) claim() (claim lock.Claim, ok bool) {
 		c.refuse(StoreUnavailable, storeUnavailable, err)
 		return lock.Claim{}, false
 	}
-	sealedFor := ""
-	if len(c.codec.keys) > 0 { // nothing else needs it before the claim tells it
-		sealedFor = c.storageKey()
-	}
-	start := c.clock()
-	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprint))
-	c.waited(start)
+	claim, err := c.ask()
 	switch {
 	case err == nil:
 		c.inRedis = claim.Key
 		return claim, true
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
+	case errors.Is(err, lock.ErrSettled):
+		c.refuse(StoreUnavailable, responseUnconfirmed, err)
 	case c.failOpen && !errors.Is(err, lock.ErrClosed):
 		r := c.request(c.r.Context())
 		defer c.removeTemporaryFiles(r)
@@ -186,35 +189,51 @@ func (c *call) claim() (claim lock.Claim, ok bool) {
 	return lock.Claim{}, false
 }
 
+// ask claims the key.
+func (c *call) ask() (lock.Claim, error) {
+	sealedFor := ""
+	if len(c.codec.keys) > 0 { // nothing else needs it before the claim tells it
+		sealedFor = c.storageKey()
+	}
+	c.asked = c.clock()
+	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprints[0]))
+	c.waited(c.asked)
+	return claim, err
+}
+
 // inTime tells whether there is any time left for a run. It answers the request itself if there is none.
 func (c *call) inTime(lease *lock.Lease) bool {
 	err := c.r.Context().Err()
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	start := c.clock()
-	err = errors.Join(err, lease.Release(&c.values))
-	c.waited(start)
-	c.refuse(StoreUnavailable, storeUnavailable, err)
+	c.giveBack(lease, err)
 	return false
 }
 
 // hold sees to it, with WithAtMostOnce, that the key outlives even this process. It answers the request itself if that
-// fails: then nothing must run.
+// fails: then nothing must run. Claim and Hold together take no longer than one operation may.
 func (c *call) hold(lease *lock.Lease) bool {
 	if !c.atMostOnce {
 		return true
 	}
+	ctx, cancel := context.WithDeadline(&c.values, c.asked.Add(c.locker.OpTimeout()))
+	defer cancel()
 	start := c.clock()
-	err := lease.Hold(&c.values, c.retention)
-	if err != nil {
-		err = errors.Join(err, lease.Release(&c.values))
-	}
+	err := lease.Hold(ctx, c.retention)
 	c.waited(start)
 	if err != nil {
-		c.refuse(StoreUnavailable, storeUnavailable, err)
+		c.giveBack(lease, err)
 	}
 	return err == nil
+}
+
+// giveBack refuses a request that has taken its key and cannot run. The client does not wait for the release.
+func (c *call) giveBack(lease *lock.Lease, err error) {
+	c.body.free()
+	c.body = nil // the release keeps the call for as long as Redis is silent
+	lease.ReleaseInBackground(&c.values)
+	c.refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 }
 
 // meet answers a request whose key somebody else has claimed for the same request, with the outcome and problem given.
@@ -224,18 +243,36 @@ func (c *call) meet(note []byte, outcome Outcome, p Problem) {
 	}
 }
 
-// isSame tells whether a claim was made for the same request. It answers the request itself if not.
+// meetAbandoned is meet for a claim whose run has left it.
+func (c *call) meetAbandoned(note []byte) {
+	if c.isSame(note) {
+		c.refuse(Unknown, outcomeUnknown, errAbandoned)
+	}
+}
+
+// isSame tells whether a claim was made for the same request, as far as the two can be compared. It answers the request
+// itself if not.
 func (c *call) isSame(note []byte) bool {
 	theirs, err := c.codec.decodeNote(c.inRedis, note)
 	switch {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)
-	case c.fingerprint.contradicts(theirs):
-		c.refuse(Reused, keyReused, nil)
+	case c.compare(theirs) == different:
+		c.refuseOther()
 	default:
 		return true
 	}
 	return false
+}
+
+// refuseOther answers a request whose key is used for another one. If it is a run that lost its key to that one, it may
+// have taken effect all the same.
+func (c *call) refuseOther() {
+	if c.lost != nil {
+		c.refuse(Unknown, outcomeUnknown, nil)
+		return
+	}
+	c.refuse(Reused, keyReused, nil)
 }
 
 // pass runs the handler unprotected.
@@ -248,9 +285,10 @@ func (c *call) pass(r *http.Request, err error) {
 	c.next.ServeHTTP(c.w, r)
 }
 
-// clock returns the time, which costs 50 ns, if there is an observer to be told how long something took, and zero if not.
+// clock returns the time, which costs 50 ns, if there is an observer to be told how long something took, or a time limit
+// for Claim and Hold, and zero if not.
 func (c *call) clock() (now time.Time) {
-	if c.observe != nil {
+	if c.observe != nil || c.atMostOnce {
 		now = time.Now()
 	}
 	return now
@@ -268,8 +306,17 @@ func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return
 	}
+	if c.lost != nil {
+		outcome, err = LeaseLost, errors.Join(c.lost, err)
+	}
 	c.observe(c.r.Context(), Event{
-		Outcome: outcome, Key: c.storageKey(), Status: status, Err: err, Store: c.inStore, Handler: c.inHandler,
+		Outcome: outcome,
+		Key:     c.storageKey(),
+		Status:  status,
+		Err:     err,
+		Pending: errors.Is(err, lock.ErrPending),
+		Store:   c.inStore,
+		Handler: c.inHandler,
 	})
 }
 

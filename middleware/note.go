@@ -1,32 +1,49 @@
 package middleware
 
-// A claim's note says what the claim is for: a byte that tells its form, and the fingerprint, which in a sealed note is
-// between a nonce and a tag (see keyring.seal).
+// A note says what a claim is for:
+//
+//	form         1 byte: plain or sealed
+//	content      the rest
+//
+// The content of a sealed note is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see keyring.seal). In a plain
+// note, and below the seal, the content is
+//
+//	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
+//	extension    uvarint length and bytes: see record.go, whose compatibility rule applies to notes too
 const (
 	notePlain  = 1
 	noteSealed = 2
 )
 
-// encodeNote appends a plain note to room. A sealed one has its own; only that needs the key.
+// noteLen is the length of a plain note that is written.
+const noteLen = 1 + fingerprintLen + len(noExtension)
+
+// encodeNote appends a plain note to room. A sealed one is made in memory of its own; only sealing needs the key.
 func (c *codec) encodeNote(room []byte, storageKey string, f fingerprint) []byte {
 	if len(c.keys) == 0 {
-		return append(append(room, notePlain), f[:]...)
+		return appendNote(room, notePlain, f)
 	}
-	b := append(make([]byte, 0, 1+len(f)+sealOverhead), noteSealed)
-	return c.keys.seal(notePurpose, storageKey, []byte{noteSealed}, append(b, f[:]...), 1)
+	b := appendNote(make([]byte, 0, noteLen+sealOverhead), noteSealed, f)
+	return c.keys.seal(notePurpose, storageKey, []byte{noteSealed}, b, 1)
 }
 
-func (c *codec) decodeNote(storageKey string, note []byte) (f fingerprint, err error) {
+func appendNote(b []byte, form byte, f fingerprint) []byte {
+	return append(f.appendTo(append(b, form)), noExtension...)
+}
+
+func (c *codec) decodeNote(storageKey string, note []byte) (fingerprint, error) {
 	if len(note) == 0 || note[0] != notePlain && note[0] != noteSealed {
-		return f, errDamaged
+		return fingerprint{}, errDamaged
 	}
 	content, err := c.unseal(note[0] == noteSealed, notePurpose, storageKey, note[:1], note[1:])
 	if err != nil {
-		return f, err
+		return fingerprint{}, err
 	}
-	if len(content) != len(f) {
-		return f, errDamaged
+	d := decoder{b: content}
+	f := d.fingerprint()
+	d.skipExtension()
+	if d.failed || len(d.rest()) > 0 {
+		return fingerprint{}, errDamaged
 	}
-	copy(f[:], content)
 	return f, nil
 }

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,22 +12,22 @@ import (
 type Option func(*options)
 
 type options struct {
-	methods       map[string]bool
-	required      bool
-	retention     time.Duration
-	wait          time.Duration
-	maxWaiters    int64
-	atMostOnce    bool
-	stored        func(status int) bool
-	maxDuration   time.Duration
-	maxBody       int64
-	maxResponse   int
-	fingerprinter func(r *http.Request, body []byte) []byte // nil: the default
-	failOpen      bool
-	cookies       bool
-	codec         codec
-	observe       func(context.Context, Event) // may be nil
-	writeProblem  func(http.ResponseWriter, *http.Request, Problem)
+	methods      map[string]bool
+	required     bool
+	retention    time.Duration
+	wait         time.Duration
+	maxWaiters   int64
+	atMostOnce   bool
+	stored       func(status int) bool
+	maxDuration  time.Duration
+	maxBody      int64
+	maxResponse  int
+	rules        []rule // at least one: see defaultRules
+	failOpen     bool
+	cookies      bool
+	codec        codec
+	observe      func(context.Context, Event) // may be nil
+	writeProblem func(http.ResponseWriter, *http.Request, Problem)
 }
 
 func defaultOptions() options {
@@ -38,6 +39,7 @@ func defaultOptions() options {
 		maxDuration:  60 * time.Second,
 		maxBody:      1 << 20,
 		maxResponse:  1 << 20,
+		rules:        defaultRules,
 		writeProblem: writeProblem,
 	}
 }
@@ -118,9 +120,9 @@ func WithStored(f func(status int) bool) Option {
 }
 
 // WithAtMostOnce never runs a request again of which nobody knows how it ended: a panic, a process that died, a run
-// past [WithMaxDuration] without an answer, a broken response, a response that could not be stored. For the retention a
-// retry is answered with 409 outcome-unknown then, and a person or another system has to find out. It is the mode for
-// money: by default such a request runs again when the lease has run out.
+// past [WithMaxDuration] without an answer, a broken response, a response that could not be stored, a handler that called
+// [Execution.Unknown]. For the retention a retry is answered with 409 outcome-unknown then, and a person or another
+// system has to find out. It is the mode for money: by default such a request runs again when the lease has run out.
 //
 // A response of 500 and above is stored too: who answers so seldom knows that nothing has happened. A handler that does
 // know says [Execution.Discard], and a retry runs. What else [WithStored] does not store still frees the key, by default
@@ -129,8 +131,10 @@ func WithStored(f func(status int) bool) Option {
 // Until the lease of such a run is over, a retry is answered with 409 in-flight.
 //
 // It costs a third round trip for a first request ([lock.Lease.Hold], before the handler), and a second one for a
-// duplicate in flight. Instances with and without it may share a namespace: the claim itself says which it is. It
-// cannot go with WithFailOpen: Idempotency panics.
+// duplicate in flight. The claim and the hold of a first request share one [lock.WithOpTimeout]. If the hold fails, the
+// request is answered with 503, and its key released in the background: until that has succeeded, or the lease has run
+// out, a retry may be answered with 409. Instances with and without it may share a namespace: the claim itself says which
+// it is. It cannot go with WithFailOpen: Idempotency panics.
 func WithAtMostOnce() Option {
 	return func(o *options) { o.atMostOnce = true }
 }
@@ -165,19 +169,26 @@ func WithMaxResponse(n int) Option {
 	return func(o *options) { o.maxResponse = n }
 }
 
-// WithFingerprint replaces what tells two requests with one key apart. The default is the SHA-256 of method, path,
-// query, media type and body. What f returns is hashed, so it may have any length. It is called concurrently, before
-// the handler, with the body already read; it must not keep or change it. The default does not see the boundary of a
-// multipart body, which clients choose anew; an f that hashes the body does. It panics when f is nil.
+// WithFingerprint replaces the rule that tells two requests with one key apart. The default is the SHA-256 of method,
+// path, query, media type and body. The result of f is hashed, so it may have any length. f is called concurrently, before
+// the handler, with the body already read; it must not keep or change the body. The default ignores the boundary of a
+// multipart body, which clients choose anew for each try; an f that hashes the body does not. WithFingerprint panics when
+// name is empty or f is nil.
 //
-// A process with another f takes the same request for another one and answers 422. Between the default and an f of
-// yours nothing is compared at all: another request with the same key gets the stored response. Change f together with
-// the namespace, or live with that for as long as the retention lasts.
-func WithFingerprint(f func(r *http.Request, body []byte) []byte) Option {
+// The name is stored, hashed, with every fingerprint, and only fingerprints of the same name are compared. Change f and
+// its name together: under the old name the new f answers 422 to repetitions of requests that the old f has seen. Under a
+// new name, or with the default after an f, a request whose stored response has another name is neither compared nor
+// replayed: it is answered with 409 fingerprint-changed until the retention is over, and with 409 in-flight while the
+// first request runs.
+func WithFingerprint(name string, f func(r *http.Request, body []byte) []byte) Option {
+	if name == "" {
+		panic("middleware.WithFingerprint: name is empty")
+	}
 	if f == nil {
 		panic("middleware.WithFingerprint: f is nil")
 	}
-	return func(o *options) { o.fingerprinter = f }
+	sum := func(r *http.Request, body []byte) [sha256.Size]byte { return sha256.Sum256(f(r, body)) }
+	return func(o *options) { o.rules = []rule{{kind: customKind(name), sum: sum, lends: true}} }
 }
 
 // WithFailOpen runs the handler unprotected when Redis is away. The default is 503 store-unavailable, and nothing runs.

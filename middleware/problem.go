@@ -32,6 +32,12 @@ func newProblem(name string, status int, title, detail string) Problem {
 	return Problem{Type: "urn:onceguard:problem:" + name, Title: title, Status: status, Detail: detail}
 }
 
+// withDetail returns p with another detail.
+func (p Problem) withDetail(detail string) Problem {
+	p.Detail = detail
+	return p
+}
+
 // retryable returns p for a request that may succeed when it is repeated, at the earliest in a second.
 func (p Problem) retryable() Problem {
 	p.Retryable, p.RetryAfter = true, time.Second
@@ -115,16 +121,20 @@ var (
 		"The form was received before, and its result cannot be shown. It is not processed again. Please "+
 			"check, or ask us, before you send a new one.")
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
-		"The server cannot tell whether this request is a repetition. Nothing was done. Repeat it later.").retryable().says(
+		"The server cannot tell whether this request is a repetition, so it did not process it. Repeat it later.").retryable().says(
 		"Please try again in a moment",
-		"We cannot take the form right now. Nothing was done this time. Reload this page in a moment to send "+
-			"it again.")
-	processedUnconfirmed = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
-		"The request with this idempotency key was processed. The server cannot give its response before enough replicas "+
-			"have it. Repeat it later to get it.").retryable().says(
+		"We cannot take the form right now. Reload this page in a moment to send it again.")
+	responseUnconfirmed = storeUnavailable.withDetail("A request with this idempotency key was processed, but the server "+
+		"cannot confirm yet that its response is stored safely. It is not processed again. Repeat it later to get its response.").says(
 		"This was processed already",
 		"Its result cannot be shown yet. Reload this page in a moment to see it.")
 )
+
+// notBegun returns the problem of a request that took its key and did not run. Its key may be taken for one lease more.
+func notBegun(lease time.Duration) Problem {
+	return storeUnavailable.withDetail(fmt.Sprintf("The server could not begin to process this request, so nothing was done. "+
+		"Repeat it later. For up to %v a repetition may be answered with 409.", lease))
+}
 
 // inFlightSince returns the problem for a duplicate of a run that claimed the key at the time given. Retry-After is the
 // run's age in whole seconds: a client that obeys it waits twice as long for each try, and does not use up its tries

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"time"
 )
 
 // A record is what a key holds once the handler is done:
@@ -18,7 +19,9 @@ import (
 // With flagSealed the content is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see keyring.seal), where
 // version and flags are authenticated and the checksum is not. Without the flag, and below the seal, the content is
 //
-//	fingerprint  33 bytes
+//	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
+//	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by the wall clock of its process
+//	extension    uvarint length, and as many bytes for the fields that later releases add; none today, and skipped
 //	response     the rest
 //
 // With flagCompressed the response is a uvarint, which is its length before the compression, and one DEFLATE stream
@@ -33,6 +36,10 @@ import (
 // and a change is an operation byte, a name, a uvarint count and as many values. Name and values are uvarint length and
 // bytes. A uvarint has its shortest form. The storage key is in the checksum so that a record which was copied under
 // another key does not read.
+//
+// Every release reads what the one before it wrote, and writes what that one can read. A field that a reader may ignore
+// goes into the extension. Whatever else changes takes a new version, flag or kind of fingerprint, which one release reads
+// before the next one writes it. testdata/stored holds records and notes of the first release: they are never rewritten.
 const (
 	recordVersion = 1
 
@@ -44,6 +51,9 @@ const (
 	checksumAt = 1
 	flagsAt    = checksumAt + 4
 	contentAt  = flagsAt + 1
+
+	timeLen     = 8
+	noExtension = "\x00" // an extension of length 0
 )
 
 // codec writes what is stored as its options want it, and reads what a codec with any options has written, but for
@@ -59,6 +69,7 @@ type codec struct {
 type record struct {
 	tombstone   bool
 	fingerprint fingerprint
+	completed   time.Time // to the millisecond, by another process's wall clock: it informs, and decides nothing
 	status      int
 	header      []change
 	trailer     []change
@@ -102,7 +113,7 @@ func (r *record) isReadable() bool {
 // room is about how many bytes the record takes as it is stored, and seldom less.
 func (r *record) room() int {
 	const length = 2 // of a uvarint up to 16383
-	n := contentAt + len(r.fingerprint) + sealOverhead + 4*length + len(r.body)
+	n := contentAt + fingerprintLen + timeLen + len(noExtension) + sealOverhead + 4*length + len(r.body)
 	for _, list := range [...][]change{r.header, r.trailer} {
 		for _, c := range list {
 			n += 1 + length + len(c.name) + length
@@ -121,7 +132,9 @@ func (c *codec) appendRecord(to []byte, s *scratch, storageKey string, r record)
 		flags |= flagTombstone
 	}
 	start := len(to)
-	to = append(append(to, make([]byte, contentAt)...), r.fingerprint[:]...)
+	to = r.fingerprint.appendTo(append(to, make([]byte, contentAt)...))
+	to = binary.BigEndian.AppendUint64(to, uint64(r.completed.UnixMilli()))
+	to = append(to, noExtension...)
 	to, compressed := c.appendResponse(to, s, r)
 	if compressed {
 		flags |= flagCompressed

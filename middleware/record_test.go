@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"testing"
 
@@ -10,6 +11,19 @@ import (
 
 // recordKey is a storage key for tests of the decoder alone.
 const recordKey = "test:{2e9e}ba78"
+
+// Where the parts of a record's content begin that has no extension.
+const (
+	fingerprintLen = 8 + 32
+	extensionAt    = fingerprintLen + 8
+	responseAt     = extensionAt + 1
+)
+
+// withoutExtension returns the content of a record with an empty extension.
+func withoutExtension(content []byte) []byte {
+	size, n := binary.Uvarint(content[extensionAt:])
+	return append(append(bytes.Clone(content[:extensionAt]), 0), content[extensionAt+n+int(size):]...)
+}
 
 // forms are the ways to store a record, by the options that make them.
 func forms() map[string][]middleware.Option {
@@ -25,8 +39,9 @@ func forms() map[string][]middleware.Option {
 // was.
 func TestRecordFormat(t *testing.T) {
 	t.Parallel()
-	const want = "01" + "c8ccd4fe" + "00" + // version, checksum, flags
-		"01f100000000000000000000000000000000000000000000000000000000000000" + // fingerprint
+	const want = "01" + "df0d351e" + "00" + // version, checksum, flags
+		"64656661756c7431" + "f100000000000000000000000000000000000000000000000000000000000000" + // fingerprint
+		"0000018bcfe5687b" + "00" + // completed, extension
 		"c901" + "5d" + // 201, 93 bytes of header and trailer
 		"04" + "00084c6f636174696f6e010b2f7061796d656e74732f31" + "000c436f6e74656e742d5479706500" +
 		"0104566172790206416363657074064f726967696e" + "020c582d506f77657265642d427900" +
@@ -35,6 +50,13 @@ func TestRecordFormat(t *testing.T) {
 	if got := hex.EncodeToString(middleware.NewCodec().Encode(recordKey, []byte("body"))); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+}
+
+// extended returns the content of a record with the extension of some later release.
+func extended(content []byte) []byte {
+	const extension = "what a later release adds"
+	head := append(bytes.Clone(content[:extensionAt]), byte(len(extension)))
+	return append(append(head, extension...), content[responseAt:]...)
 }
 
 // FuzzRecord feeds the decoder with whatever may be under a key, also behind a right checksum and a right seal. What it
@@ -50,6 +72,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add(byte(middleware.FlagTombstone), plain.Encode(recordKey, nil)[6:])
 	f.Add(byte(middleware.FlagCompressed), compressedContent(f, plain.Encode(recordKey, bytes.Repeat([]byte("body"), 100))[6:]))
 	f.Add(byte(middleware.FlagSealed), plain.Note(recordKey))
+	f.Add(byte(0), extended(plain.Encode(recordKey, nil)[6:]))
 	f.Add(byte(0), []byte{})
 	f.Add(byte(0xff), bytes.Repeat([]byte{0xff}, 100))
 	f.Fuzz(func(t *testing.T, flags byte, b []byte) {
@@ -68,16 +91,19 @@ func FuzzRecord(f *testing.F) {
 			if len(got) > 1032*(len(b)+1) {
 				t.Errorf("%d bytes were made of %d", len(got), len(b))
 			}
-			flags := flags &^ middleware.FlagSealed
-			if want := plain.Forge(recordKey, flags, b); ok && flags&middleware.FlagCompressed == 0 && !bytes.Equal(got, want) {
-				t.Errorf("%x was read as %x", want, got)
+			if flags := flags &^ middleware.FlagSealed; ok && flags&middleware.FlagCompressed == 0 {
+				if want := plain.Forge(recordKey, flags, withoutExtension(b)); !bytes.Equal(got, want) {
+					t.Errorf("%x was read as %x", want, got)
+				}
 			}
 			c.ReadNote(recordKey, b)
 		}
 		b = bytes.Clone(b)
 		middleware.PutChecksum(recordKey, b)
-		if got, ok := plain.Decode(recordKey, b); ok && b[5]&middleware.FlagCompressed == 0 && !bytes.Equal(got, b) {
-			t.Errorf("%x was read as %x", b, got)
+		if got, ok := plain.Decode(recordKey, b); ok && b[5]&middleware.FlagCompressed == 0 {
+			if want := plain.Forge(recordKey, b[5], withoutExtension(b[6:])); !bytes.Equal(got, want) {
+				t.Errorf("%x was read as %x", b, got)
+			}
 		}
 	})
 }
@@ -85,10 +111,9 @@ func FuzzRecord(f *testing.F) {
 // compressedContent returns the content of a record with its response compressed.
 func compressedContent(t testing.TB, content []byte) []byte {
 	t.Helper()
-	const fingerprint = 33
-	response, ok := middleware.Deflate(content[fingerprint:])
+	response, ok := middleware.Deflate(content[responseAt:])
 	if !ok {
 		t.Fatal("the response does not get smaller")
 	}
-	return append(bytes.Clone(content[:fingerprint]), response...)
+	return append(bytes.Clone(content[:responseAt]), response...)
 }

@@ -387,9 +387,15 @@ func (r *recorder) deliverTimeout(outer context.Context) {
 			<-done
 		}
 	}
+	r.takeBack()
+	r.w.WriteHeader(r.status)
+}
+
+// takeBack undoes what the handler did to the header of a response that does not go out, so that another one can. It is
+// called after drain.
+func (r *recorder) takeBack() {
 	r.sent = true
 	replace(r.Header(), r.before)
-	r.w.WriteHeader(r.status)
 }
 
 // withdraw takes back a response that the handler has begun and not finished, so that whoever answers instead starts

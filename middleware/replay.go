@@ -9,11 +9,13 @@ import (
 func (c *call) replay(value []byte) {
 	s := newScratch()
 	rec, err := c.codec.decode(s, c.inRedis, value)
-	switch {
+	switch alike := c.compare(rec.fingerprint); {
 	case err != nil:
 		c.refuse(Unreadable, recordUnreadable, err)
-	case c.fingerprint.contradicts(rec.fingerprint):
-		c.refuse(Reused, keyReused, nil)
+	case alike == different, alike == incomparable && c.lost != nil:
+		c.refuseOther()
+	case alike == incomparable:
+		c.refuse(FingerprintChanged, fingerprintChanged, nil)
 	case rec.tombstone:
 		p := responseNotStored
 		p.OriginalStatus = rec.status

@@ -78,22 +78,13 @@ func (c *call) readBody() bool {
 	}
 	buf.b = body
 	c.body, c.source = buf, nil // a key function's copy of it is not needed any more
-	c.takeFingerprint()
+	c.takeFingerprints()
 	return true
 }
 
 // hadBody tells whether the request came with a body, or with a form that somebody has already parsed of it.
 func (c *call) hadBody() bool {
 	return c.r.ContentLength > 0 || len(c.r.PostForm) > 0 || c.r.MultipartForm != nil
-}
-
-func (c *call) takeFingerprint() {
-	if c.fingerprinter == nil {
-		c.fingerprint = fingerprintOf(c.r, c.body.bytes())
-		return
-	}
-	c.body.lent = true
-	c.fingerprint = customFingerprint(c.fingerprinter(c.r, c.body.bytes()))
 }
 
 // errBodyUsed keeps two requests from looking alike because nothing is left to tell them apart by.

@@ -139,7 +139,7 @@ func TestBodyForAFingerprintIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	var kept []byte
 	protected, send := protect(t, new(canned), func(http.ResponseWriter, *http.Request) {},
-		middleware.WithFingerprint(func(_ *http.Request, body []byte) []byte {
+		middleware.WithFingerprint("mine", func(_ *http.Request, body []byte) []byte {
 			if kept == nil {
 				kept = body
 			}

@@ -1,7 +1,9 @@
 package middleware
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -15,20 +17,30 @@ func (c *call) run(lease *lock.Lease) {
 	*exec = Execution{key: c.inRedis, fence: lease.Fence(), outer: c.outer, retention: c.retention}
 	rec.begin(c.w, c.r, exec, c.maxResponse)
 
-	concluded := false
+	interrupted := errNoReturn // nil once the key is settled
 	defer func() {
-		if !concluded { // a panic or a runtime.Goexit, which goes on after this
+		if interrupted != nil { // a panic or a runtime.Goexit, which goes on after this
 			c.cutOff()
 			rec.withdraw()
-			status, err := rec.seen(), c.leave(lease, exec, rec)
+			e := c.unknown(exec.said(), interrupted)
+			status, err := rec.seen(), c.settle(lease, e)
 			rec.forget()
-			c.emit(Unknown, status, err)
+			c.emit(Unknown, status, errors.Join(e.why, err))
 		}
 	}()
 	c.handle(lease, exec, rec)
-	outcome, err := c.conclude(lease, exec, rec)
-	concluded = true
-	defer c.emit(outcome, rec.status, err)
+	interrupted = errNoConclusion
+	e := c.conclude(exec.said(), rec)
+	err := c.settle(lease, e)
+	interrupted = nil
+	if errors.Is(err, lock.ErrLost) && !rec.sent && !rec.bypassed {
+		var answered bool
+		if answered, err = c.giveWay(e, err); answered {
+			rec.free()
+			return
+		}
+	}
+	defer c.emit(e.told(err), rec.status, errors.Join(e.why, err))
 	rec.drain()
 	switch {
 	case rec.bypassed: // it has gone out
@@ -50,8 +62,9 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) {
 	defer func() {
 		lease.AbandonAt(time.Time{})
 		c.inHandler = time.Since(started)
+		c.completed = started.Add(c.inHandler)
 		c.removeTemporaryFiles(r)
-		c.ctx.end(started.Add(c.inHandler))
+		c.ctx.end(c.completed)
 		c.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(rec, r)
@@ -89,76 +102,105 @@ func (c *call) removeTemporaryFiles(r *http.Request) {
 	}
 }
 
-// conclude stores the response of a handler that returned, or frees the key.
-func (c *call) conclude(lease *lock.Lease, exec *Execution, rec *recorder) (Outcome, error) {
-	said := exec.said()
+// ending is what becomes of a run's key.
+type ending struct {
+	key       fate
+	record    record        // if it is kept
+	retention time.Duration // of the record
+	outcome   Outcome       // if that succeeds
+	why       error         // of an outcome that needs one
+}
+
+type fate int
+
+const (
+	keyFreed fate = iota // released: a retry runs
+	keyKept              // settled with a record
+	keyLeft              // neither: it stays taken until the lease, and a hold behind it, run out
+)
+
+// Why the outcome of a run is Unknown. A panic's value is not told: it may hold what nobody may log.
+var (
+	errNoReturn     = errors.New("middleware: the handler panicked, or called runtime.Goexit")
+	errNoConclusion = errors.New("middleware: the function of WithStored panicked, or called runtime.Goexit")
+	errSaidUnknown  = errors.New("middleware: the handler called Execution.Unknown")
+	errBroken       = errors.New("middleware: the response is shorter or longer than its Content-Length")
+	errSilent       = errors.New("middleware: the handler returned without a response after its context was done")
+
+	// errAbandoned is told of a duplicate: only the process of the run itself knows more, if that lives.
+	errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
+)
+
+// conclude decides about the key of a handler that returned.
+func (c *call) conclude(said said, rec *recorder) ending {
 	switch {
+	case said.unknown:
+		return c.unknown(said, errSaidUnknown)
 	case rec.bypassed:
-		outcome, err := settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
-		return outcome, errors.Join(errBypassed, err)
+		return ending{key: keyKept, record: c.tombstone(rec), retention: said.retention, outcome: NotStored, why: errBypassed}
 	case said.discard:
-		return c.free(lease)
-	case rec.expired, rec.broken():
-		return Unknown, c.leave(lease, exec, rec)
+		return ending{key: keyFreed, outcome: Freed}
+	case rec.expired:
+		return c.unknown(said, fmt.Errorf("%w: %w", errSilent, context.Cause(&c.ctx)))
+	case rec.broken():
+		return c.unknown(said, errBroken)
 	case !rec.whole():
-		return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
+		return ending{key: keyKept, record: c.tombstone(rec), retention: said.retention, outcome: NotStored}
 	case said.never || c.stored(rec.status) || c.atMostOnce && rec.status >= 500:
 		kept, cookiesDropped := c.record(rec)
-		if !kept.isReadable() {
-			return settled(NotStored, c.settle(lease, said, c.tombstone(rec)))
-		}
+		e := ending{key: keyKept, record: kept, retention: said.retention, outcome: Executed}
 		if cookiesDropped {
-			return settled(CookiesDropped, c.settle(lease, said, kept))
+			e.outcome = CookiesDropped
 		}
-		return settled(Executed, c.settle(lease, said, kept))
+		if !kept.isReadable() {
+			e.record, e.outcome = c.tombstone(rec), NotStored
+		}
+		return e
 	}
-	return c.free(lease)
+	return ending{key: keyFreed, outcome: Freed}
 }
 
-// leave deals with the key of a run of which nobody knows what it did. It is left to run out and not released: a
+// unknown decides about the key of a run of which nobody knows what it did. It is left to run out and not released: a
 // retry that comes at once must not run. Once a byte has left, or the handler has said so, it must not ever.
-func (c *call) leave(lease *lock.Lease, exec *Execution, rec *recorder) error {
-	if said := exec.said(); said.never && !c.atMostOnce { // its hold says more than a tombstone: that nobody knows
-		said.retention = max(said.retention, c.retention)
-		return c.settle(lease, said, c.tombstone(rec))
+func (c *call) unknown(said said, why error) ending {
+	e := ending{key: keyLeft, outcome: Unknown, why: why}
+	if said.never && !c.atMostOnce { // its hold says more than a tombstone: that nobody knows
+		e.key, e.record, e.retention = keyKept, c.tombstone(&c.rec), max(said.retention, c.retention)
 	}
-	lease.Abandon()
-	return nil
+	return e
 }
 
-func (c *call) free(lease *lock.Lease) (Outcome, error) {
+// settle does with the key what was decided.
+func (c *call) settle(lease *lock.Lease, e ending) (err error) {
 	start := c.clock()
-	err := lease.Release(&c.values)
-	c.waited(start)
-	if errors.Is(err, lock.ErrLost) {
-		return LeaseLost, err
+	switch e.key {
+	case keyFreed:
+		err = lease.Release(&c.values)
+	case keyKept:
+		err = lease.SettleAppend(&c.values, e.record.room(), func(b []byte) []byte {
+			return c.codec.appendRecord(b, c.rec.scratch, c.inRedis, e.record)
+		}, e.retention)
+	case keyLeft:
+		lease.Abandon()
 	}
-	return Freed, err
-}
-
-func (c *call) settle(lease *lock.Lease, said said, r record) error {
-	start := c.clock()
-	err := lease.SettleAppend(&c.values, r.room(), func(b []byte) []byte {
-		return c.codec.appendRecord(b, c.rec.scratch, c.inRedis, r)
-	}, said.retention)
 	c.waited(start)
 	return err
 }
 
-// settled returns the outcome of a Settle that, if nothing went wrong, has the outcome given.
-func settled(outcome Outcome, err error) (Outcome, error) {
+// told returns the outcome of a run whose key was settled with that error.
+func (e *ending) told(err error) Outcome {
 	switch {
-	case err == nil:
-		return outcome, nil
 	case errors.Is(err, lock.ErrLost):
-		return LeaseLost, err
+		return LeaseLost
+	case err != nil && e.outcome != Unknown && e.key == keyKept:
+		return NotStored
 	}
-	return NotStored, err
+	return e.outcome
 }
 
 // tombstone says that the request was processed, and that its response cannot be replayed.
 func (c *call) tombstone(rec *recorder) record {
-	return record{tombstone: true, fingerprint: c.fingerprint, status: rec.status}
+	return record{tombstone: true, fingerprint: c.fingerprints[0], completed: c.completed, status: rec.status}
 }
 
 // record returns what is kept of a response, and whether that is without its cookies.
@@ -170,7 +212,8 @@ func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	}
 	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.before, end))
 	return record{
-		fingerprint: c.fingerprint,
+		fingerprint: c.fingerprints[0],
+		completed:   c.completed,
 		status:      rec.status,
 		header:      header,
 		trailer:     trailer,

@@ -25,7 +25,7 @@ func master(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
 // claim.
 const (
 	recordAt = 28
-	noteLen  = 1 + 12 + 33 + 16
+	noteLen  = 1 + 12 + fingerprintLen + 1 + 16
 )
 
 // rawOf returns what Redis has under the key of the event.
@@ -312,7 +312,7 @@ func TestSealedPurposes(t *testing.T) {
 	if _, ok := c.Decode(recordKey, record); ok {
 		t.Error("a note was read as a record")
 	}
-	record = c.Forge(recordKey, 0, make([]byte, 33))
+	record = c.Forge(recordKey, 0, make([]byte, fingerprintLen+1))
 	if c.ReadNote(recordKey, append([]byte{2}, record[6:]...)) {
 		t.Error("a record was read as a note")
 	}
@@ -327,7 +327,7 @@ func TestNothingIsVisible(t *testing.T) {
 			s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
 				g.pass()
 				_, _ = io.WriteString(w, "the response of a payment")
-			}, append(opts, middleware.WithFingerprint(func(_ *http.Request, body []byte) []byte { return body }))...)
+			}, append(opts, middleware.WithFingerprint("body", func(_ *http.Request, body []byte) []byte { return body }))...)
 
 			// The same request twice, and one that differs in its body, each the first under one and the same key.
 			var stored [][]byte
@@ -400,7 +400,7 @@ func TestSealIsAsDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		opened, err := aead.Open(nil, sealed.content[:12], sealed.content[12:], append(sealed.visible, recordKey...))
-		if err != nil || !bytes.HasPrefix(opened, []byte{1, 0xf1}) {
+		if err != nil || !bytes.HasPrefix(opened, []byte("default1\xf1")) {
 			t.Errorf("%s: got %x, %v, want what begins with the fingerprint", purpose, opened, err)
 		}
 	}

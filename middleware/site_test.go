@@ -28,6 +28,8 @@ type site struct {
 	events chan middleware.Event
 	runs   atomic.Int64 // how often the handler was called
 
+	handler http.Handler // what the server serves
+
 	outer func(http.Handler) http.Handler // what is mounted around the middleware
 }
 
@@ -61,9 +63,10 @@ func serveKeyed(t *testing.T, locker *lock.Locker, key keyfunc.Func, h http.Hand
 		s.runs.Add(1)
 		h(w, r)
 	}))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.outer(protected).ServeHTTP(w, r)
-	}))
+	})
+	server := httptest.NewServer(s.handler)
 	transport := &http.Transport{DisableCompression: true}
 	s.url, s.client = server.URL, &http.Client{
 		Transport:     transport,
@@ -201,6 +204,31 @@ func (s *site) wantRuns(n int64) {
 	s.t.Helper()
 	if got := s.runs.Load(); got != n {
 		s.t.Errorf("the handler ran %d times, want %d", got, n)
+	}
+}
+
+// awaitFree returns when no key is left.
+func (s *site) awaitFree(b redistest.Backend) {
+	s.t.Helper()
+	poll, deadline := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	defer poll.Stop()
+	for len(b.Keys(s.t)) > 0 {
+		select {
+		case <-poll.C:
+		case <-deadline:
+			s.t.Errorf("left: %q", b.Keys(s.t))
+			return
+		}
+	}
+}
+
+// noEvent checks that there was no other event.
+func (s *site) noEvent() {
+	s.t.Helper()
+	select {
+	case e := <-s.events:
+		s.t.Errorf("one event too many: %+v", e)
+	default:
 	}
 }
 

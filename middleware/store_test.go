@@ -116,8 +116,8 @@ func TestSettleFails(t *testing.T) {
 
 		cut := p.CutBefore(settles)
 		first := s.send()
-		if e := s.want(first, http.StatusCreated, middleware.NotStored); e.Err == nil {
-			t.Error("the event has no error")
+		if e := s.want(first, http.StatusCreated, middleware.NotStored); !errors.Is(e.Err, lock.ErrPending) || !e.Pending {
+			t.Errorf("%+v, want that storing goes on", e)
 		}
 		s.want(s.send(), http.StatusConflict, middleware.InFlight)
 		arrived := p.HoldReply(settles)
@@ -193,7 +193,9 @@ func TestUnreadableRecord(t *testing.T) {
 
 func TestUnreadableNote(t *testing.T) {
 	t.Parallel()
-	for _, note := range [][]byte{nil, {1}, bytes.Repeat([]byte{2}, 34), bytes.Repeat([]byte{1}, 35)} {
+	for _, note := range [][]byte{
+		nil, {1}, {3}, bytes.Repeat([]byte{2}, 42), bytes.Repeat([]byte{1}, 42), bytes.Repeat([]byte{1}, 41),
+	} {
 		locker := newLocker(t, redistest.Mini(t).Client(t))
 		s := serveKeyed(t, locker, func(*http.Request) (string, error) { return "k", nil }, payOnce())
 		if _, err := locker.Claim(t.Context(), "k", note); err != nil {
@@ -258,9 +260,12 @@ func TestWrongConfigurationPanics(t *testing.T) {
 		"middleware.WithMaxDuration: 0s":  func() { middleware.WithMaxDuration(0) },
 		"middleware.WithMaxBody: -1":      func() { middleware.WithMaxBody(-1) },
 		"middleware.WithMaxResponse: -1":  func() { middleware.WithMaxResponse(-1) },
-		"middleware.WithFingerprint":      func() { middleware.WithFingerprint(nil) },
-		"middleware.WithObserver":         func() { middleware.WithObserver(nil) },
-		"middleware.WithProblem":          func() { middleware.WithProblem(nil) },
+		"middleware.WithFingerprint: f":   func() { middleware.WithFingerprint("name", nil) },
+		"middleware.WithFingerprint: name": func() {
+			middleware.WithFingerprint("", func(*http.Request, []byte) []byte { return nil })
+		},
+		"middleware.WithObserver": func() { middleware.WithObserver(nil) },
+		"middleware.WithProblem":  func() { middleware.WithProblem(nil) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			defer func() {

@@ -22,7 +22,7 @@ func (c *call) attend(held lock.Claim) {
 	claim, err := c.await()
 	switch {
 	case errors.Is(err, lock.ErrSettled):
-		c.refuse(StoreUnavailable, processedUnconfirmed, err)
+		c.refuse(StoreUnavailable, responseUnconfirmed, err)
 	case errors.Is(err, lock.ErrForeign):
 		c.refuse(Unreadable, recordUnreadable, err)
 	case errors.Is(err, lock.ErrClosed):
@@ -32,7 +32,7 @@ func (c *call) attend(held lock.Claim) {
 	case claim.State == lock.Settled:
 		c.replay(claim.Value)
 	case claim.State == lock.Abandoned:
-		c.meet(claim.Note, Unknown, outcomeUnknown)
+		c.meetAbandoned(claim.Note)
 	default:
 		c.refuse(Freed, runFailed, nil)
 	}

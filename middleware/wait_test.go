@@ -642,7 +642,7 @@ func TestUnreadableWhileWaiting(t *testing.T) {
 				}
 				s.wantRuns(0)
 				close(g.open)
-				first.want(<-done, http.StatusCreated, middleware.LeaseLost)
+				first.wantRefused(<-done, http.StatusInternalServerError, middleware.LeaseLost, "record-unreadable")
 			})
 		})
 	}
