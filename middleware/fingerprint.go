@@ -55,10 +55,11 @@ func sumDefault(r *http.Request, body []byte) [sha256.Size]byte {
 // takeFingerprints makes the request's fingerprint by each rule. It makes all of them now because the body is gone when
 // a waiter, or a run that lost its lease, compares its request with what is stored.
 func (c *call) takeFingerprints() {
-	c.fingerprints = c.fingerprint[:0]
+	id := &c.identity
+	id.fingerprints = id.fingerprint[:0]
 	for _, rule := range c.rules {
-		c.body.lent = c.body.lent || rule.lends
-		c.fingerprints = append(c.fingerprints, fingerprint{rule.kind, rule.sum(c.r, c.body.bytes())})
+		id.body.lent = id.body.lent || rule.lends
+		id.fingerprints = append(id.fingerprints, fingerprint{rule.kind, rule.sum(c.r, id.body.bytes())})
 	}
 }
 
@@ -73,7 +74,7 @@ const (
 
 // compare compares the request with the one that a stored fingerprint was made of.
 func (c *call) compare(stored fingerprint) resemblance {
-	for _, f := range c.fingerprints {
+	for _, f := range c.identity.fingerprints {
 		switch {
 		case f == stored:
 			return same

@@ -81,7 +81,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 			c := &call{guard: g, w: w, r: r, next: next}
 			c.values.of = r.Context()
 			if g.wait > 0 {
-				c.entered = time.Now()
+				c.timing.entered = time.Now()
 			}
 			c.serve()
 		})
@@ -103,186 +103,120 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
-	entered   time.Time  // with WithWait: when the request came, before its body
-	values    values     // the context of all that is asked of the locker
-	outer     *Execution // the run that the request belongs to already
-	key       string     // what the key function says
-	inRedis   string     // the key as it stands there, see storageKey
-	limited   requestBody
-	source    io.ReadCloser // of the body: limited, or what a key function has made of it
-	body      *buffer       // read whole
-	note      [noteLen]byte
-	asked     time.Time     // when the key was last asked for, if clock tells
+	identity identity // read-only once the body is read
+	running  running  // only of the request that took the key
+	timing   timing   // for the Event, and for the limits on waiting
+	values   values   // the context of all that the locker is asked
+	limited  requestBody
+	note     [noteLen]byte
+}
+
+// identity is what tells a request from others.
+type identity struct {
+	key          string         // what the key function returned
+	inRedis      string         // the key as it stands there, see call.storageKey
+	outer        *Execution     // the run that the request belongs to already; nil if there is none
+	source       io.ReadCloser  // of the body: limited, or what a key function has made of it
+	body         *buffer        // read whole; nil when it is not needed any more
+	fingerprints []fingerprint  // by each rule; the first one is stored
+	fingerprint  [1]fingerprint // room for fingerprints where there is one rule
+}
+
+// running is what a run of the handler needs.
+type running struct {
+	ctx      runContext
+	exec     Execution
+	recorder recorder
+	body     handlerBody
+}
+
+// timing is when things happened to a request, and how long they took.
+type timing struct {
+	entered   time.Time     // with WithWait: when the request came, before its body
+	asked     time.Time     // when the key was last claimed, if clock tells
 	inStore   time.Duration // spent waiting for Redis, if there is an observer
 	inHandler time.Duration // spent in the handler
-	completed time.Time     // when it returned
-
-	fingerprints []fingerprint  // the request's, by each rule; the first one is stored
-	fingerprint  [1]fingerprint // memory of fingerprints where there is one rule
-
-	// of a run
-	ctx       runContext
-	exec      Execution
-	rec       recorder
-	lost      error // another request took the key, and the run's own response does not go out
-	bodyAgain handlerBody
+	completed time.Time     // when the handler returned
 }
 
-// storageKey returns the key as it stands in Redis, empty if there is none. A claim says it too, so that most requests
-// have it hashed only once.
-func (c *call) storageKey() string {
-	if c.inRedis == "" && c.key != "" {
-		c.inRedis = c.locker.StorageKey(c.key)
-	}
-	return c.inRedis
-}
-
+// serve answers the request. The numbers are the steps of [Idempotency].
 func (c *call) serve() {
-	if !c.findKey() || !c.readBody() {
+	way, refusal := c.findKey() // 1, 2
+	switch {
+	case way == nested:
+		c.next.ServeHTTP(c.w, c.original())
+		return
+	case way == unprotected:
+		c.pass(c.original(), nil)
+		return
+	case refusal.given():
+		c.answer(&refusal)
 		return
 	}
-	claim, ok := c.claim()
-	if !ok {
+	if refusal = c.readBody(); refusal.given() { // 3
+		c.answer(&refusal)
 		return
 	}
-	if claim.State != lock.Granted {
-		c.body.free() // only the fingerprint is needed from here on, and many may wait
-		c.body = nil
-	}
-	switch claim.State {
-	case lock.Granted:
-		if c.hold(claim.Lease) && c.inTime(claim.Lease) {
-			c.run(claim.Lease)
-		}
-	case lock.Held:
-		c.attend(claim)
-	case lock.Abandoned:
-		c.meetAbandoned(claim.Note)
-	case lock.Settled:
-		c.replay(claim.Value)
-	}
-}
-
-// claim asks for the key. It answers the request itself when there is no telling who has it. That the client has left
-// meanwhile is no reason not to run what it has asked for, and must not be taken for a failure of Redis.
-func (c *call) claim() (claim lock.Claim, ok bool) {
-	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would begin at its end
-		c.refuse(StoreUnavailable, storeUnavailable, err)
-		return lock.Claim{}, false
-	}
-	claim, err := c.ask()
+	claim, err := c.claim() // 4
 	switch {
-	case err == nil:
-		c.inRedis = claim.Key
-		return claim, true
-	case errors.Is(err, lock.ErrForeign):
-		c.refuse(Unreadable, recordUnreadable, err)
-	case errors.Is(err, lock.ErrSettled):
-		c.refuse(StoreUnavailable, responseUnconfirmed, err)
-	case c.failOpen && !errors.Is(err, lock.ErrClosed):
-		r := c.request(c.r.Context())
-		defer c.removeTemporaryFiles(r)
-		c.pass(r, err)
-	default:
-		c.refuse(StoreUnavailable, storeUnavailable, err)
-	}
-	return lock.Claim{}, false
-}
-
-// ask claims the key.
-func (c *call) ask() (lock.Claim, error) {
-	sealedFor := ""
-	if len(c.codec.keys) > 0 { // nothing else needs it before the claim tells it
-		sealedFor = c.storageKey()
-	}
-	c.asked = c.clock()
-	claim, err := c.locker.Claim(&c.values, c.key, c.codec.encodeNote(c.note[:0], sealedFor, c.fingerprints[0]))
-	c.waited(c.asked)
-	return claim, err
-}
-
-// inTime tells whether there is any time left for a run. It answers the request itself if there is none.
-func (c *call) inTime(lease *lock.Lease) bool {
-	err := c.r.Context().Err()
-	if !errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	c.giveBack(lease, err)
-	return false
-}
-
-// hold sees to it, with WithAtMostOnce, that the key outlives even this process. It answers the request itself if that
-// fails: then nothing must run. Claim and Hold together take no longer than one operation may.
-func (c *call) hold(lease *lock.Lease) bool {
-	if !c.atMostOnce {
-		return true
-	}
-	ctx, cancel := context.WithDeadline(&c.values, c.asked.Add(c.locker.OpTimeout()))
-	defer cancel()
-	start := c.clock()
-	err := lease.Hold(ctx, c.retention)
-	c.waited(start)
-	if err != nil {
-		c.giveBack(lease, err)
-	}
-	return err == nil
-}
-
-// giveBack refuses a request that has taken its key and cannot run. The client does not wait for the release.
-func (c *call) giveBack(lease *lock.Lease, err error) {
-	c.body.free()
-	c.body = nil // the release keeps the call for as long as Redis is silent
-	lease.ReleaseInBackground(&c.values)
-	c.refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
-}
-
-// meet answers a request whose key somebody else has claimed for the same request, with the outcome and problem given.
-func (c *call) meet(note []byte, outcome Outcome, p Problem) {
-	if c.isSame(note) {
-		c.refuse(outcome, p, nil)
-	}
-}
-
-// meetAbandoned is meet for a claim whose run has left it.
-func (c *call) meetAbandoned(note []byte) {
-	if c.isSame(note) {
-		c.refuse(Unknown, outcomeUnknown, errAbandoned)
-	}
-}
-
-// isSame tells whether a claim was made for the same request, as far as the two can be compared. It answers the request
-// itself if not.
-func (c *call) isSame(note []byte) bool {
-	theirs, err := c.codec.decodeNote(c.inRedis, note)
-	switch {
+	case err != nil && c.mayFailOpen(err):
+		c.passUnclaimed(err)
 	case err != nil:
-		c.refuse(Unreadable, recordUnreadable, err)
-	case c.compare(theirs) == different:
-		c.refuseOther()
+		refusal = refuseClaim(err)
+		c.answer(&refusal)
+	case claim.State == lock.Granted:
+		c.run(claim.Lease) // 5 to 8
 	default:
-		return true
+		c.identity.body.free() // only the fingerprint is needed from here on, and many may wait
+		c.identity.body = nil
+		duplicate := c.answerDuplicate(claim)
+		c.answer(&duplicate)
 	}
-	return false
 }
 
-// refuseOther answers a request whose key is used for another one. If it is a run that lost its key to that one, it may
-// have taken effect all the same.
-func (c *call) refuseOther() {
-	if c.lost != nil {
-		c.refuse(Unknown, outcomeUnknown, nil)
-		return
+// storageKey returns the key as it stands in Redis, empty if there is none. A claim has it too, so that most requests have
+// it hashed only once.
+func (c *call) storageKey() string {
+	id := &c.identity
+	if id.inRedis == "" && id.key != "" {
+		id.inRedis = c.locker.StorageKey(id.key)
 	}
-	c.refuse(Reused, keyReused, nil)
+	return id.inRedis
 }
 
 // pass runs the handler unprotected.
 func (c *call) pass(r *http.Request, err error) {
 	start := time.Now()
 	defer func() {
-		c.inHandler = time.Since(start)
+		c.timing.inHandler = time.Since(start)
 		c.emit(Unprotected, 0, err)
 	}()
 	c.next.ServeHTTP(c.w, r)
+}
+
+// passUnclaimed is pass for a request whose body was read, and whose key could not be claimed.
+func (c *call) passUnclaimed(err error) {
+	r := c.request(c.r.Context())
+	defer c.removeTemporaryFiles(r)
+	c.pass(r, err)
+}
+
+// request returns the request with ctx and the body that was read.
+func (c *call) request(ctx context.Context) *http.Request {
+	r := c.r.WithContext(ctx)
+	r.Body = http.NoBody
+	if body := c.identity.body.bytes(); len(body) > 0 {
+		c.running.body.rest = body
+		r.Body = &c.running.body
+	}
+	return r
+}
+
+// removeTemporaryFiles does for the handler's request what net/http does for its own.
+func (c *call) removeTemporaryFiles(r *http.Request) {
+	if r.MultipartForm != nil && c.r.MultipartForm == nil {
+		_ = r.MultipartForm.RemoveAll() // net/http has nobody to tell either
+	}
 }
 
 // clock returns the time, which costs 50 ns, if there is an observer to be told how long something took, or a time limit
@@ -294,10 +228,10 @@ func (c *call) clock() (now time.Time) {
 	return now
 }
 
-// waited counts the time since start, which clock has told, as spent waiting for Redis.
+// waited counts the time since start, which clock has returned, as spent waiting for Redis.
 func (c *call) waited(start time.Time) {
 	if c.observe != nil {
-		c.inStore += time.Since(start)
+		c.timing.inStore += time.Since(start)
 	}
 }
 
@@ -306,27 +240,13 @@ func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return
 	}
-	if c.lost != nil {
-		outcome, err = LeaseLost, errors.Join(c.lost, err)
-	}
 	c.observe(c.r.Context(), Event{
 		Outcome: outcome,
 		Key:     c.storageKey(),
 		Status:  status,
 		Err:     err,
 		Pending: errors.Is(err, lock.ErrPending),
-		Store:   c.inStore,
-		Handler: c.inHandler,
+		Store:   c.timing.inStore,
+		Handler: c.timing.inHandler,
 	})
-}
-
-// request returns the request with ctx and the body that was read.
-func (c *call) request(ctx context.Context) *http.Request {
-	r := c.r.WithContext(ctx)
-	r.Body = http.NoBody
-	if len(c.body.bytes()) > 0 {
-		c.bodyAgain.rest = c.body.bytes()
-		r.Body = &c.bodyAgain
-	}
-	return r
 }

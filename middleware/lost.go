@@ -8,34 +8,35 @@ import (
 )
 
 // giveWay handles a run whose key another request has taken before a byte of its response has left. That request now
-// answers for the key, so that two clicks never see two receipts: giveWay looks at the key, and answers with the response
-// that it holds, or with 409. If the key is free again, giveWay settles it for this run, whose own response may go out.
+// answers for the key, so that two clicks never see two receipts: giveWay looks at the key, and returns the answer that it
+// holds, or 409. If the key is free again, giveWay settles it for this run, whose own response may go out: then there is
+// no answer, and err is the Event's.
 //
-// The run may be a second effect. So its event is [LeaseLost] whatever the client gets, and Event.Err has its status.
-func (c *call) giveWay(e ending, lost error) (answered bool, err error) {
-	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.rec.status, lost)
+// The run may be a second effect. So its outcome is [LeaseLost] whatever the client gets, and Event.Err has its status.
+func (c *call) giveWay(e ending, lost error) (a answer, err error) {
+	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.recorder.status, lost)
 	claim, err := c.ask()
 	if err == nil && claim.State == lock.Granted {
 		if err = c.settle(claim.Lease, e); !errors.Is(err, lock.ErrLost) {
-			return false, errors.Join(lost, err)
+			return answer{}, errors.Join(lost, err)
 		}
 	}
-	c.lost = lost
-	c.rec.drain()
-	c.rec.takeBack()
+	a = c.answerLost(claim, err)
+	a.outcome, a.err = LeaseLost, errors.Join(lost, a.err)
+	return a, nil
+}
+
+// answerLost answers for a run that has lost its key by what that holds.
+func (c *call) answerLost(claim lock.Claim, err error) answer {
 	switch {
-	case errors.Is(err, lock.ErrForeign):
-		c.refuse(Unreadable, recordUnreadable, err)
-	case errors.Is(err, lock.ErrSettled):
-		c.refuse(StoreUnavailable, responseUnconfirmed, err)
+	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
+		return refuseClaim(err)
 	case err != nil: // another has the key, or had it a moment ago: a retry finds out
-		c.refuse(InFlight, inFlight, err)
-	case claim.State == lock.Settled:
-		c.replay(claim.Value)
-	case claim.State == lock.Abandoned:
-		c.meetAbandoned(claim.Note)
-	default:
-		c.meet(claim.Note, InFlight, c.inFlightSince(claim.ClaimedAt))
+		return refusal(InFlight, inFlight, err)
 	}
-	return true, nil
+	a := c.answerBy(claim)
+	if a.outcome == Reused || a.outcome == FingerprintChanged { // not this run's own request, which has happened
+		return refusal(Unknown, outcomeUnknown, nil)
+	}
+	return a
 }

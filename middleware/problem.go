@@ -146,23 +146,6 @@ func (g *guard) inFlightSince(claimed time.Time) Problem {
 	return p
 }
 
-// draft describes the header that all of this is about.
-const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
-
-// refuse answers with a problem.
-func (c *call) refuse(outcome Outcome, p Problem, err error) {
-	c.limited.refused(c.r)
-	h := c.w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Add("Link", "<"+draft+`>; rel="describedby"`)
-	h.Set("X-Should-Retry", strconv.FormatBool(p.Retryable))
-	if p.Retryable {
-		h.Set("Retry-After", strconv.Itoa(max(1, int(p.RetryAfter/time.Second))))
-	}
-	c.guard.writeProblem(c.w, c.r, p)
-	c.emit(outcome, p.Status, err)
-}
-
 // writeProblem is the default of [WithProblem].
 func writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	contentType, body := "application/problem+json", []byte(nil)

@@ -5,28 +5,6 @@ import (
 	"strings"
 )
 
-// replay answers with what the key holds.
-func (c *call) replay(value []byte) {
-	s := newScratch()
-	rec, err := c.codec.decode(s, c.inRedis, value)
-	switch alike := c.compare(rec.fingerprint); {
-	case err != nil:
-		c.refuse(Unreadable, recordUnreadable, err)
-	case alike == different, alike == incomparable && c.lost != nil:
-		c.refuseOther()
-	case alike == incomparable:
-		c.refuse(FingerprintChanged, fingerprintChanged, nil)
-	case rec.tombstone:
-		p := responseNotStored
-		p.OriginalStatus = rec.status
-		c.refuse(NotStored, p, nil)
-	default:
-		rec.writeTo(c.w, c.r)
-		c.emit(Replayed, rec.status, nil)
-	}
-	s.free()
-}
-
 // writeTo writes the response as the handler did, into the header that today's outer middlewares have begun.
 func (r *record) writeTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
@@ -67,9 +45,4 @@ func (r *record) measure(h http.Header, req *http.Request, announced []string) {
 	case !measured && !trailed && (len(r.body) > 0 || req.Method != http.MethodHead):
 		h["Content-Length"] = r.value(r.length)
 	}
-}
-
-// bodyAllowed tells whether a response with this status may have a body (RFC 9110 section 6.4.1).
-func bodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

@@ -8,81 +8,87 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-// findKey derives the key, before a byte of the body is read unless the key is in there. It answers or passes on the
-// request itself when there is none.
-func (c *call) findKey() (ok bool) {
-	body := c.r.Body
+// way is how a request goes on.
+type way int
+
+const (
+	protected   way = iota
+	unprotected     // it has no key
+	nested          // it runs already under this very key: the middleware is mounted twice
+)
+
+// findKey derives the key, before a byte of the body is read unless the key is in there.
+func (c *call) findKey() (way, answer) {
+	id, body := &c.identity, c.r.Body
 	if body == nil {
 		body = http.NoBody
 	}
-	limited := &c.limited
-	*limited = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
-	c.r.Body = limited
+	c.limited = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
+	c.r.Body = &c.limited
 	key, err := c.keyFunc(c.r)
 	// The body that is read from now on may be one that a key function has put there. The request gets its own back:
 	// net/http looks at it when it answers before the body was read.
-	c.source, c.r.Body = c.r.Body, body
-	replaced := c.source != io.ReadCloser(limited)
-	restore := func() *http.Request {
-		if replaced {
-			c.r.Body = c.source
-		}
-		return c.r
-	}
+	id.source, c.r.Body = c.r.Body, body
 
+	failed := c.limited.failed()
 	switch {
-	case limited.failed() == nil && limited.read && !replaced:
-		c.refuse(InvalidKey, keyFailed, errBodyUsed)
+	case failed == nil && c.limited.read && !c.replaced():
+		return protected, refusal(InvalidKey, keyFailed, errBodyUsed)
 	case err == nil && key != "":
-		c.key, c.outer = key, FromContext(c.r.Context())
-		if c.outer != nil && c.outer.runs(c.storageKey()) { // mounted twice
-			c.next.ServeHTTP(c.w, restore())
-			return false
+		id.key, id.outer = key, FromContext(c.r.Context())
+		if id.outer != nil && id.outer.runs(c.storageKey()) {
+			return nested, answer{}
 		}
-		return true
-	case limited.failed() != nil:
-		c.refuseBody(limited.failed())
+		return protected, answer{}
+	case failed != nil:
+		return protected, refuseBody(failed)
 	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
-		c.pass(restore(), nil)
+		return unprotected, answer{}
 	case errors.Is(err, keyfunc.ErrMissing):
-		c.refuse(MissingKey, keyMissing.in(err), nil)
+		return protected, refusal(MissingKey, keyMissing.in(err), nil)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
-		c.refuse(InvalidKey, keyInvalid, err)
+		return protected, refusal(InvalidKey, keyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):
-		c.refuse(NoUser, userUnknown, nil)
-	default:
-		c.refuse(InvalidKey, keyFailed, err)
+		return protected, refusal(NoUser, userUnknown, nil)
 	}
-	return false
+	return protected, refusal(InvalidKey, keyFailed, err)
 }
 
-// readBody reads the body whole, for the fingerprint and for the handler. It answers the request itself if that fails.
-func (c *call) readBody() bool {
+// replaced reports whether a key function has put another body in the place of the request's.
+func (c *call) replaced() bool { return c.identity.source != io.ReadCloser(&c.limited) }
+
+// original returns the request as it came, for a handler that is not protected here.
+func (c *call) original() *http.Request {
+	if c.replaced() {
+		c.r.Body = c.identity.source
+	}
+	return c.r
+}
+
+// readBody reads the body whole, for the fingerprint and for the handler.
+func (c *call) readBody() answer {
 	if c.r.ContentLength > c.maxBody {
-		c.refuse(TooLarge, bodyTooLarge, nil)
-		return false
+		return refusal(TooLarge, bodyTooLarge, nil)
 	}
 	limit := c.maxBody
 	if c.r.ContentLength > 0 {
 		limit = c.r.ContentLength
 	}
 	buf := newBuffer()
-	body, err := readAll(buf.b, c.source, int(limit))
+	body, err := readAll(buf.b, c.identity.source, int(limit))
 	if err != nil {
-		c.refuseBody(err)
-		return false
+		return refuseBody(err)
 	}
 	if len(body) == 0 && c.hadBody() {
-		c.refuse(InvalidKey, keyFailed, errBodyUsed)
-		return false
+		return refusal(InvalidKey, keyFailed, errBodyUsed)
 	}
 	buf.b = body
-	c.body, c.source = buf, nil // a key function's copy of it is not needed any more
+	c.identity.body, c.identity.source = buf, nil // a key function's copy of it is not needed any more
 	c.takeFingerprints()
-	return true
+	return answer{}
 }
 
-// hadBody tells whether the request came with a body, or with a form that somebody has already parsed of it.
+// hadBody reports whether the request came with a body, or with a form that somebody has already parsed of it.
 func (c *call) hadBody() bool {
 	return c.r.ContentLength > 0 || len(c.r.PostForm) > 0 || c.r.MultipartForm != nil
 }
@@ -91,11 +97,11 @@ func (c *call) hadBody() bool {
 var errBodyUsed = errors.New("middleware: the body was used up before its fingerprint was taken: by an outer middleware, " +
 	"or by a key function that did not put it back as keyfunc.Form does")
 
-func (c *call) refuseBody(err error) {
+// refuseBody returns the answer to a request whose body could not be read.
+func refuseBody(err error) answer {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		c.refuse(TooLarge, bodyTooLarge, nil)
-		return
+		return refusal(TooLarge, bodyTooLarge, nil)
 	}
-	c.refuse(Unreadable, bodyUnreadable, err)
+	return refusal(Unreadable, bodyUnreadable, err)
 }

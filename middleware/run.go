@@ -4,43 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/onceguard/onceguard/lock"
 )
 
-// run is what becomes of the request that took the key: the handler runs, then the key is settled, then the response
-// goes out.
+// run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the steps
+// of [Idempotency].
 func (c *call) run(lease *lock.Lease) {
-	exec, rec := &c.exec, &c.rec
-	*exec = Execution{key: c.inRedis, fence: lease.Fence(), outer: c.outer, retention: c.retention}
+	if refusal := c.begin(lease); refusal.given() { // still 4
+		c.answer(&refusal)
+		return
+	}
+	exec, rec := &c.running.exec, &c.running.recorder
+	*exec = Execution{key: c.identity.inRedis, fence: lease.Fence(), outer: c.identity.outer, retention: c.retention}
 	rec.begin(c.w, c.r, exec, c.maxResponse)
 
 	interrupted := errNoReturn // nil once the key is settled
 	defer func() {
 		if interrupted != nil { // a panic or a runtime.Goexit, which goes on after this
-			c.cutOff()
-			rec.withdraw()
-			e := c.unknown(exec.said(), interrupted)
-			status, err := rec.seen(), c.settle(lease, e)
-			rec.forget()
-			c.emit(Unknown, status, errors.Join(e.why, err))
+			c.finishInterrupted(lease, interrupted)
 		}
 	}()
-	c.handle(lease, exec, rec)
+	c.handle(lease) // 5, 6
 	interrupted = errNoConclusion
-	e := c.conclude(exec.said(), rec)
-	err := c.settle(lease, e)
+	e := c.conclude(exec.said())
+	err := c.settle(lease, e) // 7
 	interrupted = nil
 	if errors.Is(err, lock.ErrLost) && !rec.sent && !rec.bypassed {
-		var answered bool
-		if answered, err = c.giveWay(e, err); answered {
+		var instead answer
+		if instead, err = c.giveWay(e, err); instead.given() {
+			rec.drain()
+			rec.takeBack()
+			c.answer(&instead)
 			rec.free()
 			return
 		}
 	}
-	defer c.emit(e.told(err), rec.status, errors.Join(e.why, err))
+	defer c.emit(e.told(err), rec.status, errors.Join(e.why, err)) // 8
 	rec.drain()
 	switch {
 	case rec.bypassed: // it has gone out
@@ -52,27 +53,39 @@ func (c *call) run(lease *lock.Lease) {
 	rec.free()
 }
 
+// finishInterrupted leaves the key as the outcome of a run that did not return demands.
+func (c *call) finishInterrupted(lease *lock.Lease, why error) {
+	rec := &c.running.recorder
+	c.cutOff()
+	rec.withdraw()
+	e := c.unknown(c.running.exec.said(), why)
+	status, err := rec.seen(), c.settle(lease, e)
+	rec.forget()
+	c.emit(Unknown, status, errors.Join(e.why, err))
+}
+
 // handle calls the handler.
-func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) {
+func (c *call) handle(lease *lock.Lease) {
+	exec, rec, ctx := &c.running.exec, &c.running.recorder, &c.running.ctx
 	started := time.Now()
 	overdue := started.Add(c.maxDuration)
 	lease.AbandonAt(overdue)
-	c.ctx = runContext{exec: exec, lease: lease, deadline: c.earliest(overdue)}
-	r := c.request(&c.ctx)
+	*ctx = runContext{exec: exec, lease: lease, deadline: c.earliest(overdue)}
+	r := c.request(ctx)
 	defer func() {
 		lease.AbandonAt(time.Time{})
-		c.inHandler = time.Since(started)
-		c.completed = started.Add(c.inHandler)
+		c.timing.inHandler = time.Since(started)
+		c.timing.completed = started.Add(c.timing.inHandler)
 		c.removeTemporaryFiles(r)
-		c.ctx.end(c.completed)
-		c.body = nil // not needed while the response is stored
+		ctx.end(c.timing.completed)
+		c.identity.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(rec, r)
 	c.cutOff()
-	c.body.free() // not after a panic or a Goexit
+	c.identity.body.free() // not after a panic or a Goexit
 	switch {
 	case rec.bypassed:
-	case rec.silent() && c.ctx.Err() != nil:
+	case rec.silent() && ctx.Err() != nil:
 		rec.giveUp()
 	default:
 		rec.finish()
@@ -81,9 +94,9 @@ func (c *call) handle(lease *lock.Lease, exec *Execution, rec *recorder) {
 
 // cutOff takes from goroutines that the handler has left behind what it was given.
 func (c *call) cutOff() {
-	c.rec.cutOff()
-	c.rec.findBypass()
-	c.bodyAgain.cutOff()
+	c.running.recorder.cutOff()
+	c.running.recorder.findBypass()
+	c.running.body.cutOff()
 }
 
 // earliest lets the run end at the outer deadline if that is before the one given. Nothing else that ends the request's
@@ -93,13 +106,6 @@ func (c *call) earliest(deadline time.Time) time.Time {
 		return outer
 	}
 	return deadline
-}
-
-// removeTemporaryFiles does for the handler's request what net/http does for its own.
-func (c *call) removeTemporaryFiles(r *http.Request) {
-	if r.MultipartForm != nil && c.r.MultipartForm == nil {
-		_ = r.MultipartForm.RemoveAll() // net/http has nobody to tell either
-	}
 }
 
 // ending is what becomes of a run's key.
@@ -126,13 +132,11 @@ var (
 	errSaidUnknown  = errors.New("middleware: the handler called Execution.Unknown")
 	errBroken       = errors.New("middleware: the response is shorter or longer than its Content-Length")
 	errSilent       = errors.New("middleware: the handler returned without a response after its context was done")
-
-	// errAbandoned is told of a duplicate: only the process of the run itself knows more, if that lives.
-	errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
 )
 
 // conclude decides about the key of a handler that returned.
-func (c *call) conclude(said said, rec *recorder) ending {
+func (c *call) conclude(said said) ending {
+	rec := &c.running.recorder
 	switch {
 	case said.unknown:
 		return c.unknown(said, errSaidUnknown)
@@ -141,7 +145,7 @@ func (c *call) conclude(said said, rec *recorder) ending {
 	case said.discard:
 		return ending{key: keyFreed, outcome: Freed}
 	case rec.expired:
-		return c.unknown(said, fmt.Errorf("%w: %w", errSilent, context.Cause(&c.ctx)))
+		return c.unknown(said, fmt.Errorf("%w: %w", errSilent, context.Cause(&c.running.ctx)))
 	case rec.broken():
 		return c.unknown(said, errBroken)
 	case !rec.whole():
@@ -165,7 +169,7 @@ func (c *call) conclude(said said, rec *recorder) ending {
 func (c *call) unknown(said said, why error) ending {
 	e := ending{key: keyLeft, outcome: Unknown, why: why}
 	if said.never && !c.atMostOnce { // its hold says more than a tombstone: that nobody knows
-		e.key, e.record, e.retention = keyKept, c.tombstone(&c.rec), max(said.retention, c.retention)
+		e.key, e.record, e.retention = keyKept, c.tombstone(&c.running.recorder), max(said.retention, c.retention)
 	}
 	return e
 }
@@ -178,7 +182,7 @@ func (c *call) settle(lease *lock.Lease, e ending) (err error) {
 		err = lease.Release(&c.values)
 	case keyKept:
 		err = lease.SettleAppend(&c.values, e.record.room(), func(b []byte) []byte {
-			return c.codec.appendRecord(b, c.rec.scratch, c.inRedis, e.record)
+			return c.codec.appendRecord(b, c.running.recorder.scratch, c.identity.inRedis, e.record)
 		}, e.retention)
 	case keyLeft:
 		lease.Abandon()
@@ -200,7 +204,7 @@ func (e *ending) told(err error) Outcome {
 
 // tombstone says that the request was processed, and that its response cannot be replayed.
 func (c *call) tombstone(rec *recorder) record {
-	return record{tombstone: true, fingerprint: c.fingerprints[0], completed: c.completed, status: rec.status}
+	return record{tombstone: true, fingerprint: c.identity.fingerprints[0], completed: c.timing.completed, status: rec.status}
 }
 
 // record returns what is kept of a response, and whether that is without its cookies.
@@ -212,8 +216,8 @@ func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
 	}
 	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.before, end))
 	return record{
-		fingerprint: c.fingerprints[0],
-		completed:   c.completed,
+		fingerprint: c.identity.fingerprints[0],
+		completed:   c.timing.completed,
 		status:      rec.status,
 		header:      header,
 		trailer:     trailer,

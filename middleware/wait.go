@@ -9,47 +9,18 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// attend answers a request whose key is held by another one, after waiting for that if it is to. It never runs the
-// handler: when the other one has left no response, the client is told to try again, and then may become the first.
-func (c *call) attend(held lock.Claim) {
-	if !c.isSame(held.Note) {
-		return
-	}
-	if c.wait == 0 {
-		c.refuse(InFlight, c.inFlightSince(held.ClaimedAt), nil)
-		return
-	}
-	claim, err := c.await()
-	switch {
-	case errors.Is(err, lock.ErrSettled):
-		c.refuse(StoreUnavailable, responseUnconfirmed, err)
-	case errors.Is(err, lock.ErrForeign):
-		c.refuse(Unreadable, recordUnreadable, err)
-	case errors.Is(err, lock.ErrClosed):
-		c.refuse(StoreUnavailable, storeUnavailable, err)
-	case err != nil: // the time for waiting is over, or there was none
-		c.refuse(InFlight, c.inFlightSince(held.ClaimedAt), trouble(err))
-	case claim.State == lock.Settled:
-		c.replay(claim.Value)
-	case claim.State == lock.Abandoned:
-		c.meetAbandoned(claim.Note)
-	default:
-		c.refuse(Freed, runFailed, nil)
-	}
-}
-
 // errManyWait is the Event's error of a request that was not let wait.
 var errManyWait = errors.New("middleware: as many requests wait as WithMaxWaiters allows")
 
-// await waits until nobody works under the key any more. It returns at once when there is no time for that.
-func (c *call) await() (lock.Claim, error) {
+// awaitOutcome waits until nobody works under the key any more. It returns at once when there is no time for that.
+func (c *call) awaitOutcome() (lock.Claim, error) {
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > c.maxWaiters {
 		return lock.Claim{}, errManyWait
 	}
 	ctx, cancel := context.WithDeadline(c.r.Context(), c.waitEnd())
 	defer cancel()
-	return c.locker.Wait(ctx, c.key)
+	return c.locker.Wait(ctx, c.identity.key)
 }
 
 // waitEnd returns when a wait that begins now is over: as [WithWait] says, or earlier, so that there is time left to send
@@ -60,14 +31,14 @@ func (c *call) waitEnd() time.Time {
 		end = earlier(end, c.leaveTime(server.WriteTimeout)) // net/http counts from the header of the request, just before
 	}
 	if deadline, ok := c.r.Context().Deadline(); ok {
-		end = earlier(end, c.leaveTime(deadline.Sub(c.entered)))
+		end = earlier(end, c.leaveTime(deadline.Sub(c.timing.entered)))
 	}
 	return end
 }
 
 // leaveTime returns when to answer a request that may take as long as d.
 func (c *call) leaveTime(d time.Duration) time.Time {
-	return c.entered.Add(d - min(d/10, 500*time.Millisecond))
+	return c.timing.entered.Add(d - min(d/10, 500*time.Millisecond))
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -1,0 +1,57 @@
+package middleware
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// answer is what a request gets that is not answered by a run of its own: a problem, or a stored response. The zero answer
+// means that the request goes on. Every step that can refuse a request returns one; [call.answer] alone writes it.
+type answer struct {
+	outcome Outcome
+	problem Problem // without a stored response
+	err     error   // of the Event
+
+	stored  record   // a response that is replayed
+	scratch *scratch // has parts of stored; nil without one
+}
+
+func refusal(outcome Outcome, p Problem, err error) answer {
+	return answer{outcome: outcome, problem: p, err: err}
+}
+
+// given reports whether there is an answer: the request does not go on.
+func (a *answer) given() bool { return a.outcome != "" }
+
+// answer writes a, and tells the observer.
+func (c *call) answer(a *answer) {
+	c.limited.refused(c.r)
+	if a.scratch == nil {
+		c.writeRefusal(a.problem)
+		c.emit(a.outcome, a.problem.Status, a.err)
+		return
+	}
+	a.stored.writeTo(c.w, c.r)
+	c.emit(a.outcome, a.stored.status, a.err)
+	a.scratch.free() // not after a panic of w, which may still have it
+}
+
+// draft describes the header that all of this is about.
+const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
+
+func (c *call) writeRefusal(p Problem) {
+	h := c.w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Add("Link", "<"+draft+`>; rel="describedby"`)
+	h.Set("X-Should-Retry", strconv.FormatBool(p.Retryable))
+	if p.Retryable {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(p.RetryAfter/time.Second))))
+	}
+	c.guard.writeProblem(c.w, c.r, p)
+}
+
+// bodyAllowed reports whether a response with this status may have a body (RFC 9110 section 6.4.1).
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}

@@ -1,0 +1,72 @@
+package middleware
+
+import (
+	"errors"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// errAbandoned is the Event's error for a duplicate of a run without an outcome: only the process of that run knows more, if
+// it lives.
+var errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
+
+// answerDuplicate answers a request whose key is not its own: by what the key holds, after waiting for that if it is to.
+// It never runs the handler. When the other run has left no response, the client may try again, and become the first.
+func (c *call) answerDuplicate(claim lock.Claim) answer {
+	if claim.State != lock.Held || c.wait == 0 {
+		return c.answerBy(claim)
+	}
+	if a := c.answerBy(claim); a.outcome != InFlight {
+		return a
+	}
+	after, err := c.awaitOutcome()
+	switch {
+	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
+		return refuseClaim(err)
+	case err != nil: // the time for waiting is over, or there was none
+		return refusal(InFlight, c.inFlightSince(claim.ClaimedAt), trouble(err))
+	case after.State == lock.Free:
+		return refusal(Freed, runFailed, nil)
+	}
+	return c.answerBy(after)
+}
+
+// answerBy answers by what the key holds: a value, or the claim of a run that is in flight or has left it.
+func (c *call) answerBy(claim lock.Claim) answer {
+	if claim.State == lock.Settled {
+		return c.replay(claim.Value)
+	}
+	theirs, err := c.codec.decodeNote(c.identity.inRedis, claim.Note)
+	switch {
+	case err != nil:
+		return refusal(Unreadable, recordUnreadable, err)
+	case c.compare(theirs) == different:
+		return refusal(Reused, keyReused, nil)
+	case claim.State == lock.Abandoned:
+		return refusal(Unknown, outcomeUnknown, errAbandoned)
+	}
+	return refusal(InFlight, c.inFlightSince(claim.ClaimedAt), nil)
+}
+
+// replay answers with a stored response.
+func (c *call) replay(value []byte) answer {
+	s := newScratch()
+	stored, err := c.codec.decode(s, c.identity.inRedis, value)
+	a := answer{outcome: Replayed, stored: stored, scratch: s}
+	switch alike := c.compare(stored.fingerprint); {
+	case err != nil:
+		a = refusal(Unreadable, recordUnreadable, err)
+	case alike == different:
+		a = refusal(Reused, keyReused, nil)
+	case alike == incomparable:
+		a = refusal(FingerprintChanged, fingerprintChanged, nil)
+	case stored.tombstone:
+		p := responseNotStored
+		p.OriginalStatus = stored.status
+		a = refusal(NotStored, p, nil)
+	}
+	if a.scratch == nil {
+		s.free()
+	}
+	return a
+}
