@@ -1,9 +1,11 @@
 package middleware
 
 import (
-	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // answer is what a request gets that is not answered by a run of its own: a problem, or a stored response. The zero answer
@@ -13,8 +15,8 @@ type answer struct {
 	problem Problem // without a stored response
 	err     error   // of the Event
 
-	stored  record   // a response that is replayed
-	scratch *scratch // has parts of stored; nil without one
+	stored  record.Record     // a response that is replayed
+	scratch *response.Scratch // has parts of stored; nil without one
 }
 
 func refusal(outcome Outcome, p Problem, err error) answer {
@@ -32,9 +34,9 @@ func (c *call) answer(a *answer) {
 		c.emit(a.outcome, a.problem.Status, a.err)
 		return
 	}
-	a.stored.writeTo(c.w, c.r)
-	c.emit(a.outcome, a.stored.status, a.err)
-	a.scratch.free() // not after a panic of w, which may still have it
+	a.stored.WriteTo(c.w, c.r)
+	c.emit(a.outcome, a.stored.Status, a.err)
+	a.scratch.Free() // not after a panic of w, which may still have it
 }
 
 // draft describes the header that all of this is about.
@@ -49,9 +51,4 @@ func (c *call) writeRefusal(p Problem) {
 		h.Set("Retry-After", strconv.Itoa(max(1, int(p.RetryAfter/time.Second))))
 	}
 	c.guard.writeProblem(c.w, c.r, p)
-}
-
-// bodyAllowed reports whether a response with this status may have a body (RFC 9110 section 6.4.1).
-func bodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

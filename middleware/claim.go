@@ -23,11 +23,11 @@ func (c *call) claim() (lock.Claim, error) {
 // ask claims the key.
 func (c *call) ask() (lock.Claim, error) {
 	sealedFor := ""
-	if len(c.codec.keys) > 0 { // nothing else needs it before the claim has it
+	if len(c.codec.Keys) > 0 { // nothing else needs it before the claim has it
 		sealedFor = c.storageKey()
 	}
 	c.timing.asked = c.clock()
-	note := c.codec.encodeNote(c.note[:0], sealedFor, c.identity.fingerprints[0])
+	note := c.codec.EncodeNote(c.note[:0], sealedFor, c.identity.fingerprints[0])
 	claim, err := c.locker.Claim(&c.values, c.identity.key, note)
 	c.waited(c.timing.asked)
 	return claim, err
@@ -62,7 +62,7 @@ func (c *call) begin(lease *lock.Lease) answer {
 	if err == nil {
 		return answer{}
 	}
-	c.identity.body.free()
+	c.identity.body.Free()
 	c.identity.body = nil // the release keeps the call for as long as Redis is silent
 	lease.ReleaseInBackground(&c.values)
 	return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)

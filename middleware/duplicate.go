@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // errAbandoned is the Event's error for a duplicate of a run without an outcome: only the process of that run knows more, if
@@ -36,7 +37,7 @@ func (c *call) answerBy(claim lock.Claim) answer {
 	if claim.State == lock.Settled {
 		return c.replay(claim.Value)
 	}
-	theirs, err := c.codec.decodeNote(c.identity.inRedis, claim.Note)
+	theirs, err := c.codec.DecodeNote(c.identity.inRedis, claim.Note)
 	switch {
 	case err != nil:
 		return refusal(Unreadable, recordUnreadable, err)
@@ -50,23 +51,23 @@ func (c *call) answerBy(claim lock.Claim) answer {
 
 // replay answers with a stored response.
 func (c *call) replay(value []byte) answer {
-	s := newScratch()
-	stored, err := c.codec.decode(s, c.identity.inRedis, value)
+	s := response.NewScratch()
+	stored, err := c.codec.Decode(s, c.identity.inRedis, value)
 	a := answer{outcome: Replayed, stored: stored, scratch: s}
-	switch alike := c.compare(stored.fingerprint); {
+	switch alike := c.compare(stored.Fingerprint); {
 	case err != nil:
 		a = refusal(Unreadable, recordUnreadable, err)
 	case alike == different:
 		a = refusal(Reused, keyReused, nil)
 	case alike == incomparable:
 		a = refusal(FingerprintChanged, fingerprintChanged, nil)
-	case stored.tombstone:
+	case stored.Tombstone:
 		p := responseNotStored
-		p.OriginalStatus = stored.status
+		p.OriginalStatus = stored.Status
 		a = refusal(NotStored, p, nil)
 	}
 	if a.scratch == nil {
-		s.free()
+		s.Free()
 	}
 	return a
 }

@@ -5,19 +5,22 @@ import (
 	"encoding/binary"
 	"net/http"
 	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // Fingerprint returns what the default rule makes of a request, as it is stored.
 func Fingerprint(r *http.Request, body []byte) []byte {
-	f := fingerprint{defaultRules[0].kind, defaultRules[0].sum(r, body)}
-	return f.appendTo(nil)
+	f := record.Fingerprint{Kind: defaultRules[0].kind, Sum: defaultRules[0].sum(r, body)}
+	return f.AppendTo(nil)
 }
 
 // anyFingerprint is one of the default kind.
-var anyFingerprint = fingerprint{defaultRules[0].kind, [32]byte{0xf1}}
+var anyFingerprint = record.Fingerprint{Kind: defaultRules[0].kind, Sum: [32]byte{0xf1}}
 
 // nextRule is a default rule of a later release.
-var nextRule = rule{kind: kind([]byte("default2")), sum: func(_ *http.Request, body []byte) [32]byte {
+var nextRule = rule{kind: record.Kind([]byte("default2")), sum: func(_ *http.Request, body []byte) [32]byte {
 	return sha256.Sum256(body)
 }}
 
@@ -52,7 +55,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, p Problem) {
 }
 
 // Codec is the codec of a middleware with the options given.
-type Codec struct{ codec }
+type Codec struct{ codec record.Codec }
 
 func NewCodec(opts ...Option) *Codec {
 	o := defaultOptions()
@@ -64,80 +67,84 @@ func NewCodec(opts ...Option) *Codec {
 
 // Encode returns a record with one of everything.
 func (c *Codec) Encode(storageKey string, body []byte) []byte {
-	return c.appendRecord(nil, new(scratch), storageKey, record{
-		fingerprint: anyFingerprint,
-		completed:   time.UnixMilli(1_700_000_000_123),
-		status:      201,
-		header: []change{
-			{opSet, "Location", []string{"/payments/1"}}, {opSet, "Content-Type", nil},
-			{opAdd, "Vary", []string{"Accept", "Origin"}}, {opDelete, "X-Powered-By", nil},
+	return c.codec.Append(nil, new(response.Scratch), storageKey, record.Record{
+		Fingerprint: anyFingerprint,
+		Completed:   time.UnixMilli(1_700_000_000_123),
+		Response: response.Response{
+			Status: 201,
+			Header: []response.Change{
+				{Op: response.OpSet, Name: "Location", Values: []string{"/payments/1"}},
+				{Op: response.OpSet, Name: "Content-Type"},
+				{Op: response.OpAdd, Name: "Vary", Values: []string{"Accept", "Origin"}},
+				{Op: response.OpDelete, Name: "X-Powered-By"},
+			},
+			Trailer: []response.Change{{Op: response.OpSet, Name: "X-Checksum", Values: []string{"abc"}}},
+			Body:    body,
 		},
-		trailer: []change{{opSet, "X-Checksum", []string{"abc"}}},
-		body:    body,
 	})
 }
 
 // Decode reads a stored record and returns it encoded again, neither compressed nor sealed.
 func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
-	r, err := c.decode(new(scratch), storageKey, b)
+	r, err := c.codec.Decode(new(response.Scratch), storageKey, b)
 	if err != nil {
 		return nil, false
 	}
-	return new(codec).appendRecord(nil, new(scratch), storageKey, r), true
+	return new(record.Codec).Append(nil, new(response.Scratch), storageKey, r), true
 }
 
 // Reads tells whether the record reads.
 func (c *Codec) Reads(storageKey string, b []byte) bool {
-	_, err := c.decode(new(scratch), storageKey, b)
+	_, err := c.codec.Decode(new(response.Scratch), storageKey, b)
 	return err == nil
 }
 
 // ReadNote tells whether the note reads.
 func (c *Codec) ReadNote(storageKey string, note []byte) bool {
-	_, err := c.decodeNote(storageKey, note)
+	_, err := c.codec.DecodeNote(storageKey, note)
 	return err == nil
 }
 
 // Note returns a note as it is stored.
 func (c *Codec) Note(storageKey string) []byte {
-	return c.encodeNote(nil, storageKey, anyFingerprint)
+	return c.codec.EncodeNote(nil, storageKey, anyFingerprint)
 }
 
 // Forge returns a record whose checksum and seal are right, whatever the content is.
 func (c *Codec) Forge(storageKey string, flags byte, content []byte) []byte {
-	b := append(make([]byte, contentAt), content...)
-	if len(c.keys) > 0 {
-		flags |= flagSealed
-		b = c.keys.seal(recordPurpose, storageKey, []byte{recordVersion, flags}, b, contentAt)
+	b := append(make([]byte, record.ContentAt), content...)
+	if len(c.codec.Keys) > 0 {
+		flags |= record.FlagSealed
+		b = c.codec.Keys.Seal(record.RecordPurpose, storageKey, []byte{record.Version, flags}, b, record.ContentAt)
 	}
-	b[0], b[flagsAt] = recordVersion, flags
+	b[0], b[record.FlagsAt] = record.Version, flags
 	PutChecksum(storageKey, b)
 	return b
 }
 
 // ForgeNote returns a note whose seal is right, whatever the content is.
 func (c *Codec) ForgeNote(storageKey string, content []byte) []byte {
-	if len(c.keys) == 0 {
-		return append([]byte{notePlain}, content...)
+	if len(c.codec.Keys) == 0 {
+		return append([]byte{record.NotePlain}, content...)
 	}
-	return c.keys.seal(notePurpose, storageKey, []byte{noteSealed}, append([]byte{noteSealed}, content...), 1)
+	return c.codec.Keys.Seal(record.NotePurpose, storageKey, []byte{record.NoteSealed}, append([]byte{record.NoteSealed}, content...), 1)
 }
 
 // PutChecksum puts the right checksum into b, so that a test reaches what is behind it. Too short a one is left alone.
 func PutChecksum(storageKey string, b []byte) {
-	if len(b) >= flagsAt {
-		binary.BigEndian.PutUint32(b[checksumAt:], checksum([]byte(storageKey), b))
+	if len(b) >= record.FlagsAt {
+		binary.BigEndian.PutUint32(b[record.ChecksumAt:], record.Checksum([]byte(storageKey), b))
 	}
 }
 
 // Deflate returns the length of b, and b compressed, as a record holds it, if that is shorter.
-func Deflate(b []byte) ([]byte, bool) { return deflate(make([]byte, 0, len(b)), b) }
+func Deflate(b []byte) ([]byte, bool) { return record.Deflate(make([]byte, 0, len(b)), b) }
 
 const (
-	FlagTombstone  = flagTombstone
-	FlagCompressed = flagCompressed
-	FlagSealed     = flagSealed
+	FlagTombstone  = record.FlagTombstone
+	FlagCompressed = record.FlagCompressed
+	FlagSealed     = record.FlagSealed
 
-	RecordPurpose = recordPurpose
-	NotePurpose   = notePurpose
+	RecordPurpose = record.RecordPurpose
+	NotePurpose   = record.NotePurpose
 )

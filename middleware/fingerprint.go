@@ -5,36 +5,23 @@ import (
 	"net/http"
 
 	"github.com/onceguard/onceguard/internal/canonical"
+	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
-// fingerprint tells requests with the same key apart. Fingerprints of two kinds cannot be compared.
-type fingerprint struct {
-	kind kind
-	sum  [sha256.Size]byte
-}
-
-// fingerprintLen is the length of a fingerprint as it is stored: the kind, then the sum.
-const fingerprintLen = len(kind{}) + sha256.Size
-
-func (f *fingerprint) appendTo(b []byte) []byte {
-	return append(append(b, f.kind[:]...), f.sum[:]...)
-}
-
-// kind names the rule that a fingerprint was made by. The kinds of default rules are ASCII, and those of custom rules
-// have the top bit of their first byte set, so that no custom kind equals a default one.
-type kind [8]byte
+// The kinds of default rules are ASCII, and those of custom rules have the top bit of their first byte set, so that no
+// custom kind equals a default one.
 
 // customKind returns the kind of the rule that [WithFingerprint] calls name.
-func customKind(name string) kind {
+func customKind(name string) record.Kind {
 	sum := sha256.Sum256([]byte("onceguard fingerprint " + name))
-	k := kind(sum[:len(kind{})])
+	k := record.Kind(sum[:len(record.Kind{})])
 	k[0] |= 0x80
 	return k
 }
 
 // rule makes fingerprints of one kind.
 type rule struct {
-	kind  kind
+	kind  record.Kind
 	sum   func(r *http.Request, body []byte) [sha256.Size]byte
 	lends bool // sum passes the body to a function that may keep it
 }
@@ -42,7 +29,7 @@ type rule struct {
 // defaultRules apply without [WithFingerprint]. The first one makes the fingerprint that is stored; a stored fingerprint
 // of any of them can be compared. What a rule hashes never changes: a change is a new rule, which one release reads
 // before the next one writes it, so that a rolling deployment refuses no request.
-var defaultRules = []rule{{kind: kind([]byte("default1")), sum: sumDefault}}
+var defaultRules = []rule{{kind: record.Kind([]byte("default1")), sum: sumDefault}}
 
 // sumDefault hashes method and path as the client sent them, query, media type and body; nothing that two tries of one
 // request may differ in, such as credentials, trace ids, dates and framing.
@@ -58,8 +45,10 @@ func (c *call) takeFingerprints() {
 	id := &c.identity
 	id.fingerprints = id.fingerprint[:0]
 	for _, rule := range c.rules {
-		id.body.lent = id.body.lent || rule.lends
-		id.fingerprints = append(id.fingerprints, fingerprint{rule.kind, rule.sum(c.r, id.body.bytes())})
+		if rule.lends {
+			id.body.SetLent(true)
+		}
+		id.fingerprints = append(id.fingerprints, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(c.r, id.body.Bytes())})
 	}
 }
 
@@ -73,12 +62,12 @@ const (
 )
 
 // compare compares the request with the one that a stored fingerprint was made of.
-func (c *call) compare(stored fingerprint) resemblance {
+func (c *call) compare(stored record.Fingerprint) resemblance {
 	for _, f := range c.identity.fingerprints {
 		switch {
 		case f == stored:
 			return same
-		case f.kind == stored.kind:
+		case f.Kind == stored.Kind:
 			return different
 		}
 	}

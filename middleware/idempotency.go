@@ -11,6 +11,8 @@ import (
 
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/buffer"
+	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
 // Idempotency returns a middleware that lets each request take effect once. Requests with the same key are one
@@ -69,7 +71,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	if g.atMostOnce && g.retention > lock.MaxHold {
 		panic("middleware.WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
 	}
-	if g.codec.plaintextReads && len(g.codec.keys) == 0 {
+	if g.codec.PlaintextReads && len(g.codec.Keys) == 0 {
 		panic("middleware.WithPlaintextReads: means nothing without WithEncryption")
 	}
 	return func(next http.Handler) http.Handler {
@@ -108,18 +110,18 @@ type call struct {
 	timing   timing   // for the Event, and for the limits on waiting
 	values   values   // the context of all that the locker is asked
 	limited  requestBody
-	note     [noteLen]byte
+	note     [record.NoteLen]byte
 }
 
 // identity is what tells a request from others.
 type identity struct {
-	key          string         // what the key function returned
-	inRedis      string         // the key as it stands there, see call.storageKey
-	outer        *Execution     // the run that the request belongs to already; nil if there is none
-	source       io.ReadCloser  // of the body: limited, or what a key function has made of it
-	body         *buffer        // read whole; nil when it is not needed any more
-	fingerprints []fingerprint  // by each rule; the first one is stored
-	fingerprint  [1]fingerprint // room for fingerprints where there is one rule
+	key          string                // what the key function returned
+	inRedis      string                // the key as it stands there, see call.storageKey
+	outer        *Execution            // the run that the request belongs to already; nil if there is none
+	source       io.ReadCloser         // of the body: limited, or what a key function has made of it
+	body         *buffer.Buffer        // read whole; nil when it is not needed any more
+	fingerprints []record.Fingerprint  // by each rule; the first one is stored
+	fingerprint  [1]record.Fingerprint // room for fingerprints where there is one rule
 }
 
 // running is what a run of the handler needs.
@@ -167,7 +169,7 @@ func (c *call) serve() {
 	case claim.State == lock.Granted:
 		c.run(claim.Lease) // 5 to 8
 	default:
-		c.identity.body.free() // only the fingerprint is needed from here on, and many may wait
+		c.identity.body.Free() // only the fingerprint is needed from here on, and many may wait
 		c.identity.body = nil
 		duplicate := c.answerDuplicate(claim)
 		c.answer(&duplicate)
@@ -205,7 +207,7 @@ func (c *call) passUnclaimed(err error) {
 func (c *call) request(ctx context.Context) *http.Request {
 	r := c.r.WithContext(ctx)
 	r.Body = http.NoBody
-	if body := c.identity.body.bytes(); len(body) > 0 {
+	if body := c.identity.body.Bytes(); len(body) > 0 {
 		c.running.body.rest = body
 		r.Body = &c.running.body
 	}

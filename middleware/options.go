@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
 // Option changes a default of [Idempotency].
@@ -25,7 +27,7 @@ type options struct {
 	rules        []rule // at least one: see defaultRules
 	failOpen     bool
 	cookies      bool
-	codec        codec
+	codec        record.Codec
 	observe      func(context.Context, Event) // may be nil
 	writeProblem func(http.ResponseWriter, *http.Request, Problem)
 }
@@ -229,14 +231,14 @@ func WithEncryption(keys ...[]byte) Option {
 	if len(keys) == 0 {
 		panic("middleware.WithEncryption: no key")
 	}
-	ring := make(keyring, len(keys))
+	ring := make(record.Keyring, len(keys))
 	for i, key := range keys {
-		if len(key) != keySize {
-			panic(fmt.Sprintf("middleware.WithEncryption: key %d has %d bytes, not %d", i+1, len(key), keySize))
+		if len(key) != record.KeySize {
+			panic(fmt.Sprintf("middleware.WithEncryption: key %d has %d bytes, not %d", i+1, len(key), record.KeySize))
 		}
-		ring[i] = extract(key)
+		ring[i] = record.Extract(key)
 	}
-	return func(o *options) { o.codec.keys = ring }
+	return func(o *options) { o.codec.Keys = ring }
 }
 
 // WithPlaintextReads also reads what is not sealed. It is for the day when [WithEncryption] is switched on: give it
@@ -245,7 +247,7 @@ func WithEncryption(keys ...[]byte) Option {
 // twice. As long as it is given, whoever writes to Redis can put a response there. Idempotency panics when it is given
 // without WithEncryption.
 func WithPlaintextReads() Option {
-	return func(o *options) { o.codec.plaintextReads = true }
+	return func(o *options) { o.codec.PlaintextReads = true }
 }
 
 // WithCompression compresses, before it is sealed, what is stored of a response if that has min bytes or more: status,
@@ -268,7 +270,7 @@ func WithCompression(min int) Option {
 	if min < 0 {
 		panic(fmt.Sprintf("middleware.WithCompression: %d is negative", min))
 	}
-	return func(o *options) { o.codec.compress, o.codec.compressMin = true, min }
+	return func(o *options) { o.codec.Compress, o.codec.CompressMin = true, min }
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that

@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/buffer"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // recorder is the ResponseWriter that a handler writes to. It holds the response back until it is stored. It lets it
@@ -39,8 +42,8 @@ type recorder struct {
 	headed  bool        // the status has been let through, and the body so far has not
 	expired bool        // the response is that the time was over
 
-	scratch *scratch // of header
-	exposed bool     // somebody may have kept what is in there
+	scratch *response.Scratch // of header
+	exposed bool              // somebody may have kept what is in there
 
 	w     http.ResponseWriter
 	exec  *Execution
@@ -48,14 +51,14 @@ type recorder struct {
 	http2 bool // or newer
 	limit int
 
-	before   http.Header // what the outer middlewares had set
-	answered bool        // w says that it was written to before the handler was called
-	bypassed bool        // it says so only now, and the handler has not come through here
-	status   int         // the final one, 0 until the handler has said it
-	header   []change    // as it was then; later changes are trailers, or nothing
-	length   int64       // its Content-Length, -1 if there is none
-	chunked  bool        // the Content-Length is not sent
-	body     *buffer     // nil until something was written
+	before   http.Header       // what the outer middlewares had set
+	answered bool              // w says that it was written to before the handler was called
+	bypassed bool              // it says so only now, and the handler has not come through here
+	status   int               // the final one, 0 until the handler has said it
+	header   []response.Change // as it was then; later changes are trailers, or nothing
+	length   int64             // its Content-Length, -1 if there is none
+	chunked  bool              // the Content-Length is not sent
+	body     *buffer.Buffer    // nil until something was written
 
 	written  int64 // what the handler wanted to write
 	sent     bool  // header, and the body so far, have been let through
@@ -68,7 +71,7 @@ func (r *recorder) begin(w http.ResponseWriter, req *http.Request, exec *Executi
 	r.w, r.exec, r.limit, r.length = w, exec, limit, -1
 	r.idle.L = &r.mu
 	r.head, r.http2 = req.Method == http.MethodHead, req.ProtoMajor >= 2
-	r.scratch = newScratch()
+	r.scratch = response.NewScratch()
 	if h := w.Header(); len(h) > 0 {
 		r.before = h.Clone()
 	}
@@ -158,9 +161,9 @@ var errReturned = errors.New("middleware: the handler has returned")
 // free lets others use the memory. It is called after cutOff, and when the response has gone out.
 func (r *recorder) free() {
 	if !r.stray {
-		r.body.free()
+		r.body.Free()
 		if !r.exposed {
-			r.scratch.free()
+			r.scratch.Free()
 		}
 	}
 	r.forget()
@@ -195,25 +198,25 @@ func (r *recorder) writeHeader(status int) {
 // decide takes the header for a final status.
 func (r *recorder) decide(status int) {
 	r.status = status
-	r.header = r.scratch.take(r.Header())
+	r.header = r.scratch.Take(r.Header())
 	r.readLength()
 }
 
 // readLength takes the Content-Length. As in net/http one that is no number is none, and one beside a Transfer-Encoding
 // is not sent, yet still counts what is written.
 func (r *recorder) readLength() {
-	text := first(r.header, "Content-Length")
+	text := response.First(r.header, "Content-Length")
 	if text == "" {
 		return
 	}
-	coding := first(r.header, "Transfer-Encoding")
+	coding := response.First(r.header, "Transfer-Encoding")
 	r.chunked = !r.http2 && coding != "" && coding != "identity"
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && n >= 0 {
 		r.length = n
 	}
 	if r.length < 0 || r.chunked {
-		r.header = slices.DeleteFunc(r.header, func(c change) bool { return c.name == "Content-Length" })
+		r.header = slices.DeleteFunc(r.header, func(c response.Change) bool { return c.Name == "Content-Length" })
 	}
 }
 
@@ -225,7 +228,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	}
 	switch {
 	case r.overflow:
-	case len(r.body.bytes())+len(p) > r.limit:
+	case len(r.body.Bytes())+len(p) > r.limit:
 		r.overflow = true // at once: the client may keep this from going on
 		if !r.commit(p) {
 			return 0, errReturned
@@ -233,9 +236,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 		r.body = nil
 	default:
 		if r.body == nil {
-			r.body = newBuffer()
+			r.body = buffer.New()
 		}
-		r.body.b = append(grow(r.body.b, len(p), r.limit), p...)
+		r.body.Append(p, r.limit)
 	}
 	if r.sent {
 		switch n, err := r.pass(p); {
@@ -263,7 +266,7 @@ func (r *recorder) admit(n int) error {
 	switch {
 	case n == 0:
 		return nil
-	case !bodyAllowed(r.status):
+	case !response.BodyAllowed(r.status):
 		return http.ErrBodyNotAllowed
 	}
 	r.written += int64(n)
@@ -291,7 +294,7 @@ func (r *recorder) resume() {
 		return
 	}
 	if r.exposed {
-		replace(r.Header(), r.end)
+		response.Replace(r.Header(), r.end)
 	}
 	r.end, r.headed = nil, false // even if w panicked
 }
@@ -305,7 +308,7 @@ func (r *recorder) deliver() {
 		r.sendBody()
 	}
 	if r.end != nil {
-		replaceTrailers(r.Header(), r.end, valuesOf(r.header, "Trailer"))
+		response.ReplaceTrailers(r.Header(), r.end, response.ValuesOf(r.header, "Trailer"))
 	}
 }
 
@@ -315,15 +318,15 @@ func (r *recorder) send(next []byte) {
 	r.sent, r.headed = true, true
 	r.sniff(next)
 	h := r.Header()
-	changed := !unchanged(h, r.header) // most often nothing was since
-	if changed || !closed {            // w may change it too, while somebody reads what the handler has left
+	changed := !response.Unchanged(h, r.header) // most often nothing was since
+	if changed || !closed {                     // w may change it too, while somebody reads what the handler has left
 		r.end = maps.Clone(h) // with the handler's own slices: it may still change what is in them
 	}
 	if changed {
 		r.exposed = true
 		clear(h)
-		apply(h, r.header)
-		announce(h, r.end)
+		response.Apply(h, r.header)
+		response.Announce(h, r.end)
 	}
 	r.passStatus(r.status)
 	if r.closed == closed {
@@ -335,13 +338,13 @@ func (r *recorder) send(next []byte) {
 func (r *recorder) sendBody() {
 	closed := r.closed
 	r.headed = false
-	if body := r.body.bytes(); len(body) > 0 {
-		r.body.lent = true
+	if body := r.body.Bytes(); len(body) > 0 {
+		r.body.SetLent(true)
 		_, err := r.pass(body)
 		// The client may have left; the response is stored all the same. After an error the bytes may still be on their
 		// way: a Write of net/http's HTTP/2 returns when a client gives up the stream, whatever its connection does.
 		if r.closed == closed {
-			r.body.lent = err != nil
+			r.body.SetLent(err != nil)
 		}
 	}
 }
@@ -349,17 +352,17 @@ func (r *recorder) sendBody() {
 // sniff sets the Content-Type as net/http would, so that it is stored.
 func (r *recorder) sniff(next []byte) {
 	const considered = 512
-	coded := first(r.header, "Content-Encoding") != "" || first(r.header, "Transfer-Encoding") != "" && !r.http2
-	if coded || find(r.header, "Content-Type") >= 0 {
+	coded := response.First(r.header, "Content-Encoding") != "" || response.First(r.header, "Transfer-Encoding") != "" && !r.http2
+	if coded || response.Find(r.header, "Content-Type") >= 0 {
 		return
 	}
-	start := r.body.bytes()
+	start := r.body.Bytes()
 	start = start[:min(len(start), considered)]
 	if more := min(considered-len(start), len(next)); more > 0 {
 		start = append(start[:len(start):len(start)], next[:more]...)
 	}
 	if len(start) > 0 {
-		r.header = append(r.header, change{opSet, "Content-Type", []string{http.DetectContentType(start)}})
+		r.header = append(r.header, response.Change{Op: response.OpSet, Name: "Content-Type", Values: []string{http.DetectContentType(start)}})
 	}
 }
 
@@ -395,20 +398,20 @@ func (r *recorder) deliverTimeout(outer context.Context) {
 // called after drain.
 func (r *recorder) takeBack() {
 	r.sent = true
-	replace(r.Header(), r.before)
+	response.Replace(r.Header(), r.before)
 }
 
 // withdraw takes back a response that the handler has begun and not finished, so that whoever answers instead starts
 // from the header that was there before. It does not if somebody is below, who may be reading it.
 func (r *recorder) withdraw() {
 	if !r.sent && !r.stray && r.status != 0 {
-		replace(r.Header(), r.before)
+		response.Replace(r.Header(), r.before)
 	}
 }
 
 // broken tells whether fewer or more bytes came than Content-Length says.
 func (r *recorder) broken() bool {
-	if r.hijacked || r.head || !bodyAllowed(r.status) || r.length < 0 {
+	if r.hijacked || r.head || !response.BodyAllowed(r.status) || r.length < 0 {
 		return false
 	}
 	return r.written > r.length || r.written < r.length && !r.chunked

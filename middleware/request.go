@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
 // way is how a request goes on.
@@ -74,16 +75,14 @@ func (c *call) readBody() answer {
 	if c.r.ContentLength > 0 {
 		limit = c.r.ContentLength
 	}
-	buf := newBuffer()
-	body, err := readAll(buf.b, c.identity.source, int(limit))
-	if err != nil {
+	body := buffer.New()
+	if err := body.ReadAll(c.identity.source, int(limit)); err != nil {
 		return refuseBody(err)
 	}
-	if len(body) == 0 && c.hadBody() {
+	if len(body.Bytes()) == 0 && c.hadBody() {
 		return refusal(InvalidKey, keyFailed, errBodyUsed)
 	}
-	buf.b = body
-	c.identity.body, c.identity.source = buf, nil // a key function's copy of it is not needed any more
+	c.identity.body, c.identity.source = body, nil // a key function's copy of it is not needed any more
 	c.takeFingerprints()
 	return answer{}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the steps
@@ -82,7 +84,7 @@ func (c *call) handle(lease *lock.Lease) {
 	}()
 	c.next.ServeHTTP(rec, r)
 	c.cutOff()
-	c.identity.body.free() // not after a panic or a Goexit
+	c.identity.body.Free() // not after a panic or a Goexit
 	switch {
 	case rec.bypassed:
 	case rec.silent() && ctx.Err() != nil:
@@ -111,7 +113,7 @@ func (c *call) earliest(deadline time.Time) time.Time {
 // ending is what becomes of a run's key.
 type ending struct {
 	key       fate
-	record    record        // if it is kept
+	record    record.Record // if it is kept
 	retention time.Duration // of the record
 	outcome   Outcome       // if that succeeds
 	why       error         // of an outcome that needs one
@@ -156,7 +158,7 @@ func (c *call) conclude(said said) ending {
 		if cookiesDropped {
 			e.outcome = CookiesDropped
 		}
-		if !kept.isReadable() {
+		if !kept.IsReadable() {
 			e.record, e.outcome = c.tombstone(rec), NotStored
 		}
 		return e
@@ -181,8 +183,8 @@ func (c *call) settle(lease *lock.Lease, e ending) (err error) {
 	case keyFreed:
 		err = lease.Release(&c.values)
 	case keyKept:
-		err = lease.SettleAppend(&c.values, e.record.room(), func(b []byte) []byte {
-			return c.codec.appendRecord(b, c.running.recorder.scratch, c.identity.inRedis, e.record)
+		err = lease.SettleAppend(&c.values, e.record.Room(), func(b []byte) []byte {
+			return c.codec.Append(b, c.running.recorder.scratch, c.identity.inRedis, e.record)
 		}, e.retention)
 	case keyLeft:
 		lease.Abandon()
@@ -203,24 +205,26 @@ func (e *ending) told(err error) Outcome {
 }
 
 // tombstone says that the request was processed, and that its response cannot be replayed.
-func (c *call) tombstone(rec *recorder) record {
-	return record{tombstone: true, fingerprint: c.identity.fingerprints[0], completed: c.timing.completed, status: rec.status}
+func (c *call) tombstone(rec *recorder) record.Record {
+	return record.Record{
+		Tombstone: true, Fingerprint: c.identity.fingerprints[0], Completed: c.timing.completed,
+		Response: response.Response{Status: rec.status},
+	}
 }
 
 // record returns what is kept of a response, and whether that is without its cookies.
-func (c *call) record(rec *recorder) (r record, cookiesDropped bool) {
-	header, cookiesDropped := c.storable(rec.scratch.changed(rec.before, rec.header), valuesOf(rec.header, "Connection"))
+func (c *call) record(rec *recorder) (r record.Record, cookiesDropped bool) {
+	changed := rec.scratch.Changed(rec.before, rec.header)
+	header, cookiesDropped := response.Storable(changed, response.ValuesOf(rec.header, "Connection"), c.cookies)
 	end := rec.end
 	if end == nil {
 		end = rec.Header()
 	}
-	trailer, dropped := c.withoutCookies(trailers(valuesOf(rec.header, "Trailer"), rec.before, end))
-	return record{
-		fingerprint: c.identity.fingerprints[0],
-		completed:   c.timing.completed,
-		status:      rec.status,
-		header:      header,
-		trailer:     trailer,
-		body:        rec.body.bytes(),
+	trailers := response.Trailers(response.ValuesOf(rec.header, "Trailer"), rec.before, end)
+	trailer, dropped := response.WithoutCookies(trailers, c.cookies)
+	return record.Record{
+		Fingerprint: c.identity.fingerprints[0],
+		Completed:   c.timing.completed,
+		Response:    response.Response{Status: rec.status, Header: header, Trailer: trailer, Body: rec.body.Bytes()},
 	}, cookiesDropped || dropped
 }

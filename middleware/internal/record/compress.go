@@ -1,4 +1,4 @@
-package middleware
+package record
 
 import (
 	"bytes"
@@ -20,9 +20,9 @@ const maxInflated = 64 << 20
 // maxRatio is how much DEFLATE can make of a byte: with two bits it repeats up to 258 bytes.
 const maxRatio = 1032
 
-// deflate appends to dst how long the parts are together, and the parts compressed. It is not ok when that would not be
+// Deflate appends to dst how long the parts are together, and the parts compressed. It is not ok when that would not be
 // shorter; what lies behind dst in its array is overwritten then too.
-func deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
+func Deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
 	size := 0
 	for _, p := range parts {
 		size += len(p)

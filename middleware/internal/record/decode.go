@@ -1,34 +1,36 @@
-package middleware
+package record
 
 import (
 	"encoding/binary"
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// decode reads what appendRecord wrote. The record's body may be a part of b, and its changes are in s; all else it has is
+// Decode reads what Append wrote. The record's body may be a part of b, and its changes are in s; all else it has is
 // its own.
-func (c *codec) decode(s *scratch, storageKey string, b []byte) (record, error) {
-	if len(b) < contentAt || b[0] != recordVersion || b[flagsAt]&^flagsKnown != 0 ||
-		binary.BigEndian.Uint32(b[checksumAt:]) != s.checksum(storageKey, b) {
-		return record{}, errDamaged
+func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record, error) {
+	if len(b) < ContentAt || b[0] != Version || b[FlagsAt]&^flagsKnown != 0 ||
+		binary.BigEndian.Uint32(b[ChecksumAt:]) != checksumOf(s, storageKey, b) {
+		return Record{}, errDamaged
 	}
-	flags := b[flagsAt]
-	content, err := c.unseal(flags&flagSealed != 0, recordPurpose, storageKey, []byte{recordVersion, flags}, b[contentAt:])
+	flags := b[FlagsAt]
+	content, err := c.unseal(flags&FlagSealed != 0, RecordPurpose, storageKey, []byte{Version, flags}, b[ContentAt:])
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	d := decoder{b: content}
-	r := record{tombstone: flags&flagTombstone != 0, fingerprint: d.fingerprint(), completed: d.time()}
+	r := Record{Tombstone: flags&FlagTombstone != 0, Fingerprint: d.fingerprint(), Completed: d.time()}
 	d.skipExtension()
-	if flags&flagCompressed != 0 {
+	if flags&FlagCompressed != 0 {
 		d.inflate()
 	}
-	r.status = d.number(999)
+	r.Status = d.number(999)
 	d.fieldsOf(&r, s)
-	if d.failed || !r.tombstone && r.status < 100 {
-		return record{}, errDamaged
+	if d.failed || !r.Tombstone && r.Status < 100 {
+		return Record{}, errDamaged
 	}
 	return r, nil
 }
@@ -36,18 +38,18 @@ func (c *codec) decode(s *scratch, storageKey string, b []byte) (record, error) 
 // fieldsOf reads header, trailer and body. The names and values of the first two are parts of one string, and the values
 // are in one list: that costs a replay two allocations, where one for each name, value and list were ten. Their length
 // comes first, so that they are copied and read once: 240 ns for a record, where reading them twice to find it took 450.
-func (d *decoder) fieldsOf(r *record, s *scratch) {
+func (d *decoder) fieldsOf(r *Record, s *response.Scratch) {
 	head := decoder{b: d.take(d.count())}
-	r.body = d.rest()
-	s.text = strconv.AppendInt(append(s.text[:0], head.b...), int64(len(r.body)), 10)
-	text := string(s.text)
-	r.length = text[len(head.b):]
+	r.Body = d.rest()
+	s.Text = strconv.AppendInt(append(s.Text[:0], head.b...), int64(len(r.Body)), 10)
+	text := string(s.Text)
+	r.Length = text[len(head.b):]
 
-	list, values := head.changes(text, s.changes[:0], nil)
+	list, values := head.changes(text, s.Changes[:0], nil)
 	headers := len(list)
-	list, r.spare = head.changes(text, list, values)
-	s.changes = list
-	r.header, r.trailer = list[:headers:headers], list[headers:]
+	list, r.Spare = head.changes(text, list, values)
+	s.Changes = list
+	r.Header, r.Trailer = list[:headers:headers], list[headers:]
 	if head.failed || len(head.rest()) > 0 {
 		d.fail()
 	}
@@ -97,9 +99,9 @@ func (d *decoder) number(limit int) int {
 // count reads how many things follow. Each takes a byte at least, so that a forged count makes no large slice.
 func (d *decoder) count() int { return d.number(len(d.b) - d.at) }
 
-func (d *decoder) fingerprint() (f fingerprint) {
-	copy(f.kind[:], d.take(len(f.kind)))
-	copy(f.sum[:], d.take(len(f.sum)))
+func (d *decoder) fingerprint() (f Fingerprint) {
+	copy(f.Kind[:], d.take(len(f.Kind)))
+	copy(f.Sum[:], d.take(len(f.Sum)))
 	return f
 }
 
@@ -133,28 +135,28 @@ func (d *decoder) field(text string) string {
 }
 
 // changes appends a header or a trailer to list, and the values to values.
-func (d *decoder) changes(text string, list []change, values []string) ([]change, []string) {
+func (d *decoder) changes(text string, list []response.Change, values []string) ([]response.Change, []string) {
 	n := d.number(min(len(d.b)-d.at, maxFields))
 	if values == nil {
-		values = make([]string, 0, n+spareValues) // most have one value each
+		values = make([]string, 0, n+response.SpareValues) // most have one value each
 	}
 	for ; n > 0 && !d.failed; n-- {
-		c := change{op: d.op(), name: d.field(text)}
+		c := response.Change{Op: d.op(), Name: d.field(text)}
 		start := len(values)
 		for left := d.count(); left > 0 && !d.failed; left-- {
 			values = append(values, d.field(text))
 		}
 		if len(values) > start {
-			c.values = values[start:len(values):len(values)]
+			c.Values = values[start:len(values):len(values)]
 		}
 		list = append(list, c)
 	}
 	return list, values
 }
 
-func (d *decoder) op() op {
-	if b := d.take(1); b != nil && op(b[0]) < opEnd {
-		return op(b[0])
+func (d *decoder) op() response.Op {
+	if b := d.take(1); b != nil && response.Op(b[0]) < response.OpEnd {
+		return response.Op(b[0])
 	}
 	d.fail()
 	return 0

@@ -1,0 +1,50 @@
+package record
+
+// A note says what a claim is for:
+//
+//	form         1 byte: plain or sealed
+//	content      the rest
+//
+// The content of a sealed note is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Seal). In a plain
+// note, and below the seal, the content is
+//
+//	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
+//	extension    uvarint length and bytes: see record.go, whose compatibility rule applies to notes too
+const (
+	NotePlain  = 1
+	NoteSealed = 2
+)
+
+// NoteLen is the length of a plain note that is written.
+const NoteLen = 1 + fingerprintLen + len(noExtension)
+
+// EncodeNote appends a plain note to room. A sealed one is made in memory of its own; only sealing needs the key.
+func (c *Codec) EncodeNote(room []byte, storageKey string, f Fingerprint) []byte {
+	if len(c.Keys) == 0 {
+		return appendNote(room, NotePlain, f)
+	}
+	b := appendNote(make([]byte, 0, NoteLen+sealOverhead), NoteSealed, f)
+	return c.Keys.Seal(NotePurpose, storageKey, []byte{NoteSealed}, b, 1)
+}
+
+func appendNote(b []byte, form byte, f Fingerprint) []byte {
+	return append(f.AppendTo(append(b, form)), noExtension...)
+}
+
+// DecodeNote reads what EncodeNote wrote.
+func (c *Codec) DecodeNote(storageKey string, note []byte) (Fingerprint, error) {
+	if len(note) == 0 || note[0] != NotePlain && note[0] != NoteSealed {
+		return Fingerprint{}, errDamaged
+	}
+	content, err := c.unseal(note[0] == NoteSealed, NotePurpose, storageKey, note[:1], note[1:])
+	if err != nil {
+		return Fingerprint{}, err
+	}
+	d := decoder{b: content}
+	f := d.fingerprint()
+	d.skipExtension()
+	if d.failed || len(d.rest()) > 0 {
+		return Fingerprint{}, errDamaged
+	}
+	return f, nil
+}

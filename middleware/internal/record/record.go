@@ -1,0 +1,202 @@
+// Package record is what is stored for a request, as bytes: the record of its response, and the note of its claim.
+package record
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/response"
+)
+
+// A record is what a key holds once the handler is done:
+//
+//	version      1 byte
+//	checksum     4 bytes, CRC-32C, started from the version, of the storage key and of all bytes behind the checksum
+//	flags        1 byte; a flag that is not known makes the record unreadable
+//	content      the rest
+//
+// With FlagSealed the content is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Seal), where
+// version and flags are authenticated and the checksum is not. Without the flag, and below the seal, the content is
+//
+//	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
+//	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by the wall clock of its process
+//	extension    uvarint length, and as many bytes for the fields that later releases add; none today, and skipped
+//	response     the rest
+//
+// With FlagCompressed the response is a uvarint, which is its length before the compression, and one DEFLATE stream
+// (RFC 1951) to the end. Without the flag, and below the compression, the response is
+//
+//	status       uvarint
+//	length       uvarint, of header and trailer together
+//	header       uvarint count, then as many changes
+//	trailer      the same
+//	body         the rest
+//
+// and a change is an operation byte, a name, a uvarint count and as many values. Name and values are uvarint length and
+// bytes. A uvarint has its shortest form. The storage key is in the checksum so that a record which was copied under
+// another key does not read.
+//
+// Every release reads what the one before it wrote, and writes what that one can read. A field that a reader may ignore
+// goes into the extension. Whatever else changes takes a new version, flag or kind of fingerprint, which one release reads
+// before the next one writes it. testdata/stored holds records and notes of the first release: they are never rewritten.
+const (
+	Version = 1
+
+	FlagTombstone  = 1 << 0 // the response itself was not kept, only its status
+	FlagCompressed = 1 << 1
+	FlagSealed     = 1 << 2
+	flagsKnown     = FlagTombstone | FlagCompressed | FlagSealed
+
+	ChecksumAt = 1
+	FlagsAt    = ChecksumAt + 4
+	ContentAt  = FlagsAt + 1
+
+	timeLen     = 8
+	noExtension = "\x00" // an extension of length 0
+)
+
+// Codec writes what is stored as its options want it, and reads what a Codec with any options has written, but for
+// what sealing forbids. Its zero value neither compresses nor seals.
+type Codec struct {
+	Compress       bool
+	CompressMin    int // bytes of a response
+	Keys           Keyring
+	PlaintextReads bool
+}
+
+// Record is a response as it is stored.
+type Record struct {
+	Tombstone   bool
+	Fingerprint Fingerprint
+	Completed   time.Time // to the millisecond, by another process's wall clock: it informs, and decides nothing
+	response.Response
+}
+
+// Fingerprint tells requests with the same key apart. Fingerprints of two kinds cannot be compared.
+type Fingerprint struct {
+	Kind Kind
+	Sum  [sha256.Size]byte
+}
+
+// Kind names the rule that a fingerprint was made by.
+type Kind [8]byte
+
+// fingerprintLen is the length of a fingerprint as it is stored: the kind, then the sum.
+const fingerprintLen = len(Kind{}) + sha256.Size
+
+// AppendTo appends f as it is stored.
+func (f *Fingerprint) AppendTo(b []byte) []byte {
+	return append(append(b, f.Kind[:]...), f.Sum[:]...)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum covers the storage key, the version, from which it starts, and all bytes behind the checksum. The key is
+// bytes because a string would be copied to the heap, where crc32's arguments escape to.
+func Checksum(storageKey, encoded []byte) uint32 {
+	sum := crc32.Update(uint32(encoded[0]), castagnoli, storageKey)
+	return crc32.Update(sum, castagnoli, encoded[FlagsAt:])
+}
+
+// IsReadable reports whether Decode would take it.
+func (r *Record) IsReadable() bool {
+	fields := 0
+	for _, list := range [...][]response.Change{r.Header, r.Trailer} {
+		for _, c := range list {
+			fields += 1 + len(c.Values)
+		}
+	}
+	return fields <= maxFields
+}
+
+// Room is about how many bytes the record takes as it is stored, and seldom less.
+func (r *Record) Room() int {
+	const length = 2 // of a uvarint up to 16383
+	n := ContentAt + fingerprintLen + timeLen + len(noExtension) + sealOverhead + 4*length + len(r.Body)
+	for _, list := range [...][]response.Change{r.Header, r.Trailer} {
+		for _, c := range list {
+			n += 1 + length + len(c.Name) + length
+			for _, v := range c.Values {
+				n += length + len(v)
+			}
+		}
+	}
+	return n
+}
+
+// Append appends the record to what is there, as it is stored under the key.
+func (c *Codec) Append(to []byte, s *response.Scratch, storageKey string, r Record) []byte {
+	var flags byte
+	if r.Tombstone {
+		flags |= FlagTombstone
+	}
+	start := len(to)
+	to = r.Fingerprint.AppendTo(append(to, make([]byte, ContentAt)...))
+	to = binary.BigEndian.AppendUint64(to, uint64(r.Completed.UnixMilli()))
+	to = append(to, noExtension...)
+	to, compressed := c.appendResponse(to, s, r)
+	if compressed {
+		flags |= FlagCompressed
+	}
+	if len(c.Keys) > 0 {
+		flags |= FlagSealed
+		to = c.Keys.Seal(RecordPurpose, storageKey, []byte{Version, flags}, to, start+ContentAt)
+	}
+	b := to[start:]
+	b[0], b[FlagsAt] = Version, flags
+	binary.BigEndian.PutUint32(b[ChecksumAt:], checksumOf(s, storageKey, b))
+	return to
+}
+
+func (c *Codec) appendResponse(b []byte, s *response.Scratch, r Record) (_ []byte, compressed bool) {
+	start := len(b)
+	b = binary.AppendUvarint(b, uint64(r.Status))
+	s.Text = appendChanges(appendChanges(s.Text[:0], r.Header), r.Trailer)
+	b = append(binary.AppendUvarint(b, uint64(len(s.Text))), s.Text...)
+	if size := len(b) - start + len(r.Body); c.Compress && size >= c.CompressMin && size <= maxInflated {
+		head := bytes.Clone(b[start:])
+		if smaller, ok := Deflate(b[:start], head, r.Body); ok {
+			return smaller, true
+		}
+		b = append(b[:start], head...)
+	}
+	return append(b, r.Body...), false
+}
+
+func appendChanges(b []byte, changes []response.Change) []byte {
+	b = binary.AppendUvarint(b, uint64(len(changes)))
+	for _, c := range changes {
+		b = append(b, byte(c.Op))
+		b = appendText(b, c.Name)
+		b = binary.AppendUvarint(b, uint64(len(c.Values)))
+		for _, v := range c.Values {
+			b = appendText(b, v)
+		}
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// checksumOf is Checksum with room for the key in s.
+func checksumOf(s *response.Scratch, storageKey string, encoded []byte) uint32 {
+	s.Key = append(s.Key[:0], storageKey...)
+	return Checksum(s.Key, encoded)
+}
+
+// What is wrong with a record or a note. Each is an errUnreadable.
+var (
+	errUnreadable = errors.New("middleware: what is stored is unreadable")
+	errDamaged    = fmt.Errorf("%w: damaged, of another key, or of a newer version", errUnreadable)
+	errSealed     = fmt.Errorf("%w: sealed, and there is no WithEncryption", errUnreadable)
+	errNotSealed  = fmt.Errorf("%w: not sealed, and there is no WithPlaintextReads", errUnreadable)
+	errNoKeyOpens = fmt.Errorf("%w: no key of WithEncryption opens it", errUnreadable)
+)
