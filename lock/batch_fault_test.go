@@ -176,7 +176,7 @@ func TestSilentFlights(t *testing.T) {
 				p := redistest.NewProxy(t, b.Addr())
 				locker := newLocker(t, p.Client(t, opt), lock.WithOpTimeout(limit))
 				load(t, newLocker(t, b.Client(t)))
-				for round := range 2 {
+				for round := range redistest.Rounds(1, 2) {
 					keys := silence(t, p, locker, fmt.Sprint("silent ", round, " "), limit)
 					for _, key := range names(fmt.Sprint("k", round, " "), 20) {
 						begun := time.Now()

@@ -30,7 +30,7 @@ func TestOrphanEndsWithItsLease(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 				t.Parallel()
 				p := redistest.NewProxy(t, b.Addr())
-				locker := newLocker(t, p.Client(t), append(opts, lock.WithOpTimeout(3*time.Second))...)
+				locker := newLocker(t, p.Client(t), append(opts, lock.WithOpTimeout(time.Second))...)
 				rival := newLocker(t, b.Client(t), opts...)
 				load(t, rival)
 				held := p.HoldReply(redistest.Nth(1, redistest.Any()))
@@ -126,7 +126,7 @@ func TestReleaseRacingRenewalOnARealServer(t *testing.T) {
 	for n := range 50 {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		all.Go(func() {
-			for range 5 {
+			for range redistest.Rounds(2, 5) {
 				lease := acquire(t, locker, fmt.Sprint(n))
 				time.Sleep(ttl/3 - 5*time.Millisecond + time.Duration(rng.Int64N(int64(10*time.Millisecond))))
 				if err := lease.Release(t.Context()); err != nil {

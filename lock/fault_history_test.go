@@ -24,7 +24,6 @@ const (
 	histTTL       = 300 * time.Millisecond
 	histOpTimeout = 150 * time.Millisecond
 	histClients   = 4
-	histSteps     = 40 // of each client
 )
 
 // fault: reply to the claim dropped
@@ -68,8 +67,8 @@ func TestHistoryOfABrokenLock(t *testing.T) {
 		want      porcupine.CheckResult
 	}{
 		"nothing left out":      {brokenLock{}, 1, porcupine.Ok},
-		"looks, and then sets":  {brokenLock{lookThenSet: true}, 20, porcupine.Illegal},
-		"deletes what is there": {brokenLock{deleteAnyway: true}, 20, porcupine.Illegal},
+		"looks, and then sets":  {brokenLock{lookThenSet: true}, 50, porcupine.Illegal},
+		"deletes what is there": {brokenLock{deleteAnyway: true}, 50, porcupine.Illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,6 +119,7 @@ type history struct {
 	server *redistest.Server
 	rng    *rand.Rand
 	start  time.Time
+	steps  int // of each client
 
 	harmless bool // replies are late, and no more is done to the clients
 	patient  bool // they wait for an answer for longer than a lease lasts
@@ -132,7 +132,10 @@ type history struct {
 // newHistory begins one. Each client draws from the seed what it does and which harm is done to it.
 func newHistory(t *testing.T) *history {
 	t.Helper()
-	return &history{t: t, server: redistest.Start(t), rng: rand.New(rand.NewPCG(faultSeed(t), 0)), start: time.Now()}
+	return &history{
+		t: t, server: redistest.Start(t), rng: rand.New(rand.NewPCG(faultSeed(t), 0)), start: time.Now(),
+		steps: redistest.Rounds(15, 40),
+	}
 }
 
 func faultSeed(t *testing.T) uint64 {
@@ -212,7 +215,7 @@ type histGrant struct {
 
 func (c *histClient) work() {
 	var grants []*histGrant
-	for range histSteps {
+	for range c.steps {
 		lift := c.harm()
 		grant := c.claim(strconv.Itoa(c.key))
 		lift()

@@ -161,7 +161,7 @@ func TestRegisterLosesNoUpdate(t *testing.T) {
 		clients = append(clients, redistest.Run(t, "adder", server.Addr(), addr))
 	}
 	rng := rand.New(rand.NewPCG(faultSeed(t), 1))
-	for range 20 {
+	for range redistest.Rounds(8, 20) {
 		pause := time.Duration(rng.Int64N(int64(2 * adderTTL)))
 		switch n := rng.IntN(10); {
 		case n < 7:

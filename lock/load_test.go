@@ -133,6 +133,9 @@ func TestLoad(t *testing.T) {
 		"a server that has stalled": {0, 20 * time.Millisecond, 2 * time.Second, 3000, 100_000, 2000},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.callers >= 3000 {
+				redistest.Long(t)
+			}
 			synctest.Test(t, func(t *testing.T) {
 				server := &slowServer{each: c.each, away: c.away, stall: c.stall}
 				locker := lock.New(server.connect(t).Client, "test", lock.WithOpTimeout(500*time.Millisecond))

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,7 +25,7 @@ import (
 
 var (
 	propSeed  = flag.Uint64("lock.seed", 0, "seed of the first history of a property test; 0 takes one by chance")
-	propSteps = flag.Int("lock.steps", 2000, "how many steps a property test plays at the least")
+	propSteps = flag.Int("lock.steps", 0, "how many steps a property test plays at the least; 0 takes 600, or 2000 with ONCEGUARD_LONG=1")
 )
 
 const propLength = 60 // steps of a history
@@ -81,7 +82,8 @@ func propSearch(t *testing.T, play func(*propGame)) {
 	}
 	t.Logf("-lock.seed=%d", seed)
 	outcomes := map[string]int{}
-	for steps := 0; steps < *propSteps; seed++ {
+	most := cmp.Or(*propSteps, redistest.Rounds(600, 2000))
+	for steps := 0; steps < most; seed++ {
 		steps += propLength
 		g := &propGame{outcomes: outcomes}
 		for rng, id := rand.New(rand.NewPCG(seed, 0)), 0; id < propLength; id++ {

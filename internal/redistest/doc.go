@@ -44,7 +44,10 @@
 // In a testing/synctest bubble the client is a [Direct].
 //
 // Where redis-server is not on the PATH, tests that need it are skipped; with
-// CI=true in the environment they fail. [Main] says so in one line.
+// CI=true in the environment they fail. [Main] says in one line what is left out.
+//
+// What takes long, such as hundreds of kills, is left out or done less often: see
+// [Long] and [Rounds]. ONCEGUARD_LONG=1 in the environment has all of it done.
 //
 // ONCEGUARD_SERVERS in the environment lists other servers to test on, by their
 // paths, separated as those of PATH are. [Main] then runs all tests once for each

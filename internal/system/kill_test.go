@@ -21,14 +21,10 @@ import (
 
 var killSeed = flag.Uint64("kill.seed", 0, "seed of TestKilledUnderLoad; 0 takes one by chance")
 
-const (
-	kills        = 100
-	killsInside  = 80  // at least, while a handler runs
-	replaysAfter = 500 // at least, when the killing is over
-)
-
 // Two instances serve payments under load. Again and again one of them is killed and replaced, most often after a
 // handler has begun, and before the test has told it to go on: so it was killed inside.
+//
+// By default there are 10 kills and not 100: see redistest.Rounds.
 //
 // fault: process killed -9 under load, 100 times, at least 80 of them inside a handler
 func TestKilledUnderLoad(t *testing.T) {
@@ -48,8 +44,8 @@ func TestKilledUnderLoad(t *testing.T) {
 				len(k.orders), f.runs, f.again, f.unknown)
 			t.Logf("asked %d times: %d connections broke, %d were in flight; %d replays, %d of them afterwards",
 				f.asked, f.broken, f.inFlight, f.replays, f.after)
-			if f.kills != kills || f.inside < killsInside || f.after < replaysAfter {
-				t.Errorf("want %d kills, at least %d inside, and at least %d replays afterwards", kills, killsInside, replaysAfter)
+			if inside := k.kills * 8 / 10; f.kills != k.kills || f.inside < inside || f.after < k.replaysAfter() {
+				t.Errorf("want %d kills, at least %d inside, and at least %d replays afterwards", k.kills, inside, k.replaysAfter())
 			}
 			if f.broken == 0 || f.inFlight == 0 || f.unknown == 0 && atMostOnce || f.again == 0 && !atMostOnce {
 				t.Error("the kills were not felt")
@@ -63,6 +59,7 @@ type killing struct {
 	t          *testing.T
 	atMostOnce bool
 	seed       uint64
+	kills      int // how many there are to be
 	server     *redistest.Server
 	book       *redis.Client // of the ledger
 	http       *http.Client
@@ -108,10 +105,13 @@ func newKilling(t *testing.T, atMostOnce bool) *killing {
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &killing{
-		t: t, atMostOnce: atMostOnce, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), server: server, book: book,
+		t: t, atMostOnce: atMostOnce, seed: seed, kills: redistest.Rounds(10, 100), rng: rand.New(rand.NewPCG(seed, 0)), server: server, book: book,
 		http: &http.Client{Transport: transport, Timeout: 2 * patience},
 	}
 }
+
+// replaysAfter is how many replays there are at the least when the killing is over.
+func (k *killing) replaysAfter() int { return 5 * k.kills }
 
 // load lets customers order, and kills. It returns when every order is final.
 func (k *killing) load() {
@@ -245,7 +245,7 @@ func (k *killing) begun(key int, r *run) (kill bool) {
 		if k.figures.kills++; r.withheld {
 			k.figures.inside++
 		}
-		k.closing = k.figures.kills == kills
+		k.closing = k.figures.kills == k.kills
 	} else {
 		r.withheld = r.at.doomed
 	}
@@ -274,7 +274,7 @@ func (k *killing) checkOrders() {
 // checkReplays asks both instances again for all orders, which now answer only by what they keep.
 func (k *killing) checkReplays() {
 	before := k.figures.replays
-	for k.figures.after < replaysAfter && !k.t.Failed() {
+	for k.figures.after < k.replaysAfter() && !k.t.Failed() {
 		var askers sync.WaitGroup
 		for _, v := range k.up {
 			for half := range 2 {
