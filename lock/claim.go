@@ -55,7 +55,7 @@ type Claim struct {
 }
 
 // Claim takes key if it is free, or returns what is there, in one round trip; in two if it meets a claim under
-// [Lease.Hold]. A key that somebody holds is an answer, not an error. The note is stored with the claim, for others who
+// [Lease.Hold]. If the second one fails, such a claim is Held: nothing tells whether it is still renewed. A key that somebody holds is an answer, not an error. The note is stored with the claim, for others who
 // claim while it stands. It is stored as given: keep secrets out of it.
 //
 // After an error nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the key holds

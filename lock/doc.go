@@ -94,7 +94,8 @@
 // # Servers
 //
 // Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses that, and gets a script with
-// the same answer instead, which takes one more round trip. Look-ups never go to replicas. The tests have also been run on
+// the same answer instead, which takes one more round trip. Ask redis.HasErrorPrefix for the kind of an error there, for
+// example "OOM": it stands in the middle of what such a server sends. Look-ups never go to replicas. The tests have also been run on
 // Redis 8.0 and Valkey 8.1.
 //
 // Valkey has SET with IFEQ (8.1) and DELIFEQ (9.0), Redis 8.4 has SET with IFEQ and DELEX: compare-and-set and

@@ -108,8 +108,8 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // After any other error it is not known whether the value arrived. If the error is [ErrPending], Settle goes on in the
 // background, with pauses that grow to 30 s, until it succeeds, another has the key, an hour has passed, or ttl is over. A
 // late value gets what is left of its ttl, counted from this call. Until then the claim is kept alive, but not with
-// [WithoutRenewal]. [Locker.Close] tries each such value once more. A Locker keeps at most 64 MiB of them, and gives up the
-// oldest for a new one; [Locker.Stats] counts them. Settle may be called again with the same value, and returns nil if the
+// [WithoutRenewal], and Abandon has no effect. [Locker.Close] tries each such value once more. A Locker keeps at most 64 MiB
+// of them, 16 KiB for each included, and gives up the oldest for a new one; [Locker.Stats] counts them. Settle may be called again with the same value, and returns nil if the
 // background has succeeded meanwhile.
 //
 // Settle works although ctx is cancelled: it uses only the values of ctx, and takes no longer than the time for one

@@ -72,7 +72,8 @@ func (l *Locker) TTL() time.Duration { return l.core.options.ttl }
 func (l *Locker) OpTimeout() time.Duration { return l.core.options.opTimeout }
 
 // Forget removes whatever key holds, a claim or a value. It is an operator's override: somebody else may take the key at
-// once, and a holder that still works learns from its next renewal that its lease is lost.
+// once, and a holder that still works learns from its next renewal that its lease is lost. A Settle that goes on in the
+// background ([ErrPending]) may still store its value where nobody has taken the key.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.store.Forget(ctx, l.core.namespace.Key(key))
 }

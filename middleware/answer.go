@@ -30,13 +30,21 @@ func (a *answer) given() bool { return a.outcome != "" }
 func (c *call) answer(a *answer) {
 	c.limited.refused(c.r)
 	if a.scratch == nil {
+		defer c.emit(a.outcome, a.problem.Status, a.err) // even if a WithProblem panics
+		c.tellOuter(a.problem)
 		c.writeRefusal(a.problem)
-		c.emit(a.outcome, a.problem.Status, a.err)
 		return
 	}
+	defer c.emit(a.outcome, a.stored.Status, a.err)
 	a.stored.WriteTo(c.w, c.r)
-	c.emit(a.outcome, a.stored.Status, a.err)
 	a.scratch.Free() // not after a panic of w, which may still have it
+}
+
+// tellOuter keeps a run around this one, under another key, from storing a refusal that a retry may overcome.
+func (c *call) tellOuter(p Problem) {
+	if p.Retryable {
+		_ = FromContext(c.r.Context()).Discard() // a committed response is not this one
+	}
 }
 
 // draft describes the header that all of this is about.

@@ -155,3 +155,22 @@ func TestFrameworkWriter(t *testing.T) {
 		})
 	}
 }
+
+// The writers of negroni and martini say Written after a 103 too. A handler that sends one has not bypassed anything.
+func TestEarlyHintsAreNoBypass(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", "</style.css>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "paid")
+		})
+		s.outer = framework(false, bare)
+		a := s.send()
+		e := s.want(a, http.StatusCreated, middleware.Executed)
+		if a.body != "paid" {
+			t.Errorf("the client got %d %q; event error %v", a.status, a.body, e.Err)
+		}
+		s.want(s.send(), http.StatusCreated, middleware.Replayed)
+	})
+}

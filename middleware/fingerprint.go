@@ -1,7 +1,9 @@
 package middleware
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"io"
 	"net/http"
 
 	"github.com/onceguard/onceguard/internal/canonical"
@@ -47,6 +49,9 @@ func (c *call) takeFingerprints() {
 	for _, rule := range c.rules {
 		if rule.lends {
 			id.body.SetLent(true)
+			original := c.r.Body
+			c.r.Body = io.NopCloser(bytes.NewReader(id.body.Bytes())) // it may ask for a form value
+			defer func() { c.r.Body = original }()
 		}
 		id.fingerprints = append(id.fingerprints, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(c.r, id.body.Bytes())})
 	}

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -146,4 +147,23 @@ func TestCustomKind(t *testing.T) {
 			t.Errorf("%d: the kind %q may be a default rule's", n, kind)
 		}
 	}
+}
+
+// A fingerprint may ask for a form value, and so may the handler.
+func TestFingerprintParsesTheForm(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		amount := func(r *http.Request, _ []byte) []byte { return []byte(r.FormValue("amount")) }
+		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "paid "+r.FormValue("amount"))
+		}, middleware.WithFingerprint("amount", amount))
+		const form = "application/x-www-form-urlencoded"
+		a := s.send(body(form, "amount=10"))
+		s.want(a, http.StatusCreated, middleware.Executed)
+		if a.body != "paid 10" {
+			t.Errorf("the handler saw %q", a.body)
+		}
+		a = s.send(body(form, "amount=1000000"))
+		s.want(a, http.StatusUnprocessableEntity, middleware.Reused)
+	})
 }

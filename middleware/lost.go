@@ -31,8 +31,8 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return refuseClaim(err)
-	case err != nil: // another has the key, or had it a moment ago: a retry finds out
-		return refusal(InFlight, inFlight, err)
+	case err != nil: // another has the key, or had it a moment ago, and may have freed it: a retry could run again
+		return refusal(Unknown, outcomeUnknown, err)
 	}
 	a := c.answerBy(claim)
 	if a.outcome == Reused || a.outcome == FingerprintChanged { // not this run's own request, which has happened

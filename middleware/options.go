@@ -279,8 +279,7 @@ func WithCompression(min int) Option {
 // It panics when f is nil.
 //
 // f is not called for a request that runs already under the same key, since the middleware is mounted twice: the outer
-// one's is. Nor is it when a key function, the function of [WithFingerprint] or [WithProblem], or an outer
-// ResponseWriter during a replay has panicked.
+// one's is. Nor is it when a key function or the function of [WithFingerprint] has panicked.
 func WithObserver(f func(context.Context, Event)) Option {
 	if f == nil {
 		panic("middleware.WithObserver: f is nil")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -121,4 +122,21 @@ func TestPageLeadsBackToTheSameScheme(t *testing.T) {
 			t.Errorf("Referer %q: a link %t, want %t", referer, got, want)
 		}
 	}
+}
+
+// The page's policy stands beside one that an outer middleware has set: browsers keep both.
+func TestPageKeepsTheOuterPolicy(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, payOnce(), middleware.WithRequired())
+		s.outer = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'")
+				next.ServeHTTP(w, r)
+			})
+		}
+		a := s.send(noKey, header("Accept", "text/html"))
+		if got := strings.Join(a.header["Content-Security-Policy"], ", "); !strings.Contains(got, "frame-ancestors") {
+			t.Errorf("policy %q", got)
+		}
+	})
 }

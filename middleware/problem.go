@@ -151,7 +151,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	contentType, body := "application/problem+json", []byte(nil)
 	if prefersHTML(r.Header.Values("Accept")) {
 		contentType, body = "text/html; charset=utf-8", p.html(r)
-		w.Header().Set("Content-Security-Policy", pagePolicy)
+		w.Header().Add("Content-Security-Policy", pagePolicy) // beside an outer one: both hold
 	} else {
 		body, _ = json.Marshal(p) // strings and numbers always marshal
 	}

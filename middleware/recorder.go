@@ -53,6 +53,7 @@ type recorder struct {
 
 	before   http.Header       // what the outer middlewares had set
 	answered bool              // w says that it was written to before the handler was called
+	informed bool              // an informational status was let through: some writers count it as an answer
 	bypassed bool              // it says so only now, and the handler has not come through here
 	status   int               // the final one, 0 until the handler has said it
 	header   []response.Change // as it was then; later changes are trailers, or nothing
@@ -140,7 +141,7 @@ var errBypassed = errors.New("middleware: the handler answered on another Respon
 // findBypass finds out, after cutOff, whether the handler has answered on what w wraps: a framework may hand out a writer
 // of its own besides. What it has answered has left, so the key must not be freed.
 func (r *recorder) findBypass() {
-	if r.sent || r.hijacked || r.stray || r.answered || !isAnswered(r.w) {
+	if r.sent || r.hijacked || r.stray || r.answered || r.informed || !isAnswered(r.w) {
 		return
 	}
 	r.bypassed, r.status = true, 0 // what the client has got is not known
@@ -189,6 +190,7 @@ func (r *recorder) writeHeader(status int) {
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && (status != http.StatusSwitchingProtocols || r.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
+		r.informed = true
 		r.passStatus(status)
 	default:
 		r.decide(status)

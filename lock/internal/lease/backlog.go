@@ -6,20 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // ErrGivenUp says that values could not be stored before the Locker was closed.
 var ErrGivenUp = errors.New("lock: values could not be stored")
 
-// maxBacklog is how many bytes of values a Locker keeps that could not be stored yet.
-const maxBacklog = 64 << 20
+// maxBacklog is how many bytes of values a Locker keeps that could not be stored yet. Each counts for pendingCost more: its
+// goroutine, its lease, and what a try allocates.
+const (
+	maxBacklog  = 64 << 20
+	pendingCost = 16 << 10
+)
 
 // Backlog is what a Locker knows of the values that it could not store yet. Its zero value is empty.
 type Backlog struct {
 	mu      sync.Mutex // guards all below
 	closed  bool
 	pending list.List // of *lateSettle, the oldest first
-	bytes   int       // of all that are pending
+	bytes   int       // of all that are pending, without pendingCost
 
 	stored   uint64 // late
 	givenUp  uint64
@@ -35,15 +40,15 @@ type lateSettle struct {
 }
 
 // add makes room for a value of that size, if need be by giving up the oldest ones. It returns nil for one that is
-// larger than all room, and when the Locker is closed.
-func (b *Backlog) add(ctx context.Context, size int) *lateSettle {
+// larger than all room, for one whose time is over, and when the Locker is closed.
+func (b *Backlog) add(ctx context.Context, size int, end time.Time) *lateSettle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if size > maxBacklog || ctx.Err() != nil {
+	if size+pendingCost > maxBacklog || ctx.Err() != nil || !time.Now().Before(end) {
 		b.count(false)
 		return nil
 	}
-	for b.bytes+size > maxBacklog {
+	for b.bytes+size+(b.pending.Len()+1)*pendingCost > maxBacklog {
 		oldest := b.pending.Front().Value.(*lateSettle)
 		b.take(oldest)
 		b.count(false)

@@ -257,7 +257,7 @@ func (h *Handle) isOver() bool { return h.released || h.core.phase >= ending }
 func (h *Handle) Abandon() {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
-	if !h.isOver() {
+	if !h.isOver() && h.core.late == nil { // a Settle in the background keeps the claim, and abandons it at its end
 		h.core.abandon()
 	}
 }
@@ -266,7 +266,7 @@ func (h *Handle) Abandon() {
 func (h *Handle) AbandonAt(t time.Time) {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
-	if !h.isOver() {
+	if !h.isOver() && h.core.late == nil {
 		h.core.abandonAt = t
 	}
 }

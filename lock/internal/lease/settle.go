@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceguard/onceguard/lock/internal/background"
@@ -26,7 +27,17 @@ type settlement struct {
 	ctx     context.Context // never done
 	value   []byte          // with its head
 	called  time.Time       // when Settle was first called: ttl counts from then
+	begun   time.Time       // when this call was: the background counts from then
 	ttl     time.Duration
+}
+
+// end returns until when the background may go on.
+func (s *settlement) end() time.Time {
+	end, over := s.begun.Add(maxRetry), s.called.Add(s.ttl)
+	if over.Before(end) {
+		return over
+	}
+	return end
 }
 
 // left returns how long the value is to stay if it is stored now.
@@ -56,7 +67,7 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	case over:
 		return store.ErrLost
 	}
-	return h.core.settle(settlement{backend: backend, ctx: ctx, value: value, called: called, ttl: ttl})
+	return h.core.settle(settlement{backend: backend, ctx: ctx, value: value, called: called, begun: time.Now(), ttl: ttl})
 }
 
 // beginSettle returns when Settle was first called, what a Settle in the background has left behind, and whether this
@@ -107,7 +118,7 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 }
 
 // settleLater goes on with a Settle in the background, and keeps the claim alive for it. It reports whether one goes on:
-// not if the lease is over, the Locker is closed, or the value is larger than all that may wait.
+// not if the lease is over, the Locker is closed, the value's time is over, or it is larger than all that may wait.
 func (c *Core) settleLater(s settlement) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +128,8 @@ func (c *Core) settleLater(s settlement) bool {
 	case c.phase >= ending:
 		return false
 	}
-	late := c.config.Backlog.add(c.config.Group.Context(), len(s.value))
+	s.value = slices.Clip(bytes.Clone(s.value)) // without the room that it was made with
+	late := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.end())
 	if late == nil {
 		c.abandon()
 		return false
@@ -138,7 +150,7 @@ func (c *Core) settleLater(s settlement) bool {
 // keepSettling tries a Settle again and again, until there is nothing left to try for. It reports whether the value was
 // stored, or no longer has to be.
 func (c *Core) keepSettling(s settlement, late *lateSettle) (stored bool) {
-	end := s.called.Add(min(s.ttl, maxRetry))
+	end := s.end()
 	for pauses := background.NewBackoff(maxSettlePause); ; {
 		cut := background.Pause(late.ctx, min(pauses.Next(), time.Until(end))) != nil // closed, given up, or over
 		left := s.left()

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -61,7 +62,11 @@ func (s *Store) Claim(ctx context.Context, key Key, q Request) (Entry, error) {
 	if e.State == Held && e.hold > 0 && e.Left == 0 { // is it still renewed?
 		again := s.newOp(ctx, key)
 		again.claim, again.token, again.Start = o.claim, o.token, o.Start // its SET may have arrived late
-		return again.claimByScript(false)
+		if more, err := again.claimByScript(false); err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
+			return more, err
+		}
+		// Somebody has the key, whether or not the claim is still renewed. That is no failure: a caller that takes it for one
+		// may run what another is running.
 	}
 	return e, err
 }

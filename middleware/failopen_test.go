@@ -1,0 +1,52 @@
+package middleware_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+var scriptCommands = redistest.Named("EVAL", "EVALSHA")
+
+// An instance with WithFailOpen meets the claim of one with WithAtMostOnce. It has learnt from the SET that somebody
+// has the key, and only its second question (is it still renewed?) fails. It must not run the handler.
+func TestFailOpenDoesNotRunOverAClaim(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		first := serve(t, b, behind(t, g, payOnce()), middleware.WithAtMostOnce())
+		done := first.inBackground(g)
+		p := redistest.NewProxy(t, b.Addr())
+		second := serveOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(time.Second)), payOnce(), middleware.WithFailOpen())
+		cut := p.CutBefore(scriptCommands)
+		a := second.send()
+		cut.Lift()
+		if cut.Hits() == 0 || a.status != http.StatusConflict {
+			t.Errorf("%d %s after %d cuts, want 409", a.status, a.body, cut.Hits())
+		}
+		second.wantRuns(0)
+		close(g.open)
+		<-done
+	})
+}
+
+// The same when the run was abandoned: nobody knows whether the money has moved.
+func TestFailOpenDoesNotRunOverAnAbandonedRun(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		first := serve(t, b, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, middleware.WithAtMostOnce())
+		_, _ = first.try(first.request(noRetry))
+		b.Elapse(t, leaseTTL)
+		p := redistest.NewProxy(t, b.Addr())
+		second := serveOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(time.Second)), payOnce(), middleware.WithFailOpen())
+		cut := p.CutBefore(scriptCommands)
+		a := second.send()
+		cut.Lift()
+		if cut.Hits() == 0 || a.status != http.StatusConflict {
+			t.Errorf("%d %s after %d cuts, want 409", a.status, a.body, cut.Hits())
+		}
+		second.wantRuns(0)
+	})
+}

@@ -1,0 +1,33 @@
+package middleware_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// Two middlewares with different keys around one handler: the outer one does not store what the inner one wants retried.
+func TestOuterDoesNotStoreTheInnersRefusal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		// the event's id is in the body; the gateway around it wants a key for each delivery
+		s := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, behind(t, g, payOnce()))
+		gateway := middleware.Idempotency(newLocker(t, b.Client(t)), keyfunc.Standard(keyfunc.BasicUser()))
+		s.outer = func(h http.Handler) http.Handler { return gateway(h) }
+		done := s.inBackground(g, key("delivery1"))
+		a := s.send(key("delivery2"))
+		if a.problem() != "in-flight" {
+			t.Errorf("beside the first: %d %s, want in-flight", a.status, a.body)
+		}
+		close(g.open)
+		<-done
+		a = s.send(key("delivery2")) // as told by Retry-After and X-Should-Retry
+		if a.problem() == "in-flight" {
+			t.Errorf("nothing runs, and the retry gets %d %s, replayed %v, X-Should-Retry %q, Retry-After %q",
+				a.status, a.problem(), a.replayed(), a.header.Get("X-Should-Retry"), a.header.Get("Retry-After"))
+		}
+	})
+}
