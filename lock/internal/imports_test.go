@@ -1,0 +1,107 @@
+package internal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// allowedImports has, for each package of the lock, the packages of this module that it may import. A package that is
+// missing here may not exist: a new one gets a place in the layers first.
+var allowedImports = map[string][]string{
+	"lock":                     {"lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "lock/internal/background"},
+	"lock/internal/lease":      {"lock/internal/store", "lock/internal/background"},
+	"lock/internal/store":      {"lock/internal/pipeline", "lock/internal/rediserr", "lock/internal/background"},
+	"lock/internal/pipeline":   {"lock/internal/rediserr", "lock/internal/background"},
+	"lock/internal/notify":     {"lock/internal/rediserr", "lock/internal/background"},
+	"lock/internal/rediserr":   {},
+	"lock/internal/background": {},
+}
+
+// knownViolations are imports that allowedImports does not permit and that are still there. The test fails when one is
+// gone, so that it is taken off this list.
+var knownViolations = map[string][]string{
+	"lock/internal/lease": {"lock/internal/pipeline"}, // for TimeoutError alone
+}
+
+// withoutRedis are the packages that do not import go-redis: a lease's life and the background work are tested without
+// any server.
+var withoutRedis = []string{"lock/internal/lease", "lock/internal/background"}
+
+const (
+	module  = "github.com/onceguard/onceguard/"
+	goRedis = "github.com/redis/go-redis/"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	packages := listPackages(t)
+	for path := range allowedImports {
+		if _, ok := packages[path]; !ok {
+			t.Errorf("%s does not exist; remove it from allowedImports", path)
+		}
+	}
+	for path, imports := range packages {
+		allowed, ok := allowedImports[path]
+		if !ok {
+			t.Errorf("%s has no entry in allowedImports", path)
+			continue
+		}
+		known := knownViolations[path]
+		for _, imported := range imports {
+			own, isOwn := strings.CutPrefix(imported, module)
+			switch {
+			case isOwn && !slices.Contains(allowed, own) && !slices.Contains(known, own):
+				t.Errorf("%s imports %s; allowed are %q", path, own, allowed)
+			case strings.HasPrefix(imported, goRedis) && slices.Contains(withoutRedis, path):
+				t.Errorf("%s imports %s; it must not know Redis", path, imported)
+			}
+		}
+		for _, violation := range known {
+			if !slices.Contains(imports, module+violation) {
+				t.Errorf("%s does not import %s any more; remove it from knownViolations", path, violation)
+			}
+		}
+	}
+}
+
+// listPackages returns the imports of package lock and of all below it, without those of their tests.
+func listPackages(t *testing.T) map[string][]string {
+	t.Helper()
+	command, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("needs the go command: ", err)
+	}
+	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports", module+"lock/...")
+	out, err := list.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("%v: %v\n%s", list, err, exit.Stderr)
+		}
+		t.Fatalf("%v: %v", list, err)
+	}
+	packages := map[string][]string{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath       string
+			GoFiles, Imports []string
+		}
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 { // not this one, which has only a test
+			packages[strings.TrimPrefix(p.ImportPath, module)] = p.Imports
+		}
+	}
+}
