@@ -1,0 +1,35 @@
+package lease
+
+import "time"
+
+// What tests see of a lease's inside.
+const (
+	MaxBacklog = maxBacklog
+	MaxRetry   = maxRetry
+)
+
+// PhaseNames are the phases in their order.
+var PhaseNames = [...]string{active: "active", expired: "expired", ending: "ending", ended: "ended"}
+
+// Phase returns how far the lease has come, as an index of PhaseNames.
+func (c *Core) Phase() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int(c.phase)
+}
+
+// HasTimer reports whether a tick is still to come.
+func (c *Core) HasTimer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.timer != nil
+}
+
+// Pooled takes a timer out of the pool, and reports whether there was one, and that it has no lease and has not fired.
+func (ts *Timers) Pooled() (found, clean bool) {
+	t, ok := ts.pool.Get().(*timer)
+	if !ok {
+		return false, false
+	}
+	return true, t.core == nil && !t.fired && !t.timer.Reset(time.Hour) && t.timer.Stop()
+}

@@ -1,0 +1,236 @@
+package lease_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/lock/internal/lease"
+	"github.com/onceguard/onceguard/lock/internal/store"
+)
+
+func TestContext(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	run(t, nil, func(w *world) {
+		joined := new(lease.Handle)
+		if !w.first.Join(context.WithValue(context.Background(), key{}, "value"), joined) {
+			w.Fatal("Join has failed")
+		}
+		before := joined.Context()
+		if before.Value(key{}) != "value" || before.Err() != nil || joined.Context() != before {
+			w.Error("the context is not that of the handle")
+		}
+		wantIs(t, "Settle", w.settle("v"), nil)
+		wantEnd(t, joined, context.Canceled) // made before the end
+		wantEnd(t, w.first, context.Canceled)
+		if before.Err() == nil || joined.Context() != before {
+			w.Error("the context has not ended")
+		}
+	})
+}
+
+// The last Release of several handles frees the key; each other one ends only its own handle.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string][]int{
+		"the first one last": {1, 2, 0}, "the first one first": {0, 1, 2}, "the first one between": {2, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				handles := []*lease.Handle{w.first, new(lease.Handle), new(lease.Handle)}
+				for _, h := range handles[1:] {
+					if !w.first.Join(w.Context(), h) {
+						w.Fatal("Join has failed")
+					}
+				}
+				for n, i := range order {
+					w.sent("")
+					for range 2 {
+						wantIs(t, "Release", handles[i].Release(w.Context()), nil)
+					}
+					wantEnd(t, handles[i], context.Canceled)
+					for _, still := range order[n+1:] {
+						wantEnd(t, handles[still], nil)
+						wantIs(t, "Settle", settle(handles[i], "v", time.Hour), store.ErrLost)
+					}
+					if joined := new(lease.Handle); handles[i].Join(w.Context(), joined) {
+						w.Error("joined a handle that is released")
+					}
+				}
+				w.sent("release 0s")
+				w.wantPhase("ended")
+			})
+		})
+	}
+}
+
+// A handle that is released has no say any more, while the others have.
+func TestReleasedHandle(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		other := new(lease.Handle)
+		if !w.first.Join(w.Context(), other) {
+			w.Fatal("Join has failed")
+		}
+		wantIs(t, "Release", w.release(), nil)
+		w.first.Abandon()
+		w.first.AbandonAt(w.backend.begin)
+		wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
+		wantIs(t, "Hold", w.first.Hold(w.Context(), time.Minute), store.ErrLost)
+		w.sent("")
+		w.at(time.Minute)
+		wantEnd(t, other, nil)
+		wantIs(t, "Extend", other.Extend(w.Context(), time.Minute), nil)
+		wantIs(t, "Settle", settle(other, "v", time.Hour), nil)
+		wantEnd(t, other, context.Canceled)
+	})
+}
+
+// The end of the lease ends each handle with the same cause.
+func TestLossEndsAllHandles(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"renew": {nobody}}, func(w *world) {
+		other := new(lease.Handle)
+		if !w.first.Join(w.Context(), other) {
+			w.Fatal("Join has failed")
+		}
+		w.at(3 * time.Second)
+		wantEnd(t, w.first, store.ErrLost)
+		wantEnd(t, other, store.ErrLost)
+		if w.first.Join(w.Context(), new(lease.Handle)) {
+			w.Error("joined a lease that is lost")
+		}
+		wantIs(t, "Release", w.release(), nil)
+		w.sent("renew 3s") // other may still settle
+		wantIs(t, "Release", other.Release(w.Context()), nil)
+		w.sent("renew 3s, release 3s")
+	})
+}
+
+// A lease that is not valid any more cannot be joined, even if its tick has not come yet.
+func TestJoinAtTheEnd(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		w.at(valid - 1)
+		if !w.first.Join(w.Context(), new(lease.Handle)) {
+			w.Error("not joined while the lease is valid")
+		}
+		w.at(valid)
+		if w.first.Join(w.Context(), new(lease.Handle)) {
+			w.Error("joined a lease that is over")
+		}
+	}, withoutRenewal)
+}
+
+// A lease that is abandoned is not renewed, and lost at Until.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]time.Duration{"at once": 0, "later": 4 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				w.at(at)
+				w.first.Abandon()
+				w.forget()
+				end := w.core.Until().Sub(w.backend.begin)
+				w.at(end - 1)
+				w.wantErr(nil)
+				w.at(end)
+				w.wantErr(store.ErrLost)
+				w.sent("")
+			})
+		})
+	}
+}
+
+// Abandon while a renewal is under way lets that count, and is followed by none.
+func TestAbandonDuringRenewal(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"renew": {slow(300*ms, ours)}}, func(w *world) {
+		w.at(3100 * ms)
+		w.first.Abandon()
+		w.at(3*time.Second + valid - 1)
+		w.sent("renew 3s")
+		w.wantErr(nil)
+		w.at(3*time.Second + valid)
+		w.wantErr(store.ErrLost)
+	})
+}
+
+func TestAbandonAt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		at   []time.Duration // what AbandonAt is called with; the last one counts
+		sent string
+		end  time.Duration
+	}{
+		"before a renewal":        {[]time.Duration{5 * time.Second}, "renew 3s", 3*time.Second + valid},
+		"at a renewal":            {[]time.Duration{6 * time.Second}, "renew 3s", 3*time.Second + valid},
+		"just after a renewal":    {[]time.Duration{6*time.Second + 1}, "renew 3s, renew 6s", 6*time.Second + valid},
+		"in the past":             {[]time.Duration{-time.Second}, "", valid},
+		"later, and then earlier": {[]time.Duration{time.Hour, 5 * time.Second}, "renew 3s", 3*time.Second + valid},
+		"earlier, and then later": {[]time.Duration{time.Second, 5 * time.Second}, "renew 3s", 3*time.Second + valid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				for _, at := range test.at {
+					w.first.AbandonAt(w.backend.begin.Add(at))
+				}
+				w.at(test.end - 1)
+				w.wantErr(nil)
+				w.sent(test.sent)
+				w.at(test.end)
+				w.wantErr(store.ErrLost)
+			})
+		})
+	}
+}
+
+func TestAbandonAtNever(t *testing.T) {
+	t.Parallel()
+	run(t, nil, func(w *world) {
+		w.first.AbandonAt(w.backend.begin.Add(time.Second))
+		w.first.AbandonAt(time.Time{})
+		w.at(time.Minute)
+		w.wantErr(nil)
+	})
+}
+
+// A Settle that is pending keeps the claim alive, although the lease was abandoned or was to be.
+func TestAbandonBeforeAPendingSettle(t *testing.T) {
+	t.Parallel()
+	for name, abandon := range map[string]func(*world){
+		"Abandon":   func(w *world) { w.first.Abandon() },
+		"AbandonAt": func(w *world) { w.first.AbandonAt(w.backend.begin.Add(4 * time.Second)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+				abandon(w)
+				w.at(2 * time.Second)
+				wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+				w.at(5 * time.Minute)
+				w.wantErr(nil)
+				if got := w.count("renew"); got < 90 {
+					w.Errorf("%d renewals in 5 minutes", got)
+				}
+			})
+		})
+	}
+}
+
+func TestValidity(t *testing.T) {
+	t.Parallel()
+	for length, want := range map[time.Duration]time.Duration{
+		10 * ms:          7900 * time.Microsecond,
+		10 * time.Second: 9898 * ms,
+		time.Hour:        time.Hour - 36*time.Second - 2*ms,
+	} {
+		if got := lease.Validity(length); got != want {
+			t.Errorf("of %v: %v, want %v", length, got, want)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceguard/onceguard/lock/internal/store"
+)
+
+// What the first Release finds decides what each Release returns.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer answer
+		lost   bool // the lease has run out before
+		err    error
+	}{
+		"our claim":                           {ours, false, nil},
+		"nothing":                             {nobody, false, nil},
+		"our own value":                       {ourValue, false, nil},
+		"another claim":                       {another, false, store.ErrLost},
+		"another claim after a lost reply":    {unsureAnother, false, nil},
+		"another type":                        {foreign, false, store.ErrForeign},
+		"lost, our claim":                     {ours, true, nil},
+		"lost, nothing":                       {nobody, true, nil},
+		"lost, another claim":                 {another, true, store.ErrLost},
+		"lost, another, after no first reply": {unsureAnother, true, store.ErrLost},
+		"lost, another type":                  {foreign, true, store.ErrForeign},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"release": {test.answer}}, func(w *world) {
+				end := context.Canceled
+				if test.lost {
+					w.at(valid)
+					end = store.ErrLost
+				}
+				for range 3 {
+					wantIs(t, "Release", w.release(), test.err)
+				}
+				if errors.Is(test.err, store.ErrForeign) {
+					wantIs(t, "Release", w.release(), store.ErrLost)
+				}
+				if n := w.count("release"); n != 1 {
+					w.Errorf("%d releases were sent, want 1", n)
+				}
+				w.wantErr(end)
+				w.wantPhase("ended")
+				w.at(time.Minute)
+				if n := len(w.backend.sent); n != 1 {
+					w.Errorf("%d commands were sent, want 1", n)
+				}
+			}, withoutRenewal)
+		})
+	}
+}
+
+// A Release that got no answer goes on in the background. It found the lease valid, so that a claim of another that a
+// later try finds is no loss.
+func TestReleaseGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		first, last answer
+		lost        bool
+		err, then   error
+	}{
+		"an error, then our claim":           {down, ours, false, errDown, nil},
+		"an error, then nothing":             {down, nobody, false, errDown, nil},
+		"an error, then another claim":       {down, another, false, errDown, nil},
+		"no reply, then another claim":       {lost, another, false, context.DeadlineExceeded, nil},
+		"no reply, then another type":        {lost, foreign, false, context.DeadlineExceeded, store.ErrForeign},
+		"lost, an error, then another claim": {down, another, true, errDown, store.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"release": {test.first, test.last}}, func(w *world) {
+				if test.lost { // 8.908 s: the claim may last to 9 s, and that is worth a try
+					w.at(valid)
+				}
+				wantIs(t, "Release", w.release(), test.err)
+				w.wantPhase("ending")
+				time.Sleep(50 * ms)
+				synctest.Wait()
+				w.wantPhase("ended")
+				if n := w.count("release"); n != 2 {
+					w.Errorf("%d releases were sent, want 2", n)
+				}
+				wantIs(t, "Release", w.release(), test.then)
+				if n := w.count("release"); n != 2 {
+					w.Errorf("%d releases were sent, want 2", n)
+				}
+			}, withoutRenewal)
+		})
+	}
+}
+
+// A Release is tried for as long as the key may stay taken, and for an hour at the most.
+func TestReleaseIsTriedFor(t *testing.T) {
+	t.Parallel()
+	const slack = 1100 * ms // the longest pause, and a bit
+	for name, test := range map[string]struct {
+		before   func(w *world)
+		from, to time.Duration // the last try
+	}{
+		"the lease":             {func(*world) {}, ttl - slack, ttl + slack},
+		"the lease, extended":   {func(w *world) { _ = w.first.Extend(w.Context(), time.Minute) }, time.Minute - slack, time.Minute + opTimeout + slack},
+		"an Extend of no reply": {func(w *world) { w.answerWith("extend 1m0s", down); _ = w.first.Extend(w.Context(), time.Minute) }, time.Minute - slack, time.Minute + opTimeout + slack},
+		"a hold":                {func(w *world) { _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + slack},
+		"a Hold of no reply":    {func(w *world) { w.answerWith("hold", down); _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + slack},
+		"a long hold":           {func(w *world) { _ = w.first.Hold(w.Context(), 24*time.Hour) }, time.Hour - slack, time.Hour + slack},
+		"a lease that is over":  {func(w *world) { w.at(time.Minute) }, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"release": {down}}, func(w *world) {
+				test.before(w)
+				begin := time.Now()
+				var last time.Time
+				w.backend.onSend = func(string) { last = time.Now() }
+				wantIs(t, "Release", w.release(), errDown)
+				time.Sleep(48 * time.Hour)
+				synctest.Wait()
+				if got := last.Sub(begin); got < test.from || got > test.to {
+					w.Errorf("the last try was after %v, want from %v to %v", got, test.from, test.to)
+				}
+				w.wantPhase("ending")
+				w.wantErr(map[bool]error{true: store.ErrLost, false: context.Canceled}[test.to == 0])
+			}, withoutRenewal)
+		})
+	}
+}
+
+// Each Release tries once more while none was confirmed, and only the first one goes on in the background.
+func TestReleaseAgain(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"release": {down}}, func(w *world) {
+		_ = w.close() // nothing in the background
+		for n := 1; n <= 3; n++ {
+			wantIs(t, "Release", w.release(), errDown)
+			if got := w.count("release"); got != n {
+				w.Errorf("%d releases were sent, want %d", got, n)
+			}
+		}
+		w.answerWith("release", another)
+		wantIs(t, "Release", w.release(), nil) // one of the first three may have arrived
+	})
+}
+
+func TestOnlyOneReleaseGoesOn(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"release": {down}}, func(w *world) {
+		for range 5 {
+			wantIs(t, "Release", w.release(), errDown)
+		}
+		w.forget()
+		w.at(5 * time.Second)
+		if got := w.count("release"); got > 15 {
+			w.Errorf("%d releases were sent in 5 s: more than one goes on", got)
+		}
+	})
+}
+
+// Close ends a Release in the background.
+func TestCloseEndsARelease(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"release": {down}}, func(w *world) {
+		wantIs(t, "Release", w.release(), errDown)
+		w.at(time.Second)
+		_ = w.close()
+		sent := w.count("release")
+		w.at(time.Minute)
+		if got := w.count("release"); got != sent {
+			w.Errorf("%d releases were sent after Close", got-sent)
+		}
+	})
+}
+
+// A renewal that is under way when the lease is released does not bring it back.
+func TestReleaseDuringRenewal(t *testing.T) {
+	t.Parallel()
+	for name, renewal := range map[string]answer{
+		"that succeeds": slow(300*ms, ours), "that finds nothing": slow(300*ms, nobody), "that fails": slow(300*ms, down),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"renew": {renewal}}, func(w *world) {
+				w.at(3100 * ms)
+				wantIs(t, "Release", w.release(), nil)
+				w.at(time.Minute)
+				w.wantErr(context.Canceled)
+				w.wantUntil(valid)
+				w.wantPhase("ended")
+				w.sent("renew 3s, release 3.1s")
+				if w.core.HasTimer() {
+					w.Error("a tick is still to come")
+				}
+			})
+		})
+	}
+}
+
+// Nothing is sent for a lease that is over.
+func TestNothingAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*world) error{
+		"Release": (*world).release,
+		"Settle":  func(w *world) error { return w.settle("v") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				wantIs(t, name, end(w), nil)
+				w.forget()
+				wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
+				wantIs(t, "Hold", w.first.Hold(w.Context(), time.Minute), store.ErrLost)
+				wantIs(t, "Settle", w.settle("v"), store.ErrLost)
+				wantIs(t, "Release", w.release(), nil)
+				w.first.Abandon()
+				w.first.AbandonAt(time.Now())
+				w.at(time.Minute)
+				w.sent("")
+				w.wantErr(context.Canceled)
+			})
+		})
+	}
+}

@@ -1,0 +1,475 @@
+package lease_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceguard/onceguard/lock/internal/lease"
+	"github.com/onceguard/onceguard/lock/internal/store"
+)
+
+// What a Settle finds, on a lease that is valid and on one that is lost.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer  answer
+		err     error
+		end     error // of the lease, unless it was lost before
+		release error // of a Release afterwards
+	}{
+		"our claim":       {ours, nil, context.Canceled, nil},
+		"nothing":         {nobody, nil, context.Canceled, nil},
+		"our own value":   {ourValue, nil, context.Canceled, nil},
+		"our other value": {ourOther, store.ErrLost, context.Canceled, nil},
+		"another claim":   {another, store.ErrLost, store.ErrLost, store.ErrLost},
+		"another type":    {foreign, store.ErrLost, store.ErrLost, store.ErrLost},
+	} {
+		for state, at := range map[string]time.Duration{"valid": 0, "expired": valid + time.Second} {
+			t.Run(state+", "+name, func(t *testing.T) {
+				t.Parallel()
+				run(t, map[string][]answer{"settle": {test.answer}}, func(w *world) {
+					w.at(at)
+					wantIs(t, "Settle", w.settle("v"), test.err)
+					w.wantPhase("ended")
+					end := test.end
+					if at > 0 {
+						end = store.ErrLost
+					}
+					w.wantErr(end)
+					for range 2 {
+						wantIs(t, "Release", w.release(), test.release)
+					}
+					w.at(time.Minute)
+					if got := strings.Join(w.backend.sent, " "); strings.Count(got, " ") != 1 {
+						w.Errorf("sent %q, want one settle", got)
+					}
+					w.wantStats(lease.BacklogStats{})
+				}, withoutRenewal)
+			})
+		}
+	}
+}
+
+// A Settle that got no answer goes on until the value is stored.
+func TestSettleGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		tries []answer
+		end   error
+		stats lease.BacklogStats
+	}{
+		"an error, then our claim":     {[]answer{down, ours}, context.Canceled, lease.BacklogStats{Stored: 1}},
+		"no reply, then our value":     {[]answer{lost, ourValue}, context.Canceled, lease.BacklogStats{Stored: 1}},
+		"many errors, then our claim":  {[]answer{down, down, down, down, lost, ours}, context.Canceled, lease.BacklogStats{Stored: 1}},
+		"an error, then nothing":       {[]answer{down, nobody}, context.Canceled, lease.BacklogStats{Stored: 1}},
+		"an error, then another claim": {[]answer{down, another}, store.ErrLost, lease.BacklogStats{GivenUp: 1}},
+		"an error, then another type":  {[]answer{down, foreign}, store.ErrLost, lease.BacklogStats{GivenUp: 1}},
+		"an error, then another value": {[]answer{down, ourOther}, context.Canceled, lease.BacklogStats{GivenUp: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": test.tries}, func(w *world) {
+				err := w.settle("value")
+				wantIs(t, "Settle", err, lease.ErrPending)
+				wantIs(t, "Settle", err, test.tries[0].Err)
+				w.wantErr(nil)
+				w.wantPhase("active")
+				bytes := w.backlog.Stats().Bytes
+				w.wantStats(lease.BacklogStats{Pending: 1, Bytes: bytes})
+				if head := len(store.NewValue(w.core.ID().Token, time.Now(), 0)); bytes != head+len("value") {
+					w.Errorf("%d bytes are pending, want %d", bytes, head+len("value"))
+				}
+				w.at(time.Minute)
+				w.wantErr(test.end)
+				w.wantPhase("ended")
+				w.wantStats(test.stats)
+				sent := len(w.backend.sent)
+				if got := w.count("settle"); got != len(test.tries) {
+					w.Errorf("%d settles were sent, want %d", got, len(test.tries))
+				}
+				w.at(time.Hour)
+				if got := len(w.backend.sent); got != sent {
+					w.Errorf("%d commands were sent after the end", got-sent)
+				}
+			})
+		})
+	}
+}
+
+// A late value is stored for what is left of its time, in whole milliseconds, and the lease is kept alive until then.
+func TestSettleLate(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		wantIs(t, "Settle", settle(w.first, "v", 10*time.Minute), lease.ErrPending)
+		w.at(5 * time.Minute)
+		w.wantErr(nil)
+		if got := w.count("renew"); got < 90 {
+			w.Errorf("%d renewals in 5 minutes", got)
+		}
+		w.answerWith("settle", ours)
+		w.at(6 * time.Minute)
+		w.wantPhase("ended")
+		for i, left := range w.backend.ttls {
+			if left > 10*time.Minute || i > 0 && left >= w.backend.ttls[i-1] || left%ms != 0 {
+				w.Errorf("try %d: for %v", i+1, left)
+			}
+			if w.backend.values[i] != "v" {
+				w.Errorf("try %d: %q", i+1, w.backend.values[i])
+			}
+		}
+		last := w.backend.ttls[len(w.backend.ttls)-1]
+		if last < 4*time.Minute || last > 5*time.Minute {
+			w.Errorf("the value was stored for %v", last)
+		}
+	})
+}
+
+// Between the tries are pauses that grow to 30 s.
+func TestSettlePauses(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		var last time.Time
+		var pauses []time.Duration
+		w.backend.onSend = func(command string) {
+			if command == "settle" {
+				if !last.IsZero() {
+					pauses = append(pauses, time.Since(last))
+				}
+				last = time.Now()
+			}
+		}
+		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+		w.at(30 * time.Minute)
+		_ = w.close()
+		bound := 20 * ms
+		for i, pause := range pauses[:len(pauses)-1] { // Close has cut the last one
+			if pause < bound/2 || pause > bound {
+				w.Errorf("pause %d is %v, want up to %v", i+1, pause, bound)
+			}
+			bound = min(2*bound, 30*time.Second)
+		}
+	})
+}
+
+// A Settle is given up when its time is over, or after an hour. The lease runs out then.
+func TestSettleEnds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ keep, end time.Duration }{
+		"the value's time is over": {time.Minute, time.Minute},
+		"after an hour":            {24 * time.Hour, time.Hour},
+		"at once":                  {ms, ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+				wantIs(t, "Settle", settle(w.first, "v", test.keep), lease.ErrPending)
+				if test.end > 2*ms {
+					w.at(test.end - 2*ms)
+					w.wantErr(nil)
+				}
+				w.at(test.end + ms)
+				w.wantStats(lease.BacklogStats{GivenUp: 1})
+				w.forget()
+				w.at(test.end + ttl)
+				w.wantErr(store.ErrLost)
+				w.sent("") // no renewal and no try
+				for _, left := range w.backend.ttls {
+					if left < ms {
+						w.Errorf("a try for %v", left)
+					}
+				}
+				if err := w.close(); err != nil {
+					w.Errorf("%v, want only what Close has given up", err)
+				}
+			})
+		})
+	}
+}
+
+// Without renewals a lease runs out while its Settle is pending, which may still succeed.
+func TestSettlePendingWithoutRenewal(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+		w.at(valid)
+		w.wantErr(store.ErrLost)
+		w.wantPhase("expired")
+		w.answerWith("settle", nobody)
+		w.at(time.Minute)
+		w.wantPhase("ended")
+		w.wantErr(store.ErrLost)
+		wantIs(t, "Settle", w.settle("v"), nil)
+		wantIs(t, "Release", w.release(), nil)
+		w.wantStats(lease.BacklogStats{Stored: 1})
+	}, withoutRenewal)
+}
+
+// A renewal that finds another claim while a Settle is pending ends the handle; the Settle goes on until it sees that.
+func TestSettlePendingAndLost(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}, "renew": {another}}, func(w *world) {
+		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+		w.at(3 * time.Second)
+		w.wantErr(store.ErrLost)
+		w.wantPhase("expired")
+		w.answerWith("settle", another)
+		w.at(10 * time.Second)
+		w.wantPhase("ended")
+		wantIs(t, "Release", w.release(), store.ErrLost)
+		wantIs(t, "Settle", w.settle("v"), store.ErrLost)
+		w.wantStats(lease.BacklogStats{GivenUp: 1})
+	})
+}
+
+// A second Settle with the same value succeeds if the first one has, in the background or by itself.
+func TestSettleAgain(t *testing.T) {
+	t.Parallel()
+	type call struct {
+		at    time.Duration
+		value string
+		err   error
+	}
+	for name, test := range map[string]struct {
+		answers []answer
+		calls   []call
+	}{
+		"after one that succeeded":    {[]answer{ours}, []call{{0, "v", nil}, {ms, "v", store.ErrLost}, {ms, "w", store.ErrLost}}},
+		"after one that was refused":  {[]answer{another}, []call{{0, "v", store.ErrLost}, {ms, "v", store.ErrLost}}},
+		"while one is pending":        {[]answer{down, down, ours}, []call{{0, "v", lease.ErrPending}, {ms, "v", lease.ErrPending}}},
+		"after a pending one":         {[]answer{down, ours}, []call{{0, "v", lease.ErrPending}, {time.Minute, "v", nil}, {time.Minute, "v", nil}}},
+		"another after a pending one": {[]answer{down, ours}, []call{{0, "v", lease.ErrPending}, {time.Minute, "w", store.ErrLost}, {time.Minute, "v", nil}}},
+		"it succeeds itself":          {[]answer{down, ours}, []call{{0, "v", lease.ErrPending}, {ms, "v", nil}, {ms, "v", nil}, {ms, "w", store.ErrLost}}},
+		"it is refused itself":        {[]answer{down, another}, []call{{0, "v", lease.ErrPending}, {ms, "v", store.ErrLost}, {time.Minute, "v", store.ErrLost}}},
+		"another has arrived first":   {[]answer{down, ourOther}, []call{{0, "v", lease.ErrPending}, {ms, "w", store.ErrLost}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": test.answers}, func(w *world) {
+				for i, c := range test.calls {
+					w.at(c.at)
+					if err := w.settle(c.value); (err == nil) != (c.err == nil) || !errors.Is(err, c.err) {
+						w.Errorf("call %d: %v, want %v", i+1, err, c.err)
+					}
+				}
+				w.at(2 * time.Minute)
+				w.wantPhase("ended")
+			})
+		})
+	}
+}
+
+// A second Settle counts its ttl from the first call, as the value says when it was settled.
+func TestSettleCalledTime(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		head := func() (head []byte) {
+			_ = w.first.Settle(context.Background(), 1, func(b []byte) []byte {
+				head = bytes.Clone(b)
+				if cap(b)-len(b) < 1 {
+					w.Error("there is no room for the size asked for")
+				}
+				return append(b, 'v')
+			}, time.Hour)
+			return head
+		}
+		first := head()
+		w.at(time.Minute)
+		if again := head(); !bytes.Equal(again, first) {
+			w.Errorf("the second head is %x, want %x", again, first)
+		}
+	})
+}
+
+// A Settle after Release sends nothing, and does not ask for the value.
+func TestSettleAfterRelease(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]answer{"confirmed": ours, "without a reply": lost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"release": {a}}, func(w *world) {
+				_ = w.release()
+				err := w.first.Settle(w.Context(), 1, func([]byte) []byte { panic("appendTo was called") }, time.Hour)
+				wantIs(t, "Settle", err, store.ErrLost)
+				if w.count("settle") != 0 {
+					w.Error("a Settle was sent")
+				}
+			})
+		})
+	}
+}
+
+// Release ends a Settle that is pending.
+func TestReleaseWhileSettleIsPending(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+		w.at(time.Second)
+		w.forget()
+		wantIs(t, "Release", w.release(), nil)
+		w.at(time.Minute)
+		w.sent("release 1s")
+		w.wantErr(context.Canceled)
+		wantIs(t, "Settle", w.settle("v"), store.ErrLost)
+		w.wantStats(lease.BacklogStats{Stored: 1}) // it does not have to be any more
+	})
+}
+
+// A Settle that fails while a Release is under way does not go on.
+func TestSettleBesideRelease(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		settle, release answer
+		settled         error
+		released        error
+	}{
+		"the Settle fails first":    {slow(100*ms, down), slow(200*ms, ours), errDown, nil},
+		"the Settle fails last":     {slow(200*ms, down), slow(100*ms, ours), errDown, nil},
+		"the Settle succeeds first": {slow(100*ms, ours), slow(200*ms, ourValue), nil, nil},
+		"the Settle succeeds last":  {slow(200*ms, nobody), slow(100*ms, ours), nil, nil},
+		"both are refused":          {slow(100*ms, another), slow(200*ms, another), store.ErrLost, store.ErrLost},
+		"both get no answer":        {lost, down, context.DeadlineExceeded, errDown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": {test.settle}, "release": {test.release, ours}}, func(w *world) {
+				settled := w.call(func() error { return w.settle("v") })
+				released := w.call(w.release)
+				err := settled()
+				wantIs(t, "Settle", err, test.settled)
+				if errors.Is(err, lease.ErrPending) {
+					w.Error("the Settle goes on after Release")
+				}
+				wantIs(t, "Release", released(), test.released)
+				w.at(time.Minute)
+				w.wantErr(context.Canceled)
+				w.wantPhase("ended")
+				w.wantStats(lease.BacklogStats{})
+			})
+		})
+	}
+}
+
+// Close tries each value once more, and says how many were not stored.
+func TestCloseSettlesOnceMore(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		last  answer
+		err   error
+		stats lease.BacklogStats
+	}{
+		"which succeeds":   {ours, nil, lease.BacklogStats{Stored: 1}},
+		"which is refused": {another, lease.ErrGivenUp, lease.BacklogStats{GivenUp: 1}},
+		"which fails":      {down, lease.ErrGivenUp, lease.BacklogStats{GivenUp: 1}},
+		"without a reply":  {lost, lease.ErrGivenUp, lease.BacklogStats{GivenUp: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+				wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+				w.at(10 * time.Minute)
+				w.answerWith("settle", test.last)
+				w.forget()
+				wantIs(t, "Close", w.close(), test.err)
+				if got := w.count("settle"); got != 1 {
+					w.Errorf("%d settles were sent, want one more", got)
+				}
+				w.wantStats(test.stats)
+				wantIs(t, "Close again", w.backlog.Lost(), nil)
+			})
+		})
+	}
+}
+
+// After Close a Settle is tried once, and a value that was not stored is counted.
+func TestSettleAfterClose(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down, ours}}, func(w *world) {
+		wantIs(t, "Close", w.close(), nil)
+		err := w.settle("v")
+		wantIs(t, "Settle", err, errDown)
+		if errors.Is(err, lease.ErrPending) {
+			w.Errorf("%v: nothing goes on after Close", err)
+		}
+		w.at(time.Second)
+		w.sent("settle 0s")
+		w.wantStats(lease.BacklogStats{GivenUp: 1})
+		wantIs(t, "Close again", w.backlog.Lost(), lease.ErrGivenUp)
+		wantIs(t, "Settle again", w.settle("v"), nil)
+	})
+}
+
+// A new value takes the place of the oldest ones, whose leases run out.
+func TestBacklogIsFull(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		value := strings.Repeat("v", lease.MaxBacklog/2-100) // two of them fit
+		var handles []*lease.Handle
+		for range 3 {
+			_, h := w.newLease(w.backend)
+			wantIs(t, "Settle", settle(h, value, time.Hour), lease.ErrPending)
+			handles = append(handles, h)
+			synctest.Wait()
+		}
+		stats := w.backlog.Stats()
+		if stats.Pending != 2 || stats.GivenUp != 1 || stats.Stored != 0 || stats.Bytes > lease.MaxBacklog {
+			w.Errorf("%+v, want two values pending and one given up", stats)
+		}
+		w.at(30 * time.Second)
+		for i, want := range []error{store.ErrLost, nil, nil} {
+			if got := handles[i].Err(); got != want {
+				w.Errorf("lease %d: %v, want %v", i+1, got, want)
+			}
+		}
+		wantIs(t, "Close", w.close(), lease.ErrGivenUp)
+	})
+}
+
+// A value that is larger than all that may wait is given up at once, and takes nobody's place.
+func TestBacklogIsTooSmall(t *testing.T) {
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		_, other := w.newLease(w.backend)
+		wantIs(t, "Settle", settle(other, "v", time.Hour), lease.ErrPending)
+		value := make([]byte, lease.MaxBacklog+1)
+		err := w.first.Settle(w.Context(), len(value), func(b []byte) []byte { return append(b, value...) }, time.Hour)
+		wantIs(t, "Settle", err, errDown)
+		if errors.Is(err, lease.ErrPending) {
+			w.Error("the value is pending")
+		}
+		if stats := w.backlog.Stats(); stats.Pending != 1 || stats.GivenUp != 1 {
+			w.Errorf("%+v, want one pending and one given up", stats)
+		}
+		w.at(valid)
+		w.wantErr(store.ErrLost) // not renewed any more
+		wantEnd(t, other, nil)
+	})
+}
+
+func TestSettleAppend(t *testing.T) {
+	t.Parallel()
+	for name, appendTo := range map[string]func([]byte) []byte{
+		"nothing":         func([]byte) []byte { return nil },
+		"another slice":   func([]byte) []byte { return []byte("value") },
+		"a shorter slice": func(b []byte) []byte { return b[:len(b)-1] },
+		"a changed slice": func(b []byte) []byte { b = slices.Clone(b); b[0]++; return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				defer func() {
+					if recover() == nil {
+						w.Error("Settle has not panicked")
+					}
+					w.sent("")
+					w.wantErr(nil)
+				}()
+				_ = w.first.Settle(w.Context(), 10, appendTo, time.Hour)
+			})
+		})
+	}
+}

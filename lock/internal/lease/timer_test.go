@@ -1,0 +1,117 @@
+package lease_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceguard/onceguard/lock/internal/lease"
+	"github.com/onceguard/onceguard/lock/internal/store"
+)
+
+// A timer is used again only if it has never fired, or it could still call the tick of the lease that had it.
+func TestTimersAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		use    func(w *world)
+		pooled bool
+	}{
+		"never fired":             {func(w *world) { _ = w.release() }, true},
+		"reset, but never fired":  {func(w *world) { _ = w.first.Hold(w.Context(), time.Hour); _ = w.release() }, true},
+		"fired once":              {func(w *world) { w.at(4 * time.Second); _ = w.release() }, false},
+		"fired, and reset since":  {func(w *world) { w.at(4 * time.Second); _ = w.first.Hold(w.Context(), time.Hour); _ = w.release() }, false},
+		"while the tick runs":     {func(w *world) { w.at(3100 * ms); _ = w.release() }, false},
+		"stopped by its own tick": {func(w *world) { w.answerWith("renew", nobody); w.at(4 * time.Second) }, false},
+		"still needed":            {func(*world) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"renew": {slow(300*ms, ours)}}, func(w *world) {
+				test.use(w)
+				found, clean := w.timers.Pooled()
+				if found && !test.pooled {
+					w.Error("the timer is used again")
+				}
+				if found && !clean { // the race detector lets a sync.Pool drop some, so it may not be found
+					w.Error("the timer in the pool has a lease, or has fired, or runs")
+				}
+			})
+		})
+	}
+}
+
+// Leases that take over each other's timers are ticked for themselves, and end for themselves, while ticks and calls come
+// at the same instant.
+func TestTimersAreNotMixedUp(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"renew": {ours}}, func(w *world) {
+		var calls sync.WaitGroup
+		for n := range 200 {
+			calls.Go(func() {
+				core, h := w.newLease(w.backend)
+				time.Sleep(time.Duration(n%3) * ttl / 6) // some end just when their tick comes
+				if n%2 == 0 {
+					_ = h.Hold(context.Background(), time.Hour)
+				}
+				time.Sleep(time.Duration(n%5) * ttl / 6)
+				if err := h.Err(); err != nil {
+					w.Errorf("lease %d: %v", n, err)
+				}
+				_ = h.Release(context.Background())
+				if core.HasTimer() {
+					w.Errorf("lease %d has a timer after its end", n)
+				}
+			})
+			if n%10 == 0 {
+				time.Sleep(ttl / 6)
+			}
+		}
+		calls.Wait()
+		synctest.Wait()
+		w.forget()
+		_ = w.release()
+		w.forget()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.sent("")
+	})
+}
+
+// Phases have an order, and each transition keeps to it.
+func TestPhases(t *testing.T) {
+	t.Parallel()
+	settled := func(w *world) { _ = w.settle("v") }
+	released := func(w *world) { _ = w.release() }
+	ranOut := func(w *world) { w.first.Abandon(); time.Sleep(ttl); synctest.Wait() }
+	for name, test := range map[string]struct {
+		answers map[string][]answer
+		steps   []func(*world)
+		phases  []string
+		end     error
+	}{
+		"expired and settled":            {nil, []func(*world){ranOut, settled, released}, []string{"expired", "ended", "ended"}, store.ErrLost},
+		"expired and released":           {nil, []func(*world){ranOut, released, settled}, []string{"expired", "ended", "ended"}, store.ErrLost},
+		"released":                       {nil, []func(*world){released, ranOut, settled}, []string{"ended", "ended", "ended"}, context.Canceled},
+		"settled":                        {nil, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, context.Canceled},
+		"released without an answer":     {map[string][]answer{"release": {down}}, []func(*world){released, settled, ranOut}, []string{"ending", "ending", "ending"}, context.Canceled},
+		"expired, released, no answer":   {map[string][]answer{"release": {down}}, []func(*world){ranOut, released, settled}, []string{"expired", "ending", "ending"}, store.ErrLost},
+		"settled without an answer":      {map[string][]answer{"settle": {down}}, []func(*world){settled, ranOut, released}, []string{"active", "expired", "ended"}, store.ErrLost},
+		"settled and refused":            {map[string][]answer{"settle": {another}}, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, store.ErrLost},
+		"settled and refused in the end": {map[string][]answer{"settle": {down, another}}, []func(*world){settled, ranOut, released}, []string{"active", "ended", "ended"}, store.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, test.answers, func(w *world) {
+				for i, step := range test.steps {
+					step(w)
+					if got := lease.PhaseNames[w.core.Phase()]; got != test.phases[i] {
+						w.Errorf("after step %d the lease is %s, want %s", i+1, got, test.phases[i])
+					}
+				}
+				w.wantErr(test.end)
+			})
+		})
+	}
+}
