@@ -1,0 +1,199 @@
+package pipeline
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	pacerLimit = 800 * time.Millisecond // of all tests of the pacer
+	ms         = time.Millisecond
+)
+
+func TestPacerBatch(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ waiting, first, least, large int }{
+		// waiting commands and, for each maximum, how many of them go together
+		{0, 0, 0, 0},
+		{1, 1, 1, 1},
+		{2, 1, 1, 1},
+		{3, 2, 2, 2},
+		{15, 8, 8, 8},
+		{16, 8, 8, 8},
+		{20, 10, 10, 10},
+		{31, 16, 16, 16},
+		{32, 16, 16, 16},
+		{63, 16, 16, 16},
+		{64, 16, 16, 16},
+		{65, 16, 16, 16},
+		{68, 17, 16, 17},
+		{100, 25, 16, 25},
+		{256, 64, 16, 64},
+		{1000, 250, 16, 250},
+		{1024, 256, 16, 256},
+		{5000, 256, 16, 1250},
+	} {
+		for name, c := range map[string]struct{ most, want int }{
+			"first maximum":    {newPacer(pacerLimit).max, test.first},
+			"smallest maximum": {minBatch, test.least},
+			"large maximum":    {1 << 20, test.large},
+		} {
+			p := newPacer(pacerLimit)
+			p.max = c.most
+			if got := p.batch(test.waiting); got != c.want {
+				t.Errorf("%s, %d waiting: a batch of %d, want %d", name, test.waiting, got, c.want)
+			}
+		}
+	}
+}
+
+// As long as somebody waits a batch has one command at least, and never more than half of them, or than the maximum.
+func TestPacerBatchBounds(t *testing.T) {
+	t.Parallel()
+	for most := minBatch; most < 1<<15; most *= 3 {
+		p := newPacer(pacerLimit)
+		p.max = most
+		last := 0
+		for waiting := 1; waiting < 10_000; waiting++ {
+			got := p.batch(waiting)
+			if got < 1 || got > (waiting+1)/2 || got > most || got < last {
+				t.Fatalf("maximum %d, %d waiting: a batch of %d, after %d", most, waiting, got, last)
+			}
+			last = got
+		}
+	}
+}
+
+func TestPacerTooLate(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, test := range map[string]struct {
+		took     time.Duration
+		inFlight int
+		want     time.Time
+	}{
+		"nothing in flight":                      {0, 0, time.Time{}},
+		"nothing in flight, after slow batches":  {pacerLimit, 0, time.Time{}},
+		"nothing known yet":                      {0, 1, now.Add(-pacerLimit)},
+		"little load":                            {8 * ms, 1, now.Add(8*ms - pacerLimit)},
+		"much load":                              {200 * ms, maxInFlight, now.Add(-600 * ms)},
+		"a batch takes half of the limit":        {400 * ms, maxInFlight, now.Add(-400 * ms)},
+		"a batch takes more than half the limit": {500 * ms, maxInFlight, now.Add(-400 * ms)},
+		"a batch takes longer than the limit":    {time.Hour, maxInFlight, now.Add(-400 * ms)},
+	} {
+		p := newPacer(pacerLimit)
+		p.took = test.took
+		if got := p.tooLate(now, test.inFlight); !got.Equal(test.want) {
+			t.Errorf("%s: %v from now, want %v", name, got.Sub(now), test.want.Sub(now))
+		}
+	}
+}
+
+func TestPacerAdapt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		most     int
+		took     time.Duration
+		commands int
+		want     int
+	}{
+		"just a quarter of the limit":           {256, 200 * ms, 256, 256},
+		"above a quarter":                       {256, 200*ms + 1, 256, 128},
+		"above a quarter, a smaller batch":      {256, 201 * ms, 100, 50},
+		"above a quarter, an odd batch":         {256, 201 * ms, 101, 50},
+		"above a quarter, a larger batch":       {64, 201 * ms, 256, 64}, // of before the maximum fell
+		"above a quarter, a small batch":        {256, 201 * ms, 20, minBatch},
+		"above a quarter, one command":          {256, time.Hour, 1, minBatch},
+		"above a quarter, at the least":         {minBatch, time.Hour, minBatch, minBatch},
+		"below a sixteenth, a full batch":       {256, 50*ms - 1, 256, 512},
+		"just a sixteenth, a full batch":        {256, 50 * ms, 256, 256},
+		"below a sixteenth, not quite full":     {256, ms, 255, 256},
+		"below a sixteenth, more than full":     {256, ms, 257, 256},
+		"below a sixteenth, at the least, full": {minBatch, ms, minBatch, 2 * minBatch},
+		"no time at all":                        {256, 0, 256, 512},
+		"in between":                            {256, 100 * ms, 256, 256},
+	} {
+		p := newPacer(pacerLimit)
+		p.max = test.most
+		start := time.Now()
+		now := start.Add(test.took)
+		p.adapt(start, now, test.commands)
+		if p.max != test.want {
+			t.Errorf("%s: the maximum is %d, want %d", name, p.max, test.want)
+		}
+		if !p.completed.Equal(now) {
+			t.Errorf("%s: complete at %v, want %v", name, p.completed, now)
+		}
+		if want := test.took / 4; p.took != want {
+			t.Errorf("%s: a batch takes %v, want %v", name, p.took, want)
+		}
+	}
+}
+
+// Under overload the maximum falls to its least and not below, and grows again when batches are fast.
+func TestPacerAdaptsBackAndForth(t *testing.T) {
+	t.Parallel()
+	p := newPacer(pacerLimit)
+	start := time.Now()
+	for range 100 {
+		p.adapt(start, start.Add(pacerLimit), p.max)
+	}
+	if p.max != minBatch {
+		t.Errorf("after slow batches the maximum is %d, want %d", p.max, minBatch)
+	}
+	if p.took < pacerLimit-ms || p.took > pacerLimit {
+		t.Errorf("a batch takes %v, want about %v", p.took, pacerLimit)
+	}
+	for want := 2 * minBatch; want <= 4096; want *= 2 {
+		p.adapt(start, start.Add(ms), p.max)
+		if p.max != want {
+			t.Fatalf("after a fast batch the maximum is %d, want %d", p.max, want)
+		}
+	}
+	p.calm()
+	if p.max != maxFirstBatch {
+		t.Errorf("calm, the maximum is %d, want %d", p.max, maxFirstBatch)
+	}
+}
+
+func TestPacerReplied(t *testing.T) {
+	t.Parallel()
+	p := newPacer(pacerLimit)
+	p.replied(800)
+	if p.replyBytes != 100 {
+		t.Errorf("after one reply of 800 bytes: %d, want 100", p.replyBytes)
+	}
+	for range 100 {
+		p.replied(800)
+	}
+	if p.replyBytes < 790 || p.replyBytes > 800 {
+		t.Errorf("after many replies of 800 bytes: %d", p.replyBytes)
+	}
+	for range 100 {
+		p.replied(0)
+	}
+	if p.replyBytes < 0 || p.replyBytes > 10 {
+		t.Errorf("after many empty replies: %d", p.replyBytes)
+	}
+}
+
+func TestPacerSilence(t *testing.T) {
+	t.Parallel()
+	p := newPacer(pacerLimit)
+	start := time.Now()
+	if got := p.probeAfter(); got != 80*ms {
+		t.Errorf("probes after %v, want a tenth of the limit", got)
+	}
+	if got := p.stalledBefore(start); !got.Equal(start.Add(-80 * ms)) {
+		t.Errorf("stalled before %v, want a tenth of the limit before the start", got.Sub(start))
+	}
+	if !p.silent(start) {
+		t.Error("a node that has never been heard is not silent")
+	}
+	p.adapt(start.Add(-ms), start, 1)
+	for after, want := range map[time.Duration]bool{0: false, 80*ms - 1: false, 80 * ms: true, time.Hour: true} {
+		if got := p.silent(start.Add(after)); got != want {
+			t.Errorf("%v after a batch: silent is %t, want %t", after, got, want)
+		}
+	}
+}

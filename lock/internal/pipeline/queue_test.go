@@ -1,0 +1,477 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/lock/internal/background"
+)
+
+// fakeNode answers in the place of a client: it has no connection and no pool, so that it can be used in a bubble. It writes
+// down the batches that it was sent.
+type fakeNode struct {
+	redis.UniversalClient // nil: nothing else of it is called
+
+	takes func(batch []string) time.Duration // how long the answer to a batch takes
+	err   error                              // instead of a reply
+
+	mu        sync.Mutex
+	batches   [][]string // guarded by mu: the last argument of each command
+	inFlight  int        // guarded by mu
+	mostAtOne int        // guarded by mu: batches in flight
+}
+
+func (n *fakeNode) Process(_ context.Context, cmd redis.Cmder) error {
+	return n.exec([]redis.Cmder{cmd})
+}
+
+func (n *fakeNode) Pipeline() redis.Pipeliner { return &fakePipeline{node: n} }
+
+func (n *fakeNode) exec(cmds []redis.Cmder) error {
+	var names []string
+	for _, cmd := range cmds {
+		args := cmd.Args()
+		names = append(names, fmt.Sprint(args[len(args)-1]))
+	}
+	n.mu.Lock()
+	n.batches = append(n.batches, names)
+	n.inFlight++
+	n.mostAtOne = max(n.mostAtOne, n.inFlight)
+	err := n.err
+	n.mu.Unlock()
+	if n.takes != nil {
+		time.Sleep(n.takes(names))
+	}
+	for i, cmd := range cmds {
+		if err != nil {
+			cmd.SetErr(err)
+			continue
+		}
+		cmd.(raw).SetVal([]byte("+" + names[i] + "\r\n"))
+	}
+	n.mu.Lock()
+	n.inFlight--
+	n.mu.Unlock()
+	return err
+}
+
+func (n *fakeNode) sent() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var batches []string
+	for _, b := range n.batches {
+		batches = append(batches, strings.Join(b, "+"))
+	}
+	return strings.Join(batches, " ")
+}
+
+type fakePipeline struct {
+	redis.Pipeliner
+	node *fakeNode
+	cmds []redis.Cmder
+}
+
+func (p *fakePipeline) Process(_ context.Context, cmd redis.Cmder) error {
+	p.cmds = append(p.cmds, cmd)
+	return nil
+}
+
+func (p *fakePipeline) Exec(context.Context) ([]redis.Cmder, error) {
+	return p.cmds, p.node.exec(p.cmds)
+}
+
+const opTimeout = 500 * ms
+
+// bubble runs test with a pipeline to a node.
+func bubble(t *testing.T, test func(t *testing.T, p *Pipeline, n *fakeNode)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		node, group, workers := &fakeNode{}, background.NewGroup(), NewWorkers()
+		p := New(node, group, workers, Config{OpTimeout: opTimeout})
+		test(t, p, node)
+		workers.Close()
+		if err := group.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		time.Sleep(2 * opTimeout) // for the timers of deadlines
+	})
+}
+
+// start sends a command in another goroutine, and returns what waits for its result.
+func start(p *Pipeline, ctx context.Context, name string, late Late) func() Result {
+	done := make(chan Result, 1)
+	go func() {
+		c := &Call{Pipeline: p, Context: ctx, Key: "k", Late: late}
+		done <- c.Do(func() (Reply, error) { return c.Send("get", name) })
+	}()
+	synctest.Wait()
+	return func() Result { return <-done }
+}
+
+func wantReply(t *testing.T, r Result, want string) {
+	t.Helper()
+	if r.Err != nil || string(r.Text) != want || r.Unsure {
+		t.Errorf("%q, %v, unsure %t, want %q", r.Text, r.Err, r.Unsure, want)
+	}
+}
+
+func TestOneCommandGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		wantReply(t, start(p, t.Context(), "a", nil)(), "a")
+		wantReply(t, start(p, t.Context(), "b", nil)(), "b")
+		if got := n.sent(); got != "a b" {
+			t.Errorf("sent %s", got)
+		}
+	})
+}
+
+// While fewer than four batches are in flight a command goes at once; then commands wait, and go together.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		n.takes = func([]string) time.Duration { return 10 * ms }
+		var results []func() Result
+		for i := range 24 {
+			results = append(results, start(p, t.Context(), fmt.Sprint(i), nil))
+		}
+		if got := n.sent(); got != "0 1 2 3" {
+			t.Errorf("sent %s, want four commands alone", got)
+		}
+		for i, result := range results {
+			wantReply(t, result(), fmt.Sprint(i))
+		}
+		if n.mostAtOne != maxInFlight {
+			t.Errorf("%d batches were in flight at once, want %d", n.mostAtOne, maxInFlight)
+		}
+		var sizes []int
+		for _, b := range n.batches[4:] {
+			sizes = append(sizes, len(b))
+		}
+		slices.Sort(sizes)
+		if got := fmt.Sprint(sizes); got != "[1 1 3 5 10]" {
+			t.Errorf("20 commands went in batches of %v", got)
+		}
+	})
+}
+
+// Commands that are read by go-redis go alone.
+func TestTypedCommandsGoAlone(t *testing.T) {
+	t.Parallel()
+	for kinds, want := range map[string]string{
+		"....": "2", "t...": "1", ".t..": "1", "..t.": "2", "tttt": "1", ".": "1", "t": "1",
+	} {
+		q := new(queue)
+		q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
+		for _, kind := range kinds {
+			q.waiting = append(q.waiting, &command{call: &Call{Start: time.Now()}, typed: kind == 't'})
+		}
+		if got := fmt.Sprint(len(q.next(len(q.waiting)).commands)); got != want {
+			t.Errorf("%s: a batch of %s, want %s", kinds, got, want)
+		}
+	}
+}
+
+// A batch ends before it has too many bytes, of arguments and of replies, but has one command at least.
+func TestBatchBytes(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ size, replies, want int }{
+		"small":                   {10, 0, 16},
+		"half":                    {maxBatchBytes / 2, 0, 2},
+		"a bit more than half":    {maxBatchBytes/2 + 1, 0, 1},
+		"a third":                 {maxBatchBytes / 3, 0, 3},
+		"large":                   {10 * maxBatchBytes, 0, 1},
+		"large replies":           {0, maxBatchBytes / 4, 4},
+		"replies and arguments":   {maxBatchBytes / 4, maxBatchBytes / 4, 2},
+		"replies that are larger": {0, 2 * maxBatchBytes, 1},
+	} {
+		q := new(queue)
+		q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
+		q.pacer.replyBytes = test.replies
+		argument := Bytes(make([]byte, test.size))
+		for range 32 {
+			q.waiting = append(q.waiting, &command{call: &Call{Start: time.Now()}, args: []any{&argument}})
+		}
+		if got := len(q.next(32).commands); got != test.want || len(q.waiting) != 32-got {
+			t.Errorf("%s: a batch of %d and %d wait, want %d", name, got, len(q.waiting), test.want)
+		}
+	}
+}
+
+// What is abandoned, or can no longer be answered in time, is not sent, wherever it stands in the queue.
+func TestNextLeavesOut(t *testing.T) {
+	t.Parallel()
+	// a: abandoned, x: too late while something is in flight, .: to be sent
+	for kinds, test := range map[string]struct {
+		inFlight int
+		sent     int
+		stay     int
+	}{
+		"....":     {1, 2, 2},
+		"aa..":     {1, 1, 1},
+		"xx..":     {1, 1, 1},
+		"axax....": {1, 2, 2},
+		"xx...":    {0, 3, 2}, // nothing is in flight: nobody is too late
+		".aaa..":   {1, 3, 0}, // those in the middle are passed over
+		"aaaa":     {1, 0, 0},
+		"xxxx":     {1, 0, 0},
+		"xxa":      {0, 2, 1},
+		"":         {1, 0, 0},
+	} {
+		q := new(queue)
+		q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
+		now := time.Now()
+		for range test.inFlight {
+			q.inFlight = append(q.inFlight, &batch{})
+		}
+		for _, kind := range kinds {
+			c := &command{call: &Call{Start: now}, abandoned: kind == 'a'}
+			if kind == 'x' {
+				c.call.Start = now.Add(-2 * opTimeout)
+			}
+			q.waiting = append(q.waiting, c)
+		}
+		sent := 0
+		if b := q.next(len(kinds)); b != nil {
+			sent = len(b.commands)
+			for _, c := range b.commands {
+				if c.abandoned || !c.sent {
+					t.Errorf("%q: the batch has a command that is abandoned %t, sent %t", kinds, c.abandoned, c.sent)
+				}
+			}
+		}
+		if sent != test.sent || len(q.waiting) != test.stay {
+			t.Errorf("%q: %d sent and %d wait, want %d and %d", kinds, sent, len(q.waiting), test.sent, test.stay)
+		}
+	}
+}
+
+// A queue that is empty forgets the load, and does not keep much room.
+func TestEmptyQueue(t *testing.T) {
+	t.Parallel()
+	q := new(queue)
+	q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
+	q.pacer.max, q.waiting = minBatch, make([]*command, 0, 2*maxIdleRoom)
+	if b := q.next(1); b != nil {
+		t.Error("a batch of nothing")
+	}
+	if q.pacer.max != maxFirstBatch || cap(q.waiting) > maxIdleRoom {
+		t.Errorf("the maximum is %d, and there is room for %d", q.pacer.max, cap(q.waiting))
+	}
+}
+
+type lateResults chan Result
+
+func (l lateResults) Late(r Result) { l <- r }
+
+// A caller does not wait longer than the operation may take, or than its context lasts.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("the request is over")
+	for name, test := range map[string]struct {
+		limit time.Duration // of the caller's context
+		takes time.Duration
+		took  time.Duration
+		err   error
+		late  bool
+	}{
+		"in time":             {time.Hour, 499 * ms, 499 * ms, nil, false},
+		"out of time":         {time.Hour, time.Second, opTimeout, context.DeadlineExceeded, true},
+		"the context is over": {100 * ms, 300 * ms, 100 * ms, cause, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+				n.takes = func([]string) time.Duration { return test.takes }
+				ctx, cancel := context.WithTimeoutCause(t.Context(), test.limit, cause)
+				defer cancel()
+				begin, late := time.Now(), make(lateResults, 1)
+				r := start(p, ctx, "a", late)()
+				if took := time.Since(begin); took != test.took || !errors.Is(r.Err, test.err) || r.Unsure != test.late {
+					t.Errorf("%v, unsure %t, after %v; want %v after %v", r.Err, r.Unsure, took, test.err, test.took)
+				}
+				if test.late {
+					wantReply(t, <-late, "a")
+					if took := time.Since(begin); took != test.takes {
+						t.Errorf("the late result came after %v, want %v", took, test.takes)
+					}
+				}
+				time.Sleep(time.Minute)
+				if len(late) != 0 {
+					t.Error("a late result that is one too many")
+				}
+			})
+		})
+	}
+}
+
+// A command that was abandoned in the queue is never sent, and has no late result.
+func TestAbandonInTheQueue(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		n.takes = func([]string) time.Duration { return 20 * ms }
+		var results []func() Result
+		for i := range maxInFlight {
+			results = append(results, start(p, t.Context(), fmt.Sprint(i), nil))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		late := make(lateResults, 1)
+		abandoned := start(p, ctx, "abandoned", late)
+		waits := start(p, t.Context(), "waits", nil)
+		cancel()
+		if r := abandoned(); !errors.Is(r.Err, context.Canceled) || r.Unsure {
+			t.Errorf("%v, unsure %t, want that it was not sent", r.Err, r.Unsure)
+		}
+		for i, result := range results {
+			wantReply(t, result(), fmt.Sprint(i))
+		}
+		wantReply(t, waits(), "waits")
+		if got := n.sent(); strings.Contains(got, "abandoned") || len(late) != 0 {
+			t.Errorf("sent %s; %d late results", got, len(late))
+		}
+	})
+}
+
+// A call whose context is done sends nothing.
+func TestDoneContextSendsNothing(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if r := start(p, ctx, "a", nil)(); !errors.Is(r.Err, context.Canceled) || r.Unsure {
+			t.Errorf("%v, unsure %t", r.Err, r.Unsure)
+		}
+		if got := n.sent(); got != "" {
+			t.Errorf("sent %s", got)
+		}
+	})
+}
+
+// An operation is tried four times, and its result says whether a try may have arrived.
+func TestDoTriesAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err             error
+		tries           int
+		unsure, foreign bool
+	}{
+		"a connection that breaks": {errors.New("EOF"), maxTries, true, false},
+		"a pool that is empty":     {redis.ErrPoolTimeout, maxTries, false, false},
+		"a client that is closed":  {redis.ErrClosed, 1, false, false},
+		"a server that loads":      {replyError("LOADING Redis is loading the dataset in memory"), maxTries, false, false},
+		"a wrong type":             {replyError("WRONGTYPE Operation against a key"), 1, false, true},
+		"too few replicas":         {ErrNotReplicated, 1, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+				c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
+				tries := 0
+				r := c.Do(func() (Reply, error) {
+					tries++
+					return Reply{}, test.err
+				})
+				if !errors.Is(r.Err, test.err) || tries != test.tries || r.Unsure != test.unsure || r.Foreign != test.foreign {
+					t.Errorf("%v, unsure %t, foreign %t, after %d tries; want %d", r.Err, r.Unsure, r.Foreign, tries, test.tries)
+				}
+			})
+		})
+	}
+}
+
+// A command that no connection took is sent again.
+func TestSendFails(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		n.err = redis.ErrPoolTimeout
+		r := start(p, t.Context(), "a", nil)()
+		if got := n.sent(); !errors.Is(r.Err, redis.ErrPoolTimeout) || r.Unsure || got != "a a a a" {
+			t.Errorf("%v, unsure %t, sent %s", r.Err, r.Unsure, got)
+		}
+	})
+}
+
+// One batch that hangs does not hold up what comes by other connections, and four that hang do not either: the node is
+// probed, and the batches that hang are not counted once another one is complete.
+func TestSilentConnections(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		n.takes = func(batch []string) time.Duration {
+			if strings.HasPrefix(batch[0], "hangs") {
+				return 10 * time.Second
+			}
+			return ms
+		}
+		var hang []func() Result
+		for i := range maxInFlight {
+			hang = append(hang, start(p, t.Context(), fmt.Sprint("hangs", i), nil))
+		}
+		time.Sleep(ms)
+		begin := time.Now()
+		var results []func() Result
+		for i := range 20 {
+			results = append(results, start(p, t.Context(), fmt.Sprint(i), nil))
+		}
+		for i, result := range results {
+			wantReply(t, result(), fmt.Sprint(i))
+		}
+		if took := time.Since(begin); took > 2*opTimeout/probesPerLimit {
+			t.Errorf("20 commands took %v beside connections that hang", took)
+		}
+		for _, result := range hang {
+			if r := result(); !errors.Is(r.Err, context.DeadlineExceeded) || !r.Unsure {
+				t.Errorf("a command that hangs: %v, unsure %t", r.Err, r.Unsure)
+			}
+		}
+	})
+}
+
+// Under overload some commands fail in time, and the others are answered in time.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		server := make(chan struct{}, 1) // does one thing after the other; a Mutex would stop a bubble's clock
+		n.takes = func(batch []string) time.Duration {
+			server <- struct{}{}
+			defer func() { <-server }()
+			time.Sleep(time.Duration(len(batch)) * ms)
+			return 0
+		}
+		answered, failed := 0, 0
+		var mu sync.Mutex
+		var callers sync.WaitGroup
+		for i := range 5000 {
+			callers.Go(func() {
+				time.Sleep(time.Duration(i) * ms / 2) // twice what the server does
+				begin := time.Now()
+				c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
+				r := c.Do(func() (Reply, error) { return c.Send("get", i) })
+				took := time.Since(begin)
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Err != nil {
+					failed++
+				} else {
+					answered++
+				}
+				if took > opTimeout {
+					t.Errorf("call %d took %v", i, took)
+				}
+			})
+		}
+		callers.Wait()
+		if answered < 1500 {
+			t.Errorf("%d of 5000 calls were answered, %d failed; the server can answer half of them", answered, failed)
+		}
+	})
+}
