@@ -109,7 +109,7 @@ func TestLossEndsAllHandles(t *testing.T) {
 	})
 }
 
-// A lease that is not valid any more cannot be joined, even if its tick has not come yet.
+// A lease can be joined until it is lost.
 func TestJoinAtTheEnd(t *testing.T) {
 	t.Parallel()
 	run(t, nil, func(w *world) {

@@ -312,11 +312,12 @@ func TestReleaseWhileSettleIsPending(t *testing.T) {
 		w.at(time.Second)
 		w.forget()
 		wantIs(t, "Release", w.release(), nil)
+		synctest.Wait()
+		w.wantStats(lease.BacklogStats{Stored: 1}) // at once: it does not have to be stored any more
 		w.at(time.Minute)
 		w.sent("release 1s")
 		w.wantErr(context.Canceled)
 		wantIs(t, "Settle", w.settle("v"), store.ErrLost)
-		w.wantStats(lease.BacklogStats{Stored: 1}) // it does not have to be any more
 	})
 }
 
@@ -331,6 +332,7 @@ func TestSettleBesideRelease(t *testing.T) {
 		"the Settle fails first":    {slow(100*ms, down), slow(200*ms, ours), errDown, nil},
 		"the Settle fails last":     {slow(200*ms, down), slow(100*ms, ours), errDown, nil},
 		"the Settle succeeds first": {slow(100*ms, ours), slow(200*ms, ourValue), nil, nil},
+		"the Release finds another": {slow(100*ms, ours), slow(200*ms, another), nil, nil}, // the value's time was over
 		"the Settle succeeds last":  {slow(200*ms, nobody), slow(100*ms, ours), nil, nil},
 		"both are refused":          {slow(100*ms, another), slow(200*ms, another), store.ErrLost, store.ErrLost},
 		"both get no answer":        {lost, down, context.DeadlineExceeded, errDown},
