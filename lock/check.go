@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceguard/onceguard/lock/internal/pipeline"
+	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -94,7 +94,7 @@ func (l *Locker) rehearse(ctx context.Context) error {
 // within calls f, and returns within the time for one operation though go-redis may not heed a context.
 func (c *core) within(ctx context.Context, f func(context.Context) error) error {
 	limit := c.options.opTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, pipeline.TimeoutError(limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
 	done := make(chan error, 1)
 	c.group.Go(func() {
 		defer cancel()

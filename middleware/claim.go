@@ -37,7 +37,8 @@ func (c *call) ask() (lock.Claim, error) {
 // nor if the request's time is over, nor if the Locker is closed.
 func (c *call) mayFailOpen(err error) bool {
 	return c.failOpen && !errors.Is(c.r.Context().Err(), context.DeadlineExceeded) &&
-		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrClosed)
+		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrLost) &&
+		!errors.Is(err, lock.ErrClosed)
 }
 
 // refuseClaim returns the answer to a request whose key could not be claimed.

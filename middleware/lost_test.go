@@ -212,14 +212,14 @@ func TestLostAndFreeAgain(t *testing.T) {
 	}
 }
 
-// The look fails: it is known that another has the key, and not what became of it.
+// The look fails: it is known that another took the key, and not what became of it. The client is not told to retry.
 func TestLostAndLookFails(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		run := beginLost(t, b, own, middleware.WithFailOpen())
 		rival := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, payOnce())
 		rival.want(rival.send(), http.StatusCreated, middleware.Executed)
 		cut := run.proxy.CutBefore(redistest.Named("SET"))
-		run.wantLost(run.end(), http.StatusConflict, "in-flight")
+		run.wantLost(run.end(), http.StatusConflict, "outcome-unknown")
 		if cut.Hits() == 0 {
 			t.Error("it did not look")
 		}

@@ -33,7 +33,7 @@ func (c *call) run(lease *lock.Lease) {
 	e := c.conclude(exec.said())
 	err := c.settle(lease, e) // 7
 	interrupted = nil
-	if errors.Is(err, lock.ErrLost) && !rec.sent && !rec.bypassed {
+	if errors.Is(err, lock.ErrLost) && e.key != keyLeft && !rec.sent && !rec.bypassed {
 		var instead answer
 		if instead, err = c.giveWay(e, err); instead.given() {
 			rec.drain()
@@ -188,6 +188,7 @@ func (c *call) settle(lease *lock.Lease, e ending) (err error) {
 		}, e.retention)
 	case keyLeft:
 		lease.Abandon()
+		err = lease.Err() // the run may be a second effect as well: another may have the key
 	}
 	c.waited(start)
 	return err
@@ -196,7 +197,7 @@ func (c *call) settle(lease *lock.Lease, e ending) (err error) {
 // told returns the outcome of a run whose key was settled with that error.
 func (e *ending) told(err error) Outcome {
 	switch {
-	case errors.Is(err, lock.ErrLost):
+	case errors.Is(err, lock.ErrLost) && e.key != keyLeft:
 		return LeaseLost
 	case err != nil && e.outcome != Unknown && e.key == keyKept:
 		return NotStored

@@ -26,9 +26,7 @@ var allowedImports = map[string][]string{
 
 // knownViolations are imports that allowedImports does not permit and that are still there. The test fails when one is
 // gone, so that it is taken off this list.
-var knownViolations = map[string][]string{
-	"lock/internal/lease": {"lock/internal/pipeline"}, // for TimeoutError alone
-}
+var knownViolations = map[string][]string{}
 
 // withoutRedis are the packages that do not import go-redis: a lease's life and the background work are tested without
 // any server.

@@ -81,6 +81,17 @@ func (g *Group) Close(ctx context.Context) error {
 	}
 }
 
+// TimeoutError is the error of an operation that took longer than it may. It is a [context.DeadlineExceeded].
+type TimeoutError time.Duration
+
+// Error says how long Redis had.
+func (e TimeoutError) Error() string {
+	return "no answer from Redis within " + time.Duration(e).String()
+}
+
+// Unwrap returns context.DeadlineExceeded.
+func (e TimeoutError) Unwrap() error { return context.DeadlineExceeded }
+
 // Pause waits for d, or until ctx is done, and then returns the cause of that.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

@@ -145,7 +145,7 @@ func (s *server) do(ctx context.Context, name string, execute func() (store.Hold
 	switch {
 	case s.quiet:
 		s.fail("%s is sent after Close", name)
-	case lease.PhaseNames[s.phase] == "ended" && name != "extend": // see TestExtendThatWaitsIsReleased
+	case lease.PhaseNames[s.phase] == "ended":
 		s.fail("%s is sent after the end", name)
 	}
 	s.mu.Unlock()

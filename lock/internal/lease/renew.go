@@ -32,6 +32,8 @@ func (c *Core) tick() {
 	due := renews && c.busy == nil
 	if due {
 		c.busy = make(chan struct{})
+		c.config.Group.Begin()
+		defer c.config.Group.Done()
 	}
 	c.mu.Unlock()
 
@@ -69,7 +71,7 @@ func (c *Core) alone(ctx context.Context, doing string, do func(context.Context)
 	if c.busy != nil {
 		var cancel context.CancelFunc
 		limit := c.config.OpTimeout
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, store.TimeoutError(limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
 		defer cancel()
 	}
 	for c.busy != nil {
@@ -107,6 +109,10 @@ func (h *Handle) Extend(ctx context.Context, d time.Duration) error {
 func (c *Core) extend(ctx context.Context, d time.Duration) error {
 	start := time.Now()
 	c.mu.Lock()
+	if c.phase > active { // it was lost, or ended, while this waited
+		c.mu.Unlock()
+		return store.ErrLost
+	}
 	if end := start.Add(c.config.OpTimeout + d); end.After(c.mayLast) {
 		c.mayLast = end
 	}

@@ -43,17 +43,6 @@ type Result struct {
 	Foreign bool  // Err is the server's, and says that the key holds another type
 }
 
-// TimeoutError is the error of an operation that took longer than it may. It is a [context.DeadlineExceeded].
-type TimeoutError time.Duration
-
-// Error says how long Redis had.
-func (e TimeoutError) Error() string {
-	return "no answer from Redis within " + time.Duration(e).String()
-}
-
-// Unwrap returns context.DeadlineExceeded.
-func (e TimeoutError) Unwrap() error { return context.DeadlineExceeded }
-
 // Do calls try until Redis has answered, a few times at most. It returns within the time for one operation, or when the
 // Call's context is done.
 func (c *Call) Do(try func() (Reply, error)) (r Result) {
@@ -98,7 +87,7 @@ func (e *abandonedError) Error() string { return "the caller has abandoned the c
 // cause returns why the caller waits no longer.
 func (c *Call) cause() error {
 	if c.expired {
-		return TimeoutError(c.Pipeline.config.OpTimeout)
+		return background.TimeoutError(c.Pipeline.config.OpTimeout)
 	}
 	return context.Cause(c.Context)
 }

@@ -18,7 +18,7 @@ const (
 //
 //	batch(n) = min((n+1)/2, max(n/4, 16), max)
 //
-// so 1 command goes alone, 20 go as 10 and 5 and 3 and 1, and 1,000 go in batches of 250.
+// so 1 command goes alone, of 20 the first batch takes 10 and the next 5, and of 1,000 it takes 250.
 //
 // Under overload, excess calls fail early so that the rest succeed: it does not help to send more, for a command that
 // takes longer than its caller waits is work for nobody. So a batch that takes a quarter of the time for one operation

@@ -85,9 +85,6 @@ const (
 	Another                    // the key held somebody else's claim or value, or a foreign one
 )
 
-// TimeoutError is the error of an operation that took longer than it may.
-type TimeoutError = pipeline.TimeoutError
-
 // Outcome is the result of an operation on a claim.
 type Outcome struct {
 	Holder  Holder // 0 with an Err
