@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -142,9 +144,20 @@ func (g *Sentinel) Client(t testing.TB, opts ...func(*redis.FailoverOptions)) *r
 func (g *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	from := g.Master(t)
-	err := await(func(ctx context.Context) error { // no good replica just now, or a failover under way
+	err := await(func(ctx context.Context) error {
+		if to, err := g.master(ctx); err != nil || to != from {
+			return err
+		}
 		return g.ask(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
-			return c.Failover(ctx, sentinelName).Err()
+			// On a busy machine Sentinel may find no good replica, also after it has said OK. Then it gives up.
+			state, err := c.Master(ctx, sentinelName).Result()
+			if err != nil {
+				return err
+			}
+			if strings.Contains(state["flags"], "failover_in_progress") {
+				return errors.New("under way")
+			}
+			return cmp.Or(c.Failover(ctx, sentinelName).Err(), errors.New("asked just now"))
 		})
 	})
 	if err != nil {
