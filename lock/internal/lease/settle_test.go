@@ -410,7 +410,7 @@ func TestSettleAfterClose(t *testing.T) {
 func TestBacklogIsFull(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		value := strings.Repeat("v", lease.MaxBacklog/2-100) // two of them fit
+		value := strings.Repeat("v", lease.MaxBacklog/2-20_000) // two of them fit, with what each costs besides
 		var handles []*lease.Handle
 		for range 3 {
 			_, h := w.newLease(w.backend)

@@ -97,7 +97,7 @@ func TestPhases(t *testing.T) {
 		"settled":                        {nil, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, context.Canceled},
 		"released without an answer":     {map[string][]answer{"release": {down}}, []func(*world){released, settled, ranOut}, []string{"ending", "ending", "ending"}, context.Canceled},
 		"expired, released, no answer":   {map[string][]answer{"release": {down}}, []func(*world){ranOut, released, settled}, []string{"expired", "ending", "ending"}, store.ErrLost},
-		"settled without an answer":      {map[string][]answer{"settle": {down}}, []func(*world){settled, ranOut, released}, []string{"active", "expired", "ended"}, store.ErrLost},
+		"settled without an answer":      {map[string][]answer{"settle": {down}}, []func(*world){settled, ranOut, released}, []string{"active", "active", "ended"}, context.Canceled}, // Abandon waits for the Settle
 		"settled and refused":            {map[string][]answer{"settle": {another}}, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, store.ErrLost},
 		"settled and refused in the end": {map[string][]answer{"settle": {down, another}}, []func(*world){settled, ranOut, released}, []string{"active", "ended", "ended"}, store.ErrLost},
 	} {
