@@ -11,7 +11,7 @@ import (
 // one would leave the request unprotected, or make it equal to all others.
 var errBodyGone = errors.New("keyfunc: the body was read before and not put back")
 
-// readBody reads the body whole and puts it back: whoever reads r.Body next gets the same bytes and
+// readBody reads the body whole and puts it back: the next reader of r.Body gets the same bytes and
 // the same end, be it io.EOF or the error that ended the reading.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {

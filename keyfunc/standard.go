@@ -13,7 +13,7 @@ import (
 // [Anonymous] is the way to say that there is none.
 //
 // The key is that of Compose(Route(), user, Header("Idempotency-Key")), but the header is looked at first:
-// a request without a key never asks who the user is, and a malformed key is refused whoever sent it.
+// a request without a key never asks who the user is, and a malformed key is refused before the user is looked at.
 //
 // [MissingError]: no Idempotency-Key header. ErrInvalid: a malformed one, see [Header]. ErrNoUser: user
 // said so, or answered ErrMissing or an empty string. Any other error of user is returned as it is.

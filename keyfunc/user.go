@@ -45,8 +45,8 @@ func BasicUser() Func {
 	}
 }
 
-// Anonymous puts everybody into one scope: whoever sends a key that was used before gets the
-// response of whoever used it first. It stands in the place of a user, where there are no users or where
+// Anonymous puts everybody into one scope: a client that sends a key which another one has used gets
+// that client's response. It stands in the place of a user, where there are no users or where
 // keys are secrets that nobody else can guess, and says so in the code.
 //
 // The key is a constant that begins with a NUL, which no id that a person can type does. There is no error. The Func

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// prefersHTML tells whether the Accept header fields (RFC 9110 section 12.5.1) rank text/html above JSON, as a
+// prefersHTML reports whether the Accept header fields (RFC 9110 section 12.5.1) rank text/html above JSON, as a
 // browser's do. A client that takes anything gets JSON.
 func prefersHTML(accept []string) bool {
 	html, json := 0.0, 0.0

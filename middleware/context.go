@@ -88,7 +88,7 @@ func (c *runContext) end(now time.Time) {
 	}
 }
 
-// over tells whether it has come to its end before the handler has. The caller holds mu.
+// over reports whether it has come to its end before the handler has. The caller holds mu.
 func (c *runContext) over(now time.Time) bool {
 	return !now.Before(c.deadline) || c.lease.Err() != nil
 }

@@ -2,7 +2,7 @@ package middleware
 
 import "time"
 
-// Outcome says in a word what came of a request.
+// Outcome names what happened to a request.
 type Outcome string
 
 const (

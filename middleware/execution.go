@@ -124,7 +124,7 @@ func (e *Execution) said() said {
 	return said{never: e.committed || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
 }
 
-// runs tells whether e, or a run around it, has this key.
+// runs reports whether e, or a run around it, has this key.
 func (e *Execution) runs(key string) bool {
 	for ; e != nil; e = e.outer {
 		if e.key == key {

@@ -36,7 +36,7 @@ import (
 //     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost]. When it has returned, a
 //     goroutine that it left behind can neither read the body nor write any more. If one is in a Write or a Flush by
 //     then, the response waits for it, and what is stored does not.
-//  6. Its response is held back until it is stored: whoever has seen it can rely on its replay. A Flush, a Hijack, or a
+//  6. Its response is held back until it is stored, so that a client that has seen it can rely on its replay. A Flush, a Hijack, or a
 //     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored. So does one of a handler that answers
 //     on another ResponseWriter than the one that it is given, such as a framework's own, where that has a method

@@ -121,29 +121,32 @@ func WithStored(f func(status int) bool) Option {
 	return func(o *options) { o.stored = f }
 }
 
-// WithAtMostOnce never runs a request again of which nobody knows how it ended: a panic, a process that died, a run
-// past [WithMaxDuration] without an answer, a broken response, a response that could not be stored, a handler that called
-// [Execution.Unknown]. For the retention a retry is answered with 409 outcome-unknown then, and a person or another
-// system has to find out. It is the mode for money: by default such a request runs again when the lease has run out.
+// WithAtMostOnce never runs a request again whose outcome is unknown: the handler panicked, its process died, it ran past
+// [WithMaxDuration] without an answer, its response was broken or could not be stored, or it called [Execution.Unknown]. A
+// retry is answered with 409 outcome-unknown until the retention is over, and a person or another system has to find out
+// what happened. It is the mode for money: by default such a request runs again when the lease has run out.
 //
-// A response of 500 and above is stored too: who answers so seldom knows that nothing has happened. A handler that does
-// know says [Execution.Discard], and a retry runs. What else [WithStored] does not store still frees the key, by default
-// 404 and 429 among others: a handler that may answer so after an effect wants [StoreAll].
+// A response of 500 and above is stored too, because a handler that answers so seldom knows that nothing has happened. A
+// handler that does know calls [Execution.Discard], and a retry runs. What else [WithStored] does not store still frees
+// the key, by default 404 and 429 among others: a handler that may answer so after an effect wants [StoreAll].
 //
-// Until the lease of such a run is over, a retry is answered with 409 in-flight.
+// Until the lease of such a run is over, a retry is answered with 409 in-flight. A process that was only cut off from Redis
+// stores its response when it can: from then on a retry gets that response, and no longer outcome-unknown.
 //
 // It costs a third round trip for a first request ([lock.Lease.Hold], before the handler), and a second one for a
-// duplicate in flight. The claim and the hold of a first request share one [lock.WithOpTimeout]. If the hold fails, the
-// request is answered with 503, and its key released in the background: until that has succeeded, or the lease has run
-// out, a retry may be answered with 409. Instances with and without it may share a namespace: the claim itself says which
-// it is. It cannot go with WithFailOpen: Idempotency panics.
+// duplicate in flight. Claim and Hold together take at most [lock.WithOpTimeout]; when they fail, the request is answered
+// with 503, its key is released in the background, and a retry may get 409 until the lease has run out. If the process dies
+// before it could release a key that it holds, a retry gets outcome-unknown although nothing ran.
+//
+// Instances with and without it may share a namespace: the claim itself says which it is. It cannot go with WithFailOpen:
+// Idempotency panics.
 func WithAtMostOnce() Option {
 	return func(o *options) { o.atMostOnce = true }
 }
 
-// WithMaxDuration says how long a handler may run. After that its context is done, with the cause
+// WithMaxDuration limits how long a handler may run. After that its context is done, with the cause
 // [context.DeadlineExceeded], and its lease is no longer renewed: when the lease has run out too, a retry may run. A
-// handler that answers late has answered; for one that returns without a word the answer is an empty 504, which is not
+// handler that answers late has answered; one that returns without a word is answered with an empty 504, which is not
 // stored. The default is 60 s. It panics when d is not positive.
 func WithMaxDuration(d time.Duration) Option {
 	if d <= 0 {
@@ -152,8 +155,8 @@ func WithMaxDuration(d time.Duration) Option {
 	return func(o *options) { o.maxDuration = d }
 }
 
-// WithMaxBody says how many bytes a request's body may have: it is read whole before the handler runs. More is
-// answered with 413 body-too-large. The default is 1 MiB. It panics when n is negative.
+// WithMaxBody limits the bytes of a request's body, which is read whole before the handler runs. A longer one is answered
+// with 413 body-too-large. The default is 1 MiB. It panics when n is negative.
 func WithMaxBody(n int64) Option {
 	if n < 0 {
 		panic(fmt.Sprintf("middleware.WithMaxBody: %d is negative", n))
@@ -161,9 +164,8 @@ func WithMaxBody(n int64) Option {
 	return func(o *options) { o.maxBody = n }
 }
 
-// WithMaxResponse says how many bytes of a response's body are held back and stored. A longer response goes out as it
-// is written, and a duplicate is answered with 409 response-not-stored. The default is 1 MiB. It panics when n is
-// negative.
+// WithMaxResponse limits the bytes of a response's body that are held back and stored. A longer response goes out as it is
+// written, and a duplicate is answered with 409 response-not-stored. The default is 1 MiB. It panics when n is negative.
 func WithMaxResponse(n int) Option {
 	if n < 0 {
 		panic(fmt.Sprintf("middleware.WithMaxResponse: %d is negative", n))
@@ -193,9 +195,9 @@ func WithFingerprint(name string, f func(r *http.Request, body []byte) []byte) O
 	return func(o *options) { o.rules = []rule{{kind: customKind(name), sum: sum, lends: true}} }
 }
 
-// WithFailOpen runs the handler unprotected when Redis is away. The default is 503 store-unavailable, and nothing runs.
-// With it, duplicates that come while Redis is away happen twice; and each request still waits for as long as the
-// locker tries, [lock.WithOpTimeout] at the most.
+// WithFailOpen runs the handler unprotected when Redis cannot be asked. The default is 503 store-unavailable, and nothing
+// runs. With it, duplicates that come during an outage happen twice, and each request still waits for as long as the locker
+// tries, [lock.WithOpTimeout] at most. A request whose key is known to hold something is never run.
 func WithFailOpen() Option {
 	return func(o *options) { o.failOpen = true }
 }
@@ -216,8 +218,8 @@ func WithCookies() Option {
 // 500 record-unreadable, and Event.Err says why; nothing runs, not with [WithFailOpen] either. Without WithEncryption
 // that is the answer to all that is sealed.
 //
-// Whoever reads Redis still sees the hashed keys, the tokens and holds of leases, when something was written and when
-// it ends, its size, and whether it is a response, compressed, or too long to have been kept. Whoever writes to Redis
+// A reader of Redis still sees the hashed keys, the tokens and holds of leases, when something was written and when
+// it ends, its size, and whether it is a response, compressed, or too long to have been kept. A writer
 // can still delete a record, or put an older one of the same key back.
 //
 // To change the key, give all instances the new one as the last; when all have it, as the first; and when the longest
@@ -244,7 +246,7 @@ func WithEncryption(keys ...[]byte) Option {
 // WithPlaintextReads also reads what is not sealed. It is for the day when [WithEncryption] is switched on: give it
 // together with that, and take it away when the longest retention has passed since the last instance without encryption
 // was gone. Such an instance answers 500 record-unreadable to a repetition of what another has sealed; nothing runs
-// twice. As long as it is given, whoever writes to Redis can put a response there. Idempotency panics when it is given
+// twice. As long as it is given, everybody who can write to Redis can put a response there. Idempotency panics when it is given
 // without WithEncryption.
 func WithPlaintextReads() Option {
 	return func(o *options) { o.codec.PlaintextReads = true }

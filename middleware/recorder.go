@@ -27,8 +27,8 @@ import (
 // Write. What it has beyond Write behaves as that of net/http's own writer.
 //
 // What it holds back is in memory that is used again, as is what net/http has below w. So when the handler has returned
-// it is cut off: a goroutine that the handler has left behind gets an error. One that is in a method of w by then may be
-// there for as long as the client reads nothing. The key is settled meanwhile, and whoever comes back changes nothing and
+// it is cut off: a goroutine that the handler has left behind gets an error. One that is already in a method of w may stay
+// there for as long as the client reads nothing. The key is settled meanwhile; a goroutine that comes back changes nothing and
 // calls w no more. ServeHTTP waits for that before it sends the rest and returns. (A panic does not wait. The call that is
 // under way then is as dangerous as on the bare writer.)
 type recorder struct {
@@ -118,7 +118,7 @@ func (r *recorder) passStatus(status int) {
 	r.w.WriteHeader(status)
 }
 
-// cutOff is called when the handler has returned. It does not wait for whoever is below: the key must be settled though
+// cutOff is called when the handler has returned. It does not wait for a goroutine that is below: the key must be settled though
 // a client reads nothing.
 func (r *recorder) cutOff() {
 	r.mu.Lock()
@@ -148,7 +148,7 @@ func (r *recorder) findBypass() {
 	r.exec.commit()
 }
 
-// isAnswered tells whether w, or what it wraps, says that it was written to. The writers of gin and negroni tell that.
+// isAnswered reports whether w, or what it wraps, says that it was written to. The writers of gin and negroni tell that.
 func isAnswered(w http.ResponseWriter) bool {
 	return provided(w, func(w http.ResponseWriter) bool {
 		writer, ok := w.(interface{ Written() bool })
@@ -368,7 +368,7 @@ func (r *recorder) sniff(next []byte) {
 	}
 }
 
-// silent tells whether the handler has said nothing yet, not even a status.
+// silent reports whether the handler has said nothing yet, not even a status.
 func (r *recorder) silent() bool { return r.status == 0 && !r.hijacked }
 
 // finish is called when the handler has returned: silence is 200 then.
@@ -385,7 +385,7 @@ func (r *recorder) finish() {
 func (r *recorder) giveUp() { r.expired, r.status = true, http.StatusGatewayTimeout }
 
 // deliverTimeout is deliver then, without what the handler has prepared in the header. If the outer deadline has passed,
-// whoever has set it comes first: what http.TimeoutHandler answers makes this one void.
+// the middleware that set it answers first: what http.TimeoutHandler answers makes this one void.
 func (r *recorder) deliverTimeout(outer context.Context) {
 	if deadline, ok := outer.Deadline(); ok && !time.Now().Before(deadline) {
 		if done := outer.Done(); done != nil { // a context of somebody's own may have none
@@ -403,7 +403,7 @@ func (r *recorder) takeBack() {
 	response.Replace(r.Header(), r.before)
 }
 
-// withdraw takes back a response that the handler has begun and not finished, so that whoever answers instead starts
+// withdraw takes back a response that the handler has begun and not finished, so that another answer starts
 // from the header that was there before. It does not if somebody is below, who may be reading it.
 func (r *recorder) withdraw() {
 	if !r.sent && !r.stray && r.status != 0 {
@@ -411,7 +411,7 @@ func (r *recorder) withdraw() {
 	}
 }
 
-// broken tells whether fewer or more bytes came than Content-Length says.
+// broken reports whether fewer or more bytes came than Content-Length says.
 func (r *recorder) broken() bool {
 	if r.hijacked || r.head || !response.BodyAllowed(r.status) || r.length < 0 {
 		return false
@@ -419,7 +419,7 @@ func (r *recorder) broken() bool {
 	return r.written > r.length || r.written < r.length && !r.chunked
 }
 
-// whole tells whether the response can be replayed. A 101 is about its connection, like what is hijacked.
+// whole reports whether the response can be replayed. A 101 is about its connection, like what is hijacked.
 func (r *recorder) whole() bool {
 	return !r.hijacked && r.status != http.StatusSwitchingProtocols && !r.overflow && !r.broken()
 }
@@ -477,7 +477,7 @@ func canFlush(w http.ResponseWriter) bool {
 	})
 }
 
-// provided tells whether w, or what it wraps, has what is looked for. The recorder of a middleware around this one has
+// provided reports whether w, or what it wraps, has what is looked for. The recorder of a middleware around this one has
 // all of it, and what is below that decides.
 func provided(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	for {

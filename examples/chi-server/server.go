@@ -20,7 +20,7 @@ import (
 const requestTimeout = 20 * time.Second
 
 // orderWait is how long the second click of a double click waits for the first one's order. It is below requestTimeout,
-// so that whoever has waited in vain is told so, and not that the server was too slow.
+// so that a client that has waited in vain is told so, and not that the server was too slow.
 const orderWait = 10 * time.Second
 
 // newServer returns a server with the limits that one on the open internet needs. Its requests have no part in the
