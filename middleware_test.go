@@ -346,6 +346,7 @@ func TestWhatIsInRedis(t *testing.T) {
 // What a request costs, once the connection is set up and the server knows the scripts.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		proxy := redistest.NewProxy(t, b.Addr())

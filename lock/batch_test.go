@@ -269,6 +269,7 @@ func acquireAll(t *testing.T, locker *lock.Locker, keys []string) (leases []*loc
 
 func TestConcurrentCommandsTravelTogether(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker *lock.Locker) {
 		f := occupy(t, p, locker, "under way ")
 		const many = 20
@@ -288,6 +289,7 @@ func TestConcurrentCommandsTravelTogether(t *testing.T) {
 // A lone caller waits for nobody.
 func TestLoneCommandsTravelAlone(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker *lock.Locker) {
 		for range 3 {
 			p.Reset()
@@ -401,6 +403,7 @@ func gated(t *testing.T, b redistest.Backend, opts ...lock.Option) (*hookGate, *
 
 func TestHooksSeeTheCallersValues(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g, locker := gated(t, b)
 		ctx := context.WithValue(t.Context(), valueKey{}, "the caller's")
@@ -419,6 +422,7 @@ func TestHooksSeeTheCallersValues(t *testing.T) {
 
 func TestBatchesPassHooks(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		g, locker := gated(t, b)
@@ -485,6 +489,7 @@ func TestHookThatBlocks(t *testing.T) {
 // fault: replica stopped, WithReplicas(1)
 func TestBatchHasOneWait(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	master, replica, p := startReplicated(t)
 	locker := newLocker(t, p.Client(t, patient), append(unhurried, lock.WithReplicas(1, 10*time.Second))...)
 	load(t, newLocker(t, master.Client(t)))
@@ -523,6 +528,7 @@ func TestBatchHasOneWait(t *testing.T) {
 // A batch has no more than 256 KiB, unless it is a single command.
 func TestLargeCommands(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	for name, c := range map[string]struct {
 		size        int
 		least, most int // commands in the largest of the batches of 12
@@ -612,6 +618,7 @@ func TestThousandsAtOnce(t *testing.T) {
 // One cluster without replicas for all: a master that is paused stays one.
 func TestClusterBatches(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	c := redistest.StartCluster(t, 3, 0)
 	keys := map[*redistest.Server][]string{}
 	for _, s := range c.Servers() {

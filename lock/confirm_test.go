@@ -76,16 +76,17 @@ func TestValueIsNotHandedOutBeforeReplicasHaveIt(t *testing.T) {
 // the first one took to reach Redis. A retention that began anew would move it by more than the second of the Wait.
 func expiry(t *testing.T, s *redistest.Server, key string) time.Time {
 	t.Helper()
-	at, err := s.Client(t).PExpireTime(t.Context(), key).Result()
+	left, err := s.Client(t).PTTL(t.Context(), key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return time.UnixMilli(at.Milliseconds())
+	return time.Now().Add(left)
 }
 
 // A value that disappears between the look and its confirmation is not handed out either.
 func TestValueThatIsGoneIsNotConfirmed(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	master, _, p := startReplicated(t)
 	writer, locker := newLocker(t, master.Client(t), acknowledged), newLocker(t, p.Client(t), acknowledged)
 	load(t, locker)
@@ -115,6 +116,7 @@ func TestValueThatIsGoneIsNotConfirmed(t *testing.T) {
 // What is not confirmed takes one round trip: a claim that is met, and everything without WithReplicas.
 func TestOnlyValuesAreConfirmed(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	master, _, p := startReplicated(t)
 	writer := newLocker(t, master.Client(t))
 	acquire(t, writer, "held")

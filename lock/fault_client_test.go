@@ -24,6 +24,7 @@ import (
 // fault: claim arrives after the caller gave up
 func TestOrphanEndsWithItsLease(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	for name, opts := range map[string][]lock.Option{"by SET": nil, "by script": {lock.WithFencing()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

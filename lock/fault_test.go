@@ -68,6 +68,7 @@ var script = redistest.Named("EVALSHA")
 
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
 		for range 2 { // the first time connects
 			p.Reset()

@@ -63,6 +63,7 @@ func (s *senders) here() (here []bool) {
 
 func TestWhoSends(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	with := func(opt func(*redis.Options)) func(*redis.Options) {
 		return func(o *redis.Options) { punctual(o); opt(o) }
 	}
@@ -135,6 +136,7 @@ func (lenient) ReportResult(error) {}
 // Until there has been an answer, the client's handshake may be on its way. What is tried again is no first command.
 func TestOthersSendFirstAndAgain(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())
@@ -153,6 +155,7 @@ func TestOthersSendFirstAndAgain(t *testing.T) {
 
 func TestWaitForReplicasIsLeftToOthers(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	master, _, _ := startReplicated(t)
 	client, sent := master.Client(t, punctual), &senders{}
 	locker := newLocker(t, client, lock.WithReplicas(1, 10*time.Second))
@@ -398,6 +401,7 @@ func (*stumbling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // As New says: a cancellation does not end what the caller sends itself. Close waits for it.
 func TestSenderIsCancelled(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())

@@ -209,6 +209,7 @@ func TestHeldClaimChangesUnderTheLook(t *testing.T) {
 
 func TestHoldRoundTrips(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
 		for range 2 { // the first time the server learns the scripts
 			p.Reset()

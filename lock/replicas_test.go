@@ -129,6 +129,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 
 func TestReplicatedRoundTrips(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	_, _, p := startReplicated(t)
 	locker := newLocker(t, p.Client(t), acknowledged)
 	load(t, locker)

@@ -193,6 +193,7 @@ func TestAtMostOnceIsRefusedInTime(t *testing.T) {
 }
 
 func TestAtMostOnceRoundTrips(t *testing.T) {
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
 		g := newGate()

@@ -15,6 +15,7 @@ var scriptCommands = redistest.Named("EVAL", "EVALSHA")
 // An instance with WithFailOpen meets the claim of one with WithAtMostOnce. It has learnt from the SET that somebody
 // has the key, and only its second question (is it still renewed?) fails. It must not run the handler.
 func TestFailOpenDoesNotRunOverAClaim(t *testing.T) {
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
 		first := serve(t, b, behind(t, g, payOnce()), middleware.WithAtMostOnce())
@@ -35,6 +36,7 @@ func TestFailOpenDoesNotRunOverAClaim(t *testing.T) {
 
 // The same when the run was abandoned: nobody knows whether the money has moved.
 func TestFailOpenDoesNotRunOverAnAbandonedRun(t *testing.T) {
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {
 		first := serve(t, b, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, middleware.WithAtMostOnce())
 		_, _ = first.try(first.request(noRetry))

@@ -447,6 +447,7 @@ func TestWaitForAStream(t *testing.T) {
 
 // conformance: 27
 func TestAnotherRequestDoesNotWait(t *testing.T) {
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
 		p := redistest.NewProxy(t, b.Addr())
@@ -722,6 +723,7 @@ func TestWithWaitPanics(t *testing.T) {
 
 // WithWait(0) is the default: not even a subscription.
 func TestNoWait(t *testing.T) {
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
 		p := redistest.NewProxy(t, b.Addr())
@@ -740,6 +742,7 @@ func TestNoWait(t *testing.T) {
 // Sixty requests for one key at the same time, and a handler of one second: what that costs, and how soon all are
 // answered.
 func TestCostOfWaiting(t *testing.T) {
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {
 		const requests, most = 60, 150
 		p := redistest.NewProxy(t, b.Addr())

@@ -114,3 +114,12 @@ func isOlder(got, want string) bool {
 	}
 	return false
 }
+
+// Since is [Server.Since] for the server of this run, for a test that has none of
+// its own at hand. Without redis-server it skips nothing.
+func Since(t testing.TB, version, feature string) {
+	t.Helper()
+	if _, err := findServer(); err == nil && os.Getenv(serversEnv) != "" {
+		Start(t).Since(t, version, feature)
+	}
+}
