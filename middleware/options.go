@@ -80,10 +80,9 @@ func WithRetention(d time.Duration) Option {
 // response: both clicks of a double click then end on the same page. The default is 0: it is answered with 409 in-flight
 // at once, as it is when d is over.
 //
-// 10 s are recommended. Most clients do not retry a 409, and so never get the response of a request whose first try was
-// cut off while it ran: of operations with a handler of 2.5 s, behind a proxy that loses, cuts and delays, urllib3, ky,
-// axios-retry and go-retryablehttp ended one in five with a success without a wait, got one in two, and all of them every
-// one with it. The SDKs of Stripe and those that Stainless generates do retry, by the status or by X-Should-Retry.
+// 10 s are recommended. Most clients do not retry a 409 by themselves, among them urllib3, ky, axios-retry, got in part, and
+// go-retryablehttp: when the first try of a request is cut off while it runs, they never get its response. The SDKs of
+// Stripe and those that Stainless generates do retry, by the status or by X-Should-Retry.
 //
 // A wait also ends in time for its answer before http.Server.WriteTimeout, and before the deadline of the request's
 // context, both counted from when the request came here: by a tenth, or by 500 ms if that is less. It does not see a
