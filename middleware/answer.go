@@ -14,9 +14,13 @@ type answer struct {
 	outcome Outcome
 	problem Problem // without a stored response
 	err     error   // of the Event
+	replays bool    // with call.replayed
+}
 
-	stored  record.Record     // a response that is replayed
-	scratch *response.Scratch // has parts of stored; nil without one
+// replayed is a stored response on its way out, and the lists that it has parts of.
+type replayed struct {
+	record  record.Record
+	scratch *response.Scratch
 }
 
 func refusal(outcome Outcome, p Problem, err error) answer {
@@ -29,15 +33,15 @@ func (a *answer) given() bool { return a.outcome != "" }
 // answer writes a, and tells the observer.
 func (c *call) answer(a *answer) {
 	c.limited.refused(c.r)
-	if a.scratch == nil {
+	if !a.replays {
 		defer c.emit(a.outcome, a.problem.Status, a.err) // even if a WithProblem panics
 		c.tellOuter(a.problem)
 		c.writeRefusal(a.problem)
 		return
 	}
-	defer c.emit(a.outcome, a.stored.Status, a.err)
-	a.stored.WriteTo(c.w, c.r)
-	a.scratch.Free() // not after a panic of w, which may still have it
+	defer c.emit(a.outcome, c.replayed.record.Status, a.err)
+	c.replayed.record.WriteTo(c.w, c.r)
+	c.replayed.scratch.Free() // not after a panic of w, which may still have it
 }
 
 // tellOuter keeps a run around this one, under another key, from storing a refusal that a retry may overcome.

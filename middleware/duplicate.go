@@ -51,23 +51,24 @@ func (c *call) answerBy(claim lock.Claim) answer {
 
 // replay answers with a stored response.
 func (c *call) replay(value []byte) answer {
-	s := response.NewScratch()
-	stored, err := c.codec.Decode(s, c.identity.inRedis, value)
-	a := answer{outcome: Replayed, stored: stored, scratch: s}
-	switch alike := c.compare(stored.Fingerprint); {
+	s, r := response.NewScratch(), &c.replayed.record
+	var err error
+	*r, err = c.codec.Decode(s, c.identity.inRedis, value)
+	alike := c.compare(r.Fingerprint)
+	if err == nil && alike == same && !r.Tombstone {
+		c.replayed.scratch = s
+		return answer{outcome: Replayed, replays: true}
+	}
+	s.Free()
+	switch {
 	case err != nil:
-		a = refusal(Unreadable, recordUnreadable, err)
+		return refusal(Unreadable, recordUnreadable, err)
 	case alike == different:
-		a = refusal(Reused, keyReused, nil)
+		return refusal(Reused, keyReused, nil)
 	case alike == incomparable:
-		a = refusal(FingerprintChanged, fingerprintChanged, nil)
-	case stored.Tombstone:
-		p := responseNotStored
-		p.OriginalStatus = stored.Status
-		a = refusal(NotStored, p, nil)
+		return refusal(FingerprintChanged, fingerprintChanged, nil)
 	}
-	if a.scratch == nil {
-		s.Free()
-	}
-	return a
+	p := responseNotStored
+	p.OriginalStatus = r.Status
+	return refusal(NotStored, p, nil)
 }

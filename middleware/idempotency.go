@@ -107,6 +107,7 @@ type call struct {
 
 	identity identity // read-only once the body is read
 	running  running  // only of the request that took the key
+	replayed replayed // only of one that is answered with a stored response
 	timing   timing   // for the Event, and for the limits on waiting
 	values   values   // the context of all that the locker is asked
 	limited  requestBody
