@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,5 +239,90 @@ func TestPendingValuesAreBounded(t *testing.T) {
 			t.Errorf("%+v, want 2 pending in at most %d bytes, and 2 given up", got, most)
 		}
 		closeGivingUp(t, locker, 2)
+	})
+}
+
+// A Settle that is called again when its background has ended has a time of its own.
+func TestSettleAgainAfterItWasGivenUp(t *testing.T) {
+	const keep = 24 * time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl))
+		load(t, locker)
+		lease := acquire(t, locker, "k")
+		if err := lease.Hold(t.Context(), 2*keep); err != nil {
+			t.Fatal(err)
+		}
+		b.full.Store(true)
+		begun := time.Now()
+		settleInVain(t, lease, []byte("v"), keep)
+		time.Sleep(time.Hour + time.Minute)
+		wantStats(t, locker, lock.Stats{SettlesGivenUp: 1})
+		settleInVain(t, lease, []byte("v"), keep)
+		b.full.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if claim := wantState(t, locker, "at the end", lock.Settled); string(claim.Value) != "v" || !claim.SettledAt.Equal(begun) {
+			t.Errorf("%q, settled at %v, want v, %v", claim.Value, claim.SettledAt, begun)
+		}
+		closeWithin(t, locker)
+	})
+}
+
+// Abandon does not free the claim under a value that is still to be stored.
+func TestAbandonWaitsForAPendingValue(t *testing.T) {
+	for name, abandon := range map[string]func(*lock.Lease){
+		"Abandon":   (*lock.Lease).Abandon,
+		"AbandonAt": func(l *lock.Lease) { l.AbandonAt(time.Now()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t, lock.WithTTL(ttl))
+				load(t, locker)
+				lease := acquire(t, locker, "k")
+				b.full.Store(true)
+				settleInVain(t, lease, []byte("v"), time.Hour)
+				abandon(lease)
+				time.Sleep(3 * ttl)
+				wantState(t, b.locker(t), "three leases later", lock.Held)
+				b.full.Store(false)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				wantState(t, locker, "at the end", lock.Settled)
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
+// What waits takes the memory of the value, and not of the room that it was made with.
+func TestPendingValueHasNoRoom(t *testing.T) {
+	const room, n = 1 << 20, 32
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, lock.WithTTL(ttl))
+		load(t, locker)
+		b.full.Store(true)
+		before := heap()
+		for i := range n {
+			lease := acquire(t, locker, fmt.Sprint(i))
+			add := func(value []byte) []byte { return append(value, 'v') }
+			if err := lease.SettleAppend(t.Context(), room, add, time.Hour); !errors.Is(err, lock.ErrPending) {
+				t.Fatalf("SettleAppend: %v, want ErrPending", err)
+			}
+		}
+		time.Sleep(time.Minute) // the first commands, which have the room, are given up
+		synctest.Wait()
+		if after := heap(); after > before+n*room/2 {
+			t.Errorf("%d values of a byte take %d KiB", n, (after-before)>>10)
+		}
+		closeGivingUp(t, locker, n)
 	})
 }

@@ -44,10 +44,11 @@ func (c *call) answer(a *answer) {
 	c.replayed.scratch.Free() // not after a panic of w, which may still have it
 }
 
-// tellOuter keeps a run around this one, under another key, from storing a refusal that a retry may overcome.
+// tellOuter keeps a run around this one, under another key, from storing a refusal that a retry may overcome. One with
+// [WithAtMostOnce] stores it all the same: its handler may have had an effect before it came here.
 func (c *call) tellOuter(p Problem) {
-	if p.Retryable {
-		_ = FromContext(c.r.Context()).Discard() // a committed response is not this one
+	if outer := FromContext(c.r.Context()); p.Retryable && outer != nil && !outer.atMostOnce {
+		_ = outer.Discard() // a committed response is not this one
 	}
 }
 

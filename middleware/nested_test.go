@@ -31,3 +31,30 @@ func TestOuterDoesNotStoreTheInnersRefusal(t *testing.T) {
 		}
 	})
 }
+
+// A handler that has had an effect, and then calls one that is protected by itself, is not run again.
+func TestOuterAtMostOnceKeepsTheInnersRefusal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		inner := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, behind(t, g, payOnce()))
+		gateway := middleware.Idempotency(newLocker(t, b.Client(t)), keyfunc.Standard(keyfunc.BasicUser()), middleware.WithAtMostOnce())
+		effects := make(chan struct{}, 10)
+		inner.outer = func(h http.Handler) http.Handler {
+			return gateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				effects <- struct{}{}
+				h.ServeHTTP(w, r)
+			}))
+		}
+		done := inner.inBackground(g, key("delivery1"))
+		for range 2 {
+			if a := inner.send(key("delivery2")); a.problem() != "in-flight" {
+				t.Errorf("%d %s, want in-flight", a.status, a.body)
+			}
+		}
+		close(g.open)
+		<-done
+		if n := len(effects); n != 2 {
+			t.Errorf("%d effects of two requests", n)
+		}
+	})
+}

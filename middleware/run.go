@@ -19,7 +19,7 @@ func (c *call) run(lease *lock.Lease) {
 		return
 	}
 	exec, rec := &c.running.exec, &c.running.recorder
-	*exec = Execution{key: c.identity.inRedis, fence: lease.Fence(), outer: c.identity.outer, retention: c.retention}
+	*exec = Execution{key: c.identity.inRedis, fence: lease.Fence(), outer: c.identity.outer, atMostOnce: c.atMostOnce, retention: c.retention}
 	rec.begin(c.w, c.r, exec, c.maxResponse)
 
 	interrupted := errNoReturn // nil once the key is settled
