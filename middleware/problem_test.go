@@ -270,3 +270,18 @@ func TestWithProblem(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// A refusal that is not written, because the function of WithProblem panics, is told all the same.
+func TestEventOfARefusalThatPanics(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	s := serve(t, b, payOnce(), middleware.WithRequired(),
+		middleware.WithProblem(func(http.ResponseWriter, *http.Request, middleware.Problem) { panic(http.ErrAbortHandler) }))
+	if _, err := s.try(s.request(noKey, noRetry)); err == nil {
+		t.Error("the client got a response")
+	}
+	if e := s.event(); e.Outcome != middleware.MissingKey || e.Status != http.StatusBadRequest {
+		t.Errorf("%+v, want missing-key", e)
+	}
+	s.wantRuns(0)
+}
