@@ -3,9 +3,6 @@ package middleware
 import (
 	"strconv"
 	"time"
-
-	"github.com/onceguard/onceguard/middleware/internal/record"
-	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // answer is what a request gets that is not answered by a run of its own: a problem, or a stored response. The zero answer
@@ -15,12 +12,6 @@ type answer struct {
 	problem Problem // without a stored response
 	err     error   // of the Event
 	replays bool    // with call.replayed
-}
-
-// replayed is a stored response on its way out, and the lists that it has parts of.
-type replayed struct {
-	record  record.Record
-	scratch *response.Scratch
 }
 
 func refusal(outcome Outcome, p Problem, err error) answer {
@@ -39,9 +30,9 @@ func (c *call) answer(a *answer) {
 		c.writeRefusal(a.problem)
 		return
 	}
-	defer c.emit(a.outcome, c.replayed.record.Status, a.err)
-	c.replayed.record.WriteTo(c.w, c.r)
-	c.replayed.scratch.Free() // not after a panic of w, which may still have it
+	defer c.emit(a.outcome, c.replayed.Stored.Status, a.err)
+	c.replayed.Stored.WriteTo(c.w, c.r)
+	c.replayed.Free() // not after a panic of w, which may still have it
 }
 
 // tellOuter keeps a run around this one, under another key, from storing a refusal that a retry may overcome. One with

@@ -15,6 +15,6 @@
 // # Where to read
 //
 // serve, in idempotency.go, and run, in run.go, tell the story of [Idempotency] with its step numbers. A step that refuses
-// a request returns an answer; call.answer alone writes it. recorder.go has the ResponseWriter that holds a response back.
+// a request returns an answer; call.answer alone writes it. internal/capture has the ResponseWriter that holds a response back.
 // In internal, record is the stored format, response a response as a value, and buffer memory that is used again.
 package middleware

@@ -51,12 +51,12 @@ func (c *call) answerBy(claim lock.Claim) answer {
 
 // replay answers with a stored response.
 func (c *call) replay(value []byte) answer {
-	s, r := response.NewScratch(), &c.replayed.record
-	var err error
-	*r, err = c.codec.Decode(s, c.identity.inRedis, value)
+	s := response.NewScratch()
+	r, err := c.codec.Decode(s, c.identity.inRedis, value)
 	alike := c.compare(r.Fingerprint)
 	if err == nil && alike == same && !r.Tombstone {
-		c.replayed.scratch = s
+		s.Stored = r.Response
+		c.replayed = s
 		return answer{outcome: Replayed, replays: true}
 	}
 	s.Free()

@@ -105,25 +105,28 @@ func (e *Execution) Retain(d time.Duration) {
 	e.retention = d
 }
 
-// commit says that a byte of the response has left.
-func (e *Execution) commit() {
+// committer is an Execution as a [capture.Run]: Execution itself has no exported Commit.
+type committer Execution
+
+// Commit makes Discard fail from now on, and undoes one that was called: a byte of the response leaves.
+func (e *committer) Commit() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.committed, e.discard = true, false
 }
 
-// said is what the handler has asked for by the time that it is over.
-type said struct {
-	never     bool // the key must not be freed
+// decision is what the handler has said about its run.
+type decision struct {
+	keep      bool // the key must never be freed: Keep was called, or a byte has left
 	discard   bool
-	unknown   bool // nobody knows whether the effect is there
+	unknown   bool
 	retention time.Duration
 }
 
-func (e *Execution) said() said {
+func (e *Execution) decision() decision {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return said{never: e.committed || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
+	return decision{keep: e.committed || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
 }
 
 // runs reports whether e, or a run around it, has this key.

@@ -12,7 +12,9 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
+	"github.com/onceguard/onceguard/middleware/internal/capture"
 	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // Idempotency returns a middleware that lets each request take effect once. Requests with the same key are one
@@ -105,11 +107,11 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
-	identity identity // read-only once the body is read
-	running  running  // only of the request that took the key
-	replayed replayed // only of one that is answered with a stored response
-	timing   timing   // for the Event, and for the limits on waiting
-	values   values   // the context of all that the locker is asked
+	identity identity          // read-only once the body is read
+	running  running           // only of the request that took the key
+	replayed *response.Scratch // has the stored response, only of a request that is answered with one
+	timing   timing            // for the Event, and for the limits on waiting
+	values   values            // the context of all that the locker is asked
 	limited  requestBody
 	note     [record.NoteLen]byte
 }
@@ -127,10 +129,10 @@ type identity struct {
 
 // running is what a run of the handler needs.
 type running struct {
-	ctx      runContext
-	exec     Execution
-	recorder recorder
-	body     handlerBody
+	ctx    runContext
+	exec   Execution
+	writer capture.Writer
+	body   handlerBody
 }
 
 // timing is when things happened to a request, and how long they took.

@@ -14,7 +14,7 @@ import (
 //
 // The run may be a second effect. So its outcome is [LeaseLost] whatever the client gets, and Event.Err has its status.
 func (c *call) giveWay(e ending, lost error) (a answer, err error) {
-	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.recorder.status, lost)
+	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
 	claim, err := c.ask()
 	if err == nil && claim.State == lock.Granted {
 		if err = c.settle(claim.Lease, e); !errors.Is(err, lock.ErrLost) {

@@ -176,7 +176,7 @@ func TestResponseOfAFailedWriteIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// snapper is a ResponseWriter that keeps the header that it is sent, as an outer recorder may.
+// snapper is a ResponseWriter that keeps the header that it is sent, as an outer middleware may.
 type snapper struct {
 	discarded
 	kept []string

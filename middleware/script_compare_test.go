@@ -77,7 +77,7 @@ func (th *theatre) sameWord(bare, protected string) bool {
 		return true
 	}
 	// On HTTP/2 net/http looks at the Content-Length when it sends the header, up to 4 KiB after the bytes that are too
-	// many, and has another error for them. It refuses even an empty Write when there can be no body. The recorder is
+	// many, and has another error for them. It refuses even an empty Write when there can be no body. The capture.Writer is
 	// as strict, and as lenient, as HTTP/1.1.
 	return th.http2 && (strings.HasSuffix(protected, class(http.ErrContentLength)) ||
 		protected == "0, ok" && bare == "0, "+class(http.ErrBodyNotAllowed))
@@ -146,7 +146,7 @@ func (th *theatre) differencesOfResponse(which string, want, got performance) (l
 	lost := !th.http2 && len(want.trailer) == 0 && len(late) > 0 && want.header.Get("Content-Length") != "" &&
 		got.header.Get("Content-Length") == ""
 	if fmt.Sprint(got.trailer) != fmt.Sprint(want.trailer) {
-		// net/http loses trailers that were not announced when an HTTP/1.1 body fits into its buffer; the recorder does
+		// net/http loses trailers that were not announced when an HTTP/1.1 body fits into its buffer; capture.Writer does
 		// not.
 		if !lost || fmt.Sprint(got.trailer) != fmt.Sprint(late) {
 			report("trailer %v, want %v", got.trailer, want.trailer)

@@ -214,7 +214,7 @@ func IsTrailer(name string, announced []string) bool {
 
 // Announce puts the trailers of end that have [http.TrailerPrefix] into h, before it is sent. net/http leaves them out
 // of the header, and room for them behind the body. If it learnt of them only afterwards, HTTP/1.1 would lose those of
-// a body that fits its buffer, and it depends on the recorder which body does.
+// a body that fits its buffer, and it depends on the writer which body does.
 func Announce(h, end http.Header) {
 	for name, values := range end {
 		if strings.HasPrefix(name, http.TrailerPrefix) && len(values) > 0 {

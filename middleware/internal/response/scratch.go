@@ -12,6 +12,7 @@ type Scratch struct {
 	Key     []byte   // the storage key, for a checksum
 	Text    []byte   // a header and trailer as they are stored, on their way in or out
 	Changes []Change // what is stored of a header
+	Stored  Response // a response that was read, with parts of the other lists
 
 	snapshot []Change // a header as it was
 	values   []string // of the snapshot
@@ -31,5 +32,6 @@ func (s *Scratch) Free() {
 	clear(s.snapshot[:cap(s.snapshot)])
 	clear(s.Changes[:cap(s.Changes)])
 	clear(s.values[:cap(s.values)])
+	s.Stored = Response{}
 	scratches.Put(s)
 }

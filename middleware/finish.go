@@ -1,0 +1,131 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/capture"
+	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/middleware/internal/response"
+)
+
+// This file decides what a finished run does with its key, and does it.
+
+// ending is what a run does with its key.
+type ending struct {
+	action    action
+	record    record.Record // of storeRecord
+	retention time.Duration // of the record
+	outcome   Outcome       // of the run, if action succeeds
+	why       error         // for the Event, if the outcome needs one
+}
+
+type action int
+
+const (
+	freeKey     action = iota // release it: a retry runs
+	storeRecord               // settle it with a record: a retry is answered with that
+	abandonKey                // neither: it stays taken until the lease, and a hold behind it, run out
+)
+
+// Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
+var (
+	errNoReturn    = errors.New("middleware: the handler panicked, or called runtime.Goexit")
+	errNoDecision  = errors.New("middleware: the function of WithStored panicked, or called runtime.Goexit")
+	errSaidUnknown = errors.New("middleware: the handler called Execution.Unknown")
+	errBroken      = errors.New("middleware: the response is shorter or longer than its Content-Length")
+	errExpired     = errors.New("middleware: the handler returned without a response after its context was done")
+	errBypassed    = errors.New("middleware: the handler answered on another ResponseWriter than the one that it was given, " +
+		"so its response cannot be stored")
+)
+
+// finish decides what the run of a handler that returned does with its key.
+func (c *call) finish(verdict capture.Verdict) ending {
+	decision := c.running.exec.decision()
+	switch {
+	case decision.unknown:
+		return c.unknown(decision, errSaidUnknown)
+	case verdict == capture.Bypassed:
+		return c.storeTombstone(decision.retention, errBypassed)
+	case decision.discard:
+		return ending{action: freeKey, outcome: Freed}
+	case verdict == capture.Expired:
+		return c.unknown(decision, fmt.Errorf("%w: %w", errExpired, context.Cause(&c.running.ctx)))
+	case verdict == capture.Broken:
+		return c.unknown(decision, errBroken)
+	case verdict == capture.Partial:
+		return c.storeTombstone(decision.retention, nil)
+	}
+	status := c.running.writer.Status()
+	if decision.keep || c.stored(status) || c.atMostOnce && status >= 500 {
+		return c.storeResponse(decision.retention)
+	}
+	return ending{action: freeKey, outcome: Freed}
+}
+
+// unknown decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once must not
+// run. If the key must never be freed, a tombstone sees to it, or with WithAtMostOnce the hold, which says more: that
+// the outcome is unknown.
+func (c *call) unknown(decision decision, why error) ending {
+	if decision.keep && !c.atMostOnce {
+		end := c.storeTombstone(max(decision.retention, c.retention), why)
+		end.outcome = Unknown
+		return end
+	}
+	return ending{action: abandonKey, outcome: Unknown, why: why}
+}
+
+// storeTombstone stores that the request was processed and that its response cannot be replayed.
+func (c *call) storeTombstone(retention time.Duration, why error) ending {
+	tombstone := c.newRecord(response.Response{Status: c.running.writer.Status()})
+	tombstone.Tombstone = true
+	return ending{action: storeRecord, record: tombstone, retention: retention, outcome: NotStored, why: why}
+}
+
+func (c *call) storeResponse(retention time.Duration) ending {
+	stored, cookiesDropped := c.running.writer.Response(c.cookies)
+	end := ending{action: storeRecord, record: c.newRecord(stored), retention: retention, outcome: Executed}
+	if !end.record.IsReadable() {
+		return c.storeTombstone(retention, nil)
+	}
+	if cookiesDropped {
+		end.outcome = CookiesDropped
+	}
+	return end
+}
+
+func (c *call) newRecord(r response.Response) record.Record {
+	return record.Record{Fingerprint: c.identity.fingerprints[0], Completed: c.timing.completed, Response: r}
+}
+
+// settle does with the key what was decided.
+func (c *call) settle(lease *lock.Lease, end ending) (err error) {
+	start := c.clock()
+	switch end.action {
+	case freeKey:
+		err = lease.Release(&c.values)
+	case storeRecord:
+		err = lease.SettleAppend(&c.values, end.record.Room(), func(b []byte) []byte {
+			return c.codec.Append(b, c.running.writer.Scratch(), c.identity.inRedis, end.record)
+		}, end.retention)
+	case abandonKey:
+		lease.Abandon()
+		err = lease.Err() // ErrLost: another request may have the key, and this run may be a second effect
+	}
+	c.waited(start)
+	return err
+}
+
+// outcomeAfter returns the outcome of the run when settle has returned err.
+func (e *ending) outcomeAfter(err error) Outcome {
+	switch {
+	case errors.Is(err, lock.ErrLost) && e.action != abandonKey:
+		return LeaseLost
+	case err != nil && e.outcome != Unknown && e.action == storeRecord:
+		return NotStored
+	}
+	return e.outcome
+}

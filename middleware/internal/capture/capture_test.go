@@ -1,0 +1,206 @@
+package capture_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/middleware/internal/capture"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// commits counts the calls of Commit.
+type commits int
+
+func (c *commits) Commit() { *c++ }
+
+// limit is how many bytes of a body the Writers in these tests keep.
+const limit = 10
+
+// begin returns a Writer over an httptest.ResponseRecorder whose header an outer middleware has begun.
+func begin(method string) (w *capture.Writer, under *httptest.ResponseRecorder, run *commits) {
+	w, under, run = new(capture.Writer), httptest.NewRecorder(), new(commits)
+	under.Header().Set("X-Outer", "1")
+	w.Begin(under, httptest.NewRequest(method, "/", nil), run, limit)
+	return w, under, run
+}
+
+func write(t *testing.T, w io.Writer, s string) {
+	t.Helper()
+	if n, err := io.WriteString(w, s); n != len(s) || err != nil {
+		t.Fatalf("Write(%q) = %d, %v", s, n, err)
+	}
+}
+
+// wantClosed checks that a goroutine left behind can do nothing with w.
+func wantClosed(t *testing.T, w *capture.Writer, under *httptest.ResponseRecorder) {
+	t.Helper()
+	before := under.Body.String()
+	w.WriteHeader(http.StatusTeapot)
+	_, errWrite := w.Write([]byte("late"))
+	_, _, errHijack := w.Hijack()
+	for name, err := range map[string]error{"Write": errWrite, "FlushError": w.FlushError(), "Hijack": errHijack} {
+		if !errors.Is(err, capture.ErrReturned) {
+			t.Errorf("%s returned %v, want ErrReturned", name, err)
+		}
+	}
+	if w.Status() == http.StatusTeapot || under.Body.String() != before {
+		t.Error("a late call changed the response")
+	}
+}
+
+// Until Deliver the client has nothing.
+func TestHeldUntilDeliver(t *testing.T) {
+	w, under, run := begin(http.MethodPost)
+	w.Header().Set("Location", "/1")
+	w.WriteHeader(http.StatusCreated)
+	write(t, w, "created")
+	if v := w.Seal(t.Context()); v != capture.Whole {
+		t.Fatalf("verdict %v, want Whole", v)
+	}
+	wantClosed(t, w, under)
+	stored, cookiesDropped := w.Response(false)
+	if stored.Status != http.StatusCreated || string(stored.Body) != "created" || cookiesDropped || len(stored.Header) != 2 {
+		t.Errorf("stored %+v, want a 201 with Location, Content-Type and its body", stored)
+	}
+	if under.Body.Len() > 0 || w.Committed() || w.SentStatus() != 0 || *run != 0 {
+		t.Fatal("a part of the response has left before Deliver")
+	}
+	w.Deliver(t.Context())
+	if under.Code != http.StatusCreated || under.Body.String() != "created" || under.Header().Get("Location") != "/1" {
+		t.Errorf("the client got %d, %q, %v", under.Code, under.Body, under.Header())
+	}
+	wantClosed(t, w, under)
+}
+
+// From the first flush on, what is written is sent at once and kept as long as there is room.
+func TestCommitted(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler func(*testing.T, *capture.Writer)
+		body    string // when the handler returns
+		want    capture.Verdict
+	}{
+		"flush": {func(t *testing.T, w *capture.Writer) {
+			write(t, w, "a")
+			w.Flush()
+			write(t, w, "b")
+		}, "ab", capture.Whole},
+		"overflow": {func(t *testing.T, w *capture.Writer) {
+			write(t, w, strings.Repeat("x", limit))
+			write(t, w, "y")
+		}, strings.Repeat("x", limit) + "y", capture.Partial},
+		"flush, then overflow": {func(t *testing.T, w *capture.Writer) {
+			w.Flush()
+			write(t, w, strings.Repeat("x", limit+1))
+		}, strings.Repeat("x", limit+1), capture.Partial},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, under, run := begin(http.MethodPost)
+			c.handler(t, w)
+			if under.Body.String() != c.body || !w.Committed() || w.SentStatus() != http.StatusOK || *run != 1 {
+				t.Errorf("sent %q, status %d, %d commits; want %q, 200, 1", under.Body, w.SentStatus(), *run, c.body)
+			}
+			if v := w.Seal(t.Context()); v != c.want {
+				t.Errorf("verdict %v, want %v", v, c.want)
+			}
+			w.Deliver(t.Context())
+			if under.Body.String() != c.body {
+				t.Errorf("after Deliver the client has %q, want %q", under.Body, c.body)
+			}
+		})
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		method  string
+		ctx     context.Context
+		handler func(http.ResponseWriter)
+		want    capture.Verdict
+		status  int
+	}{
+		"nothing written":             {"POST", t.Context(), func(http.ResponseWriter) {}, capture.Whole, 200},
+		"nothing, and ctx is done":    {"POST", done, func(http.ResponseWriter) {}, capture.Expired, 504},
+		"a status, and ctx is done":   {"POST", done, func(w http.ResponseWriter) { w.WriteHeader(201) }, capture.Whole, 201},
+		"shorter than Content-Length": {"POST", t.Context(), withLength("3", "ab"), capture.Broken, 200},
+		"as long as Content-Length":   {"POST", t.Context(), withLength("2", "ab"), capture.Whole, 200},
+		"longer than Content-Length":  {"POST", t.Context(), withLength("1", "ab"), capture.Broken, 200},
+		"HEAD":                        {"HEAD", t.Context(), withLength("3", ""), capture.Whole, 200},
+		"a malformed Content-Length":  {"POST", t.Context(), withLength("x", "ab"), capture.Whole, 200},
+		"101":                         {"POST", t.Context(), func(w http.ResponseWriter) { w.WriteHeader(101) }, capture.Partial, 101},
+		"204":                         {"POST", t.Context(), func(w http.ResponseWriter) { w.WriteHeader(204) }, capture.Whole, 204},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _, _ := begin(c.method)
+			c.handler(w)
+			if v := w.Seal(c.ctx); v != c.want || w.Status() != c.status {
+				t.Errorf("verdict %v, status %d; want %v, %d", v, w.Status(), c.want, c.status)
+			}
+			w.Deliver(t.Context())
+		})
+	}
+}
+
+func withLength(length, body string) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", length)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// An Expired response goes out without what the handler has prepared for one.
+func TestExpiredResponseIsBare(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w, under, _ := begin(http.MethodPost)
+	w.Header().Set("Location", "/1")
+	w.Seal(ctx)
+	w.Deliver(t.Context())
+	if under.Code != http.StatusGatewayTimeout || under.Header().Get("Location") != "" || under.Header().Get("X-Outer") != "1" {
+		t.Errorf("the client got %d, %v; want a 504 with the outer header alone", under.Code, under.Header())
+	}
+}
+
+// After Withdraw and Abort another answer starts from the header that the outer middlewares left.
+func TestGivenUp(t *testing.T) {
+	for name, giveUp := range map[string]func(*capture.Writer){
+		"Withdraw":              func(w *capture.Writer) { w.Seal(context.Background()); w.Withdraw() },
+		"Abort":                 (*capture.Writer).Abort,
+		"Abort that has sealed": func(w *capture.Writer) { w.Seal(context.Background()); w.Abort() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, under, run := begin(http.MethodPost)
+			w.Header().Set("Location", "/1")
+			w.Header().Del("X-Outer")
+			write(t, w, "created")
+			giveUp(w)
+			wantClosed(t, w, under)
+			if h := under.Header(); h.Get("Location") != "" || h.Get("X-Outer") != "1" || under.Body.Len() > 0 || *run != 0 {
+				t.Errorf("left behind: %v, %q, %d commits", h, under.Body, *run)
+			}
+			if w.SentStatus() != 0 || w.Status() != http.StatusOK {
+				t.Errorf("status %d, sent %d; want 200, 0", w.Status(), w.SentStatus())
+			}
+		})
+	}
+}
+
+// What has been sent stays as it is when the handler panics.
+func TestAbortAfterFlush(t *testing.T) {
+	w, under, _ := begin(http.MethodPost)
+	w.Header().Set("Location", "/1")
+	w.WriteHeader(http.StatusCreated)
+	w.Flush()
+	w.Abort()
+	if w.SentStatus() != http.StatusCreated || under.Header().Get("Location") != "/1" {
+		t.Errorf("sent %d, %v", w.SentStatus(), under.Header())
+	}
+}

@@ -1,0 +1,26 @@
+// Package capture has the ResponseWriter that holds a handler's response back until the middleware has stored it.
+//
+// A [Writer] does not know keys or Redis. The goroutine that serves the request calls, in this order:
+//
+//	Begin      before the handler
+//	Seal       when the handler has returned; the Verdict tells how much of its response there is
+//	Deliver    when the key is settled: sends what has not been sent
+//
+// Withdraw takes Deliver's place when another response goes out, and Abort takes the place of all that follows Begin when
+// the handler panics or calls runtime.Goexit.
+//
+//	phase      begins with                    the handler and its goroutines     what the client has
+//	buffering  Begin                          write to memory                    nothing
+//	committed  a Flush, a Hijack, a response  write to memory as far as there    all that was written
+//	           longer than the limit          is room, and to the client
+//	sealed     Seal, Abort                    get ErrReturned                    what it had
+//	delivered  Deliver                        get ErrReturned                    the whole response
+//
+// # Goroutines that the handler leaves behind
+//
+// The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut off
+// every goroutine that still has the Writer. One of them may be inside a call to the underlying writer at that moment, for
+// as long as its client reads nothing. Seal does not wait for it, because the key must be settled all the same. When that
+// call comes back, the goroutine changes nothing in the Writer and calls the underlying writer no more. Deliver and Withdraw
+// wait for it before they write. Abort does not wait: that call is as dangerous then as on net/http's writer.
+package capture

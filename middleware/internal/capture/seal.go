@@ -1,0 +1,159 @@
+package capture
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/response"
+)
+
+// This file has what the serving goroutine does when the handler is over.
+
+// Verdict is how much of a response there is when the handler has returned.
+type Verdict uint8
+
+const (
+	Whole    Verdict = iota // all of it, in memory: it can be replayed
+	Partial                 // it is complete and cannot be replayed: too long, a 101, or hijacked
+	Broken                  // its body is shorter or longer than its Content-Length
+	Expired                 // none: the handler returned without one after its context was done
+	Bypassed                // the handler answered on a writer that the underlying one wraps; what it sent is not known
+)
+
+// Seal ends the handler's part in the response, cuts off its goroutines, and returns what there is. A handler that has
+// written nothing has answered 200, unless ctx, which is the handler's own, is done: the response is 504 then.
+func (w *Writer) Seal(ctx context.Context) Verdict {
+	w.gate.close()
+	w.verdict = w.judge(ctx)
+	if w.verdict != Bypassed && w.verdict != Expired && w.state == held {
+		w.detectContentType(nil)
+	}
+	return w.verdict
+}
+
+func (w *Writer) judge(ctx context.Context) Verdict {
+	switch {
+	case w.isBypassed():
+		w.bypass()
+		return Bypassed
+	case w.hijacked:
+		return Partial
+	case w.status == 0 && ctx.Err() != nil:
+		w.status = http.StatusGatewayTimeout
+		return Expired
+	case w.status == 0:
+		w.setStatus(http.StatusOK)
+	}
+	switch {
+	case w.isBroken():
+		return Broken
+	case w.overflow, w.status == http.StatusSwitchingProtocols: // what follows a 101 is no HTTP response
+		return Partial
+	}
+	return Whole
+}
+
+// isBroken reports whether the handler wrote fewer or more bytes than its Content-Length says.
+func (w *Writer) isBroken() bool {
+	if w.head || !response.BodyAllowed(w.status) || w.length < 0 {
+		return false
+	}
+	return w.written > w.length || w.written < w.length && !w.chunked
+}
+
+// isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps: a
+// framework may hand out its own besides the one that the middleware gave it.
+func (w *Writer) isBypassed() bool {
+	return w.state == held && !w.gate.stray && !w.answered && !w.informed && isAnswered(w.w)
+}
+
+func (w *Writer) bypass() {
+	w.status = 0
+	w.run.Commit()
+}
+
+// Response returns what is stored of a Whole response, and whether its cookies were left out. It has parts of w's memory
+// and is valid until Deliver or Withdraw.
+func (w *Writer) Response(cookies bool) (r response.Response, cookiesDropped bool) {
+	changed := w.scratch.Changed(w.before, w.header)
+	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.header, "Connection"), cookies)
+	after := w.after
+	if after == nil {
+		after = w.Header()
+	}
+	trailers := response.Trailers(response.ValuesOf(w.header, "Trailer"), w.before, after)
+	trailer, dropped := response.WithoutCookies(trailers, cookies)
+	return response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body.Bytes()}, cookiesDropped || dropped
+}
+
+// Deliver sends what has not been sent, once the key is settled. outer is the context of the request. w must not be used
+// after it, but for Status.
+func (w *Writer) Deliver(outer context.Context) {
+	w.gate.drain()
+	switch w.verdict {
+	case Bypassed:
+	case Expired:
+		w.deliverTimeout(outer)
+	default:
+		w.deliver()
+	}
+	w.free() // not after a panic of the underlying writer, which may have kept parts of it
+}
+
+func (w *Writer) deliver() {
+	switch w.state {
+	case held:
+		w.send(nil)
+	case headerSent: // the Flush or Write of a goroutine left behind has come no further
+		w.sendBody()
+	}
+	if w.after != nil {
+		response.ReplaceTrailers(w.Header(), w.after, response.ValuesOf(w.header, "Trailer"))
+	}
+}
+
+// deliverTimeout sends the status alone, without the header that the handler has prepared. If the outer deadline has
+// passed, the middleware that has set it answers first: what http.TimeoutHandler writes then replaces this response.
+func (w *Writer) deliverTimeout(outer context.Context) {
+	if deadline, ok := outer.Deadline(); ok && !time.Now().Before(deadline) {
+		if done := outer.Done(); done != nil { // nil if the context has a deadline and never ends
+			<-done
+		}
+	}
+	response.Replace(w.Header(), w.before)
+	w.w.WriteHeader(w.status)
+}
+
+// Withdraw gives up, instead of Deliver, a response of which nothing has been sent: the header is again as it was at Begin.
+// w must not be used after it, but for Status.
+func (w *Writer) Withdraw() {
+	w.gate.drain()
+	response.Replace(w.Header(), w.before)
+	w.free()
+}
+
+// Abort gives up the response of a handler that did not return. If nothing has been sent, the header is again as it was at
+// Begin, so that an outer middleware can answer; not if a goroutine is in a call to the underlying writer, which may be
+// reading it. Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
+func (w *Writer) Abort() {
+	w.gate.close()
+	switch {
+	case w.isBypassed():
+		w.bypass()
+	case w.state == held && !w.gate.stray && w.status != 0:
+		response.Replace(w.Header(), w.before)
+	}
+	w.body, w.header, w.before = nil, nil, nil // the memory of w itself may be in use until the lease has run out
+}
+
+// free lets other requests use w's memory, unless a goroutine left behind may have parts of it.
+func (w *Writer) free() {
+	if !w.gate.stray {
+		w.body.Free()
+		if !w.exposed {
+			w.scratch.Free()
+		}
+	}
+	w.body, w.header, w.before, w.scratch = nil, nil, nil, nil
+}

@@ -1,0 +1,151 @@
+package capture
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/onceguard/onceguard/middleware/internal/buffer"
+	"github.com/onceguard/onceguard/middleware/internal/response"
+)
+
+// Writer is the http.ResponseWriter of a handler. Its methods of http.ResponseWriter and of http.ResponseController may
+// be called concurrently; Begin, Seal, Deliver, Withdraw, Abort and what they return are for the serving goroutine alone.
+//
+// Until the copy in memory overflows, the handler does not learn that its client has left: it must finish the response
+// for the client's retry. An error would make it stop, and a part of the response would look like the whole.
+//
+// A Writer embeds nothing and has no Unwrap, so that nothing is written around it. io.Copy finds no ReadFrom and calls
+// Write. In all else it behaves as net/http's writer does.
+type Writer struct {
+	w       http.ResponseWriter // the underlying writer
+	run     Run
+	gate    gate
+	state   state
+	verdict Verdict // set by Seal
+	head    bool    // the request is a HEAD: its response has no body on the wire
+	http2   bool    // or a later version
+
+	// The header. Guarded by the gate until Seal, then the serving goroutine's.
+	before   http.Header       // as the outer middlewares left it; nil if empty
+	header   []response.Change // as it was when the handler set the status; later changes are trailers or have no effect
+	after    http.Header       // as the handler left it, while the underlying writer has the one that is sent
+	scratch  *response.Scratch // room for header
+	length   int64             // Content-Length, -1 if there is none
+	status   int               // final status, 0 until the handler has set it
+	chunked  bool              // a Transfer-Encoding keeps the Content-Length from being sent
+	exposed  bool              // the underlying writer may have kept parts of scratch
+	answered bool              // at Begin the underlying writer reported that it was written to
+	informed bool              // a 1xx status was sent, which some writers report as an answer
+
+	// The body. Guarded as the header is.
+	body     *buffer.Buffer // nil until something is written, and after an overflow
+	limit    int            // the most bytes of the body that are kept
+	written  int64          // bytes that the handler has written, kept or not
+	overflow bool           // body is not the whole body
+	hijacked bool
+}
+
+// Run is told when a part of the response leaves the Writer. It must not call the Writer.
+type Run interface {
+	// Commit is called before the first byte leaves: from then on the request must not run again.
+	Commit()
+}
+
+// state is how much of the response has been given to the underlying writer. It only grows.
+type state uint8
+
+const (
+	held       state = iota // nothing but 1xx statuses
+	headerSent              // the final status and the header, and not yet the body so far
+	sent                    // the body so far, too; each Write is passed on
+)
+
+// ErrReturned is the error of a method that is called after Seal or Abort.
+var ErrReturned = errors.New("middleware: the handler has returned")
+
+// Begin makes w hold back the response to r that is written to it, and to keep up to limit bytes of its body.
+func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, run Run, limit int) {
+	w.w, w.run, w.limit, w.length = under, run, limit, -1
+	w.head, w.http2 = r.Method == http.MethodHead, r.ProtoMajor >= 2
+	w.scratch = response.NewScratch()
+	if h := under.Header(); len(h) > 0 {
+		w.before = h.Clone()
+	}
+	w.answered = isAnswered(under)
+}
+
+// Status returns the final status, 0 if the handler has set none or has answered around w.
+func (w *Writer) Status() int { return w.status }
+
+// SentStatus returns the final status if the client may have it, and 0 if not.
+func (w *Writer) SentStatus() int {
+	if w.state == held {
+		return 0
+	}
+	return w.status
+}
+
+// Committed reports whether the client may have a part of a final response.
+func (w *Writer) Committed() bool { return w.state != held || w.verdict == Bypassed }
+
+// Scratch returns memory that is used again together with w's own, for what is stored of the response.
+func (w *Writer) Scratch() *response.Scratch { return w.scratch }
+
+// gate lets one goroutine into the Writer at a time, and none but the serving one after it is closed.
+//
+// Its mutex is not held in a call to the underlying writer, which may take as long as the client likes; inWrite keeps the
+// others out meanwhile, so that the serving goroutine can close the gate. A goroutine that comes back from such a
+// call to a closed gate must neither change nor read anything of the Writer but closed.
+type gate struct {
+	mu      sync.Mutex
+	idle    chan struct{} // closed when inWrite becomes false; nil if nobody waits for that
+	inWrite bool          // a goroutine is in a call to the underlying writer
+	closed  bool          // by Seal or Abort
+	stray   bool          // inWrite was true at that time
+}
+
+// lock takes mu when no other goroutine is in a call to the underlying writer.
+func (g *gate) lock() {
+	g.mu.Lock()
+	for g.inWrite {
+		if g.idle == nil {
+			g.idle = make(chan struct{})
+		}
+		idle := g.idle
+		g.mu.Unlock()
+		<-idle
+		g.mu.Lock()
+	}
+}
+
+// unlock releases mu around a call to the underlying writer; relock, deferred, takes it again even if that call panics.
+// Whatever the caller changes in the Writer it has changed before.
+func (g *gate) unlock() {
+	g.inWrite = true
+	g.mu.Unlock()
+}
+
+func (g *gate) relock() {
+	g.mu.Lock()
+	g.inWrite = false
+	if g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+}
+
+// close shuts out all goroutines but the caller's. It does not wait for one that is in a call to the underlying writer.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed, g.stray = true, g.stray || g.inWrite
+}
+
+// drain waits, after close, until no goroutine is in a call to the underlying writer.
+func (g *gate) drain() {
+	if g.stray {
+		g.lock()
+		defer g.mu.Unlock()
+	}
+}
