@@ -80,7 +80,7 @@ func TestHeaderString(t *testing.T) {
 	})
 }
 
-// Every octet, on its own within a string, and after a backslash.
+// TestHeaderStringOctets tests every octet in a string, alone and after a backslash.
 //
 // conformance: 2 3
 func TestHeaderStringOctets(t *testing.T) {
