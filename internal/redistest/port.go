@@ -7,20 +7,18 @@ import (
 	"strconv"
 )
 
-// Ports come from below the range that the kernel hands to outgoing
-// connections (from 32768 on Linux, from 49152 elsewhere). A port out of that
-// range could go to somebody's connection while its server is down, and a
-// client that dials it meanwhile can end up connected to itself. The Cluster
-// bus, 10000 above, stays below that range too, and no server gets the port of
-// another one's bus while that is down.
+// Ports are below the range from which the kernel assigns ports to outgoing connections (from 32768 on Linux, from
+// 49152 elsewhere). While a server is down, the kernel could assign its port to a connection, and a client that dials
+// the port could even connect to itself. The port of the Cluster bus, 10000 higher, is below that range too. The two
+// ranges of this package do not overlap, so no server gets the port of another server's bus.
 const (
 	firstPort = 10000
 	lastPort  = 19999
 	busOffset = 10000
 )
 
-// freePort returns a port on which nobody listened a moment ago, nor on that of
-// its Cluster bus if there is to be one.
+// freePort returns a port on which no process listened a moment ago. With bus, the same holds for the port of the
+// Cluster bus.
 func freePort(bus bool) (int, error) {
 	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)

@@ -12,7 +12,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// eachProxied runs test with a proxy before either kind of server.
+// eachProxied runs test with a proxy in front of each kind of server.
 func eachProxied(t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy)) {
 	t.Helper()
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestProxyIsTransparent(t *testing.T) {
 	})
 }
 
-// Redis shows each type of its protocol on demand.
+// DEBUG PROTOCOL makes Redis send each type of its protocol.
 func TestProxyPassesEveryType(t *testing.T) {
 	t.Parallel()
 	redistest.Start(t).Since(t, "7.0", "enable-debug-command")
@@ -109,8 +109,7 @@ func TestCounting(t *testing.T) {
 	})
 }
 
-// A command that is sent before the reply to the last one is read waits for
-// nobody.
+// A command that is sent while a reply is outstanding may share its round trip.
 func TestCountingOverlap(t *testing.T) {
 	eachProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy) {
 		held := p.HoldReply(redistest.Named("GET"))
@@ -126,7 +125,7 @@ func TestCountingOverlap(t *testing.T) {
 		if got, want := p.Commands(), []string{"GET", "SET", "DEL"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		// Whether the SET overtakes the reply is not for the client to tell.
+		// The client cannot control whether the SET passes the reply.
 		if got := p.RoundTrips(); got != 2 && got != 3 {
 			t.Errorf("got %d round trips", got)
 		}
@@ -181,8 +180,8 @@ func TestDropReply(t *testing.T) {
 	})
 }
 
-// The reply to the second command of a pipeline is lost: the first one's
-// arrives, all were executed.
+// The reply to the second command of a pipeline is lost. The first reply arrives, and the server has executed all
+// commands.
 func TestDropReplyInAPipeline(t *testing.T) {
 	eachProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy) {
 		rule := p.DropReply(redistest.Nth(2, redistest.Any()))
@@ -215,7 +214,7 @@ func TestSwallowReply(t *testing.T) {
 		}
 		select {
 		case err := <-result:
-			t.Errorf("the client has an answer: %v", err)
+			t.Errorf("the client got a reply: %v", err)
 		default:
 		}
 		p.Heal()
@@ -259,8 +258,8 @@ func TestHoldRequest(t *testing.T) {
 	})
 }
 
-// The caller has given up and hung up when its command arrives.
-func TestHoldRequestOfOneWhoGaveUp(t *testing.T) {
+// The caller has timed out and closed the connection when its command arrives.
+func TestHoldRequestAfterTimeout(t *testing.T) {
 	eachProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy) {
 		rule := p.HoldRequest(redistest.Named("SET"))
 		executed := p.HoldReply(redistest.Named("SET"))
@@ -290,7 +289,7 @@ func TestHoldReply(t *testing.T) {
 		}
 		select {
 		case err := <-result:
-			t.Errorf("the client has an answer: %v", err)
+			t.Errorf("the client got a reply: %v", err)
 		default:
 		}
 		rule.Lift()
@@ -300,7 +299,7 @@ func TestHoldReply(t *testing.T) {
 	})
 }
 
-func TestCutEndsWhatIsHeld(t *testing.T) {
+func TestCutDropsHeldCommands(t *testing.T) {
 	eachProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy) {
 		client := ready(t, p)
 		rule := p.HoldRequest(redistest.Named("SET"))
@@ -350,8 +349,8 @@ func TestBlackHole(t *testing.T) {
 	})
 }
 
-// The server is not told either: its blocked client stays.
-func TestBlackHoleHidesThatTheClientIsGone(t *testing.T) {
+// The server does not learn it either: it keeps the blocked client.
+func TestBlackHoleHidesTheClosedConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := redistest.NewProxy(t, server.Addr())
@@ -370,12 +369,12 @@ func TestBlackHoleHidesThatTheClientIsGone(t *testing.T) {
 		return strings.Contains(list, "name=lost")
 	}
 	if !connected() {
-		t.Error("the server knows")
+		t.Error("the server has dropped the client")
 	}
 	p.Heal()
 	for deadline := time.Now().Add(20 * time.Second); connected(); {
 		if time.Now().After(deadline) {
-			t.Fatal("healed, and the server does not know")
+			t.Fatal("healed, but the server keeps the client")
 		}
 	}
 }
@@ -403,9 +402,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// Replies go to their commands, whatever a subscription sends between them. On
-// a real server only: miniredis publishes in the background, in no fixed order
-// with its replies.
+// The proxy matches replies to commands even if messages of a subscription arrive between them. The test needs a real
+// server: miniredis publishes in the background, in no fixed order relative to replies.
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	for _, hello := range []string{"HELLO 2", "HELLO 3"} {
@@ -434,7 +432,7 @@ func TestSubscriptions(t *testing.T) {
 			publish()
 			expect("text")
 
-			// The replies to UNSUBSCRIBE are held, and a message is before them.
+			// A message precedes the held replies to UNSUBSCRIBE.
 			request := p.HoldRequest(redistest.Named("UNSUBSCRIBE"))
 			replies := p.HoldReply(redistest.Named("UNSUBSCRIBE"))
 			c.send(t, command("UNSUBSCRIBE a b"))
@@ -497,7 +495,7 @@ func TestTargetIsDown(t *testing.T) {
 	p := redistest.NewProxy(t, server.Addr())
 	client := ready(t, p)
 	server.Kill(t)
-	for range 2 { // a connection that breaks, and one that is refused
+	for range 2 { // first a connection that breaks, then one that is refused
 		if err := client.Ping(within(t)).Err(); err == nil || isTimeout(err) {
 			t.Errorf("got %v, want a closed connection", err)
 		}
