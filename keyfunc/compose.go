@@ -34,8 +34,8 @@ func First(fns ...Func) Func {
 // Compose joins the keys of all parts. Each is written after its length, so different lists give different keys: "a"
 // and "b:c" are not "a:b" and "c".
 //
-// Compose calls the parts in order and returns the first error unchanged. Put the client's key first if the others need
-// not run without one. The order is part of the key: if a running service changes it, all its keys are new.
+// Compose calls the parts in order and returns the first error unchanged. Put the client's key first, so that the other
+// parts are not called without one. The order is part of the key: a service that changes it forgets every key in use.
 //
 // Compose panics when there are no parts, or when one is nil. The Func is safe for concurrent use if parts are.
 func Compose(parts ...Func) Func {

@@ -7,8 +7,8 @@ import (
 )
 
 // Func returns the key of a request. The error is [ErrMissing], [ErrInvalid] or [ErrNoUser], to be tested with
-// errors.Is, or any other if the Func failed, for example because the body could not be read. The key is not empty if
-// there is no error.
+// errors.Is, or any other if the Func failed, for example because the body could not be read. The middleware refuses an
+// empty key as malformed.
 //
 // A Func must be safe for concurrent use. If it reads the body, it must put it back as it was.
 type Func func(*http.Request) (string, error)
@@ -27,8 +27,8 @@ var (
 	ErrNoUser = errors.New("keyfunc: no authenticated user")
 )
 
-// MissingError is an [ErrMissing] that names the place where the key belongs. The middleware sends both fields to the
-// client, so a [Func] of your own must not copy text from the request into them.
+// MissingError is [ErrMissing] to errors.Is, and names the place where the key belongs. The middleware sends both
+// fields to the client, so a [Func] of your own must not copy text from the request into them.
 type MissingError struct {
 	In   string // kind of place: "header", "form field", "query parameter"
 	Name string // its name, such as "Idempotency-Key"

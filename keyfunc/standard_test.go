@@ -75,7 +75,7 @@ func TestStandardReadsTheHeaderFirst(t *testing.T) {
 	}{
 		{"missing", "", fixed("", keyfunc.ErrNoUser), false, keyfunc.ErrMissing},
 		{"invalid", `"abc`, fixed("", keyfunc.ErrNoUser), false, keyfunc.ErrInvalid},
-		{"nobody", "abc", fixed("", keyfunc.ErrNoUser), true, keyfunc.ErrNoUser},
+		{"no user", "abc", fixed("", keyfunc.ErrNoUser), true, keyfunc.ErrNoUser},
 		{"empty", "abc", fixed("", nil), true, keyfunc.ErrNoUser},
 		{"user missing", "abc", fixed("", fmt.Errorf("no session: %w", keyfunc.ErrMissing)), true, keyfunc.ErrNoUser},
 		{"other error", "abc", fixed("", errOther), true, errOther},

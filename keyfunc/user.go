@@ -26,7 +26,7 @@ func User(fn func(context.Context) string) Func {
 }
 
 // BasicUser returns the user name of HTTP Basic authentication, RFC 7617. It does not check the password: mount a
-// middleware that does outside, or anyone can get the responses of anyone else.
+// middleware that checks it outside, or any client can get another's responses.
 //
 // ErrNoUser: the request has no Basic credentials, or the user name is empty or has control characters, which RFC 7617,
 // section 2, forbids. The Func is safe for concurrent use.
@@ -45,8 +45,8 @@ func BasicUser() Func {
 	}
 }
 
-// Anonymous puts all clients into one scope: a client that sends the key of another gets the response of the other. Use
-// it in place of a user if there are no users, or if keys are secrets that other clients cannot guess.
+// Anonymous puts all clients into one scope: a client that sends another's key gets that client's response. Use it in
+// place of a user if there are no users, or if keys are secrets that other clients cannot guess.
 //
 // The key is a constant that begins with NUL, so it differs from any id that a person can type. Anonymous returns no
 // error. The Func is safe for concurrent use.
