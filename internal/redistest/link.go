@@ -26,9 +26,9 @@ type link struct {
 
 // exchange is a command that awaits its reply.
 type exchange struct {
-	cmd   Command
-	rules []*Rule // rules on the reply
-	owed  int     // confirmations that a subscription command still awaits
+	cmd     Command
+	rules   []*Rule // rules on the reply
+	pending int     // confirmations that a subscription command still awaits
 }
 
 // side is one end of a link. write and silence exclude each other: after silence returns, nothing is sent.
@@ -156,7 +156,7 @@ func (l *link) forward(cmd Command, onReply []*Rule, pipelined bool) {
 	if s.silent {
 		return
 	}
-	alone := l.enqueue(&exchange{cmd: cmd, rules: onReply, owed: cmd.confirmations()})
+	alone := l.enqueue(&exchange{cmd: cmd, rules: onReply, pending: cmd.confirmations()})
 	if alone && !pipelined {
 		l.inRound = false
 	}
@@ -174,7 +174,7 @@ func (l *link) enqueue(x *exchange) (alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unanswered = append(l.unanswered, x)
-	l.subscribed = l.subscribed || x.owed > 0
+	l.subscribed = l.subscribed || x.pending > 0
 	return len(l.unanswered) == 1
 }
 
@@ -187,11 +187,11 @@ func (l *link) answered(r reply) *exchange {
 	}
 	x := l.unanswered[0]
 	if r.pushed(l.subscribed) {
-		if x.owed == 0 || !strings.EqualFold(r.word, x.cmd.Name) {
+		if x.pending == 0 || !strings.EqualFold(r.word, x.cmd.Name) {
 			return nil
 		}
-		x.owed--
-		if x.owed > 0 {
+		x.pending--
+		if x.pending > 0 {
 			return x
 		}
 	}

@@ -194,7 +194,7 @@ func checkFrame(t *testing.T, data []byte, read func(redistest.Splitter) ([]byte
 		return
 	}
 	if len(frame) == 0 || !bytes.HasPrefix(data, frame) {
-		t.Fatalf("%q: the frame %q is not its beginning", data, frame)
+		t.Fatalf("%q: the frame %q is not a prefix", data, frame)
 	}
 	twice := redistest.NewSplitter(bytes.NewReader(bytes.Repeat(frame, 2)))
 	for range 2 {

@@ -29,8 +29,8 @@ var programs = []redistest.Program{
 // echo prints its arguments, and then each line of its input.
 func echo(args []string, in io.Reader, out io.Writer) error {
 	fmt.Fprintf(out, "%q\n", args)
-	for told := bufio.NewScanner(in); told.Scan(); {
-		fmt.Fprintln(out, told.Text())
+	for input := bufio.NewScanner(in); input.Scan(); {
+		fmt.Fprintln(out, input.Text())
 	}
 	_, err := io.WriteString(out, "the end") // without a newline
 	return err

@@ -124,7 +124,7 @@ func (o *order) final() bool { return o.receipt != "" || o.unknown }
 // run is one run of the handler.
 type run struct {
 	nonce    string
-	at       *victim
+	at       *instance
 	withheld bool // it did not get its go-ahead, so it cannot have answered
 }
 
@@ -165,33 +165,33 @@ func (k *killing) pick(rng *rand.Rand) *order {
 	return o
 }
 
-func (k *killing) pickInstance(rng *rand.Rand) *victim {
+func (k *killing) pickInstance(rng *rand.Rand) *instance {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.up[rng.IntN(len(k.up))]
 }
 
 // ask sends the order once and checks the response.
-func (k *killing) ask(ctx context.Context, o *order, v *victim) {
+func (k *killing) ask(ctx context.Context, o *order, v *instance) {
 	k.mu.Lock()
 	final := o.final()
 	k.mu.Unlock()
 	a, err := pay(ctx, k.http, v.url, o.key)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.figures.asked++
+	k.counts.asked++
 	switch {
 	case ctx.Err() != nil: // the test has failed
 	case err != nil && v.doomed:
-		k.figures.broken++
+		k.counts.broken++
 	case err != nil:
 		k.t.Errorf("order %d, sent to an instance that was not killed: %v", o.key, err)
 	case a.status == http.StatusCreated && (a.replayed || !final):
 		k.paid(o, a)
 	case a.status == http.StatusConflict && a.problem() == "in-flight" && !final:
-		k.figures.inFlight++
+		k.counts.inFlight++
 	case a.status == http.StatusConflict && a.problem() == "outcome-unknown" && k.atMostOnce:
-		k.lost(o)
+		k.recordUnknown(o)
 	default:
 		k.t.Errorf("order %d: got %d %s, replayed: %t; final before: %t", o.key, a.status, a.body, a.replayed, final)
 	}
@@ -201,7 +201,7 @@ func (k *killing) ask(ctx context.Context, o *order, v *victim) {
 // holds mu.
 func (k *killing) paid(o *order, a answer) {
 	if a.replayed {
-		k.figures.replays++
+		k.counts.replays++
 	}
 	var got receipt
 	err := json.Unmarshal([]byte(a.body), &got)
@@ -216,8 +216,8 @@ func (k *killing) paid(o *order, a answer) {
 	}
 }
 
-// lost records an outcome-unknown. The caller holds mu.
-func (k *killing) lost(o *order) {
+// recordUnknown records an outcome-unknown. The caller holds mu.
+func (k *killing) recordUnknown(o *order) {
 	if o.receipt != "" {
 		k.t.Errorf("order %d: got outcome-unknown, and before %s", o.key, o.receipt)
 	}
@@ -225,8 +225,8 @@ func (k *killing) lost(o *order) {
 		return
 	}
 	o.unknown = true
-	k.afterLease(o, "outcome-unknown")
-	k.figures.unknown++
+	k.checkAfterLease(o, "outcome-unknown")
+	k.counts.unknown++
 	k.close(o)
 }
 

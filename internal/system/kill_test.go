@@ -38,7 +38,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			k.checkReplays()
 			k.end()
 
-			f := k.figures
+			f := k.counts
 			t.Logf("%d kills, %d of them inside a handler", f.kills, f.inside)
 			t.Logf("%d orders, %d runs, %d of them not the first of their order; %d unknown outcomes",
 				len(k.orders), f.runs, f.again, f.unknown)
@@ -66,28 +66,28 @@ type killing struct {
 
 	// Used only by the goroutine that reads the ledger.
 	rng *rand.Rand
-	all []*victim // by name, which is a number
+	all []*instance // by name, which is a number
 
 	mu      sync.Mutex
-	up      []*victim // instances that serve and are not doomed
-	orders  []*order  // by key, which is a number
-	open    []*order  // not final
-	closing bool      // no new orders and no more kills
-	figures killFigures
+	up      []*instance // instances that serve and are not doomed
+	orders  []*order    // by key, which is a number
+	open    []*order    // not final
+	closing bool        // no new orders and no more kills
+	counts  killCounts
 }
 
-// victim is an instance in a process of its own.
-type victim struct {
-	name    string
-	process *redistest.Process
-	url     string
-	life    int  // it is killed at this run or a later one
-	runs    int  // runs that it has begun
-	doomed  bool // it is about to be killed or dead; guarded by killing.mu
-	dead    bool // the ledger has its kill: all later entries were written after it was doomed
+// instance is a server in a process of its own.
+type instance struct {
+	name      string
+	process   *redistest.Process
+	url       string
+	killAtRun int  // it is killed at this run or a later one
+	runs      int  // runs that it has begun
+	doomed    bool // it is about to be killed or dead; guarded by killing.mu
+	dead      bool // the ledger has its kill: all later entries were written after it was doomed
 }
 
-type killFigures struct {
+type killCounts struct {
 	kills, inside           int
 	runs, again             int // runs of handlers; again: not the first run of the order
 	unknown                 int // orders
@@ -150,10 +150,10 @@ func (k *killing) awaitBoth() {
 // start starts another instance. An "up" entry of the ledger means that it serves.
 func (k *killing) start() {
 	name := strconv.Itoa(len(k.all))
-	k.all = append(k.all, &victim{
-		name:    name,
-		process: redistest.Run(k.t, "payments-server", k.server.Addr(), name, strconv.FormatBool(k.atMostOnce)),
-		life:    1 + k.rng.IntN(20),
+	k.all = append(k.all, &instance{
+		name:      name,
+		process:   redistest.Run(k.t, "payments-server", k.server.Addr(), name, strconv.FormatBool(k.atMostOnce)),
+		killAtRun: 1 + k.rng.IntN(20),
 	})
 }
 
@@ -199,9 +199,9 @@ func number(s string) int {
 }
 
 // run gives a handler its go-ahead, or kills its instance, or both.
-func (k *killing) run(v *victim, key int, nonce string) {
+func (k *killing) run(v *instance, key int, nonce string) {
 	r := &run{nonce: nonce, at: v}
-	kill := k.begun(key, r)
+	kill := k.recordRun(key, r)
 	if !r.withheld {
 		k.write(goAhead(nonce), "go on")
 	}
@@ -216,8 +216,8 @@ func (k *killing) run(v *victim, key int, nonce string) {
 	k.start()
 }
 
-// begun records a run, and decides whether to kill the instance at it.
-func (k *killing) begun(key int, r *run) (kill bool) {
+// recordRun records a run, and decides whether to kill the instance at it.
+func (k *killing) recordRun(key int, r *run) (kill bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o := k.orders[key]
@@ -227,33 +227,33 @@ func (k *killing) begun(key int, r *run) (kill bool) {
 		}
 	}
 	if len(o.runs) > 0 {
-		k.figures.again++
+		k.counts.again++
 		if k.atMostOnce {
 			k.t.Errorf("order %d runs a second time", o.key)
 		}
-		k.afterLease(o, "a second run")
+		k.checkAfterLease(o, "a second run")
 	}
-	k.figures.runs++
+	k.counts.runs++
 	o.runs = append(o.runs, r)
 
 	r.at.runs++
-	kill = !k.closing && !r.at.doomed && r.at.runs >= r.at.life && len(k.up) == 2
+	kill = !k.closing && !r.at.doomed && r.at.runs >= r.at.killAtRun && len(k.up) == 2
 	if kill {
 		r.at.doomed = true
-		k.up = slices.DeleteFunc(k.up, func(v *victim) bool { return v == r.at })
-		r.withheld = k.figures.kills%8 != 7
-		if k.figures.kills++; r.withheld {
-			k.figures.inside++
+		k.up = slices.DeleteFunc(k.up, func(v *instance) bool { return v == r.at })
+		r.withheld = k.counts.kills%8 != 7
+		if k.counts.kills++; r.withheld {
+			k.counts.inside++
 		}
-		k.closing = k.figures.kills == k.kills
+		k.closing = k.counts.kills == k.kills
 	} else {
 		r.withheld = r.at.doomed
 	}
 	return kill
 }
 
-// afterLease checks that the lease of an order's first claim has expired. The caller holds mu.
-func (k *killing) afterLease(o *order, what string) {
+// checkAfterLease checks that the lease of an order's first claim has expired. The caller holds mu.
+func (k *killing) checkAfterLease(o *order, what string) {
 	if since := time.Since(o.placed); since < killLease-10*time.Millisecond {
 		k.t.Errorf("order %d: %s %v after it was placed, which is before the lease expired", o.key, what, since)
 	}
@@ -273,8 +273,8 @@ func (k *killing) checkOrders() {
 
 // checkReplays repeats all orders at both instances until there are enough replays.
 func (k *killing) checkReplays() {
-	before := k.figures.replays
-	for k.figures.after < k.replaysAfter() && !k.t.Failed() {
+	before := k.counts.replays
+	for k.counts.after < k.replaysAfter() && !k.t.Failed() {
 		var askers sync.WaitGroup
 		for _, v := range k.up {
 			for half := range 2 {
@@ -286,7 +286,7 @@ func (k *killing) checkReplays() {
 			}
 		}
 		askers.Wait()
-		k.figures.after = k.figures.replays - before
+		k.counts.after = k.counts.replays - before
 	}
 }
 
