@@ -54,7 +54,7 @@ func TestPaymentIsMadeOnce(t *testing.T) {
 
 func testPaymentIsMadeOnce(t *testing.T, s *service) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s.bank.during("slow", func(http.ResponseWriter, *http.Request) bool {
+	s.bank.setHook("slow", func(http.ResponseWriter, *http.Request) bool {
 		close(entered)
 		<-leave
 		return true
@@ -134,7 +134,7 @@ func sixAtOnce(t *testing.T, s *service, key string) {
 	const rivals = 2*each - 1
 	var refused atomic.Int32
 	allRefused := make(chan struct{})
-	s.bank.during(key, func(http.ResponseWriter, *http.Request) bool {
+	s.bank.setHook(key, func(http.ResponseWriter, *http.Request) bool {
 		await(t, allRefused, "five times 409 for "+key)
 		return true
 	})
@@ -189,7 +189,7 @@ func TestClientDisconnects(t *testing.T) {
 		t.Parallel()
 		s := newService(t, b, onChi, onServeMux)
 		entered := make(chan struct{})
-		s.bank.during("k", func(_ http.ResponseWriter, r *http.Request) bool {
+		s.bank.setHook("k", func(_ http.ResponseWriter, r *http.Request) bool {
 			close(entered)
 			await(t, connection(r).Done(), "the server to notice")
 			if err := r.Context().Err(); err != nil {
@@ -229,7 +229,7 @@ func TestRedisStopsAnswering(t *testing.T) {
 	t.Parallel()
 	const bound = 100 * time.Millisecond
 	server := redistest.Start(t)
-	patient := through{server, func(t testing.TB) *redis.Client {
+	patient := backendWith{server, func(t testing.TB) *redis.Client {
 		return server.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
 	}}
 	s := newService(t, patient, onChi, onServeMux, lock.WithOpTimeout(bound))
@@ -270,7 +270,7 @@ func TestRedisLosesItsData(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		s := newService(t, b, onChi, onServeMux)
-		s.bank.during("k", func(http.ResponseWriter, *http.Request) bool {
+		s.bank.setHook("k", func(http.ResponseWriter, *http.Request) bool {
 			if got := len(b.Keys(t)); got != 1 {
 				t.Errorf("keys while the handler runs: got %d, want its claim", got)
 			}
@@ -299,7 +299,7 @@ func TestWhatIsInRedis(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		s := newService(t, b, onChi, onServeMux)
-		s.bank.during("fails", func(w http.ResponseWriter, _ *http.Request) bool {
+		s.bank.setHook("fails", func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusBadGateway)
 			return false
 		})
@@ -352,9 +352,9 @@ func TestRoundTrips(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		proxy := redistest.NewProxy(t, b.Addr())
-		s := newService(t, through{b, func(t testing.TB) *redis.Client { return proxy.Client(t) }}, onChi, onServeMux)
+		s := newService(t, backendWith{b, func(t testing.TB) *redis.Client { return proxy.Client(t) }}, onChi, onServeMux)
 		entered, leave := make(chan struct{}), make(chan struct{})
-		s.bank.during("slow", func(http.ResponseWriter, *http.Request) bool {
+		s.bank.setHook("slow", func(http.ResponseWriter, *http.Request) bool {
 			close(entered)
 			<-leave
 			return true
@@ -363,8 +363,8 @@ func TestRoundTrips(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			return false
 		}
-		s.bank.during("warm-up that fails", fail)
-		s.bank.during("fails", fail)
+		s.bank.setHook("warm-up that fails", fail)
+		s.bank.setHook("fails", fail)
 		cost := func(what string, want int) {
 			t.Helper()
 			if got := proxy.RoundTrips(); got != want {
@@ -413,7 +413,7 @@ func TestTransportRetriesByItself(t *testing.T) {
 		for _, instance := range []*instance{s.one, s.two} {
 			key := "k of " + instance.url
 			var panicked atomic.Bool
-			s.bank.during(key, func(http.ResponseWriter, *http.Request) bool {
+			s.bank.setHook(key, func(http.ResponseWriter, *http.Request) bool {
 				if panicked.CompareAndSwap(false, true) {
 					panic(http.ErrAbortHandler)
 				}
@@ -545,8 +545,8 @@ type payment struct {
 // hook runs at the start of a handler. It returns false if it has answered the request.
 type hook func(http.ResponseWriter, *http.Request) (goOn bool)
 
-// during sets the hook for requests with that key.
-func (b *bank) during(key string, h hook) {
+// setHook sets the hook for requests with that key.
+func (b *bank) setHook(key string, h hook) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hooks[key] = h
@@ -707,13 +707,15 @@ func (r response) refused(t *testing.T, status int, name string) {
 	}
 }
 
-// through is a Backend with clients made by client.
-type through struct {
+// backendWith is a Backend whose clients client makes.
+type backendWith struct {
 	redistest.Backend
 	client func(testing.TB) *redis.Client
 }
 
-func (b through) Client(t testing.TB, _ ...func(*redis.Options)) *redis.Client { return b.client(t) }
+func (b backendWith) Client(t testing.TB, _ ...func(*redis.Options)) *redis.Client {
+	return b.client(t)
+}
 
 // await receives from c, or fails the test after the patience. It may be called from any goroutine.
 func await[T any](t *testing.T, c <-chan T, what string) (v T) {

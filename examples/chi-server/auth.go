@@ -18,7 +18,7 @@ func requireUser(next http.Handler) http.Handler {
 		user, err := basic(r)
 		if err != nil {
 			w.Header().Set("WWW-Authenticate", `Basic realm="payments", charset="UTF-8"`)
-			writeProblem(w, http.StatusUnauthorized, "Say who you are by HTTP Basic: any user name, any password.")
+			writeProblem(w, http.StatusUnauthorized, "Authenticate by HTTP Basic, with any user name and any password.")
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))

@@ -19,9 +19,9 @@ func parseDelay(s string) (d time.Duration, ok bool) {
 	return d, err == nil && d >= 0 && d <= maxDelay
 }
 
-// takeTime waits for d. If ctx is done first, it returns false and frees the key by Discard, because nothing has
+// waitOrDiscard waits for d. If ctx is done first, it returns false and frees the key by Discard, because nothing has
 // happened yet. That is all that these handlers need to know about idempotency.
-func takeTime(ctx context.Context, d time.Duration) bool {
+func waitOrDiscard(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true

@@ -73,7 +73,7 @@ func (o *ordersPage) create(w http.ResponseWriter, r *http.Request) {
 		render(w, http.StatusUnprocessableEntity, "refused", map[string]any{"MaxItem": maxItem, "MaxCount": maxQuantity})
 		return
 	}
-	if !takeTime(r.Context(), delay) {
+	if !waitOrDiscard(r.Context(), delay) {
 		render(w, http.StatusServiceUnavailable, "late", nil)
 		return
 	}

@@ -43,7 +43,7 @@ func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, refusal.status, refusal.detail)
 		return
 	}
-	if !takeTime(r.Context(), delay) {
+	if !waitOrDiscard(r.Context(), delay) {
 		writeProblem(w, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
 		return
 	}

@@ -147,7 +147,7 @@ func TestPaymentsNeedAUser(t *testing.T) {
 		}
 	}
 	if got := s.get("", "/payments"); got.status != http.StatusUnauthorized {
-		t.Errorf("GET by nobody: got %d, want 401", got.status)
+		t.Errorf("GET without a user: got %d, want 401", got.status)
 	}
 }
 
