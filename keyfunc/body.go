@@ -12,9 +12,8 @@ import (
 // boundary of a multipart body. draft-ietf-httpapi-idempotency-key-header-07, section 2.4, calls this a fingerprint.
 //
 // Two equal orders, both intended, are one request as long as the response is kept. Use Body only if each body names
-// what it is about, such as an event id or an invoice number, or with a retention as short as a double click. An empty
-// body is a body like any other. [Compose] it with [Route] and a user: otherwise equal bodies are one request
-// throughout the service.
+// its subject, such as an event id, or with a retention as short as a double click. An empty body counts too. [Compose]
+// it with [Route] and a user: otherwise equal bodies are one request throughout the service.
 //
 // Body reads the whole body and puts it back. As with [Form], it sets no limit, and returns errors of reading wrapped.
 // It returns neither ErrMissing nor ErrInvalid. The Func is safe for concurrent use.

@@ -21,9 +21,9 @@ import (
 //
 // [MissingError]: the request has no such field, no body, or a body that is not a form. ErrInvalid: the form is
 // malformed, or the field is empty, occurs twice, is a file, is longer than 255 characters, or has characters outside
-// 0x20-0x7E. An error of reading the body, such as *http.MaxBytesError, is returned wrapped, and the next reader of the
-// body gets it too. A body that an earlier handler has read and not put back is another error. Form panics when field
-// is empty. The Func is safe for concurrent use.
+// 0x20-0x7E. An error of reading the body, such as *http.MaxBytesError, is returned wrapped, and the next reader gets
+// it too. A body that was read before and not put back is an error too. Form panics when field is empty. The Func is
+// safe for concurrent use.
 func Form(field string) Func {
 	if field == "" {
 		panic("keyfunc.Form: field is empty")
