@@ -42,8 +42,8 @@ func Each(t *testing.T, test func(t *testing.T, b Backend)) {
 	t.Run(realName, func(t *testing.T) { test(t, Start(t)) })
 }
 
-// keyspace has the methods of a Backend that need only Redis commands. Each call dials a new connection, so that none
-// is left open on the server, or broken by a restart.
+// keyspace has the methods of a Backend that need only Redis commands. Each call dials a new connection, and leaves
+// none open.
 type keyspace struct {
 	addr string
 }

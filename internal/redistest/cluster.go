@@ -21,9 +21,9 @@ type Cluster struct {
 // slots is the number of slots in a cluster. Each belongs to one master.
 const slots = 16384
 
-// StartCluster starts a cluster whose masters share the slots evenly. It returns when every node agrees and the
-// replicas are in sync. That takes at least two seconds, because a master answers CLUSTERDOWN for that long after a
-// start, and also after a Restart. So share a cluster among subtests.
+// StartCluster starts a cluster whose masters share the slots evenly, and returns when every node agrees and the
+// replicas are in sync. Share it among subtests: a master answers CLUSTERDOWN for two seconds after a start or a
+// Restart.
 //
 // Each node gets args. When a master is down, the others still serve their own slots: cluster-require-full-coverage is
 // off. Replicas do not move to other masters: cluster-migration-barrier is out of reach.
@@ -153,8 +153,7 @@ func (s *Server) serves(ctx context.Context) error {
 	})
 }
 
-// Servers returns every node: first the initial masters, then the first replica of each, then the second of each, and
-// so on.
+// Servers returns every node: the initial masters, then the first replica of each, and so on.
 func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
 
 // Client returns a cluster client that knows the address of every node. It has go-redis's default options, changed by
@@ -255,7 +254,6 @@ func (c *Cluster) slot(t testing.TB, key string) (slot int) {
 	return slot
 }
 
-// id returns the node ID of a server.
 func (c *Cluster) id(s *Server) string {
 	for id, other := range c.ids {
 		if other == s {

@@ -27,7 +27,6 @@ type slotRange struct{ first, last int }
 
 func (n node) has(flag string) bool { return slices.Contains(n.flags, flag) }
 
-// self returns the node that has this view.
 func (v view) self() node {
 	i := slices.IndexFunc(v, func(n node) bool { return n.has("myself") })
 	if i < 0 {

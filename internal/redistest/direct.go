@@ -9,10 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Direct is a client for tests in a testing/synctest bubble. A caller of go-redis waits for a connection with a timer
-// from a pool that all clients share, and a timer made in one bubble must not be used outside of it. So Direct bypasses
-// go-redis's connections: a hook takes every command and sends it on a connection of Direct's own. Only a subscription
-// uses a connection of go-redis, which needs no such timer.
+// Direct is a client for tests in a testing/synctest bubble. All clients of go-redis share a pool of timers for waiting
+// for a connection, and a timer made in one bubble must not be used outside of it. So a hook sends every command on a
+// connection of Direct's own. Only a subscription, which needs no such timer, uses one of go-redis.
 //
 // Direct sends a command once, in RESP2 and without a handshake. It dials when all connections are in use. It respects
 // the options Dialer, ReadTimeout, WriteTimeout and ContextTimeoutEnabled. It does not support transactions.

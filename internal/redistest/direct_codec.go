@@ -41,7 +41,7 @@ func appendCommand(b []byte, args []any) ([]byte, error) {
 
 // setReply sets the value or the error of a command from its reply.
 func setReply(cmd redis.Cmder, raw []byte) {
-	if cmd, ok := cmd.(interface{ SetVal([]byte) }); ok { // RawCmd
+	if cmd, ok := cmd.(interface{ SetVal([]byte) }); ok {
 		cmd.SetVal(raw)
 		return
 	}
@@ -87,7 +87,6 @@ func setVal[V any](cmd redis.Cmder, set func(V), v any) {
 	cmd.SetErr(fmt.Errorf("redistest: a %T has the reply %v", cmd, v))
 }
 
-// texts returns the elements of an array.
 func texts(v any) (all []string) {
 	list, _ := v.([]any)
 	for _, v := range list {

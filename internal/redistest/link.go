@@ -28,7 +28,7 @@ type link struct {
 type exchange struct {
 	cmd     Command
 	rules   []*Rule // rules on the reply
-	pending int     // confirmations that a subscription command still awaits
+	pending int
 }
 
 // side is one end of a link. write and silence exclude each other: after silence returns, nothing is sent.
@@ -74,7 +74,6 @@ func (l *link) run() {
 	replies.Wait()
 }
 
-// close closes both connections at once.
 func (l *link) close() {
 	l.end.Do(func() {
 		l.mu.Lock()

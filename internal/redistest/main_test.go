@@ -83,7 +83,6 @@ func (c *conn) read(t *testing.T) string {
 	return string(raw)
 }
 
-// command returns the RESP of the words of line.
 func command(line string) string { return array('*', strings.Fields(line)...) }
 
 func isTimeout(err error) bool {

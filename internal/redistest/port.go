@@ -7,10 +7,9 @@ import (
 	"strconv"
 )
 
-// Ports are below the range from which the kernel assigns ports to outgoing connections (from 32768 on Linux, from
-// 49152 elsewhere). While a server is down, the kernel could assign its port to a connection, and a client that dials
-// the port could even connect to itself. The port of the Cluster bus, 10000 higher, is below that range too. The two
-// ranges of this package do not overlap, so no server gets the port of another server's bus.
+// Ports are below the range of outgoing connections (from 32768 on Linux, from 49152 elsewhere). Otherwise the kernel
+// could give the port of a server that is down to a connection, and a client that dials it could connect to itself. The
+// port of the Cluster bus is 10000 higher. It is below that range too, and is never the port of another server.
 const (
 	firstPort = 10000
 	lastPort  = 19999

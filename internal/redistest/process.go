@@ -42,7 +42,6 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// kill kills the process and returns when it has ended.
 func (p *process) kill() {
 	// An error means that the process has already ended.
 	_ = p.cmd.Process.Kill()

@@ -19,7 +19,6 @@ type Program struct {
 // programEnv is the environment variable that names the program of a process.
 const programEnv = "REDISTEST_PROGRAM"
 
-// execute runs the program with that name, and returns the exit code for the process.
 func execute(programs []Program, name string) int {
 	i := slices.IndexFunc(programs, func(p Program) bool { return p.Name == name })
 	if i < 0 {

@@ -35,10 +35,9 @@ type Proxy struct {
 	rounds int
 }
 
-// NewProxy starts a proxy on a free loopback port for the server at target, which may be down. The end of the test
-// closes the proxy and every connection.
+// NewProxy starts a proxy for the server at target, which may be down. The end of the test closes it.
 //
-// If the target refuses a connection, the proxy accepts that of the client and closes it at once.
+// If the target refuses a connection, the proxy closes that of the client.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,14 +54,14 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // Addr returns the host:port of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Client is [NewClient] with the address of the proxy.
+// Client returns a client of the proxy, see [NewClient].
 func (p *Proxy) Client(t testing.TB, opts ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	return NewClient(t, p.Addr(), opts...)
 }
 
-// Commands returns the names of the commands forwarded since the start or the last Reset, in order. It leaves out those
-// that set up, check or end a connection: HELLO, AUTH, SELECT, CLIENT, PING, READONLY, READWRITE, RESET and QUIT.
+// Commands returns the names of the forwarded commands since the last Reset, in order, except those about the
+// connection: HELLO, AUTH, SELECT, CLIENT, PING, READONLY, READWRITE, RESET and QUIT.
 func (p *Proxy) Commands() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,8 +98,8 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// BlackHole discards every byte in both directions, and hides that a side has closed its end. Connections stay open,
-// new ones are accepted, and no answer comes. It is in effect when it returns.
+// BlackHole makes the proxy discard every byte, and hide that a side has closed its end, from its return until Heal.
+// Connections stay open, and new ones are accepted.
 func (p *Proxy) BlackHole() {
 	p.mu.Lock()
 	p.silent = true

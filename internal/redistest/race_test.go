@@ -23,7 +23,6 @@ func TestRaceInAProcess(t *testing.T) {
 	}
 }
 
-// reporter is a testing.TB whose failure does not fail this test.
 type reporter struct {
 	testing.TB
 	cleanups []func()

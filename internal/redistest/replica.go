@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// StartReplica starts a replica of a running server, as [Start] does. It returns when the replica is in sync and its
-// master counts it. After a Restart the replica is empty and replicates again.
+// StartReplica starts a replica of a running server, as [Start] does. It returns when the replica is in sync. After a
+// Restart the replica is empty and replicates again.
 //
 // Restart does not wait for replication. The replicas of a restarted master reconnect in about a second, and follow it
 // even if it is empty: see [Server.WaitForReplicas].

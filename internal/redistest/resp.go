@@ -40,7 +40,7 @@ func (c Command) String() string {
 
 // reply is a complete reply or push message of a server, with the attributes that precede it.
 type reply struct {
-	kind byte   // type byte
+	kind byte
 	word string // the first element of an array or push, if that is a bulk string
 	raw  []byte
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// array returns an aggregate of bulk strings.
 func array(kind byte, words ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%c%d\r\n", kind, len(words))

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Rule is a fault that a [Proxy] causes at the commands that match, from the rule's creation until Lift. If several
-// rules match one command, those on the command act first, and then those on its reply, each in order of creation.
+// Rule is a fault that a [Proxy] causes at matching commands, from its creation until Lift. If several rules match,
+// those on the command act before those on its reply, each in order of creation.
 type Rule struct {
 	proxy   *Proxy
 	match   Match
@@ -32,8 +32,8 @@ const (
 	hold
 )
 
-// CutBefore closes the connection when a matching command arrives. The server never receives that command. Replies to
-// earlier commands of the same pipeline may be lost too.
+// CutBefore closes the connection when a matching command arrives. The server never receives that command. Earlier
+// replies of its pipeline may be lost too.
 func (p *Proxy) CutBefore(m Match) *Rule { return p.addRule(m, false, cut) }
 
 // DropReply forwards a matching command, waits for the server's reply, discards it and closes the connection. The
@@ -44,11 +44,11 @@ func (p *Proxy) DropReply(m Match) *Rule { return p.addRule(m, true, cut) }
 // and further commands on it reach the server. [Proxy.Heal] closes it.
 func (p *Proxy) SwallowReply(m Match) *Rule { return p.addRule(m, true, swallow) }
 
-// HoldRequest holds a matching command, and those after it on the same connection, until Lift. Then it forwards them,
-// even if the client has closed its end: a command can arrive after its caller timed out.
+// HoldRequest holds a matching command, and all after it on the connection, until Lift. The server then gets them even
+// if the client has timed out and closed its end.
 func (p *Proxy) HoldRequest(m Match) *Rule { return p.addRule(m, false, hold) }
 
-// HoldReply forwards a matching command, and holds its reply, and those after it on the same connection, until Lift.
+// HoldReply forwards a matching command, and holds its reply, and all after it on the connection, until Lift.
 func (p *Proxy) HoldReply(m Match) *Rule { return p.addRule(m, true, hold) }
 
 func (p *Proxy) addRule(m Match, onReply bool, e effect) *Rule {

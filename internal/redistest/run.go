@@ -17,12 +17,11 @@ type Process struct {
 	process *process
 	input   *os.File
 	output  *lines
-	errors  string // file of its standard error
+	errors  string
 }
 
-// Run starts the test binary as one of the programs passed to [Main]. The end of the test kills the process; on Linux,
-// so does the death of the test binary. If the test failed, Run logs the standard error of the process. A data race
-// that the race detector reports there fails the test.
+// Run starts the test binary as one of the programs passed to [Main]. The end of the test kills it, as does, on Linux,
+// the end of the test binary. The log of a failed test has its standard error. A data race in it fails the test.
 func Run(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
 	p := &Process{name: name, errors: filepath.Join(t.TempDir(), "stderr")}
@@ -77,8 +76,8 @@ func (p *Process) start(args []string) error {
 	return nil
 }
 
-// Line returns the next line of the standard output of the process. Lines are kept even after the process has ended.
-// Line drops a last line without a newline, as after a kill. It ends the test if no line comes.
+// Line returns the next line of standard output, even after the process has ended, except a last line without a
+// newline. It ends the test if no line comes.
 func (p *Process) Line(t testing.TB) string {
 	t.Helper()
 	line, err := p.output.next()

@@ -17,7 +17,6 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// programs are the programs that this test binary can run.
 var programs = []redistest.Program{
 	{Name: "echo", Run: echo},
 	{Name: "fail", Run: func([]string, io.Reader, io.Writer) error { return errors.New("out of luck") }},
@@ -95,7 +94,7 @@ func TestRun(t *testing.T) {
 	if err := p.Wait(t); err != nil { // once more
 		t.Error(err)
 	}
-	p.Kill(t) // no effect: the process has ended
+	p.Kill(t)
 	p.Resume(t)
 }
 

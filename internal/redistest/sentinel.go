@@ -23,15 +23,13 @@ type Sentinel struct {
 	process *Server
 }
 
-// sentinelName is the master's name in Sentinel.
 const sentinelName = "main"
 
 // StartSentinel starts a master, its replicas and a Sentinel. It returns when the replicas are in sync and Sentinel
 // knows them. The master and each replica get args.
 //
-// Each of them has a configuration file, in which Sentinel records the current master. So a Restart keeps the role of a
-// server. A server that was the master before a failover restarts as a second master, until Sentinel demotes it: see
-// [Sentinel.WaitForDemotion].
+// Each of them has a configuration file, which Sentinel updates. So a Restart keeps the role of a server: a former
+// master restarts as a second master until Sentinel demotes it, see [Sentinel.WaitForDemotion].
 func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	t.Helper()
 	g := &Sentinel{}

@@ -33,8 +33,8 @@ type Server struct {
 //
 //	redistest.Start(t, "--appendonly", "yes", "--maxmemory", "2mb")
 //
-// The end of the test kills the process, and logs its output if the test failed. If the test binary is killed, the
-// process dies with it on Linux, and keeps running elsewhere.
+// The end of the test kills the process, as does, on Linux only, the end of the test binary. The log of a failed test
+// has its output.
 //
 // If redis-server is not on the PATH, the test is skipped, or fails with CI=true.
 func Start(t testing.TB, args ...string) *Server {
@@ -54,9 +54,8 @@ func StartMasters(t testing.TB, n int, args ...string) []*Server {
 	return servers
 }
 
-// Pause stops the process with SIGSTOP. It returns when every thread has stopped. The kernel still accepts connections,
-// but no command is answered. The end of the test resumes the process, before the clean-ups that were registered
-// earlier.
+// Pause stops the process with SIGSTOP, and returns when every thread has stopped. The kernel still accepts
+// connections. The end of the test resumes the process, before the clean-ups that were registered earlier.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() { s.Resume(t) })
@@ -84,8 +83,8 @@ func (s *Server) Kill(t testing.TB) {
 	s.stop()
 }
 
-// Restart kills the server if it still runs, and starts it again on the same port with the same arguments. It returns
-// when the server answers. The server is empty unless the arguments of [Start] made it persistent.
+// Restart kills the server if it runs, starts it again with the same port and arguments, and returns when it answers.
+// The server is empty unless the arguments made it persistent.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.stop()
