@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// patience bounds every wait for what must happen. Only a test that fails waits this long.
+// patience bounds every wait. Only a failing test waits this long.
 const patience = 20 * time.Second
 
-// A payment is requested, requested again, and meddled with, at two instances of one service.
+// Clients request a payment, repeat it, and reuse its key wrongly, at two instances of one service.
 //
 // conformance: 15, 16, 24, 27, 29, 32
 func TestPaymentIsMadeOnce(t *testing.T) {
@@ -54,13 +54,13 @@ func TestPaymentIsMadeOnce(t *testing.T) {
 
 func testPaymentIsMadeOnce(t *testing.T, s *service) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s.bank.during("slow", func(http.ResponseWriter, *http.Request) bool {
+	s.bank.setHook("slow", func(http.ResponseWriter, *http.Request) bool {
 		close(entered)
 		<-leave
 		return true
 	})
 
-	// The first request makes the payment, and the other instance repeats the answer to the byte.
+	// The first request makes the payment. The other instance replays the response byte for byte.
 	first := s.one.pay(t, "ann", "k1", 1250)
 	first.is(t, http.StatusCreated, "")
 	again := s.two.pay(t, "ann", "k1", 1250)
@@ -70,18 +70,19 @@ func testPaymentIsMadeOnce(t *testing.T, s *service) {
 		t.Errorf("the replay: got %v %q, want %v %q", again.header, again.body, first.header, first.body)
 	}
 
-	// Another payment under the same key is a mistake, and does the first no harm.
+	// Another payment with the same key is refused, and does not affect the first.
 	s.two.pay(t, "ann", "k1", 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
 	s.one.pay(t, "ann", "k1", 1250).is(t, http.StatusCreated, "true")
 
-	// Another user who has the same idea of a key is a stranger.
+	// Another user with the same key gets a payment of their own.
 	stranger := s.two.pay(t, "bob", "k1", 1250)
 	stranger.is(t, http.StatusCreated, "")
 	if stranger.body == first.body {
 		t.Errorf("bob got ann's payment: %s", stranger.body)
 	}
 
-	// While a payment is being made, another request for it is told to come back, and a different one that it is wrong.
+	// While a payment is being made, a duplicate is told to retry later, and a different payment with its key is
+	// refused.
 	slow := make(chan response, 1)
 	go func() { slow <- s.one.pay(t, "ann", "slow", 700) }()
 	await(t, entered, "the handler")
@@ -98,7 +99,7 @@ func testPaymentIsMadeOnce(t *testing.T, s *service) {
 	last.is(t, http.StatusCreated, "")
 	s.two.pay(t, "ann", "slow", 700).is(t, http.StatusCreated, "true")
 
-	// What was really paid, each time once.
+	// Each payment was made once.
 	if got, want := s.two.list(t, "ann"), "["+first.body+","+last.body+"]"; got != want {
 		t.Errorf("ann has paid %s, want %s", got, want)
 	}
@@ -107,8 +108,8 @@ func testPaymentIsMadeOnce(t *testing.T, s *service) {
 	}
 }
 
-// Many clients click six times at the same moment, three times on each instance. The handler of a key does not return before all
-// five rivals have their answer: nobody can be told anything but 409.
+// Many clients send the same request six times at once, three times to each instance. The handler of a key does not
+// return before all five rivals have their response, so each of these must be 409.
 //
 // conformance: 25
 func TestSixAtOnce(t *testing.T) {
@@ -133,7 +134,7 @@ func sixAtOnce(t *testing.T, s *service, key string) {
 	const rivals = 2*each - 1
 	var refused atomic.Int32
 	allRefused := make(chan struct{})
-	s.bank.during(key, func(http.ResponseWriter, *http.Request) bool {
+	s.bank.setHook(key, func(http.ResponseWriter, *http.Request) bool {
 		await(t, allRefused, "five times 409 for "+key)
 		return true
 	})
@@ -179,16 +180,16 @@ func sixAtOnce(t *testing.T, s *service, key string) {
 	}
 }
 
-// The client leaves while its payment is being made, and asks again elsewhere.
+// The client disconnects while its payment is being made, and repeats the request at the other instance.
 //
 // conformance: 22
-func TestClientGone(t *testing.T) {
+func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		s := newService(t, b, onChi, onServeMux)
 		entered := make(chan struct{})
-		s.bank.during("k", func(_ http.ResponseWriter, r *http.Request) bool {
+		s.bank.setHook("k", func(_ http.ResponseWriter, r *http.Request) bool {
 			close(entered)
 			await(t, connection(r).Done(), "the server to notice")
 			if err := r.Context().Err(); err != nil {
@@ -209,7 +210,7 @@ func TestClientGone(t *testing.T) {
 		await(t, entered, "the handler")
 		leave()
 		if err := await(t, gone, "the client to leave"); err == nil {
-			t.Fatal("the client got a response; want it gone by then")
+			t.Fatal("the client got a response, want none after it disconnected")
 		}
 		if e := await(t, s.one.events, "the end of the request"); e.Outcome != middleware.Executed || e.Err != nil {
 			t.Fatalf("got %s, %v; want executed", e.Outcome, e.Err)
@@ -222,33 +223,34 @@ func TestClientGone(t *testing.T) {
 	})
 }
 
-// Redis falls silent, the worst way to be away: nothing runs, and nobody waits for long, although this Redis client
-// would.
-func TestRedisSilent(t *testing.T) {
+// Redis stops answering but keeps its connections. No handler runs, and no request waits long, although this Redis
+// client has a long timeout.
+func TestRedisStopsAnswering(t *testing.T) {
 	t.Parallel()
 	const bound = 100 * time.Millisecond
 	server := redistest.Start(t)
-	patient := through{server, func(t testing.TB) *redis.Client {
+	patient := backendWith{server, func(t testing.TB) *redis.Client {
 		return server.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
 	}}
 	s := newService(t, patient, onChi, onServeMux, lock.WithOpTimeout(bound))
-	s.one.retry(t, "ann", "before", 1250).is(t, http.StatusCreated, "") // the connection is up
+	s.one.retry(t, "ann", "before", 1250).is(t, http.StatusCreated, "") // now the connection is up
 
 	server.Pause(t)
 	start := time.Now()
 	away := s.one.pay(t, "ann", "k", 1250)
 	if took := time.Since(start); took > 50*bound {
-		t.Errorf("the answer took %v, and each call of Redis is bounded by %v", took, bound)
+		t.Errorf("the response took %v, but a Redis call at most %v", took, bound)
 	}
 	away.refused(t, http.StatusServiceUnavailable, "store-unavailable")
 	if away.header.Get("Retry-After") == "" {
-		t.Error("503 does not say when to try again")
+		t.Error("503 without Retry-After")
 	}
 	if got := s.bank.runs("k"); got != 0 {
 		t.Errorf("runs without Redis: got %d, want 0", got)
 	}
 
-	// The claim that the server finds when it wakes up is nobody's: it is taken back, and until then answers 409.
+	// When Redis resumes, it executes the claim of the request that has failed. The locker releases that claim; until
+	// then a retry gets 409.
 	server.Resume(t)
 	first := s.one.retry(t, "ann", "k", 1250)
 	first.is(t, http.StatusCreated, "")
@@ -262,13 +264,13 @@ func TestRedisSilent(t *testing.T) {
 	}
 }
 
-// Redis loses everything while a payment is being made: what happened is stored nevertheless.
-func TestRedisEmptied(t *testing.T) {
+// Redis loses all data while a payment is being made. The response is stored nevertheless.
+func TestRedisLosesItsData(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		s := newService(t, b, onChi, onServeMux)
-		s.bank.during("k", func(http.ResponseWriter, *http.Request) bool {
+		s.bank.setHook("k", func(http.ResponseWriter, *http.Request) bool {
 			if got := len(b.Keys(t)); got != 1 {
 				t.Errorf("keys while the handler runs: got %d, want its claim", got)
 			}
@@ -288,7 +290,7 @@ func TestRedisEmptied(t *testing.T) {
 	})
 }
 
-// What is left behind in Redis: one key for each response that is kept, and nothing of what the client said.
+// Redis has one key for each stored response, and neither keys nor users in plain text.
 //
 // conformance: 35
 func TestWhatIsInRedis(t *testing.T) {
@@ -297,7 +299,7 @@ func TestWhatIsInRedis(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		s := newService(t, b, onChi, onServeMux)
-		s.bank.during("fails", func(w http.ResponseWriter, _ *http.Request) bool {
+		s.bank.setHook("fails", func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusBadGateway)
 			return false
 		})
@@ -343,16 +345,16 @@ func TestWhatIsInRedis(t *testing.T) {
 	})
 }
 
-// What a request costs, once the connection is set up and the server knows the scripts.
+// The round trips of each kind of request, once the connection is up and the server has the scripts.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		proxy := redistest.NewProxy(t, b.Addr())
-		s := newService(t, through{b, func(t testing.TB) *redis.Client { return proxy.Client(t) }}, onChi, onServeMux)
+		s := newService(t, backendWith{b, func(t testing.TB) *redis.Client { return proxy.Client(t) }}, onChi, onServeMux)
 		entered, leave := make(chan struct{}), make(chan struct{})
-		s.bank.during("slow", func(http.ResponseWriter, *http.Request) bool {
+		s.bank.setHook("slow", func(http.ResponseWriter, *http.Request) bool {
 			close(entered)
 			<-leave
 			return true
@@ -361,8 +363,8 @@ func TestRoundTrips(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			return false
 		}
-		s.bank.during("warm-up that fails", fail)
-		s.bank.during("fails", fail)
+		s.bank.setHook("warm-up that fails", fail)
+		s.bank.setHook("fails", fail)
 		cost := func(what string, want int) {
 			t.Helper()
 			if got := proxy.RoundTrips(); got != want {
@@ -399,8 +401,8 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
-// The handler panics, and the connection breaks without an answer. Go's own http.Transport then sends a POST that has an
-// Idempotency-Key again, at once and unasked, if the connection had been in use before.
+// The handler panics, and the connection breaks without a response. If the connection was a reused one, Go's own
+// http.Transport retries a POST with an Idempotency-Key at once.
 //
 // conformance: 52
 func TestTransportRetriesByItself(t *testing.T) {
@@ -411,13 +413,13 @@ func TestTransportRetriesByItself(t *testing.T) {
 		for _, instance := range []*instance{s.one, s.two} {
 			key := "k of " + instance.url
 			var panicked atomic.Bool
-			s.bank.during(key, func(http.ResponseWriter, *http.Request) bool {
+			s.bank.setHook(key, func(http.ResponseWriter, *http.Request) bool {
 				if panicked.CompareAndSwap(false, true) {
 					panic(http.ErrAbortHandler)
 				}
 				return true
 			})
-			instance.list(t, "ann") // leaves a connection for reuse
+			instance.list(t, "ann") // leaves an idle connection for reuse
 
 			var reused []bool
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
@@ -432,7 +434,7 @@ func TestTransportRetriesByItself(t *testing.T) {
 				await(t, instance.events, "an event").Outcome,
 				await(t, instance.events, "an event").Outcome,
 			}
-			slices.Sort(outcomes) // the panic's may come last
+			slices.Sort(outcomes) // the event of the panic may come last
 			if want := []middleware.Outcome{middleware.InFlight, middleware.Unknown}; !slices.Equal(outcomes, want) {
 				t.Errorf("outcomes: got %q, want %q", outcomes, want)
 			}
@@ -440,7 +442,7 @@ func TestTransportRetriesByItself(t *testing.T) {
 				t.Errorf("runs: got %d, want 1", got)
 			}
 
-			// The lease is left to run out. By default a retry runs after that.
+			// The lease is not released and expires. By default a later retry runs again.
 			b.Elapse(t, lease)
 			instance.pay(t, "ann", key, 1250).is(t, http.StatusCreated, "")
 			instance.pay(t, "ann", key, 1250).is(t, http.StatusCreated, "true")
@@ -451,8 +453,8 @@ func TestTransportRetriesByItself(t *testing.T) {
 	})
 }
 
-// service is two instances of a payments API on one Redis, as two processes would be: each has a Redis client, a Locker and
-// an HTTP server of its own. They share the bank, where the payments are really made.
+// service is two instances of a payments API on one Redis. Like two processes, each has a Redis client, a Locker and an
+// HTTP server of its own. They share the bank, which makes the payments.
 type service struct {
 	bank     *bank
 	one, two *instance
@@ -461,14 +463,14 @@ type service struct {
 type instance struct {
 	url    string
 	http   *http.Client
-	events chan middleware.Event // as far as there is room
+	events chan middleware.Event // further events are dropped if it is full
 }
 
-// lease is how long a key stays taken when nobody renews it.
+// lease is the length of a lease that is not renewed.
 const lease = 10 * time.Second
 
-// newService starts both instances. Calls of Redis are bounded so that a busy machine is not taken for a Redis that is away; opts
-// may change that.
+// newService starts both instances. Their operation timeout is long, so that a busy machine does not look like a failed
+// Redis; opts can change it.
 func newService(t *testing.T, b redistest.Backend, one, two router, opts ...lock.Option) *service {
 	t.Helper()
 	s := &service{bank: &bank{hooks: map[string]hook{}, counts: map[string]int{}}}
@@ -504,7 +506,7 @@ func newInstance(t *testing.T, locker *lock.Locker, b *bank, mount router) *inst
 	return i
 }
 
-// router puts a bank behind a middleware, as a user of the router would.
+// router mounts a bank behind a middleware, as a user of that router would.
 type router struct {
 	name    string
 	handler func(b *bank, once func(http.Handler) http.Handler) http.Handler
@@ -513,7 +515,7 @@ type router struct {
 var (
 	onChi = router{"chi", func(b *bank, once func(http.Handler) http.Handler) http.Handler {
 		r := chi.NewRouter()
-		r.Use(chimiddleware.Recoverer, once) // around GET too, which passes untouched
+		r.Use(chimiddleware.Recoverer, once) // GET too, which passes untouched
 		r.Post("/payments", b.pay)
 		r.Get("/payments", b.list)
 		return r
@@ -526,7 +528,7 @@ var (
 	}}
 )
 
-// bank makes payments, and knows which were really made.
+// bank makes payments and records them.
 type bank struct {
 	mu     sync.Mutex
 	made   []payment
@@ -540,24 +542,24 @@ type payment struct {
 	user   string
 }
 
-// hook is called when a handler has begun. It returns false if it has answered the request.
+// hook runs at the start of a handler. It returns false if it has answered the request.
 type hook func(http.ResponseWriter, *http.Request) (goOn bool)
 
-// during sets the hook for the requests with a key.
-func (b *bank) during(key string, h hook) {
+// setHook sets the hook for requests with that key.
+func (b *bank) setHook(key string, h hook) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hooks[key] = h
 }
 
-// runs returns how often the handler has begun to run for a key, of any user.
+// runs returns how many times the handler has started for a key, over all users.
 func (b *bank) runs(key string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.counts[key]
 }
 
-// payments returns those that were made for the user.
+// payments returns the payments of the user.
 func (b *bank) payments(user string) []payment {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -602,24 +604,25 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may have left
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
 type connectionKey struct{}
 
-// rememberConnection keeps net/http's own context of a request for the handler, whose context does not end with it.
+// rememberConnection gives the handler net/http's own context of the request, which ends with the connection. The
+// handler's does not.
 func rememberConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), connectionKey{}, r.Context())))
 	})
 }
 
-// connection returns a context that is done as soon as the server sees that the client has left.
+// connection returns a context that is done when the server sees the client disconnect.
 func connection(r *http.Request) context.Context {
 	return r.Context().Value(connectionKey{}).(context.Context)
 }
 
-// payment returns the request for a payment, without a key if that is empty.
+// payment returns a request for a payment. It has no key if key is empty, and no user if user is empty.
 func (i *instance) payment(t *testing.T, user, key string, amount int) *http.Request {
 	r, err := http.NewRequest(http.MethodPost, i.url+"/payments", strings.NewReader(fmt.Sprintf(`{"amount":%d}`, amount)))
 	if err != nil {
@@ -640,7 +643,7 @@ func (i *instance) pay(t *testing.T, user, key string, amount int) response {
 	return i.do(t, i.payment(t, user, key, amount))
 }
 
-// retry sends the request until it succeeds, as a client would that is in a hurry.
+// retry repeats the request without a pause until it succeeds.
 func (i *instance) retry(t *testing.T, user, key string, amount int) response {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -651,7 +654,7 @@ func (i *instance) retry(t *testing.T, user, key string, amount int) response {
 	}
 }
 
-// list returns the user's payments as the API tells them.
+// list returns the user's payments as JSON.
 func (i *instance) list(t *testing.T, user string) string {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, i.url+"/payments", nil)
@@ -664,14 +667,14 @@ func (i *instance) list(t *testing.T, user string) string {
 	return got.body
 }
 
-// response is one that was read whole.
+// response is a response whose body was read.
 type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// do may be called from any goroutine; the response is empty when there is none.
+// do sends the request. It may be called from any goroutine. After an error the response is empty.
 func (i *instance) do(t *testing.T, r *http.Request) response {
 	t.Helper()
 	res, err := i.http.Do(r)
@@ -686,7 +689,7 @@ func (i *instance) do(t *testing.T, r *http.Request) response {
 	return response{res.StatusCode, res.Header, string(body)}
 }
 
-// is checks the status, and what Idempotent-Replayed says.
+// is checks the status and the Idempotent-Replayed header.
 func (r response) is(t *testing.T, status int, replayed string) {
 	t.Helper()
 	if got := r.header.Get("Idempotent-Replayed"); r.status != status || got != replayed {
@@ -704,21 +707,23 @@ func (r response) refused(t *testing.T, status int, name string) {
 	}
 }
 
-// through is a Backend whose clients are special.
-type through struct {
+// backendWith is a Backend whose clients client makes.
+type backendWith struct {
 	redistest.Backend
 	client func(testing.TB) *redis.Client
 }
 
-func (b through) Client(t testing.TB, _ ...func(*redis.Options)) *redis.Client { return b.client(t) }
+func (b backendWith) Client(t testing.TB, _ ...func(*redis.Options)) *redis.Client {
+	return b.client(t)
+}
 
-// await receives from c, or is given up with an error. It may be called from any goroutine.
+// await receives from c, or fails the test after the patience. It may be called from any goroutine.
 func await[T any](t *testing.T, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(patience):
-		t.Errorf("waited in vain for %s", what)
+		t.Errorf("waited %v for %s", patience, what)
 	}
 	return v
 }

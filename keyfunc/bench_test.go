@@ -50,7 +50,7 @@ func BenchmarkForm(b *testing.B) {
 				if _, err := fn(r); err != nil {
 					b.Fatal(err)
 				}
-				// The next turn needs an unread body.
+				// The next iteration needs an unread body.
 				r.Body = withBody("", c.body).Body
 			}
 		})

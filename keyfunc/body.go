@@ -7,27 +7,24 @@ import (
 	"github.com/onceguard/onceguard/internal/canonical"
 )
 
-// Body needs no key from the client: the same body is the same request. The key is the SHA-256, in hex,
-// of the media type and the body. Parameters of the media type do not count, and a multipart body
-// counts by its parts, not by its boundary. What draft-ietf-httpapi-idempotency-key-header-07, section 2.4,
-// calls a fingerprint stands in for the key itself.
+// Body derives the key from the body, for clients that send no key: requests with the same body are one request. The
+// key is the SHA-256, in hex, of the media type and the body. Parameters of the media type do not count, nor does the
+// boundary of a multipart body. draft-ietf-httpapi-idempotency-key-header-07, section 2.4, calls this a fingerprint.
 //
-// The trap: two equal orders that were both meant are one, for as long as the response is kept. Use
-// it where the body names what it is about (an event's id, an invoice number), or with a retention
-// as short as a double click. An empty body is a body like any other. Compose it with [Route] and a
-// user, or equal bodies are one request all over the service.
+// Two equal orders, both intended, are one request as long as the response is kept. Use Body only if each body names
+// its subject, such as an event id, or with a retention as short as a double click. An empty body counts too. [Compose]
+// it with [Route] and a user: otherwise equal bodies are one request throughout the service.
 //
-// The body is read whole, and left to be read again; what [Form] says about limits and about errors
-// while reading holds here too. There is neither ErrMissing nor ErrInvalid. The Func is safe for
-// concurrent use.
+// Body reads the whole body and puts it back. As with [Form], it sets no limit, and returns errors of reading wrapped.
+// It returns neither ErrMissing nor ErrInvalid. The Func is safe for concurrent use.
 func Body() Func {
 	return func(r *http.Request) (string, error) {
 		body, err := readBody(r)
 		if err != nil {
 			return "", err
 		}
-		if bodyGone(r, body) {
-			return "", errBodyGone
+		if bodyConsumed(r, body) {
+			return "", errBodyConsumed
 		}
 		sum := canonical.SumBody(nil, r.Header.Get("Content-Type"), body)
 		return hex.EncodeToString(sum[:]), nil

@@ -8,7 +8,7 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-// conformance: 30 31, for the key that is made of the body
+// conformance: 30 31, for keys derived from the body
 func TestBody(t *testing.T) {
 	t.Parallel()
 	const json = "application/json"
@@ -40,16 +40,16 @@ func TestBody(t *testing.T) {
 	}
 
 	different := map[string]string{
-		"one":             one,
-		"first":           first,
-		"another body":    key(json, `{"item":2}`),
-		"another type":    key("text/plain", `{"item":1}`),
-		"no type":         key("", `{"item":1}`),
-		"empty":           key(json, ""),
-		"another part":    key(multi("first", part("item", "2"), filePart("photo", "png"))),
-		"another order":   key(multi("first", filePart("photo", "png"), part("item", "1"))),
-		"one part less":   key(multi("first", part("item", "1"))),
-		"no longer parts": key("multipart/form-data", "--first--\r\n"),
+		"one":           one,
+		"first":         first,
+		"another body":  key(json, `{"item":2}`),
+		"another type":  key("text/plain", `{"item":1}`),
+		"no type":       key("", `{"item":1}`),
+		"empty":         key(json, ""),
+		"another part":  key(multi("first", part("item", "2"), filePart("photo", "png"))),
+		"another order": key(multi("first", filePart("photo", "png"), part("item", "1"))),
+		"one part less": key(multi("first", part("item", "1"))),
+		"no boundary":   key("multipart/form-data", "--first--\r\n"),
 	}
 	names := map[string]string{}
 	for name, k := range different {
@@ -60,7 +60,7 @@ func TestBody(t *testing.T) {
 	}
 }
 
-func TestBodyDoesNotLookAtTheMethod(t *testing.T) {
+func TestBodyIgnoresTheMethod(t *testing.T) {
 	t.Parallel()
 	r := withBody("text/plain", "x")
 	want, err := keyfunc.Body()(r)

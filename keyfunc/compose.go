@@ -9,12 +9,11 @@ import (
 	"github.com/onceguard/onceguard/internal/canonical"
 )
 
-// First asks fns in order and answers as the first one does that is not ErrMissing, be it a key or
-// an error: a malformed header is not made good by a form field.
+// First calls fns in order and returns the first result, key or error, that is not ErrMissing. So a malformed header is
+// an error even if the form has a key.
 //
-// ErrMissing: all of them are missing. The error is that of fns[0]: the first place is the one that a
-// [MissingError] tells the client to use. First panics when there are no fns, or when one is nil. The
-// Func is safe for concurrent use.
+// If all return ErrMissing, so does First, with the error of fns[0]: a [MissingError] tells the client to use that
+// place. First panics when there are no fns, or when one is nil. The Func is safe for concurrent use if fns are.
 func First(fns ...Func) Func {
 	fns = checked("keyfunc.First", fns)
 	return func(r *http.Request) (string, error) {
@@ -32,14 +31,13 @@ func First(fns ...Func) Func {
 	}
 }
 
-// Compose joins the keys of all parts. Each is written with its length before it, so that two
-// different lists never give the same key: "a" and "b:c" are not "a:b" and "c".
+// Compose joins the keys of all parts. Each is written after its length, so different lists give different keys: "a"
+// and "b:c" are not "a:b" and "c".
 //
-// The parts are asked in order and the first error is returned as it is. Put the part that finds the
-// client's key first if the others should not be asked for a request without one. The order is part of the
-// key as well: to change it in a running service is to forget every key that is in use.
+// Compose calls the parts in order and returns the first error unchanged. Put the client's key first, so that the other
+// parts are not called without one. The order is part of the key: a service that changes it forgets every key in use.
 //
-// Compose panics when there are no parts, or when one is nil. The Func is safe for concurrent use.
+// Compose panics when there are no parts, or when one is nil. The Func is safe for concurrent use if parts are.
 func Compose(parts ...Func) Func {
 	parts = checked("keyfunc.Compose", parts)
 	return func(r *http.Request) (string, error) {
@@ -56,7 +54,7 @@ func Compose(parts ...Func) Func {
 	}
 }
 
-// checked copies fns, so that a slice the caller changes later does not change the Func.
+// checked panics unless fns can be called. It returns a copy, so that the caller may change the slice later.
 func checked(caller string, fns []Func) []Func {
 	if len(fns) == 0 {
 		panic(caller + ": no functions")

@@ -12,23 +12,23 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-var errElse = errors.New("something else")
+var errOther = errors.New("something else")
 
 func TestFirst(t *testing.T) {
 	t.Parallel()
-	missing := answer("", fmt.Errorf("no field: %w", keyfunc.ErrMissing))
+	missing := fixed("", fmt.Errorf("no field: %w", keyfunc.ErrMissing))
 	cases := []struct {
 		name string
 		fns  []keyfunc.Func
 		want string
 		err  error
 	}{
-		{"the first", []keyfunc.Func{answer("a", nil), answer("b", nil)}, "a", nil},
-		{"the second", []keyfunc.Func{missing, answer("b", nil)}, "b", nil},
+		{"the first", []keyfunc.Func{fixed("a", nil), fixed("b", nil)}, "a", nil},
+		{"the second", []keyfunc.Func{missing, fixed("b", nil)}, "b", nil},
 		{"none", []keyfunc.Func{missing, missing}, "", keyfunc.ErrMissing},
-		{"invalid is not missing", []keyfunc.Func{missing, answer("", keyfunc.ErrInvalid), answer("b", nil)}, "", keyfunc.ErrInvalid},
-		{"no user is not missing", []keyfunc.Func{answer("", keyfunc.ErrNoUser), answer("b", nil)}, "", keyfunc.ErrNoUser},
-		{"nor is anything else", []keyfunc.Func{answer("", errElse), answer("b", nil)}, "", errElse},
+		{"invalid is not missing", []keyfunc.Func{missing, fixed("", keyfunc.ErrInvalid), fixed("b", nil)}, "", keyfunc.ErrInvalid},
+		{"no user is not missing", []keyfunc.Func{fixed("", keyfunc.ErrNoUser), fixed("b", nil)}, "", keyfunc.ErrNoUser},
+		{"other errors are not missing", []keyfunc.Func{fixed("", errOther), fixed("b", nil)}, "", errOther},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func compose(t *testing.T, parts ...string) string {
 	t.Helper()
 	fns := make([]keyfunc.Func, len(parts))
 	for i, p := range parts {
-		fns[i] = answer(p, nil)
+		fns[i] = fixed(p, nil)
 	}
 	key, err := keyfunc.Compose(fns...)(post("/"))
 	if err != nil {
@@ -51,7 +51,7 @@ func compose(t *testing.T, parts ...string) string {
 	return key
 }
 
-// conformance: 32, as far as keys go
+// conformance: 32, for keys
 func TestComposeIsInjective(t *testing.T) {
 	t.Parallel()
 	lists := [][]string{
@@ -72,28 +72,28 @@ func TestComposeIsInjective(t *testing.T) {
 func TestComposeStopsAtTheFirstError(t *testing.T) {
 	t.Parallel()
 	never := keyfunc.Func(func(*http.Request) (string, error) {
-		t.Error("asked")
+		t.Error("called after an error")
 		return "", nil
 	})
-	fn := keyfunc.Compose(answer("a", nil), answer("b", errElse), never)
+	fn := keyfunc.Compose(fixed("a", nil), fixed("b", errOther), never)
 	got, err := fn(post("/"))
-	if got != "" || err != errElse {
-		t.Errorf("got %q, %v, want the error as it is", got, err)
+	if got != "" || err != errOther {
+		t.Errorf("got %q, %v, want the error unchanged", got, err)
 	}
 }
 
 func TestFunctionsAreCopied(t *testing.T) {
 	t.Parallel()
-	fns := []keyfunc.Func{answer("a", nil)}
+	fns := []keyfunc.Func{fixed("a", nil)}
 	first, composed := keyfunc.First(fns...), keyfunc.Compose(fns...)
 	want := compose(t, "a")
-	fns[0] = answer("b", nil)
+	fns[0] = fixed("b", nil)
 	expect(t, first, post("/"), "a", nil)
 	expect(t, composed, post("/"), want, nil)
 }
 
-// FuzzCompose makes two lists by cutting two strings up. Their keys must be equal if and only if the lists
-// are, and the key alone must be enough to find its list again.
+// FuzzCompose splits two strings into lists. Their keys must be equal if and only if the lists are, and each list must
+// be decodable from its key.
 func FuzzCompose(f *testing.F) {
 	f.Add("a|b:c", "a:b|c", "|")
 	f.Add("1:a1:b", "1:a|1:b", "|")
@@ -109,11 +109,12 @@ func FuzzCompose(f *testing.F) {
 			t.Fatalf("%q and %q give %q and %q", listA, listB, keyA, keyB)
 		}
 		if got := decompose(t, keyA); !slices.Equal(got, listA) {
-			t.Fatalf("%q was made of %q, and decodes to %q", keyA, listA, got)
+			t.Fatalf("key %q of %q decodes to %q", keyA, listA, got)
 		}
 	})
 }
 
+// decompose returns the parts of a key that Compose made.
 func decompose(t *testing.T, key string) (parts []string) {
 	t.Helper()
 	for key != "" {

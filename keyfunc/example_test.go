@@ -14,7 +14,7 @@ import (
 
 type sessionKey struct{}
 
-// signedIn is what an authentication middleware does.
+// signedIn does what an authentication middleware does.
 func signedIn(r *http.Request, userID string) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), sessionKey{}, userID))
 }
@@ -41,7 +41,7 @@ func Example() {
 	// true
 }
 
-// A Func of one's own: the id that a webhook's sender gives to every event.
+// A Func of your own: the key is the id that a webhook's sender gives to each event.
 func ExampleFunc() {
 	event := keyfunc.Func(func(r *http.Request) (string, error) {
 		id := r.PathValue("event")
@@ -71,7 +71,7 @@ func ExampleErrInvalid() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// keyfunc: the key is malformed: header Idempotency-Key is not a string of RFC 9651
+	// keyfunc: the key is malformed: header Idempotency-Key is not a string as in RFC 9651
 }
 
 func ExampleErrNoUser() {
@@ -132,7 +132,7 @@ func ExampleUser() {
 	fmt.Println(user(r))
 	// Output:
 	// 42 <nil>
-	//  keyfunc: nobody is authenticated
+	//  keyfunc: no authenticated user
 }
 
 func ExampleBasicUser() {
@@ -188,7 +188,7 @@ func ExampleCompose() {
 	r.Header.Set("Idempotency-Key", "abc")
 	fmt.Println(key(r))
 	// Output:
-	//  keyfunc: the request carries no key in the header Idempotency-Key
+	//  keyfunc: the request has no key in the header Idempotency-Key
 	// 3:abc15:4:POST7:/orders <nil>
 }
 

@@ -11,22 +11,19 @@ import (
 	"github.com/onceguard/onceguard/internal/canonical"
 )
 
-// Form takes the key from a field of an HTML form, urlencoded or multipart/form-data: usually a
-// hidden field that the server filled with a fresh UUID when it rendered the page. It looks only into
-// the body, not into the URL; that is [Query].
+// Form reads the key from a field of an HTML form, urlencoded or multipart/form-data. It is usually a hidden field, in
+// which the server puts a fresh UUID whenever it renders the page. Form does not read the URL; see [Query].
 //
-// The body is read whole, and left to be read again. Form sets no limit of its own:
-// middleware.Idempotency bounds it with WithMaxBody, elsewhere use http.MaxBytesReader. r.PostForm and
-// r.MultipartForm are left as they are and no temporary file is written. If an earlier middleware has
-// already parsed the form, Form takes the field from there; an error that this middleware ignored can
-// then no longer be seen.
+// Form reads the whole body and puts it back. It sets no limit: middleware.Idempotency applies WithMaxBody; elsewhere
+// use http.MaxBytesReader. Form leaves r.PostForm and r.MultipartForm alone, and writes no temporary file. If an
+// earlier middleware has parsed the form, Form takes the field from there, and cannot see an error that this middleware
+// ignored.
 //
-// [MissingError]: no such field, no body, or a body that is no form. ErrInvalid: the form cannot be
-// parsed, or the field is empty, stands twice, is a file, is longer than 255 characters or has characters
-// outside of 0x20-7E. An error while the body is read is returned wrapped: *http.MaxBytesError, for
-// instance, is found by errors.As, and the next reader of the body meets it as well. So is the error
-// for a body that somebody else read and did not put back. Form panics when field is empty. The Func
-// is safe for concurrent use.
+// [MissingError]: the request has no such field, no body, or a body that is not a form. ErrInvalid: the form is
+// malformed, or the field is empty, occurs twice, is a file, is longer than 255 characters, or has characters outside
+// 0x20-0x7E. An error of reading the body, such as *http.MaxBytesError, is returned wrapped, and the next reader gets
+// it too. A body that was read before and not put back is an error too. Form panics when field is empty. The Func is
+// safe for concurrent use.
 func Form(field string) Func {
 	if field == "" {
 		panic("keyfunc.Form: field is empty")
@@ -35,7 +32,7 @@ func Form(field string) Func {
 	missing := error(MissingError{In: "form field", Name: field})
 	return func(r *http.Request) (string, error) {
 		if values, ok := parsedField(r, field); ok {
-			return only(place, missing, values)
+			return single(place, missing, values)
 		}
 		contentType := r.Header.Get("Content-Type")
 		var parse func(contentType string, body []byte, field string) ([]string, error)
@@ -52,23 +49,23 @@ func Form(field string) Func {
 		if err != nil {
 			return "", err
 		}
-		if r.PostForm == nil && bodyGone(r, body) {
-			return "", errBodyGone
+		if r.PostForm == nil && bodyConsumed(r, body) {
+			return "", errBodyConsumed
 		}
 		if len(body) == 0 {
 			return "", missing
 		}
 		values, err := parse(contentType, body, field)
 		if err != nil {
-			return "", invalid(place, "cannot be looked for: the form does not parse")
+			return "", invalid(place, "cannot be read: the form is malformed")
 		}
-		return only(place, missing, values)
+		return single(place, missing, values)
 	}
 }
 
-// parsedField looks into what an earlier middleware has parsed. ok is false also for a parsed form
-// without the field: ParseForm reads no body at all for multipart and for some methods, and leaves an
-// empty form behind when it fails. What is still to be read decides then.
+// parsedField returns the field from a form that an earlier middleware has parsed. ok is false if the parsed form lacks
+// the field, because the body may still have it: ParseForm does not read multipart bodies, nor those of some methods,
+// and leaves an empty form when it fails.
 func parsedField(r *http.Request, field string) (values []string, ok bool) {
 	values = r.PostForm[field]
 	if r.MultipartForm != nil {
@@ -88,8 +85,8 @@ func urlencodedField(_ string, body []byte, field string) (values []string, err 
 	return form[field], err
 }
 
-// multipartField reads no value further than is needed to see that it is too long. A file under the
-// field's name is an empty value, and so an invalid one: the sender meant a key to be there.
+// multipartField reads at most maxLen+1 bytes of each value. A file with the field's name counts as an empty value,
+// which is invalid: the sender meant it to be the key.
 func multipartField(contentType string, body []byte, field string) (values []string, err error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil {

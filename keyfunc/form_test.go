@@ -26,7 +26,7 @@ func withBody(contentType, body string) *http.Request {
 	return r
 }
 
-// part is one part of a multipart body: its header and, after an empty line, its content.
+// part returns one part of a multipart body: its header, an empty line, and its content.
 func part(name, value string) string {
 	return "Content-Disposition: form-data; name=" + name + "\r\n\r\n" + value
 }
@@ -48,7 +48,7 @@ func expectBody(t *testing.T, r *http.Request, want string) {
 	t.Helper()
 	got, err := io.ReadAll(r.Body)
 	if err != nil || string(got) != want {
-		t.Errorf("the body afterwards = %q, %v, want %q", got, err, want)
+		t.Errorf("body after the call = %q, %v, want %q", got, err, want)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestFormMultipart(t *testing.T) {
 	}
 }
 
-func TestFormMultipartThatDoesNotParse(t *testing.T) {
+func TestFormMalformedMultipart(t *testing.T) {
 	t.Parallel()
 	contentType, body := multi("xYz", part("key", "abc"))
 	cases := []struct{ name, contentType, body string }{
@@ -146,7 +146,7 @@ func TestFormMultipartThatDoesNotParse(t *testing.T) {
 		{"other boundary", "multipart/form-data; boundary=other", body},
 	}
 	for n := 1; n <= len(strings.TrimSuffix(body, "-\r\n")); n++ {
-		cases = append(cases, struct{ name, contentType, body string }{fmt.Sprint("broken off after ", n), contentType, body[:n]})
+		cases = append(cases, struct{ name, contentType, body string }{fmt.Sprint("truncated after ", n), contentType, body[:n]})
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -172,11 +172,11 @@ func TestFormParsedBefore(t *testing.T) {
 		err                             error
 	}{
 		{"urlencoded", "POST", urlencoded, "key=abc", parseForm, "abc", nil},
-		{"urlencoded without it", "POST", urlencoded, "item=1", parseForm, "", keyfunc.ErrMissing},
+		{"urlencoded without the field", "POST", urlencoded, "item=1", parseForm, "", keyfunc.ErrMissing},
 		{"urlencoded twice", "POST", urlencoded, "key=abc&key=d", parseForm, "", keyfunc.ErrInvalid},
 		{"DELETE, whose body ParseForm leaves alone", "DELETE", urlencoded, "key=abc", parseForm, "abc", nil},
 		{"multipart", "POST", contentType, body, parseMultipart, "abc", nil},
-		{"multipart without it", "POST", contentType, keyless, parseMultipart, "", keyfunc.ErrMissing},
+		{"multipart without the field", "POST", contentType, keyless, parseMultipart, "", keyfunc.ErrMissing},
 		{"multipart with a file", "POST", contentType, file, parseMultipart, "", keyfunc.ErrInvalid},
 		{"multipart, which ParseForm leaves alone", "POST", contentType, body, parseForm, "abc", nil},
 	}
@@ -200,7 +200,7 @@ func TestFormParsedBefore(t *testing.T) {
 	})
 }
 
-// Whoever reads the body and does not put it back must not make a request look as if it had no key.
+// If an earlier handler has read the body and not put it back, the request must not count as one without a key.
 func TestBodyReadBefore(t *testing.T) {
 	t.Parallel()
 	contentType, body := multi("xYz", part("key", "abc"))
@@ -253,7 +253,7 @@ func TestBodyReadErrors(t *testing.T) {
 				}
 			}
 		})
-		t.Run(name+" replays what was read, and the error", func(t *testing.T) {
+		t.Run(name+" restores what was read, and the error", func(t *testing.T) {
 			t.Parallel()
 			r := withBody(urlencoded, "")
 			r.Body = io.NopCloser(io.MultiReader(strings.NewReader("key=abc"), iotest.ErrReader(broken)))
@@ -289,7 +289,7 @@ type closeCounter struct {
 
 func (c *closeCounter) Close() error { c.closed++; return nil }
 
-func TestBodyIsClosedOnceByWhoeverOwnsIt(t *testing.T) {
+func TestKeyFunctionDoesNotCloseTheBody(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]keyfunc.Func{"Form": keyfunc.Form("key"), "Body": keyfunc.Body()} {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestBodyIsClosedOnceByWhoeverOwnsIt(t *testing.T) {
 	}
 }
 
-func TestFormReadsNoOtherBody(t *testing.T) {
+func TestFormDoesNotReadOtherMediaTypes(t *testing.T) {
 	t.Parallel()
 	r := withBody("application/json", "{}")
 	r.Body = io.NopCloser(iotest.ErrReader(errors.New("read")))
@@ -327,7 +327,7 @@ func TestFormWithoutBody(t *testing.T) {
 	}
 }
 
-// FuzzForm compares with what net/http finds in the same form.
+// FuzzForm compares Form with net/http on the same form.
 func FuzzForm(f *testing.F) {
 	seed := func(contentType, body string) { f.Add(contentType, []byte(body)) }
 	seed(urlencoded, "key=abc")
@@ -357,7 +357,7 @@ func FuzzForm(f *testing.F) {
 		}
 		expectBody(t, r, string(body))
 
-		// Form is the stricter one: of a form that breaks off, net/http takes what there is.
+		// Form is stricter: net/http accepts what there is of a truncated form.
 		parsed := request()
 		if parsed.ParseForm() != nil || errors.Is(err, keyfunc.ErrInvalid) {
 			return
@@ -366,7 +366,7 @@ func FuzzForm(f *testing.F) {
 			return
 		}
 		if err == nil && (len(parsed.PostForm["key"]) != 1 || parsed.PostForm["key"][0] != key) {
-			t.Fatalf("key = %q, net/http finds %q", key, parsed.PostForm["key"])
+			t.Fatalf("key = %q, net/http has %q", key, parsed.PostForm["key"])
 		}
 		expect(t, fn, parsed, key, err)
 	})

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Header takes the key from a header field. The name's case does not matter, the key's does.
+// Header reads the key from a header field. The case of the name does not matter, that of the key does.
 //
-// The field's value is a string of RFC 9651, section 4.2.5, as
-// draft-ietf-httpapi-idempotency-key-header-07, section 2.1, has it: "abc" in quotes, parsed strictly, its
-// parameters checked and ignored. The bare form that many clients send, abc without quotes, is
-// the same key; it has no spaces, quotes, backslashes, commas or semicolons.
+// The value is a quoted string, "abc", as in RFC 9651, section 4.2.5, and
+// draft-ietf-httpapi-idempotency-key-header-07, section 2.1. Its parameters are checked and ignored. Many clients send
+// abc without quotes, and Header accepts that as the same key if it has no spaces, quotes, backslashes, commas or
+// semicolons.
 //
-// [MissingError]: there is no such field. ErrInvalid: it is empty, stands on more than one line, is longer
-// than 255 characters, or fits neither form. Header panics unless name is a valid field name.
-// The Func is safe for concurrent use.
+// [MissingError]: the request has no such field. ErrInvalid: the field is empty, occurs more than once, has more than
+// 255 characters, or is in neither form. Header panics unless name is a valid field name. The Func is safe for
+// concurrent use.
 func Header(name string) Func {
 	if !isToken(name) {
 		panic(fmt.Sprintf("keyfunc.Header: %q is not the name of a header field", name))
@@ -39,7 +39,7 @@ func Header(name string) Func {
 	}
 }
 
-// parseKey reads one field line in linear time. It returns either a key or a problem.
+// parseKey parses one field line, in linear time. It returns either a key or a problem.
 func parseKey(line string) (key, problem string) {
 	line = strings.Trim(line, " ")
 	if strings.HasPrefix(line, `"`) {
@@ -48,14 +48,14 @@ func parseKey(line string) (key, problem string) {
 	return parseBare(line)
 }
 
-// parseQuoted reads an Item of RFC 9651, section 4.2.3, that is a String.
+// parseQuoted parses an Item that is a String, RFC 9651, section 4.2.3.
 func parseQuoted(line string) (key, problem string) {
 	raw, escapes, rest, ok := scanString(line)
 	if !ok {
-		return "", "is not a string of RFC 9651"
+		return "", "is not a string as in RFC 9651"
 	}
 	if rest, ok = skipParameters(rest); !ok || rest != "" {
-		return "", "has something after the string that is not a parameter"
+		return "", "has text after the string that is not a parameter"
 	}
 	switch n := len(raw) - escapes; {
 	case n == 0:
@@ -66,10 +66,9 @@ func parseQuoted(line string) (key, problem string) {
 	return unescape(raw, escapes), ""
 }
 
-// parseBare takes the line as it stands, if nothing in it suggests that the sender meant more than
-// one plain word. A comma may join two field lines that a proxy merged, a semicolon may begin
-// parameters, quotes and backslashes belong to some quoting: taking them as part of the key would be
-// a guess, and a guess that another hop makes differently is two keys for one request.
+// parseBare accepts a line that is one plain word. It refuses a comma, which may come from a proxy that merged two
+// lines, a semicolon, which may begin parameters, and quotes and backslashes, which are part of some quoting. To take
+// them into the key would be a guess, and another hop may guess differently: two keys for one request.
 func parseBare(line string) (key, problem string) {
 	if line == "" {
 		return "", problemEmpty
@@ -80,9 +79,9 @@ func parseBare(line string) (key, problem string) {
 	for i := range len(line) {
 		switch c := line[i]; {
 		case c <= ' ' || c > '~':
-			return "", "has a character outside of 0x21-7E and no quotes around it"
+			return "", "has a character outside 0x21-0x7E and is not quoted"
 		case c == '"', c == '\'', c == '\\', c == ',', c == ';':
-			return "", "is neither one string of RFC 9651 nor one bare word"
+			return "", "is neither a quoted string nor a bare word"
 		}
 	}
 	return line, ""

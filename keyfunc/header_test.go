@@ -80,7 +80,7 @@ func TestHeaderString(t *testing.T) {
 	})
 }
 
-// Every octet, on its own within a string, and after a backslash.
+// TestHeaderStringOctets tests every octet in a string, alone and after a backslash.
 //
 // conformance: 2 3
 func TestHeaderStringOctets(t *testing.T) {
@@ -230,12 +230,12 @@ func TestHeaderDoesNotAllocate(t *testing.T) {
 			t.Errorf("%s: %v allocations, want 0", line, n)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { _, _ = fn(withNothing) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = fn(withoutKey) }); n != 0 {
 		t.Errorf("no key: %v allocations, want 0", n)
 	}
 }
 
-var withNothing = post("/orders")
+var withoutKey = post("/orders")
 
 func FuzzHeader(f *testing.F) {
 	for _, line := range []string{

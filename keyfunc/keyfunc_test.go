@@ -11,11 +11,10 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-// sentinels are the errors that a request can be blamed for.
+// sentinels are the errors that say what is wrong with a request.
 var sentinels = []error{keyfunc.ErrMissing, keyfunc.ErrInvalid, keyfunc.ErrNoUser}
 
-// expect calls fn. With wantErr nil the key must be want; otherwise the key must be empty and the
-// error wantErr and no other of the sentinels.
+// expect checks the key and the error of fn(r). An error must match wantErr and none of the other sentinels.
 func expect(t *testing.T, fn keyfunc.Func, r *http.Request, want string, wantErr error) {
 	t.Helper()
 	got, err := fn(r)
@@ -44,8 +43,8 @@ func expectPanic(t *testing.T, prefix string, fn func()) {
 	fn()
 }
 
-// answer is a Func that does not look at the request.
-func answer(key string, err error) keyfunc.Func {
+// fixed returns a Func that ignores the request.
+func fixed(key string, err error) keyfunc.Func {
 	return func(*http.Request) (string, error) { return key, err }
 }
 
@@ -78,7 +77,7 @@ func TestPanicsAtConstruction(t *testing.T) {
 	}
 }
 
-// conformance: 35, the part of it that is here: no error repeats what the client sent.
+// conformance: 35, for this package: no error contains the key that the client sent
 func TestErrorsDoNotEchoTheKey(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"

@@ -20,16 +20,16 @@ func TestMissingErrorNamesThePlace(t *testing.T) {
 		r    *http.Request
 		want keyfunc.MissingError
 	}{
-		"header":              {byHeader, post("/"), header},
-		"no form":             {byForm, post("/"), form},
-		"empty form":          {byForm, withBody(urlencoded, ""), form},
-		"form without it":     {byForm, withBody(urlencoded, "a=1"), form},
-		"no query":            {byQuery, post("/"), query},
-		"query without it":    {byQuery, post("/?a=1"), query},
-		"first of many":       {keyfunc.First(byHeader, byForm, byQuery), post("/"), header},
-		"first, in its order": {keyfunc.First(byForm, byHeader), post("/"), form},
-		"composed":            {keyfunc.Compose(keyfunc.Route(), byQuery), post("/"), query},
-		"standard":            {keyfunc.Standard(keyfunc.Anonymous()), post("/"), header},
+		"header":                      {byHeader, post("/"), header},
+		"no form":                     {byForm, post("/"), form},
+		"empty form":                  {byForm, withBody(urlencoded, ""), form},
+		"form without the field":      {byForm, withBody(urlencoded, "a=1"), form},
+		"no query":                    {byQuery, post("/"), query},
+		"query without the parameter": {byQuery, post("/?a=1"), query},
+		"first of many":               {keyfunc.First(byHeader, byForm, byQuery), post("/"), header},
+		"first, in its order":         {keyfunc.First(byForm, byHeader), post("/"), form},
+		"composed":                    {keyfunc.Compose(keyfunc.Route(), byQuery), post("/"), query},
+		"standard":                    {keyfunc.Standard(keyfunc.Anonymous()), post("/"), header},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -45,12 +45,12 @@ func TestMissingErrorNamesThePlace(t *testing.T) {
 	}
 }
 
-// What a user is looked for by is no place to put a key into.
-func TestStandardDoesNotNameTheUsersPlace(t *testing.T) {
+// The place of the user is not the place of the key, so the error must not name it.
+func TestStandardDoesNotNameThePlaceOfTheUser(t *testing.T) {
 	t.Parallel()
 	_, err := keyfunc.Standard(keyfunc.Header("X-User"))(withKey("abc"))
 	if !errors.Is(err, keyfunc.ErrNoUser) || errors.As(err, new(keyfunc.MissingError)) {
-		t.Errorf("%#v, want ErrNoUser and nothing else", err)
+		t.Errorf("%#v, want ErrNoUser and no MissingError", err)
 	}
 }
 

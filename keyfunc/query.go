@@ -6,12 +6,12 @@ import (
 	"net/url"
 )
 
-// Query takes the key from a parameter of the URL, for clients that can set neither a header nor a
-// form field. URLs end up in logs and histories: prefer [Header] where there is a choice.
+// Query reads the key from a parameter of the URL, for clients that can set neither a header nor a form field. Logs and
+// browser histories keep URLs, so prefer [Header].
 //
-// [MissingError]: no such parameter. ErrInvalid: the query string cannot be parsed, or the parameter is
-// empty, stands twice, is longer than 255 characters or has characters outside of 0x20-7E. Query
-// panics when name is empty. The Func is safe for concurrent use.
+// [MissingError]: the URL has no such parameter. ErrInvalid: the query string is malformed, or the parameter is empty,
+// occurs twice, is longer than 255 characters, or has characters outside 0x20-0x7E. Query panics when name is empty.
+// The Func is safe for concurrent use.
 func Query(name string) Func {
 	if name == "" {
 		panic("keyfunc.Query: name is empty")
@@ -24,8 +24,8 @@ func Query(name string) Func {
 		}
 		query, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
-			return "", invalid(place, "cannot be looked for: the query string does not parse")
+			return "", invalid(place, "cannot be read: the query string is malformed")
 		}
-		return only(place, missing, query[name])
+		return single(place, missing, query[name])
 	}
 }

@@ -7,18 +7,18 @@ import (
 	"net/http"
 )
 
-// errBodyGone is none of the three sentinels: taking a body that somebody else used up for an empty
-// one would leave the request unprotected, or make it equal to all others.
-var errBodyGone = errors.New("keyfunc: the body was read before and not put back")
+// errBodyConsumed is none of the three sentinels. If a consumed body counted as an empty one, the request would be
+// unprotected, or the same as all others.
+var errBodyConsumed = errors.New("keyfunc: the body was read before and not put back")
 
-// readBody reads the body whole and puts it back: the next reader of r.Body gets the same bytes and
-// the same end, be it io.EOF or the error that ended the reading.
+// readBody reads the whole body and puts it back: the next reader of r.Body gets the same bytes, and then the same
+// io.EOF or error.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	data, err := io.ReadAll(r.Body)
-	again := &reread{rest: data, end: io.EOF, Closer: r.Body}
+	again := &rereadBody{rest: data, end: io.EOF, Closer: r.Body}
 	if err != nil {
 		again.end = err
 		err = fmt.Errorf("keyfunc: reading the body: %w", err)
@@ -27,18 +27,19 @@ func readBody(r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// bodyGone reports whether body is empty only because somebody else has read it.
-func bodyGone(r *http.Request, body []byte) bool {
+// bodyConsumed reports whether body is empty only because an earlier handler has read it.
+func bodyConsumed(r *http.Request, body []byte) bool {
 	return len(body) == 0 && (r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil)
 }
 
-type reread struct {
+// rereadBody returns rest and then end. Close closes the original body.
+type rereadBody struct {
 	rest []byte
 	end  error
 	io.Closer
 }
 
-func (b *reread) Read(p []byte) (int, error) {
+func (b *rereadBody) Read(p []byte) (int, error) {
 	if len(b.rest) == 0 {
 		return 0, b.end
 	}

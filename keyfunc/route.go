@@ -6,16 +6,16 @@ import (
 	"github.com/onceguard/onceguard/internal/canonical"
 )
 
-// Route is the method and the path of the request: the same key sent to two operations means two
-// requests.
+// Route returns the method and the path of the request, so that the same key sent to two operations means two requests.
 //
-// The path is the one the client sent, from r.RequestURI, or from r.URL where that is empty (a request
-// made by hand, in a test). A prefix that http.StripPrefix has taken off is therefore still there, and
-// two sub-routers do not share a scope. Nothing in it is decoded or cleaned. The query is not part of
-// it, an empty path is "/", an empty method is GET. Nor is the host: a server of several sites whose users may
-// have the same ids composes a key with the host as a part.
+// The path is the one that the client sent: that of r.RequestURI, or of r.URL if RequestURI is empty, as in a test. It
+// keeps a prefix that http.StripPrefix has removed, so two sub-routers do not share keys. It is neither decoded nor
+// cleaned, and it has no query. An empty path is "/", an empty method is GET.
 //
-// There is no error. The Func is safe for concurrent use.
+// The host is not part of it. A server of several sites whose users may have the same ids composes the key with the
+// host.
+//
+// Route returns no error. The Func is safe for concurrent use.
 func Route() Func {
 	return func(r *http.Request) (string, error) {
 		var buf [256]byte

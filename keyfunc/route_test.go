@@ -13,7 +13,7 @@ func TestRoute(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		name, method, requestURI, url string
-		method2, path2                string // what it must equal
+		method2, path2                string // the parts that the key must have
 	}{
 		{"origin form", "POST", "/orders", "/elsewhere", "POST", "/orders"},
 		{"without the query", "POST", "/orders?a=/b", "/orders?a=/b", "POST", "/orders"},
@@ -41,7 +41,7 @@ func TestRoute(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &http.Request{Method: c.method, RequestURI: c.requestURI, URL: u}
-			want, err := keyfunc.Compose(answer(c.method2, nil), answer(c.path2, nil))(r)
+			want, err := keyfunc.Compose(fixed(c.method2, nil), fixed(c.path2, nil))(r)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// skipParameters checks the parameters of an Item, RFC 9651, section 4.2.3.2, and returns what
-// follows them.
+// skipParameters scans the parameters of an Item, RFC 9651, section 4.2.3.2.
 func skipParameters(s string) (rest string, ok bool) {
 	for strings.HasPrefix(s, ";") {
 		s = strings.TrimLeft(s[1:], " ")
@@ -24,7 +23,7 @@ func skipParameters(s string) (rest string, ok bool) {
 	return s, true
 }
 
-// skipBareItem is section 4.2.3.1.
+// skipBareItem scans a Bare Item, section 4.2.3.1.
 func skipBareItem(s string) (rest string, ok bool) {
 	if s == "" {
 		return "", false
@@ -51,7 +50,7 @@ func skipBareItem(s string) (rest string, ok bool) {
 	return "", false
 }
 
-// skipNumber is section 4.2.4: an Integer of at most 15 digits, or a Decimal of at most 12 digits, a
+// skipNumber scans a number, section 4.2.4: an Integer of at most 15 digits, or a Decimal of at most 12 digits, a
 // point, and 1 to 3 digits.
 func skipNumber(s string) (rest string, decimal, ok bool) {
 	s = strings.TrimPrefix(s, "-")
@@ -65,8 +64,8 @@ func skipNumber(s string) (rest string, decimal, ok bool) {
 	return rest, true, 1 <= whole && whole <= 12 && 1 <= fraction && fraction <= 3
 }
 
-// skipBytes is section 4.2.7, after the first colon. Padding may be left out; what is there must be
-// at the end and not too much.
+// skipBytes scans the rest of a Byte Sequence, section 4.2.7, after its first colon. Padding is optional; it must be at
+// the end and not too long.
 func skipBytes(s string) (rest string, ok bool) {
 	encoded, rest, ok := strings.Cut(s, ":")
 	data := strings.TrimRight(encoded, "=")
@@ -74,8 +73,8 @@ func skipBytes(s string) (rest string, ok bool) {
 	return rest, ok && skip(data, isBase64) == "" && len(data)%4 != 1 && padding <= (4-len(data)%4)%4
 }
 
-// skipDisplay is section 4.2.10, after the percent sign: a quoted string whose octets, once
-// percent-decoded, are UTF-8.
+// skipDisplay scans the rest of a Display String, section 4.2.10, after its percent sign: a quoted string whose octets
+// are UTF-8 after percent-decoding.
 func skipDisplay(s string) (rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		return "", false
@@ -104,6 +103,7 @@ func skipDisplay(s string) (rest string, ok bool) {
 	return "", false
 }
 
+// skip returns s without its leading bytes that are in the class.
 func skip(s string, in func(byte) bool) string {
 	i := 0
 	for i < len(s) && in(s[i]) {
@@ -112,7 +112,7 @@ func skip(s string, in func(byte) bool) string {
 	return s[i:]
 }
 
-// isToken reports whether s is a token of RFC 9110, section 5.6.2, as a field name has to be.
+// isToken reports whether s is a token, RFC 9110, section 5.6.2. Every field name is one.
 func isToken(s string) bool { return s != "" && skip(s, isTChar) == "" }
 
 func isTChar(c byte) bool {

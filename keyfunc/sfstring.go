@@ -2,11 +2,10 @@ package keyfunc
 
 import "strings"
 
-// The scanners of this file and of sfparams.go take their subject off the front of s and return
-// the rest; ok is false if it is not there. They allocate nothing, except for a display string.
+// The scanners of this file and of sfparams.go scan one item at the start of s and return the rest. ok is false if s
+// does not start with that item. Only a display string allocates.
 
-// scanString scans an RFC 9651 String, section 4.2.5. raw is what stands between the quotes, with
-// its escapes.
+// scanString scans a String, RFC 9651, section 4.2.5. raw is the text between the quotes, with its escapes.
 func scanString(s string) (raw string, escapes int, rest string, ok bool) {
 	if s == "" || s[0] != '"' {
 		return "", 0, "", false
@@ -28,7 +27,7 @@ func scanString(s string) (raw string, escapes int, rest string, ok bool) {
 	return "", 0, "", false
 }
 
-// unescape undoes the escapes of what scanString returned.
+// unescape removes the escapes from the raw string that scanString returned.
 func unescape(raw string, escapes int) string {
 	if escapes == 0 {
 		return raw

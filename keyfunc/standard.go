@@ -7,16 +7,18 @@ import (
 	"github.com/onceguard/onceguard/internal/canonical"
 )
 
-// Standard is the Idempotency-Key header of draft-ietf-httpapi-idempotency-key-header-07, unique within
-// one operation and one user (section 2.2 leaves it to the server to say within what). The user is a
-// parameter and not an option, so that nobody forgets it and lets one user replay another's response;
-// [Anonymous] is the way to say that there is none.
+// Standard returns the key of the Idempotency-Key header, for one operation and one user:
 //
-// The key is that of Compose(Route(), user, Header("Idempotency-Key")), but the header is looked at first:
-// a request without a key never asks who the user is, and a malformed key is refused before the user is looked at.
+//	Compose(Route(), user, Header("Idempotency-Key"))
 //
-// [MissingError]: no Idempotency-Key header. ErrInvalid: a malformed one, see [Header]. ErrNoUser: user
-// said so, or answered ErrMissing or an empty string. Any other error of user is returned as it is.
+// It reads the header first, so that a missing or malformed key is refused before user is called. The header is that of
+// draft-ietf-httpapi-idempotency-key-header-07, whose section 2.2 leaves the scope of a key to the server.
+//
+// The user is a parameter and not an option: nobody can forget it and let one user replay the response of another. Pass
+// [Anonymous] if there are no users.
+//
+// [MissingError]: the request has no Idempotency-Key header. ErrInvalid: the header is malformed, see [Header].
+// ErrNoUser: user returned ErrNoUser, ErrMissing or an empty string. Any other error of user is returned unchanged.
 // Standard panics when user is nil. The Func is safe for concurrent use if user is.
 func Standard(user Func) Func {
 	if user == nil {

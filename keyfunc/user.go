@@ -5,11 +5,11 @@ import (
 	"net/http"
 )
 
-// User takes the authenticated user from the request's context, where the authentication middleware
-// left it: mount that middleware outside.
+// User returns the id of the authenticated user. fn reads it from the request's context, where the authentication
+// middleware has put it: mount that middleware outside.
 //
-// What fn returns must be a stable id, never a credential. A session or access token that is
-// refreshed between two tries would make them two requests.
+// The id must be stable. Do not use a session or an access token: if it is refreshed between two attempts, they are two
+// requests.
 //
 // ErrNoUser: fn returned "". User panics when fn is nil. The Func is safe for concurrent use if fn is.
 func User(fn func(context.Context) string) Func {
@@ -25,11 +25,11 @@ func User(fn func(context.Context) string) Func {
 	}
 }
 
-// BasicUser is the user name of HTTP Basic authentication, RFC 7617. It does not look at the password: mount the
-// middleware that checks it outside, or anybody can get the responses of anybody else.
+// BasicUser returns the user name of HTTP Basic authentication, RFC 7617. It does not check the password: mount a
+// middleware that checks it outside, or any client can get another's responses.
 //
-// ErrNoUser: there are no Basic credentials, or the user name is empty or has control characters,
-// which RFC 7617, section 2, forbids. The Func is safe for concurrent use.
+// ErrNoUser: the request has no Basic credentials, or the user name is empty or has control characters, which RFC 7617,
+// section 2, forbids. The Func is safe for concurrent use.
 func BasicUser() Func {
 	return func(r *http.Request) (string, error) {
 		name, _, ok := r.BasicAuth()
@@ -45,12 +45,11 @@ func BasicUser() Func {
 	}
 }
 
-// Anonymous puts everybody into one scope: a client that sends a key which another one has used gets
-// that client's response. It stands in the place of a user, where there are no users or where
-// keys are secrets that nobody else can guess, and says so in the code.
+// Anonymous puts all clients into one scope: a client that sends another's key gets that client's response. Use it in
+// place of a user if there are no users, or if keys are secrets that other clients cannot guess.
 //
-// The key is a constant that begins with a NUL, which no id that a person can type does. There is no error. The Func
-// is safe for concurrent use.
+// The key is a constant that begins with NUL, so it differs from any id that a person can type. Anonymous returns no
+// error. The Func is safe for concurrent use.
 func Anonymous() Func {
 	return func(*http.Request) (string, error) { return "\x00anonymous", nil }
 }

@@ -2,25 +2,25 @@ package keyfunc
 
 import "fmt"
 
-// maxLen is the length of the longest key, in characters, counted after unescaping. Neither RFC 9651
-// nor the Idempotency-Key draft sets a limit.
+// maxLen is the greatest length of a key, in characters, after unescaping. Neither RFC 9651 nor the Idempotency-Key
+// draft sets a limit.
 const maxLen = 255
 
 const (
 	problemEmpty   = "is empty"
-	problemTwice   = "is there more than once"
+	problemTwice   = "occurs more than once"
 	problemLong    = "is longer than 255 characters"
-	problemCharset = "has a character outside of 0x20-7E"
+	problemCharset = "has a character outside 0x20-0x7E"
 )
 
-// invalid names the place and the problem, never the value.
+// invalid returns an ErrInvalid that names the place and the problem, never the value.
 func invalid(place, problem string) error {
 	return fmt.Errorf("%w: %s %s", ErrInvalid, place, problem)
 }
 
-// only returns the one value of a form field or query parameter, or missing if there is none. It
-// accepts what a header's string can carry, so that a key may come either way.
-func only(place string, missing error, values []string) (string, error) {
+// single returns the value of a form field or query parameter, or missing if there is none. It accepts the same
+// characters as a header's string, so that the same key can come either way.
+func single(place string, missing error, values []string) (string, error) {
 	if len(values) == 0 {
 		return "", missing
 	}

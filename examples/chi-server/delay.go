@@ -7,10 +7,10 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// maxDelay is the longest that a request can ask for.
+// maxDelay is the longest delay that a request can ask for.
 const maxDelay = 10 * time.Second
 
-// parseDelay reads how long a payment or an order is to take, so that there is time to send a duplicate.
+// parseDelay parses the delay of a payment or an order, which gives a client time to send a duplicate. No delay is 0.
 func parseDelay(s string) (d time.Duration, ok bool) {
 	if s == "" {
 		return 0, true
@@ -19,14 +19,14 @@ func parseDelay(s string) (d time.Duration, ok bool) {
 	return d, err == nil && d >= 0 && d <= maxDelay
 }
 
-// takeTime waits for d, and tells whether there was time for that. If not, it says what is all that the handlers here know
-// of idempotency: that certainly nothing has happened. Then the key is free again.
-func takeTime(ctx context.Context, d time.Duration) bool {
+// waitOrDiscard waits for d. If ctx is done first, it returns false and frees the key by Discard, because nothing has
+// happened yet. That is all that these handlers need to know about idempotency.
+func waitOrDiscard(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
 	case <-ctx.Done():
-		// ErrCommitted would mean that a byte has left, and none has; the answer is the same.
+		// The only error would be ErrCommitted: a byte of the response has been sent. None has.
 		_ = middleware.FromContext(ctx).Discard()
 		return false
 	}

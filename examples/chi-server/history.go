@@ -2,12 +2,11 @@ package main
 
 import "sync"
 
-// historyLimit bounds what a history keeps, over all owners.
+// historyLimit is the number of events that a history keeps, over all owners.
 const historyLimit = 1000
 
-// history is what was done, in order, and for whom. It is kept in memory, for as long as the process lives, and only the
-// last historyLimit things are: the oldest gives way, be it another owner's. The zero value is empty. Its methods are
-// safe for concurrent use.
+// history has the last historyLimit events of all owners, in order and in memory. A new event drops the oldest, whose
+// owner may be another. The zero value is empty. The methods are safe for concurrent use.
 type history[T any] struct {
 	mu     sync.Mutex
 	events []event[T]
@@ -27,7 +26,7 @@ func (h *history[T]) add(owner, id string, what T) {
 	h.events = append(h.events, event[T]{owner, id, what})
 }
 
-// of returns all that was done for the owner, the oldest first. It is never nil, so that JSON has [] and not null.
+// of returns the events of the owner, the oldest first. The slice is never nil, so that its JSON is [] and not null.
 func (h *history[T]) of(owner string) []T {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,7 +39,7 @@ func (h *history[T]) of(owner string) []T {
 	return list
 }
 
-// find returns what was done for the owner under the id.
+// find returns the owner's event with that id.
 func (h *history[T]) find(owner, id string) (what T, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

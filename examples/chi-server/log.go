@@ -10,8 +10,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// logEvents returns an observer that writes one line for every protected request. It has the hashed key, never the
-// client's own, no user, and nothing of a body.
+// logEvents returns an observer that logs one line for every protected request. The line has the hashed key, but not
+// the client's key, the user, or any body.
 func logEvents(log *slog.Logger) func(context.Context, middleware.Event) {
 	return func(ctx context.Context, e middleware.Event) {
 		attrs := []slog.Attr{
@@ -29,7 +29,8 @@ func logEvents(log *slog.Logger) func(context.Context, middleware.Event) {
 	}
 }
 
-// level says who should look at it: nobody, whoever wonders about a client, or whoever runs this server.
+// level returns Info for normal outcomes, Warn for what concerns one client, and Error for what concerns the operator
+// of the server.
 func level(e middleware.Event) slog.Level {
 	switch e.Outcome {
 	case middleware.Executed, middleware.Replayed, middleware.InFlight:

@@ -1,14 +1,15 @@
-// Command chi-server is a payments API, and a page with an order form, that take no request twice.
+// Command chi-server is a payments API and a page with an order form. Neither executes a request twice.
 //
 //	go run ./examples/chi-server
 //
-// listens on 127.0.0.1:8080 and needs nothing else: Redis is embedded, and forgotten when the process ends. With -redis URL, or
-// REDIS_URL in the environment, it uses a real one, and any number of these servers can share it. Send this twice:
+// listens on 127.0.0.1:8080. Redis is embedded, and its data is lost when the process ends. With -redis URL, or
+// REDIS_URL in the environment, the server uses a real Redis, which any number of these servers can share. Send this
+// twice:
 //
 //	curl -i -u ann: -X POST localhost:8080/payments -H 'Content-Type: application/json' \
 //	  -H 'Idempotency-Key: "k1"' -d '{"amount":1250,"currency":"EUR"}'
 //
-// and look at what was really paid:
+// The second response is a replay of the first. List the payments to see that there is one:
 //
 //	curl -u ann: localhost:8080/payments
 package main
@@ -29,9 +30,9 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// config is what the command line says.
+// config has the values of the command line.
 type config struct {
-	addr  string // host:port to listen on; port 0 is any free one, which the log tells
+	addr  string // host:port to listen on; port 0 is any free port, and the log names it
 	redis string // the URL of a Redis server; empty means an embedded one
 }
 
@@ -40,7 +41,7 @@ func main() {
 	flag.StringVar(&cfg.addr, "addr", "127.0.0.1:8080", "`host:port` to listen on")
 	flag.StringVar(&cfg.redis, "redis", "", "`URL` of a Redis server (default: REDIS_URL, or else an embedded miniredis)")
 	flag.Parse()
-	if cfg.redis == "" { // not the flag's default, which -help would print, password and all
+	if cfg.redis == "" { // not as the flag's default, because -help would print it with the password
 		cfg.redis = os.Getenv("REDIS_URL")
 	}
 
@@ -54,8 +55,8 @@ func main() {
 	}
 }
 
-// run serves until ctx is done, and then until the requests that are under way have been answered. It returns nil when all
-// of that went well.
+// run serves until ctx is done, then waits for the running requests and cleans up. It returns nil if all of that
+// succeeded.
 func run(ctx context.Context, log *slog.Logger, cfg config) error {
 	listener, err := net.Listen("tcp", cfg.addr)
 	if err != nil {
@@ -83,8 +84,8 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 	return errors.Join(err, shutDown(server, locker), db.close())
 }
 
-// logFindings warns of what makes the Redis server unfit for what is promised here, one line for each finding. That it
-// does not answer is one of them: it may be up later. It takes no longer than any other operation of the locker.
+// logFindings logs a warning for each reason why the Redis server cannot keep the promises of the lock. No answer is
+// one of them, because the server may be up later. The check takes no longer than any other operation of the locker.
 func logFindings(ctx context.Context, log *slog.Logger, locker *lock.Locker) {
 	err := locker.Check(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -100,12 +101,12 @@ func logFindings(ctx context.Context, log *slog.Logger, locker *lock.Locker) {
 }
 
 const (
-	drainTimeout = requestTimeout + 5*time.Second // a request that began at the last moment can still end by itself
+	drainTimeout = requestTimeout + 5*time.Second // enough for a request that began at the last moment
 	closeTimeout = 2 * time.Second
 )
 
-// shutDown takes no further connection, waits for the running requests, and then for what the locker still has to tell
-// Redis about them. Only after that may the Redis client be closed.
+// shutDown stops accepting connections and waits for the running requests, and then for the locker's background work.
+// Close the Redis client only after that.
 func shutDown(server *http.Server, locker *lock.Locker) error {
 	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()

@@ -20,16 +20,16 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// patience bounds every wait. Only a test that fails waits this long.
+// patience bounds every wait. Only a failing test waits this long.
 const patience = 20 * time.Second
 
-// server is a run of the program, on a port of its own.
+// server is a running program with a port of its own.
 type server struct {
 	t    *testing.T
 	url  string
 	log  logLines
-	http *http.Client // follows no redirect
-	stop func()       // does what SIGTERM does
+	http *http.Client // does not follow redirects
+	stop func()       // has the effect of SIGTERM
 	end  chan error   // what run returned
 }
 
@@ -57,19 +57,19 @@ func start(t *testing.T, redisURL string) *server {
 	return s
 }
 
-// awaitEnd returns what run returned.
+// awaitEnd returns the result of run.
 func (s *server) awaitEnd() error {
 	s.t.Helper()
 	select {
 	case err := <-s.end:
 		return err
 	case <-time.After(patience):
-		s.t.Fatal("the server does not end")
+		s.t.Fatal("the server did not end")
 		return nil
 	}
 }
 
-// response is one that was read whole.
+// response is a response whose body was read.
 type response struct {
 	status int
 	header http.Header
@@ -100,7 +100,7 @@ func (s *server) request(method, path, body string) *http.Request {
 	return r
 }
 
-// get is a GET by the user, by nobody if that is empty.
+// get sends a GET by the user, or without a user if that is empty.
 func (s *server) get(user, path string) response {
 	s.t.Helper()
 	r := s.request("GET", path, "")
@@ -110,7 +110,7 @@ func (s *server) get(user, path string) response {
 	return s.do(r)
 }
 
-// pay is a POST of JSON to the path by the user.
+// pay sends a POST of JSON to the path by the user.
 func (s *server) pay(user, key, path, body string) response {
 	s.t.Helper()
 	r := s.request("POST", path, body)
@@ -122,7 +122,7 @@ func (s *server) pay(user, key, path, body string) response {
 	return s.do(r)
 }
 
-// submit is a POST of the order form.
+// submit sends a POST of the order form.
 func (s *server) submit(fields url.Values) response {
 	s.t.Helper()
 	r := s.request("POST", "/orders", fields.Encode())
@@ -145,7 +145,7 @@ func (s *server) listed(user string) []string {
 	return ids
 }
 
-// logLines takes what a slog.JSONHandler writes.
+// logLines receives the lines of a slog.JSONHandler.
 type logLines chan string
 
 func (l logLines) Write(line []byte) (int, error) {
@@ -153,7 +153,7 @@ func (l logLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// next returns the next line with the message, and drops those before.
+// next returns the next line with that message, and drops the lines before it.
 func (l logLines) next(t *testing.T, msg string) map[string]any {
 	t.Helper()
 	deadline := time.After(patience)
@@ -191,11 +191,11 @@ func TestMalformedRedisURL(t *testing.T) {
 	t.Parallel()
 	err := run(t.Context(), slog.New(slog.DiscardHandler), config{addr: "127.0.0.1:0", redis: "redis://:hunter2@ host"})
 	if err == nil || !strings.Contains(err.Error(), "Redis URL") || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v, want an error that tells what is wrong, and no password", err)
+		t.Errorf("got %v, want an error that names the Redis URL, without the password", err)
 	}
 }
 
-// A request that is under way when the process is told to end is answered.
+// A request that runs when the process gets SIGTERM is still answered.
 func TestShutDownWaitsForRunningRequests(t *testing.T) {
 	t.Parallel()
 	s := start(t, "")
@@ -206,7 +206,7 @@ func TestShutDownWaitsForRunningRequests(t *testing.T) {
 	if got := <-answers; got.status != http.StatusConflict {
 		t.Fatalf("the duplicate: got %d %s, want 409", got.status, got.body)
 	}
-	s.stop() // now that one of the two waits in the handler
+	s.stop() // the other request is in the handler
 	s.log.next(t, "stopping")
 	if got := <-answers; got.status != http.StatusCreated {
 		t.Errorf("the one that ran: got %d %s, want 201", got.status, got.body)
@@ -220,8 +220,8 @@ func TestShutDownWaitsForRunningRequests(t *testing.T) {
 	}
 }
 
-// Without a Redis the server starts and says so on every path that needs one.
-func TestRedisAway(t *testing.T) {
+// Without Redis the server starts, and answers 503 on every path that needs Redis.
+func TestRedisIsDown(t *testing.T) {
 	t.Parallel()
 	s := start(t, "redis://127.0.0.1:1")
 	if got := s.get("", "/healthz"); got.status != http.StatusServiceUnavailable {
@@ -229,17 +229,17 @@ func TestRedisAway(t *testing.T) {
 	}
 	got := s.pay("ann", "k1", "/payments", `{"amount":1250,"currency":"EUR"}`)
 	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
-		t.Errorf("POST: got %d, Retry-After %q; want 503 and when to try again", got.status, got.header.Get("Retry-After"))
+		t.Errorf("POST: got %d, Retry-After %q; want 503 and a Retry-After", got.status, got.header.Get("Retry-After"))
 	}
 	if line := s.log.next(t, "protected request"); line["level"] != "ERROR" || line["outcome"] != "store-unavailable" || line["err"] == nil {
-		t.Errorf("log: got %v, want an error, store-unavailable, and why", line)
+		t.Errorf("log: got %v, want ERROR, store-unavailable and an err", line)
 	}
 	if ids := s.listed("ann"); len(ids) != 0 {
 		t.Errorf("paid without Redis: %v", ids)
 	}
 }
 
-// What makes a Redis unfit is said at the start, and does not keep the server from serving.
+// The server logs at the start why Redis is unfit, and serves nevertheless.
 func TestRedisIsUnfit(t *testing.T) {
 	t.Parallel()
 	s := start(t, "redis://"+redistest.Start(t, "--maxmemory-policy", "volatile-lru").Addr())
@@ -252,7 +252,7 @@ func TestRedisIsUnfit(t *testing.T) {
 	}
 }
 
-// Each finding is a line.
+// Each finding is one line of the log.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	unfit := redistest.Start(t, "--maxmemory-policy", "allkeys-lru").Client(t)
@@ -264,7 +264,7 @@ func TestFindings(t *testing.T) {
 	}{
 		"fit":   {redistest.Start(t).Client(t), nil, nil},
 		"unfit": {unfit, []lock.Option{replicated}, []string{"allkeys-lru", "0 replicas"}},
-		"away":  {redistest.NewClient(t, "127.0.0.1:1", redistest.OneTry), nil, []string{"127.0.0.1:1"}},
+		"down":  {redistest.NewClient(t, "127.0.0.1:1", redistest.OneTry), nil, []string{"127.0.0.1:1"}},
 	} {
 		locker := lock.New(test.client, "test", append(test.opts, lock.WithOpTimeout(patience))...)
 		lines := make(logLines, 10)
@@ -279,13 +279,13 @@ func TestFindings(t *testing.T) {
 			}
 		}
 		if len(lines) > 0 {
-			t.Errorf("%s: one line too many: %s", name, <-lines)
+			t.Errorf("%s: unexpected line: %s", name, <-lines)
 		}
 	}
 }
 
-// Nobody is warned of the embedded server, nor of a real one that is fit.
-func TestNothingToWarnOf(t *testing.T) {
+// The log has no warning about the embedded server or a fit real one.
+func TestNoWarnings(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "redis://" + redistest.Start(t).Addr()} {
 		s := start(t, url)

@@ -14,7 +14,7 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-// order is one that was placed.
+// order is an order that was placed.
 type order struct {
 	ID       string
 	Item     string
@@ -26,11 +26,11 @@ const (
 	maxQuantity = 99
 )
 
-// orderKey takes the key from the form. An HTML form cannot send a header; its hidden field is the next best, and one
+// orderKey takes the key from a hidden field of the form, because an HTML form cannot send a header of its own. One
 // page view is one order.
 //
-// The page has no login, so there is no user to keep the keys of one visitor apart from another's. Anonymous says so: it is safe here
-// because the server itself makes the key, a random UUID that no other visitor can guess. With a login, use the user.
+// The page has no login, so the key has no user in it. Anonymous is safe here because the server makes the key, a
+// random UUID that no other visitor can guess. With a login, use the user.
 func orderKey() keyfunc.Func {
 	return keyfunc.Compose(keyfunc.Route(), keyfunc.Anonymous(), keyfunc.Form(keyField))
 }
@@ -42,13 +42,12 @@ var pageSource string
 
 var pages = template.Must(template.New("").Parse(pageSource))
 
-// ordersPage is the page, with a form to double-click on. All visitors see the same orders.
+// ordersPage is the page with the order form. All visitors see the same orders.
 type ordersPage struct {
 	placed history[order]
 }
 
-// form shows the form with a fresh key, and all orders. It is not to be cached: a form that comes out of a cache has a
-// used key.
+// form shows the form with a fresh key, and all orders. It must not be cached: a cached form has a used key.
 func (o *ordersPage) form(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	render(w, http.StatusOK, "form", map[string]any{
@@ -60,7 +59,8 @@ func (o *ordersPage) form(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// create places an order and sends the browser to it, so that a reload places no other (RFC 9110 section 15.4.4).
+// create places an order and redirects the browser to it, so that a reload does not place another (RFC 9110, section
+// 15.4.4).
 func (o *ordersPage) create(w http.ResponseWriter, r *http.Request) {
 	delay, ok := parseDelay(r.URL.Query().Get("delay"))
 	if !ok {
@@ -73,7 +73,7 @@ func (o *ordersPage) create(w http.ResponseWriter, r *http.Request) {
 		render(w, http.StatusUnprocessableEntity, "refused", map[string]any{"MaxItem": maxItem, "MaxCount": maxQuantity})
 		return
 	}
-	if !takeTime(r.Context(), delay) {
+	if !waitOrDiscard(r.Context(), delay) {
 		render(w, http.StatusServiceUnavailable, "late", nil)
 		return
 	}
@@ -92,7 +92,7 @@ func (o *ordersPage) show(w http.ResponseWriter, r *http.Request) {
 	render(w, http.StatusOK, "order", placed)
 }
 
-// render answers with a page, or with 500 if its template fails.
+// render answers with a page, or with 500 if the template fails.
 func render(w http.ResponseWriter, status int, name string, data any) {
 	var page bytes.Buffer
 	if err := pages.ExecuteTemplate(&page, name, data); err != nil {
@@ -101,5 +101,5 @@ func render(w http.ResponseWriter, status int, name string, data any) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = page.WriteTo(w) // the client may have left
+	_, _ = page.WriteTo(w) // the client may have disconnected
 }

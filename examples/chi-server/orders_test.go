@@ -20,7 +20,7 @@ import (
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="idempotency_key" value="([^"]*)">`)
 
-// form returns the fields of a form that was just loaded.
+// form loads the page and returns the fields of its form.
 func (s *server) form() url.Values {
 	s.t.Helper()
 	page := s.get("", "/")
@@ -34,7 +34,7 @@ func (s *server) form() url.Values {
 	return url.Values{"idempotency_key": {key[1]}, "item": {"<tea>"}, "quantity": {"2"}}
 }
 
-// Two clicks make one order, and both end at it.
+// Two clicks place one order, and both are redirected to it.
 // conformance: 51
 func TestDoubleClick(t *testing.T) {
 	t.Parallel()
@@ -53,19 +53,19 @@ func TestDoubleClick(t *testing.T) {
 	}
 	other := s.submit(s.form())
 	if got := other.header.Get("Location"); other.status != http.StatusSeeOther || got == place {
-		t.Errorf("a form that was loaded anew: got %d to %q, want 303 to another order", other.status, got)
+		t.Errorf("a form that was loaded again: got %d to %q, want 303 to another order", other.status, got)
 	}
 	if got := strings.Count(s.get("", "/").body, `<a href="/orders/`); got != 2 {
 		t.Errorf("orders on the page: got %d, want 2", got)
 	}
 }
 
-// storesAnOrder tells whether a command is the one after which an order's response can be replayed.
+// storesAnOrder reports whether a command stores the response of an order.
 func storesAnOrder(c redistest.Command) bool {
 	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("/orders/"))
 }
 
-// The second click comes while the first one's order is being placed.
+// The second click arrives while the first one's order is being placed.
 // conformance: 26, 51
 func TestDoubleClickInFlight(t *testing.T) {
 	t.Parallel()
@@ -106,8 +106,8 @@ func TestDoubleClickInFlight(t *testing.T) {
 	}
 }
 
-// There was no time for the order: none is placed, and the key is free for another click.
-func TestOrderWithoutTime(t *testing.T) {
+// If the time is over before the order is placed, none is placed, and the key is free for another click.
+func TestOrderTimesOut(t *testing.T) {
 	t.Parallel()
 	client := redistest.Mini(t).Client(t)
 	locker := lock.New(client, "test", lock.WithOpTimeout(patience))

@@ -12,21 +12,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// payment is one that was made.
+// payment is a payment that was made.
 type payment struct {
 	ID string `json:"id"`
 	paymentOrder
 }
 
-// paymentOrder is what a client asks for.
+// paymentOrder is the body of a request for a payment.
 type paymentOrder struct {
-	Amount   int64  `json:"amount"` // in the currency's smallest unit: 1250 EUR are 12.50 euros
+	Amount   int64  `json:"amount"` // in the currency's smallest unit: 1250 with EUR is 12.50 euros
 	Currency string `json:"currency"`
 }
 
 const maxAmount = 1_000_000_000
 
-// paymentsAPI makes payments, or rather notes that it would have.
+// paymentsAPI makes payments: it only records them.
 type paymentsAPI struct {
 	made history[payment]
 }
@@ -43,7 +43,7 @@ func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, refusal.status, refusal.detail)
 		return
 	}
-	if !takeTime(r.Context(), delay) {
+	if !waitOrDiscard(r.Context(), delay) {
 		writeProblem(w, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
 		return
 	}
@@ -53,7 +53,7 @@ func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, made)
 }
 
-// list answers with the user's payments in the order in which they were made.
+// list answers with the user's payments, the oldest first.
 func (p *paymentsAPI) list(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, p.made.of(userID(r.Context())))
 }
@@ -68,8 +68,7 @@ func (p *paymentsAPI) show(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, made)
 }
 
-// refusal says why an order is not carried out: with 400 if it cannot be understood, with 422 if it can and asks for
-// the impossible.
+// refusal is why an order is refused: 400 if it is malformed, 422 if it is well formed but invalid.
 type refusal struct {
 	status int
 	detail string
@@ -77,7 +76,7 @@ type refusal struct {
 
 var currency = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// readOrder reads what a client asks for, and checks it.
+// readOrder decodes and validates an order.
 func readOrder(body io.Reader) (paymentOrder, *refusal) {
 	var order paymentOrder
 	in := json.NewDecoder(body)

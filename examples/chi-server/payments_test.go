@@ -55,7 +55,7 @@ func testPayments(t *testing.T, s *server) {
 	}
 	stranger := s.pay("bob", `"k1"`, "/payments", euros)
 	if stranger.status != http.StatusCreated || stranger.body == first.body {
-		t.Errorf("another user: got %d %s, want an own 201", stranger.status, stranger.body)
+		t.Errorf("another user: got %d %s, want a 201 of their own", stranger.status, stranger.body)
 	}
 	if got := s.get("bob", first.header.Get("Location")); got.status != http.StatusNotFound {
 		t.Errorf("another user's payment: got %d, want 404", got.status)
@@ -70,7 +70,7 @@ func testPayments(t *testing.T, s *server) {
 	}
 }
 
-// id returns the id of the payment that the response is about.
+// id returns the id of the payment in the response.
 func id(t *testing.T, r response) string {
 	t.Helper()
 	var p payment
@@ -147,11 +147,11 @@ func TestPaymentsNeedAUser(t *testing.T) {
 		}
 	}
 	if got := s.get("", "/payments"); got.status != http.StatusUnauthorized {
-		t.Errorf("GET by nobody: got %d, want 401", got.status)
+		t.Errorf("GET without a user: got %d, want 401", got.status)
 	}
 }
 
-// The log has one line for a protected request, and nothing in it that a client wants to be kept.
+// The log has one line for a protected request, and that line has no secrets of the client.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	s := start(t, "")
@@ -184,8 +184,9 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// There was no time for the payment: nothing was paid, and the key is free for a retry, at most once or not.
-func TestPaymentWithoutTime(t *testing.T) {
+// If the time is over before the payment is made, nothing is paid, and the key is free for a retry, even with
+// WithAtMostOnce.
+func TestPaymentTimesOut(t *testing.T) {
 	t.Parallel()
 	client := redistest.Mini(t).Client(t)
 	locker := lock.New(client, "test")

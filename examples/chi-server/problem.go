@@ -7,8 +7,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// writeProblem answers in the form that the middleware's own refusals have (RFC 9457). The type about:blank says that the status tells
-// all that a program needs.
+// writeProblem answers in the format of the middleware's own refusals (RFC 9457). The type about:blank means that the
+// problem has no semantics beyond its status.
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Cache-Control", "no-store")
 	write(w, "application/problem+json", status, middleware.Problem{
@@ -26,5 +26,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func write(w http.ResponseWriter, contentType string, status int, v any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // what is written here always encodes, and the client may have left
+	_ = json.NewEncoder(w).Encode(v) // all values here can be encoded; the client may have disconnected
 }

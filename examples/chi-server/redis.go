@@ -7,24 +7,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// database is the Redis that this process works with.
+// database is the Redis server of this process.
 type database struct {
 	client   *redis.Client
-	name     string               // for the log: no credentials
+	name     string               // for the log, without credentials
 	embedded *miniredis.Miniredis // nil for a real server
 }
 
-// openRedis returns a client of the server at the URL, which need not be up yet, or of an embedded one when the URL is
-// empty.
+// openRedis returns a client of the server at the URL, which may be down, or of an embedded one if the URL is empty.
 func openRedis(url string) (*database, error) {
 	if url == "" {
 		return embeddedRedis()
 	}
 	options, err := redis.ParseURL(url)
-	if err != nil { // which may repeat the password
+	if err != nil { // whose text may contain the password
 		return nil, errors.New("the Redis URL is malformed: want redis://[user:password@]host:port[/database]")
 	}
-	options.ContextTimeoutEnabled = true // or the PING of /healthz would wait longer than it was told to
+	options.ContextTimeoutEnabled = true // otherwise the PING of /healthz could take longer than its context
 	return &database{client: redis.NewClient(options), name: options.Addr}, nil
 }
 
@@ -34,8 +33,8 @@ func embeddedRedis() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	// miniredis leaves the moving of its clock to tests, and expires nothing by itself. Here an abandoned key has to come
-	// free, and a stored response to go away, when real time has passed.
+	// By default miniredis expires keys only when a test moves its clock. Here leases and stored responses must expire
+	// in real time.
 	m.ClockTTL(true)
 	return &database{
 		client:   redis.NewClient(&redis.Options{Addr: m.Addr(), ContextTimeoutEnabled: true}),

@@ -8,7 +8,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// The embedded server frees a key whose holder is gone, and not before its lease has run out.
+// The embedded server frees an abandoned key when its lease has expired, and not earlier.
 func TestEmbeddedRedisExpires(t *testing.T) {
 	t.Parallel()
 	db, err := embeddedRedis()
@@ -42,6 +42,6 @@ func TestEmbeddedRedisExpires(t *testing.T) {
 		t.Error(err)
 	}
 	if n, err := db.client.DBSize(ctx).Result(); err != nil || n != 0 {
-		t.Errorf("keys that are left: %d, %v; want none", n, err)
+		t.Errorf("keys left: %d, %v; want none", n, err)
 	}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// requestTimeout is how long a request may take. It is above maxDelay, and below the server's WriteTimeout: whatever
-// is answered late must still find its connection open.
+// requestTimeout is the most time a request may take. It is above maxDelay, and below the server's WriteTimeout, so
+// that the connection is still open for a late response.
 const requestTimeout = 20 * time.Second
 
-// orderWait is how long the second click of a double click waits for the first one's order. It is below requestTimeout,
-// so that a client that has waited in vain is told so, and not that the server was too slow.
+// orderWait is how long the second click of a double click waits for the order of the first. It is below
+// requestTimeout, so that a client whose wait ends without an order gets 409, not 504.
 const orderWait = 10 * time.Second
 
-// newServer returns a server with the limits that one on the open internet needs. Its requests have no part in the
-// context that ends the process: they are to end by themselves.
+// newServer returns a server with limits for the open internet. Requests do not inherit the context that ends the
+// process, so running requests can finish.
 func newServer(log *slog.Logger, handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -39,15 +39,17 @@ func newServer(log *slog.Logger, handler http.Handler) *http.Server {
 
 // newHandler returns all routes.
 //
-// A request goes through the middlewares in this order, from the outside:
+// The middlewares, from the outside in:
 //
-//   - RequestID, so that every line of the log can name the request.
-//   - Recoverer outside of Idempotency, which thus sees the panic first: it does not free the key, for nobody
-//     knows what was done, and lets the panic go on. A Recoverer inside would make a 500 of it: a response like any other.
-//   - Timeout outside as well: its deadline reaches the handler through Idempotency, and nothing answers while the
-//     handler still runs.
-//   - The user, because the key is unique within one user, and because a replay is for somebody who may have it today.
-//   - Idempotency, next to the handler.
+//   - RequestID comes first, so that each log line can name the request.
+//   - Recoverer is outside of Idempotency. Idempotency sees the panic first, does not free the key, because the outcome
+//     is unknown, and passes the panic on. A Recoverer inside would turn the panic into a 500, a response like any
+//     other.
+//   - Timeout is outside too. Its deadline reaches the handler through Idempotency, and nothing answers while the
+//     handler runs.
+//   - Authentication is outside, because the key has the user in it, and because a replay is only for a user who is
+//     allowed to see it now.
+//   - Idempotency is next to the handler.
 func newHandler(log *slog.Logger, locker *lock.Locker, client *redis.Client) http.Handler {
 	observe := middleware.WithObserver(logEvents(log))
 	payments := &paymentsAPI{}
@@ -73,7 +75,7 @@ func newHandler(log *slog.Logger, locker *lock.Locker, client *redis.Client) htt
 	return r
 }
 
-// healthz answers 200 when Redis does, and 503 otherwise: nothing that this server is for works without it.
+// healthz answers 200 if Redis answers, and 503 otherwise: without Redis the server can accept no payment and no order.
 func healthz(client *redis.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// maxBoundary is the length of the longest boundary, RFC 2046, section 5.1.1.
+// maxBoundary is the greatest length of a boundary, RFC 2046, section 5.1.1.
 const maxBoundary = 70
 
-// maxParts bounds the work that a small body of many empty parts can make. It is what net/http takes.
+// maxParts bounds the work for a small body of many empty parts. net/http has the same limit.
 const maxParts = 1000
 
-// SumBody is the SHA-256 of fields, which may be none and must be written as AppendPart does, the media type and the
-// body: the type without its parameters, a multipart body part by part. A client that encodes the same form again
-// chooses another boundary, and sends the same request.
+// SumBody returns the SHA-256 of fields, the media type without its parameters, and the body. AppendPart must have
+// written the fields, of which there may be none. SumBody may overwrite the spare capacity of fields.
 //
-// The preamble before the first part and the epilogue after the last are not parts, and do not
-// count (RFC 2046, section 5.1.1). A multipart inside a part is content, its boundary included.
+// A multipart body is hashed part by part, without its boundary: a client that encodes the same form again chooses
+// another boundary, but sends the same request. The preamble and the epilogue do not count (RFC 2046, section 5.1.1). A
+// multipart inside a part is content, its boundary included.
 //
-// A body that does not parse as multipart, breaks off, or has more than 1000 parts, is written as it is, boundary and all, and
-// never hashes like a parsed one. SumBody takes any input, in linear time; it needs memory for the header
-// of one part at a time. It may use what lies behind fields in its array.
+// A multipart body that is malformed, truncated, or has more than 1000 parts is hashed as raw bytes, boundary included.
+// Its hash never equals that of a parsed body. SumBody accepts any input and takes linear time. It needs memory for the
+// header of one part at a time.
 func SumBody(fields []byte, contentType string, body []byte) (sum [sha256.Size]byte) {
 	head, rest := appendBody(fields, contentType, body)
 	h := sha256.New()
@@ -35,7 +35,7 @@ func SumBody(fields []byte, contentType string, body []byte) (sum [sha256.Size]b
 	return sum
 }
 
-// appendBody appends the media type and the body, but for what is long: that is the rest.
+// appendBody appends the media type and the body. A raw body is not copied: it is returned as rest.
 func appendBody(dst []byte, contentType string, body []byte) (head, rest []byte) {
 	mediaType := MediaType(contentType)
 	dst = AppendPart(dst, mediaType)
@@ -47,15 +47,15 @@ func appendBody(dst []byte, contentType string, body []byte) (head, rest []byte)
 	return appendNumber(append(dst, "raw"...), len(body)), body
 }
 
-// MediaType is the type and subtype of a Content-Type, in lower case and without parameters: the
-// text before the first semicolon, whether or not the rest of the field parses.
+// MediaType returns the type and subtype of a Content-Type, in lower case: the text before the first semicolon, even if
+// the parameters are malformed.
 func MediaType(contentType string) string {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
-// sumParts hashes as it reads, so that one part's header is in memory at a time. A part's content goes into a
-// hash of its own, so that its length can stand before it though the part has not been read.
+// sumParts hashes the parts while it reads them, so that only one part's header is in memory at a time. The length of a
+// part, which precedes the content, is known only at its end. So the content has a hash of its own.
 func sumParts(contentType string, body []byte) (sum []byte, ok bool) {
 	_, params, err := mime.ParseMediaType(contentType)
 	boundary := params["boundary"]
@@ -87,8 +87,7 @@ func sumParts(contentType string, body []byte) (sum []byte, ok bool) {
 	}
 }
 
-// appendHeader appends the fields sorted by name; the values of one name keep their order, which may mean
-// something.
+// appendHeader appends the fields, sorted by name. The values of one name keep their order, which may matter.
 func appendHeader(dst []byte, fields textproto.MIMEHeader) []byte {
 	dst = appendNumber(dst, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {

@@ -96,7 +96,7 @@ func TestBodyDifferent(t *testing.T) {
 		{form + "b", "--b\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=78\r\n--b--\r\n"},
 		{form + "b", "--b\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nx\r\n--b--\r\n"},
 
-		// What does not parse counts as it is.
+		// Malformed bodies are hashed as raw bytes.
 		{form + "b", "--b\r\nA: 1\r\n\r\nx\r\n"},
 		{form + "b", "--b\r\nA: 1\r\n\r\nx\r\n--b"},
 		{form + "b", "--b\r\nA: 1\r\n\r\nx\r\n--b\r\n"},
@@ -116,8 +116,8 @@ func TestBodyDifferent(t *testing.T) {
 	}
 }
 
-// A body that is sent as it is cannot be made to look like one that was parsed: neither what a hash
-// is given for a parsed body nor any prefix of it is what it is given for a raw one.
+// No client can send a raw body that is encoded like a parsed one: neither the encoding of a parsed body nor any suffix
+// of it, sent as a raw body, has that encoding again.
 func TestBodyRawIsNotParsed(t *testing.T) {
 	t.Parallel()
 	const body = "--b\r\nA: 1\r\n\r\nx\r\n--b--\r\n"
@@ -125,13 +125,13 @@ func TestBodyRawIsNotParsed(t *testing.T) {
 	for from := range stream {
 		raw := canonical.Stream("multipart/form-data", stream[from:])
 		if bytes.Equal(raw, stream) {
-			t.Fatalf("the raw body %x is written as %x, as a parsed one is", stream[from:], stream)
+			t.Fatalf("the raw body %x is encoded as %x, like a parsed one", stream[from:], stream)
 		}
 	}
 }
 
-// Wherever a body breaks off, it is another body: nothing that is missing goes unnoticed.
-func TestBodyBrokenOff(t *testing.T) {
+// A body that is truncated anywhere is a different body.
+func TestBodyTruncated(t *testing.T) {
 	t.Parallel()
 	for _, newline := range []string{"\r\n", "\n"} {
 		body := strings.ReplaceAll("--b\nA: 1\nB: 2\n\nx\n--b\nA: 2\n\n\n--b--", "\n", newline)
@@ -170,8 +170,8 @@ func TestBodyMemory(t *testing.T) {
 	}
 }
 
-// FuzzBody takes any body under any type, and then puts the same bytes into a form: under two boundaries
-// it is the same form, with one octet more it is not.
+// FuzzBody hashes any body with any type, and then the same bytes as the content of a form. The form has the same hash
+// with two boundaries, and another with one byte more.
 func FuzzBody(f *testing.F) {
 	f.Add("text/plain", "name", "value", []byte("body"))
 	f.Add(form+"b", "A", "1", []byte("--b\r\nA: 1\r\n\r\nx\r\n--b--\r\n"))
@@ -188,26 +188,27 @@ func FuzzBody(f *testing.F) {
 			t.Fatal("the body was changed")
 		}
 
-		// A boundary that depends on the content is not in the content.
+		// The boundary is a hash of the content, so the content does not contain it.
 		digest := sha256.Sum256(append([]byte(name+value), body...))
 		random := hex.EncodeToString(digest[:])
 		typeA, a := encode(t, random[:40], name, value, body)
 		typeB, b := encode(t, random[24:], name, value, body)
-		// A control character in the name makes a header that does not parse. Then the bodies count as they are.
+		// A control character in the name makes the header malformed. Then the bodies are hashed as raw bytes.
 		parsed := parses(random[:40], a)
 		if same := sum(typeA, a) == sum(typeB, b); same != parsed {
-			t.Fatalf("parsed = %t, but the same under two boundaries = %t: %q and %q", parsed, same, a, b)
+			t.Fatalf("parsed = %t, but same hash with two boundaries = %t: %q and %q", parsed, same, a, b)
 		}
 		typeC, c := encode(t, random[:40], name, value, append(kept, 'x'))
 		if sum(typeA, a) == sum(typeC, c) {
 			t.Fatalf("two bodies, one hash: %q and %q", a, c)
 		}
 		if same := sum(typeA, a) == sum("multipart/form-data", a); same == parsed {
-			t.Fatalf("parsed = %t, but the same as raw = %t: %q", parsed, same, a)
+			t.Fatalf("parsed = %t, but same hash as raw = %t: %q", parsed, same, a)
 		}
 	})
 }
 
+// parses reports whether the body parses to its closing delimiter.
 func parses(boundary string, body []byte) bool {
 	parts := multipart.NewReader(bytes.NewReader(body), boundary)
 	for {
@@ -218,6 +219,7 @@ func parses(boundary string, body []byte) bool {
 	}
 }
 
+// encode returns a form with a field and a file.
 func encode(t *testing.T, boundary, name, value string, content []byte) (contentType string, body []byte) {
 	t.Helper()
 	var b bytes.Buffer

@@ -1,15 +1,14 @@
-// Package canonical writes down what identifies a request, so that requests which are the same by HTTP's own rules read
-// alike and no others do. Every field is written with its length before it: bytes cannot wander from one field into the
-// next.
+// Package canonical encodes what identifies a request. Two requests have the same encoding if and only if they are the
+// same by HTTP's own rules. Every field is preceded by its length, so that no byte can move from one field to the next.
 //
-// What it writes is stored, by its hash, as long as responses are kept. A change to it is a new version of
-// whatever is built on it.
+// Hashes of the encoding are stored as long as responses are kept. If the encoding changes, so must the version of
+// every format that is built on it.
 package canonical
 
 import "strconv"
 
-// AppendPart appends the length in decimal, a colon, and the part. A reader that knows only this finds
-// the same parts again, which is why a separator between escaped parts was not needed.
+// AppendPart appends the length in decimal, a colon, and the part. That is enough to decode the parts again: no
+// separators, no escapes.
 func AppendPart[T string | []byte](dst []byte, part T) []byte {
 	return append(appendNumber(dst, len(part)), part...)
 }

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Parts reads the parts of a multipart body. It is a multipart.Reader that says io.EOF, to be
-// compared with ==, only at the closing delimiter. The bare one says so too when the body breaks off
-// within a part's header, and a key that stood in the lost part would seem never to have been sent.
+// Parts returns a reader of the parts of a multipart body. It returns io.EOF itself, unwrapped, only at the closing
+// delimiter. A plain multipart.Reader also returns it when the body ends within a part's header: a request whose key
+// was in that part would count as one without a key.
 //
-// An empty line after the body makes the difference: it ends a header that was broken off, so that
-// what is missing is the content, which is an error. After the closing delimiter it is epilogue.
+// Parts appends an empty line to the body. The line ends a truncated header, so that the reader misses the content,
+// which is an error. After a closing delimiter the line is epilogue.
 func Parts(boundary string, body []byte) *multipart.Reader {
 	newline := "\r\n"
 	if i := bytes.LastIndexByte(body, '\n'); i == 0 || i > 0 && body[i-1] != '\r' {
-		newline = "\n" // the reader wants the closing delimiter to end like the first one
+		newline = "\n" // multipart.Reader expects the closing delimiter to end like the first one
 	}
 	return multipart.NewReader(io.MultiReader(bytes.NewReader(body), strings.NewReader(newline+newline)), boundary)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// await calls look every few milliseconds until it returns nil, but not beyond
-// the patience. Its error is the last one that look returned in that time.
-func await(look func(context.Context) error) error {
+// await calls check every 10 ms until it returns nil, for at most the patience. Its error is the last one that check
+// returned in that time.
+func await(check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	var last error
 	for {
-		err := look(ctx)
+		err := check(ctx)
 		if err == nil {
 			return nil
 		}
@@ -34,9 +34,9 @@ func await(look func(context.Context) error) error {
 	}
 }
 
-// glance asks a server that may be dead, or paused, which costs the caller half
-// a second. It dials by itself, since go-redis logs every refusal.
-func (k keyspace) glance(ctx context.Context, ask func(context.Context, *redis.Client) error) error {
+// query calls f with a client of a server that may be dead or paused. It takes half a second at most. It dials without
+// go-redis, which would log every refused connection.
+func (k keyspace) query(ctx context.Context, f func(context.Context, *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	conn, err := connect(ctx, k.addr)
@@ -48,10 +48,10 @@ func (k keyspace) glance(ctx context.Context, ask func(context.Context, *redis.C
 	OneTry(o)
 	o.Dialer = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 	client := redis.NewClient(o)
-	return errors.Join(ask(ctx, client), client.Close())
+	return errors.Join(f(ctx, client), client.Close())
 }
 
-// connect dials a server, which then has to answer within half a second.
+// connect dials a server. The connection has a deadline half a second later.
 func connect(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 500 * time.Millisecond}
 	conn, err := d.DialContext(ctx, "tcp", addr)

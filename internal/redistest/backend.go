@@ -10,8 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Backend is a Redis server, real or not, that a test has for itself: what
-// both kinds can do. [*Server] is one, [Mini] returns the other.
+// Backend is a Redis server of one test, real ([*Server]) or a miniredis ([Mini]).
 type Backend interface {
 	// Addr is the host:port it listens on.
 	Addr() string
@@ -19,38 +18,32 @@ type Backend interface {
 	// Client returns a client of this server, as [NewClient] does.
 	Client(t testing.TB, opts ...func(*redis.Options)) *redis.Client
 
-	// Elapse lets d pass for every key that has a TTL, and for nothing else:
-	// TTLs shrink by d, keys whose TTL is not longer than d are gone, and
-	// no clock moves. miniredis does so natively, and besides never expires
-	// a key. A real server's keys are rewritten in one step, d counting in
-	// whole milliseconds; those that end are deleted, which publishes "del"
-	// and not "expired", and real time goes on passing as well.
+	// Elapse makes d pass for the keys that have a TTL, and for nothing else: it shortens each TTL by d, and removes
+	// the keys with a TTL of d or less. No clock moves. miniredis expires keys only by Elapse. On a real server, time
+	// passes as well, d counts in whole milliseconds, and a removed key publishes "del" and not "expired".
 	Elapse(t testing.TB, d time.Duration)
 
 	// Keys returns every key of database 0, sorted.
 	Keys(t testing.TB) []string
 
-	// Raw returns the string stored under key, and whether there is one. A
-	// value that is not a string fails the test.
+	// Raw returns the string under key. ok is false if there is none. A value of another type fails the test.
 	Raw(t testing.TB, key string) (value string, ok bool)
 
 	// FlushAll removes every key of every database.
 	FlushAll(t testing.TB)
 }
 
-// Each runs test twice, each time with a fresh server: as the subtest
-// "miniredis", and as the subtest "redis", which [Start] may skip. With
-// ONCEGUARD_SERVERS the second one has the name and the version of the server,
-// as "valkey-8.1.1". Whether they run in parallel is for test to say.
+// Each runs test in two subtests, each with a new server: "miniredis", and "redis", which [Start] may skip. With
+// ONCEGUARD_SERVERS, the second has the server's name and version, such as "valkey-8.1.1". The subtests run in parallel
+// only if test calls t.Parallel.
 func Each(t *testing.T, test func(t *testing.T, b Backend)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) { test(t, Mini(t)) })
 	t.Run(realName, func(t *testing.T) { test(t, Start(t)) })
 }
 
-// keyspace is the part of a Backend that any server answers over the wire. It
-// connects anew for each call, so that nothing of it stays behind on the
-// server, and a restart does not meet it.
+// keyspace has the methods of a Backend that need only Redis commands. Each call dials a new connection, and leaves
+// none open.
 type keyspace struct {
 	addr string
 }
@@ -93,7 +86,7 @@ func (k keyspace) FlushAll(t testing.TB) {
 	})
 }
 
-// do ends the test if f fails, or has no answer within the patience.
+// do ends the test if f fails or takes longer than the patience.
 func (k keyspace) do(t testing.TB, what string, f func(context.Context, *redis.Client) error) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: k.addr, ContextTimeoutEnabled: true})
@@ -105,6 +98,5 @@ func (k keyspace) do(t testing.TB, what string, f func(context.Context, *redis.C
 	}
 }
 
-// patience bounds every wait for something that is about to happen. Only a
-// test that fails waits this long.
+// patience bounds every wait. Only a failing test waits this long.
 const patience = 20 * time.Second

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewClient returns a go-redis client for addr, which is closed when the test
-// ends. Its options are go-redis's own defaults, changed by opts in order.
+// NewClient returns a go-redis client for addr. It has go-redis's default options, changed by opts in order. The end of
+// the test closes it.
 func NewClient(t testing.TB, addr string, opts ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	o := &redis.Options{Addr: addr}
@@ -21,7 +21,7 @@ func NewClient(t testing.TB, addr string, opts ...func(*redis.Options)) *redis.C
 	return client
 }
 
-// closeAfter closes a client when the test ends, unless the test has.
+// closeAfter closes a client at the end of the test, unless the test has closed it.
 func closeAfter(t testing.TB, what string, client io.Closer) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -31,10 +31,8 @@ func closeAfter(t testing.TB, what string, client io.Closer) {
 	})
 }
 
-// OneTry is an option of [NewClient] and of every Client method: a command is
-// sent once, over a connection that is dialled once, and the deadline of the
-// context holds while it is under way. What a test of a single fault sees is
-// then the fault and not the recovery.
+// OneTry is an option for [NewClient] and every Client method. The client sends a command once, dials once, and
+// respects the deadline of the context, so that a test sees the fault and not go-redis's recovery.
 func OneTry(o *redis.Options) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1

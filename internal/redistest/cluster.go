@@ -11,26 +11,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Cluster is a Redis Cluster. Its nodes give each other a second to answer: a
-// master that is killed or paused is replaced by a replica of its own about two
-// seconds later, if it has one and if most masters are left, so one of three.
+// Cluster is a Redis Cluster with a node timeout of one second. A replica replaces a killed or paused master about two
+// seconds later, if a majority of the masters is left: with three masters, one may fail.
 type Cluster struct {
 	servers []*Server
-	ids     map[string]*Server // by node ID, which a node keeps over a Restart
+	ids     map[string]*Server // by node ID, which survives a Restart
 }
 
-// What a master owns in a cluster.
+// slots is the number of slots in a cluster. Each belongs to one master.
 const slots = 16384
 
-// StartCluster runs a cluster whose masters share the slots evenly, and returns
-// when every node agrees, and replicas are in sync. That takes two seconds at
-// least: for so long after its start a master accepts nothing and says
-// CLUSTERDOWN, and so it does after a Restart. Share a cluster among subtests.
+// StartCluster starts a cluster whose masters share the slots evenly, and returns when every node agrees and the
+// replicas are in sync. Share it among subtests: a master answers CLUSTERDOWN for two seconds after a start or a
+// Restart.
 //
-// The args are those of every node. A node that is down leaves its slots
-// without a master and does not stop the others, and replicas stay with
-// their masters: cluster-require-full-coverage is off, and no master has
-// cluster-migration-barrier replicas to spare.
+// Each node gets args. When a master is down, the others still serve their own slots: cluster-require-full-coverage is
+// off. Replicas do not move to other masters: cluster-migration-barrier is out of reach.
 func StartCluster(t testing.TB, masters, replicasPerMaster int, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{ids: map[string]*Server{}}
@@ -58,15 +54,15 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int, args ...string) 
 		t.Fatalf("redistest: starting a cluster: %v", err)
 	}
 	for _, master := range c.servers[:masters] {
-		// A replication offset of 0 means an unknown one to Redis 6.0, whose
-		// CLUSTER FAILOVER then never ends. FLUSHALL is replicated.
+		// FLUSHALL makes the replication offset positive. Redis 6.0 takes an offset of 0 for an unknown one, and its
+		// CLUSTER FAILOVER then never ends.
 		master.FlushAll(t)
 	}
 	return c
 }
 
-// meet gives the masters their slots and epochs, and introduces each node to
-// each other one: the gossip would take seconds.
+// meet assigns slots to the masters and an epoch to each node, and introduces every node to every other, since gossip
+// would take seconds.
 func (c *Cluster) meet(t testing.TB, masters int) {
 	t.Helper()
 	for i, s := range c.servers {
@@ -88,11 +84,10 @@ func (c *Cluster) meet(t testing.TB, masters int) {
 	}
 }
 
-// replicate makes s a replica of the master, which it has met, and returns when
-// it is in sync.
+// replicate makes s a replica of the master, and returns when s is in sync. The two must have met.
 func (c *Cluster) replicate(s, master *Server) error {
 	err := await(func(ctx context.Context) error {
-		return s.glance(ctx, func(ctx context.Context, client *redis.Client) error {
+		return s.query(ctx, func(ctx context.Context, client *redis.Client) error {
 			return client.ClusterReplicate(ctx, c.id(master)).Err()
 		})
 	})
@@ -102,10 +97,9 @@ func (c *Cluster) replicate(s, master *Server) error {
 	return await(func(ctx context.Context) error { return inSync(ctx, master, s) })
 }
 
-// isWhole returns nil if every node knows every other one, and an owner of
-// every slot.
+// isWhole returns nil if every node knows every other node, and an owner for every slot.
 func (c *Cluster) isWhole(ctx context.Context) error {
-	views := c.look(ctx)
+	views := c.views(ctx)
 	if len(views) != len(c.servers) {
 		return fmt.Errorf("%d nodes of %d answer", len(views), len(c.servers))
 	}
@@ -113,7 +107,7 @@ func (c *Cluster) isWhole(ctx context.Context) error {
 		owned := 0
 		for _, n := range v {
 			if c.ids[n.id] == nil || n.has("handshake") || n.has("noaddr") || n.link != "connected" {
-				return fmt.Errorf("%s has yet to meet %+v", s.addr, n)
+				return fmt.Errorf("%s has not met %+v yet", s.addr, n)
 			}
 			for _, r := range n.slots {
 				owned += r.last - r.first + 1
@@ -126,13 +120,12 @@ func (c *Cluster) isWhole(ctx context.Context) error {
 	return nil
 }
 
-// isUp returns nil if the cluster is whole, every node serves, and each knows
-// how many replicas there are.
+// isUp returns nil if the cluster is whole, every node serves, and every node knows that number of replicas.
 func (c *Cluster) isUp(ctx context.Context, replicas int) error {
 	if err := c.isWhole(ctx); err != nil {
 		return err
 	}
-	for s, v := range c.look(ctx) {
+	for s, v := range c.views(ctx) {
 		known := 0
 		for _, n := range v {
 			if n.has("slave") {
@@ -149,24 +142,22 @@ func (c *Cluster) isUp(ctx context.Context, replicas int) error {
 	return nil
 }
 
-// serves returns nil if a node takes the cluster for fit to be used.
+// serves returns nil if the node reports cluster_state:ok.
 func (s *Server) serves(ctx context.Context) error {
-	return s.glance(ctx, func(ctx context.Context, client *redis.Client) error {
+	return s.query(ctx, func(ctx context.Context, client *redis.Client) error {
 		info, err := client.ClusterInfo(ctx).Result()
 		if err == nil && !strings.Contains(info, "cluster_state:ok\r\n") {
-			return fmt.Errorf("%s says: %q", s.addr, info)
+			return fmt.Errorf("CLUSTER INFO of %s: %q", s.addr, info)
 		}
 		return err
 	})
 }
 
-// Servers returns every node: first the masters of the start, then the replicas,
-// the first of each master, the second of each, and so on.
+// Servers returns every node: the initial masters, then the first replica of each, and so on.
 func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
 
-// Client returns a cluster client that begins with all nodes, and is closed
-// when the test ends. Its options are go-redis's own defaults, changed by opts
-// in order.
+// Client returns a cluster client that knows the address of every node. It has go-redis's default options, changed by
+// opts in order. The end of the test closes it.
 func (c *Cluster) Client(t testing.TB, opts ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	t.Helper()
 	o := &redis.ClusterOptions{}
@@ -181,14 +172,13 @@ func (c *Cluster) Client(t testing.TB, opts ...func(*redis.ClusterOptions)) *red
 	return client
 }
 
-// Owner returns the master that has the slot of a key now, up or not: the one
-// with the latest claim that any node knows of.
+// Owner returns the master that owns the slot of a key now, up or down: the owner with the highest epoch in any view.
 func (c *Cluster) Owner(t testing.TB, key string) *Server {
 	t.Helper()
 	slot := c.slot(t, key)
 	var owner *Server
 	err := await(func(ctx context.Context) (err error) {
-		owner, err = c.latest(c.look(ctx), slot)
+		owner, err = c.latestOwner(c.views(ctx), slot)
 		return err
 	})
 	if err != nil {
@@ -197,8 +187,8 @@ func (c *Cluster) Owner(t testing.TB, key string) *Server {
 	return owner
 }
 
-// latest returns who has the latest claim to the slot.
-func (c *Cluster) latest(views map[*Server]view, slot int) (*Server, error) {
+// latestOwner returns the owner of the slot with the highest epoch in the views.
+func (c *Cluster) latestOwner(views map[*Server]view, slot int) (*Server, error) {
 	var latest node
 	for _, v := range views {
 		if n, ok := v.owner(slot); ok && (latest.id == "" || n.epoch > latest.epoch) {
@@ -208,15 +198,14 @@ func (c *Cluster) latest(views map[*Server]view, slot int) (*Server, error) {
 	if owner := c.ids[latest.id]; owner != nil {
 		return owner, nil
 	}
-	return nil, fmt.Errorf("%d nodes answer, and none knows one", len(views))
+	return nil, fmt.Errorf("none of the %d nodes that answer knows an owner", len(views))
 }
 
-// agree returns the owner of a slot if that serves, and every node that answers
-// names the same one and knows which of the others are masters: one that does
-// not would not vote for a replica that it still takes for a master.
-func (c *Cluster) agree(ctx context.Context, slot int) (*Server, error) {
-	views := c.look(ctx)
-	owner, err := c.latest(views, slot)
+// agreedOwner returns the owner of a slot if it serves, every node that answers names it, and every such node knows
+// which others are masters. A node that takes a replica for a master would not vote for it.
+func (c *Cluster) agreedOwner(ctx context.Context, slot int) (*Server, error) {
+	views := c.views(ctx)
+	owner, err := c.latestOwner(views, slot)
 	if err != nil {
 		return nil, err
 	}
@@ -227,28 +216,28 @@ func (c *Cluster) agree(ctx context.Context, slot int) (*Server, error) {
 		for _, n := range v {
 			other, answers := views[c.ids[n.id]]
 			if answers && n.has("master") != other.self().has("master") {
-				return nil, fmt.Errorf("%s does not know yet what has become of %s", s.addr, c.ids[n.id].addr)
+				return nil, fmt.Errorf("%s does not know the new role of %s yet", s.addr, c.ids[n.id].addr)
 			}
 		}
 	}
 	return owner, owner.serves(ctx)
 }
 
-// isOwner returns nil if they agree on s.
+// isOwner returns nil if the nodes agree that s owns the slot.
 func (c *Cluster) isOwner(ctx context.Context, slot int, s *Server) error {
-	owner, err := c.agree(ctx, slot)
+	owner, err := c.agreedOwner(ctx, slot)
 	if err == nil && owner != s {
-		return errors.New("the slot is still " + owner.addr + "'s")
+		return errors.New("the slot still belongs to " + owner.addr)
 	}
 	return err
 }
 
-// slot asks the nodes which slot a key is in: any of them can tell.
+// slot returns the slot of a key. It asks one node after the other until one answers.
 func (c *Cluster) slot(t testing.TB, key string) (slot int) {
 	t.Helper()
 	err := await(func(ctx context.Context) (err error) {
 		for _, s := range c.servers {
-			err = s.glance(ctx, func(ctx context.Context, client *redis.Client) error {
+			err = s.query(ctx, func(ctx context.Context, client *redis.Client) error {
 				n, err := client.ClusterKeySlot(ctx, key).Result()
 				slot = int(n)
 				return err

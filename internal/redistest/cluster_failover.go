@@ -9,18 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Failover makes a replica of a key's owner take its place, by CLUSTER FAILOVER
-// with the given option, and returns it when every node that answers takes it
-// for the owner:
+// Failover promotes a replica of a key's owner by CLUSTER FAILOVER with the given option. It returns the replica when
+// every node that answers names it as the owner.
 //
-//   - none: the two agree, and no write is lost;
-//   - "FORCE": the old master is not asked, but the others are. It may be dead.
-//     What it has not replicated is lost;
-//   - "TAKEOVER": nobody is asked. Most masters may be dead.
+//   - Without an option, the old master cooperates, and no write is lost.
+//   - With "FORCE", only the other masters vote. The old one may be dead. Writes that it has not replicated are lost.
+//   - With "TAKEOVER", no master votes. Most may be dead.
 //
-// Let no node be elected twice within 4 seconds, by this or after a Kill, which
-// only "TAKEOVER" survives: for the first two it counts its old votes, and
-// takes over in an old epoch, which nobody believes; then it does not try.
+// A node must not be elected twice within 4 seconds, by Failover or after a Kill, except with "TAKEOVER". It would
+// count its old votes and take over in an old epoch, which the others reject. Then it does not try again.
 func (c *Cluster) Failover(t testing.TB, key string, option ...string) *Server {
 	t.Helper()
 	slot, from := c.slot(t, key), c.Owner(t, key)
@@ -35,13 +32,13 @@ func (c *Cluster) Failover(t testing.TB, key string, option ...string) *Server {
 			if to, err = c.replicaOf(ctx, from); err != nil {
 				return err
 			}
-			err = to.glance(ctx, func(ctx context.Context, client *redis.Client) error {
+			err = to.query(ctx, func(ctx context.Context, client *redis.Client) error {
 				return client.Do(ctx, command...).Err()
 			})
 			if err != nil {
 				return err
 			}
-			again = time.Now().Add(6 * time.Second) // it gives up after 5
+			again = time.Now().Add(6 * time.Second) // the replica gives up after 5 s
 		}
 		return c.isOwner(ctx, slot, to)
 	})
@@ -51,15 +48,14 @@ func (c *Cluster) Failover(t testing.TB, key string, option ...string) *Server {
 	return to
 }
 
-// WaitForFailover returns the new owner of a key's slot when every node that
-// answers names it instead of from: for a test that has killed or paused
-// that.
+// WaitForFailover is for a test that has killed or paused from. It returns the new owner of a key's slot when every
+// node that answers names that one.
 func (c *Cluster) WaitForFailover(t testing.TB, key string, from *Server) *Server {
 	t.Helper()
 	slot := c.slot(t, key)
 	var to *Server
 	err := await(func(ctx context.Context) (err error) {
-		to, err = c.agree(ctx, slot)
+		to, err = c.agreedOwner(ctx, slot)
 		if err == nil && to == from {
 			return errors.New("it still owns the slot")
 		}
@@ -71,12 +67,12 @@ func (c *Cluster) WaitForFailover(t testing.TB, key string, from *Server) *Serve
 	return to
 }
 
-// replicaOf returns a replica of the master that answers.
+// replicaOf returns a replica of the master, one that answers.
 func (c *Cluster) replicaOf(ctx context.Context, master *Server) (*Server, error) {
-	for s, v := range c.look(ctx) {
+	for s, v := range c.views(ctx) {
 		if self := v.self(); self.has("slave") && self.master == c.id(master) {
 			return s, nil
 		}
 	}
-	return nil, errors.New("no replica of it answers")
+	return nil, errors.New("no replica answers")
 }

@@ -7,10 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// BeginMove moves the keys of a key's slot to another master, with their TTLs,
-// and leaves the slot between the two: the old owner is still its owner, and
-// answers ASK to every command about a key that it no longer has. New keys of
-// the slot are made on the new one.
+// BeginMove starts the move of a key's slot to another master, and moves its keys there, with their TTLs. The old
+// master still owns the slot, but answers ASK to a command on a key that it does not have. So new keys are created on
+// the other.
 func (c *Cluster) BeginMove(t testing.TB, key string, to *Server) {
 	t.Helper()
 	slot, from := c.slot(t, key), c.Owner(t, key)
@@ -37,9 +36,8 @@ func (c *Cluster) BeginMove(t testing.TB, key string, to *Server) {
 	})
 }
 
-// EndMove gives the slot of a key to the master that BeginMove moved its keys
-// to, and returns when every node that answers says so: the old owner answers
-// MOVED.
+// EndMove makes the master to which BeginMove moved the keys the owner of the slot. It returns when every node that
+// answers agrees. The old owner then answers MOVED.
 func (c *Cluster) EndMove(t testing.TB, key string, to *Server) {
 	t.Helper()
 	slot := c.slot(t, key)
@@ -48,8 +46,8 @@ func (c *Cluster) EndMove(t testing.TB, key string, to *Server) {
 			return client.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", c.id(to)).Err()
 		})
 	}
-	give(to)                                         // first: it is what makes the claim the latest
-	for s, v := range c.look(context.Background()) { // replicas hear of it
+	give(to)                                          // first, which gives it the highest epoch
+	for s, v := range c.views(context.Background()) { // the replicas learn it from their masters
 		if s != to && v.self().has("master") {
 			give(s)
 		}

@@ -24,7 +24,7 @@ func TestCluster(t *testing.T) {
 		owner := c.Owner(t, key)
 		owners[owner] = true
 		if _, ok := owner.Raw(t, key); !ok {
-			t.Errorf("the owner of %s has it not", key)
+			t.Errorf("the owner of %s does not have it", key)
 		}
 	}
 	for _, s := range c.Servers() {
@@ -53,7 +53,7 @@ func TestClusterFailover(t *testing.T) {
 		}
 		eventually(t, "the client follows", func() bool { return client.Set(within(t), key, "value", 0).Err() == nil })
 		if _, ok := to.Raw(t, key); !ok {
-			t.Error("the new owner has not what was written since")
+			t.Error("the new owner lacks what was written after the failover")
 		}
 		to.WaitForReplicas(t, from)
 	}
@@ -155,7 +155,7 @@ func TestClusterThroughProxies(t *testing.T) {
 		t.Helper()
 		named := redistest.Named("SET")
 		lost := proxies[by].DropReply(redistest.Nth(1, named))
-		if err := client.Set(within(t), "key", value, 0).Err(); err != nil { // again, by itself
+		if err := client.Set(within(t), "key", value, 0).Err(); err != nil { // go-redis retries
 			t.Error(err)
 		}
 		if got := lost.Wait(t).String(); got != fmt.Sprintf(`SET "key" %q`, value) {

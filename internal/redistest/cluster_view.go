@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// view is what one node of a cluster believes: CLUSTER NODES.
+// view is a cluster as one node sees it: the reply to CLUSTER NODES.
 type view []node
 
 type node struct {
 	id     string
 	flags  []string // "myself", "master", "slave", "fail?", "fail" ...
 	master string   // of a replica: its master's id
-	epoch  int64    // of the claim to its slots; a replica has its master's
+	epoch  int64    // decides between owners of a slot; a replica has its master's
 	link   string   // "connected"
 	slots  []slotRange
 }
@@ -27,7 +27,6 @@ type slotRange struct{ first, last int }
 
 func (n node) has(flag string) bool { return slices.Contains(n.flags, flag) }
 
-// self returns the node whose view it is.
 func (v view) self() node {
 	i := slices.IndexFunc(v, func(n node) bool { return n.has("myself") })
 	if i < 0 {
@@ -36,7 +35,7 @@ func (v view) self() node {
 	return v[i]
 }
 
-// owner returns the master that has the slot in this view.
+// owner returns the master that owns the slot in this view.
 func (v view) owner(slot int) (node, bool) {
 	for _, n := range v {
 		for _, r := range n.slots {
@@ -48,14 +47,14 @@ func (v view) owner(slot int) (node, bool) {
 	return node{}, false
 }
 
-// look returns the views of the nodes that answer.
-func (c *Cluster) look(ctx context.Context) map[*Server]view {
+// views returns the view of each node that answers.
+func (c *Cluster) views(ctx context.Context) map[*Server]view {
 	views := map[*Server]view{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, s := range c.servers {
 		asking.Go(func() {
-			_ = s.glance(ctx, func(ctx context.Context, client *redis.Client) error {
+			_ = s.query(ctx, func(ctx context.Context, client *redis.Client) error {
 				text, err := client.ClusterNodes(ctx).Result()
 				if err != nil {
 					return err
@@ -90,7 +89,7 @@ func parseView(text string) (view, error) {
 			return nil, fmt.Errorf("redistest: CLUSTER NODES has an epoch %q", f[6])
 		}
 		for _, s := range f[8:] {
-			if strings.HasPrefix(s, "[") { // on the move, and still this node's
+			if strings.HasPrefix(s, "[") { // a slot that moves still belongs to this node
 				continue
 			}
 			r, err := parseSlots(s)

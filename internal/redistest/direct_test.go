@@ -17,7 +17,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// direct returns a client of a miniredis, for a bubble.
+// direct returns a client of a miniredis, for use in a bubble.
 func direct(t *testing.T) *redistest.Direct {
 	t.Helper()
 	server := miniredis.NewMiniRedis()
@@ -69,7 +69,7 @@ func TestDirectCommands(t *testing.T) {
 	})
 }
 
-// pong is a server that answers whatever it reads after a while.
+// pong returns a Dialer of a server that answers each read with PONG after a delay.
 func pong(after time.Duration) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -89,8 +89,8 @@ func pong(after time.Duration) func(context.Context, string, string) (net.Conn, 
 	}
 }
 
-// More callers than go-redis's pool has connections: in the second bubble, its pool would wait with the first one's
-// timers.
+// There are more callers than connections in go-redis's pool. In the second bubble, that pool would wait with timers of
+// the first.
 func TestDirectHasNoPool(t *testing.T) {
 	for range 2 {
 		synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestDirectHasNoPool(t *testing.T) {
 			}
 			callers.Wait()
 			if took := time.Since(begun); took != time.Second {
-				t.Errorf("it took %v, want no caller to wait for another", took)
+				t.Errorf("took %v, want 1 s: no caller waits for another", took)
 			}
 		})
 	}
@@ -133,13 +133,13 @@ func TestDirectTimeouts(t *testing.T) {
 				if took := time.Since(begun); !errors.Is(err, os.ErrDeadlineExceeded) || took != test.want {
 					t.Errorf("%v after %v, want a timeout after %v", err, took, test.want)
 				}
-				time.Sleep(time.Minute) // the server is to see that the connection is closed
+				time.Sleep(time.Minute) // for the server to see that the connection is closed
 			})
 		})
 	}
 }
 
-// named is a hook that notes the commands it sees.
+// named is a hook that records the names of commands.
 type named struct{ seen []string }
 
 func (*named) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -158,7 +158,7 @@ func (n *named) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// A subscription is go-redis's, and hears what the client has published.
+// A subscription, on a connection of go-redis, receives what the client publishes.
 func TestDirectSubscribesAndHasHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, hook := direct(t), &named{}
@@ -172,11 +172,11 @@ func TestDirectSubscribesAndHasHooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Payload != "text" {
-			t.Errorf("heard %v, %v", m, err)
+			t.Errorf("received %v, %v", m, err)
 		}
 		_, _ = d.Client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
 		if want := []string{"publish", "a pipeline"}; !slices.Equal(hook.seen, want) {
-			t.Errorf("the hook has seen %q, want %q", hook.seen, want)
+			t.Errorf("the hook saw %q, want %q", hook.seen, want)
 		}
 	})
 }

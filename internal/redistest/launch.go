@@ -16,7 +16,7 @@ import (
 
 var errPortTaken = errors.New("the port is taken")
 
-// newServer returns a server that is yet to be started, and ends with the test.
+// newServer returns a server that is not started yet. The end of the test stops it.
 func newServer(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := &Server{path: mustFindServer(t), dir: t.TempDir(), args: args}
@@ -29,13 +29,13 @@ func newServer(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// start gives each server its port and runs it, all at once.
+// start starts the servers in parallel, each on a free port.
 func start(t testing.TB, servers ...*Server) {
 	t.Helper()
 	errs := make([]error, len(servers))
 	var starting sync.WaitGroup
 	for i, s := range servers {
-		starting.Go(func() { errs[i] = s.begin() })
+		starting.Go(func() { errs[i] = s.startOnFreePort() })
 	}
 	starting.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -43,8 +43,8 @@ func start(t testing.TB, servers ...*Server) {
 	}
 }
 
-// begin launches the server on a port that is free.
-func (s *Server) begin() error {
+// startOnFreePort launches the server on a free port.
+func (s *Server) startOnFreePort() error {
 	err := errPortTaken
 	for try := 0; try < 10 && errors.Is(err, errPortTaken); try++ {
 		if s.port, err = freePort(s.bus); err != nil {
@@ -59,8 +59,7 @@ func (s *Server) begin() error {
 	return nil
 }
 
-// launch starts a process and waits until it answers. It leaves none behind
-// when it fails.
+// launch starts the process and waits until it answers. If it fails, it leaves no process behind.
 func (s *Server) launch() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,14 +103,14 @@ func (s *Server) commandLine() []string {
 		"--dir", s.dir,
 		"--save", "",
 		"--appendonly", "no",
-		"--repl-diskless-sync", "yes", // or a master is not empty when it is restarted; the default since 7.0
-		"--repl-diskless-sync-delay", "0", // 5 s, for more replicas to come
-		"--rdb-del-sync-files", "yes", // or a replica is not empty when it is restarted
+		"--repl-diskless-sync", "yes", // otherwise a restarted master is not empty; default since 7.0
+		"--repl-diskless-sync-delay", "0", // default 5 s, to wait for more replicas
+		"--rdb-del-sync-files", "yes", // otherwise a restarted replica is not empty
 	}, s.args)
 }
 
-// answers reports whether the process pid serves commands at addr. An answer
-// alone would not tell it from another server that took the port first.
+// answers reports whether the process pid serves commands at addr. It compares the process ID, because another server
+// may have taken the port first.
 func answers(addr string, pid int) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// lines keeps what a process writes until a test asks for it, so that no
-// process waits for its test.
+// lines keeps the lines that a process writes until the test reads them, so that the process never blocks on its test.
 type lines struct {
-	ended chan struct{} // closed when there will be no more
+	ended chan struct{} // closed after the last line
 
 	mu     sync.Mutex
 	unread []string
 	news   chan struct{} // holds a token when unread is not empty
 }
 
-// readLines reads r to its end, and closes it.
+// readLines returns the lines of r. A goroutine reads r to its end and closes it.
 func readLines(r io.ReadCloser) *lines {
 	l := &lines{ended: make(chan struct{}), news: make(chan struct{}, 1)}
 	go func() {
@@ -46,7 +45,7 @@ func (l *lines) add(line string) {
 	}
 }
 
-// next waits for a line. Its error is io.EOF if there will be none.
+// next waits for the next line. The error is io.EOF after the last one.
 func (l *lines) next() (string, error) {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -71,7 +70,7 @@ func (l *lines) next() (string, error) {
 	return line, nil
 }
 
-// rest waits for the end.
+// rest waits for the end and returns the lines that next has not returned.
 func (l *lines) rest() (rest []string) {
 	for {
 		line, err := l.next()

@@ -8,35 +8,34 @@ import (
 	"time"
 )
 
-// link is a client's connection to the proxy and the proxy's to the server.
-// One goroutine reads each of them and writes to the other.
+// link is the connection of one client to the proxy, and the one of the proxy to the server. For each connection, one
+// goroutine reads from it and writes to the other.
 type link struct {
 	proxy          *Proxy
 	client, server *side
 
 	end  sync.Once
-	done chan struct{} // closed when both connections are
+	done chan struct{} // closed with both connections
 
-	inRound bool // a command of this round was counted; the requests goroutine's own
+	inRound bool // a command of the current round trip was counted; used only by the goroutine of requests
 
 	mu         sync.Mutex
-	unanswered []*exchange // forwarded, in this order
+	unanswered []*exchange // commands without a reply, in the order in which they were forwarded
 	subscribed bool
 }
 
-// exchange is a command whose reply has not come.
+// exchange is a command that awaits its reply.
 type exchange struct {
-	cmd   Command
-	rules []*Rule // to act on the reply
-	owed  int     // confirmations still to come, of a subscription command
+	cmd     Command
+	rules   []*Rule // rules on the reply
+	pending int
 }
 
-// side is one end of a link. Writing and darkening exclude each other, so that
-// nothing gets through once darken has returned.
+// side is one end of a link. write and silence exclude each other: after silence returns, nothing is sent.
 type side struct {
-	mu   sync.Mutex
-	conn net.Conn // of the server: nil until it is dialled
-	dark bool     // what is written here is swallowed; stays so
+	mu     sync.Mutex
+	conn   net.Conn // nil until the server is dialled
+	silent bool     // writes are discarded; never reset
 }
 
 func newLink(p *Proxy, client net.Conn) *link {
@@ -48,7 +47,7 @@ func newLink(p *Proxy, client net.Conn) *link {
 	}
 }
 
-// dial connects to the target, and reports whether the link is up.
+// dial connects to the target. It reports whether it succeeded.
 func (l *link) dial() bool {
 	var d net.Dialer
 	conn, err := d.DialContext(l.proxy.ctx, "tcp", l.proxy.target)
@@ -65,7 +64,7 @@ func (l *link) dial() bool {
 	return true
 }
 
-// run returns when neither side has anything left to say.
+// run forwards in both directions. It returns when both sides have ended.
 func (l *link) run() {
 	var replies sync.WaitGroup
 	if l.server.conn != nil {
@@ -75,7 +74,6 @@ func (l *link) run() {
 	replies.Wait()
 }
 
-// close ends both connections at once, whatever is under way.
 func (l *link) close() {
 	l.end.Do(func() {
 		l.mu.Lock()
@@ -97,36 +95,36 @@ func (l *link) closed() bool {
 	}
 }
 
-// requests carries commands to the server. When the client hangs up, the server
-// learns it in order, behind the last command, and finishes its replies.
+// requests forwards commands to the server. When the client closes its end, the server sees that after the last
+// command, so it still sends all replies.
 func (l *link) requests() {
 	defer l.server.closeWrite()
 	in := newSplitter(l.client.conn)
 	for {
-		together := in.buffered() // with the command before
+		pipelined := in.buffered() // arrived with the previous command
 		cmd, err := in.command()
 		if err != nil {
-			l.explain("client", err)
+			l.reportMalformed("client", err)
 			return
 		}
-		if !together {
-			l.wait(l.proxy.lag())
+		if !pipelined {
+			l.wait(l.proxy.currentDelay())
 		}
-		onRequest, onReply := l.proxy.judge(cmd)
+		onRequest, onReply := l.proxy.rulesFor(cmd)
 		for _, r := range onRequest {
 			r.act(l, cmd)
 		}
 		if l.closed() {
 			return
 		}
-		l.forward(cmd, onReply, together)
+		l.forward(cmd, onReply, pipelined)
 	}
 }
 
-// replies carries replies to the client, until the server hangs up.
+// replies forwards replies to the client until the server closes its end.
 func (l *link) replies() {
 	defer func() {
-		if !l.client.isDark() {
+		if !l.client.isSilent() {
 			l.close()
 		}
 	}()
@@ -134,7 +132,7 @@ func (l *link) replies() {
 	for {
 		r, err := in.reply()
 		if err != nil {
-			l.explain("server", err)
+			l.reportMalformed("server", err)
 			return
 		}
 		if x := l.answered(r); x != nil {
@@ -149,16 +147,16 @@ func (l *link) replies() {
 	}
 }
 
-// forward sends cmd to the server, and notes that a reply is due.
-func (l *link) forward(cmd Command, onReply []*Rule, together bool) {
+// forward sends cmd to the server, and adds it to the commands without a reply.
+func (l *link) forward(cmd Command, onReply []*Rule, pipelined bool) {
 	s := l.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dark {
+	if s.silent {
 		return
 	}
-	alone := l.expect(&exchange{cmd: cmd, rules: onReply, owed: cmd.confirmations()})
-	if alone && !together {
+	alone := l.enqueue(&exchange{cmd: cmd, rules: onReply, pending: cmd.confirmations()})
+	if alone && !pipelined {
 		l.inRound = false
 	}
 	if !cmd.setsUp() {
@@ -170,16 +168,16 @@ func (l *link) forward(cmd Command, onReply []*Rule, together bool) {
 	}
 }
 
-// expect reports whether x is the only exchange under way.
-func (l *link) expect(x *exchange) (alone bool) {
+// enqueue adds x, and reports whether it is the only one.
+func (l *link) enqueue(x *exchange) (alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unanswered = append(l.unanswered, x)
-	l.subscribed = l.subscribed || x.owed > 0
+	l.subscribed = l.subscribed || x.pending > 0
 	return len(l.unanswered) == 1
 }
 
-// answered returns the exchange that r belongs to, or nil if r came unasked.
+// answered returns the exchange that r replies to, or nil if the server sent r unasked.
 func (l *link) answered(r reply) *exchange {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,11 +186,11 @@ func (l *link) answered(r reply) *exchange {
 	}
 	x := l.unanswered[0]
 	if r.pushed(l.subscribed) {
-		if x.owed == 0 || !strings.EqualFold(r.word, x.cmd.Name) {
+		if x.pending == 0 || !strings.EqualFold(r.word, x.cmd.Name) {
 			return nil
 		}
-		x.owed--
-		if x.owed > 0 {
+		x.pending--
+		if x.pending > 0 {
 			return x
 		}
 	}
@@ -212,21 +210,21 @@ func (l *link) wait(d time.Duration) {
 	}
 }
 
-// explain closes the link when what it read is not RESP, and tells the test:
-// it may be the test's own intent.
-func (l *link) explain(who string, err error) {
+// reportMalformed closes the link if it received something other than RESP. It only logs that, because the test may
+// intend it.
+func (l *link) reportMalformed(who string, err error) {
 	if errors.Is(err, errProtocol) {
 		l.proxy.t.Logf("redistest: the proxy of %s closes a connection: from the %s: %v", l.proxy.target, who, err)
 		l.close()
 	}
 }
 
-// write passes b on, or swallows it. An error is not its business: the
-// goroutine that reads this side meets it too.
+// write sends b, or discards it if the side is silent. It ignores errors: the goroutine that reads from this side gets
+// them too.
 func (s *side) write(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.dark {
+	if !s.silent {
 		_, _ = s.conn.Write(b)
 	}
 }
@@ -234,19 +232,19 @@ func (s *side) write(b []byte) {
 func (s *side) closeWrite() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if conn, ok := s.conn.(*net.TCPConn); ok && !s.dark {
+	if conn, ok := s.conn.(*net.TCPConn); ok && !s.silent {
 		_ = conn.CloseWrite()
 	}
 }
 
-func (s *side) darken() {
+func (s *side) silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dark = true
+	s.silent = true
 }
 
-func (s *side) isDark() bool {
+func (s *side) isSilent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dark
+	return s.silent
 }

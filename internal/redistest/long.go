@@ -5,20 +5,19 @@ import (
 	"testing"
 )
 
-// longEnv asks for the tests that take long, too.
+// longEnv set to 1 enables the long tests.
 const longEnv = "ONCEGUARD_LONG"
 
-// Long skips a test that takes long by nature, unless ONCEGUARD_LONG=1 is set.
-// A test that can show something in less time uses [Rounds] instead.
+// Long skips a long test unless ONCEGUARD_LONG=1 is set. A test that is still useful with fewer rounds uses [Rounds]
+// instead.
 func Long(t testing.TB) {
 	t.Helper()
 	if !isLong() {
-		t.Skipf("left out: takes long, set %s=1", longEnv)
+		t.Skipf("left out: a long test, set %s=1", longEnv)
 	}
 }
 
-// Rounds returns how often, or for how long, a test tries its luck: all with
-// ONCEGUARD_LONG=1, and few without it.
+// Rounds returns all with ONCEGUARD_LONG=1, and few otherwise: the number of repetitions of a test, or its duration.
 func Rounds[N any](few, all N) N {
 	if isLong() {
 		return all

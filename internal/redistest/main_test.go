@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv("REDISTEST_ORPHAN") != "" { // see TestServerDiesWithTheTestBinary
-		m.Run() // ends by SIGKILL
+		m.Run() // the test kills it
 		return
 	}
 	redistest.Main(m, programs...)
 }
 
-// within is the context of a command that is meant to succeed.
+// within returns the context of a command that should succeed.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -30,7 +30,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// soon is the context of a command that can only fail, and shall not take long.
+// soon returns the context of a command that can only fail. It ends after 100 ms.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -48,7 +48,7 @@ func ready(t *testing.T, p *redistest.Proxy) *redis.Client {
 	return client
 }
 
-// conn is a client that says exactly what it is told to.
+// conn is a client that sends the bytes that a test gives it.
 type conn struct {
 	net.Conn
 	in redistest.Splitter
@@ -83,7 +83,6 @@ func (c *conn) read(t *testing.T) string {
 	return string(raw)
 }
 
-// command encodes the words of line.
 func command(line string) string { return array('*', strings.Fields(line)...) }
 
 func isTimeout(err error) bool {

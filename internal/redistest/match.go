@@ -5,13 +5,11 @@ import (
 	"strings"
 )
 
-// Match tells which commands a [Rule] is about. It is called once for each
-// command that passes the proxy, one at a time, in the order of their arrival.
-// It must not call the proxy.
+// Match reports whether a [Rule] applies to a command. The proxy calls it once for each command, in the order of
+// arrival and never concurrently. It must not call the proxy.
 type Match func(Command) bool
 
-// Named matches the commands of these names, in any case: Named("EVALSHA",
-// "EVAL") is a script however it is sent.
+// Named matches the commands with these names, in any case. Named("EVALSHA", "EVAL") matches every call of a script.
 func Named(names ...string) Match {
 	names = slices.Clone(names)
 	for i, name := range names {
@@ -20,14 +18,13 @@ func Named(names ...string) Match {
 	return func(c Command) bool { return slices.Contains(names, c.Name) }
 }
 
-// Any matches every command but those that only set up a connection, which
-// [Proxy.Commands] leaves out as well.
+// Any matches every command except those that set up a connection, which [Proxy.Commands] leaves out too.
 func Any() Match {
 	return func(c Command) bool { return !c.setsUp() }
 }
 
-// Nth matches only the n-th of the commands that m matches, the first being 1.
-// An Nth counts for itself, so each rule needs its own.
+// Nth matches only the n-th command that m matches, counting from 1. Each rule needs an Nth of its own, because an Nth
+// keeps the count.
 func Nth(n int, m Match) Match {
 	if n < 1 {
 		panic("redistest: Nth counts from 1")
@@ -42,7 +39,7 @@ func Nth(n int, m Match) Match {
 	}
 }
 
-// setsUp reports whether c belongs to the connection and not to its user.
+// setsUp reports whether c is about the connection and not about data.
 func (c Command) setsUp() bool {
 	switch c.Name {
 	case "HELLO", "AUTH", "SELECT", "CLIENT", "PING", "READONLY", "READWRITE", "QUIT", "RESET":
@@ -52,8 +49,8 @@ func (c Command) setsUp() bool {
 	}
 }
 
-// confirmations is how many messages answer c, if it is a subscription command,
-// else 0. Unsubscribing from everything, with no arguments, counts as one.
+// confirmations returns the number of messages that answer a subscription command, or 0 for another command. It is 1
+// without arguments, which unsubscribes from everything.
 func (c Command) confirmations() int {
 	switch c.Name {
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
@@ -63,8 +60,7 @@ func (c Command) confirmations() int {
 	}
 }
 
-// pushed reports whether r is no answer to a command: a RESP3 push, or what
-// RESP2 sends instead on a connection that has subscribed.
+// pushed reports whether the server sent r unasked: a RESP3 push, or its RESP2 form on a connection with subscriptions.
 func (r reply) pushed(subscribed bool) bool {
 	if r.kind == '>' {
 		return true

@@ -14,22 +14,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serversEnv lists the servers to test on: paths of executables, separated as
-// those of PATH are. A wrapper script must exec the server, so that both have
-// the same process ID.
+// serversEnv lists the servers to test on: paths of executables, separated as in PATH. A wrapper script must exec the
+// server, to keep its process ID.
 const serversEnv = "ONCEGUARD_SERVERS"
 
-// realName is the name of the subtest that [Each] runs on a real server. It
-// changes only between two runs of a matrix, when no test runs.
+// realName is the name of the subtest of [Each] on a real server. It changes only between two runs of a matrix.
 var realName = "redis"
 
-// matrix runs the tests once for each server that serversEnv lists. During a
-// run the variable names that server alone, which is also what child processes
-// inherit.
+// matrix runs the tests once for each server that serversEnv lists. During a run the variable names only that server,
+// also for child processes.
 type matrix struct{ m *testing.M }
 
-// Run returns the exit code of the first run that failed, or 0. A server that
-// does not start is a failure; the tests still run on the others.
+// Run returns the first exit code that is not 0, or 0. A server that does not start is a failure, but the tests run on
+// the others.
 func (x matrix) Run() (code int) {
 	paths := os.Getenv(serversEnv)
 	if paths == "" {
@@ -52,8 +49,7 @@ func (x matrix) Run() (code int) {
 	return code
 }
 
-// identify starts a server and returns its name and version: "redis-7.0.15",
-// "valkey-8.1.1".
+// identify starts a server and returns its name and version, such as "redis-7.0.15" or "valkey-8.1.1".
 func identify(path string) (name string, err error) {
 	path, err = exec.LookPath(path)
 	if err != nil {
@@ -65,11 +61,11 @@ func identify(path string) (name string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	s := &Server{path: path, dir: dir}
-	if err := s.begin(); err != nil {
+	if err := s.startOnFreePort(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, s.log())
 	}
 	defer s.stop()
-	err = s.glance(context.Background(), func(ctx context.Context, c *redis.Client) error {
+	err = s.query(context.Background(), func(ctx context.Context, c *redis.Client) error {
 		info, err := c.InfoMap(ctx, "server").Result()
 		server := info["Server"]
 		name = "redis-" + server["redis_version"]
@@ -81,9 +77,8 @@ func identify(path string) (name string, err error) {
 	return name, err
 }
 
-// Since skips the test if the server is older than that version of Redis, as
-// "6.2", which has the feature that the test is about. Valkey counts as the
-// Redis that it says it is compatible with.
+// Since skips the test if the server is older than the version of Redis, such as "6.2", that introduced the feature.
+// For Valkey it uses the version of Redis with which the server reports compatibility.
 func (s *Server) Since(t testing.TB, version, feature string) {
 	t.Helper()
 	var got string
@@ -97,8 +92,7 @@ func (s *Server) Since(t testing.TB, version, feature string) {
 	}
 }
 
-// isOlder reports whether the version got comes before want. It compares as
-// many numbers as want has.
+// isOlder reports whether the version got is before want. It compares as many components as want has.
 func isOlder(got, want string) bool {
 	have := strings.Split(got, ".")
 	for i, w := range strings.Split(want, ".") {
@@ -115,8 +109,8 @@ func isOlder(got, want string) bool {
 	return false
 }
 
-// Since is [Server.Since] for the server of this run, for a test that has none of
-// its own at hand. Without redis-server it skips nothing.
+// Since is [Server.Since] for a test without a Server of its own: it starts one to ask it. It skips only if
+// ONCEGUARD_SERVERS names the server.
 func Since(t testing.TB, version, feature string) {
 	t.Helper()
 	if _, err := findServer(); err == nil && os.Getenv(serversEnv) != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// The tests run on the servers that start, and one that does not is a failure.
+// The tests run on the servers that start. A server that does not start is a failure.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	redistest.Start(t) // or skip
@@ -38,7 +38,7 @@ func TestMatrix(t *testing.T) {
 	} {
 		got := strings.Count(strings.ReplaceAll(string(out), "/valkey-", "/redis-"), what)
 		if got != want {
-			t.Errorf("%q: got it %d times, want %d", what, got, want)
+			t.Errorf("%q: printed %d times, want %d", what, got, want)
 		}
 	}
 	if t.Failed() {

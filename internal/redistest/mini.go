@@ -7,7 +7,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Mini starts a miniredis, which stops when the test ends.
+// Mini starts a miniredis. The end of the test stops it.
 func Mini(t testing.TB) Backend {
 	t.Helper()
 	m := miniredis.RunT(t)

@@ -7,20 +7,17 @@ import (
 	"strconv"
 )
 
-// Ports come from below the range that the kernel hands to outgoing
-// connections (from 32768 on Linux, from 49152 elsewhere). A port out of that
-// range could go to somebody's connection while its server is down, and a
-// client that dials it meanwhile can end up connected to itself. The Cluster
-// bus, 10000 above, stays below that range too, and no server gets the port of
-// another one's bus while that is down.
+// Ports are below the range of outgoing connections (from 32768 on Linux, from 49152 elsewhere). Otherwise the kernel
+// could give the port of a server that is down to a connection, and a client that dials it could connect to itself. The
+// port of the Cluster bus is 10000 higher. It is below that range too, and is never the port of another server.
 const (
 	firstPort = 10000
 	lastPort  = 19999
 	busOffset = 10000
 )
 
-// freePort returns a port on which nobody listened a moment ago, nor on that of
-// its Cluster bus if there is to be one.
+// freePort returns a port on which no process listened a moment ago. With bus, the same holds for the port of the
+// Cluster bus.
 func freePort(bus bool) (int, error) {
 	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)

@@ -7,19 +7,18 @@ import (
 	"runtime"
 )
 
-// process is a child process that is waited for from its start on.
+// process is a child process. A goroutine waits for its end from the start.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process is gone
-	err  error         // how it ended; set before done is closed
+	done chan struct{} // closed when the process has ended
+	err  error         // the result of Wait; set before done is closed
 }
 
-// startProcess runs cmd, whose files are the caller's to close.
+// startProcess runs cmd. The caller closes the files of cmd.
 //
-// The kernel takes "the parent died" to mean the thread that started the child
-// (PR_SET_PDEATHSIG of Linux), and the runtime ends a thread whose goroutine
-// returns locked to it. So the goroutine that starts the process holds on to
-// its thread until the process is gone, and unlocks it then.
+// Linux kills the child when the thread that started it ends (PR_SET_PDEATHSIG), which may be before the parent process
+// does: the Go runtime ends a thread when a goroutine returns while locked to it. So the goroutine that starts the
+// child keeps its thread locked until the child has ended, and then unlocks it.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	p.cmd.SysProcAttr = dieWithParent()
@@ -43,9 +42,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// kill returns when the process is gone.
 func (p *process) kill() {
-	// An error means that it has ended by itself.
+	// An error means that the process has already ended.
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }

@@ -14,8 +14,7 @@ func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitStopped returns when every thread of the process stands still: a signal
-// has been sent, not yet obeyed, when kill(2) returns.
+// awaitStopped returns when every thread of the process has stopped, which may be after kill(2) returns.
 func awaitStopped(pid int) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		stopped, err := isStopped(pid)
@@ -35,12 +34,12 @@ func isStopped(pid int) (bool, error) {
 	for _, e := range entries {
 		stat, err := os.ReadFile(filepath.Join(threads, e.Name(), "stat"))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			return false, nil // it has just ended: look again
+			return false, nil // the thread has just ended: check again
 		}
 		if err != nil {
 			return false, err
 		}
-		// "pid (name) state ...", and the name may hold anything.
+		// The format is "pid (name) state ...". The name may contain any byte.
 		i := bytes.LastIndexByte(stat, ')')
 		if i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T ")) {
 			return false, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// orphanEnv makes a test binary the one that is killed.
+// orphanEnv marks the test binary that TestServerDiesWithTheTestBinary kills.
 const orphanEnv = "REDISTEST_ORPHAN"
 
 func TestServerDiesWithTheTestBinary(t *testing.T) {
@@ -44,7 +44,7 @@ func TestServerDiesWithTheTestBinary(t *testing.T) {
 		_, addr, _ = strings.Cut(lines.Text(), "listening on ")
 	}
 	if addr == "" {
-		t.Fatal("the other test binary has started no server")
+		t.Fatal("the other test binary did not start a server")
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -59,8 +59,7 @@ func TestServerDiesWithTheTestBinary(t *testing.T) {
 	})
 }
 
-// A goroutine that ends locked to its thread takes the thread with it, and must
-// not take the server that it started.
+// A thread ends with a goroutine that is locked to it. The server that the goroutine started must survive.
 func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	t.Parallel()
 	type started struct {
@@ -79,8 +78,7 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 			begin()
 			return
 		}
-		// The main thread never ends. As long as it is held here, begin
-		// runs on another one.
+		// The main thread never ends. While this goroutine holds it, begin runs on another thread.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

@@ -6,5 +6,5 @@ import "syscall"
 
 func dieWithParent() *syscall.SysProcAttr { return nil }
 
-// awaitStopped trusts the kernel to stop the process before it runs again.
+// awaitStopped relies on the kernel to stop the process before it runs again.
 func awaitStopped(int) error { return nil }

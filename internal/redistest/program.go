@@ -7,22 +7,18 @@ import (
 	"slices"
 )
 
-// Program is what a test binary does instead of running its tests when [Run]
-// starts it: a client that a test can pause, or kill without a word.
+// Program is what a test binary runs instead of its tests when [Run] starts it: a client that a test can pause or kill.
 type Program struct {
 	Name string
 
-	// Run gets the args of [Run], and speaks with the test in lines: in is
-	// what [Process.Send] sends, and ends with the [Process.Wait] of the
-	// test; what it writes to out is for [Process.Line]. An error makes the
-	// process exit with 1, and goes to standard error.
+	// Run gets the args of [Run]. It reads from in the lines of [Process.Send], until the test calls [Process.Wait],
+	// and writes to out the lines for [Process.Line]. An error goes to standard error, and the process exits with 1.
 	Run func(args []string, in io.Reader, out io.Writer) error
 }
 
-// programEnv names the program in the environment of a process.
+// programEnv is the environment variable that names the program of a process.
 const programEnv = "REDISTEST_PROGRAM"
 
-// execute runs the program of that name, and returns the exit code of the process.
 func execute(programs []Program, name string) int {
 	i := slices.IndexFunc(programs, func(p Program) bool { return p.Name == name })
 	if i < 0 {

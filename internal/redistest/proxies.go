@@ -6,16 +6,15 @@ import (
 	"testing"
 )
 
-// Proxies has a proxy before each of several servers: for a client that is told
-// by Sentinel, or by a Cluster node, where to connect.
+// Proxies has a proxy in front of each of several servers, for a client that learns its addresses from Sentinel or a
+// Cluster node.
 //
 //	proxies := redistest.NewProxies(t, cluster.Servers()...)
 //	client := cluster.Client(t, func(o *redis.ClusterOptions) { o.Dialer = proxies.Dial })
 //	lost := proxies[cluster.Owner(t, "key")].DropReply(redistest.Named("SET"))
 //
-// Such a client has commands of its own, which the proxies count and [Any]
-// matches: CLUSTER and COMMAND on any node, ASKING before a command that was
-// answered with ASK.
+// Such a client also sends commands by itself, which the proxies count and [Any] matches: CLUSTER and COMMAND to any
+// node, and ASKING before a command that was answered with ASK.
 type Proxies map[*Server]*Proxy
 
 // NewProxies starts a proxy for each server, as [NewProxy] does.
@@ -28,8 +27,7 @@ func NewProxies(t testing.TB, servers ...*Server) Proxies {
 	return p
 }
 
-// Dial is a Dialer of a client's options: who dials a server that has a proxy
-// is connected to that, and any other address is dialled as it is.
+// Dial is a Dialer for a client's options. It dials the proxy of a server that has one, and any other address itself.
 func (p Proxies) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var d net.Dialer
 	for _, proxy := range p {
@@ -45,8 +43,8 @@ func (p Proxies) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return d.DialContext(ctx, network, addr)
 }
 
-// proxied is a connection that seems to lead to the server. A failover client
-// closes those that do not lead to the new master when it hears of one.
+// proxied is a connection to a proxy with the remote address of the server. A failover client that learns of a new
+// master closes the connections with other addresses.
 type proxied struct {
 	*net.TCPConn
 	server net.Addr

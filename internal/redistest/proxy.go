@@ -13,35 +13,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Proxy stands between clients and a server, reads along, and does harm where
-// a test asks for it: at single commands by a [Rule], or to the path as a whole
-// by Delay, Cut and BlackHole. It passes everything else on as it is.
+// Proxy forwards between clients and a server, and causes the faults that a test asks for: at single commands by a
+// [Rule], or on all connections by Delay, Cut and BlackHole. It forwards everything else unchanged.
 //
-// It takes one reply for one command, and knows subscriptions and pushes
-// besides. CLIENT REPLY, which breaks that, is not for a proxied connection.
-// Its methods may be called from any goroutine.
+// A Proxy expects one reply for each command, and understands subscriptions and pushes. It does not support CLIENT
+// REPLY. Its methods are safe for concurrent use.
 type Proxy struct {
 	t        testing.TB
 	target   string
 	listener net.Listener
 	running  sync.WaitGroup     // the accept loop and the links
-	ctx      context.Context    // of the dials to the target
+	ctx      context.Context    // for dials to the target
 	cancel   context.CancelFunc // when the proxy is closed
 
 	mu     sync.Mutex
-	links  map[*link]struct{} // nil when the proxy is closed
+	links  map[*link]struct{} // nil once the proxy is closed
 	rules  []*Rule
-	dark   bool // between BlackHole and Heal
+	silent bool // between BlackHole and Heal
 	delay  time.Duration
 	names  []string
 	rounds int
 }
 
-// NewProxy starts a proxy on a free loopback port for the server at target,
-// which need not be up. When the test ends, it closes every connection.
+// NewProxy starts a proxy for the server at target, which may be down. The end of the test closes it.
 //
-// A connection that the target refuses is accepted by the proxy and closed at
-// once.
+// If the target refuses a connection, the proxy closes that of the client.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,78 +51,72 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Addr is the host:port that clients connect to.
+// Addr returns the host:port of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Client returns a client that goes through the proxy, as [NewClient] does.
+// Client returns a client of the proxy, see [NewClient].
 func (p *Proxy) Client(t testing.TB, opts ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	return NewClient(t, p.Addr(), opts...)
 }
 
-// Commands returns the names of the commands that went to the server since the
-// proxy started or was last Reset, in their order. Left out are those that
-// set up, check or end a connection: HELLO, AUTH, SELECT, CLIENT, PING,
-// READONLY, READWRITE, RESET and QUIT.
+// Commands returns the names of the forwarded commands since the last Reset, in order, except those about the
+// connection: HELLO, AUTH, SELECT, CLIENT, PING, READONLY, READWRITE, RESET and QUIT.
 func (p *Proxy) Commands() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.names)
 }
 
-// RoundTrips returns how often a client had to wait for the server over the
-// commands that Commands lists: those that were sent together, or before the
-// reply to one of them had come, share a round trip.
+// RoundTrips returns the number of round trips of the commands that Commands lists. Commands that were sent together,
+// or while a reply was outstanding, share a round trip.
 func (p *Proxy) RoundTrips() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rounds
 }
 
-// Reset starts Commands and RoundTrips anew. Rules stay.
+// Reset clears Commands and RoundTrips. Rules stay.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.names, p.rounds = nil, 0
 }
 
-// Delay makes every round trip take d longer from now on, those that set up a
-// connection included. A d of 0 ends it.
+// Delay makes every round trip take d longer, also those that set up a connection. A d of 0 ends the delay.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Cut closes all connections at once, held commands and replies included. What
-// is under way may have reached the server or not. New connections are served.
+// Cut closes all connections at once, and drops held commands and replies. A command in flight may or may not have
+// reached the server. New connections work.
 func (p *Proxy) Cut() {
 	for _, l := range p.current() {
 		l.close()
 	}
 }
 
-// BlackHole swallows, from its return on, every byte in both directions, and
-// that a side has closed its end. Nobody is told: connections stay open, new
-// ones are accepted, and no answer comes.
+// BlackHole makes the proxy discard every byte, and hide that a side has closed its end, from its return until Heal.
+// Connections stay open, and new ones are accepted.
 func (p *Proxy) BlackHole() {
 	p.mu.Lock()
-	p.dark = true
+	p.silent = true
 	p.mu.Unlock()
 	for _, l := range p.current() {
-		l.client.darken()
-		l.server.darken()
+		l.client.silence()
+		l.server.silence()
 	}
 }
 
-// Heal ends a BlackHole for new connections. Those that it caught, or that
-// [Proxy.SwallowReply] silenced, have lost bytes for good and are closed.
+// Heal ends a BlackHole. It closes the connections that lost bytes in it, or by [Proxy.SwallowReply].
 func (p *Proxy) Heal() {
 	p.mu.Lock()
-	p.dark = false
+	p.silent = false
 	p.mu.Unlock()
 	for _, l := range p.current() {
-		if l.client.isDark() || l.server.isDark() {
+		if l.client.isSilent() || l.server.isSilent() {
 			l.close()
 		}
 	}
@@ -146,7 +136,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve returns when the connection is over on both sides.
+// serve forwards for one connection until both sides have ended.
 func (p *Proxy) serve(conn net.Conn) {
 	l := newLink(p, conn)
 	defer l.close()
@@ -154,14 +144,13 @@ func (p *Proxy) serve(conn net.Conn) {
 		return
 	}
 	defer p.remove(l)
-	if !l.server.isDark() && !l.dial() {
+	if !l.server.isSilent() && !l.dial() {
 		return
 	}
 	l.run()
 }
 
-// add takes l up, in the dark if it is dark, and reports whether the proxy is
-// open.
+// add adds l, silent during a BlackHole. It reports whether the proxy is open.
 func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +158,7 @@ func (p *Proxy) add(l *link) bool {
 		return false
 	}
 	p.links[l] = struct{}{}
-	l.client.dark, l.server.dark = p.dark, p.dark
+	l.client.silent, l.server.silent = p.silent, p.silent
 	return true
 }
 
@@ -198,8 +187,8 @@ func (p *Proxy) close() {
 	p.running.Wait()
 }
 
-// judge returns the rules that cmd meets: on itself, and on its reply.
-func (p *Proxy) judge(cmd Command) (onRequest, onReply []*Rule) {
+// rulesFor returns the rules that match cmd: those on the command and those on its reply.
+func (p *Proxy) rulesFor(cmd Command) (onRequest, onReply []*Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.rules {
@@ -223,7 +212,7 @@ func (p *Proxy) count(cmd Command, newRound bool) {
 	}
 }
 
-func (p *Proxy) lag() time.Duration {
+func (p *Proxy) currentDelay() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.delay

@@ -8,23 +8,21 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// What the race detector finds in a process fails the test, which may not have
-// looked at how that ended.
+// A data race in a process fails the test, even if the test has not checked how the process ended.
 func TestRaceInAProcess(t *testing.T) {
 	t.Parallel()
 	r := &reporter{TB: t}
 	if err := redistest.Run(r, "race").Wait(t); err == nil {
-		t.Error("it ended with 0")
+		t.Error("exit code 0, want another")
 	}
 	for _, f := range r.cleanups {
 		f()
 	}
 	if !r.failed {
-		t.Error("the test has not failed")
+		t.Error("the test did not fail")
 	}
 }
 
-// reporter is a test whose failure is not this one's.
 type reporter struct {
 	testing.TB
 	cleanups []func()

@@ -10,13 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// StartReplica runs a replica of a server that is up, as [Start] does, and
-// returns when it has all that its master has, and the master counts it. It is
-// a Server like any other: after a Restart it is empty and replicates again.
+// StartReplica starts a replica of a running server, as [Start] does. It returns when the replica is in sync. After a
+// Restart the replica is empty and replicates again.
 //
-// Restart returns before that, and a master that was restarted is back with its
-// replicas within a second or so, which follow it even if it is empty:
-// see [Server.WaitForReplicas].
+// Restart does not wait for replication. The replicas of a restarted master reconnect in about a second, and follow it
+// even if it is empty: see [Server.WaitForReplicas].
 func StartReplica(t testing.TB, of *Server, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(of.port)}, args...)...)
@@ -27,8 +25,8 @@ func StartReplica(t testing.TB, of *Server, args ...string) *Server {
 	return s
 }
 
-// WaitForReplicas returns when each of the replicas has what the server had at
-// the time of the call, or later, and the server counts it.
+// WaitForReplicas returns when each of the replicas has at least what the server had at the time of the call, and the
+// server counts it.
 func (s *Server) WaitForReplicas(t testing.TB, replicas ...*Server) {
 	t.Helper()
 	err := await(func(ctx context.Context) error { return inSync(ctx, s, replicas...) })
@@ -37,8 +35,8 @@ func (s *Server) WaitForReplicas(t testing.TB, replicas ...*Server) {
 	}
 }
 
-// inSync returns nil if the replicas are linked to the master, have all that it
-// had when this was called, and get what it writes from now on.
+// inSync returns nil if the replicas are connected to the master, have all that it had at the time of the call, and
+// receive its further writes.
 func inSync(ctx context.Context, master *Server, replicas ...*Server) error {
 	of, err := master.role(ctx)
 	if err != nil {
@@ -65,16 +63,15 @@ func inSync(ctx context.Context, master *Server, replicas ...*Server) error {
 	return nil
 }
 
-// acknowledge makes a replica tell its master how far it is. A master sends
-// nothing to a replica that it has just called online until it hears from it,
-// which can take a second.
+// acknowledge makes a replica report its offset to its master. Until the first report, which can take a second, the
+// master sends nothing to a new replica.
 func (s *Server) acknowledge(ctx context.Context) error {
 	conn, err := connect(ctx, s.addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	// The first one has no reply.
+	// REPLCONF GETACK has no reply.
 	_, err = conn.Write([]byte("*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n*1\r\n$4\r\nPING\r\n"))
 	if err != nil {
 		return err
@@ -86,17 +83,17 @@ func (s *Server) acknowledge(ctx context.Context) error {
 	return err
 }
 
-// role is what ROLE tells.
+// role is the reply to ROLE.
 type role struct {
 	name     string // "master", "slave", "sentinel"
 	offset   int64
-	replicas map[string]bool // of a master: those that have had their first copy
+	replicas map[string]bool // of a master: those that have completed the first synchronization
 	master   string          // of a replica
-	state    string          // of a replica: "connected", or what it is about
+	state    string          // of a replica: "connected", or a step before
 }
 
 func (s *Server) role(ctx context.Context) (r role, err error) {
-	err = s.glance(ctx, func(ctx context.Context, c *redis.Client) error {
+	err = s.query(ctx, func(ctx context.Context, c *redis.Client) error {
 		reply, err := c.Do(ctx, "ROLE").Slice()
 		if err != nil {
 			return err
@@ -107,7 +104,7 @@ func (s *Server) role(ctx context.Context) (r role, err error) {
 	return r, err
 }
 
-var errRole = errors.New("redistest: ROLE answers something else")
+var errRole = errors.New("redistest: unexpected reply to ROLE")
 
 func parseRole(reply []any) (r role, err error) {
 	if len(reply) == 0 {

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Bounds of a frame, one command or one reply. The memory that reading one
-// takes grows with the bytes that have arrived, never with a length that was
-// only announced.
+// Bounds of a frame, which is one command or one reply. The memory for a frame grows with the bytes that have arrived,
+// never with an announced length.
 const (
 	maxLine     = 64 << 10
 	maxFrame    = 64 << 20
@@ -21,15 +20,15 @@ const (
 
 var errProtocol = errors.New("not RESP")
 
-// Command is a command as a client sent it.
+// Command is a command that a client sent.
 type Command struct {
-	Name string   // in capitals; of "CLIENT SETINFO" it is "CLIENT"
-	Args [][]byte // without the name; not to be changed
+	Name string   // in upper case; "CLIENT" for "CLIENT SETINFO"
+	Args [][]byte // without the name; read only
 
 	raw []byte
 }
 
-// String returns the command and its arguments, quoted where that is needed.
+// String returns the name and the quoted arguments.
 func (c Command) String() string {
 	var b strings.Builder
 	b.WriteString(c.Name)
@@ -39,19 +38,16 @@ func (c Command) String() string {
 	return b.String()
 }
 
-// reply is a whole reply or push message of a server. Attributes that precede
-// it are part of it.
+// reply is a complete reply or push message of a server, with the attributes that precede it.
 type reply struct {
-	kind byte   // the type byte
+	kind byte
 	word string // the first element of an array or push, if that is a bulk string
 	raw  []byte
 }
 
-// splitter cuts a stream of RESP2 or RESP3 (redis.io/docs, "Redis serialization
-// protocol specification") into frames. It looks no deeper than that takes:
-// whether ":x" is a number is for the client to say. It does not know inline
-// commands and streamed types ("$?"), which Redis clients and servers do not
-// send.
+// splitter cuts a stream of RESP2 or RESP3 (redis.io/docs, "Redis serialization protocol specification") into frames.
+// It validates no more than that needs: it does not check that ":x" is a number. It does not support inline commands
+// and streamed types ("$?"), which Redis clients and servers do not send.
 type splitter struct {
 	in  *bufio.Reader
 	raw bytes.Buffer // the frame so far
@@ -61,11 +57,11 @@ func newSplitter(r io.Reader) *splitter {
 	return &splitter{in: bufio.NewReaderSize(r, maxLine)}
 }
 
-// buffered reports whether the beginning of the next frame has arrived already.
+// buffered reports whether the start of the next frame has been read.
 func (s *splitter) buffered() bool { return s.in.Buffered() > 0 }
 
-// command reads an array of bulk strings. The error is io.EOF at the end of the
-// stream, io.ErrUnexpectedEOF within a command, or wraps errProtocol.
+// command reads an array of bulk strings. The error is io.EOF at the end of the stream, io.ErrUnexpectedEOF within a
+// command, or wraps errProtocol.
 func (s *splitter) command() (Command, error) {
 	s.raw = bytes.Buffer{}
 	kind, n, err := s.value()
@@ -75,7 +71,7 @@ func (s *splitter) command() (Command, error) {
 	if kind != '*' || n < 1 || n > maxElements {
 		return Command{}, fmt.Errorf("%w: a command is an array of bulk strings", errProtocol)
 	}
-	var ends []int // of the payloads, in raw
+	var ends []int // end of each payload in raw
 	var sizes []int
 	for range n {
 		kind, size, err := s.value()
@@ -120,8 +116,7 @@ func (s *splitter) reply() (reply, error) {
 	return r, nil
 }
 
-// values reads n values with everything in them. It counts instead of
-// descending, so that depth costs nothing.
+// values reads n values and all that they contain. It counts instead of recursing, so that depth needs no stack.
 func (s *splitter) values(n int) error {
 	for n > 0 {
 		kind, size, err := s.value()
@@ -130,7 +125,7 @@ func (s *splitter) values(n int) error {
 		}
 		n += children(kind, size) - 1
 		if kind == '|' {
-			n += 2*size + 1 // an attribute's pairs, and the value it precedes
+			n += 2*size + 1 // an attribute's pairs, and the value after it
 		}
 		if n > maxElements {
 			return fmt.Errorf("%w: more than %d elements", errProtocol, maxElements)
@@ -139,7 +134,7 @@ func (s *splitter) values(n int) error {
 	return nil
 }
 
-// children is how many values follow the head of one.
+// children returns the number of values that follow the head of an aggregate.
 func children(kind byte, size int) int {
 	switch kind {
 	case '*', '~', '>':
@@ -151,8 +146,8 @@ func children(kind byte, size int) int {
 	}
 }
 
-// value reads one value, of an aggregate the head. The size is a bulk string's
-// length or an aggregate's number of elements, -1 for a RESP2 null.
+// value reads one value, or only the head of an aggregate. The size is the length of a bulk string or the number of
+// elements of an aggregate, -1 for a RESP2 null.
 func (s *splitter) value() (kind byte, size int, err error) {
 	line, err := s.line()
 	if err != nil {
@@ -183,8 +178,7 @@ func (s *splitter) value() (kind byte, size int, err error) {
 	return kind, size, nil
 }
 
-// line reads up to CRLF, and returns what stands before it: one byte at least,
-// valid until the next read.
+// line reads up to CRLF and returns the text before it, which has at least one byte and is valid until the next read.
 func (s *splitter) line() ([]byte, error) {
 	line, err := s.in.ReadSlice('\n')
 	switch {
@@ -220,7 +214,7 @@ func (s *splitter) payload(size int) error {
 	return nil
 }
 
-// leadingWord returns the bulk string that b starts with, if any.
+// leadingWord returns the bulk string at the start of b, if any.
 func leadingWord(b []byte) string {
 	head, rest, ok := bytes.Cut(b, []byte("\r\n"))
 	if !ok || head[0] != '$' {
@@ -233,6 +227,7 @@ func leadingWord(b []byte) string {
 	return string(rest[:n])
 }
 
+// midFrame converts io.EOF within a frame to io.ErrUnexpectedEOF.
 func midFrame(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

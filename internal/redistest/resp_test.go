@@ -12,7 +12,6 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// array encodes words as an aggregate of bulk strings.
 func array(kind byte, words ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%c%d\r\n", kind, len(words))
@@ -127,7 +126,7 @@ func TestNotRESP(t *testing.T) {
 	}
 }
 
-// Not parallel: what others allocate would count.
+// Not parallel: allocations of other tests would count.
 func TestForgedLengthCostsNothing(t *testing.T) {
 	for _, in := range []string{
 		"$67000000\r\nabc",
@@ -169,7 +168,7 @@ func FuzzCommand(f *testing.F) {
 			if err != nil {
 				return nil, err
 			}
-			// A command means what its bytes say, however they spell it.
+			// Different bytes may encode the same command.
 			words := []string{cmd.Name}
 			for _, arg := range cmd.Args {
 				words = append(words, string(arg))
@@ -183,9 +182,8 @@ func FuzzCommand(f *testing.F) {
 	})
 }
 
-// checkFrame checks what holds for any input: an error is of a known kind, and a
-// frame is the beginning of the input, is found again where it is followed by
-// itself, and does not end any earlier.
+// checkFrame checks what holds for any input. An error is of a known kind. A frame is a prefix of the input, is read
+// again if it occurs twice in a row, and no shorter prefix is a frame.
 func checkFrame(t *testing.T, data []byte, read func(redistest.Splitter) ([]byte, error)) {
 	frame, err := read(redistest.NewSplitter(bytes.NewReader(data)))
 	if err != nil {
@@ -195,7 +193,7 @@ func checkFrame(t *testing.T, data []byte, read func(redistest.Splitter) ([]byte
 		return
 	}
 	if len(frame) == 0 || !bytes.HasPrefix(data, frame) {
-		t.Fatalf("%q: the frame %q is not its beginning", data, frame)
+		t.Fatalf("%q: the frame %q is not a prefix", data, frame)
 	}
 	twice := redistest.NewSplitter(bytes.NewReader(bytes.Repeat(frame, 2)))
 	for range 2 {

@@ -7,10 +7,8 @@ import (
 	"time"
 )
 
-// Rule is a fault that a [Proxy] brings about at the commands it matches, until
-// it is lifted. It is about commands that arrive at the proxy after it was
-// made. Several rules may match one command: they act in the order in which
-// they were made, first those on the command and then those on its reply.
+// Rule is a fault that a [Proxy] causes at matching commands, from its creation until Lift. If several rules match,
+// those on the command act before those on its reply, each in order of creation.
 type Rule struct {
 	proxy   *Proxy
 	match   Match
@@ -22,7 +20,7 @@ type Rule struct {
 
 	mu     sync.Mutex
 	hits   int
-	unseen []Command     // hits that Wait has not returned
+	unseen []Command     // hits that Wait has not returned yet
 	news   chan struct{} // holds a token when unseen is not empty
 }
 
@@ -30,32 +28,27 @@ type effect int
 
 const (
 	cut effect = iota
-	mute
+	swallow
 	hold
 )
 
-// CutBefore closes the connection when a matching command arrives, which the
-// server never sees. Replies to earlier commands of the same pipeline may be
-// lost with it.
+// CutBefore closes the connection when a matching command arrives. The server never receives that command. Earlier
+// replies of its pipeline may be lost too.
 func (p *Proxy) CutBefore(m Match) *Rule { return p.addRule(m, false, cut) }
 
-// DropReply forwards a matching command, waits for the server's reply, throws
-// that away and closes the connection: executed, and the client cannot know.
+// DropReply forwards a matching command, waits for the server's reply, discards it and closes the connection. The
+// server has executed the command, and the client cannot know.
 func (p *Proxy) DropReply(m Match) *Rule { return p.addRule(m, true, cut) }
 
-// SwallowReply forwards a matching command, and from its reply on passes nothing
-// to the client: executed, then silence. The connection stays open, and what
-// the client still sends on it reaches the server. [Proxy.Heal] closes it.
-func (p *Proxy) SwallowReply(m Match) *Rule { return p.addRule(m, true, mute) }
+// SwallowReply forwards a matching command, and discards its reply and everything after it. The connection stays open,
+// and further commands on it reach the server. [Proxy.Heal] closes it.
+func (p *Proxy) SwallowReply(m Match) *Rule { return p.addRule(m, true, swallow) }
 
-// HoldRequest keeps a matching command, and what follows it on the same
-// connection, from the server until the rule is lifted. It is forwarded then
-// even if the client has hung up meanwhile: a command that arrives after its
-// caller gave up.
+// HoldRequest holds a matching command, and all after it on the connection, until Lift. The server then gets them even
+// if the client has timed out and closed its end.
 func (p *Proxy) HoldRequest(m Match) *Rule { return p.addRule(m, false, hold) }
 
-// HoldReply forwards a matching command, and keeps the server's reply, and what
-// follows it on the same connection, from the client until the rule is lifted.
+// HoldReply forwards a matching command, and holds its reply, and all after it on the connection, until Lift.
 func (p *Proxy) HoldReply(m Match) *Rule { return p.addRule(m, true, hold) }
 
 func (p *Proxy) addRule(m Match, onReply bool, e effect) *Rule {
@@ -73,9 +66,8 @@ func (p *Proxy) addRule(m Match, onReply bool, e effect) *Rule {
 	return r
 }
 
-// Wait returns the next command that the rule has acted on, in their order,
-// as soon as there is one: it is held, or the server has executed it and the
-// connection is cut, and so on. The test ends if none comes.
+// Wait returns the next command on which the rule has acted, as soon as there is one. The rule has already taken
+// effect: for example, the command is held. Wait fails the test if no command matches in time.
 func (r *Rule) Wait(t testing.TB) Command {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -83,7 +75,7 @@ func (r *Rule) Wait(t testing.TB) Command {
 	select {
 	case <-r.news:
 	case <-deadline.C:
-		t.Fatalf("redistest: no command has met the rule within %v", patience)
+		t.Fatalf("redistest: no command has matched the rule within %v", patience)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,14 +87,14 @@ func (r *Rule) Wait(t testing.TB) Command {
 	return cmd
 }
 
-// Hits is how many commands the rule has acted on.
+// Hits returns the number of commands on which the rule has acted.
 func (r *Rule) Hits() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.hits
 }
 
-// Lift ends the rule, and lets go of what it holds.
+// Lift ends the rule and releases what it holds.
 func (r *Rule) Lift() {
 	r.lift.Do(func() {
 		close(r.lifted)
@@ -113,7 +105,7 @@ func (r *Rule) Lift() {
 	})
 }
 
-// act does to l what the rule says, unless it was lifted since cmd arrived.
+// act applies the rule to l, unless it was lifted after cmd arrived.
 func (r *Rule) act(l *link, cmd Command) {
 	select {
 	case <-r.lifted:
@@ -124,8 +116,8 @@ func (r *Rule) act(l *link, cmd Command) {
 	case cut:
 		l.close()
 		r.report(cmd)
-	case mute:
-		l.client.darken()
+	case swallow:
+		l.client.silence()
 		r.report(cmd)
 	case hold:
 		r.report(cmd)
@@ -136,6 +128,7 @@ func (r *Rule) act(l *link, cmd Command) {
 	}
 }
 
+// report counts a hit, and wakes Wait.
 func (r *Rule) report(cmd Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

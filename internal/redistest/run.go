@@ -11,20 +11,17 @@ import (
 	"time"
 )
 
-// Process is a [Program] that runs in a process of its own. Its methods may be
-// called from any goroutine that may end the test.
+// Process is a [Program] in a process of its own. Its methods may be called from any goroutine that may end the test.
 type Process struct {
 	name    string
 	process *process
 	input   *os.File
 	output  *lines
-	errors  string // the file of its standard error
+	errors  string
 }
 
-// Run starts the test binary itself as one of the programs that were given to
-// [Main]. When the test ends, the process is killed; on Linux it also dies
-// with a test binary that is killed. If the test failed, its standard error is
-// shown, and a data race that the detector reports there fails the test.
+// Run starts the test binary as one of the programs passed to [Main]. The end of the test kills it, as does, on Linux,
+// the end of the test binary. The log of a failed test has its standard error. A data race in it fails the test.
 func Run(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
 	p := &Process{name: name, errors: filepath.Join(t.TempDir(), "stderr")}
@@ -35,12 +32,12 @@ func Run(t testing.TB, name string, args ...string) *Process {
 		p.process.kill()
 		<-p.output.ended
 		p.input.Close()
-		said := p.said()
-		if bytes.Contains(said, []byte("WARNING: DATA RACE")) {
+		text := p.stderr()
+		if bytes.Contains(text, []byte("WARNING: DATA RACE")) {
 			t.Errorf("redistest: %s has a data race", name)
 		}
 		if t.Failed() {
-			t.Logf("%s on standard error:\n%s", name, said)
+			t.Logf("%s on standard error:\n%s", name, text)
 		}
 	})
 	return p
@@ -79,28 +76,25 @@ func (p *Process) start(args []string) error {
 	return nil
 }
 
-// Line returns the next line that the process writes to its standard output, or
-// has written: all that it wrote is kept, beyond its end. A last line that is
-// cut short by a kill is not one. The test ends if none comes.
+// Line returns the next line of standard output, even after the process has ended, except a last line without a
+// newline. It ends the test if no line comes.
 func (p *Process) Line(t testing.TB) string {
 	t.Helper()
 	line, err := p.output.next()
 	if err != nil {
-		t.Fatalf("redistest: a line of %s: %v\n%s", p.name, err, p.said())
+		t.Fatalf("redistest: a line of %s: %v\n%s", p.name, err, p.stderr())
 	}
 	return line
 }
 
-// Rest waits for the end of the process, as Wait does, and returns the lines
-// that Line has not.
+// Rest waits for the end of the process, as Wait does, and returns the lines that Line has not returned.
 func (p *Process) Rest(t testing.TB) []string {
 	t.Helper()
 	_ = p.Wait(t)
 	return p.output.rest()
 }
 
-// Send writes a line to the standard input of the process. The test ends if
-// that is gone.
+// Send writes a line to the standard input of the process. It ends the test if the process has ended.
 func (p *Process) Send(t testing.TB, line string) {
 	t.Helper()
 	err := p.input.SetWriteDeadline(time.Now().Add(patience))
@@ -108,21 +102,19 @@ func (p *Process) Send(t testing.TB, line string) {
 		_, err = p.input.WriteString(line + "\n")
 	}
 	if err != nil {
-		t.Fatalf("redistest: sending to %s: %v\n%s", p.name, err, p.said())
+		t.Fatalf("redistest: sending to %s: %v\n%s", p.name, err, p.stderr())
 	}
 }
 
-// Pause stops the process with SIGSTOP, and returns once every thread of it
-// stands still.
+// Pause stops the process with SIGSTOP. It returns when every thread has stopped.
 func (p *Process) Pause(t testing.TB) {
 	t.Helper()
 	if err := p.process.pause(); err != nil {
-		t.Fatalf("redistest: pausing %s: %v\n%s", p.name, err, p.said())
+		t.Fatalf("redistest: pausing %s: %v\n%s", p.name, err, p.stderr())
 	}
 }
 
-// Resume continues a paused process with SIGCONT. It does nothing to one that
-// runs, or is dead.
+// Resume continues a paused process with SIGCONT. It has no effect on one that runs or has ended.
 func (p *Process) Resume(t testing.TB) {
 	t.Helper()
 	if err := p.process.resume(); err != nil {
@@ -130,16 +122,14 @@ func (p *Process) Resume(t testing.TB) {
 	}
 }
 
-// Kill ends the process with SIGKILL, paused or not, and returns when it is
-// gone.
+// Kill ends the process with SIGKILL, paused or not. It returns when the process has ended.
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
 	p.process.kill()
 }
 
-// Wait ends the standard input of the process and waits until it is gone. The
-// error is the [exec.ExitError] of one that has not ended with 0, and tells
-// what it said on standard error.
+// Wait closes the standard input of the process and waits for its end. If the exit code is not 0, the error wraps an
+// [exec.ExitError], and contains the standard error of the process.
 func (p *Process) Wait(t testing.TB) error {
 	t.Helper()
 	if err := p.input.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
@@ -150,16 +140,16 @@ func (p *Process) Wait(t testing.TB) error {
 	select {
 	case <-p.process.done:
 	case <-deadline.C:
-		t.Fatalf("redistest: %s has not ended within %v\n%s", p.name, patience, p.said())
+		t.Fatalf("redistest: %s has not ended within %v\n%s", p.name, patience, p.stderr())
 	}
 	if err := p.process.err; err != nil {
-		return fmt.Errorf("%s: %w\n%s", p.name, err, p.said())
+		return fmt.Errorf("%s: %w\n%s", p.name, err, p.stderr())
 	}
 	return nil
 }
 
-// said returns the standard error of the process.
-func (p *Process) said() []byte {
+// stderr returns the standard error of the process so far.
+func (p *Process) stderr() []byte {
 	b, err := os.ReadFile(p.errors)
 	if err != nil {
 		return fmt.Appendf(nil, "(its standard error cannot be read: %v)", err)

@@ -17,7 +17,6 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// programs are what this test binary can be instead of one.
 var programs = []redistest.Program{
 	{Name: "echo", Run: echo},
 	{Name: "fail", Run: func([]string, io.Reader, io.Writer) error { return errors.New("out of luck") }},
@@ -26,17 +25,17 @@ var programs = []redistest.Program{
 	{Name: "incr", Run: incr},
 }
 
-// echo says its arguments, and then what it is told, until there is no more.
+// echo prints its arguments, and then each line of its input.
 func echo(args []string, in io.Reader, out io.Writer) error {
 	fmt.Fprintf(out, "%q\n", args)
-	for told := bufio.NewScanner(in); told.Scan(); {
-		fmt.Fprintln(out, told.Text())
+	for input := bufio.NewScanner(in); input.Scan(); {
+		fmt.Fprintln(out, input.Text())
 	}
-	_, err := io.WriteString(out, "the end") // and no line
+	_, err := io.WriteString(out, "the end") // without a newline
 	return err
 }
 
-// count writes more than a pipe holds.
+// count prints more than a pipe can buffer.
 func count(_ []string, _ io.Reader, out io.Writer) error {
 	for i := range 100_000 {
 		if _, err := fmt.Fprintln(out, i); err != nil {
@@ -54,7 +53,7 @@ func race([]string, io.Reader, io.Writer) error {
 	return nil
 }
 
-// incr increments a key of a server, and says so, until it is stopped.
+// incr increments a key and prints its value, until it is killed.
 func incr(args []string, _ io.Reader, out io.Writer) error {
 	client := redis.NewClient(&redis.Options{Addr: args[0]})
 	defer client.Close()
@@ -95,7 +94,7 @@ func TestRun(t *testing.T) {
 	if err := p.Wait(t); err != nil { // once more
 		t.Error(err)
 	}
-	p.Kill(t) // of one that has ended: nothing
+	p.Kill(t)
 	p.Resume(t)
 }
 
@@ -122,9 +121,8 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// The test ends, and tells what the process said, when it waits for a line of
-// one that is gone.
-func TestLineOfTheDead(t *testing.T) {
+// Line of a process that has ended fails the test, with the standard error of the process.
+func TestLineAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	p := redistest.Run(t, "fail")
 	r := &recorder{TB: t}
@@ -134,8 +132,8 @@ func TestLineOfTheDead(t *testing.T) {
 		p.Line(r)
 	}()
 	<-done
-	if r.outcome != "failed" || !strings.Contains(r.said, "out of luck") {
-		t.Errorf("got %q: %s", r.outcome, r.said)
+	if r.outcome != "failed" || !strings.Contains(r.message, "out of luck") {
+		t.Errorf("got %q: %s", r.outcome, r.message)
 	}
 }
 
@@ -150,16 +148,16 @@ func TestPauseAndKillAProcess(t *testing.T) {
 	for range 3 {
 		p.Pause(t)
 		idle := server.Client(t)
-		idle.Ping(within(t)) // behind the last INCR that it has sent
+		idle.Ping(within(t)) // after the last INCR of the process
 		before := n()
 		for range 100 {
 			idle.Ping(within(t))
 		}
 		if after := n(); after != before {
-			t.Errorf("paused: it went on from %s to %s", before, after)
+			t.Errorf("paused: n went from %s to %s", before, after)
 		}
 		p.Resume(t)
-		eventually(t, "it goes on", func() bool { return n() != before })
+		eventually(t, "the process continues", func() bool { return n() != before })
 	}
 	p.Pause(t)
 	p.Kill(t)
@@ -167,16 +165,16 @@ func TestPauseAndKillAProcess(t *testing.T) {
 	if err := p.Wait(t); !errors.As(err, &exit) || exit.ExitCode() != -1 {
 		t.Errorf("killed: got %v", err)
 	}
-	said := p.Rest(t)
-	if len(said) == 0 {
-		t.Fatal("nothing is left of what it said")
+	printed := p.Rest(t)
+	if len(printed) == 0 {
+		t.Fatal("no output after the kill")
 	}
-	last, err := strconv.Atoi(said[len(said)-1])
+	last, err := strconv.Atoi(printed[len(printed)-1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It may have been killed before it said the latest.
+	// It may have been killed before it printed the last value.
 	if got := n(); got != strconv.Itoa(last) && got != strconv.Itoa(last+1) {
-		t.Errorf("it said %d, the server has %s", last, got)
+		t.Errorf("the process printed %d, the server has %s", last, got)
 	}
 }

@@ -15,26 +15,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Sentinel is a master and its replicas with one Sentinel process over them,
-// whose word is enough for a failover. It takes a server for down that has not
-// answered for half a second; an automatic failover is over after one or two,
-// and Sentinel begins none within 4 seconds of the last one.
+// Sentinel is a master, its replicas, and one Sentinel process with a quorum of one. A server counts as down after half
+// a second without an answer. An automatic failover takes one or two seconds, and the next can start 4 seconds after
+// the last one.
 type Sentinel struct {
 	servers []*Server
 	process *Server
 }
 
-// What Sentinel calls the master.
 const sentinelName = "main"
 
-// StartSentinel runs a master with its replicas and a Sentinel, and returns
-// when the replicas are in sync and Sentinel knows them. The args are those of
-// the master and of each replica.
+// StartSentinel starts a master, its replicas and a Sentinel. It returns when the replicas are in sync and Sentinel
+// knows them. The master and each replica get args.
 //
-// Each of these has a configuration file, and Sentinel writes the present
-// master into it. So a Restart brings a server back as what it was, and what
-// was master before a failover comes back as a second master, until Sentinel
-// sees to it: [Sentinel.WaitForDemotion].
+// Each of them has a configuration file, which Sentinel updates. So a Restart keeps the role of a server: a former
+// master restarts as a second master until Sentinel demotes it, see [Sentinel.WaitForDemotion].
 func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	t.Helper()
 	g := &Sentinel{}
@@ -50,12 +45,12 @@ func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	}
 	start(t, others...)
 	master.WaitForReplicas(t, others...)
-	g.watch(t, master)
+	g.monitor(t, master)
 	return g
 }
 
-// watch starts the Sentinel process, and returns when it sees every server.
-func (g *Sentinel) watch(t testing.TB, master *Server) {
+// monitor starts the Sentinel process. It returns when Sentinel knows every server.
+func (g *Sentinel) monitor(t testing.TB, master *Server) {
 	t.Helper()
 	g.process = newServer(t)
 	g.process.configure(t, "sentinel.conf", fmt.Sprintf(""+
@@ -65,8 +60,8 @@ func (g *Sentinel) watch(t testing.TB, master *Server) {
 		"sentinel parallel-syncs %[1]s 100\n",
 		sentinelName, master.port), "--sentinel")
 	start(t, g.process)
-	// What it does every 10 s, or puts off for 30 s when the machine was
-	// busy, as in the tests of Redis itself. It came with Redis 7.0.
+	// Shorten the periods, which are up to 10 s, and 30 s after the machine was busy. The tests of Redis do the same.
+	// Since Redis 7.0.
 	g.process.do(t, "SENTINEL DEBUG", func(ctx context.Context, c *redis.Client) error {
 		err := c.Do(ctx, "SENTINEL", "DEBUG", "INFO-PERIOD", 200, "PING-PERIOD", 100,
 			"ASK-PERIOD", 100, "PUBLISH-PERIOD", 200, "TILT-PERIOD", 500).Err()
@@ -75,14 +70,14 @@ func (g *Sentinel) watch(t testing.TB, master *Server) {
 		}
 		return err
 	})
-	if err := await(g.sees); err != nil {
+	if err := await(g.knowsAll); err != nil {
 		t.Fatalf("redistest: Sentinel on %s: %v", g.process.addr, err)
 	}
 }
 
-// sees returns nil if Sentinel knows every server and takes it for healthy.
-func (g *Sentinel) sees(ctx context.Context) error {
-	return g.ask(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
+// knowsAll returns nil if Sentinel knows every server and considers it healthy.
+func (g *Sentinel) knowsAll(ctx context.Context) error {
+	return g.query(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
 		replicas, err := c.Replicas(ctx, sentinelName).Result()
 		if err != nil {
 			return err
@@ -99,11 +94,10 @@ func (g *Sentinel) sees(ctx context.Context) error {
 	})
 }
 
-// Servers returns all servers but the Sentinel: first the one that was the
-// master at the start.
+// Servers returns all servers except the Sentinel, the initial master first.
 func (g *Sentinel) Servers() []*Server { return slices.Clone(g.servers) }
 
-// Master returns the server that Sentinel names as the master now, up or not.
+// Master returns the server that Sentinel now names as the master, up or down.
 func (g *Sentinel) Master(t testing.TB) *Server {
 	t.Helper()
 	var master *Server
@@ -117,16 +111,15 @@ func (g *Sentinel) Master(t testing.TB) *Server {
 	return master
 }
 
-// Replicas returns the servers that are not the master now.
+// Replicas returns the servers except the current master.
 func (g *Sentinel) Replicas(t testing.TB) []*Server {
 	t.Helper()
 	master := g.Master(t)
 	return slices.DeleteFunc(g.Servers(), func(s *Server) bool { return s == master })
 }
 
-// Client returns a failover client, which asks Sentinel for the master, and is
-// closed when the test ends. Its options are go-redis's own defaults, changed
-// by opts in order.
+// Client returns a failover client, which asks Sentinel for the master. It has go-redis's default options, changed by
+// opts in order. The end of the test closes it.
 func (g *Sentinel) Client(t testing.TB, opts ...func(*redis.FailoverOptions)) *redis.Client {
 	t.Helper()
 	o := &redis.FailoverOptions{MasterName: sentinelName, SentinelAddrs: []string{g.process.addr}}
@@ -138,9 +131,9 @@ func (g *Sentinel) Client(t testing.TB, opts ...func(*redis.FailoverOptions)) *r
 	return client
 }
 
-// Failover makes Sentinel promote a replica, and returns it when Sentinel names
-// it as the master. The old master is not asked, and not told: it goes on
-// as a master, and loses what it accepts, until [Sentinel.WaitForDemotion].
+// Failover makes Sentinel promote a replica. It returns the replica when Sentinel names it as the master. The old
+// master is not informed at once: until it is demoted, it accepts writes, and they are lost. See
+// [Sentinel.WaitForDemotion].
 func (g *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	from := g.Master(t)
@@ -148,16 +141,16 @@ func (g *Sentinel) Failover(t testing.TB) *Server {
 		if to, err := g.master(ctx); err != nil || to != from {
 			return err
 		}
-		return g.ask(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
-			// On a busy machine Sentinel may find no good replica, also after it has said OK. Then it gives up.
+		return g.query(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
+			// On a busy machine Sentinel may find no suitable replica, even after it has replied OK. Then it gives up.
 			state, err := c.Master(ctx, sentinelName).Result()
 			if err != nil {
 				return err
 			}
 			if strings.Contains(state["flags"], "failover_in_progress") {
-				return errors.New("under way")
+				return errors.New("failover in progress")
 			}
-			return cmp.Or(c.Failover(ctx, sentinelName).Err(), errors.New("asked just now"))
+			return cmp.Or(c.Failover(ctx, sentinelName).Err(), errors.New("failover requested"))
 		})
 	})
 	if err != nil {
@@ -166,8 +159,8 @@ func (g *Sentinel) Failover(t testing.TB) *Server {
 	return g.WaitForFailover(t, from)
 }
 
-// WaitForFailover returns the new master when it is one, and Sentinel names it,
-// instead of from: for a test that has killed or paused that.
+// WaitForFailover is for a test that has killed or paused from. It returns the new master when Sentinel names it and it
+// has that role.
 func (g *Sentinel) WaitForFailover(t testing.TB, from *Server) *Server {
 	t.Helper()
 	var to *Server
@@ -186,8 +179,8 @@ func (g *Sentinel) WaitForFailover(t testing.TB, from *Server) *Server {
 	return to
 }
 
-// WaitForDemotion returns when a former master, which must be up, replicates
-// from the present one: it has lost what only it had, and refuses writes.
+// WaitForDemotion returns when a former master, which must be up, replicates from the current one. It has then lost its
+// own writes since the failover, and refuses new ones.
 func (g *Sentinel) WaitForDemotion(t testing.TB, old *Server) {
 	t.Helper()
 	err := await(func(ctx context.Context) error {
@@ -203,14 +196,14 @@ func (g *Sentinel) WaitForDemotion(t testing.TB, old *Server) {
 }
 
 func (g *Sentinel) master(ctx context.Context) (master *Server, err error) {
-	err = g.ask(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
+	err = g.query(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
 		addr, err := c.GetMasterAddrByName(ctx, sentinelName).Result()
 		if err != nil {
 			return err
 		}
 		i := slices.IndexFunc(g.servers, func(s *Server) bool { return s.addr == net.JoinHostPort(addr[0], addr[1]) })
 		if i < 0 {
-			return fmt.Errorf("it names %v, which is none of ours", addr)
+			return fmt.Errorf("it names %v, which is not one of its servers", addr)
 		}
 		master = g.servers[i]
 		return nil
@@ -218,15 +211,15 @@ func (g *Sentinel) master(ctx context.Context) (master *Server, err error) {
 	return master, err
 }
 
-func (g *Sentinel) ask(ctx context.Context, f func(context.Context, *redis.SentinelClient) error) error {
+func (g *Sentinel) query(ctx context.Context, f func(context.Context, *redis.SentinelClient) error) error {
 	o := &redis.Options{Addr: g.process.addr}
 	OneTry(o)
 	client := redis.NewSentinelClient(o)
 	return errors.Join(f(ctx, client), client.Close())
 }
 
-// configure gives the server a configuration file, which it may rewrite, and
-// the args that belong to it.
+// configure sets the configuration file of the server, which the server may rewrite, and the args that precede all
+// others.
 func (s *Server) configure(t testing.TB, name, content string, args ...string) {
 	t.Helper()
 	path := filepath.Join(s.dir, name)

@@ -43,7 +43,7 @@ func TestSentinel(t *testing.T) {
 	has("the new master", second, "b", true)
 
 	for _, s := range g.Replicas(t) {
-		g.WaitForDemotion(t, s) // the third one was told to follow, too
+		g.WaitForDemotion(t, s) // the third server follows it too
 	}
 }
 
@@ -71,9 +71,9 @@ func TestSentinelWaitForFailover(t *testing.T) {
 			test.recover(old, t)
 			g.WaitForDemotion(t, old)
 			if _, ok := old.Raw(t, "key"); !ok {
-				t.Error("the demoted one has not what the new master has")
+				t.Error("the demoted server lacks what the new master has")
 			}
-			// It is what Sentinel made it, when it is started anew.
+			// A restart keeps the role that Sentinel gave it.
 			old.Restart(t)
 			g.WaitForDemotion(t, old)
 		})

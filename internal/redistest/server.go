@@ -14,39 +14,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is a redis-server process of this machine that a test has for itself.
-// Its methods may be called from any goroutine that may end the test.
+// Server is a redis-server process for one test. Its methods may be called from any goroutine that may end the test.
 type Server struct {
 	keyspace
 	path string
 	dir  string
 	port int
-	bus  bool     // it is a Cluster node, and needs the port of the Cluster bus too
-	file []string // what the command line begins with: a configuration file
+	bus  bool     // a Cluster node, which also needs the port of the Cluster bus
+	file []string // configuration file and its args, at the start of the command line
 	args []string
 
 	mu      sync.Mutex
-	process *process // the latest one, perhaps dead
+	process *process // the latest one, which may have ended
 }
 
-// Start runs redis-server on a free loopback port, empty and without
-// persistence, and returns when it answers. The args are appended to the
-// command line, where the last one wins:
+// Start runs redis-server on a free loopback port, empty and without persistence. It returns when the server answers.
+// The args follow the default ones on the command line, where the last one wins:
 //
 //	redistest.Start(t, "--appendonly", "yes", "--maxmemory", "2mb")
 //
-// When the test ends, the process is killed, and if the test failed, its log is
-// shown. On Linux it also dies with a test binary that is killed; elsewhere
-// it then stays behind.
+// The end of the test kills the process, as does, on Linux only, the end of the test binary. The log of a failed test
+// has its output.
 //
-// Without redis-server on the PATH the test is skipped, or fails if CI=true.
+// If redis-server is not on the PATH, the test is skipped, or fails with CI=true.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return StartMasters(t, 1, args...)[0]
 }
 
-// StartMasters runs n servers that know nothing of each other, as [Start] does
-// and all at once, each with the same args: those of a Redlock.
+// StartMasters starts n independent servers in parallel, each as [Start] does and with the same args, for example for a
+// RedLock.
 func StartMasters(t testing.TB, n int, args ...string) []*Server {
 	t.Helper()
 	servers := make([]*Server, n)
@@ -57,9 +54,8 @@ func StartMasters(t testing.TB, n int, args ...string) []*Server {
 	return servers
 }
 
-// Pause stops the process with SIGSTOP and returns once it stands still: the
-// kernel goes on accepting connections for it, nobody answers. The end of the
-// test resumes it, before the clean-ups that were registered earlier.
+// Pause stops the process with SIGSTOP, and returns when every thread has stopped. The kernel still accepts
+// connections. The end of the test resumes the process, before the clean-ups that were registered earlier.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() { s.Resume(t) })
@@ -70,8 +66,7 @@ func (s *Server) Pause(t testing.TB) {
 	}
 }
 
-// Resume continues a paused process with SIGCONT. It does nothing to one that
-// runs, or is dead.
+// Resume continues a paused process with SIGCONT. It has no effect on one that runs or has ended.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
@@ -81,16 +76,15 @@ func (s *Server) Resume(t testing.TB) {
 	}
 }
 
-// Kill ends the process with SIGKILL, paused or not, and returns when it is
-// gone: the port refuses connections.
+// Kill ends the process with SIGKILL, paused or not. It returns when the process has ended and the port refuses
+// connections.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
 	s.stop()
 }
 
-// Restart starts the server again on the same port and with the same
-// arguments, after killing it if it still runs, and returns when it answers. It
-// is empty, unless the arguments of [Start] made it persistent.
+// Restart kills the server if it runs, starts it again with the same port and arguments, and returns when it answers.
+// The server is empty unless the arguments made it persistent.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.stop()
@@ -107,7 +101,7 @@ func (s *Server) Restart(t testing.TB) {
 //go:embed elapse.lua
 var elapse string
 
-// Elapse is described at [Backend].
+// Elapse implements [Backend].
 func (s *Server) Elapse(t testing.TB, d time.Duration) {
 	t.Helper()
 	s.do(t, "Elapse", func(ctx context.Context, c *redis.Client) error {

@@ -36,11 +36,10 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("resumed: %v", err)
 		}
 	}
-	server.Resume(t) // of one that runs: nothing
+	server.Resume(t) // no effect: the server runs
 }
 
-// What was registered for the end of the test before the pause meets a server
-// that answers.
+// A clean-up that was registered before the pause runs with a server that answers.
 func TestPauseEndsWithTheTest(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -59,7 +58,7 @@ func TestKillAndRestart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		args []string
-		want string // the keys afterwards
+		want string // the keys after the restart
 	}{
 		"empty":      {nil, "[]"},
 		"persistent": {[]string{"--appendonly", "yes", "--appendfsync", "always"}, "[key]"},
@@ -78,9 +77,9 @@ func TestKillAndRestart(t *testing.T) {
 				t.Error("killed: the port still accepts")
 			}
 			if err := client.Ping(within(t)).Err(); err == nil {
-				t.Error("killed: it still answers")
+				t.Error("killed: the server still answers")
 			}
-			server.Kill(t) // once more: nothing
+			server.Kill(t) // no effect: the server is dead
 			server.Restart(t)
 			if got := fmt.Sprint(server.Keys(t)); got != test.want {
 				t.Errorf("restarted: got %s, want %s", got, test.want)
@@ -100,7 +99,7 @@ func TestKillWhilePaused(t *testing.T) {
 	server := redistest.Start(t)
 	server.Pause(t)
 	server.Kill(t)
-	server.Resume(t) // of a dead one: nothing
+	server.Resume(t) // no effect: the server is dead
 	server.Restart(t)
 	if err := server.Client(t).Ping(within(t)).Err(); err != nil {
 		t.Error(err)

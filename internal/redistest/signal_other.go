@@ -4,8 +4,7 @@ package redistest
 
 import "syscall"
 
-// Signals that os.Process refuses here: a server cannot be paused, and the
-// test that tries it fails.
+// os.Process does not support these signals here, so Pause fails the test.
 const (
 	signalStop     = syscall.Signal(-1)
 	signalContinue = syscall.Signal(-1)

@@ -18,15 +18,16 @@ import (
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// It runs the tests, fails them if a goroutine is left afterwards, and exits.
-// With ONCEGUARD_SERVERS it runs all tests once for each server listed there, and
-// says on standard error which one that is. A server that does not start is a
-// failure.
-// It first says on standard error, in one line, what is left out: without
-// redis-server the tests that need one, without ONCEGUARD_LONG=1 what takes long,
-// see [Long]. Without -test.parallel, at least eight tests run in parallel. In a
-// process that [Run] has started, it runs that program and nothing else. It does
-// not return.
+// It runs the tests, fails if a goroutine is left afterwards, and exits. It does not return.
+//
+// With ONCEGUARD_SERVERS it runs all tests once for each server listed there, and prints its name to standard error. A
+// server that does not start is a failure.
+//
+// First it prints to standard error, in one line, which tests are left out: those that need redis-server if there is
+// none, and long ones without ONCEGUARD_LONG=1, see [Long]. Unless -test.parallel is set, it runs at least eight tests
+// in parallel.
+//
+// In a process that [Run] has started, Main only runs that program.
 func Main(m *testing.M, programs ...Program) {
 	if name, ok := os.LookupEnv(programEnv); ok {
 		os.Exit(execute(programs, name))
@@ -39,22 +40,22 @@ func Main(m *testing.M, programs ...Program) {
 	goleak.VerifyTestMain(matrix{m})
 }
 
+// leftOut returns which tests do not run, and why.
 func leftOut() (what []string) {
 	if _, err := findServer(); err != nil && !required() {
 		what = append(what, "the tests that need a real Redis, as redis-server is not on the PATH (the others run on miniredis)")
 	}
 	if !isLong() {
-		what = append(what, "what takes long, as "+longEnv+"=1 is not set")
+		what = append(what, "long tests, as "+longEnv+"=1 is not set")
 	}
 	return what
 }
 
-// minParallel is the least number of tests that run in parallel. Most tests
-// wait for a lease or a timeout to end and need no CPU meanwhile, so GOMAXPROCS
-// tests at a time, which is go test's default, leave a machine of few cores idle.
+// minParallel is the smallest number of tests that run in parallel. Most tests wait for a lease or a timeout and use no
+// CPU meanwhile, so the default of go test, GOMAXPROCS, would leave a machine with few cores idle.
 const minParallel = 8
 
-// raiseParallel sets -test.parallel unless the caller of go test has.
+// raiseParallel sets -test.parallel to at least minParallel, unless the command line sets it.
 func raiseParallel() {
 	if runtime.GOMAXPROCS(0) >= minParallel {
 		return
@@ -69,8 +70,7 @@ func raiseParallel() {
 	}
 }
 
-// mustFindServer skips the test without redis-server, or fails it where the test
-// has to run.
+// mustFindServer returns the path of the server. Without one it skips the test, or fails it if a server is required.
 func mustFindServer(t testing.TB) string {
 	t.Helper()
 	path, err := findServer()
@@ -85,12 +85,10 @@ func mustFindServer(t testing.TB) string {
 	return ""
 }
 
-// findServer returns the server of this run: what ONCEGUARD_SERVERS names, or
-// redis-server.
+// findServer returns the path of the server of this run: the one in ONCEGUARD_SERVERS, or redis-server.
 func findServer() (string, error) {
 	return exec.LookPath(cmp.Or(os.Getenv(serversEnv), "redis-server"))
 }
 
-// required reports whether a test without its server fails: CI relies on the
-// test having run, and so does whoever named a server.
+// required reports whether a missing server fails a test: in CI, or if ONCEGUARD_SERVERS names one.
 func required() bool { return os.Getenv("CI") == "true" || os.Getenv(serversEnv) != "" }

@@ -12,7 +12,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// Not parallel: the environment is the process's.
+// Not parallel: it changes the environment.
 func TestWithoutRedisServer(t *testing.T) {
 	starts := map[string]func(testing.TB){
 		"Start":         func(t testing.TB) { redistest.Start(t) },
@@ -20,7 +20,7 @@ func TestWithoutRedisServer(t *testing.T) {
 		"StartCluster":  func(t testing.TB) { redistest.StartCluster(t, 1, 0) },
 	}
 	for name, test := range map[string]struct{ ci, servers, want string }{
-		"at home": {"", "", "skipped"},
+		"neither": {"", "", "skipped"},
 		"CI":      {"true", "", "failed"},
 		"named":   {"", "/none/redis-server", "failed"},
 	} {
@@ -44,7 +44,7 @@ func TestWithoutRedisServer(t *testing.T) {
 	}
 }
 
-// Not parallel: the environment is the process's.
+// Not parallel: it changes the environment.
 func TestLong(t *testing.T) {
 	for value, want := range map[string]struct {
 		outcome string
@@ -68,8 +68,8 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// Main tells in one line what is left out, whatever the reasons, and nothing when all is done.
-func TestMainSaysWhatIsLeftOut(t *testing.T) {
+// Main prints in one line which tests are left out, and why. It prints nothing if all run.
+func TestMainPrintsWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
@@ -99,30 +99,30 @@ func TestMainSaysWhatIsLeftOut(t *testing.T) {
 					lines = append(lines, line)
 				}
 			}
-			said := strings.Join(lines, "")
+			got := strings.Join(lines, "")
 			if len(lines) != min(len(test.want), 1) {
 				t.Errorf("%d lines, want one at most:\n%s", len(lines), out)
 			}
 			for _, reason := range []string{noServer, notLong} {
-				if strings.Contains(said, reason) != slices.Contains(test.want, reason) {
-					t.Errorf("it says %q, want %q", said, test.want)
+				if strings.Contains(got, reason) != slices.Contains(test.want, reason) {
+					t.Errorf("printed %q, want %q", got, test.want)
 				}
 			}
 		})
 	}
 }
 
-// recorder is a test that does not end this one.
+// recorder is a testing.TB whose Skip and Fatal do not end this test.
 type recorder struct {
 	testing.TB
 	outcome string
-	said    string
+	message string
 }
 
 func (r *recorder) Skip(...any)          { r.outcome = "skipped"; runtime.Goexit() }
 func (r *recorder) Skipf(string, ...any) { r.Skip() }
 func (r *recorder) Fatal(...any)         { r.outcome = "failed"; runtime.Goexit() }
 func (r *recorder) Fatalf(format string, args ...any) {
-	r.said = fmt.Sprintf(format, args...)
+	r.message = fmt.Sprintf(format, args...)
 	r.Fatal()
 }

@@ -23,12 +23,11 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// killLease is short, so that what a killed process had claimed comes free soon, and long enough for a process that has
-// to wait for a busy machine.
+// killLease is short, so that the keys of a killed process soon become free, and long enough for a process on a busy
+// machine to renew.
 const killLease = 2 * time.Second
 
-// ledger is a list in Redis, outside of the database that the middleware uses. What is pushed there has happened, in
-// this order:
+// ledger is a list in Redis, in another database than that of the middleware. It records what has happened, in order:
 //
 //	up <instance> <url>            a server answers
 //	run <instance> <key> <nonce>   a handler has begun to run
@@ -39,17 +38,17 @@ const (
 	ledgerDatabase = 1
 )
 
-// goAhead is where a run waits to be told that it may answer.
+// goAhead returns the list on which a run waits for permission to answer.
 func goAhead(nonce string) string { return "go-ahead:" + nonce }
 
-// receipt is the body of the response to a payment. It tells which run of the handler has produced it.
+// receipt is the body of the response to a payment. The nonce identifies the run of the handler.
 type receipt struct {
 	Key   int    `json:"key"`
 	Nonce string `json:"nonce"`
 }
 
-// servePayments is the program of an instance: its arguments are the address of Redis, its name, and whether it runs
-// WithAtMostOnce. It serves until its input ends, if it is not killed before.
+// servePayments is the program of an instance. Its arguments are the address of Redis, the name of the instance, and
+// "true" for WithAtMostOnce. It serves until its input ends or it is killed.
 func servePayments(args []string, in io.Reader, _ io.Writer) error {
 	addr, name, atMostOnce := args[0], args[1], args[2] == "true"
 	ctx := context.Background()
@@ -100,38 +99,38 @@ func servePayments(args []string, in io.Reader, _ io.Writer) error {
 	return err
 }
 
-// openLedger returns a client of the ledger. It pushes nothing twice.
+// openLedger returns a client of the ledger. It does not retry, so it pushes nothing twice.
 func openLedger(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, DB: ledgerDatabase, MaxRetries: -1, PoolSize: 100, ReadTimeout: patience,
 	})
 }
 
-// order is a payment that a customer wants once, under a key of its own. All but key and placed is guarded by
-// killing.mu.
+// order is a payment that a customer wants once. Each has a key of its own. killing.mu guards all fields except key and
+// placed.
 type order struct {
 	key    int
 	placed time.Time
 
 	runs    []*run // in the order of the ledger
-	receipt string // the body with which it was answered, empty as long as it was not
-	nonce   string // of the receipt
-	unknown bool   // a customer was told that nobody knows
+	receipt string // body of the 201, empty before
+	nonce   string // nonce in the receipt
+	unknown bool   // a customer got outcome-unknown
 }
 
-// final tells whether there is no other answer any more. The caller holds mu.
+// final reports whether the answer can no longer change. The caller holds killing.mu.
 func (o *order) final() bool { return o.receipt != "" || o.unknown }
 
 // run is one run of the handler.
 type run struct {
 	nonce    string
-	at       *victim
-	withheld bool // it was not told to go on, and cannot have answered
+	at       *instance
+	withheld bool // it did not get its go-ahead, so it cannot have answered
 }
 
 func (r *run) String() string { return fmt.Sprintf("%s (withheld: %t)", r.nonce, r.withheld) }
 
-// customer places orders, and asks again for those that are not final, each time once or a few times at once.
+// customer places orders, and repeats those that are not final. It sends each one to three times at once.
 func (k *killing) customer(ctx context.Context, rng *rand.Rand) {
 	for {
 		o := k.pick(rng)
@@ -148,7 +147,7 @@ func (k *killing) customer(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// pick returns a new order, one that is open, or any, and nil when none is open any more.
+// pick returns a new order, an open one, or any. While closing it returns only open ones, and nil after the last.
 func (k *killing) pick(rng *rand.Rand) *order {
 	const most = 100
 	k.mu.Lock()
@@ -166,42 +165,43 @@ func (k *killing) pick(rng *rand.Rand) *order {
 	return o
 }
 
-func (k *killing) pickInstance(rng *rand.Rand) *victim {
+func (k *killing) pickInstance(rng *rand.Rand) *instance {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.up[rng.IntN(len(k.up))]
 }
 
-// ask sends the order once, and checks the answer.
-func (k *killing) ask(ctx context.Context, o *order, v *victim) {
+// ask sends the order once and checks the response.
+func (k *killing) ask(ctx context.Context, o *order, v *instance) {
 	k.mu.Lock()
 	final := o.final()
 	k.mu.Unlock()
 	a, err := pay(ctx, k.http, v.url, o.key)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.figures.asked++
+	k.counts.asked++
 	switch {
-	case ctx.Err() != nil: // the test has failed, and nobody waits for its customers
+	case ctx.Err() != nil: // the test has failed
 	case err != nil && v.doomed:
-		k.figures.broken++
+		k.counts.broken++
 	case err != nil:
-		k.t.Errorf("order %d, at an instance that was not killed: %v", o.key, err)
+		k.t.Errorf("order %d, sent to an instance that was not killed: %v", o.key, err)
 	case a.status == http.StatusCreated && (a.replayed || !final):
 		k.paid(o, a)
 	case a.status == http.StatusConflict && a.problem() == "in-flight" && !final:
-		k.figures.inFlight++
+		k.counts.inFlight++
 	case a.status == http.StatusConflict && a.problem() == "outcome-unknown" && k.atMostOnce:
-		k.lost(o)
+		k.recordUnknown(o)
 	default:
 		k.t.Errorf("order %d: got %d %s, replayed: %t; final before: %t", o.key, a.status, a.body, a.replayed, final)
 	}
 }
 
-// paid checks a payment that a customer was told of: a handler has made it, and everybody gets the same.
+// paid checks a 201. A handler must have made the payment, and all customers must get the same receipt. The caller
+// holds mu.
 func (k *killing) paid(o *order, a answer) {
 	if a.replayed {
-		k.figures.replays++
+		k.counts.replays++
 	}
 	var got receipt
 	err := json.Unmarshal([]byte(a.body), &got)
@@ -216,8 +216,8 @@ func (k *killing) paid(o *order, a answer) {
 	}
 }
 
-// lost notes that a customer was told that nobody knows. The caller holds mu.
-func (k *killing) lost(o *order) {
+// recordUnknown records an outcome-unknown. The caller holds mu.
+func (k *killing) recordUnknown(o *order) {
 	if o.receipt != "" {
 		k.t.Errorf("order %d: got outcome-unknown, and before %s", o.key, o.receipt)
 	}
@@ -225,8 +225,8 @@ func (k *killing) lost(o *order) {
 		return
 	}
 	o.unknown = true
-	k.afterLease(o, "outcome-unknown")
-	k.figures.unknown++
+	k.checkAfterLease(o, "outcome-unknown")
+	k.counts.unknown++
 	k.close(o)
 }
 
@@ -234,21 +234,21 @@ func (k *killing) close(o *order) {
 	k.open = slices.DeleteFunc(k.open, func(other *order) bool { return other == o })
 }
 
-// answer is what a customer was told.
+// answer is the response that a customer got.
 type answer struct {
 	status   int
 	replayed bool
 	body     string
 }
 
-// problem returns the name of the problem that the body is, if it is one.
+// problem returns the name of the problem in the body, or "" if there is none.
 func (a answer) problem() string {
 	var p middleware.Problem
-	_ = json.Unmarshal([]byte(a.body), &p) // no problem then
+	_ = json.Unmarshal([]byte(a.body), &p) // not a problem
 	return strings.TrimPrefix(p.Type, "urn:onceguard:problem:")
 }
 
-// pay sends the request once. The transport must not repeat it unseen, as it does if it can have the body again.
+// pay sends the request once. Without GetBody, the transport cannot repeat it.
 func pay(ctx context.Context, client *http.Client, url string, key int) (answer, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/payments", strings.NewReader(`{"amount":1250}`))
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-var killSeed = flag.Uint64("kill.seed", 0, "seed of TestKilledUnderLoad; 0 takes one by chance")
+var killSeed = flag.Uint64("kill.seed", 0, "seed of TestKilledUnderLoad; 0 for a random one")
 
-// Two instances serve payments under load. Again and again one of them is killed and replaced, most often after a
-// handler has begun, and before the test has told it to go on: so it was killed inside.
+// Two instances serve payments under load. The test repeatedly kills one and replaces it. In seven of eight kills a
+// handler has begun and waits for its go-ahead, so the process dies inside the handler.
 //
-// By default there are 10 kills and not 100: see redistest.Rounds.
+// By default there are 10 kills instead of 100: see redistest.Rounds.
 //
 // fault: process killed -9 under load, 100 times, at least 80 of them inside a handler
 func TestKilledUnderLoad(t *testing.T) {
@@ -38,61 +38,61 @@ func TestKilledUnderLoad(t *testing.T) {
 			k.checkReplays()
 			k.end()
 
-			f := k.figures
+			f := k.counts
 			t.Logf("%d kills, %d of them inside a handler", f.kills, f.inside)
-			t.Logf("%d orders, %d runs, %d of them a second one or later; %d unknown outcomes",
+			t.Logf("%d orders, %d runs, %d of them not the first of their order; %d unknown outcomes",
 				len(k.orders), f.runs, f.again, f.unknown)
-			t.Logf("asked %d times: %d connections broke, %d were in flight; %d replays, %d of them afterwards",
+			t.Logf("%d requests: %d connections broke, %d were in flight; %d replays, %d of them afterwards",
 				f.asked, f.broken, f.inFlight, f.replays, f.after)
 			if inside := k.kills * 8 / 10; f.kills != k.kills || f.inside < inside || f.after < k.replaysAfter() {
 				t.Errorf("want %d kills, at least %d inside, and at least %d replays afterwards", k.kills, inside, k.replaysAfter())
 			}
 			if f.broken == 0 || f.inFlight == 0 || f.unknown == 0 && atMostOnce || f.again == 0 && !atMostOnce {
-				t.Error("the kills were not felt")
+				t.Error("want broken connections, duplicates in flight, and unknown outcomes or second runs")
 			}
 		})
 	}
 }
 
-// killing is a service whose instances are killed, its customers, and all that is known of them.
+// killing is a service whose instances are killed, with its customers and all that they know.
 type killing struct {
 	t          *testing.T
 	atMostOnce bool
 	seed       uint64
-	kills      int // how many there are to be
+	kills      int // number of kills in the test
 	server     *redistest.Server
 	book       *redis.Client // of the ledger
 	http       *http.Client
 
-	// Of the goroutine that reads the ledger.
+	// Used only by the goroutine that reads the ledger.
 	rng *rand.Rand
-	all []*victim // by name, which is a number
+	all []*instance // by name, which is a number
 
 	mu      sync.Mutex
-	up      []*victim // have said that they serve, and are not doomed
-	orders  []*order  // by key, which is a number
-	open    []*order  // not final
-	closing bool      // nobody orders anything new, and nobody is killed
-	figures killFigures
+	up      []*instance // instances that serve and are not doomed
+	orders  []*order    // by key, which is a number
+	open    []*order    // not final
+	closing bool        // no new orders and no more kills
+	counts  killCounts
 }
 
-// victim is an instance in a process of its own.
-type victim struct {
-	name    string
-	process *redistest.Process
-	url     string
-	life    int  // it is killed at this run, or a later one
-	runs    int  // that it has begun
-	doomed  bool // it is about to be killed, or is dead; guarded by killing.mu
-	dead    bool // what the ledger tells from here on was written after it was doomed
+// instance is a server in a process of its own.
+type instance struct {
+	name      string
+	process   *redistest.Process
+	url       string
+	killAtRun int  // it is killed at this run or a later one
+	runs      int  // runs that it has begun
+	doomed    bool // it is about to be killed or dead; guarded by killing.mu
+	dead      bool // the ledger has its kill: all later entries were written after it was doomed
 }
 
-type killFigures struct {
+type killCounts struct {
 	kills, inside           int
-	runs, again             int // of handlers; again: not the first for their order
+	runs, again             int // runs of handlers; again: not the first run of the order
 	unknown                 int // orders
 	asked, broken, inFlight int
-	replays, after          int // after: when the killing was over
+	replays, after          int // after: since the last kill
 }
 
 func newKilling(t *testing.T, atMostOnce bool) *killing {
@@ -110,10 +110,10 @@ func newKilling(t *testing.T, atMostOnce bool) *killing {
 	}
 }
 
-// replaysAfter is how many replays there are at the least when the killing is over.
+// replaysAfter returns the least number of replays that the test needs after the last kill.
 func (k *killing) replaysAfter() int { return 5 * k.kills }
 
-// load lets customers order, and kills. It returns when every order is final.
+// load runs the customers and kills instances. It returns when every order is final.
 func (k *killing) load() {
 	for range 2 {
 		k.start()
@@ -135,7 +135,7 @@ func (k *killing) load() {
 	defer func() { cancel(); <-gone }()
 	for k.read() {
 	}
-	if k.t.Failed() { // then the customers have left early
+	if k.t.Failed() { // then the customers have stopped early
 		k.t.FailNow()
 	}
 	k.awaitBoth()
@@ -147,29 +147,29 @@ func (k *killing) awaitBoth() {
 	}
 }
 
-// start runs another instance, which is up when the ledger says so.
+// start starts another instance. An "up" entry of the ledger means that it serves.
 func (k *killing) start() {
 	name := strconv.Itoa(len(k.all))
-	k.all = append(k.all, &victim{
-		name:    name,
-		process: redistest.Run(k.t, "payments-server", k.server.Addr(), name, strconv.FormatBool(k.atMostOnce)),
-		life:    1 + k.rng.IntN(20),
+	k.all = append(k.all, &instance{
+		name:      name,
+		process:   redistest.Run(k.t, "payments-server", k.server.Addr(), name, strconv.FormatBool(k.atMostOnce)),
+		killAtRun: 1 + k.rng.IntN(20),
 	})
 }
 
-// write appends to a list, and may be called from any goroutine.
+// write appends to a list. It may be called from any goroutine.
 func (k *killing) write(list, entry string) {
 	if err := k.book.RPush(context.Background(), list, entry).Err(); err != nil {
 		k.t.Errorf("writing %s: %v", entry, err)
 	}
 }
 
-// read waits for the next entry of the ledger and does what it asks for, until all is quiet.
+// read waits for the next entry of the ledger and handles it. It returns false at "quiet".
 func (k *killing) read() (more bool) {
 	k.t.Helper()
 	entry, err := k.book.BLPop(k.t.Context(), patience, ledger).Result()
 	if err != nil {
-		k.t.Fatalf("waited in vain for an entry of the ledger: %v", err)
+		k.t.Fatalf("no entry in the ledger: %v", err)
 	}
 	e := strings.Fields(entry[1])
 	if e[0] == "quiet" {
@@ -198,17 +198,17 @@ func number(s string) int {
 	return n
 }
 
-// run lets a handler that has begun go on, or kills its instance.
-func (k *killing) run(v *victim, key int, nonce string) {
+// run gives a handler its go-ahead, or kills its instance, or both.
+func (k *killing) run(v *instance, key int, nonce string) {
 	r := &run{nonce: nonce, at: v}
-	kill := k.begun(key, r)
+	kill := k.recordRun(key, r)
 	if !r.withheld {
 		k.write(goAhead(nonce), "go on")
 	}
 	if !kill {
 		return
 	}
-	if !r.withheld { // to hit what comes after the handler: Settle, and the response
+	if !r.withheld { // to kill it after the handler: in Settle, or before the response
 		time.Sleep(time.Duration(k.rng.IntN(2000)) * time.Microsecond)
 	}
 	k.write(ledger, "kill "+v.name)
@@ -216,50 +216,50 @@ func (k *killing) run(v *victim, key int, nonce string) {
 	k.start()
 }
 
-// begun notes a run, and decides whether it is the last of its instance.
-func (k *killing) begun(key int, r *run) (kill bool) {
+// recordRun records a run, and decides whether to kill the instance at it.
+func (k *killing) recordRun(key int, r *run) (kill bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o := k.orders[key]
 	for _, earlier := range o.runs {
 		if !earlier.at.dead {
-			k.t.Errorf("order %d runs a second time while the first still runs, or has answered", o.key)
+			k.t.Errorf("order %d runs a second time, and the instance of the first run is alive", o.key)
 		}
 	}
 	if len(o.runs) > 0 {
-		k.figures.again++
+		k.counts.again++
 		if k.atMostOnce {
 			k.t.Errorf("order %d runs a second time", o.key)
 		}
-		k.afterLease(o, "a second run")
+		k.checkAfterLease(o, "a second run")
 	}
-	k.figures.runs++
+	k.counts.runs++
 	o.runs = append(o.runs, r)
 
 	r.at.runs++
-	kill = !k.closing && !r.at.doomed && r.at.runs >= r.at.life && len(k.up) == 2
+	kill = !k.closing && !r.at.doomed && r.at.runs >= r.at.killAtRun && len(k.up) == 2
 	if kill {
 		r.at.doomed = true
-		k.up = slices.DeleteFunc(k.up, func(v *victim) bool { return v == r.at })
-		r.withheld = k.figures.kills%8 != 7
-		if k.figures.kills++; r.withheld {
-			k.figures.inside++
+		k.up = slices.DeleteFunc(k.up, func(v *instance) bool { return v == r.at })
+		r.withheld = k.counts.kills%8 != 7
+		if k.counts.kills++; r.withheld {
+			k.counts.inside++
 		}
-		k.closing = k.figures.kills == k.kills
+		k.closing = k.counts.kills == k.kills
 	} else {
 		r.withheld = r.at.doomed
 	}
 	return kill
 }
 
-// afterLease checks that the first claim of an order has run out. The caller holds mu.
-func (k *killing) afterLease(o *order, what string) {
+// checkAfterLease checks that the lease of an order's first claim has expired. The caller holds mu.
+func (k *killing) checkAfterLease(o *order, what string) {
 	if since := time.Since(o.placed); since < killLease-10*time.Millisecond {
-		k.t.Errorf("order %d: %s %v after it was placed, which is within the lease", o.key, what, since)
+		k.t.Errorf("order %d: %s %v after it was placed, which is before the lease expired", o.key, what, since)
 	}
 }
 
-// checkOrders looks at what has become of the orders.
+// checkOrders checks that each receipt comes from the last run of its order.
 func (k *killing) checkOrders() {
 	for _, o := range k.orders {
 		if o.unknown {
@@ -271,10 +271,10 @@ func (k *killing) checkOrders() {
 	}
 }
 
-// checkReplays asks both instances again for all orders, which now answer only by what they keep.
+// checkReplays repeats all orders at both instances until there are enough replays.
 func (k *killing) checkReplays() {
-	before := k.figures.replays
-	for k.figures.after < k.replaysAfter() && !k.t.Failed() {
+	before := k.counts.replays
+	for k.counts.after < k.replaysAfter() && !k.t.Failed() {
 		var askers sync.WaitGroup
 		for _, v := range k.up {
 			for half := range 2 {
@@ -286,11 +286,11 @@ func (k *killing) checkReplays() {
 			}
 		}
 		askers.Wait()
-		k.figures.after = k.figures.replays - before
+		k.counts.after = k.counts.replays - before
 	}
 }
 
-// end stops the instances that are left, and looks at what is left in Redis.
+// end stops the remaining instances and checks what is left in Redis.
 func (k *killing) end() {
 	k.http.CloseIdleConnections()
 	for _, v := range k.up {
@@ -299,7 +299,7 @@ func (k *killing) end() {
 		}
 	}
 	if entries, err := k.book.LRange(context.Background(), ledger, 0, -1).Result(); err != nil || len(entries) > 0 {
-		k.t.Errorf("in the ledger after all was over: %q, %v", entries, err)
+		k.t.Errorf("entries left in the ledger: %q, %v", entries, err)
 	}
 	if got := len(k.server.Keys(k.t)); got != len(k.orders) {
 		k.t.Errorf("keys in Redis: got %d, want one for each of %d orders", got, len(k.orders))

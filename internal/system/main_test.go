@@ -1,5 +1,5 @@
-// Package system_test has the tests of the whole system that need processes of their own: servers that are killed under
-// load, and the README's program.
+// Package system_test tests the whole system in processes of its own: servers that are killed under load, and the
+// README's program.
 package system_test
 
 import (
@@ -13,5 +13,5 @@ func TestMain(m *testing.M) {
 	redistest.Main(m, redistest.Program{Name: "payments-server", Run: servePayments})
 }
 
-// patience bounds every wait for what must happen. Only a test that fails waits this long.
+// patience bounds every wait. Only a failing test waits this long.
 const patience = 20 * time.Second

@@ -17,7 +17,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// The quick start, in an empty module, does what the README says. Its two addresses are replaced by free ones.
+// The README's quick start works as described, in an empty module. The test replaces its two addresses by free ones.
 func TestReadmeQuickStart(t *testing.T) {
 	t.Parallel()
 	program, _ := readmeBlocks(t)
@@ -40,9 +40,9 @@ func TestReadmeQuickStart(t *testing.T) {
 	first, second := payAt(t, addr, "k1"), payAt(t, addr, "k1")
 	switch {
 	case first.status != http.StatusCreated || first.replayed, second.status != http.StatusCreated || !second.replayed:
-		t.Errorf("%+v, then %+v", first, second)
+		t.Errorf("got %+v, then %+v; want a 201 and its replay", first, second)
 	case first.body != second.body:
-		t.Errorf("the replay is %s, and was %s", second.body, first.body)
+		t.Errorf("replay %s, want %s", second.body, first.body)
 	}
 	if other := payAt(t, addr, "k2"); other.body == first.body {
 		t.Error("another key got the same payment")
@@ -56,14 +56,14 @@ func TestReadmeQuickStart(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err != nil || output.Len() > 0 {
-			t.Errorf("it ended with %v, and has printed %q", err, output)
+			t.Errorf("the program ended with %v and printed %q", err, output)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("it does not end")
+		t.Error("the program does not end after SIGTERM")
 	}
 }
 
-// readmeBlocks returns the README's blocks of Go: the quick start, and the others.
+// readmeBlocks returns the README's blocks of Go: the quick start and the others.
 func readmeBlocks(t *testing.T) (program string, others []string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../README.md")
@@ -87,12 +87,12 @@ func readmeBlocks(t *testing.T) (program string, others []string) {
 func replaceOnce(t *testing.T, s, old, with string) string {
 	t.Helper()
 	if n := strings.Count(s, old); n != 1 {
-		t.Fatalf("%s stands there %d times, want once", old, n)
+		t.Fatalf("%s occurs %d times, want once", old, n)
 	}
 	return strings.Replace(s, old, with, 1)
 }
 
-// buildInEmptyModule builds the program as a module of its own that needs this one, from what is downloaded already.
+// buildInEmptyModule builds the program in a module that requires this one, without downloads.
 func buildInEmptyModule(t *testing.T, program string) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -186,7 +186,7 @@ func payAt(t *testing.T, addr, key string) paid {
 	return paid{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", string(body)}
 }
 
-// The README's other code is that of the Examples, line by line.
+// Every line of the README's other code is a line of the Examples.
 func TestReadmeIsCompiled(t *testing.T) {
 	t.Parallel()
 	examples, err := os.ReadFile("../../middleware/example_test.go")

@@ -1,0 +1,57 @@
+// Package keyfunc derives the key of a request. Requests with the same key are one request to middleware.Idempotency:
+// it runs the first, and answers the others with its response.
+//
+// A key function, a [Func], takes an *http.Request and returns a string of any length, or an error.
+//
+// # Which one to take
+//
+// Start with [Standard], for clients that send an Idempotency-Key header:
+//
+//	key := keyfunc.Standard(keyfunc.User(userID)) // func userID(ctx context.Context) string is yours
+//
+// The other functions are parts of a key. They differ in where the key comes from:
+//
+//   - [Header]: a header with a name of your choice.
+//   - [Form]: a hidden field of an HTML form. A form cannot send a header of its own.
+//   - [Query]: a parameter of the URL, for clients that can set neither.
+//   - [Body]: the body itself, for clients that send no key, such as a webhook whose body names its event.
+//   - [Func]: code of yours, for example the event id in a webhook's path.
+//
+// # One key for each operation and user
+//
+// Two users may choose the same key, and one user may send it to two operations. Those are different requests, so the
+// whole key has three parts: the operation ([Route]), the user ([User] or [BasicUser]), and the client's key. Without
+// the user, one user could get the response of another.
+//
+// Authentication comes first: mount it outside of the middleware. A request without a user gives an error, not
+// an empty id that all such requests would share. For an API without users, [Anonymous] takes the place of the user.
+//
+// # Putting parts together
+//
+// Standard joins those three parts. Use [Compose] to join others, and [First] to accept a key in several places:
+//
+//	key := keyfunc.Compose(
+//		keyfunc.First(keyfunc.Header("Idempotency-Key"), keyfunc.Form("idempotency_key")),
+//		keyfunc.Route(),
+//		keyfunc.User(userID),
+//	)
+//
+// API clients send the header and browsers the form field. The client's key comes first, so that a request without one
+// fails before User is called.
+//
+// # Errors
+//
+// Three errors say what is wrong with the request. Test for them with errors.Is. The middleware answers them as
+// follows:
+//
+//   - [ErrMissing]: the request has no key. It passes unprotected, or with WithRequired is answered with 400.
+//     A [MissingError] also names the place where the key belongs.
+//   - [ErrInvalid]: the request has a key, but a malformed one: 400. It never passes unprotected.
+//   - [ErrNoUser]: the request has no authenticated user: 401.
+//
+// Any other error means that the Func failed: 500, or 400 or 413 if the body could not be read. No error of this
+// package contains the key.
+//
+// Every Func of this package is safe for concurrent use, provided that the functions passed to it are. A key is the
+// client's text: hash it before you store or log it, as the middleware does.
+package keyfunc
