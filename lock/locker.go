@@ -78,6 +78,13 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.store.Forget(ctx, l.core.namespace.Key(key))
 }
 
+// Go calls f in a goroutine that Close waits for. The context that f gets is done once Close is called: f has to return
+// soon after that. It is for work that belongs to a lease and goes on after the caller has returned.
+func (l *Locker) Go(f func(context.Context)) {
+	group := l.core.group
+	group.Go(func() { f(group.Context()) })
+}
+
 // Close ends the background work: renewals, subscriptions, and releases and settlements that are tried again. Waiters get
 // [ErrClosed]. Each value that could not be stored yet ([ErrPending]) is tried once more; [ErrGivenUp] says how many were
 // not stored even then.

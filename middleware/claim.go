@@ -13,24 +13,35 @@ func (c *call) claim() (lock.Claim, error) {
 	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would begin at its end
 		return lock.Claim{}, err
 	}
+	if c.mayRunWithoutLease(errRedisPaused) && c.redis.open() {
+		return lock.Claim{}, errRedisPaused
+	}
 	claim, err := c.ask()
-	if err == nil {
+	switch {
+	case err == nil:
 		c.identity.inRedis = claim.Key
+	case c.mayRunWithoutLease(err) && !errors.Is(err, lock.ErrSettled):
+		c.redis.trip()
 	}
 	return claim, err
 }
 
 // ask claims the key.
 func (c *call) ask() (lock.Claim, error) {
+	note := c.encodeNote()
+	c.timing.asked = c.clock()
+	claim, err := c.locker.Claim(&c.values, c.identity.key, note)
+	c.waited(c.timing.asked)
+	return claim, err
+}
+
+// encodeNote returns the note of the request's claim.
+func (c *call) encodeNote() []byte {
 	sealedFor := ""
 	if len(c.codec.Keys) > 0 { // nothing else needs it before the claim has it
 		sealedFor = c.storageKey()
 	}
-	c.timing.asked = c.clock()
-	note := c.codec.EncodeNote(c.note[:0], sealedFor, c.identity.fingerprints[0])
-	claim, err := c.locker.Claim(&c.values, c.identity.key, note)
-	c.waited(c.timing.asked)
-	return claim, err
+	return c.codec.EncodeNote(c.note[:0], sealedFor, c.identity.fingerprints[0])
 }
 
 // mayFailOpen reports whether the handler may run although the key could not be claimed: not if the key holds something,
@@ -60,13 +71,23 @@ func (c *call) begin(lease *lock.Lease) answer {
 	if err == nil && errors.Is(c.r.Context().Err(), context.DeadlineExceeded) {
 		err = c.r.Context().Err()
 	}
-	if err == nil {
+	switch {
+	case err == nil && c.journal != nil:
+		return c.beginJournaled(lease)
+	case err == nil:
 		return answer{}
 	}
+	c.releaseUnused(lease)
+	return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
+}
+
+// releaseUnused gives back the key of a request that does not run; lease may be nil.
+func (c *call) releaseUnused(lease *lock.Lease) {
 	c.identity.body.Free()
 	c.identity.body = nil // the release keeps the call for as long as Redis is silent
-	lease.ReleaseInBackground(&c.values)
-	return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
+	if lease != nil {
+		lease.ReleaseInBackground(&c.values)
+	}
 }
 
 // hold keeps the key for the retention, with WithAtMostOnce.

@@ -30,7 +30,8 @@ func (v *values) Value(key any) any { return v.of.Value(key) }
 // Err before, and then gets the answers of the real one.
 type runContext struct {
 	exec     *Execution
-	lease    *lock.Lease
+	lease    *lock.Lease // nil if its loss does not end the run
+	values   *values     // the parent where lease is nil
 	deadline time.Time
 
 	mu     sync.Mutex
@@ -70,7 +71,7 @@ func (c *runContext) Value(key any) any {
 	of := c.real
 	c.mu.Unlock()
 	if of == nil {
-		of = c.lease.Context()
+		of = c.parent()
 	}
 	return of.Value(key)
 }
@@ -90,7 +91,15 @@ func (c *runContext) end(now time.Time) {
 
 // over reports whether it has come to its end before the handler has. The caller holds mu.
 func (c *runContext) over(now time.Time) bool {
-	return !now.Before(c.deadline) || c.lease.Err() != nil
+	return !now.Before(c.deadline) || c.lease != nil && c.lease.Err() != nil
+}
+
+// parent returns the context that this one is below.
+func (c *runContext) parent() context.Context {
+	if c.lease == nil {
+		return c.values
+	}
+	return c.lease.Context()
 }
 
 // realize returns the real context. The caller holds mu.
@@ -98,8 +107,8 @@ func (c *runContext) realize(now time.Time) context.Context {
 	if c.real != nil {
 		return c.real
 	}
-	parent := c.lease.Context()
-	if until := c.lease.Until(); c.ended || until.After(c.deadline) && !now.Before(until) {
+	parent := c.parent()
+	if c.ended || c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until()) {
 		parent = context.WithoutCancel(parent) // what has run out since the deadline does not end it once more
 	}
 	if c.ended {

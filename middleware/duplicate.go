@@ -14,7 +14,10 @@ var errAbandoned = errors.New("middleware: an earlier run has left its key witho
 // answerDuplicate answers a request whose key is not its own: by what the key holds, after waiting for that if it is to.
 // It never runs the handler. When the other run has left no response, the client may try again, and become the first.
 func (c *call) answerDuplicate(claim lock.Claim) answer {
-	if claim.State != lock.Held || c.wait == 0 {
+	switch {
+	case claim.State == lock.Abandoned && c.journal != nil:
+		return c.answerAbandoned(claim)
+	case claim.State != lock.Held || c.wait == 0:
 		return c.answerBy(claim)
 	}
 	if a := c.answerBy(claim); a.outcome != InFlight {

@@ -18,6 +18,8 @@ type Execution struct {
 	fence int64      // 0: the Locker does not number its leases
 	outer *Execution // of the middleware around this one, under another key
 
+	journaled *journaledRun // nil without a journal
+
 	atMostOnce bool // only the handler itself may say that nothing has happened
 
 	mu        sync.Mutex

@@ -44,7 +44,7 @@ func CustomKind(name string) []byte {
 func Problems() []Problem {
 	return []Problem{
 		keyMissing, keyInvalid, bodyUnreadable, userUnknown, inFlight, runFailed, outcomeUnknown, responseNotStored,
-		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, responseUnconfirmed,
+		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, responseUnconfirmed, commitUnknown,
 	}
 }
 

@@ -17,7 +17,9 @@ import (
 // ending is what a run does with its key.
 type ending struct {
 	action    action
-	record    record.Record // of storeRecord
+	record    record.Record // of storeRecord, unless encoded
+	encoded   []byte        // the record as it is in the journal, nil without one
+	inJournal bool          // the journal has it: whatever Redis says, the run is executed
 	retention time.Duration // of the record
 	outcome   Outcome       // of the run, if action succeeds
 	why       error         // for the Event, if the outcome needs one
@@ -44,6 +46,9 @@ var (
 
 // finish decides what the run of a handler that returned does with its key.
 func (c *call) finish(verdict capture.Verdict) ending {
+	if t := c.running.journaled; t != nil && t.phase == committed {
+		return t.committedEnding()
+	}
 	decision := c.running.exec.decision()
 	switch {
 	case decision.unknown:
@@ -60,17 +65,17 @@ func (c *call) finish(verdict capture.Verdict) ending {
 		return c.storeTombstone(decision.retention, nil)
 	}
 	status := c.running.writer.Status()
-	if decision.keep || c.stored(status) || c.atMostOnce && status >= 500 {
+	if decision.keep || c.stored(status) || c.running.exec.atMostOnce && status >= 500 {
 		return c.storeResponse(decision.retention)
 	}
 	return ending{action: freeKey, outcome: Freed}
 }
 
 // unknown decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once must not
-// run. If the key must never be freed, a tombstone sees to it, or with WithAtMostOnce the hold, which says more: that
-// the outcome is unknown.
+// run. If the key must never be freed, a tombstone sees to it or, with WithAtMostOnce, the hold and, in an intent journal, the
+// row: they say more, that the outcome is unknown.
 func (c *call) unknown(decision decision, why error) ending {
-	if decision.keep && !c.atMostOnce {
+	if decision.keep && !c.running.exec.atMostOnce {
 		end := c.storeTombstone(max(decision.retention, c.retention), why)
 		end.outcome = Unknown
 		return end
@@ -94,6 +99,9 @@ func (c *call) storeResponse(retention time.Duration) ending {
 	if cookiesDropped {
 		end.outcome = CookiesDropped
 	}
+	if t := c.running.journaled; t != nil && !t.run.Intent {
+		end.why = errOutsideTx
+	}
 	return end
 }
 
@@ -101,17 +109,35 @@ func (c *call) newRecord(r response.Response) record.Record {
 	return record.Record{Fingerprint: c.identity.fingerprints[0], Completed: c.timing.completed, Response: r}
 }
 
-// settle does with the key what was decided.
-func (c *call) settle(lease *lock.Lease, end ending) (err error) {
+// conclude does with the key what was decided. It returns the answer that goes out in place of the run's own response, if
+// there is one.
+func (c *call) conclude(lease *lock.Lease, end *ending) (instead answer, err error) {
+	if c.running.journaled != nil {
+		return c.concludeJournaled(lease, end)
+	}
+	err = c.settle(lease, end)
+	if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Committed() {
+		return c.giveWay(end, err)
+	}
+	return answer{}, err
+}
+
+// settle does in Redis what was decided. lease is nil for a run that a journal allowed while Redis was away.
+func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
+	if lease == nil {
+		return nil
+	}
 	start := c.clock()
-	switch end.action {
-	case freeKey:
+	switch {
+	case end.action == freeKey:
 		err = lease.Release(&c.values)
-	case storeRecord:
+	case end.encoded != nil:
+		err = settleEncoded(&c.values, lease, end.encoded, end.retention)
+	case end.action == storeRecord:
 		err = lease.SettleAppend(&c.values, end.record.Room(), func(b []byte) []byte {
 			return c.codec.Append(b, c.running.writer.Scratch(), c.identity.inRedis, end.record)
 		}, end.retention)
-	case abandonKey:
+	default:
 		lease.Abandon()
 		err = lease.Err() // ErrLost: another request may have the key, and this run may be a second effect
 	}
@@ -119,9 +145,16 @@ func (c *call) settle(lease *lock.Lease, end ending) (err error) {
 	return err
 }
 
+// settleEncoded settles the key with a record that is encoded already.
+func settleEncoded(ctx context.Context, lease *lock.Lease, encoded []byte, retention time.Duration) error {
+	return lease.SettleAppend(ctx, len(encoded), func(b []byte) []byte { return append(b, encoded...) }, retention)
+}
+
 // outcomeAfter returns the outcome of the run when settle has returned err.
 func (e *ending) outcomeAfter(err error) Outcome {
 	switch {
+	case e.inJournal:
+		return e.outcome
 	case errors.Is(err, lock.ErrLost) && e.action != abandonKey:
 		return LeaseLost
 	case err != nil && e.outcome != Unknown && e.action == storeRecord:

@@ -70,6 +70,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	if g.atMostOnce && g.failOpen {
 		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
 	}
+	if g.journal != nil && g.failOpen {
+		panic("middleware.WithJournal: cannot be kept with WithFailOpen")
+	}
 	if g.atMostOnce && g.retention > lock.MaxHold {
 		panic("middleware.WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
 	}
@@ -97,6 +100,11 @@ type guard struct {
 	locker  *lock.Locker
 	keyFunc keyfunc.Func
 	waiting atomic.Int64 // requests that wait for another one
+
+	// with a journal
+	redis          breaker
+	pendingRecords atomic.Int64 // bytes that wait for the journal
+
 	options
 }
 
@@ -133,6 +141,8 @@ type running struct {
 	exec   Execution
 	writer capture.Writer
 	body   handlerBody
+
+	journaled *journaledRun // nil without a journal
 }
 
 // timing is when things happened to a request, and how long they took.
@@ -166,6 +176,8 @@ func (c *call) serve() {
 	switch {
 	case err != nil && c.mayFailOpen(err):
 		c.passUnclaimed(err)
+	case err != nil && c.mayRunWithoutLease(err):
+		c.run(nil) // 5 to 8
 	case err != nil:
 		refusal = refuseClaim(err)
 		c.answer(&refusal)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
 // Journal is a durable record of runs in a database, beside Redis. Where it and Redis differ, the journal is right.
@@ -84,9 +86,10 @@ func (s JournalState) String() string {
 // Commit is what a [Journal] stores in the handler's own transaction, so that the effect and the record of it are
 // committed together.
 type Commit struct {
-	Run    JournalRun
-	Record []byte        // the response, encoded
-	Keep   time.Duration // how long the record is kept
+	Journal Journal // of [WithJournal]: another one must not store this. Nil without a journal: there is nothing to store
+	Run     JournalRun
+	Record  []byte        // the response, encoded
+	Keep    time.Duration // how long the record is kept
 }
 
 // Errors of a handler's transaction that is run for a [Journal].
@@ -94,18 +97,18 @@ var (
 	// ErrAnswered means that the middleware answers this request by itself: another run has taken effect, or it is not
 	// known yet whether this one has. The handler returns; what it still writes is discarded. Write returns ErrAnswered
 	// too, once the transaction is committed.
-	ErrAnswered = errors.New("middleware: the request is answered already")
+	ErrAnswered = capture.ErrAnswered
 
 	// ErrNoResponse means that the transaction was rolled back because the handler had written no response by its end.
 	// A buffering ResponseWriter between the middleware and the handler has to pass the response on before that.
-	ErrNoResponse = errors.New("middleware: no response was written in the transaction")
+	ErrNoResponse = capture.ErrNoResponse
 
 	// ErrTooLong means that the transaction was rolled back because the response is longer than [WithMaxResponse].
-	ErrTooLong = errors.New("middleware: the response is too long to be stored")
+	ErrTooLong = capture.ErrTooLong
 
 	// ErrBroken means that the transaction was rolled back because the response is shorter or longer than its
 	// Content-Length.
-	ErrBroken = errors.New("middleware: the response does not have its Content-Length")
+	ErrBroken = capture.ErrBroken
 
 	// ErrTwice means that this run has committed a transaction before. A second one did not begin.
 	ErrTwice = errors.New("middleware: the run has committed a transaction already")

@@ -13,11 +13,11 @@ import (
 // no answer, and err is the Event's.
 //
 // The run may be a second effect. So its outcome is [LeaseLost] whatever the client gets, and Event.Err has its status.
-func (c *call) giveWay(e ending, lost error) (a answer, err error) {
+func (c *call) giveWay(end *ending, lost error) (a answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
 	claim, err := c.ask()
 	if err == nil && claim.State == lock.Granted {
-		if err = c.settle(claim.Lease, e); !errors.Is(err, lock.ErrLost) {
+		if err = c.settle(claim.Lease, end); !errors.Is(err, lock.ErrLost) {
 			return answer{}, errors.Join(lost, err)
 		}
 	}

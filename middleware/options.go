@@ -26,6 +26,7 @@ type options struct {
 	maxResponse  int
 	rules        []rule // at least one: see defaultRules
 	failOpen     bool
+	journal      Journal // nil without WithJournal
 	cookies      bool
 	codec        record.Codec
 	observe      func(context.Context, Event) // may be nil
@@ -141,6 +142,29 @@ func WithStored(f func(status int) bool) Option {
 // Idempotency panics.
 func WithAtMostOnce() Option {
 	return func(o *options) { o.atMostOnce = true }
+}
+
+// WithJournal has a database decide, beside Redis, what has happened: see [Journal], and package sqljournal. Redis may then
+// forget, fail over or be away, and no request is refused because of it. It panics if j is nil; Idempotency panics if it
+// is combined with [WithFailOpen].
+//
+// The journal is asked when the key is claimed and before the handler runs. If it does not answer twice within 3 seconds each,
+// the request gets 503 and nothing runs. The outcome of a run is stored in the journal first and then in Redis. If the
+// journal cannot store it, the response goes out, [Event].Pending is set, and storing goes on in the background for up to an
+// hour; until then a retry gets 409. The loss of the Redis lease does not end a run, and after an error Redis is not asked
+// for a second.
+//
+// With an intent journal an unknown outcome never runs again, as with [WithAtMostOnce]. With a transactional one a run whose
+// transaction was not committed runs again, as it does without a journal; a response that the handler gives outside of
+// the transaction is stored all the same, and the Event has an error that says so.
+//
+// Instances that share keys must all have the journal before one of them does without WithAtMostOnce. Until then each has
+// both: with both options, a request is refused with 503 when Redis is away.
+func WithJournal(j Journal) Option {
+	if j == nil {
+		panic("middleware.WithJournal: the journal is nil")
+	}
+	return func(o *options) { o.journal = j }
 }
 
 // WithMaxDuration limits how long a handler may run. After that its context is done, with the cause

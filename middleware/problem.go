@@ -128,6 +128,10 @@ var (
 		"cannot confirm yet that its response is stored safely. It is not processed again. Repeat it later to get its response.").says(
 		"This was processed already",
 		"Its result cannot be shown yet. Reload this page in a moment to see it.")
+	commitUnknown = newProblem("commit-unknown", http.StatusServiceUnavailable, "Outcome is not known yet",
+		"It is not known yet whether this request took effect. Repeat it with the same key to find out.").retryable().says(
+		"We do not know yet whether this went through",
+		"Reload this page in a moment to find out. It will not happen twice.")
 )
 
 // notBegun returns the problem of a request that took its key and did not run. Its key may be taken for one lease more.

@@ -34,6 +34,7 @@ var problems = map[string]struct {
 	"key-failed":          {500, false},
 	"record-unreadable":   {500, false},
 	"store-unavailable":   {503, true},
+	"commit-unknown":      {503, true},
 }
 
 // checkProblem compares what a client got with the table, if it is a problem. Every answer that a site gives is checked.

@@ -16,7 +16,7 @@ func (c *call) run(lease *lock.Lease) {
 		return
 	}
 	exec, w := &c.running.exec, &c.running.writer
-	*exec = Execution{key: c.identity.inRedis, fence: lease.Fence(), outer: c.identity.outer, atMostOnce: c.atMostOnce, retention: c.retention}
+	c.initExecution(exec, lease)
 	w.Begin(c.w, c.r, (*committer)(exec), c.maxResponse)
 
 	interrupted := errNoReturn // nil once the key is settled
@@ -28,18 +28,23 @@ func (c *call) run(lease *lock.Lease) {
 	verdict := c.handle(lease) // 5, 6
 	interrupted = errNoDecision
 	end := c.finish(verdict)
-	err := c.settle(lease, end) // 7
+	instead, err := c.conclude(lease, &end) // 7
 	interrupted = nil
-	if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !w.Committed() {
-		var instead answer
-		if instead, err = c.giveWay(end, err); instead.given() {
-			w.Withdraw()
-			c.answer(&instead)
-			return
-		}
+	if instead.given() {
+		w.Withdraw()
+		c.answer(&instead)
+		return
 	}
 	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err)) // 8
 	w.Deliver(c.r.Context())
+}
+
+func (c *call) initExecution(e *Execution, lease *lock.Lease) {
+	e.key, e.outer, e.journaled, e.retention = c.storageKey(), c.identity.outer, c.running.journaled, c.retention
+	e.atMostOnce = c.atMostOnce || e.journaled != nil && e.journaled.run.Intent
+	if lease != nil {
+		e.fence = lease.Fence()
+	}
 }
 
 // handle calls the handler, and returns how much of a response there is.
@@ -47,11 +52,14 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
 	overdue := started.Add(c.maxDuration)
-	lease.AbandonAt(overdue)
-	*ctx = runContext{exec: exec, lease: lease, deadline: c.earliest(overdue)}
+	abandonAt(lease, overdue)
+	*ctx = runContext{exec: exec, values: &c.values, lease: lease, deadline: c.earliest(overdue)}
+	if c.journal != nil {
+		ctx.lease = nil
+	}
 	r := c.request(ctx)
 	defer func() {
-		lease.AbandonAt(time.Time{})
+		abandonAt(lease, time.Time{})
 		c.timing.inHandler = time.Since(started)
 		c.timing.completed = started.Add(c.timing.inHandler)
 		c.removeTemporaryFiles(r)
@@ -59,7 +67,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 		c.identity.body = nil // not needed while the response is stored
 	}()
 	c.next.ServeHTTP(w, r)
-	c.running.body.cutOff()
+	c.cutOff()
 	c.identity.body.Free() // not after a panic or a Goexit
 	return w.Seal(ctx)
 }
@@ -75,9 +83,29 @@ func (c *call) earliest(deadline time.Time) time.Time {
 
 // finishInterrupted does with the key what the outcome of a run that did not return demands.
 func (c *call) finishInterrupted(lease *lock.Lease, why error) {
-	c.running.body.cutOff()
+	c.cutOff()
 	c.running.writer.Abort()
 	end := c.unknown(c.running.exec.decision(), why)
-	err := c.settle(lease, end)
-	c.emit(Unknown, c.running.writer.SentStatus(), errors.Join(end.why, err))
+	if t := c.running.journaled; t != nil && t.phase == committed {
+		end = t.committedEnding()
+		end.why = why
+	}
+	_, err := c.conclude(lease, &end)
+	c.emit(end.outcome, c.running.writer.SentStatus(), errors.Join(end.why, err))
+}
+
+// cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort do
+// the same for the response.
+func (c *call) cutOff() {
+	if c.running.journaled != nil {
+		c.running.journaled.cutOff()
+	}
+	c.running.body.cutOff()
+}
+
+// abandonAt is lease.AbandonAt; lease may be nil.
+func abandonAt(lease *lock.Lease, t time.Time) {
+	if lease != nil {
+		lease.AbandonAt(t)
+	}
 }

@@ -32,6 +32,13 @@ func (b *Buffer) Bytes() []byte {
 // Append appends p. It makes no more room than limit, unless there is more than that.
 func (b *Buffer) Append(p []byte, limit int) { b.b = append(grow(b.b, len(p), limit), p...) }
 
+// Truncate discards all but the first n bytes of b, which may be nil if n is 0.
+func (b *Buffer) Truncate(n int) {
+	if b != nil {
+		b.b = b.b[:n]
+	}
+}
+
 // ReadAll appends what [io.ReadAll] would return, which is expected to have limit bytes at most. After an error the Buffer
 // is as it was.
 func (b *Buffer) ReadAll(r io.Reader, limit int) error {

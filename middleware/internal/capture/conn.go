@@ -13,19 +13,24 @@ import (
 func (w *Writer) Flush() { _ = w.FlushError() }
 
 // FlushError sends what was written so far. It returns http.ErrNotSupported, and sends nothing, if the underlying writer
-// cannot flush.
+// cannot flush. Between Mark and Fix it sends nothing.
 func (w *Writer) FlushError() error {
 	w.gate.lock()
 	defer w.gate.mu.Unlock()
 	switch {
 	case w.gate.closed:
 		return ErrReturned
+	case w.fixed:
+		return ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
 	case !canFlush(w.w):
 		return http.ErrNotSupported
 	case w.status == 0:
 		w.writeHeader(http.StatusOK)
+	}
+	if w.mark != nil { // nothing leaves before Fix, and then all of it goes out together
+		return nil
 	}
 	if !w.commit(nil) {
 		return ErrReturned
@@ -46,11 +51,17 @@ func (w *Writer) passFlush() error {
 }
 
 // Hijack hands the connection over, after what was written so far. What is written to the connection is not stored.
+// Between Mark and Fix it returns http.ErrNotSupported.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.gate.lock()
 	defer w.gate.mu.Unlock()
-	if w.gate.closed {
+	switch {
+	case w.gate.closed:
 		return nil, nil, ErrReturned
+	case w.fixed:
+		return nil, nil, ErrAnswered
+	case w.mark != nil: // what is written to the connection could not be taken back
+		return nil, nil, http.ErrNotSupported
 	}
 	if w.status != 0 && canHijack(w.w) && !w.commit(nil) {
 		return nil, nil, ErrReturned

@@ -16,6 +16,12 @@
 //	sealed     Seal, Abort                    get ErrReturned                    what it had
 //	delivered  Deliver                        get ErrReturned                    the whole response
 //
+// # Transactions
+//
+// A handler may have a part of its work, and what it writes meanwhile, undone. Mark begins such a part, in which nothing is
+// sent. Rewind ends it and puts the response back as it was at Mark. Fix ends it, too, and makes the response final: what is
+// written after it is refused with [ErrAnswered]. Refuse does that to a response that is not going to be sent.
+//
 // # Goroutines that the handler leaves behind
 //
 // The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut off

@@ -25,7 +25,7 @@ func (w *Writer) WriteHeader(status int) {
 
 func (w *Writer) writeHeader(status int) {
 	switch {
-	case w.gate.closed, w.hijacked, w.status != 0:
+	case w.gate.closed, w.fixed, w.hijacked, w.status != 0:
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && (status != http.StatusSwitchingProtocols || w.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
@@ -39,6 +39,7 @@ func (w *Writer) writeHeader(status int) {
 // setStatus sets a final status.
 func (w *Writer) setStatus(status int) {
 	w.status = status
+	w.mark.touch()
 	w.header = w.scratch.Take(w.Header())
 	w.readLength()
 }
@@ -68,8 +69,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if err := w.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
+	w.mark.touch()
 	switch {
 	case w.overflow:
+	case len(w.body.Bytes())+len(p) > w.limit && w.mark != nil:
+		w.mark.tooLong = true
+		return 0, ErrTooLong
 	case len(w.body.Bytes())+len(p) > w.limit:
 		w.overflow = true // before commit, which lasts as long as the client likes
 		if !w.commit(p) {
@@ -102,6 +107,8 @@ func (w *Writer) admit(n int) error {
 	switch {
 	case w.gate.closed:
 		return ErrReturned
+	case w.fixed:
+		return ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
 	case w.status == 0:

@@ -44,6 +44,9 @@ type Writer struct {
 	written  int64          // bytes that the handler has written, kept or not
 	overflow bool           // body is not the whole body
 	hijacked bool
+
+	mark  *mark // between Mark and Fix or Rewind
+	fixed bool  // the response is final although the handler goes on
 }
 
 // Run is told when a part of the response leaves the Writer. It must not call the Writer.

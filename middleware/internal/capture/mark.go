@@ -1,0 +1,109 @@
+package capture
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/onceguard/onceguard/middleware/internal/response"
+)
+
+// This file has what undoes or ends a response while its handler goes on. Its methods may be called by any goroutine of
+// the handler; they hold the gate.
+
+var (
+	// ErrAnswered is the error of a write to a response that is final.
+	ErrAnswered = errors.New("middleware: the request is answered already")
+	// ErrSent is Mark's error when a part of the response was sent before.
+	ErrSent = errors.New("middleware: a part of the response was sent already")
+	// ErrNoResponse is Fix's error when nothing was written since Mark.
+	ErrNoResponse = errors.New("middleware: no response was written in the transaction")
+	// ErrTooLong is the error of a Write between Mark and Fix, and of Fix, when the body is longer than the limit.
+	ErrTooLong = errors.New("middleware: the response is too long to be stored")
+	// ErrBroken is Fix's error when the body is shorter or longer than its Content-Length.
+	ErrBroken = errors.New("middleware: the response does not have its Content-Length")
+)
+
+// mark is the response as it was when Mark was called, and what has happened since.
+type mark struct {
+	live    http.Header // the header that the handler changes
+	header  []response.Change
+	body    int // length
+	written int64
+	length  int64
+	status  int
+	chunked bool
+
+	touched bool // a status or a byte of the body was written since
+	tooLong bool // a Write was refused because of the limit
+}
+
+// touch is called on every write; m may be nil.
+func (m *mark) touch() {
+	if m != nil {
+		m.touched = true
+	}
+}
+
+// Mark begins a part of the response that Rewind can undo. Until Fix or Rewind nothing is sent. It returns ErrSent if it is
+// too late for that, ErrAnswered after Fix, and ErrReturned after Seal.
+func (w *Writer) Mark() error {
+	w.gate.lock()
+	defer w.gate.mu.Unlock()
+	switch {
+	case w.gate.closed:
+		return ErrReturned
+	case w.fixed:
+		return ErrAnswered
+	case w.state != held || w.hijacked || w.overflow:
+		return ErrSent
+	}
+	w.mark = &mark{
+		live: w.Header().Clone(), header: w.header, body: len(w.body.Bytes()),
+		written: w.written, length: w.length, status: w.status, chunked: w.chunked,
+	}
+	return nil
+}
+
+// Fix makes the response final, with the trailers that the header has by now. After one of its errors the response is as it
+// was before the call, still to be rewound.
+func (w *Writer) Fix() error {
+	w.gate.lock()
+	defer w.gate.mu.Unlock()
+	switch {
+	case w.gate.closed:
+		return ErrReturned
+	case w.fixed:
+		return ErrAnswered
+	case !w.mark.touched:
+		return ErrNoResponse
+	case w.mark.tooLong:
+		return ErrTooLong
+	case w.isBroken(), w.status == http.StatusSwitchingProtocols:
+		return ErrBroken
+	}
+	w.detectContentType(nil)
+	w.after = w.Header().Clone() // deep: the handler may still change its lists of values
+	w.fixed = true
+	return nil
+}
+
+// Rewind puts the response back as it was at Mark, also after Fix. It does nothing after Seal, or without a Mark.
+func (w *Writer) Rewind() {
+	w.gate.lock()
+	defer w.gate.mu.Unlock()
+	m := w.mark
+	if w.gate.closed || m == nil {
+		return
+	}
+	response.Replace(w.Header(), m.live)
+	w.header, w.written, w.length, w.status, w.chunked = m.header, m.written, m.length, m.status, m.chunked
+	w.body.Truncate(m.body)
+	w.after, w.fixed, w.mark = nil, false, nil
+}
+
+// Refuse makes every later write fail with ErrAnswered: the response will be withdrawn.
+func (w *Writer) Refuse() {
+	w.gate.lock()
+	defer w.gate.mu.Unlock()
+	w.fixed = true
+}

@@ -1,0 +1,270 @@
+package middleware
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// This file has what the middleware asks of a [Journal] before and after a handler.
+
+const (
+	journalTimeout = 3 * time.Second // of one call to a journal
+	journalRetry   = time.Hour       // how long a Begin is undone, or an End tried again
+	journalPause   = 30 * time.Second
+	redisPause     = time.Second // with a journal: for how long Redis is not asked after it has failed
+
+	maxPendingRecords = 64 << 20 // bytes of records that wait for a journal, in one middleware
+	pendingCost       = 16 << 10 // that each of them is counted with besides
+)
+
+var (
+	errRedisPaused = errors.New("middleware: Redis has failed less than a second ago, and was not asked")
+	errUnfinished  = errors.New("middleware: the journal has an earlier run without an outcome, whose time is over")
+	errOutsideTx   = errors.New("middleware: the handler answered without the journal's transaction: its effect is protected by Redis only")
+	errOvertaken   = errors.New("middleware: the journal holds the record of another run")
+)
+
+// breaker keeps requests from waiting for a Redis that has just failed.
+type breaker struct{ until atomic.Int64 } // Unix time in nanoseconds
+
+func (b *breaker) open() bool { return time.Now().UnixNano() < b.until.Load() }
+
+func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
+
+// mayRunWithoutLease reports whether the journal alone decides about a request whose key could not be claimed: not if the
+// request's time is over or the Locker is closed, and not with WithAtMostOnce, whose holds are for instances that
+// have no journal.
+func (c *call) mayRunWithoutLease(err error) bool {
+	return c.journal != nil && !c.atMostOnce && !errors.Is(c.r.Context().Err(), context.DeadlineExceeded) &&
+		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrClosed)
+}
+
+// askJournal calls f with the time that one call to the journal may take.
+func (c *call) askJournal(f func(context.Context) (JournalEntry, error)) (JournalEntry, error) {
+	ctx, cancel := context.WithTimeout(&c.values, journalTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// beginJournaled asks the journal whether the run may begin. lease is nil if Redis is away.
+func (c *call) beginJournaled(lease *lock.Lease) answer {
+	t := &journaledRun{call: c}
+	t.ended.L = &t.mu
+	t.run = JournalRun{Key: c.storageKey(), Note: bytes.Clone(c.encodeNote()), Limit: c.maxDuration}
+	if lease != nil {
+		t.run.Token = lease.Token()
+	} else {
+		t.run.Token = uuid.NewString()
+	}
+	begin := func(ctx context.Context) (JournalEntry, error) { return c.journal.Begin(ctx, t.run) }
+	entry, err := c.askJournal(begin)
+	if err != nil { // the reply may have been lost: the same token gets the same answer
+		entry, err = c.askJournal(begin)
+	}
+	switch {
+	case err != nil:
+		c.undoBegin(t.run)
+		c.releaseUnused(lease)
+		return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
+	case entry.State == Absent, entry.State == Begun && entry.Token == t.run.Token:
+		t.run.Intent = entry.State == Begun
+		c.running.journaled = t
+		return answer{}
+	}
+	return c.answerFromJournal(lease, entry)
+}
+
+// undoBegin frees, in the background, a row that Begin may have left although it returned an error.
+func (c *call) undoBegin(run JournalRun) {
+	journal := c.journal
+	c.locker.Go(func(ctx context.Context) {
+		retryJournal(ctx, journalRetry, func(ctx context.Context) error {
+			_, err := journal.End(ctx, run, nil, 0)
+			return err
+		})
+	})
+}
+
+// answerFromJournal answers by an entry of another run. A record goes to Redis first, if the request has the key there, so
+// that the next duplicate need not ask the journal.
+func (c *call) answerFromJournal(lease *lock.Lease, entry JournalEntry) answer {
+	a := c.answerByEntry(entry)
+	if lease == nil || entry.State != Done || entry.Record == nil || a.outcome == Unreadable {
+		c.releaseUnused(lease)
+		return a
+	}
+	err := settleEncoded(&c.values, lease, entry.Record, entry.Left)
+	if err != nil {
+		a.err = errors.Join(a.err, err)
+	}
+	return a
+}
+
+// answerByEntry answers by what the journal holds.
+func (c *call) answerByEntry(entry JournalEntry) answer {
+	switch {
+	case entry.State == Done && entry.Record == nil:
+		return refusal(NotStored, responseNotStored, nil)
+	case entry.State == Done:
+		return c.replay(entry.Record)
+	}
+	theirs, err := c.codec.DecodeNote(c.storageKey(), entry.Note)
+	switch {
+	case err != nil:
+		return refusal(Unreadable, recordUnreadable, err)
+	case c.compare(theirs) == different:
+		return refusal(Reused, keyReused, nil)
+	case entry.State == Unfinished:
+		return refusal(Unknown, outcomeUnknown, errUnfinished)
+	}
+	return refusal(InFlight, inFlight, nil)
+}
+
+// answerAbandoned answers a duplicate whose key was abandoned in Redis: the journal may know more.
+func (c *call) answerAbandoned(claim lock.Claim) answer {
+	entry, err := c.askJournal(func(ctx context.Context) (JournalEntry, error) { return c.journal.Look(ctx, c.storageKey()) })
+	switch {
+	case err != nil:
+		return refusal(StoreUnavailable, storeUnavailable, err)
+	case entry.State == Done:
+		return c.answerByEntry(entry)
+	}
+	return c.answerBy(claim)
+}
+
+// concludeJournaled stores the outcome of a run in the journal, and then in Redis. It returns the answer that goes out in
+// place of the run's own response, if there is one.
+func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer, err error) {
+	t := c.running.journaled
+	switch t.phase {
+	case committed:
+		end.inJournal = true
+		return answer{}, c.settle(lease, end)
+	case overtaken:
+		return c.answerFromJournal(lease, t.entry), nil
+	case undecided:
+		if lease != nil {
+			lease.Abandon()
+		}
+		return refusal(Unknown, commitUnknown, t.cause), nil
+	}
+	switch {
+	case end.action == abandonKey, end.action == freeKey && !t.run.Intent:
+		return answer{}, c.settle(lease, end)
+	case end.action == storeRecord:
+		end.encoded = c.codec.Append(make([]byte, 0, end.record.Room()), c.running.writer.Scratch(), c.identity.inRedis, end.record)
+	}
+	entry, err := c.askJournal(func(ctx context.Context) (JournalEntry, error) {
+		return c.journal.End(ctx, t.run, end.encoded, end.retention)
+	})
+	switch {
+	case err != nil:
+		return answer{}, c.endLater(lease, t.run, end, err)
+	case stands(entry, t.run, end.encoded):
+		end.inJournal = true
+		return answer{}, c.settle(lease, end)
+	case c.running.writer.Committed():
+		c.releaseUnused(lease)
+		return answer{}, errors.Join(errOvertaken, lock.ErrLost)
+	}
+	status := c.running.writer.Status()
+	instead = c.answerFromJournal(lease, entry)
+	instead.outcome = LeaseLost
+	instead.err = errors.Join(fmt.Errorf("%w, and this one answered %d", errOvertaken, status), instead.err)
+	return instead, nil
+}
+
+// stands reports whether the entry that End returned is what End was to leave: the record or, without one, nothing.
+func stands(entry JournalEntry, run JournalRun, encoded []byte) bool {
+	if encoded == nil {
+		return entry.State == Absent
+	}
+	return entry.State == Done && entry.Token == run.Token && bytes.Equal(entry.Record, encoded)
+}
+
+// endLater goes on in the background with an End that has failed, and then settles the key, which is kept until then. The
+// error that it returns is the Event's.
+func (c *call) endLater(lease *lock.Lease, run JournalRun, end *ending, failed error) error {
+	cost := int64(len(end.encoded) + pendingCost)
+	if c.pendingRecords.Add(cost) > maxPendingRecords {
+		c.pendingRecords.Add(-cost)
+		if lease != nil {
+			lease.Abandon()
+		}
+		return failed
+	}
+	g, values := c.guard, c.values
+	encoded, retention, returned := end.encoded, end.retention, c.timing.completed
+	c.locker.Go(func(ctx context.Context) {
+		defer g.pendingRecords.Add(-cost)
+		limit := journalRetry
+		if encoded != nil {
+			limit = min(limit, retention)
+		}
+		var entry JournalEntry
+		ended := retryJournal(ctx, limit, func(ctx context.Context) (err error) {
+			entry, err = g.journal.End(ctx, run, encoded, retention-time.Since(returned))
+			return err
+		})
+		switch {
+		case lease == nil:
+		case !ended:
+			lease.Abandon()
+		case encoded == nil:
+			_ = lease.Release(&values) // a release that fails goes on in the background
+		case entry.State == Done && entry.Record != nil:
+			_ = settleEncoded(&values, lease, entry.Record, entry.Left) // one that fails goes on in the background
+		default:
+			lease.Abandon()
+		}
+	})
+	return fmt.Errorf("%w; %w", failed, lock.ErrPending)
+}
+
+// retryJournal calls try after growing pauses, until it returns nil, the limit is over, or ctx is done; then once more.
+func retryJournal(ctx context.Context, limit time.Duration, try func(context.Context) error) bool {
+	end := time.Now().Add(limit)
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, journalPause) {
+		last := !sleep(ctx, pause/2+rand.N(pause/2))
+		if !time.Now().Before(end) {
+			return false
+		}
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTimeout)
+		err := try(one)
+		cancel()
+		if err == nil || last {
+			return err == nil
+		}
+	}
+}
+
+// sleep pauses for d. It reports false if ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// committedEnding is the ending of a run whose transaction is committed: its record is stored, whatever the handler has
+// done since.
+func (t *journaledRun) committedEnding() ending {
+	end := ending{action: storeRecord, encoded: t.record, retention: t.retained, outcome: Executed}
+	if t.dropped {
+		end.outcome = CookiesDropped
+	}
+	return end
+}

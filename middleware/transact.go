@@ -1,0 +1,195 @@
+package middleware
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/capture"
+	"github.com/onceguard/onceguard/middleware/internal/record"
+)
+
+// This file has what a [Journal] does with a run while its handler runs: a transaction of the handler's, and with it the
+// response.
+
+// Transact runs a transaction of the handler together with the record of its response, so that both are committed or
+// neither is. It is for packages that implement a [Journal]; handlers call their functions, such as sqljournal's InTx.
+//
+// do begins the transaction, runs the handler's part of it, calls seal, stores the [Commit] that seal returns in the same
+// transaction, commits, and returns nil. On any error, its own or seal's, it rolls back and returns that error. seal makes
+// the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until do has
+// returned, nothing that the handler writes leaves.
+//
+// truth is called when do has returned an error, also after a COMMIT without a reply. It returns what the journal holds for
+// the run's key. If sealed is true, do may have sent a COMMIT: truth must then wait until that transaction has ended,
+// and return an error if it cannot tell.
+//
+// Transact returns nil exactly if the transaction is committed. [ErrAnswered] means that the middleware answers the
+// request itself: another run's response is stored, or it is not known whether this transaction was committed. After any
+// other error nothing has happened, and the response is as it was before the call: the handler answers, or calls Transact
+// again. It returns [ErrTwice] after a transaction that was committed, and [ErrCommitted] once a byte of the response has
+// left. A panic of do goes on; the response is then as it was before.
+//
+// Without a journal, and on a nil Execution, Transact calls do alone, and seal returns the zero Commit: there is nothing to
+// store.
+func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth func(run JournalRun, sealed bool) (JournalEntry, error)) error {
+	if e == nil || e.journaled == nil {
+		return do(func() (Commit, error) { return Commit{}, nil })
+	}
+	t := e.journaled
+	if err := t.begin(); err != nil {
+		return err
+	}
+	next := rolledBack // also after a panic or a Goexit of do or truth
+	defer func() { t.finish(next) }()
+	err := do(t.seal)
+	sealed := t.isSealed()
+	switch {
+	case err == nil && sealed:
+		next = committed
+		return nil
+	case err == nil: // do has committed something without its record
+		next, t.cause = undecided, ErrUncommitted
+		return ErrUncommitted
+	}
+	entry, lookErr := truth(t.run, sealed)
+	next, err = t.judge(entry, err, lookErr, sealed)
+	return err
+}
+
+// journaledRun is a run under a journal. The handler calls Transact, in any of its goroutines; all else is the serving
+// goroutine's.
+type journaledRun struct {
+	call *call
+	run  JournalRun
+
+	mu       sync.Mutex
+	ended    sync.Cond // phase is no longer sealed
+	phase    txPhase
+	returned bool          // the handler has: nothing is sealed any more
+	record   []byte        // as it was sealed, the last time
+	retained time.Duration // with the record
+	dropped  bool          // the record is without its cookies
+	entry    JournalEntry  // of overtaken: what stands
+	cause    error         // of undecided
+}
+
+// txPhase is how far the transaction of a run is:
+//
+//	none       -> open                               Transact
+//	open       -> sealed                             seal
+//	open, sealed -> none (rolled back), committed, overtaken, undecided
+type txPhase uint8
+
+const (
+	none txPhase = iota
+	open
+	sealed
+	committed // with the run's record
+	overtaken // rolled back, because another run has the key
+	undecided // nobody knows whether it was committed
+
+	rolledBack = none
+)
+
+func (t *journaledRun) begin() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.phase == committed:
+		return ErrTwice
+	case t.phase == overtaken, t.phase == undecided:
+		return ErrAnswered
+	case t.phase != none:
+		return errConcurrentTx
+	}
+	err := t.call.running.writer.Mark()
+	if errors.Is(err, capture.ErrSent) {
+		return ErrCommitted
+	}
+	if err == nil {
+		t.phase = open
+	}
+	return err
+}
+
+// errConcurrentTx is returned to a handler that begins a transaction inside another, or beside it.
+var errConcurrentTx = errors.New("middleware: the run has a transaction that has not ended")
+
+func (t *journaledRun) seal() (Commit, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.call
+	switch {
+	case t.returned:
+		return Commit{}, capture.ErrReturned
+	case t.phase != open:
+		return Commit{}, ErrTwice
+	}
+	w := &c.running.writer
+	if err := w.Fix(); err != nil {
+		return Commit{}, err
+	}
+	response, dropped := w.Response(c.cookies)
+	r := record.Record{Fingerprint: c.identity.fingerprints[0], Completed: time.Now(), Response: response}
+	if !r.IsReadable() {
+		return Commit{}, ErrTooLong
+	}
+	t.record = c.codec.Append(make([]byte, 0, r.Room()), w.Scratch(), c.identity.inRedis, r)
+	t.retained, t.dropped = c.running.exec.decision().retention, dropped
+	t.phase = sealed
+	return Commit{Journal: c.journal, Run: t.run, Record: t.record, Keep: t.retained}, nil
+}
+
+func (t *journaledRun) isSealed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phase == sealed
+}
+
+// judge decides, after a transaction whose end is err, by what the journal holds.
+func (t *journaledRun) judge(entry JournalEntry, err, lookErr error, sealed bool) (txPhase, error) {
+	ours := entry.Token == t.run.Token
+	switch {
+	case lookErr != nil && sealed:
+		t.cause = errors.Join(err, lookErr)
+		return undecided, ErrAnswered
+	case lookErr != nil: // nothing was to be committed yet
+		return rolledBack, err
+	case entry.State == Done && ours && sealed && bytes.Equal(entry.Record, t.record):
+		return committed, nil
+	case entry.State == Absent, entry.State != Done && ours:
+		return rolledBack, err
+	}
+	t.entry = entry
+	return overtaken, ErrAnswered
+}
+
+// finish ends the transaction.
+func (t *journaledRun) finish(next txPhase) {
+	w := &t.call.running.writer
+	switch next {
+	case committed:
+		(*committer)(&t.call.running.exec).Commit() // Discard comes too late
+	case rolledBack:
+		w.Rewind()
+	default:
+		w.Refuse()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.phase = next
+	t.ended.Broadcast()
+}
+
+// cutOff is called when the handler is over. A transaction that is not sealed by then never is. One that is sealed may be
+// in its COMMIT, so cutOff waits for it.
+func (t *journaledRun) cutOff() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.returned = true
+	for t.phase == sealed {
+		t.ended.Wait()
+	}
+}
