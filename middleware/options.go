@@ -45,12 +45,14 @@ func defaultOptions() options {
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that
-// served it. Log and measure here. The context is the request's own: it may be done, for the client may have left. The
-// status is what was written here; an http.TimeoutHandler around may have answered otherwise. f is called concurrently.
-// It panics when f is nil.
+// served it. By default nothing is called. Log and measure here. f is called concurrently. WithObserver panics when f
+// is nil.
 //
-// f is not called for a request that runs already under the same key, since the middleware is mounted twice: the outer
-// one's is. Nor is it when a key function or the function of [WithFingerprint] has panicked.
+// ctx is the request's own context, and may be done: the client may have disconnected. Event.Status is what was written
+// here; an http.TimeoutHandler outside may have answered otherwise.
+//
+// f is not called for a request that already runs under the same key (the middleware is mounted twice: the outer one
+// calls its own), nor when the key function or the function of [WithFingerprint] has panicked.
 func WithObserver(f func(context.Context, Event)) Option {
 	if f == nil {
 		panic("middleware.WithObserver: f is nil")
@@ -58,11 +60,12 @@ func WithObserver(f func(context.Context, Event)) Option {
 	return func(o *options) { o.observe = f }
 }
 
-// WithProblem writes the problem responses instead of the default, which is application/problem+json (RFC 9457), or a
-// small HTML page in a shopper's words for a client that prefers it. That page has no script, and leads back to where the
-// Referer says that the request came from, if that is on the same host. Retry-After, X-Should-Retry, Cache-Control and
-// Link are already set when f is called. If f answers with another status, the Event has that of the Problem all the same.
-// It panics when f is nil; f is called concurrently.
+// WithProblem replaces the function that writes the problem responses. The default writes application/problem+json (RFC
+// 9457), or a small HTML page in a shopper's words for a client that prefers HTML. That page has no script. It links
+// back to the page in Referer, if that is on the same host.
+//
+// Retry-After, X-Should-Retry, Cache-Control and Link are already set when f is called. If f writes another status, the
+// Event still has that of the Problem. f is called concurrently. WithProblem panics when f is nil.
 func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
 	if f == nil {
 		panic("middleware.WithProblem: f is nil")
