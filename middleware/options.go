@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
@@ -22,11 +23,11 @@ type options struct {
 	maxDuration  time.Duration
 	maxBody      int64
 	maxResponse  int
-	rules        []rule // at least one: see defaultRules
+	rules        []rule // at least one; see defaultRules
 	failOpen     bool
 	cookies      bool
 	codec        record.Codec
-	observe      func(context.Context, Event) // may be nil
+	observe      func(context.Context, Event) // nil without WithObserver
 	writeProblem func(http.ResponseWriter, *http.Request, Problem)
 }
 
@@ -41,6 +42,18 @@ func defaultOptions() options {
 		maxResponse:  1 << 20,
 		rules:        defaultRules,
 		writeProblem: writeProblem,
+	}
+}
+
+// check panics when options contradict each other.
+func (o *options) check() {
+	switch {
+	case o.atMostOnce && o.failOpen:
+		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
+	case o.atMostOnce && o.retention > lock.MaxHold:
+		panic("middleware.WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
+	case o.codec.PlaintextReads && len(o.codec.Keys) == 0:
+		panic("middleware.WithPlaintextReads: means nothing without WithEncryption")
 	}
 }
 

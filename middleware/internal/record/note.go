@@ -1,6 +1,6 @@
 package record
 
-// A note says what a claim is for:
+// A note is what a claim carries for other requests: the fingerprint of the request that claimed the key.
 //
 //	form         1 byte: plain or sealed
 //	content      the rest
@@ -10,15 +10,18 @@ package record
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
 //	extension    uvarint length and bytes: see record.go, whose compatibility rule applies to notes too
+//
+// The constants are the forms.
 const (
 	NotePlain  = 1
 	NoteSealed = 2
 )
 
-// NoteLen is the length of a plain note that is written.
+// NoteLen is the length of a plain note from EncodeNote.
 const NoteLen = 1 + fingerprintLen + len(noExtension)
 
-// EncodeNote appends a plain note to room. A sealed one is made in memory of its own; only sealing needs the key.
+// EncodeNote returns the note for a fingerprint. A plain note is appended to room, and does not need the storage key; a
+// sealed note has memory of its own.
 func (c *Codec) EncodeNote(room []byte, storageKey string, f Fingerprint) []byte {
 	if len(c.Keys) == 0 {
 		return appendNote(room, NotePlain, f)
@@ -31,7 +34,8 @@ func appendNote(b []byte, form byte, f Fingerprint) []byte {
 	return append(f.AppendTo(append(b, form)), noExtension...)
 }
 
-// DecodeNote reads what EncodeNote wrote.
+// DecodeNote returns the fingerprint in a note from EncodeNote. An error means that the note is damaged, or that its seal
+// does not open or is missing.
 func (c *Codec) DecodeNote(storageKey string, note []byte) (Fingerprint, error) {
 	if len(note) == 0 || note[0] != NotePlain && note[0] != NoteSealed {
 		return Fingerprint{}, errDamaged
