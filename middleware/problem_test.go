@@ -85,7 +85,7 @@ func TestProblemTable(t *testing.T) {
 	}
 }
 
-// What failed and was stored fails again: a client that obeys the header does not try. Nothing else gets one.
+// A replayed 5xx tells the client not to retry. No other replay gets that header.
 func TestReplayedFailureIsNotRetried(t *testing.T) {
 	for _, test := range []struct {
 		status    int
@@ -166,7 +166,7 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// The client learns where the key belongs, and nothing else that a key function says.
+// The detail names the place where the key belongs, and has no other text of the key function.
 func TestKeyMissingNamesThePlace(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -270,7 +270,7 @@ func TestWithProblem(t *testing.T) {
 	}
 }
 
-// A refusal that is not written, because the function of WithProblem panics, is told all the same.
+// A refusal has its Event even if the function of WithProblem panics.
 func TestEventOfARefusalThatPanics(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)
