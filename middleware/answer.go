@@ -8,8 +8,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// answer is the response to a request that has no run of its own: a problem, or a stored response. The zero answer means
-// that the request goes on. Every step that can refuse a request returns an answer; only [call.answer] writes it.
+// answer is the response to a request without a run: a problem, or a stored response. The zero answer means that the
+// request goes on. Every step that can refuse a request returns one; only [call.answer] writes it.
 type answer struct {
 	outcome Outcome
 	problem Problem // unless replays
@@ -27,7 +27,7 @@ func refusal(outcome Outcome, p Problem, err error) answer {
 	return answer{outcome: outcome, problem: p, err: err}
 }
 
-// given reports whether a is not the zero answer, so that the request does not go on.
+// given reports whether a is not the zero answer.
 func (a *answer) given() bool { return a.outcome != "" }
 
 // answer writes a and emits the Event.
@@ -41,21 +41,21 @@ func (c *call) answer(a *answer) {
 	}
 	defer c.emit(a.outcome, c.replayed.record.Status, a.err)
 	c.replayed.record.WriteTo(c.w, c.r)
-	c.replayed.scratch.Free() // not deferred: after a panic, w may still refer to it
+	c.replayed.scratch.Free() // not deferred: after a panic w may still use it
 }
 
-// tellOuter makes a run around this request, under another key, discard a refusal that a retry may overcome. An outer run
-// with [WithAtMostOnce] stores it: its handler may have had an effect before it called this one.
+// tellOuter makes a run around this one, under another key, discard a refusal that a retry may overcome; not with
+// [WithAtMostOnce], where the outer handler may have had an effect before.
 func (c *call) tellOuter(p Problem) {
 	if outer := FromContext(c.r.Context()); p.Retryable && outer != nil && !outer.atMostOnce {
-		_ = outer.Discard() // ErrCommitted: the outer response is another one
+		_ = outer.Discard() // fails if the outer response is another one
 	}
 }
 
 // draft specifies the Idempotency-Key header. Every problem links to it.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
 
-// writeRefusal sets the header that all problems have, and writes p.
+// writeRefusal writes p, with the header that all problems have.
 func (c *call) writeRefusal(p Problem) {
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store")

@@ -13,8 +13,8 @@ type requestBody struct {
 	io.ReadCloser
 	w     http.ResponseWriter
 	limit int64
-	left  int64 // of limit; only shrinks
-	read  bool  // at least one byte was
+	left  int64 // only shrinks
+	read  bool  // a byte was
 	end   error // what every later Read returns; nil until a Read fails
 }
 
@@ -40,9 +40,8 @@ func (b *requestBody) tooLarge() error {
 	return &http.MaxBytesError{Limit: b.limit}
 }
 
-// refused prepares a response to r without its handler. If net/http would close the connection with a part of the body
-// unread, refused calls leaveUnread: otherwise a client that is still sending would see the connection break, and never
-// the response.
+// refused is called before a response without the handler. If net/http would break the connection because of an unread
+// body, it calls leaveUnread, so that a client that is still sending sees the response.
 func (b *requestBody) refused(r *http.Request) {
 	const drained = 256 << 10 // bytes that net/http reads by itself, to use the connection again
 	if b.end != nil {
@@ -54,9 +53,8 @@ func (b *requestBody) refused(r *http.Request) {
 	}
 }
 
-// leaveUnread makes net/http close its own side of the connection after the response, and the whole connection a moment
-// later. Only http.MaxBytesReader can ask for that, and only of net/http's own writer: so a reader that is given a byte
-// too many reads for the innermost writer.
+// leaveUnread makes net/http close its side of the connection after the response, and the other side a moment later. Only
+// an http.MaxBytesReader that overflows can ask for that, and only net/http's own writer, the innermost one, obeys.
 func leaveUnread(w http.ResponseWriter) {
 	_, _ = http.MaxBytesReader(innermost(w), io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
 }
@@ -72,7 +70,7 @@ func innermost(w http.ResponseWriter) http.ResponseWriter {
 	}
 }
 
-// failed returns why reading failed, nil if it did not or only reached the end.
+// failed returns why reading failed; the end of the body is no failure.
 func (b *requestBody) failed() error {
 	if b.end == io.EOF {
 		return nil
@@ -80,8 +78,8 @@ func (b *requestBody) failed() error {
 	return b.end
 }
 
-// handlerBody is the body that the handler reads. It copies the bytes out, and none after the handler has returned: their
-// memory is used again then. (It has no WriteTo for the same reason.)
+// handlerBody is the body that the handler reads. It copies the bytes, and none after cutOff, since their memory is used
+// again. (It has no WriteTo for the same reason.)
 type handlerBody struct {
 	mu     sync.Mutex // guards the fields below
 	rest   []byte     // not read yet
@@ -102,10 +100,10 @@ func (b *handlerBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close does nothing: the rest can still be read, until the handler has returned.
+// Close does nothing: the handler may read on.
 func (*handlerBody) Close() error { return nil }
 
-// cutOff makes every later Read fail. It is called when the handler has returned.
+// cutOff makes every later Read fail.
 func (b *handlerBody) cutOff() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// claim claims the request's key, unless its deadline has passed. A client that disconnected does not stop it: the request
-// is to be carried out, and the claim must not look like a failure of Redis.
+// claim claims the request's key, unless its deadline has passed. It does not heed a client that disconnected: that is
+// neither a failure of Redis nor a reason not to run.
 func (c *call) claim() (lock.Claim, error) {
 	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would end at once
 		return lock.Claim{}, err
@@ -33,8 +33,7 @@ func (c *call) ask() (lock.Claim, error) {
 	return claim, err
 }
 
-// mayFailOpen reports whether the handler may run although the claim failed with err ([WithFailOpen]). It may not if the
-// key is known to hold something, if the request's deadline has passed, or if the Locker is closed.
+// mayFailOpen reports whether the handler may run although the claim failed with err. See [WithFailOpen].
 func (c *call) mayFailOpen(err error) bool {
 	return c.failOpen && !errors.Is(c.r.Context().Err(), context.DeadlineExceeded) &&
 		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrLost) &&
@@ -52,9 +51,9 @@ func refuseClaim(err error) answer {
 	return refusal(StoreUnavailable, storeUnavailable, err)
 }
 
-// begin prepares the run of a request that claimed its key: it holds the key ([WithAtMostOnce]), and checks that the
-// request's deadline has not passed. Claim and Hold together take at most the time for one operation. If either
-// fails, begin releases the key in the background and returns a refusal.
+// begin holds a claimed key ([WithAtMostOnce]), and checks that the request's deadline has not passed. If either fails, it
+// releases the key in the background and returns a refusal. Claim and Hold together take at most the time for one
+// operation.
 func (c *call) begin(lease *lock.Lease) answer {
 	err := c.hold(lease)
 	if err == nil && errors.Is(c.r.Context().Err(), context.DeadlineExceeded) {
@@ -64,7 +63,7 @@ func (c *call) begin(lease *lock.Lease) answer {
 		return answer{}
 	}
 	c.identity.body.Free()
-	c.identity.body = nil // the release refers to the call until Redis answers
+	c.identity.body = nil // the release keeps the call until Redis answers
 	lease.ReleaseInBackground(&c.values)
 	return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
 }

@@ -7,13 +7,11 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// errAbandoned is the Event's error for a duplicate of a run whose outcome is unknown. More is known only to the process of
-// that run.
+// errAbandoned is the Event's error for a duplicate of a run whose outcome is unknown.
 var errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
 
-// answerDuplicate returns the answer to a request whose key another one has: by what the key holds, after a wait if that
-// is a claim ([WithWait]). It never runs the handler. If the other run left no response, the client may retry, and its
-// retry may run.
+// answerDuplicate returns the answer to a request whose key another one has, after a wait if that one still runs
+// ([WithWait]). It never runs the handler. If the other run left no response, a retry may run.
 func (c *call) answerDuplicate(claim lock.Claim) answer {
 	if claim.State != lock.Held || c.wait == 0 {
 		return c.answerBy(claim)

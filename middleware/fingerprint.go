@@ -41,8 +41,8 @@ func sumDefault(r *http.Request, body []byte) [sha256.Size]byte {
 	return canonical.SumBody(fields, r.Header.Get("Content-Type"), body)
 }
 
-// takeFingerprints makes the request's fingerprint by each rule. It makes all of them in advance: a waiter, or a run that
-// lost its lease, no longer has the body when it compares.
+// takeFingerprints makes the request's fingerprint by each rule, all in advance: a waiter no longer has the body when it
+// compares.
 func (c *call) takeFingerprints() {
 	id := &c.identity
 	id.fingerprints = id.fingerprint[:0]

@@ -7,13 +7,11 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// giveWay returns the answer to the client of a run whose key another request took before a byte of the response left. What
-// that request stored now counts, so that two clicks never see two receipts: giveWay reads the key and returns its
-// response, or 409. If the key has become free, giveWay settles it for this run and returns no answer: the run's own
-// response is sent, and err is for the Event.
+// giveWay returns the answer to the client of a run whose key another request took before a byte of the response left: what
+// the key holds, or 409, so that two clicks never see two receipts. If the key is free again, giveWay settles it for this
+// run and returns no answer: the run's own response is sent, and err is for the Event.
 //
-// Both runs may have taken effect. So the outcome is [LeaseLost] whatever the client gets, and Event.Err has the status of
-// this run.
+// Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) giveWay(e ending, lost error) (a answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.recorder.status, lost)
 	claim, err := c.ask()
@@ -27,7 +25,7 @@ func (c *call) giveWay(e ending, lost error) (a answer, err error) {
 	return a, nil
 }
 
-// answerLost returns the answer to the client of a run that lost its key, by what a claim of the key found.
+// answerLost returns the answer to the client of a run that lost its key, by what a new claim found.
 func (c *call) answerLost(claim lock.Claim, err error) answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):

@@ -61,10 +61,9 @@ func (p Problem) html(r *http.Request) []byte {
 		html.EscapeString(p.Title), p.Status, html.EscapeString(p.Detail))
 }
 
-// cameFrom returns path and query of the Referer (RFC 9110 section 10.1.3) if that is a page of the same origin, and
-// otherwise an empty string. The client has sent the Referer: no other part of it reaches the page, and a path alone
-// cannot lead to another host. A request without TLS may have come through a proxy that ended it, so both schemes are
-// accepted then.
+// cameFrom returns path and query of the Referer (RFC 9110 section 10.1.3) if that is a page of the same origin, and is
+// otherwise empty. The client chooses the Referer; a path alone cannot lead to another host. A request without TLS may
+// have come through a proxy that ended it, so both schemes are accepted then.
 func cameFrom(r *http.Request) string {
 	lines := r.Header["Referer"]
 	if len(lines) != 1 || strings.ContainsFunc(lines[0], func(c rune) bool { return c <= ' ' || c > '~' }) {

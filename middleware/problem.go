@@ -139,9 +139,8 @@ func notBegun(lease time.Duration) Problem {
 }
 
 // inFlightSince returns the problem for a duplicate of a run that claimed the key at the given time. Retry-After is the
-// run's age in whole seconds, between 1 s and one lease. So a client that obeys it doubles its pause with each try, and
-// does not spend its tries within seconds; and a run that died gives way within a lease. The bounds also catch an age
-// that is wrong because two clocks differ.
+// run's age, between 1 s and one lease: a client that obeys it doubles its pause with each try, and need not wait longer
+// than a lease for a run that died. The bounds also catch an age that is wrong because two clocks differ.
 func (g *guard) inFlightSince(claimed time.Time) Problem {
 	p := inFlight
 	p.RetryAfter = max(time.Second, min(time.Since(claimed), g.locker.TTL()).Truncate(time.Second))

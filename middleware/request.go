@@ -27,8 +27,8 @@ func (c *call) findKey() (way, answer) {
 	c.limited = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
 	c.r.Body = &c.limited
 	key, err := c.keyFunc(c.r)
-	// From now on the body is read from source: the key function may have put another one there. The request gets its
-	// own back, which net/http inspects if it answers before the body was read.
+	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
+	// inspects if it answers before the body was read.
 	id.source, c.r.Body = c.r.Body, body
 
 	failed := c.limited.failed()
@@ -58,8 +58,7 @@ func (c *call) findKey() (way, answer) {
 // replaced reports whether the key function has replaced the request's body.
 func (c *call) replaced() bool { return c.identity.source != io.ReadCloser(&c.limited) }
 
-// original returns the request for a handler that runs unprotected or nested, with a body that can be read from its
-// beginning.
+// original returns the request as it arrived, for a handler that runs unprotected or nested.
 func (c *call) original() *http.Request {
 	if c.replaced() {
 		c.r.Body = c.identity.source
@@ -88,13 +87,12 @@ func (c *call) readBody() answer {
 	return answer{}
 }
 
-// hadBody reports whether the request arrived with a body: by its Content-Length, or by a form parsed from it.
+// hadBody reports whether the request had a body, by its Content-Length or by a form parsed from it.
 func (c *call) hadBody() bool {
 	return c.r.ContentLength > 0 || len(c.r.PostForm) > 0 || c.r.MultipartForm != nil
 }
 
-// errBodyUsed refuses a request whose body was read before. Without its body, it would look like any other with the same
-// key.
+// errBodyUsed refuses a request whose body was read before: without it, two requests would look alike.
 var errBodyUsed = errors.New("middleware: the body was used up before its fingerprint was taken: by an outer middleware, " +
 	"or by a key function that did not put it back as keyfunc.Form does")
 

@@ -12,8 +12,8 @@ import (
 // errManyWait is the Event's error for a duplicate that was not allowed to wait.
 var errManyWait = errors.New("middleware: as many requests wait as WithMaxWaiters allows")
 
-// awaitOutcome waits until the key is no longer held, and returns what it holds then. It returns errManyWait at once if
-// [WithMaxWaiters] requests wait already.
+// awaitOutcome waits until the key is no longer held, and returns what it holds then; errManyWait at once if too many
+// requests wait already.
 func (c *call) awaitOutcome() (lock.Claim, error) {
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > c.maxWaiters {
@@ -24,8 +24,7 @@ func (c *call) awaitOutcome() (lock.Claim, error) {
 	return c.locker.Wait(ctx, c.identity.key)
 }
 
-// waitEnd returns when a wait that begins now has to end: after the time of [WithWait], or earlier if the server or the
-// request has a deadline, so that there is time left to send the answer.
+// waitEnd returns when a wait that begins now has to end, so that there is time left to send the answer. See [WithWait].
 func (c *call) waitEnd() time.Time {
 	end := time.Now().Add(c.wait)
 	if server, ok := c.r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {

@@ -6,12 +6,11 @@ import (
 	"sync"
 )
 
-// Buffer is bytes in pooled memory. One request must never see the bytes of another: a Buffer is freed only where it is
-// certain that nothing refers to it any more. In all other cases it is left to the garbage collector. It must not be used
-// concurrently.
+// Buffer is bytes in pooled memory, for one goroutine. One request must never see the bytes of another: a Buffer is freed
+// only where nothing can refer to it any more, and is otherwise left to the garbage collector.
 type Buffer struct {
 	b    []byte
-	lent bool // Free does nothing; see SetLent
+	lent bool // see SetLent
 }
 
 // MaxKept is the capacity in bytes up to which a Buffer returns to the pool.
@@ -22,7 +21,7 @@ var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 // New returns an empty Buffer.
 func New() *Buffer { return buffers.Get().(*Buffer) }
 
-// Bytes returns the bytes of b, nil if b is nil. They are valid until b is changed or freed.
+// Bytes returns the bytes of b, which may be nil. They are valid until b is freed.
 func (b *Buffer) Bytes() []byte {
 	if b == nil {
 		return nil
@@ -42,10 +41,10 @@ func (b *Buffer) ReadAll(r io.Reader, limit int) error {
 	return err
 }
 
-// SetLent sets whether other code may have kept the bytes of b. While it may have, Free does nothing.
+// SetLent sets whether other code may have kept the bytes of b, so that Free does nothing.
 func (b *Buffer) SetLent(lent bool) { b.lent = lent }
 
-// Free returns b, which may be nil, to the pool. The caller must not use b or its bytes any more.
+// Free returns b, which may be nil, to the pool.
 func (b *Buffer) Free() {
 	if b == nil || b.lent || cap(b.b) > MaxKept {
 		return
@@ -71,7 +70,7 @@ func grow(b []byte, n, limit int) []byte {
 	return larger
 }
 
-// readAll appends everything that r has, which should be limit bytes at most, to b.
+// readAll is ReadAll on a slice.
 func readAll(b []byte, r io.Reader, limit int) ([]byte, error) {
 	for {
 		b = grow(b, 1, limit+1) // room for one byte more, to reach io.EOF

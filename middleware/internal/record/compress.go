@@ -20,8 +20,8 @@ const maxInflated = 64 << 20
 // maxRatio is how many bytes DEFLATE can make of one: two bits can repeat 258 bytes.
 const maxRatio = 1032
 
-// Deflate appends to dst the length of all parts together, and the parts compressed. It is not ok if that would not be
-// shorter than the parts. In both cases it writes to the memory behind dst.
+// Deflate appends to dst the length of all parts, and the parts compressed. It is not ok if that is not shorter than the
+// parts; it has written to the memory behind dst even then.
 func Deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
 	size := 0
 	for _, p := range parts {

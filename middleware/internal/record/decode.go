@@ -9,9 +9,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// Decode returns the record in b, which Append wrote. Its body may share memory with b, and its changes are in s: it is
-// valid as long as neither is changed or freed. An error means that the record is damaged, of another key or a newer
-// version, or that its seal does not open or is missing.
+// Decode returns the record in b. Its body may share memory with b, and its changes are in s. An error means that b is
+// damaged, of another key or a newer version, or that its seal does not open or is missing.
 func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record, error) {
 	if len(b) < ContentAt || b[0] != Version || b[FlagsAt]&^flagsKnown != 0 ||
 		binary.BigEndian.Uint32(b[ChecksumAt:]) != checksumOf(s, storageKey, b) {
@@ -37,8 +36,7 @@ func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record
 }
 
 // fieldsOf reads header, trailer and body. All names and values are parts of one string, and all values are in one list:
-// two allocations for a replay, instead of one for each name, value and list. The length of header and trailer is stored
-// before them, so that they are read once, which takes half as long as reading them twice.
+// that takes two allocations. Their length is stored first, so that they are read only once.
 func (d *decoder) fieldsOf(r *Record, s *response.Scratch) {
 	head := decoder{b: d.take(d.count())}
 	r.Body = d.rest()
@@ -56,8 +54,7 @@ func (d *decoder) fieldsOf(r *Record, s *response.Scratch) {
 	}
 }
 
-// decoder reads from b. Once something does not fit, failed is set, nothing is left to read, and every method returns a
-// zero value.
+// decoder reads from b. Once something does not fit it has failed, and every method returns a zero value.
 type decoder struct {
 	b      []byte
 	at     int // the index of the next byte
@@ -99,8 +96,7 @@ func (d *decoder) number(limit int) int {
 	return int(v)
 }
 
-// count reads how many elements or bytes follow. It fails if fewer bytes are left, so that a forged count makes no large
-// slice.
+// count reads how many elements or bytes follow. It fails if fewer bytes do: a forged count makes no large slice.
 func (d *decoder) count() int { return d.number(len(d.b) - d.at) }
 
 func (d *decoder) fingerprint() (f Fingerprint) {
@@ -138,8 +134,7 @@ func (d *decoder) field(text string) string {
 	return text[d.at-taken : d.at]
 }
 
-// changes reads a header or a trailer. It appends the changes to list and their values to values, which it makes if it is
-// nil.
+// changes appends a header or a trailer to list, and its values to values, which may be nil.
 func (d *decoder) changes(text string, list []response.Change, values []string) ([]response.Change, []string) {
 	n := d.number(min(len(d.b)-d.at, maxFields))
 	if values == nil {

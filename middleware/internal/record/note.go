@@ -10,8 +10,6 @@ package record
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
 //	extension    uvarint length and bytes: see record.go, whose compatibility rule applies to notes too
-//
-// The constants are the forms.
 const (
 	NotePlain  = 1
 	NoteSealed = 2
@@ -20,8 +18,7 @@ const (
 // NoteLen is the length of a plain note from EncodeNote.
 const NoteLen = 1 + fingerprintLen + len(noExtension)
 
-// EncodeNote returns the note for a fingerprint. A plain note is appended to room, and does not need the storage key; a
-// sealed note has memory of its own.
+// EncodeNote returns the note of a fingerprint. A plain note is appended to room. Only a sealed one needs the storage key.
 func (c *Codec) EncodeNote(room []byte, storageKey string, f Fingerprint) []byte {
 	if len(c.Keys) == 0 {
 		return appendNote(room, NotePlain, f)
@@ -34,8 +31,7 @@ func appendNote(b []byte, form byte, f Fingerprint) []byte {
 	return append(f.AppendTo(append(b, form)), noExtension...)
 }
 
-// DecodeNote returns the fingerprint in a note from EncodeNote. An error means that the note is damaged, or that its seal
-// does not open or is missing.
+// DecodeNote returns the fingerprint in a note. Its errors are those of Decode.
 func (c *Codec) DecodeNote(storageKey string, note []byte) (Fingerprint, error) {
 	if len(note) == 0 || note[0] != NotePlain && note[0] != NoteSealed {
 		return Fingerprint{}, errDamaged

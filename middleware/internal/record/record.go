@@ -60,9 +60,9 @@ const (
 	noExtension = "\x00" // an extension of length 0
 )
 
-// Codec encodes and decodes records and notes. It decodes what a Codec with any other fields has encoded, except that a
-// seal needs its key, and that a Codec with keys rejects what is not sealed unless PlaintextReads is set. The zero value
-// neither compresses nor seals. A Codec is safe for concurrent use.
+// Codec encodes and decodes records and notes. It decodes what any other Codec has encoded, if it has the key of the seal;
+// with keys it rejects what is not sealed, unless PlaintextReads is set. The zero value neither compresses nor seals. A
+// Codec is safe for concurrent use.
 type Codec struct {
 	Compress       bool
 	CompressMin    int // in bytes: status, header and body
@@ -97,15 +97,14 @@ func (f *Fingerprint) AppendTo(b []byte) []byte {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum returns the checksum of an encoded record: of the storage key and all bytes behind the checksum, started from
-// the version. The key is a slice because crc32's arguments escape: a string would be copied to the heap.
+// Checksum returns the checksum of an encoded record. The key is a slice because crc32's arguments escape: a string would
+// be copied to the heap.
 func Checksum(storageKey, encoded []byte) uint32 {
 	sum := crc32.Update(uint32(encoded[0]), castagnoli, storageKey)
 	return crc32.Update(sum, castagnoli, encoded[FlagsAt:])
 }
 
-// IsReadable reports whether Decode will accept the record: its header and trailer have no more than maxFields names and
-// values.
+// IsReadable reports whether Decode will accept the record: it has maxFields names and values at most.
 func (r *Record) IsReadable() bool {
 	fields := 0
 	for _, list := range [...][]response.Change{r.Header, r.Trailer} {

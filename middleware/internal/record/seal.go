@@ -24,9 +24,9 @@ const (
 // Extract returns the element of a Keyring for a key: its HKDF-Extract (RFC 5869 section 2.2, SHA-256, no salt).
 func Extract(key []byte) []byte { return must(hkdf.Extract(sha256.New, key, nil)) }
 
-// Seal encrypts b from its n-th byte on, and returns the first n bytes, a random nonce of 12 bytes, the ciphertext, and a
-// tag of 16 bytes. The cipher is AES-256-GCM. Its additional data are visible, whose length depends only on the purpose,
-// and the storage key.
+// Seal encrypts b from its n-th byte on with AES-256-GCM, and returns the first n bytes, a random nonce of 12 bytes, the
+// ciphertext, and a tag of 16 bytes. Visible, whose length depends only on the purpose, and the storage key are
+// authenticated too.
 //
 // Its key is HKDF-Expand (RFC 5869 section 2.3) of purpose and storage key. A single key would be limited to 2^32 random
 // nonces (NIST SP 800-38D section 8.3); a key for each storage key never makes as many.
@@ -62,8 +62,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// unseal returns the content without its seal, if it is sealed. It fails if the content is sealed and c has no keys, if no
-// key opens it, and if it must be sealed and is not.
+// unseal returns the content without its seal, if it has one. It fails if no key opens the seal, or if it must have one.
 func (c *Codec) unseal(sealed bool, purpose, storageKey string, visible, content []byte) ([]byte, error) {
 	switch {
 	case sealed && len(c.Keys) == 0:

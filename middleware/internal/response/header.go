@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Change is one change that a handler made to a header. Only changes are stored: the rest of the header comes from outer
-// middlewares, which set it anew for a replay.
+// Change is one change that a handler made to a header. Only changes are stored: outer middlewares set the rest anew for a
+// replay.
 type Change struct {
 	Op     Op
 	Name   string
@@ -24,7 +24,7 @@ const (
 	OpEnd              // no Op: the first byte that is not one
 )
 
-// Take returns a snapshot of h: the changes that turn an empty header into h. It is valid until the next Take.
+// Take returns a snapshot of h: the changes that make it of an empty header. It is valid until the next Take.
 func (s *Scratch) Take(h http.Header) []Change {
 	list, all := s.snapshot[:0], s.values[:0]
 	for name, values := range h {
@@ -40,7 +40,7 @@ func (s *Scratch) Take(h http.Header) []Change {
 	return list
 }
 
-// Find returns the index of the field name in a header from Take, -1 if it is not there.
+// Find returns the index of the field in a header from Take, or -1.
 func Find(header []Change, name string) int {
 	for i := range header {
 		if header[i].Name == name {
@@ -50,7 +50,7 @@ func Find(header []Change, name string) int {
 	return -1
 }
 
-// ValuesOf returns the values of the field name in a header from Take, nil if it is not there.
+// ValuesOf returns the values of the field in a header from Take, nil if it has none.
 func ValuesOf(header []Change, name string) []string {
 	if i := Find(header, name); i >= 0 {
 		return header[i].Values
@@ -58,7 +58,7 @@ func ValuesOf(header []Change, name string) []string {
 	return nil
 }
 
-// First returns the first value of the field name in a header from Take, empty if there is none.
+// First returns the first of the ValuesOf, empty if there is none.
 func First(header []Change, name string) string {
 	if values := ValuesOf(header, name); len(values) > 0 {
 		return values[0]
@@ -66,7 +66,7 @@ func First(header []Change, name string) string {
 	return ""
 }
 
-// Unchanged reports whether h is equal to taken, a header from Take.
+// Unchanged reports whether h is still equal to taken, from Take.
 func Unchanged(h http.Header, taken []Change) bool {
 	if len(h) != len(taken) {
 		return false
@@ -80,8 +80,7 @@ func Unchanged(h http.Header, taken []Change) bool {
 	return true
 }
 
-// Changed returns the changes that turn the header before into after, a header from Take. They are valid until the next
-// Changed.
+// Changed returns the changes that make after, from Take, of before. They are valid until the next Changed.
 func (s *Scratch) Changed(before http.Header, after []Change) []Change {
 	list := s.Changes[:0]
 	for _, c := range after {
@@ -119,9 +118,8 @@ func Apply(h http.Header, changes []Change) {
 	}
 }
 
-// Storable removes from list the changes that are not stored: what belongs to one connection (RFC 9110 section 7.6.1, and
-// the fields that the values of Connection list), what is made anew for each response (Date, Age), and Set-Cookie unless
-// cookies is set.
+// Storable removes from list what belongs to one connection (RFC 9110 section 7.6.1, and the fields that connection, the
+// values of Connection, lists), what is made anew for each response (Date, Age), and Set-Cookie unless cookies is set.
 func Storable(list []Change, connection []string, cookies bool) (kept []Change, cookiesDropped bool) {
 	list = slices.DeleteFunc(list, func(c Change) bool {
 		name := http.CanonicalHeaderKey(c.Name)
@@ -152,7 +150,6 @@ func perResponse(name string) bool {
 	return false
 }
 
-// perConnection reports whether the field belongs to one connection.
 func perConnection(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Te", "Transfer-Encoding", "Upgrade":
@@ -182,7 +179,7 @@ func Replace(h, other http.Header) {
 }
 
 // ReplaceTrailers replaces the trailers of h, a header that was sent, by those of end. The other fields stay as they were
-// sent and stored: an outer writer may read them only at the end, as that of [http.TimeoutHandler] does.
+// sent: an outer writer may read them only at the end, as that of [http.TimeoutHandler] does.
 func ReplaceTrailers(h, end http.Header, announced []string) {
 	for name := range h {
 		if IsTrailer(name, announced) {
@@ -196,9 +193,8 @@ func ReplaceTrailers(h, end http.Header, announced []string) {
 	}
 }
 
-// Trailers returns the fields of end, the header as the handler left it, that are sent as trailers: those that it
-// announced in Trailer before the body, and those with [http.TrailerPrefix]. Fields that are unchanged since before
-// belong to outer middlewares, and are left out.
+// Trailers returns the fields of end, the header as the handler left it, that are sent as trailers: those announced in
+// Trailer before the body, and those with [http.TrailerPrefix]. What has not changed since before is not the handler's.
 func Trailers(announced []string, before, end http.Header) []Change {
 	var list []Change
 	for name, values := range end {
@@ -217,9 +213,8 @@ func IsTrailer(name string, announced []string) bool {
 	return strings.HasPrefix(name, http.TrailerPrefix) || listed(announced, name)
 }
 
-// Announce copies the trailers of end that have [http.TrailerPrefix] into h, before h is sent. net/http does not send them
-// in the header, but learns that trailers follow the body. Without that, HTTP/1.1 would lose the trailers of a body that
-// fits into net/http's buffer, and what fits depends on how the body is written here.
+// Announce copies the trailers of end that have [http.TrailerPrefix] into h before h is sent, so that net/http expects
+// trailers behind the body. Otherwise HTTP/1.1 would lose those of a body that fits into net/http's buffer.
 func Announce(h, end http.Header) {
 	for name, values := range end {
 		if strings.HasPrefix(name, http.TrailerPrefix) && len(values) > 0 {

@@ -1,5 +1,4 @@
-// Package response has a response as a value: what a handler changed in the header, its status and its body, and how to
-// write them again.
+// Package response is a response as a value: status, body, what the handler changed in the header, and how to replay it.
 package response
 
 import (
@@ -16,7 +15,7 @@ type Response struct {
 
 	// For WriteTo, set when a record is decoded.
 	Length string   // of Body, in decimal
-	Spare  []string // usually has the capacity for SpareValues more, which saves allocations
+	Spare  []string // usually with the capacity for SpareValues more
 }
 
 // SpareValues is how many values WriteTo adds to the header of a response below 500.
@@ -29,8 +28,7 @@ func (r *Response) value(v string) []string {
 	return r.Spare[n : n+1 : n+1]
 }
 
-// WriteTo replays the response to w: it makes the handler's changes to the header that outer middlewares have set for req,
-// and marks the response as a replay.
+// WriteTo replays the response: it makes the handler's changes to the header that outer middlewares have set.
 func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
 	Apply(h, r.Header)
@@ -45,7 +43,7 @@ func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	r.measure(h, req, announced)
 	for _, t := range r.Trailer {
 		if strings.HasPrefix(t.Name, http.TrailerPrefix) {
-			h[t.Name] = t.Values // before the header is sent, so that net/http makes room for trailers
+			h[t.Name] = t.Values // see Announce
 		}
 	}
 	w.WriteHeader(r.Status)
@@ -60,8 +58,7 @@ func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	Apply(h, r.Trailer)
 }
 
-// measure sets Content-Length, unless the handler has set or suppressed it, or there are trailers: HTTP/1.1 has none after
-// a body with a Content-Length.
+// measure sets Content-Length, unless the handler has set or suppressed it. HTTP/1.1 has no trailers behind one.
 func (r *Response) measure(h http.Header, req *http.Request, announced []string) {
 	_, measured := h["Content-Length"]
 	trailed := len(r.Trailer) > 0 || len(announced) > 0
