@@ -105,7 +105,7 @@ func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 	server.Since(t, "6.2", "an ACL of channels")
 	admin := server.Client(t)
 	allowed := strings.Fields("+set +get +getrange +setrange +exists +del +pttl +pexpire +time +eval +evalsha " +
-		"+publish +subscribe +unsubscribe +info")
+		"+publish +subscribe +unsubscribe +ping +info")
 	check := func(t *testing.T, forbidden string) error {
 		args := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~test:*", "&test:*"}
 		for _, command := range allowed {

@@ -6,7 +6,7 @@ import (
 )
 
 // prefersHTML reports whether the Accept header fields (RFC 9110 section 12.5.1) rank text/html above JSON, as a
-// browser's do. A client that takes anything gets JSON.
+// browser's do. A client that accepts anything gets JSON.
 func prefersHTML(accept []string) bool {
 	html, json := 0.0, 0.0
 	htmlRank, jsonRank := 0, 0
@@ -25,7 +25,7 @@ func prefersHTML(accept []string) bool {
 	return html > json
 }
 
-// quality splits a media range into its name and its weight, which is 1 if none is given and 0 if it is malformed.
+// quality splits a media range into its name and its weight. The weight is 1 if none is given, and 0 if it is malformed.
 func quality(mediaRange string) (name string, q float64) {
 	name, params, _ := strings.Cut(mediaRange, ";")
 	for param := range strings.SplitSeq(params, ";") {

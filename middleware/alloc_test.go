@@ -16,13 +16,13 @@ func allocations(f func()) int {
 	return int(math.Round(n / each))
 }
 
-// What a request allocates in the middleware: all that it does, less what the same calls of the locker do, and what the
-// handler does if it runs. More than the limit is a new allocation on the way of each request; to find it:
+// The allocations of the middleware for one request: all of them, less those of the locker's calls and
+// of the handler. If there are more than the limit, every request has a new allocation; to find it:
 //
 //	go test -run '^$' -bench Overhead/first/1 -memprofile m -memprofilerate 1 ./middleware
 //	go tool pprof -sample_index=alloc_objects -top middleware.test m
 //
-// Less than the limit is a limit to be lowered.
+// If there are fewer, lower the limit.
 func TestAllocations(t *testing.T) {
 	if raced {
 		t.Skip("the race detector allocates too")

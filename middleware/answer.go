@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// answer is what a request gets that is not answered by a run of its own: a problem, or a stored response. The zero answer
-// means that the request goes on. Every step that can refuse a request returns one; [call.answer] alone writes it.
+// answer is the response to a request without a run: a problem, or a stored response. The zero answer means that the
+// request goes on. Every step that can refuse a request returns one; only [call.answer] writes it.
 type answer struct {
 	outcome Outcome
-	problem Problem // without a stored response
-	err     error   // of the Event
-	replays bool    // with call.replayed
+	problem Problem // unless replays
+	err     error   // for the Event
+	replays bool    // the response is call.replayed
 }
 
 func refusal(outcome Outcome, p Problem, err error) answer {
 	return answer{outcome: outcome, problem: p, err: err}
 }
 
-// given reports whether there is an answer: the request does not go on.
+// given reports whether a is not the zero answer.
 func (a *answer) given() bool { return a.outcome != "" }
 
-// answer writes a, and tells the observer.
+// answer writes a and emits the Event.
 func (c *call) answer(a *answer) {
 	c.limited.refused(c.r)
 	if !a.replays {
@@ -35,17 +35,18 @@ func (c *call) answer(a *answer) {
 	c.replayed.Free() // not after a panic of w, which may still have it
 }
 
-// tellOuter keeps a run around this one, under another key, from storing a refusal that a retry may overcome. One with
-// [WithAtMostOnce] stores it all the same: its handler may have had an effect before it came here.
+// tellOuter makes a run around this one, under another key, discard a refusal that a retry may overcome; not with
+// [WithAtMostOnce], where the outer handler may have had an effect before.
 func (c *call) tellOuter(p Problem) {
 	if outer := FromContext(c.r.Context()); p.Retryable && outer != nil && !outer.atMostOnce {
-		_ = outer.Discard() // a committed response is not this one
+		_ = outer.Discard() // fails if the outer response is another one
 	}
 }
 
-// draft describes the header that all of this is about.
+// draft specifies the Idempotency-Key header. Every problem links to it.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
 
+// writeRefusal writes p, with the header that all problems have.
 func (c *call) writeRefusal(p Problem) {
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store")

@@ -68,7 +68,7 @@ func TestAtMostOnceUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// A run that hangs past its time is given up, and is not run again; when it answers after all, that is its answer.
+// A run that hangs past its time is given up and not run again. If it answers later, that response counts.
 func TestAtMostOnceLateAnswer(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
@@ -87,7 +87,7 @@ func TestAtMostOnceLateAnswer(t *testing.T) {
 	})
 }
 
-// The response could not be stored, not in all the time for which that is tried.
+// The response could not be stored, and this process gave up trying.
 func TestAtMostOnceResponseIsNotStored(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
@@ -138,7 +138,7 @@ func TestAtMostOnceStoresFailures(t *testing.T) {
 	})
 }
 
-// An instance without the option judges a claim as one with it.
+// An instance without the option reads a claim as one with it does.
 func TestAtMostOnceAmongOthers(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		careful := serve(t, b, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, middleware.WithAtMostOnce())
@@ -151,7 +151,7 @@ func TestAtMostOnceAmongOthers(t *testing.T) {
 	})
 }
 
-// Without a hold nothing must run.
+// If the hold fails, nothing runs.
 func TestAtMostOnceHoldFails(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// requestBody limits the body, as http.MaxBytesReader does. It remembers whether it was read, and why that failed, for
-// a key function may wrap the error or hide it.
+// requestBody limits the body as http.MaxBytesReader does. It remembers whether it was read and why that failed, since a
+// key function may wrap or hide the error.
 type requestBody struct {
 	io.ReadCloser
 	w     http.ResponseWriter
 	limit int64
-	left  int64
-	read  bool
-	end   error // what every later Read returns
+	left  int64 // only shrinks
+	read  bool  // a byte was
+	end   error // what every later Read returns; nil until a Read fails
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
@@ -23,7 +23,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, b.end
 	}
 	if int64(len(p))-1 > b.left {
-		p = p[:b.left+1] // one more than may come tells whether it does
+		p = p[:b.left+1] // one byte more shows whether the body is too long
 	}
 	n, err := b.ReadCloser.Read(p)
 	if int64(n) > b.left {
@@ -34,18 +34,18 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tooLarge tells net/http, and returns what http.MaxBytesReader would.
+// tooLarge makes net/http close the connection, and returns the error of http.MaxBytesReader.
 func (b *requestBody) tooLarge() error {
 	leaveUnread(b.w)
 	return &http.MaxBytesError{Limit: b.limit}
 }
 
-// refused is called before r is answered without its handler. If net/http would close the connection with a part of the
-// body unread, it is told: a client that is still sending would see the connection break, and never the response.
+// refused is called before a response without the handler. If net/http would break the connection because of an unread
+// body, it calls leaveUnread, so that a client that is still sending sees the response.
 func (b *requestBody) refused(r *http.Request) {
-	const drained = 256 << 10 // what net/http reads by itself, so that the connection can be used again
+	const drained = 256 << 10 // bytes that net/http reads by itself, to use the connection again
 	if b.end != nil {
-		return // it was read to its end, or net/http was told
+		return // it was read to its end, or leaveUnread was called
 	}
 	rest := r.ContentLength - (b.limit - b.left)
 	if r.ContentLength < 0 || rest >= drained || rest > 0 && r.Close {
@@ -53,14 +53,13 @@ func (b *requestBody) refused(r *http.Request) {
 	}
 }
 
-// leaveUnread lets net/http close its side of the connection after the response, and the whole of it a moment later. Only
-// its own reader can ask for that, and only its own writer understands: the reader is given a byte too many, and the
-// writer is the innermost one.
+// leaveUnread makes net/http close its side of the connection after the response, and the other side a moment later. Only
+// an http.MaxBytesReader that overflows can ask for that, and only net/http's own writer, the innermost one, obeys.
 func leaveUnread(w http.ResponseWriter) {
 	_, _ = http.MaxBytesReader(innermost(w), io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
 }
 
-// innermost returns what w wraps, as http.ResponseController finds it.
+// innermost returns the writer at the end of the chain of Unwrap methods that begins with w.
 func innermost(w http.ResponseWriter) http.ResponseWriter {
 	for {
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -71,7 +70,7 @@ func innermost(w http.ResponseWriter) http.ResponseWriter {
 	}
 }
 
-// failed returns why reading it failed.
+// failed returns why reading failed; the end of the body is no failure.
 func (b *requestBody) failed() error {
 	if b.end == io.EOF {
 		return nil
@@ -79,12 +78,12 @@ func (b *requestBody) failed() error {
 	return b.end
 }
 
-// handlerBody is what the handler reads. It hands out no part of the bytes themselves, and none any more once the
-// handler has returned: they are used again then. (It has no WriteTo for the same reason.)
+// handlerBody is the body that the handler reads. It copies the bytes, and none after cutOff, since their memory is used
+// again. (It has no WriteTo for the same reason.)
 type handlerBody struct {
-	mu     sync.Mutex
-	rest   []byte
-	closed bool
+	mu     sync.Mutex // guards the fields below
+	rest   []byte     // not read yet
+	closed bool       // cutOff was called
 }
 
 func (b *handlerBody) Read(p []byte) (int, error) {
@@ -101,10 +100,10 @@ func (b *handlerBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close leaves the rest to be read, until the handler has returned.
+// Close does nothing: the handler may read on.
 func (*handlerBody) Close() error { return nil }
 
-// cutOff is called when the handler has returned.
+// cutOff makes every later Read fail.
 func (b *handlerBody) cutOff() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// The limit of a body is as http.MaxBytesReader sets one: a key function learns how much it was, again and again, and
-// net/http does not read the rest of it.
+// The limit of a body works as that of http.MaxBytesReader: a key function gets the limit in every error, and net/http does
+// not read the rest.
 //
 // conformance: 20
 func TestLimitIsAsOfMaxBytesReader(t *testing.T) {

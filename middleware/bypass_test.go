@@ -33,8 +33,8 @@ func (w *frameworkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter
 
 type frameworkKey struct{}
 
-// framework puts such a writer around the middleware, and into the context, where the handler finds it. When it says so
-// it has written before.
+// framework puts such a writer around the middleware and into the context, where the handler finds it. With written, the
+// writer was written to before.
 func framework(written bool, inner func(http.Handler) http.Handler) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,8 +53,8 @@ func around(r *http.Request) {
 	_, _ = io.WriteString(w, "paid")
 }
 
-// A handler that answers around the middleware has answered, and what it has said is not known. An empty 200 must not be
-// stored for it, nor the key freed, nor the response be sent twice.
+// A handler that answers on another writer has answered, and its response is not known. No empty 200 is stored, the key is
+// not freed, and no second response is sent.
 func TestHandlerAnswersOnAnotherWriter(t *testing.T) {
 	for name, test := range map[string]struct {
 		h     http.HandlerFunc
@@ -129,7 +129,7 @@ func TestHandlerPanicsAfterItsAnswerOnAnotherWriter(t *testing.T) {
 	})
 }
 
-// A handler that uses the writer that it was given is none of these, whatever the outer one says.
+// A handler that uses its own writer has not bypassed anything, whatever the outer writer reports.
 func TestFrameworkWriter(t *testing.T) {
 	for name, test := range map[string]struct {
 		written bool

@@ -20,8 +20,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// canned is a Redis server without a network and without a memory: it answers each kind of command with bytes that were
-// made before, and allocates nothing. What is measured behind it is ours, and go-redis's.
+// canned is a Redis server without network and state: it answers each kind of command with prepared bytes, and allocates
+// nothing. What is measured is then the work of this library and of go-redis.
 type canned struct {
 	claim    []byte       // the answer to SET
 	refused  int          // so many Settles are answered with an error

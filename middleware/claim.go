@@ -7,10 +7,10 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// claim asks for the key. That the client has left is no reason not to run what it has asked for, and must not be taken
-// for a failure of Redis.
+// claim claims the request's key, unless its deadline has passed. It does not heed a client that disconnected: that is
+// neither a failure of Redis nor a reason not to run.
 func (c *call) claim() (lock.Claim, error) {
-	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would begin at its end
+	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would end at once
 		return lock.Claim{}, err
 	}
 	if c.mayRunWithoutLease(errRedisPaused) && c.redis.open() {
@@ -26,7 +26,7 @@ func (c *call) claim() (lock.Claim, error) {
 	return claim, err
 }
 
-// ask claims the key.
+// ask sends the claim, with the request's fingerprint as its note.
 func (c *call) ask() (lock.Claim, error) {
 	note := c.encodeNote()
 	c.timing.asked = c.clock()
@@ -38,21 +38,20 @@ func (c *call) ask() (lock.Claim, error) {
 // encodeNote returns the note of the request's claim.
 func (c *call) encodeNote() []byte {
 	sealedFor := ""
-	if len(c.codec.Keys) > 0 { // nothing else needs it before the claim has it
+	if len(c.codec.Keys) > 0 { // only a seal needs it before the claim returns it
 		sealedFor = c.storageKey()
 	}
 	return c.codec.EncodeNote(c.note[:0], sealedFor, c.identity.fingerprints[0])
 }
 
-// mayFailOpen reports whether the handler may run although the key could not be claimed: not if the key holds something,
-// nor if the request's time is over, nor if the Locker is closed.
+// mayFailOpen reports whether the handler may run although the claim failed with err. See [WithFailOpen].
 func (c *call) mayFailOpen(err error) bool {
 	return c.failOpen && !errors.Is(c.r.Context().Err(), context.DeadlineExceeded) &&
 		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrLost) &&
 		!errors.Is(err, lock.ErrClosed)
 }
 
-// refuseClaim returns the answer to a request whose key could not be claimed.
+// refuseClaim returns the answer to a request whose claim failed with err.
 func refuseClaim(err error) answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign):
@@ -63,9 +62,9 @@ func refuseClaim(err error) answer {
 	return refusal(StoreUnavailable, storeUnavailable, err)
 }
 
-// begin sees to it that a request which took its key may run: with WithAtMostOnce the key outlives even this process, and
-// there is time left. Claim and Hold together take no longer than one operation may. A request that may not run gives its
-// key back, and does not wait for that.
+// begin holds a claimed key ([WithAtMostOnce]), and checks that the request's deadline has not passed. If either fails, it
+// releases the key in the background and returns a refusal. Claim and Hold together take at most the time for one
+// operation.
 func (c *call) begin(lease *lock.Lease) answer {
 	err := c.hold(lease)
 	if err == nil && errors.Is(c.r.Context().Err(), context.DeadlineExceeded) {
@@ -84,13 +83,13 @@ func (c *call) begin(lease *lock.Lease) answer {
 // releaseUnused gives back the key of a request that does not run; lease may be nil.
 func (c *call) releaseUnused(lease *lock.Lease) {
 	c.identity.body.Free()
-	c.identity.body = nil // the release keeps the call for as long as Redis is silent
+	c.identity.body = nil // the release keeps the call until Redis answers
 	if lease != nil {
 		lease.ReleaseInBackground(&c.values)
 	}
 }
 
-// hold keeps the key for the retention, with WithAtMostOnce.
+// hold keeps the key for the retention even if this process dies, with [WithAtMostOnce].
 func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {
 		return nil

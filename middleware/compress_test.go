@@ -21,7 +21,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// Stored is the smaller one of the two forms, and never the compressed one below the minimum.
+// The smaller one of the two forms is stored, and below the minimum always the plain one.
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	plain := middleware.NewCodec()
@@ -75,8 +75,8 @@ func TestCompressionMinimum(t *testing.T) {
 	})
 }
 
-// What says of itself that it is longer or shorter than it is, does not end, or goes on behind its end, is not read,
-// and takes no memory to speak of.
+// A record whose compressed part has another length than it states, does not end, or goes on after its end, is not read,
+// and takes little memory.
 func TestForgedCompression(t *testing.T) {
 	head := make([]byte, responseAt)
 	content := middleware.NewCodec().Encode(recordKey, bytes.Repeat([]byte("payment "), 10_000))[6+len(head):]

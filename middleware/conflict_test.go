@@ -36,7 +36,7 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// A client that waits for as long as the run has taken so far doubles its patience with every try.
+// A client that obeys Retry-After, the age of the run, doubles its pause with every try.
 //
 // conformance: 24
 func TestRetryAfterIsTheAgeOfTheRun(t *testing.T) {
@@ -76,7 +76,7 @@ func TestRetryAfterIsTheAgeOfTheRun(t *testing.T) {
 	}
 }
 
-// A waiter is told the age of the run that it met.
+// A waiter whose wait is over gets the age of the run as Retry-After.
 //
 // conformance: 24
 func TestRetryAfterAWait(t *testing.T) {
@@ -241,7 +241,7 @@ func TestReplayComesAfterTodaysAuthorization(t *testing.T) {
 	}
 }
 
-// Mounted twice, the inner middleware stands back; under another key it does not.
+// Mounted twice, the inner middleware passes the request on; under another key it does not.
 func TestMountedTwice(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// values has what a request's context has, but no end: that the client leaves concerns neither the claim nor what
-// becomes of it. It is context.WithoutCancel as a part of a call, without a thing of its own to be allocated. (The cause
-// of the request's end does not show through it either: context.Cause asks for Err before it looks for one.)
+// values is a context with the values of another one, and no end: a client that disconnects affects neither the claim nor
+// its settlement. It is context.WithoutCancel as a part of call, which saves an allocation. (The cause of the request's
+// end is hidden too: context.Cause asks for Err first.)
 type values struct{ of context.Context }
 
 func (*values) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
@@ -21,26 +21,25 @@ func (*values) Err() error { return nil }
 
 func (v *values) Value(key any) any { return v.of.Value(key) }
 
-// runContext is the context of a run: that of its lease, with a deadline and the Execution. It ends when the lease is
-// lost, at the deadline, or when the handler has returned.
+// runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
+// is lost, at the deadline, or when the handler has returned.
 //
-// The context that really is ended is made when somebody first asks for Done, or sees that it is over: many handlers
-// never do, and a context.WithDeadline and a WithValue below a new lease's context take eight allocations of 690 bytes.
-// Whatever asks what kind of context this is (context.Cause, and those that make one below it) has asked for Done or
-// Err before, and then gets the answers of the real one.
+// The real context is made by the first Done, or once it is over. Many handlers come to neither, which saves eight
+// allocations. Code that derives from this context or asks for its cause has called Done or Err before, and so finds the
+// real one.
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease // nil if its loss does not end the run
 	values   *values     // the parent where lease is nil
 	deadline time.Time
 
-	mu     sync.Mutex
-	ended  bool            // the handler has returned, and it was not over before
-	real   context.Context // nil until it is asked for
-	cancel context.CancelFunc
+	mu     sync.Mutex         // guards the fields below
+	ended  bool               // the handler has returned
+	real   context.Context    // nil until realize
+	cancel context.CancelFunc // of real
 }
 
-// String keeps fmt from reading what others may be writing.
+// String keeps fmt from reading fields that another goroutine may be writing.
 func (*runContext) String() string { return "middleware.runContext" }
 
 func (c *runContext) Deadline() (deadline time.Time, ok bool) { return c.deadline, true }
@@ -76,7 +75,7 @@ func (c *runContext) Value(key any) any {
 	return of.Value(key)
 }
 
-// end is called when the handler has returned, at the time given.
+// end ends the context. It is called when the handler has returned, at the time now.
 func (c *runContext) end(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +88,7 @@ func (c *runContext) end(now time.Time) {
 	}
 }
 
-// over reports whether it has come to its end before the handler has. The caller holds mu.
+// over reports whether the deadline has passed, or the lease is over. The caller holds mu.
 func (c *runContext) over(now time.Time) bool {
 	return !now.Before(c.deadline) || c.lease != nil && c.lease.Err() != nil
 }
@@ -102,14 +101,14 @@ func (c *runContext) parent() context.Context {
 	return c.lease.Context()
 }
 
-// realize returns the real context. The caller holds mu.
+// realize returns the real context, and makes it if there is none. The caller holds mu.
 func (c *runContext) realize(now time.Time) context.Context {
 	if c.real != nil {
 		return c.real
 	}
 	parent := c.parent()
 	if c.ended || c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until()) {
-		parent = context.WithoutCancel(parent) // what has run out since the deadline does not end it once more
+		parent = context.WithoutCancel(parent) // a lease that ran out afterwards is not the cause
 	}
 	if c.ended {
 		c.real, c.cancel = context.WithCancel(parent)

@@ -182,8 +182,8 @@ func TestRunContextOfALostLeaseAfterTheRun(t *testing.T) {
 	})
 }
 
-// Who looks only when both the deadline has passed and the lease is over gets to see what was first.
-func TestRunContextTellsWhatWasFirst(t *testing.T) {
+// If both the deadline has passed and the lease is over before the first look at the context, its cause is what came first.
+func TestRunContextHasTheFirstCause(t *testing.T) {
 	t.Parallel()
 	t.Run("the deadline", func(t *testing.T) {
 		t.Parallel()

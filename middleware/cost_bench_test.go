@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What the middleware takes, with the network taken out. Its own time is "first" less "bare" and "locker first", or
+// The time that the middleware takes, without the network. Its own time is "first" less "bare" and "locker first", or
 // "replay" less "locker replay" (the handler does not run), to be compared with the one SHA-256 of the body that no
 // fingerprint can do without.
 func BenchmarkOverhead(b *testing.B) {

@@ -1,20 +1,59 @@
-// Package middleware makes HTTP handlers safe against double submission: see [Idempotency].
+// Package middleware makes HTTP handlers safe against double submission. A user double-clicks, or a client loses its
+// connection and sends again: the request takes effect once.
 //
-// A protected handler controls its own run through [FromContext]: it can keep a response, discard it, or say that it does
-// not know the outcome. [WithObserver] gets one [Event] for each request. Error responses are a [Problem].
+//	locker := lock.New(client, "payments-api")
+//	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithRequired())
+//	mux.Handle("POST /payments", once(pay))
+//
+// Requests with the same key are one request. The first one runs the handler, and its response is stored in Redis. A
+// later one gets that response, with the header Idempotent-Replayed: true. [Idempotency] describes each step.
+//
+// # What to decide
+//
+//   - What the key is. [keyfunc.Standard] takes method, path, user and the header Idempotency-Key. A key without the user
+//     in it would give one user's response to another.
+//   - What happens after a failure. By default a 5xx is not stored, so a retry runs again; and a request whose outcome is
+//     unknown, because the handler panicked or the process died, runs again once its lease has run out.
+//     [WithAtMostOnce] runs neither again: use it for money.
+//   - What a duplicate gets while the first request runs. By default 409; with [WithWait] it waits for the response.
+//   - What happens while Redis does not answer. By default 503, and nothing runs; [WithFailOpen] runs the handler
+//     unprotected.
+//
+// # In the handler
+//
+// [FromContext] returns the run. The handler may tell it what happened, if the status does not:
+//
+//	run := middleware.FromContext(r.Context())
+//	switch err := charge(r.Context(), run.Key()); {
+//	case errors.Is(err, errDeclined):
+//		run.Keep() // store this response, whatever its status
+//	case errors.Is(err, errNotSent):
+//		_ = run.Discard() // nothing happened: a retry runs
+//	case err != nil:
+//		run.Unknown() // it may have happened: as after a crash
+//	}
+//
+// # What clients and operators see
+//
+// A request that is refused gets a [Problem] (RFC 9457), with X-Should-Retry and, if a retry may succeed, Retry-After.
+// [WithObserver] gets one [Event] for each request, with its [Outcome] and the errors of Redis.
 //
 // # Words
 //
-//   - A run is one call of the handler under a key that its request has taken.
-//   - A duplicate is a request whose key another request has, or had.
-//   - A record is a response as it is stored; a replay is the answer made of it.
+// Claim, lease, hold, fence and waiter mean what they mean in package lock.
+//
+//   - A run is one call of the handler, under a key that its request has claimed.
+//   - A duplicate is a request with a key that another request has claimed or settled.
+//   - A record is a response as it is stored. A replay is a response made from a record.
 //   - A tombstone is a record without the response: the request was processed, and cannot be replayed.
-//   - A fingerprint tells two requests with one key apart.
+//   - A fingerprint tells two requests with one key apart. Its kind names the rule that it was made by.
 //   - The retention is how long a record is kept.
+//   - The outcome of a run is unknown if it may or may not have taken effect.
 //
-// # Where to read
+// # Reading the code
 //
-// serve, in idempotency.go, and run, in run.go, tell the story of [Idempotency] with its step numbers. A step that refuses
-// a request returns an answer; call.answer alone writes it. internal/capture has the ResponseWriter that holds a response back.
-// In internal, record is the stored format, response a response as a value, and buffer memory that is used again.
+// serve (idempotency.go) and run (run.go) follow the numbered steps of [Idempotency]. A step that refuses a request
+// returns an answer, which call.answer writes. finish.go decides what a run does with its key; transact.go and journaled.go
+// have the part of a [Journal]. In internal, capture has the ResponseWriter that holds a response back, record is the stored
+// format, response a response as a value, and buffer pooled memory.
 package middleware

@@ -7,12 +7,11 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// errAbandoned is the Event's error for a duplicate of a run without an outcome: only the process of that run knows more, if
-// it lives.
+// errAbandoned is the Event's error for a duplicate of a run whose outcome is unknown.
 var errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
 
-// answerDuplicate answers a request whose key is not its own: by what the key holds, after waiting for that if it is to.
-// It never runs the handler. When the other run has left no response, the client may try again, and become the first.
+// answerDuplicate returns the answer to a request whose key another one has, after a wait if that one still runs
+// ([WithWait]). It never runs the handler. If the other run left no response, a retry may run.
 func (c *call) answerDuplicate(claim lock.Claim) answer {
 	switch {
 	case claim.State == lock.Abandoned && c.journal != nil:
@@ -27,7 +26,7 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	switch {
 	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
 		return refuseClaim(err)
-	case err != nil: // the time for waiting is over, or there was none
+	case err != nil: // the wait is over, or was not allowed
 		return refusal(InFlight, c.inFlightSince(claim.ClaimedAt), trouble(err))
 	case after.State == lock.Free:
 		return refusal(Freed, runFailed, nil)
@@ -35,7 +34,7 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	return c.answerBy(after)
 }
 
-// answerBy answers by what the key holds: a value, or the claim of a run that is in flight or has left it.
+// answerBy returns the answer that follows from what the key holds: a value, or a claim that is held or abandoned.
 func (c *call) answerBy(claim lock.Claim) answer {
 	if claim.State == lock.Settled {
 		return c.replay(claim.Value)
@@ -52,7 +51,7 @@ func (c *call) answerBy(claim lock.Claim) answer {
 	return refusal(InFlight, c.inFlightSince(claim.ClaimedAt), nil)
 }
 
-// replay answers with a stored response.
+// replay returns the answer that follows from a stored value: its response, or why that cannot be sent.
 func (c *call) replay(value []byte) answer {
 	s := response.NewScratch()
 	r, err := c.codec.Decode(s, c.identity.inRedis, value)

@@ -6,32 +6,51 @@ import "time"
 type Outcome string
 
 const (
-	Executed           Outcome = "executed"            // the handler ran and its response is stored
-	Replayed           Outcome = "replayed"            // answered with the stored response
-	InFlight           Outcome = "in-flight"           // 409: the first request still runs
-	Reused             Outcome = "reused"              // 422: same key, other request
-	Unprotected        Outcome = "unprotected"         // passed on without a key or, with an Err, without a store (WithFailOpen)
-	MissingKey         Outcome = "missing-key"         // 400: no key, though WithRequired
-	InvalidKey         Outcome = "invalid-key"         // 400: malformed key, the Err says how; 500: the key function failed with the Err
-	NoUser             Outcome = "no-user"             // 401: the key function found no user
-	TooLarge           Outcome = "too-large"           // 413: the body is longer than WithMaxBody
-	Freed              Outcome = "freed"               // the handler ran, its response is not to be stored, and the key is free; 503: a waiter's
-	Unknown            Outcome = "unknown"             // nobody knows what the handler did, the Err says why; 409: a duplicate of such a run
-	NotStored          Outcome = "not-stored"          // the handler ran; its response cannot be replayed or, with an Err that says why, is not stored; 409: a duplicate of such a run
-	StoreUnavailable   Outcome = "store-unavailable"   // 503: Redis is away, or cannot confirm the response; nothing ran
-	Unreadable         Outcome = "unreadable"          // 500: the key holds no record that can be read; 400: the client broke off
-	LeaseLost          Outcome = "lease-lost"          // the handler ran, and another request took its key meanwhile: both may have taken effect
-	FingerprintChanged Outcome = "fingerprint-changed" // 409: stored under another kind of fingerprint, so it cannot be compared
-	CookiesDropped     Outcome = "cookies-dropped"     // executed, and stored without its Set-Cookie
+	// Executed: the handler ran, and its response is stored.
+	Executed Outcome = "executed"
+	// Replayed: the stored response was sent.
+	Replayed Outcome = "replayed"
+	// InFlight: 409, the first request still runs. Err is set if the request could not wait, or Redis failed meanwhile.
+	InFlight Outcome = "in-flight"
+	// Reused: 422, the key was used for another request.
+	Reused Outcome = "reused"
+	// Unprotected: the handler ran without a key or, if Err is set, without Redis ([WithFailOpen]).
+	Unprotected Outcome = "unprotected"
+	// MissingKey: 400, there is no key ([WithRequired]).
+	MissingKey Outcome = "missing-key"
+	// InvalidKey: 400, the key is malformed; or 500, the key function failed. Err has the reason.
+	InvalidKey Outcome = "invalid-key"
+	// NoUser: 401, the key function found no user.
+	NoUser Outcome = "no-user"
+	// TooLarge: 413, the body is longer than [WithMaxBody].
+	TooLarge Outcome = "too-large"
+	// Freed: the handler ran, its response is not to be stored, and a retry runs. Of a waiter: 503, the first request
+	// left no response.
+	Freed Outcome = "freed"
+	// Unknown: nobody knows what the handler did; Err has the reason. Of a duplicate of such a run: 409.
+	Unknown Outcome = "unknown"
+	// NotStored: the handler ran, and its response cannot be replayed or, if Err is set, could not be stored. Of a
+	// duplicate of such a run: 409.
+	NotStored Outcome = "not-stored"
+	// StoreUnavailable: 503, Redis did not answer, or could not confirm the stored response. Nothing ran.
+	StoreUnavailable Outcome = "store-unavailable"
+	// Unreadable: 500, the key holds no record that can be read; or 400, the body could not be read. Err has the reason.
+	Unreadable Outcome = "unreadable"
+	// LeaseLost: the handler ran, and another request took its key meanwhile. Both may have taken effect.
+	LeaseLost Outcome = "lease-lost"
+	// FingerprintChanged: 409, the response is stored under another kind of fingerprint, and cannot be compared.
+	FingerprintChanged Outcome = "fingerprint-changed"
+	// CookiesDropped: as Executed, but Set-Cookie was left out of what is stored ([WithCookies]).
+	CookiesDropped Outcome = "cookies-dropped"
 )
 
-// Event is what an observer is told of one request.
+// Event is what [WithObserver] reports about one request.
 type Event struct {
 	Outcome Outcome
-	Key     string        // as it stands in Redis, hashed; empty when there was none
-	Status  int           // the response's, 0 when there is none or it is not known
-	Err     error         // what failed, in the key function, Redis or the client's body; why an outcome is Unknown
-	Pending bool          // the response could not be stored yet: storing goes on in the background (lock.ErrPending)
-	Store   time.Duration // spent waiting for Redis, not for another request (WithWait)
+	Key     string        // the storage key: the key as it stands in Redis, hashed; empty if the request has none
+	Status  int           // of the response; 0 if there is none, or if it is not known
+	Err     error         // why something failed: the key function, Redis, or the client's body; why an outcome is Unknown
+	Pending bool          // the response is not stored yet: storing goes on in the background (lock.ErrPending)
+	Store   time.Duration // spent waiting for Redis; not for another request (WithWait)
 	Handler time.Duration // spent in the handler
 }

@@ -66,7 +66,7 @@ func post(h http.Handler, key, body string) *httptest.ResponseRecorder {
 	return send(h, http.MethodPost, key, body)
 }
 
-// To take the oldest job is a DELETE that takes another one each time.
+// A DELETE that takes the oldest job takes another one each time: it is not idempotent by itself.
 func ExampleWithMethods() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -85,7 +85,7 @@ func ExampleWithMethods() {
 	// 200 replayed
 }
 
-// A client that forgets the key is told so in its first test, and not by a customer who has paid twice.
+// A client that forgets the key learns it from its first test, not from a customer who has paid twice.
 func ExampleWithRequired() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -101,7 +101,7 @@ func ExampleWithRequired() {
 	// 201
 }
 
-// Longer than the client retries: a queue that delivers for three days asks for more than the default.
+// The retention must be longer than clients retry: a queue that redelivers for three days needs more than the default.
 func ExampleWithRetention() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -181,7 +181,7 @@ func ExampleStoreAll() {
 	// 500 replayed
 }
 
-// A handler heeds its context, and answers when that is over: only it knows whether anything has happened.
+// A handler that stops when its context is done should still answer: only it knows whether anything has happened.
 func ExampleWithMaxDuration() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -234,7 +234,7 @@ func ExampleWithMaxResponse() {
 	// 409
 }
 
-// A client puts the time of sending into every try. The amount is what makes it another payment.
+// A client puts the time of sending into each try. Only another amount makes it another payment.
 func ExampleWithFingerprint() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -259,7 +259,7 @@ func ExampleWithFingerprint() {
 	// 422
 }
 
-// Better two newsletter subscriptions than none. Better no payment than two: there, leave it out.
+// Two newsletter subscriptions are better than none. Two payments are worse: leave the option out there.
 func ExampleWithFailOpen() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -279,7 +279,7 @@ func ExampleWithFailOpen() {
 	// 204
 }
 
-// A cookie that is no credential, and that the shop needs after a replay too.
+// The shop needs this cookie after a replay too, and it is not a credential.
 func ExampleWithCookies() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -321,7 +321,7 @@ func ExampleWithObserver() {
 	// 422
 }
 
-// How loud to log: first what may have happened twice, or half, then what failed.
+// Log what may have happened twice or half as an error, and what failed as a warning.
 func ExampleOutcome() {
 	level := func(e middleware.Event) slog.Level {
 		switch {
@@ -365,7 +365,7 @@ func ExampleEvent() {
 	// {"executed": 1, "replayed": 1, "unprotected": 1}
 }
 
-// Errors in the form that the rest of the API has.
+// Errors in the format of the rest of the API.
 func ExampleWithProblem() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -498,7 +498,7 @@ func ExampleFromContext() {
 	// charging the card
 }
 
-// The payment provider takes idempotency keys too. This one is the same at every try, also when this one dies.
+// The payment provider takes idempotency keys too. Key is the same for every try, even after a crash.
 func ExampleExecution_Key() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -601,7 +601,7 @@ func ExampleExecution_Discard() {
 	// 201 replayed
 }
 
-// What the client has begun to read cannot be taken back.
+// A response that the client has begun to read cannot be discarded.
 func ExampleErrCommitted() {
 	locker, server := startLocker()
 	defer server.stop()
@@ -623,7 +623,7 @@ func ExampleErrCommitted() {
 	// 200 replayed
 }
 
-// An offer is good for ten minutes, and its replay not for longer.
+// An offer is good for ten minutes, and so is its replay.
 func ExampleExecution_Retain() {
 	locker, server := startLocker()
 	defer server.stop()

@@ -20,7 +20,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// currentUser returns the stable id of whom your authentication found.
+// currentUser returns the stable id of the user that your authentication found.
 func currentUser(ctx context.Context) string { return "user-42" }
 
 // pay is your handler.

@@ -129,8 +129,8 @@ func TestExecution(t *testing.T) {
 // read the body again.
 func noRetry(r *http.Request) { r.GetBody = nil }
 
-// The response of an unknown outcome goes out as the handler wrote it.
-func TestUnknownGoesOut(t *testing.T) {
+// The response of an unknown outcome is sent as the handler wrote it.
+func TestUnknownResponseIsSent(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
 			middleware.FromContext(r.Context()).Unknown()
@@ -153,8 +153,8 @@ func TestUnknownGoesOut(t *testing.T) {
 	})
 }
 
-// The event of every unknown outcome says why, and nothing of what a handler panicked with.
-func TestUnknownSaysWhy(t *testing.T) {
+// The Event of every unknown outcome has the reason, and not the value of a panic.
+func TestUnknownEventHasTheReason(t *testing.T) {
 	t.Parallel()
 	const secret = "card number"
 	for name, test := range map[string]struct {
@@ -399,7 +399,7 @@ func TestClientLeavesAStream(t *testing.T) {
 	})
 }
 
-// A run whose conclusion panics is one of which nobody knows, like any other.
+// If the function of WithStored panics, the outcome is unknown, as after any other panic.
 func TestWithStoredPanics(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)

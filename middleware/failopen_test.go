@@ -12,8 +12,8 @@ import (
 
 var scriptCommands = redistest.Named("EVAL", "EVALSHA")
 
-// An instance with WithFailOpen meets the claim of one with WithAtMostOnce. It has learnt from the SET that somebody
-// has the key, and only its second question (is it still renewed?) fails. It must not run the handler.
+// An instance with WithFailOpen meets the claim of one with WithAtMostOnce. Its SET shows that the key is held, and only
+// its second command (is the lease still renewed?) fails. It must not run the handler.
 func TestFailOpenDoesNotRunOverAClaim(t *testing.T) {
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {

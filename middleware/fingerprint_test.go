@@ -52,7 +52,7 @@ func TestFingerprintFormat(t *testing.T) {
 	}
 }
 
-// What is stored under another name, or under none, is neither compared nor replayed.
+// A response stored under another name, or by the default rule, is neither compared nor replayed.
 //
 // conformance: 30
 func TestFingerprintChanged(t *testing.T) {
@@ -93,7 +93,7 @@ func TestFingerprintChanged(t *testing.T) {
 	}
 }
 
-// A response that was not kept is refused like any other under another name: it may be another request's.
+// A tombstone under another name is refused like a response: it may be another request's.
 func TestFingerprintChangedOfATombstone(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)
@@ -136,7 +136,7 @@ func TestNextDefaultRule(t *testing.T) {
 	}
 }
 
-// The kind of a custom fingerprint is in what is stored for as long as a retention lasts, and never that of a default.
+// The kind of a custom fingerprint is stored, so it never changes. It never equals that of a default rule.
 func TestCustomKind(t *testing.T) {
 	t.Parallel()
 	if got := hex.EncodeToString(middleware.CustomKind("amount")); got != "e4cd3dc6d4b6b654" {

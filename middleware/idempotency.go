@@ -17,42 +17,45 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// Idempotency returns a middleware that lets each request take effect once. Requests with the same key are one
-// request: the first runs the handler, its response is stored in Redis, and the others are answered with it
-// (Idempotent-Replayed: true), or with 409 while the first still runs.
+// Idempotency returns a middleware that lets each request take effect once. Requests with the same key are one request:
+// the first runs the handler and its response is stored in Redis; the others get that response, with
+// Idempotent-Replayed: true, or 409 while the first still runs.
 //
-// key says which requests are the same; [keyfunc.Standard] is method, path, user and the Idempotency-Key header of
-// draft-ietf-httpapi-idempotency-key-header-07. The same middleware value may wrap any number of handlers, and be used
-// concurrently. It panics when l or key is nil, and on options that contradict each other. It has to be the first to
-// read the body: one that was read before can make two requests look alike.
+// key derives a request's key. [keyfunc.Standard] makes it of method, path, user and the Idempotency-Key header of
+// draft-ietf-httpapi-idempotency-key-header-07. The middleware must be the first to read the body: otherwise two different
+// requests could look alike. It may wrap any number of handlers, and is safe for concurrent use. Idempotency panics when l,
+// key or an option is nil, and on options that contradict each other.
 //
 // What happens to a request:
 //
-//  1. If its method is not covered (WithMethods), or it has no key and none is required, it is passed on untouched.
-//  2. A malformed key is 400, no user is 401; Redis has not been asked then, nor the body read, unless for the key.
-//  3. The body is read whole. A fingerprint of the request will tell whether a key is used for two different ones.
-//  4. One round trip to Redis claims the key, or tells what is there: the stored response is replayed, a running
-//     request is 409, or waited for ([WithWait]), another fingerprint 422, and one of another kind ([WithFingerprint])
-//     409 fingerprint-changed. If Redis does not answer, 503: nothing runs.
-//  5. The handler runs, in this goroutine. That the client leaves does not cancel its context; an outer deadline,
-//     [WithMaxDuration] and the loss of the lease do, the last with the cause [lock.ErrLost]. When it has returned, a
-//     goroutine that it left behind can neither read the body nor write any more. If one is in a Write or a Flush by
-//     then, the response waits for it, and what is stored does not.
-//  6. Its response is held back until it is stored, so that a client that has seen it can rely on its replay. A Flush, a Hijack, or a
-//     response longer than [WithMaxResponse] lets it through at once. From then on the key is never freed: if the
-//     response cannot be stored whole, a duplicate gets 409 response-not-stored. So does one of a handler that answers
-//     on another ResponseWriter than the one that it is given, such as a framework's own, where that has a method
-//     Written() bool to tell by; the Event has an error.
-//  7. One round trip stores the response, or frees the key when [WithStored] says so. It does not depend on the client
-//     either. If Redis does not answer, the response goes out unchanged, the Event has the error, and storing goes on in
-//     the background (see [lock.ErrPending]). If another request has taken the key meanwhile, and no byte has left, this
-//     run's response does not go out: the client gets the response that the key holds, or 409.
-//  8. The response goes out, and the observer is called.
+//  1. A request whose method is not covered ([WithMethods]) passes untouched. So does one without a key, unless it is
+//     required ([WithRequired]), and one that already runs under this key because the middleware is mounted twice.
+//  2. A key that is malformed, or missing though required, is answered with 400; a missing user with 401. Redis has not
+//     been asked then, and only the key function may have read the body.
+//  3. The body is read whole, and the request's fingerprint is made. It tells whether a key is used for two different
+//     requests.
+//  4. One round trip to Redis claims the key, or returns what it holds. A stored response is replayed. A running request
+//     is 409, or waited for ([WithWait]). Another fingerprint is 422, and one of another kind ([WithFingerprint]) 409
+//     fingerprint-changed. If Redis does not answer, the request is 503, and nothing runs.
+//  5. The handler runs, in this goroutine. Its context ends at an outer deadline, at [WithMaxDuration], and with the cause
+//     [lock.ErrLost] when the lease is lost; not when the client disconnects. A goroutine that the handler leaves behind
+//     can neither read the body nor write once the handler has returned. If it is in a Write or a Flush at that time, the
+//     response is stored at once and sent after that call.
+//  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a Hijack,
+//     or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the response
+//     cannot be stored whole, a duplicate gets 409 response-not-stored. The same applies to a handler that answers on
+//     another ResponseWriter than the one it is given, such as a framework's own, if that writer has a method
+//     Written() bool; the Event then has an error.
+//  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This does
+//     not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the error,
+//     and storing goes on in the background ([lock.ErrPending]). If another request has taken the key meanwhile, and no
+//     byte has left, this run's response is not sent: the client gets what the key holds, or 409.
+//  8. The response is sent, and the observer is called ([WithObserver]).
 //
-// When nobody knows what the handler did (it panicked, it returned without a word after its context was over, its
-// response is shorter or longer than its Content-Length, or it called [Execution.Unknown]) and no byte has left, nothing
-// is stored, and the lease is left to run out: a retry that comes at once, as net/http's own Transport sends it, meets
-// 409; a later one runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
+// The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
+// fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte has left, nothing is stored, and the
+// lease is left to run out. Until then a retry gets 409, also the one that net/http's own Transport sends at once. A later
+// retry runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")
@@ -67,18 +70,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 		}
 		opt(&g.options)
 	}
-	if g.atMostOnce && g.failOpen {
-		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
-	}
-	if g.journal != nil && g.failOpen {
-		panic("middleware.WithJournal: cannot be kept with WithFailOpen")
-	}
-	if g.atMostOnce && g.retention > lock.MaxHold {
-		panic("middleware.WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
-	}
-	if g.codec.PlaintextReads && len(g.codec.Keys) == 0 {
-		panic("middleware.WithPlaintextReads: means nothing without WithEncryption")
-	}
+	g.options.check()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !g.methods[r.Method] {
@@ -95,20 +87,19 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	}
 }
 
-// guard is the middleware, the same for all requests.
+// guard is what one call of Idempotency made, shared by all its requests.
 type guard struct {
 	locker  *lock.Locker
 	keyFunc keyfunc.Func
-	waiting atomic.Int64 // requests that wait for another one
+	waiting atomic.Int64 // requests in awaitOutcome
 
-	// with a journal
-	redis          breaker
-	pendingRecords atomic.Int64 // bytes that wait for the journal
+	redis          breaker      // used with a journal
+	pendingRecords atomic.Int64 // bytes of records that wait for the journal
 
 	options
 }
 
-// call is one request on its way through. It contains what has to be allocated for one, so that this happens at once.
+// call is one request. It contains all that a request needs, so that it takes one allocation.
 type call struct {
 	*guard
 	w    http.ResponseWriter
@@ -119,7 +110,7 @@ type call struct {
 	running  running           // only of the request that took the key
 	replayed *response.Scratch // has the stored response, only of a request that is answered with one
 	timing   timing            // for the Event, and for the limits on waiting
-	values   values            // the context of all that the locker is asked
+	values   values            // the context of calls to the locker
 	limited  requestBody
 	note     [record.NoteLen]byte
 }
@@ -127,12 +118,12 @@ type call struct {
 // identity is what tells a request from others.
 type identity struct {
 	key          string                // what the key function returned
-	inRedis      string                // the key as it stands there, see call.storageKey
-	outer        *Execution            // the run that the request belongs to already; nil if there is none
-	source       io.ReadCloser         // of the body: limited, or what a key function has made of it
-	body         *buffer.Buffer        // read whole; nil when it is not needed any more
-	fingerprints []record.Fingerprint  // by each rule; the first one is stored
-	fingerprint  [1]record.Fingerprint // room for fingerprints where there is one rule
+	inRedis      string                // the storage key; use call.storageKey before the claim
+	outer        *Execution            // the run around this request; nil if there is none
+	source       io.ReadCloser         // of the body: limited, or what a key function put in its place
+	body         *buffer.Buffer        // whole; nil before it is read, and when it is no longer needed
+	fingerprints []record.Fingerprint  // one by each rule; the first one is stored
+	fingerprint  [1]record.Fingerprint // the memory of fingerprints if there is one rule
 }
 
 // running is what a run of the handler needs.
@@ -145,11 +136,11 @@ type running struct {
 	journaled *journaledRun // nil without a journal
 }
 
-// timing is when things happened to a request, and how long they took.
+// timing has when things happened to a request, and how long they took.
 type timing struct {
-	entered   time.Time     // with WithWait: when the request came, before its body
-	asked     time.Time     // when the key was last claimed, if clock tells
-	inStore   time.Duration // spent waiting for Redis, if there is an observer
+	entered   time.Time     // when the request arrived, before its body; zero without WithWait
+	asked     time.Time     // when the last claim was sent, by call.clock
+	inStore   time.Duration // spent waiting for Redis; 0 without an observer
 	inHandler time.Duration // spent in the handler
 	completed time.Time     // when the handler returned
 }
@@ -184,15 +175,15 @@ func (c *call) serve() {
 	case claim.State == lock.Granted:
 		c.run(claim.Lease) // 5 to 8
 	default:
-		c.identity.body.Free() // only the fingerprint is needed from here on, and many may wait
+		c.identity.body.Free() // only the fingerprint is needed now, and many duplicates may wait
 		c.identity.body = nil
 		duplicate := c.answerDuplicate(claim)
 		c.answer(&duplicate)
 	}
 }
 
-// storageKey returns the key as it stands in Redis, empty if there is none. A claim has it too, so that most requests have
-// it hashed only once.
+// storageKey returns the key as it stands in Redis, empty if the request has none. It hashes the key only if the claim,
+// which has it too, has not come yet.
 func (c *call) storageKey() string {
 	id := &c.identity
 	if id.inRedis == "" && id.key != "" {
@@ -211,14 +202,14 @@ func (c *call) pass(r *http.Request, err error) {
 	c.next.ServeHTTP(c.w, r)
 }
 
-// passUnclaimed is pass for a request whose body was read, and whose key could not be claimed.
+// passUnclaimed runs the handler unprotected, with the body that was read, after the claim failed with err.
 func (c *call) passUnclaimed(err error) {
 	r := c.request(c.r.Context())
 	defer c.removeTemporaryFiles(r)
 	c.pass(r, err)
 }
 
-// request returns the request with ctx and the body that was read.
+// request returns the handler's request: the original one with ctx and the body that was read.
 func (c *call) request(ctx context.Context) *http.Request {
 	r := c.r.WithContext(ctx)
 	r.Body = http.NoBody
@@ -229,15 +220,15 @@ func (c *call) request(ctx context.Context) *http.Request {
 	return r
 }
 
-// removeTemporaryFiles does for the handler's request what net/http does for its own.
+// removeTemporaryFiles removes the files of the handler's multipart form, as net/http does for its own request.
 func (c *call) removeTemporaryFiles(r *http.Request) {
 	if r.MultipartForm != nil && c.r.MultipartForm == nil {
-		_ = r.MultipartForm.RemoveAll() // net/http has nobody to tell either
+		_ = r.MultipartForm.RemoveAll() // net/http ignores the error too
 	}
 }
 
-// clock returns the time, which costs 50 ns, if there is an observer to be told how long something took, or a time limit
-// for Claim and Hold, and zero if not.
+// clock returns the time if it is needed: by the observer, or by the time limit on Claim and Hold. Otherwise it returns
+// zero, which saves 50 ns.
 func (c *call) clock() (now time.Time) {
 	if c.observe != nil || c.atMostOnce {
 		now = time.Now()
@@ -245,14 +236,14 @@ func (c *call) clock() (now time.Time) {
 	return now
 }
 
-// waited counts the time since start, which clock has returned, as spent waiting for Redis.
+// waited adds the time since start, from clock, to the time spent waiting for Redis.
 func (c *call) waited(start time.Time) {
 	if c.observe != nil {
 		c.timing.inStore += time.Since(start)
 	}
 }
 
-// emit tells the observer. It is called once for every request, but for those that WithObserver names.
+// emit calls the observer. It is called once for every request except those that WithObserver names.
 func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return

@@ -344,7 +344,7 @@ func TestFormWasParsedBefore(t *testing.T) {
 	}
 }
 
-// A form that has nothing in it is no sign of a body.
+// An empty parsed form does not mean that there was a body.
 func TestEmptyFormWasParsedBefore(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redistest.Mini(t), payOnce())

@@ -30,7 +30,7 @@ func outerDeadline(d time.Duration) func(http.Handler) http.Handler {
 	}
 }
 
-// Silence when the time is over is never a success, whoever has set the limit and whatever else the handler has said.
+// A handler that returns without a response after its time is over never counts as a success, whichever limit it was.
 func TestSilenceIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -61,7 +61,7 @@ func TestSilenceIsNoSuccess(t *testing.T) {
 	}
 }
 
-// The 504 has nothing of what the handler has prepared, and what outer middlewares had set before.
+// The 504 has no header of the handler's, and keeps those of outer middlewares.
 func TestSilenceHasNoHeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestSilenceHasNoHeader(t *testing.T) {
 	})
 }
 
-// endless is a context that never tells that its deadline has passed.
+// endless is a context whose deadline passes without closing Done.
 type endless struct{ context.Context }
 
 func (endless) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
@@ -103,7 +103,7 @@ func TestSilenceInAContextWithoutDone(t *testing.T) {
 	})
 }
 
-// A request whose time was over before the handler began has not run.
+// A request whose deadline passed before the handler began does not run.
 func TestNoTimeForARun(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		s := serve(t, b, payOnce(), middleware.WithAtMostOnce())
@@ -183,7 +183,7 @@ func TestHijackThatFailsLetsNothingOut(t *testing.T) {
 	s.want(s.send(), http.StatusServiceUnavailable, middleware.Freed)
 }
 
-// In a middleware within another one, what cannot be done below both lets nothing out of the inner one either.
+// If the innermost writer cannot hijack or flush, neither middleware of a nested pair sends anything for it.
 //
 // conformance: 45, 47
 func TestWhatFailsBelowTheOuterOneLetsNothingOut(t *testing.T) {
@@ -241,7 +241,7 @@ func TestForgedManyFields(t *testing.T) {
 	}
 }
 
-// A header with more names and values than a record may have goes out, and cannot be replayed.
+// A header with more names and values than a record may have is sent, and cannot be replayed.
 func TestResponseOfManyFields(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[int]middleware.Outcome{9_998: middleware.Executed, 9_999: middleware.NotStored} {

@@ -47,7 +47,7 @@ func TestKeyOfAnUnknownOutcomeIsNotRenewed(t *testing.T) {
 	}
 }
 
-// The limit is the handler's. A response that is on its way into Redis then keeps its key.
+// The limit is on the handler: while its response is being stored, the key is still renewed.
 func TestKeyIsRenewedWhileTheResponseIsStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

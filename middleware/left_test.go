@@ -107,9 +107,8 @@ func inBubble(send func(w http.ResponseWriter, length int), w http.ResponseWrite
 
 func flushIt(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }
 
-// While the call hangs the key is settled, and ServeHTTP does not return: the memory and the connection behind the
-// writer are another's then. When it is over nothing more is written but what belongs to the response, and nothing at
-// all by that goroutine, whose ServeHTTP may have panicked.
+// While the call hangs, the key is settled, and ServeHTTP does not return, since net/http then uses the writer's memory and
+// connection for others. After the call, only the rest of the response is written, and nothing by that goroutine.
 func TestCallThatHangs(t *testing.T) {
 	t.Parallel()
 	begin := func(w http.ResponseWriter) { _, _ = io.WriteString(w, "begun ") }
@@ -245,7 +244,7 @@ func TestCallThatComesBackInAPanic(t *testing.T) {
 	})
 }
 
-// One call at a time: as long as the handler runs, whoever comes while one hangs waits for it.
+// As long as the handler runs, a call waits for one that hangs.
 func TestCallsBehindOneThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -267,8 +266,8 @@ func TestCallsBehindOneThatHangs(t *testing.T) {
 	})
 }
 
-// What is stored is what goes out, whoever has begun to send it: the header as it was with the status, the trailers as
-// they were at the end.
+// What is stored is what is sent, whichever goroutine began to send it: the header as it was with
+// the status, the trailers as they were at the end.
 func TestStoredWhileItIsSent(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(http.Header){

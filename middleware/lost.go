@@ -7,12 +7,11 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// giveWay handles a run whose key another request has taken before a byte of its response has left. That request now
-// answers for the key, so that two clicks never see two receipts: giveWay looks at the key, and returns the answer that it
-// holds, or 409. If the key is free again, giveWay settles it for this run, whose own response may go out: then there is
-// no answer, and err is the Event's.
+// giveWay returns the answer to the client of a run whose key another request took before a byte of the response left: what
+// the key holds, or 409, so that two clicks never see two receipts. If the key is free again, giveWay settles it for this
+// run and returns no answer: the run's own response is sent, and err is for the Event.
 //
-// The run may be a second effect. So its outcome is [LeaseLost] whatever the client gets, and Event.Err has its status.
+// Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) giveWay(end *ending, lost error) (a answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
 	claim, err := c.ask()
@@ -26,16 +25,16 @@ func (c *call) giveWay(end *ending, lost error) (a answer, err error) {
 	return a, nil
 }
 
-// answerLost answers for a run that has lost its key by what that holds.
+// answerLost returns the answer to the client of a run that lost its key, by what a new claim found.
 func (c *call) answerLost(claim lock.Claim, err error) answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return refuseClaim(err)
-	case err != nil: // another has the key, or had it a moment ago, and may have freed it: a retry could run again
+	case err != nil: // not store-unavailable, which asks for a retry: if the key was freed, that would run again
 		return refusal(Unknown, outcomeUnknown, err)
 	}
 	a := c.answerBy(claim)
-	if a.outcome == Reused || a.outcome == FingerprintChanged { // not this run's own request, which has happened
+	if a.outcome == Reused || a.outcome == FingerprintChanged { // that is about the other request; this one ran
 		return refusal(Unknown, outcomeUnknown, nil)
 	}
 	return a

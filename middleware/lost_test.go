@@ -78,10 +78,10 @@ func (l lost) wantLost(a answer, status int, problem string) {
 	l.wantRuns(1)
 }
 
-// Whoever has the key answers for it.
+// The client of a run that lost its key gets what the other request left.
 //
 // conformance: 28
-func TestLostToAnother(t *testing.T) {
+func TestKeyTakenByAnother(t *testing.T) {
 	other := body("application/json", "{}")
 	custom := middleware.WithFingerprint("custom", func(*http.Request, []byte) []byte { return nil })
 	receipt := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "receipt 1") }
@@ -163,8 +163,9 @@ func TestLostToAnother(t *testing.T) {
 func firstSettle(c redistest.Command) bool  { return c.Name == "EVAL" && settles(c) }
 func firstRelease(c redistest.Command) bool { return c.Name == "EVAL" && !settles(c) }
 
-// The other has let go of the key before the run looks: it settles or frees the key after all, and its response goes out.
-func TestLostAndFreeAgain(t *testing.T) {
+// The other request has freed the key before this run claims it again: the run settles or frees it after all, and its
+// own response is sent.
+func TestKeyTakenAndFreedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		opts   []middleware.Option
 		ends   redistest.Match
@@ -212,8 +213,8 @@ func TestLostAndFreeAgain(t *testing.T) {
 	}
 }
 
-// The look fails: it is known that another took the key, and not what became of it. The client is not told to retry.
-func TestLostAndLookFails(t *testing.T) {
+// The second claim fails: another request took the key, and may have freed it. The client is not told to retry.
+func TestKeyTakenAndClaimFails(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		run := beginLost(t, b, own, middleware.WithFailOpen())
 		rival := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, payOnce())
@@ -228,8 +229,8 @@ func TestLostAndLookFails(t *testing.T) {
 	})
 }
 
-// What has left cannot be taken back, and what another has stored stays.
-func TestLostAfterAByteHasLeft(t *testing.T) {
+// A response of which a byte has left is sent to its end, and what another request has stored stays.
+func TestKeyTakenAfterAByteHasLeft(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		run := beginLost(t, b, func(w http.ResponseWriter, r *http.Request) {
 			own(w, r)
@@ -251,7 +252,7 @@ func TestLostAfterAByteHasLeft(t *testing.T) {
 }
 
 // The handler has left a goroutine behind that is in a method of the writer. The other's response waits for it.
-func TestLostWhileACallHangs(t *testing.T) {
+func TestKeyTakenWhileACallHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, store, first := newStuck("WriteHeader 103"), new(canned), true

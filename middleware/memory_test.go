@@ -149,7 +149,7 @@ func TestMemoryWhileStoring(t *testing.T) {
 	}
 }
 
-// What is too long to keep goes out, and does not stay.
+// A response that is too long to keep is sent, and does not stay in memory.
 //
 // conformance: 47
 func TestMemoryOfAnEndlessResponse(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Two middlewares with different keys around one handler: the outer one does not store what the inner one wants retried.
+// Of two middlewares with different keys around one handler, the outer one does not store a refusal of the inner one that a
+// retry may overcome.
 func TestOuterDoesNotStoreTheInnersRefusal(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
@@ -32,7 +33,7 @@ func TestOuterDoesNotStoreTheInnersRefusal(t *testing.T) {
 	})
 }
 
-// A handler that has had an effect, and then calls one that is protected by itself, is not run again.
+// A handler that has had an effect, and then calls a handler with its own protection, is not run again.
 func TestOuterAtMostOnceKeepsTheInnersRefusal(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()

@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// words are what a problem says on its page. That is read by somebody who has filled in a form, and has never heard of an
-// idempotency key.
+// words are the text of a problem's HTML page. Its reader has filled in a form, and does not know idempotency keys.
 type words struct{ heading, text string }
 
-// says returns p with the words for its page.
+// says returns p with the words of its page.
 func (p Problem) says(heading, text string) Problem {
 	p.page = words{heading, text}
 	return p
@@ -25,13 +24,13 @@ const pageStyle = `:root{color-scheme:light dark}` +
 	`h1{font-size:1.5rem;line-height:1.25}` +
 	`details{margin-top:3rem;font-size:.875rem;opacity:.75}`
 
-// pagePolicy allows the page its own style, and neither a script nor anything that is loaded.
+// pagePolicy is the page's Content-Security-Policy: its own style is allowed, and neither scripts nor anything loaded.
 var pagePolicy = func() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 }()
 
-// html returns the page of p, which leads back to where the request came from.
+// html returns the page of p, with a link back to where the request came from. Without words it uses Title and Detail.
 func (p Problem) html(r *http.Request) []byte {
 	heading, text := p.page.heading, p.page.text
 	if heading == "" {
@@ -62,10 +61,9 @@ func (p Problem) html(r *http.Request) []byte {
 		html.EscapeString(p.Title), p.Status, html.EscapeString(p.Detail))
 }
 
-// cameFrom returns path and query of the page that the request came from, if the Referer (RFC 9110 section 10.1.3) names
-// one of the same origin; empty otherwise, and when anything about it is odd. The client has sent it: nothing but these
-// two reaches the page, and they cannot lead to another host. Behind a proxy that ends TLS the request's own scheme is not
-// known, so either is taken then.
+// cameFrom returns path and query of the Referer (RFC 9110 section 10.1.3) if that is a page of the same origin, and is
+// otherwise empty. The client chooses the Referer; a path alone cannot lead to another host. A request without TLS may
+// have come through a proxy that ended it, so both schemes are accepted then.
 func cameFrom(r *http.Request) string {
 	lines := r.Header["Referer"]
 	if len(lines) != 1 || strings.ContainsFunc(lines[0], func(c rune) bool { return c <= ' ' || c > '~' }) {

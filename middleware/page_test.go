@@ -55,7 +55,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A problem of an option's own words is shown with these, and nothing in it is taken for HTML.
+// A problem made by a user's function shows its title and detail, escaped.
 func TestPageIsEscaped(t *testing.T) {
 	t.Parallel()
 	got := page(middleware.Problem{Title: "<b>", Detail: `"&'`, Status: http.StatusConflict}).Body.String()

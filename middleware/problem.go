@@ -11,21 +11,22 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-// Problem is an error response in the terms of RFC 9457. Type and Title are constant for each kind of problem.
+// Problem is an error response in the terms of RFC 9457. All problems of one Type have the same Title, Status and
+// Retryable. The README lists the types.
 type Problem struct {
-	Type           string `json:"type"` // an absolute URI: urn:onceguard:problem:...
+	Type           string `json:"type"` // an absolute URI: "urn:onceguard:problem:" and a name
 	Title          string `json:"title"`
 	Status         int    `json:"status"`
-	Detail         string `json:"detail"`                    // what the client may do about it; holds nothing that the client sent
-	OriginalStatus int    `json:"original_status,omitempty"` // of the response that was not stored, 0 when unknown
+	Detail         string `json:"detail"`                    // what the client may do; contains nothing that the client sent
+	OriginalStatus int    `json:"original_status,omitempty"` // of a response that was sent and not stored; 0 if unknown
 
-	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry, which the SDKs that
-	// Stainless generates (OpenAI's and Anthropic's among others) obey, whatever the status is.
+	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry. The SDKs that
+	// Stainless generates (OpenAI's and Anthropic's among others) obey that header, whatever the status is.
 	Retryable bool `json:"-"`
 	// RetryAfter is sent as Retry-After (RFC 9110 section 10.2.3), in whole seconds. It is 0 when Retryable is false.
 	RetryAfter time.Duration `json:"-"`
 
-	page words
+	page words // of the HTML form
 }
 
 func newProblem(name string, status int, title, detail string) Problem {
@@ -38,14 +39,14 @@ func (p Problem) withDetail(detail string) Problem {
 	return p
 }
 
-// retryable returns p for a request that may succeed when it is repeated, at the earliest in a second.
+// retryable returns p for a request that may succeed when it is repeated, after a second or more.
 func (p Problem) retryable() Problem {
 	p.Retryable, p.RetryAfter = true, time.Second
 	return p
 }
 
-// in returns p with the name of the place where the key was looked for, if the error has it. No other text of a key
-// function reaches a client: it might repeat what the client sent.
+// in returns p with a detail that names the place where the key was looked for, if err is a [keyfunc.MissingError]. No
+// other text of a key function reaches a client, since it might repeat what the client sent.
 func (p Problem) in(err error) Problem {
 	var missing keyfunc.MissingError
 	if errors.As(err, &missing) {
@@ -134,16 +135,16 @@ var (
 		"Reload this page in a moment to find out. It will not happen twice.")
 )
 
-// notBegun returns the problem of a request that took its key and did not run. Its key may be taken for one lease more.
+// notBegun returns the problem of a request that claimed its key and did not run. The key may stay claimed for one more
+// lease.
 func notBegun(lease time.Duration) Problem {
 	return storeUnavailable.withDetail(fmt.Sprintf("The server could not begin to process this request, so nothing was done. "+
 		"Repeat it later. For up to %v a repetition may be answered with 409.", lease))
 }
 
-// inFlightSince returns the problem for a duplicate of a run that claimed the key at the time given. Retry-After is the
-// run's age in whole seconds: a client that obeys it waits twice as long for each try, and does not use up its tries
-// within seconds. It is a lease at most, for a run that has died gives way within that. The holder's clock may differ
-// from ours: an age out of range is the nearer end.
+// inFlightSince returns the problem for a duplicate of a run that claimed the key at the given time. Retry-After is the
+// run's age, between 1 s and one lease: a client that obeys it doubles its pause with each try, and need not wait longer
+// than a lease for a run that died. The bounds also catch an age that is wrong because two clocks differ.
 func (g *guard) inFlightSince(claimed time.Time) Problem {
 	p := inFlight
 	p.RetryAfter = max(time.Second, min(time.Since(claimed), g.locker.TTL()).Truncate(time.Second))
@@ -165,5 +166,5 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // the client may have left
+	_, _ = w.Write(body) // an error means that the client disconnected
 }

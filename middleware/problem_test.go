@@ -6,8 +6,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -15,27 +17,23 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// problems is the table of problems: status, and whether the same request may succeed later.
-var problems = map[string]struct {
+// problem is a row of the table of problems: the status, and whether the same request may succeed later.
+type problem struct {
 	status int
 	retry  bool
-}{
-	"key-missing":         {400, false},
-	"key-invalid":         {400, false},
-	"body-unreadable":     {400, true},
-	"user-unknown":        {401, false},
-	"in-flight":           {409, true},
-	"run-failed":          {503, true},
-	"outcome-unknown":     {409, false},
-	"response-not-stored": {409, false},
-	"fingerprint-changed": {409, false},
-	"body-too-large":      {413, false},
-	"key-reused":          {422, false},
-	"key-failed":          {500, false},
-	"record-unreadable":   {500, false},
-	"store-unavailable":   {503, true},
-	"commit-unknown":      {503, true},
 }
+
+// problems is the README's table of problems, by their type.
+var problems = sync.OnceValue(func() map[string]problem {
+	table := map[string]problem{}
+	for _, row := range readmeTable("Problems") {
+		status, _ := strconv.Atoi(row[1])
+		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[0], -1) {
+			table[m[1]] = problem{status, row[2] == "yes"}
+		}
+	}
+	return table
+})
 
 // checkProblem compares what a client got with the table, if it is a problem. Every answer that a site gives is checked.
 func checkProblem(t *testing.T, a answer) {
@@ -44,7 +42,7 @@ func checkProblem(t *testing.T, a answer) {
 	if name == "" {
 		return
 	}
-	want, known := problems[name]
+	want, known := problems()[name]
 	if !known {
 		t.Errorf("%s is not in the table", name)
 	}
@@ -80,14 +78,14 @@ func TestProblemTable(t *testing.T) {
 			t.Errorf("%s: Retryable %t, RetryAfter %v", p.Type, p.Retryable, p.RetryAfter)
 		}
 	}
-	for name := range problems {
+	for name := range problems() {
 		if !seen[name] {
 			t.Errorf("there is no %s", name)
 		}
 	}
 }
 
-// What failed and was stored fails again: a client that obeys the header does not try. Nothing else gets one.
+// A replayed 5xx tells the client not to retry. No other replay gets that header.
 func TestReplayedFailureIsNotRetried(t *testing.T) {
 	for _, test := range []struct {
 		status    int
@@ -168,7 +166,7 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// The client learns where the key belongs, and nothing else that a key function says.
+// The detail names the place where the key belongs, and has no other text of the key function.
 func TestKeyMissingNamesThePlace(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -272,7 +270,7 @@ func TestWithProblem(t *testing.T) {
 	}
 }
 
-// A refusal that is not written, because the function of WithProblem panics, is told all the same.
+// A refusal has its Event even if the function of WithProblem panics.
 func TestEventOfARefusalThatPanics(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)

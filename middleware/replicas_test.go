@@ -12,7 +12,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// A response that a failover may still lose is not handed out, and its request not run again.
+// A response that a failover may still lose is not replayed, and its request does not run again.
 //
 // fault: value met under WithReplicas, link to the replica cut
 func TestResponseIsNotConfirmed(t *testing.T) {

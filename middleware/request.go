@@ -9,16 +9,16 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
-// way is how a request goes on.
+// way is how a request proceeds once its key is known.
 type way int
 
 const (
-	protected   way = iota
-	unprotected     // it has no key
-	nested          // it runs already under this very key: the middleware is mounted twice
+	protected   way = iota // the zero way: it has a key, or is refused
+	unprotected            // it has no key
+	nested                 // it already runs under this key: the middleware is mounted twice
 )
 
-// findKey derives the key, before a byte of the body is read unless the key is in there.
+// findKey calls the key function, before anything else reads the body.
 func (c *call) findKey() (way, answer) {
 	id, body := &c.identity, c.r.Body
 	if body == nil {
@@ -27,8 +27,8 @@ func (c *call) findKey() (way, answer) {
 	c.limited = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
 	c.r.Body = &c.limited
 	key, err := c.keyFunc(c.r)
-	// The body that is read from now on may be one that a key function has put there. The request gets its own back:
-	// net/http looks at it when it answers before the body was read.
+	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
+	// inspects if it answers before the body was read.
 	id.source, c.r.Body = c.r.Body, body
 
 	failed := c.limited.failed()
@@ -55,10 +55,10 @@ func (c *call) findKey() (way, answer) {
 	return protected, refusal(InvalidKey, keyFailed, err)
 }
 
-// replaced reports whether a key function has put another body in the place of the request's.
+// replaced reports whether the key function has replaced the request's body.
 func (c *call) replaced() bool { return c.identity.source != io.ReadCloser(&c.limited) }
 
-// original returns the request as it came, for a handler that is not protected here.
+// original returns the request as it arrived, for a handler that runs unprotected or nested.
 func (c *call) original() *http.Request {
 	if c.replaced() {
 		c.r.Body = c.identity.source
@@ -66,7 +66,7 @@ func (c *call) original() *http.Request {
 	return c.r
 }
 
-// readBody reads the body whole, for the fingerprint and for the handler.
+// readBody reads the body whole and makes the fingerprints.
 func (c *call) readBody() answer {
 	if c.r.ContentLength > c.maxBody {
 		return refusal(TooLarge, bodyTooLarge, nil)
@@ -82,17 +82,17 @@ func (c *call) readBody() answer {
 	if len(body.Bytes()) == 0 && c.hadBody() {
 		return refusal(InvalidKey, keyFailed, errBodyUsed)
 	}
-	c.identity.body, c.identity.source = body, nil // a key function's copy of it is not needed any more
+	c.identity.body, c.identity.source = body, nil // a key function's copy of it is no longer needed
 	c.takeFingerprints()
 	return answer{}
 }
 
-// hadBody reports whether the request came with a body, or with a form that somebody has already parsed of it.
+// hadBody reports whether the request had a body, by its Content-Length or by a form parsed from it.
 func (c *call) hadBody() bool {
 	return c.r.ContentLength > 0 || len(c.r.PostForm) > 0 || c.r.MultipartForm != nil
 }
 
-// errBodyUsed keeps two requests from looking alike because nothing is left to tell them apart by.
+// errBodyUsed refuses a request whose body was read before: without it, two requests would look alike.
 var errBodyUsed = errors.New("middleware: the body was used up before its fingerprint was taken: by an outer middleware, " +
 	"or by a key function that did not put it back as keyfunc.Form does")
 

@@ -19,10 +19,10 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// The memory of a request is used for others when nobody can have it any more. The tests in this file keep what they
-// should not have kept, and send other requests then.
+// The memory of a request is used again for others. The tests in this file keep references that they should not keep, and
+// then send other requests.
 
-// sendOthers sends so many requests that memory which was freed is sure to be theirs.
+// sendOthers sends enough requests to use all memory that was freed.
 func sendOthers(h http.Handler) {
 	c := &counter{body: bytes.Repeat([]byte("z"), 1<<10), w: discarded{header: http.Header{}}}
 	for n := range 100 {
@@ -114,7 +114,7 @@ func TestRecorderIsCutOff(t *testing.T) {
 	}
 }
 
-// For the race detector: a goroutine that was left behind does not decide what the handler's silence means.
+// For the race detector: a goroutine left behind cannot change the status of a handler that set none.
 func TestLateWriteHeader(t *testing.T) {
 	t.Parallel()
 	var left sync.WaitGroup
@@ -200,7 +200,7 @@ func TestHeaderThatWasSeenIsNotUsedAgain(t *testing.T) {
 }
 
 // A record whose Settle has failed is sent again in the background, as it was.
-func TestRecordThatIsOnItsWayIsNotUsedAgain(t *testing.T) {
+func TestRecordBeingStoredIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &canned{refused: 2} // an error is asked for twice
@@ -219,9 +219,9 @@ func TestRecordThatIsOnItsWayIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// Handlers that leave goroutines behind, that panic and that are cut short, all at once: whatever a client gets is its
-// own.
-func TestNobodyGetsWhatIsAnothers(t *testing.T) {
+// Handlers that leave goroutines behind, panic, and run out of time, all at once: each client gets only bytes of its own
+// response.
+func TestRequestsShareNoBytes(t *testing.T) {
 	t.Parallel()
 	var left sync.WaitGroup
 	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {

@@ -58,7 +58,7 @@ func (s *site) wantUnreadable(why string, edits ...edit) {
 	s.wantRuns(runs)
 }
 
-// Whatever the form, the story is the same.
+// Every form of storage gives the same answers.
 func TestStoredForms(t *testing.T) {
 	for name, opts := range forms() {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestStoredForms(t *testing.T) {
 }
 
 // Records that are not sealed are read by every instance without a key, whatever its options and those of the writer.
-func TestCompressionIsNoMatterOfReaders(t *testing.T) {
+func TestCompressedIsReadByAll(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		with, without := serve(t, b, payOnce(), middleware.WithCompression(0)), serve(t, b, payOnce())
 		with.want(with.send(), http.StatusCreated, middleware.Executed)
@@ -119,7 +119,7 @@ func TestCompressionIsNoMatterOfReaders(t *testing.T) {
 	})
 }
 
-// The rotation as WithEncryption tells it, on three instances of which one after the other is deployed anew.
+// The rotation that WithEncryption describes, on three instances that are redeployed one after the other.
 func TestKeyRotation(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		instances := make([]*site, 3)
@@ -199,8 +199,8 @@ func TestPlaintextReads(t *testing.T) {
 	})
 }
 
-// What is sealed opens only where it was put, and only whole. That the checksum is right helps nothing: who can write
-// to Redis can compute it.
+// A sealed record opens only under its own key, and only if it is unchanged. Its checksum is right here: anybody who can
+// write to Redis can compute it.
 func TestSealedRecordIsAuthenticated(t *testing.T) {
 	for name, compression := range map[string][]middleware.Option{
 		"sealed": nil, "compressed and sealed": {middleware.WithCompression(0)},
@@ -299,7 +299,7 @@ func TestSealedNoteIsAuthenticated(t *testing.T) {
 	})
 }
 
-// A note and a record are sealed for different purposes: none passes for the other, were it under the same storage key.
+// A note and a record have different purposes: neither opens as the other, even under the same storage key.
 func TestSealedPurposes(t *testing.T) {
 	t.Parallel()
 	c := middleware.NewCodec(middleware.WithEncryption(master(1)))

@@ -79,7 +79,7 @@ func serveKeyed(t *testing.T, locker *lock.Locker, key keyfunc.Func, h http.Hand
 	return s
 }
 
-// newLocker returns a Locker whose time for one operation is long, for a busy machine must not fail a test.
+// newLocker returns a Locker with a long time for one operation, so that a busy machine does not fail a test.
 func newLocker(t testing.TB, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
@@ -190,7 +190,7 @@ func (s *site) event() middleware.Event {
 	}
 }
 
-// want checks an answer, and what was told to the observer of it.
+// want checks an answer and the outcome of its Event.
 func (s *site) want(a answer, status int, outcome middleware.Outcome) middleware.Event {
 	s.t.Helper()
 	e := s.event()

@@ -293,8 +293,8 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	})
 }
 
-// An http.TimeoutHandler outside looks at the header when all is over: what was changed too late is not in there then,
-// and not on a replay either.
+// An http.TimeoutHandler outside reads the header at the end. A change that came too late is not in there, nor in a
+// replay.
 //
 // conformance: 44, 48
 func TestHeaderUnderATimeoutHandler(t *testing.T) {

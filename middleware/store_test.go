@@ -17,7 +17,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-func TestRedisIsAway(t *testing.T) {
+func TestRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	locker := newLocker(t, server.Client(t), lock.WithOpTimeout(100*time.Millisecond))
@@ -38,7 +38,7 @@ func TestRedisIsAway(t *testing.T) {
 	open.wantRuns(1)
 }
 
-// A client that has left is no failure of Redis: the request is protected all the same.
+// A client that disconnects is no failure of Redis: the request is still protected.
 func TestFailOpenIsNotForClientsThatLeft(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithFailOpen())
@@ -59,7 +59,7 @@ func settles(c redistest.Command) bool {
 	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("OGv\x01"))
 }
 
-// A full Redis refuses whatever might write. What it holds is replayed, and nothing that it does not hold is run.
+// A full Redis refuses every write. What it holds is replayed, and no other request runs.
 //
 // fault: maxmemory reached, noeviction
 func TestRedisIsFull(t *testing.T) {
@@ -107,7 +107,7 @@ func TestLockerIsClosed(t *testing.T) {
 	s.wantRuns(0)
 }
 
-// The response cannot be stored at once: it goes out, and is stored a little later.
+// The response cannot be stored at once: it is sent, and stored a little later.
 func TestSettleFails(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
@@ -206,7 +206,7 @@ func TestUnreadableNote(t *testing.T) {
 	}
 }
 
-// What a request costs on the wire.
+// The round trips of each kind of request.
 func TestRoundTrips(t *testing.T) {
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {

@@ -156,8 +156,10 @@ func TestAfterTheCommit(t *testing.T) {
 					t.Errorf("Discard: %v, want ErrCommitted", err)
 				}
 			},
-			"Unknown": func(_ *testing.T, _ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() },
-			"panic":   func(*testing.T, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			"Unknown": func(_ *testing.T, _ http.ResponseWriter, r *http.Request) {
+				middleware.FromContext(r.Context()).Unknown()
+			},
+			"panic": func(*testing.T, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				modes(t, func(t *testing.T, j *memJournal) {

@@ -21,8 +21,8 @@ import (
 // quietLogger is chi's Logger, which wraps the ResponseWriter, without its output.
 var quietLogger = chimiddleware.RequestLogger(&chimiddleware.DefaultLogFormatter{Logger: log.New(io.Discard, "", 0)})
 
-// A client that sends a long body sees why it was refused, though nobody reads that body: net/http must not break the
-// connection under it, whoever has said that the connection ends with this request.
+// A client that sends a long body sees why it was refused, although the body is not read: net/http must not break the
+// connection while the client sends, even if the connection ends with this request.
 //
 // conformance: 14
 func TestRefusalReachesTheClient(t *testing.T) {

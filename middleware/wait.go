@@ -9,10 +9,11 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// errManyWait is the Event's error of a request that was not let wait.
+// errManyWait is the Event's error for a duplicate that was not allowed to wait.
 var errManyWait = errors.New("middleware: as many requests wait as WithMaxWaiters allows")
 
-// awaitOutcome waits until nobody works under the key any more. It returns at once when there is no time for that.
+// awaitOutcome waits until the key is no longer held, and returns what it holds then; errManyWait at once if too many
+// requests wait already.
 func (c *call) awaitOutcome() (lock.Claim, error) {
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > c.maxWaiters {
@@ -23,12 +24,11 @@ func (c *call) awaitOutcome() (lock.Claim, error) {
 	return c.locker.Wait(ctx, c.identity.key)
 }
 
-// waitEnd returns when a wait that begins now is over: as [WithWait] says, or earlier, so that there is time left to send
-// the answer in.
+// waitEnd returns when a wait that begins now has to end, so that there is time left to send the answer. See [WithWait].
 func (c *call) waitEnd() time.Time {
 	end := time.Now().Add(c.wait)
 	if server, ok := c.r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
-		end = earlier(end, c.leaveTime(server.WriteTimeout)) // net/http counts from the header of the request, just before
+		end = earlier(end, c.leaveTime(server.WriteTimeout)) // net/http counts from the request's header, just before entered
 	}
 	if deadline, ok := c.r.Context().Deadline(); ok {
 		end = earlier(end, c.leaveTime(deadline.Sub(c.timing.entered)))
@@ -36,7 +36,7 @@ func (c *call) waitEnd() time.Time {
 	return end
 }
 
-// leaveTime returns when to answer a request that may take as long as d.
+// leaveTime returns when to answer a request that may take d in all.
 func (c *call) leaveTime(d time.Duration) time.Time {
 	return c.timing.entered.Add(d - min(d/10, 500*time.Millisecond))
 }
@@ -48,7 +48,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// trouble returns what an observer should know of the error that a wait ended with, nil if only its time was over.
+// trouble returns the Event's error for a wait that ended with err, nil if only its time was over.
 func trouble(err error) error {
 	var wait *lock.WaitError
 	switch {

@@ -85,7 +85,7 @@ func TestWaitEndsInTime(t *testing.T) {
 	}
 }
 
-// A server that closes the connection at its WriteTimeout does not do so to a waiter.
+// A waiter is answered before the server's WriteTimeout closes its connection.
 func TestWaiterIsAnsweredBeforeTheWriteTimeout(t *testing.T) {
 	t.Parallel()
 	b := redistest.Mini(t)
@@ -108,7 +108,7 @@ func TestWaiterIsAnsweredBeforeTheWriteTimeout(t *testing.T) {
 	first.want(<-done, http.StatusCreated, middleware.Executed)
 }
 
-// Of those who come when enough wait, nobody is kept waiting, and when the waiters have left others may wait.
+// Beyond the limit, duplicates are answered at once; when waiters have left, others may wait.
 func TestWithMaxWaiters(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		const most, more = 3, 2
@@ -155,10 +155,10 @@ func TestWithMaxWaitersPanics(t *testing.T) {
 	middleware.WithMaxWaiters(0)
 }
 
-// Redis is silent for a while, and every waiter gets the response all the same.
+// Redis does not answer for a while, and every waiter still gets the response.
 //
 // conformance: 26
-func TestWaitersSurviveALookThatFails(t *testing.T) {
+func TestWaitersOutlastASilentRedis(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		const waiters = 20
 		p := redistest.NewProxy(t, b.Addr())
@@ -189,8 +189,7 @@ func TestWaitersSurviveALookThatFails(t *testing.T) {
 	})
 }
 
-// A value that is not yet on enough replicas is not handed out, and the client learns that it need not fear for its
-// request.
+// A response that is not on enough replicas yet is not sent to a waiter; the problem says that its request was processed.
 func TestWaitForAnUnconfirmedValue(t *testing.T) {
 	t.Parallel()
 	b := redistest.Start(t) // it has no replica

@@ -17,8 +17,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// serveWaiting starts a site of its own process, as it were, on which duplicates wait for longer than anything takes
-// here. All requests have the key "k".
+// serveWaiting starts a site with a Locker of its own, as another process would have. Its duplicates wait for longer than
+// any test takes. All requests have the key "k".
 func serveWaiting(t *testing.T, client redis.UniversalClient, h http.HandlerFunc, opts ...middleware.Option) *site {
 	t.Helper()
 	// Looks that no message asks for come soon: a lease that runs out sends none.
@@ -130,8 +130,8 @@ func behind(t *testing.T, g *gate, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// Two processes wait for the one that runs on the first of them. On each, somebody leaves: the one who came first and
-// looks for all, and one in the middle.
+// Two processes wait for a run on the first of them. On each, two waiters disconnect: the first one, whose look-ups serve
+// all, and one in the middle.
 //
 // conformance: 26
 func TestWaitersGetTheOneResponse(t *testing.T) {
@@ -195,7 +195,7 @@ func TestWaitersGetTheOneResponse(t *testing.T) {
 	})
 }
 
-// The one who leaves is the one whose look, under way, is to tell whether to wait at all.
+// A duplicate disconnects during its claim, which is to tell whether to wait at all.
 //
 // conformance: 26
 func TestWaiterLeavesWhileItLooks(t *testing.T) {
@@ -252,8 +252,8 @@ func TestWaitIsOver(t *testing.T) {
 	})
 }
 
-// The first run ends in one of the many ways that leave no response. Nobody of those who waited runs in its place, on
-// whatever instance; a retry does.
+// The first run ends without leaving a response, in each possible way. No waiter runs in its place, on either instance; a
+// retry does.
 //
 // conformance: 26
 func TestRunFails(t *testing.T) {
@@ -324,7 +324,7 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// An operator frees the key under a run.
+// An operator frees the key during a run.
 //
 // conformance: 26
 func TestForgetWhileWaiting(t *testing.T) {
@@ -346,7 +346,7 @@ func TestForgetWhileWaiting(t *testing.T) {
 	})
 }
 
-// With WithAtMostOnce a failure is an answer, and what nobody knows is not run again.
+// With WithAtMostOnce a waiter gets a stored 5xx, and an unknown outcome does not run again.
 func TestAtMostOnceWhileWaiting(t *testing.T) {
 	for name, test := range map[string]struct {
 		end    http.HandlerFunc
@@ -393,7 +393,7 @@ func TestAtMostOnceWhileWaiting(t *testing.T) {
 	}
 }
 
-// The first response has gone out and cannot be repeated, or has gone out and can.
+// The first response was sent before it was stored: one that can be replayed, and one that cannot.
 //
 // conformance: 47
 func TestWaitForAStream(t *testing.T) {
@@ -469,8 +469,8 @@ func TestAnotherRequestDoesNotWait(t *testing.T) {
 	})
 }
 
-// While somebody waits, and does not see it, the key comes free and is used for another request. Its response is not
-// the waiter's, nor is anything else that comes of it.
+// During a wait the key becomes free and is used for another request, which the waiter does not notice. The waiter must not
+// get that request's response, nor anything else of it.
 //
 // conformance: 27, 29
 func TestKeyIsReusedWhileWaiting(t *testing.T) {
@@ -531,8 +531,8 @@ func TestKeyIsReusedWhileWaiting(t *testing.T) {
 	}
 }
 
-// That Redis is away is no reason to run what others may be running.
-func TestRedisGoesAwayWhileWaiting(t *testing.T) {
+// A waiter does not run its request because Redis is down: another process may be running it.
+func TestRedisGoesDownWhileWaiting(t *testing.T) {
 	for name, away := range map[string]func(*redistest.Proxy){
 		"silent": (*redistest.Proxy).BlackHole,
 		"gone":   func(p *redistest.Proxy) { p.CutBefore(redistest.Any()) },
@@ -569,7 +569,7 @@ func TestRedisGoesAwayWhileWaiting(t *testing.T) {
 	}
 }
 
-// A connection that breaks is not Redis that is away.
+// A broken connection does not end a wait.
 func TestConnectionsBreakWhileWaiting(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
@@ -608,7 +608,7 @@ func TestLockerIsClosedWhileWaiting(t *testing.T) {
 	})
 }
 
-// What nobody can read comes under the key while somebody waits for it.
+// During a wait the key gets a value that cannot be read.
 func TestUnreadableWhileWaiting(t *testing.T) {
 	set := func(value string) func(redis.Pipeliner, string) {
 		return func(p redis.Pipeliner, key string) { p.Set(context.Background(), key, value, time.Hour) }
@@ -721,7 +721,7 @@ func TestWithWaitPanics(t *testing.T) {
 	middleware.WithWait(-1)
 }
 
-// WithWait(0) is the default: not even a subscription.
+// WithWait(0) is the default: nothing subscribes.
 func TestNoWait(t *testing.T) {
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {
@@ -739,8 +739,8 @@ func TestNoWait(t *testing.T) {
 	})
 }
 
-// Sixty requests for one key at the same time, and a handler of one second: what that costs, and how soon all are
-// answered.
+// Sixty requests for one key at the same time, with a handler of one second: the commands that they take, and how soon all
+// are answered.
 func TestCostOfWaiting(t *testing.T) {
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	both(t, func(t *testing.T, b redistest.Backend) {

@@ -1,4 +1,4 @@
-// Package buffer has memory that is used again.
+// Package buffer pools the memory of bodies and of what is stored.
 package buffer
 
 import (
@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Buffer is bytes in memory that is used again. It is freed only where it is certain that nobody can have it any more: one
-// request must never see what is another's. In all other cases it is left to the garbage collector.
+// Buffer is bytes in pooled memory, for one goroutine. One request must never see the bytes of another: a Buffer is freed
+// only where nothing can refer to it any more, and is otherwise left to the garbage collector.
 type Buffer struct {
 	b    []byte
-	lent bool
+	lent bool // see SetLent
 }
 
-// MaxKept is how many bytes are worth keeping.
+// MaxKept is the capacity in bytes up to which a Buffer returns to the pool.
 const MaxKept = 80 << 10
 
 var buffers = sync.Pool{New: func() any { return new(Buffer) }}
@@ -21,15 +21,15 @@ var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 // New returns an empty Buffer.
 func New() *Buffer { return buffers.Get().(*Buffer) }
 
-// Bytes returns what is in b, which may be nil.
+// Bytes returns the bytes of b, which may be nil. They are valid until b is freed.
 func (b *Buffer) Bytes() []byte {
 	if b == nil {
 		return nil
 	}
-	return b.b[:len(b.b):len(b.b)] // behind that are others'
+	return b.b[:len(b.b):len(b.b)] // an append to it must not write into b
 }
 
-// Append appends p. It makes no more room than limit, unless there is more than that.
+// Append appends p. It grows b to limit bytes at most, unless b has more bytes than that.
 func (b *Buffer) Append(p []byte, limit int) { b.b = append(grow(b.b, len(p), limit), p...) }
 
 // Truncate discards all but the first n bytes of b, which may be nil if n is 0.
@@ -39,8 +39,7 @@ func (b *Buffer) Truncate(n int) {
 	}
 }
 
-// ReadAll appends what [io.ReadAll] would return, which is expected to have limit bytes at most. After an error the Buffer
-// is as it was.
+// ReadAll appends everything that r has, which should be limit bytes at most. After an error b is unchanged.
 func (b *Buffer) ReadAll(r io.Reader, limit int) error {
 	read, err := readAll(b.b, r, limit)
 	if err == nil {
@@ -49,10 +48,10 @@ func (b *Buffer) ReadAll(r io.Reader, limit int) error {
 	return err
 }
 
-// SetLent says whether somebody may have kept what is in b: it is then not used again.
+// SetLent sets whether other code may have kept the bytes of b, so that Free does nothing.
 func (b *Buffer) SetLent(lent bool) { b.lent = lent }
 
-// Free lets others use b, which may be nil.
+// Free returns b, which may be nil, to the pool.
 func (b *Buffer) Free() {
 	if b == nil || b.lent || cap(b.b) > MaxKept {
 		return
@@ -61,8 +60,8 @@ func (b *Buffer) Free() {
 	buffers.Put(b)
 }
 
-// grow returns b with room for n bytes more. It doubles the room, so that many small steps cost little, but stops at
-// the limit on the way: append would make a full buffer up to twice as large as what is in it.
+// grow returns b with room for n more bytes. It doubles the capacity, so that many small steps cost little, but first
+// stops at limit: append would make a full buffer up to twice as large as its content.
 func grow(b []byte, n, limit int) []byte {
 	const least = 512
 	need := len(b) + n
@@ -78,10 +77,10 @@ func grow(b []byte, n, limit int) []byte {
 	return larger
 }
 
-// readAll appends to b what [io.ReadAll] would return, which is expected to have limit bytes at most.
+// readAll is ReadAll on a slice.
 func readAll(b []byte, r io.Reader, limit int) ([]byte, error) {
 	for {
-		b = grow(b, 1, limit+1) // one more, to see the end
+		b = grow(b, 1, limit+1) // room for one byte more, to reach io.EOF
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {

@@ -10,18 +10,18 @@ import (
 	"sync"
 )
 
-// compressionLevel is the fastest of those that look for repetitions. On JSON the default level takes twice to three
-// times as long for a result that is 6 to 15 % smaller.
+// compressionLevel is the fastest one that looks for repetitions. On JSON the default level takes two to three times as
+// long, for a result that is 6 to 15 % smaller.
 const compressionLevel = flate.BestSpeed
 
-// maxInflated bounds what a record can become, 64 MiB: a longer response is not compressed.
+// maxInflated is the longest response, in bytes, that is compressed. It bounds the memory that a forged record can take.
 const maxInflated = 64 << 20
 
-// maxRatio is how much DEFLATE can make of a byte: with two bits it repeats up to 258 bytes.
+// maxRatio is how many bytes DEFLATE can make of one: two bits can repeat 258 bytes.
 const maxRatio = 1032
 
-// Deflate appends to dst how long the parts are together, and the parts compressed. It is not ok when that would not be
-// shorter; what lies behind dst in its array is overwritten then too.
+// Deflate appends to dst the length of all parts, and the parts compressed. It is not ok if that is not shorter than the
+// parts; it has written to the memory behind dst even then.
 func Deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
 	size := 0
 	for _, p := range parts {
@@ -45,7 +45,7 @@ func Deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
 	return d.to.b, true
 }
 
-// deflater is a writer, about 1.2 MB of tables, and where it writes to.
+// deflater is a pooled writer, with about 1.2 MB of tables, and the slice it writes to.
 type deflater struct {
 	w  *flate.Writer
 	to bounded
@@ -55,13 +55,13 @@ var deflaters = sync.Pool{New: func() any {
 	return &deflater{w: must(flate.NewWriter(nil, compressionLevel))}
 }}
 
-// free keeps the tables and lets go of the bytes.
+// free returns d to the pool, without the slice.
 func (d *deflater) free() {
 	d.to = bounded{}
 	deflaters.Put(d)
 }
 
-// bounded takes no byte more than limit.
+// bounded is a writer whose slice grows to limit bytes at most.
 type bounded struct {
 	b     []byte
 	limit int
@@ -77,8 +77,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// inflate returns what the whole of compressed is, if that has the size. Memory grows with what really comes out, so
-// that a forged size alone makes no large slice.
+// inflate decompresses all of compressed. It is not ok if the result does not have the given size. Its memory grows with
+// the bytes that really come out, so that a forged size alone makes no large slice.
 func inflate(compressed []byte, size int) (inflated []byte, ok bool) {
 	if size > maxInflated || size/maxRatio > len(compressed) {
 		return nil, false
@@ -106,11 +106,11 @@ func inflate(compressed []byte, size int) (inflated []byte, ok bool) {
 	return b, true
 }
 
-// inflater is a reader, about 40 kB of tables, and where it reads from.
+// inflater is a pooled reader, with about 40 kB of tables, and the bytes it reads from.
 type inflater struct {
 	from bytes.Reader
 	r    io.ReadCloser
-	more [1]byte
+	more [1]byte // for a Read that must not return anything
 }
 
 var inflaters = sync.Pool{New: func() any {
@@ -119,7 +119,7 @@ var inflaters = sync.Pool{New: func() any {
 	return i
 }}
 
-// free keeps the tables and lets go of the bytes.
+// free returns i to the pool, without the bytes.
 func (i *inflater) free() {
 	i.from.Reset(nil)
 	inflaters.Put(i)

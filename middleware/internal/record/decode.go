@@ -9,8 +9,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// Decode reads what Append wrote. The record's body may be a part of b, and its changes are in s; all else it has is
-// its own.
+// Decode returns the record in b. Its body may share memory with b, and its changes are in s. An error means that b is
+// damaged, of another key or a newer version, or that its seal does not open or is missing.
 func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record, error) {
 	if len(b) < ContentAt || b[0] != Version || b[FlagsAt]&^flagsKnown != 0 ||
 		binary.BigEndian.Uint32(b[ChecksumAt:]) != checksumOf(s, storageKey, b) {
@@ -35,9 +35,8 @@ func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record
 	return r, nil
 }
 
-// fieldsOf reads header, trailer and body. The names and values of the first two are parts of one string, and the values
-// are in one list: that costs a replay two allocations, where one for each name, value and list were ten. Their length
-// comes first, so that they are copied and read once: 240 ns for a record, where reading them twice to find it took 450.
+// fieldsOf reads header, trailer and body. All names and values are parts of one string, and all values are in one list:
+// that takes two allocations. Their length is stored first, so that they are read only once.
 func (d *decoder) fieldsOf(r *Record, s *response.Scratch) {
 	head := decoder{b: d.take(d.count())}
 	r.Body = d.rest()
@@ -55,15 +54,16 @@ func (d *decoder) fieldsOf(r *Record, s *response.Scratch) {
 	}
 }
 
-// decoder reads from b. Once something does not fit it has failed, and yields nothing any more.
+// decoder reads from b. Once something does not fit it has failed, and every method returns a zero value.
 type decoder struct {
 	b      []byte
-	at     int // what is before has been read
-	fields int // header names and values so far
+	at     int // the index of the next byte
+	fields int // header names and values so far; only grows
 	failed bool
 }
 
-// maxFields bounds the names and values of a header, which take many times more memory than bytes in a record.
+// maxFields is how many names and values a header and a trailer may have together. In memory each takes many times its
+// bytes in a record.
 const maxFields = 10_000
 
 func (d *decoder) rest() []byte { return d.b[d.at:] }
@@ -81,7 +81,7 @@ func (d *decoder) take(n int) []byte {
 	return d.b[d.at-n : d.at]
 }
 
-// number reads a uvarint, in its shortest form, that is limit at the most.
+// number reads a uvarint in its shortest form, which must be limit at most.
 func (d *decoder) number(limit int) int {
 	if d.at < len(d.b) && d.b[d.at] < 0x80 && int(d.b[d.at]) <= limit { // most are one byte
 		d.at++
@@ -96,7 +96,7 @@ func (d *decoder) number(limit int) int {
 	return int(v)
 }
 
-// count reads how many things follow. Each takes a byte at least, so that a forged count makes no large slice.
+// count reads how many elements or bytes follow. It fails if fewer bytes do: a forged count makes no large slice.
 func (d *decoder) count() int { return d.number(len(d.b) - d.at) }
 
 func (d *decoder) fingerprint() (f Fingerprint) {
@@ -113,10 +113,10 @@ func (d *decoder) time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b)))
 }
 
-// skipExtension skips what a later release may have added.
+// skipExtension skips the fields that a later release may have added.
 func (d *decoder) skipExtension() { d.take(d.count()) }
 
-// inflate goes on with what the rest is before its compression.
+// inflate replaces the rest by its decompressed form.
 func (d *decoder) inflate() {
 	size := d.number(math.MaxInt)
 	inflated, ok := inflate(d.rest(), size)
@@ -125,7 +125,7 @@ func (d *decoder) inflate() {
 	}
 }
 
-// field reads a name or a value out of text, which begins with what b is.
+// field reads a name or a value, and returns it as a part of text, which begins with a copy of b.
 func (d *decoder) field(text string) string {
 	if d.fields++; d.fields > maxFields {
 		d.fail()
@@ -134,7 +134,7 @@ func (d *decoder) field(text string) string {
 	return text[d.at-taken : d.at]
 }
 
-// changes appends a header or a trailer to list, and the values to values.
+// changes appends a header or a trailer to list, and its values to values, which may be nil.
 func (d *decoder) changes(text string, list []response.Change, values []string) ([]response.Change, []string) {
 	n := d.number(min(len(d.b)-d.at, maxFields))
 	if values == nil {

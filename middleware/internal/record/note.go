@@ -1,6 +1,6 @@
 package record
 
-// A note says what a claim is for:
+// A note is what a claim carries for other requests: the fingerprint of the request that claimed the key.
 //
 //	form         1 byte: plain or sealed
 //	content      the rest
@@ -15,10 +15,10 @@ const (
 	NoteSealed = 2
 )
 
-// NoteLen is the length of a plain note that is written.
+// NoteLen is the length of a plain note from EncodeNote.
 const NoteLen = 1 + fingerprintLen + len(noExtension)
 
-// EncodeNote appends a plain note to room. A sealed one is made in memory of its own; only sealing needs the key.
+// EncodeNote returns the note of a fingerprint. A plain note is appended to room. Only a sealed one needs the storage key.
 func (c *Codec) EncodeNote(room []byte, storageKey string, f Fingerprint) []byte {
 	if len(c.Keys) == 0 {
 		return appendNote(room, NotePlain, f)
@@ -31,7 +31,7 @@ func appendNote(b []byte, form byte, f Fingerprint) []byte {
 	return append(f.AppendTo(append(b, form)), noExtension...)
 }
 
-// DecodeNote reads what EncodeNote wrote.
+// DecodeNote returns the fingerprint in a note. Its errors are those of Decode.
 func (c *Codec) DecodeNote(storageKey string, note []byte) (Fingerprint, error) {
 	if len(note) == 0 || note[0] != NotePlain && note[0] != NoteSealed {
 		return Fingerprint{}, errDamaged

@@ -1,4 +1,4 @@
-// Package record is what is stored for a request, as bytes: the record of its response, and the note of its claim.
+// Package record is the stored format: the record of a response, and the note of a claim, as bytes.
 package record
 
 import (
@@ -60,11 +60,12 @@ const (
 	noExtension = "\x00" // an extension of length 0
 )
 
-// Codec writes what is stored as its options want it, and reads what a Codec with any options has written, but for
-// what sealing forbids. Its zero value neither compresses nor seals.
+// Codec encodes and decodes records and notes. It decodes what any other Codec has encoded, if it has the key of the seal;
+// with keys it rejects what is not sealed, unless PlaintextReads is set. The zero value neither compresses nor seals. A
+// Codec is safe for concurrent use.
 type Codec struct {
 	Compress       bool
-	CompressMin    int // bytes of a response
+	CompressMin    int // in bytes: status, header and body
 	Keys           Keyring
 	PlaintextReads bool
 }
@@ -73,11 +74,11 @@ type Codec struct {
 type Record struct {
 	Tombstone   bool
 	Fingerprint Fingerprint
-	Completed   time.Time // to the millisecond, by another process's wall clock: it informs, and decides nothing
+	Completed   time.Time // in whole milliseconds, by the wall clock of its process: for information only
 	response.Response
 }
 
-// Fingerprint tells requests with the same key apart. Fingerprints of two kinds cannot be compared.
+// Fingerprint tells requests with the same key apart. Only fingerprints of one kind can be compared.
 type Fingerprint struct {
 	Kind Kind
 	Sum  [sha256.Size]byte
@@ -86,7 +87,7 @@ type Fingerprint struct {
 // Kind names the rule that a fingerprint was made by.
 type Kind [8]byte
 
-// fingerprintLen is the length of a fingerprint as it is stored: the kind, then the sum.
+// fingerprintLen is the length of a stored fingerprint: the kind, then the sum.
 const fingerprintLen = len(Kind{}) + sha256.Size
 
 // AppendTo appends f as it is stored.
@@ -96,14 +97,14 @@ func (f *Fingerprint) AppendTo(b []byte) []byte {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum covers the storage key, the version, from which it starts, and all bytes behind the checksum. The key is
-// bytes because a string would be copied to the heap, where crc32's arguments escape to.
+// Checksum returns the checksum of an encoded record. The key is a slice because crc32's arguments escape: a string would
+// be copied to the heap.
 func Checksum(storageKey, encoded []byte) uint32 {
 	sum := crc32.Update(uint32(encoded[0]), castagnoli, storageKey)
 	return crc32.Update(sum, castagnoli, encoded[FlagsAt:])
 }
 
-// IsReadable reports whether Decode would take it.
+// IsReadable reports whether Decode will accept the record: it has maxFields names and values at most.
 func (r *Record) IsReadable() bool {
 	fields := 0
 	for _, list := range [...][]response.Change{r.Header, r.Trailer} {
@@ -114,7 +115,7 @@ func (r *Record) IsReadable() bool {
 	return fields <= maxFields
 }
 
-// Room is about how many bytes the record takes as it is stored, and seldom less.
+// Room returns about how many bytes the encoded record takes; it seldom takes more.
 func (r *Record) Room() int {
 	const length = 2 // of a uvarint up to 16383
 	n := ContentAt + fingerprintLen + timeLen + len(noExtension) + sealOverhead + 4*length + len(r.Body)
@@ -129,7 +130,7 @@ func (r *Record) Room() int {
 	return n
 }
 
-// Append appends the record to what is there, as it is stored under the key.
+// Append appends the record, encoded for the storage key, to to.
 func (c *Codec) Append(to []byte, s *response.Scratch, storageKey string, r Record) []byte {
 	var flags byte
 	if r.Tombstone {
@@ -186,13 +187,13 @@ func appendText(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// checksumOf is Checksum with room for the key in s.
+// checksumOf is Checksum with the key's bytes in the memory of s.
 func checksumOf(s *response.Scratch, storageKey string, encoded []byte) uint32 {
 	s.Key = append(s.Key[:0], storageKey...)
 	return Checksum(s.Key, encoded)
 }
 
-// What is wrong with a record or a note. Each is an errUnreadable.
+// Why a record or a note cannot be read. Each wraps errUnreadable.
 var (
 	errUnreadable = errors.New("middleware: what is stored is unreadable")
 	errDamaged    = fmt.Errorf("%w: damaged, of another key, or of a newer version", errUnreadable)

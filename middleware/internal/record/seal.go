@@ -7,36 +7,34 @@ import (
 	"crypto/sha256"
 )
 
-// Keyring seals with its first key and opens with any. An element is what HKDF-Extract (RFC 5869 section 2.2, SHA-256,
-// no salt) makes of a key that was given.
+// Keyring seals with its first key and opens with any. Its elements are made by Extract. It is safe for concurrent use.
 type Keyring [][]byte
 
-// What is sealed. A note does not open as a record, nor the other way round.
+// Purposes of a seal. A note does not open as a record, nor a record as a note.
 const (
 	RecordPurpose = "onceguard record 1 "
 	NotePurpose   = "onceguard note 1 "
 )
 
-// KeySize is the length of a key, in bytes.
 const (
-	KeySize      = 32
+	KeySize      = 32      // of a key, in bytes
 	sealOverhead = 12 + 16 // nonce and tag
 )
 
-// Extract returns the element of a Keyring for a key.
+// Extract returns the element of a Keyring for a key: its HKDF-Extract (RFC 5869 section 2.2, SHA-256, no salt).
 func Extract(key []byte) []byte { return must(hkdf.Extract(sha256.New, key, nil)) }
 
-// Seal puts the seal around all of b but its first n bytes: a random nonce of 12 bytes, the ciphertext, a tag of 16
-// bytes. The cipher is AES-256-GCM. Its additional data are what stays visible, whose length the purpose determines,
-// and the storage key.
+// Seal encrypts b from its n-th byte on with AES-256-GCM, and returns the first n bytes, a random nonce of 12 bytes, the
+// ciphertext, and a tag of 16 bytes. Visible, whose length depends only on the purpose, and the storage key are
+// authenticated too.
 //
-// Its key is HKDF-Expand (RFC 5869 section 2.3) of purpose and storage key. With one key for all records, random nonces
-// would end after 2^32 of them (NIST SP 800-38D section 8.3); one storage key never sees as many.
+// Its key is HKDF-Expand (RFC 5869 section 2.3) of purpose and storage key. A single key would be limited to 2^32 random
+// nonces (NIST SP 800-38D section 8.3); a key for each storage key never makes as many.
 func (k Keyring) Seal(purpose, storageKey string, visible, b []byte, n int) []byte {
 	return aead(k[0], purpose, storageKey).Seal(b[:n], nil, b[n:], additional(visible, storageKey))
 }
 
-// open returns what seal was given. It is a copy: sealed stays as it is, for the next key.
+// open returns a copy of what Seal encrypted, or errNoKeyOpens. It leaves sealed as it is, for the next key.
 func (k Keyring) open(purpose, storageKey string, visible, sealed []byte) ([]byte, error) {
 	room, data := make([]byte, 0, len(sealed)), additional(visible, storageKey)
 	for _, key := range k {
@@ -56,7 +54,7 @@ func additional(visible []byte, storageKey string) []byte {
 	return append(append(make([]byte, 0, len(visible)+len(storageKey)), visible...), storageKey...)
 }
 
-// must is for functions that fail only on a length or a level that is constant here.
+// must returns v. It is for functions that fail only on a bad length or level, which are constants here.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -64,8 +62,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// unseal returns the content without its seal. It is an error when there is none and must be one, or the other way
-// round.
+// unseal returns the content without its seal, if it has one. It fails if no key opens the seal, or if it must have one.
 func (c *Codec) unseal(sealed bool, purpose, storageKey string, visible, content []byte) ([]byte, error) {
 	switch {
 	case sealed && len(c.Keys) == 0:

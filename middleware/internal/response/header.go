@@ -6,24 +6,25 @@ import (
 	"strings"
 )
 
-// Change is one thing that a handler did to a header: the rest is the outer middlewares', and is today's on a replay.
+// Change is one change that a handler made to a header. Only changes are stored: outer middlewares set the rest anew for a
+// replay.
 type Change struct {
 	Op     Op
 	Name   string
-	Values []string // none with OpSet is a nil value, which suppresses net/http's default
+	Values []string // nil with OpSet suppresses net/http's default
 }
 
 // Op is what a Change does.
 type Op byte
 
 const (
-	OpSet    Op = iota // the field has these values
-	OpAdd              // the field has these values too, after those that it had
-	OpDelete           // the field is gone
-	OpEnd
+	OpSet    Op = iota // sets the field to Values
+	OpAdd              // appends Values to those of the field
+	OpDelete           // deletes the field
+	OpEnd              // no Op: the first byte that is not one
 )
 
-// Take returns h as it is now, as the changes that make it of an empty one.
+// Take returns a snapshot of h: the changes that make it of an empty header. It is valid until the next Take.
 func (s *Scratch) Take(h http.Header) []Change {
 	list, all := s.snapshot[:0], s.values[:0]
 	for name, values := range h {
@@ -39,7 +40,7 @@ func (s *Scratch) Take(h http.Header) []Change {
 	return list
 }
 
-// Find returns where in a header that was taken the name is, -1 if it is not.
+// Find returns the index of the field in a header from Take, or -1.
 func Find(header []Change, name string) int {
 	for i := range header {
 		if header[i].Name == name {
@@ -49,6 +50,7 @@ func Find(header []Change, name string) int {
 	return -1
 }
 
+// ValuesOf returns the values of the field in a header from Take, nil if it has none.
 func ValuesOf(header []Change, name string) []string {
 	if i := Find(header, name); i >= 0 {
 		return header[i].Values
@@ -56,7 +58,7 @@ func ValuesOf(header []Change, name string) []string {
 	return nil
 }
 
-// First returns the first value, empty if there is none.
+// First returns the first of the ValuesOf, empty if there is none.
 func First(header []Change, name string) string {
 	if values := ValuesOf(header, name); len(values) > 0 {
 		return values[0]
@@ -64,7 +66,7 @@ func First(header []Change, name string) string {
 	return ""
 }
 
-// Unchanged reports whether h is still what was taken.
+// Unchanged reports whether h is still equal to taken, from Take.
 func Unchanged(h http.Header, taken []Change) bool {
 	if len(h) != len(taken) {
 		return false
@@ -78,7 +80,7 @@ func Unchanged(h http.Header, taken []Change) bool {
 	return true
 }
 
-// Changed returns what turned the header before into the one that was taken after.
+// Changed returns the changes that make after, from Take, of before. They are valid until the next Changed.
 func (s *Scratch) Changed(before http.Header, after []Change) []Change {
 	list := s.Changes[:0]
 	for _, c := range after {
@@ -116,8 +118,8 @@ func Apply(h http.Header, changes []Change) {
 	}
 }
 
-// Storable leaves out of the changes what belongs to one connection (RFC 9110 section 7.6.1, and the names that
-// Connection lists), what each response says anew (Date, Age), and cookies unless they are asked for.
+// Storable removes from list what belongs to one connection (RFC 9110 section 7.6.1, and the fields that connection, the
+// values of Connection, lists), what is made anew for each response (Date, Age), and Set-Cookie unless cookies is set.
 func Storable(list []Change, connection []string, cookies bool) (kept []Change, cookiesDropped bool) {
 	list = slices.DeleteFunc(list, func(c Change) bool {
 		name := http.CanonicalHeaderKey(c.Name)
@@ -126,7 +128,7 @@ func Storable(list []Change, connection []string, cookies bool) (kept []Change, 
 	return WithoutCookies(list, cookies)
 }
 
-// WithoutCookies leaves out Set-Cookie, in a header or as a trailer, unless cookies are asked for.
+// WithoutCookies removes Set-Cookie, in a header or as a trailer, unless cookies is set.
 func WithoutCookies(list []Change, cookies bool) (kept []Change, dropped bool) {
 	if cookies {
 		return list, false
@@ -139,7 +141,7 @@ func WithoutCookies(list []Change, cookies bool) (kept []Change, dropped bool) {
 	return kept, len(kept) < len(list)
 }
 
-// perResponse names what is made anew for each response. A nil value among them is the handler's wish to have none.
+// perResponse reports whether the field is made anew for each response. (Set to nil, it is stored: the handler wants none.)
 func perResponse(name string) bool {
 	switch name {
 	case "Date", "Age":
@@ -156,7 +158,7 @@ func perConnection(name string) bool {
 	return strings.HasPrefix(name, "Proxy-")
 }
 
-// listed reports whether the field lines, each a comma-separated list, have the name.
+// listed reports whether name is in the field lines, each a comma-separated list.
 func listed(lines []string, name string) bool {
 	for _, line := range lines {
 		for element := range strings.SplitSeq(line, ",") {
@@ -168,7 +170,7 @@ func listed(lines []string, name string) bool {
 	return false
 }
 
-// Replace gives h the fields of other.
+// Replace replaces all fields of h by those of other.
 func Replace(h, other http.Header) {
 	clear(h)
 	for name, values := range other {
@@ -176,8 +178,8 @@ func Replace(h, other http.Header) {
 	}
 }
 
-// ReplaceTrailers gives h, a header that was sent, the trailers of end. The rest stays as it was sent and stored: an
-// outer writer may look at it only at the end, as that of [http.TimeoutHandler] does.
+// ReplaceTrailers replaces the trailers of h, a header that was sent, by those of end. The other fields stay as they were
+// sent: an outer writer may read them only at the end, as that of [http.TimeoutHandler] does.
 func ReplaceTrailers(h, end http.Header, announced []string) {
 	for name := range h {
 		if IsTrailer(name, announced) {
@@ -191,9 +193,8 @@ func ReplaceTrailers(h, end http.Header, announced []string) {
 	}
 }
 
-// Trailers returns what the handler left in the header at its end that is sent as a trailer: fields that it announced
-// in Trailer before the body, and those with [http.TrailerPrefix]. What stood there before, as it is, is the outer
-// middlewares'.
+// Trailers returns the fields of end, the header as the handler left it, that are sent as trailers: those announced in
+// Trailer before the body, and those with [http.TrailerPrefix]. What has not changed since before is not the handler's.
 func Trailers(announced []string, before, end http.Header) []Change {
 	var list []Change
 	for name, values := range end {
@@ -207,14 +208,13 @@ func Trailers(announced []string, before, end http.Header) []Change {
 	return list
 }
 
-// IsTrailer reports whether the field of a header with these Trailer lines is sent as a trailer.
+// IsTrailer reports whether the field name is sent as a trailer, in a header whose Trailer lines are announced.
 func IsTrailer(name string, announced []string) bool {
 	return strings.HasPrefix(name, http.TrailerPrefix) || listed(announced, name)
 }
 
-// Announce puts the trailers of end that have [http.TrailerPrefix] into h, before it is sent. net/http leaves them out
-// of the header, and room for them behind the body. If it learnt of them only afterwards, HTTP/1.1 would lose those of
-// a body that fits its buffer, and it depends on the writer which body does.
+// Announce copies the trailers of end that have [http.TrailerPrefix] into h before h is sent, so that net/http expects
+// trailers behind the body. Otherwise HTTP/1.1 would lose those of a body that fits into net/http's buffer.
 func Announce(h, end http.Header) {
 	for name, values := range end {
 		if strings.HasPrefix(name, http.TrailerPrefix) && len(values) > 0 {

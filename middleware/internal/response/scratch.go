@@ -6,16 +6,16 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
-// Scratch is room for lists that are needed while a request is served, and used again. Like a buffer it is freed only
-// where nobody can have it any more.
+// Scratch is pooled memory for the lists of one request. Like a [buffer.Buffer] it is freed only where nothing can refer to
+// it any more.
 type Scratch struct {
-	Key     []byte   // the storage key, for a checksum
-	Text    []byte   // a header and trailer as they are stored, on their way in or out
-	Changes []Change // what is stored of a header
-	Stored  Response // a response that was read, with parts of the other lists
+	Key     []byte   // of the storage key, for its checksum
+	Text    []byte   // of a header and a trailer, as they are stored
+	Changes []Change // of Changed, or of a record that was decoded
+	Stored  Response // decoded from a record; it refers to the other lists
 
-	snapshot []Change // a header as it was
-	values   []string // of the snapshot
+	snapshot []Change // of Take
+	values   []string // the values in snapshot
 }
 
 var scratches = sync.Pool{New: func() any { return &Scratch{values: make([]string, 0, 16)} }}
@@ -23,9 +23,9 @@ var scratches = sync.Pool{New: func() any { return &Scratch{values: make([]strin
 // NewScratch returns an empty Scratch.
 func NewScratch() *Scratch { return scratches.Get().(*Scratch) }
 
-// Free lets others use s, and lets go of what its lists have.
+// Free clears s and returns it to the pool, unless it has grown large.
 func (s *Scratch) Free() {
-	const kept = 100 // elements of a list
+	const kept = 100 // elements; a longer list is not worth keeping
 	if cap(s.snapshot) > kept || cap(s.Changes) > kept || cap(s.values) > kept || cap(s.Text) > buffer.MaxKept {
 		return
 	}

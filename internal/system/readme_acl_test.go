@@ -1,0 +1,259 @@
+package system_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// A Redis user with exactly the README's rules is refused nothing, and uses every rule.
+func TestReadmeACL(t *testing.T) {
+	t.Parallel()
+	redistest.Since(t, "6.2", "an ACL of channels")
+	acl := readReadmeACL(t)
+	t.Run("one server", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		admins := []*redis.Client{server.Client(t)}
+		permit(t, admins, acl.rules)
+		exercise(t, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }))
+		wantUse(t, admins, acl.rules)
+	})
+	t.Run("replicas", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		redistest.StartReplica(t, server)
+		admins := []*redis.Client{server.Client(t)}
+		rules := slices.Concat(acl.rules, acl.replicas)
+		permit(t, admins, rules)
+		exercise(t, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }),
+			lock.WithReplicas(1, 5*time.Second))
+		wantUse(t, admins, rules)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		redistest.Since(t, "7.0", "sharded pub/sub")
+		cluster := redistest.StartCluster(t, 3, 0)
+		var admins []*redis.Client
+		for _, server := range cluster.Servers() {
+			admins = append(admins, server.Client(t))
+		}
+		rules := slices.DeleteFunc(slices.Concat(acl.rules, acl.cluster), func(rule string) bool {
+			return slices.Contains(acl.cluster, strings.Replace(rule, "+", "+s", 1)) // the sharded form replaces it
+		})
+		client := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = aclUser, aclUser })
+		moving := lock.New(client, acl.namespace).StorageKey(plainLock) // its slot is between two masters
+		to := slices.IndexFunc(cluster.Servers(), func(s *redistest.Server) bool { return s != cluster.Owner(t, moving) })
+		cluster.BeginMove(t, moving, cluster.Servers()[to])
+		permit(t, admins, rules)
+		exercise(t, acl.namespace, client)
+		wantUse(t, admins, rules)
+	})
+}
+
+// readmeACL is what the README says that an ACL must allow.
+type readmeACL struct {
+	namespace         string
+	rules             []string // in all cases
+	cluster, replicas []string // besides
+}
+
+func readReadmeACL(t *testing.T) readmeACL {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(pattern string) string {
+		matches := regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1)
+		if len(matches) != 1 {
+			t.Fatalf("the README has %d matches of %s, want one", len(matches), pattern)
+		}
+		return matches[0][1]
+	}
+	acl := readmeACL{
+		namespace: find(`lock\.New\(client, "([^"]+)"\) // the namespace`),
+		rules:     strings.Fields(find(`An ACL must allow\n\n((?:    .*\n)+)`)),
+		cluster:   strings.Fields(find("A Cluster needs `([^`]+)`")),
+		replicas:  strings.Fields(find("`lock.WithReplicas` needs `([^`]+)`")),
+	}
+	if want := []string{"~" + acl.namespace + ":*", "&" + acl.namespace + ":*"}; !slices.Equal(acl.rules[:2], want) {
+		t.Errorf("the README allows the keys and channels %q, want %q", acl.rules[:2], want)
+	}
+	return acl
+}
+
+// aclUser is the name and the password of the user whom the ACL is for.
+const aclUser = "app"
+
+// permit makes the user on every server, and forgets what was called there before.
+func permit(t *testing.T, admins []*redis.Client, rules []string) {
+	t.Helper()
+	for _, admin := range admins {
+		args := []any{"ACL", "SETUSER", aclUser, "reset", "on", ">" + aclUser}
+		for _, rule := range rules {
+			args = append(args, rule)
+		}
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.ConfigResetStat(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantUse checks that the servers were asked for exactly the commands that the rules allow, and refused none.
+func wantUse(t *testing.T, admins []*redis.Client, rules []string) {
+	t.Helper()
+	called := map[string]bool{}
+	for _, admin := range admins {
+		stats, err := admin.Info(t.Context(), "commandstats").Result() // counts the commands of scripts too
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=[1-9]`).FindAllStringSubmatch(stats, -1) {
+			called["+"+m[1]] = true
+		}
+		wantNoDenials(t, admin)
+	}
+	maps.DeleteFunc(called, func(rule string, _ bool) bool {
+		command, _, _ := strings.Cut(rule, "|")
+		return slices.Contains([]string{"+hello", "+auth", "+config", "+replconf"}, command) // need no rule, or are not ours
+	})
+	for rule := range called {
+		if !slices.Contains(rules, rule) {
+			t.Errorf("%s is called, and not in the README", rule)
+		}
+	}
+	for _, rule := range rules {
+		if strings.HasPrefix(rule, "+") && !called[rule] {
+			t.Errorf("%s is in the README, and never called", rule)
+		}
+	}
+}
+
+// wantNoDenials reads the server's log of what an ACL refused, whether it was a command, a key or a channel.
+func wantNoDenials(t *testing.T, admin *redis.Client) {
+	t.Helper()
+	log, err := admin.ACLLog(t.Context(), 1000).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		if strings.HasPrefix(entry.Object, "client") {
+			continue // go-redis says who it is, and does without
+		}
+		t.Errorf("refused: %s %s, %s", entry.Reason, entry.Object, entry.Context)
+	}
+}
+
+const plainLock = "plain-lock"
+
+// exercise does with Redis whatever the library does.
+func exercise(t *testing.T, namespace string, client redis.UniversalClient, opts ...lock.Option) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	opts = append([]lock.Option{lock.WithTTL(2 * time.Second), lock.WithOpTimeout(patience)}, opts...)
+	plain := lock.New(client, namespace, opts...)
+	fenced := lock.New(client, namespace, append(opts, lock.WithFencing())...)
+	var users sync.WaitGroup
+	users.Go(func() { exerciseHTTP(t, plain, "plain") })
+	users.Go(func() { exerciseHTTP(t, plain, "plain-once", middleware.WithAtMostOnce()) })
+	users.Go(func() { exerciseHTTP(t, fenced, "fenced-once", middleware.WithAtMostOnce()) })
+	users.Go(func() { exerciseLock(ctx, t, plain, plainLock) })
+	users.Go(func() { exerciseLock(ctx, t, fenced, "fenced-lock") })
+	users.Wait()
+	for _, locker := range []*lock.Locker{plain, fenced} {
+		if err := errors.Join(locker.Check(ctx), locker.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// exerciseHTTP sends requests of every outcome: executed, replayed, waited for, reused, freed, unknown, and run under a
+// key that an operator has freed.
+func exerciseHTTP(t *testing.T, locker *lock.Locker, name string, opts ...middleware.Option) {
+	t.Helper()
+	entered, release := make(chan struct{}), make(chan struct{})
+	opts = append(opts, middleware.WithWait(patience))
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()), opts...)
+	h := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch run := middleware.FromContext(r.Context()); r.URL.Path {
+		case "/slow":
+			entered <- struct{}{}
+			<-release
+		case "/freed":
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "/unknown":
+			run.Unknown()
+		}
+	}))
+	send := func(path, body string) int {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set("Idempotency-Key", name)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	want := func(path, body string, status int) {
+		t.Helper()
+		if got := send(path, body); got != status {
+			t.Errorf("%s, %s: %d, want %d", name, path, got, status)
+		}
+	}
+	want("/paid", "1", http.StatusOK)
+	want("/paid", "1", http.StatusOK)
+	want("/paid", "2", http.StatusUnprocessableEntity)
+	want("/freed", "1", http.StatusTooManyRequests)
+	want("/unknown", "1", http.StatusOK)
+
+	first, second := make(chan int, 1), make(chan int, 1)
+	go func() { first <- send("/slow", "1") }()
+	select {
+	case <-entered:
+	case status := <-first:
+		t.Errorf("%s: %d, and its handler did not run", name, status)
+		return
+	}
+	go func() { second <- send("/slow", "1") }()
+	time.Sleep(quiet)
+	release <- struct{}{}
+	if got := []int{<-first, <-second}; !slices.Equal(got, []int{200, 200}) {
+		t.Errorf("%s, a run and its waiter: %v, want 200", name, got)
+	}
+}
+
+// quiet is longer than a subscription stays without a message before the server is asked whether it is still there, and
+// longer than a third of a lease.
+const quiet = 3500 * time.Millisecond
+
+// exerciseLock takes a key that an operator frees.
+func exerciseLock(ctx context.Context, t *testing.T, locker *lock.Locker, key string) {
+	t.Helper()
+	lease, err := locker.Acquire(ctx, key)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if err := errors.Join(locker.Forget(ctx, key), lease.Release(ctx)); err != nil {
+		t.Error(err)
+	}
+}

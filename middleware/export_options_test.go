@@ -1,0 +1,86 @@
+package middleware
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Defaults returns, by the name of each option, its default in the README's words.
+func Defaults() map[string]string {
+	o := defaultOptions()
+	unless := func(on bool, words string) string {
+		if on {
+			return "on"
+		}
+		return words
+	}
+	methods := slices.Sorted(maps.Keys(o.methods))
+	slices.Reverse(methods) // POST first
+	return map[string]string{
+		"WithMethods":        strings.Join(methods, ", "),
+		"WithRequired":       unless(o.required, "passes, unprotected"),
+		"WithWait":           unless(o.wait > 0, "409"),
+		"WithMaxWaiters":     fmt.Sprintf("%d,%03d", o.maxWaiters/1000, o.maxWaiters%1000),
+		"WithRetention":      InWords(o.retention),
+		"WithStored":         "all but " + notStored(o.stored),
+		"WithAtMostOnce":     unless(o.atMostOnce, "may run again when its lease has run out"),
+		"WithMaxDuration":    InWords(o.maxDuration),
+		"WithMaxBody":        fmt.Sprintf("%d MiB", o.maxBody>>20),
+		"WithMaxResponse":    fmt.Sprintf("%d MiB", o.maxResponse>>20),
+		"WithFingerprint":    unless(o.rules[0].lends, "SHA-256 of method, path, query, media type, body"),
+		"WithFailOpen":       unless(o.failOpen, "503"),
+		"WithCookies":        unless(o.cookies, "left out"),
+		"WithJournal":        unless(o.journal != nil, "Redis may forget it"),
+		"WithEncryption":     unless(len(o.codec.Keys) > 0, "none"),
+		"WithPlaintextReads": unless(o.codec.PlaintextReads, "500"),
+		"WithCompression":    unless(o.codec.Compress, "none"),
+		"WithObserver":       unless(o.observe != nil, "nobody"),
+		"WithProblem":        contentTypes(o.writeProblem),
+	}
+}
+
+// InWords returns a duration in the largest unit that it is a multiple of.
+func InWords(d time.Duration) string {
+	switch {
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	case d%time.Second == 0:
+		return fmt.Sprintf("%d s", d/time.Second)
+	}
+	return fmt.Sprintf("%d ms", d.Milliseconds())
+}
+
+// notStored lists the statuses that are not stored, "5xx" for all from 500 on.
+func notStored(stored func(int) bool) string {
+	var list []string
+	for status := 200; status < 500; status++ {
+		if !stored(status) {
+			list = append(list, strconv.Itoa(status))
+		}
+	}
+	for status := 500; status < 600; status++ {
+		if stored(status) {
+			return strings.Join(list, ", ")
+		}
+	}
+	return strings.Join(list, ", ") + ", 5xx"
+}
+
+// contentTypes lists what a program and a browser get.
+func contentTypes(write func(http.ResponseWriter, *http.Request, Problem)) string {
+	var types []string
+	for _, accept := range []string{"*/*", "text/html"} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Accept", accept)
+		write(w, r, keyMissing)
+		name, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";")
+		types = append(types, "`"+name+"`")
+	}
+	return strings.Join(types, " or ")
+}

@@ -1,0 +1,117 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/record"
+)
+
+// WithRetention sets how long a stored response is replayed, counted from the return of the handler, in whole
+// milliseconds. The default is 24 h. [Execution.Retain] sets it for one response. It panics below a millisecond.
+func WithRetention(d time.Duration) Option {
+	if d < time.Millisecond {
+		panic(fmt.Sprintf("middleware.WithRetention: %v is below a millisecond", d))
+	}
+	return func(o *options) { o.retention = d }
+}
+
+// WithStored chooses by status which responses are stored. The default is [StoreDefault]. A response that is not stored
+// frees the key: a retry runs again. With [WithAtMostOnce] a response of 500 and above is stored whatever f returns. f
+// is called concurrently. WithStored panics when f is nil.
+func WithStored(f func(status int) bool) Option {
+	if f == nil {
+		panic("middleware.WithStored: f is nil")
+	}
+	return func(o *options) { o.stored = f }
+}
+
+// StoreDefault stores every final status except those which say that this request was not carried out, or not because
+// of its own content: 401, 403, 404, 405, 408, 415, 425, 429, and server errors from 500 on. A retry of these runs
+// again.
+func StoreDefault(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500
+}
+
+// StoreAll stores every response, so that a handler that answered never runs again.
+func StoreAll(int) bool { return true }
+
+// WithMaxResponse limits the response bodies that are held back and stored to n bytes. The default is 1 MiB. A longer
+// one is sent as it is written, and a duplicate is answered with 409 response-not-stored. It panics when n is negative.
+func WithMaxResponse(n int) Option {
+	if n < 0 {
+		panic(fmt.Sprintf("middleware.WithMaxResponse: %d is negative", n))
+	}
+	return func(o *options) { o.maxResponse = n }
+}
+
+// WithCookies keeps Set-Cookie in stored responses. The default is to leave it out, and the outcome is then
+// [CookiesDropped]: a cookie is often a credential, and a replay a day later would set yesterday's.
+func WithCookies() Option {
+	return func(o *options) { o.cookies = true }
+}
+
+// WithCompression compresses stored responses of min bytes and more, counting status, header and body, with DEFLATE at
+// its fastest level. By default nothing is compressed. A response that would not get smaller, or has more than 64 MiB,
+// is stored as it is. Every instance reads both forms, whatever its own options. WithCompression panics when min is
+// negative.
+//
+// JSON takes a half to a quarter of its memory, and writing it takes twenty to forty times as long: 150 µs for 16 KiB.
+// Below 1 KiB it is seldom worth it (docs/performance.md). Each concurrent compression takes 1.2 MB of memory, which is
+// used again.
+//
+// The stored size shows how well a response compresses, even if it is sealed. Do not use it for a response that has a
+// secret beside text that an attacker chooses, if the attacker can see sizes in Redis (the attacks CRIME and BREACH).
+func WithCompression(min int) Option {
+	if min < 0 {
+		panic(fmt.Sprintf("middleware.WithCompression: %d is negative", min))
+	}
+	return func(o *options) { o.codec.Compress, o.codec.CompressMin = true, min }
+}
+
+// WithEncryption seals what is stored, with AES-256-GCM: responses, and the fingerprints of requests in flight. By
+// default nothing is sealed. The first key seals, every key opens. A key is 32 random bytes from a secret store; keys
+// are copied and never logged. It panics when there is no key, and on one of another length.
+//
+// Each storage key has a key of its own, derived with HKDF-SHA-256 (RFC 5869), so that no key sees more than a few
+// random nonces (NIST SP 800-38D section 8.3). The storage key, version and flags are authenticated: a record that was
+// changed, or copied under another key, does not open. A record that does not open, or is not sealed, is answered with
+// 500 record-unreadable, and Event.Err has the reason; nothing runs, even with [WithFailOpen]. An instance without
+// WithEncryption answers every sealed record the same way.
+//
+// Anybody who can read Redis still sees the hashed keys, the tokens and holds of leases, when a record was written and
+// when it ends, its size, and whether it is a response, compressed, or a tombstone. Anybody who can write to Redis can
+// still delete a record, or put back an older one of the same key.
+//
+// To change the key, give all instances the new one as the last; when all have it, as the first; and when the longest
+// retention has passed since then, drop the old one. To switch encryption on, see [WithPlaintextReads].
+//
+// To seal or to open takes about 2 µs, and 0.25 µs for each KiB; a first request and a replay do it twice.
+func WithEncryption(keys ...[]byte) Option {
+	if len(keys) == 0 {
+		panic("middleware.WithEncryption: no key")
+	}
+	ring := make(record.Keyring, len(keys))
+	for i, key := range keys {
+		if len(key) != record.KeySize {
+			panic(fmt.Sprintf("middleware.WithEncryption: key %d has %d bytes, not %d", i+1, len(key), record.KeySize))
+		}
+		ring[i] = record.Extract(key)
+	}
+	return func(o *options) { o.codec.Keys = ring }
+}
+
+// WithPlaintextReads also reads records that are not sealed, for the day when [WithEncryption] is switched on. By
+// default they are answered with 500 record-unreadable. Remove it when the longest retention has passed since the last
+// instance without encryption was stopped. Until then such an instance answers 500 record-unreadable to a retry of a
+// request whose response another has sealed; nothing runs twice. While the option is set, anybody who can write to
+// Redis can put a response there. Idempotency panics when it is given without WithEncryption.
+func WithPlaintextReads() Option {
+	return func(o *options) { o.codec.PlaintextReads = true }
+}

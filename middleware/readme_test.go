@@ -1,0 +1,207 @@
+package middleware_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// The README's tables are tied to the code: what only one of the two has fails a test.
+
+var readme = sync.OnceValue(func() string {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+})
+
+// readmeTable returns the cells of the first table under a heading of the README, without its head.
+func readmeTable(heading string) (rows [][]string) {
+	_, section, _ := strings.Cut(readme(), "\n## "+heading+"\n")
+	_, table, _ := strings.Cut(section, "|---|")
+	_, table, _ = strings.Cut(table, "\n")
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+// sources returns the files of a package, parsed, without its tests.
+func sources(t *testing.T, dir string) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+// exported returns what a package exports, with its comment: "Name", and "Type.Method".
+func exported(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	names := map[string]string{}
+	for _, file := range sources(t, dir) {
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				name := d.Name.Name
+				if d.Recv != nil {
+					receiver := d.Recv.List[0].Type
+					if pointer, ok := receiver.(*ast.StarExpr); ok {
+						receiver = pointer.X
+					}
+					name = receiver.(*ast.Ident).Name + "." + name
+				}
+				names[name] = d.Doc.Text()
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.TypeSpec:
+						names[s.Name.Name] = d.Doc.Text()
+					case *ast.ValueSpec:
+						for _, name := range s.Names {
+							names[name.Name] = s.Doc.Text()
+						}
+					}
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(names, func(name, _ string) bool { return !ast.IsExported(name) })
+	return names
+}
+
+func isOption(name string) bool {
+	return strings.HasPrefix(name, "With") && !strings.Contains(name, ".")
+}
+
+// Each type of problem that the code makes is in the README's table. That its status and the rest are right there is for
+// checkProblem.
+func TestReadmeProblems(t *testing.T) {
+	t.Parallel()
+	made := 0
+	for _, file := range sources(t, ".") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if f, ok := call.Fun.(*ast.Ident); !ok || f.Name != "newProblem" {
+				return true
+			}
+			made++
+			name := strings.Trim(call.Args[0].(*ast.BasicLit).Value, `"`)
+			if _, listed := problems()[name]; !listed {
+				t.Errorf("%s is not in the README", name)
+			}
+			return true
+		})
+	}
+	if made != len(problems()) {
+		t.Errorf("the code makes %d types of problems, and the README has %d", made, len(problems()))
+	}
+}
+
+// Each option has one row in the README's table, which names its default; so does each option of the lock.
+func TestReadmeOptions(t *testing.T) {
+	t.Parallel()
+	locker := lock.New(redistest.Mini(t).Client(t), "test")
+	defer func() { _ = locker.Close(t.Context()) }()
+	defaults := map[string]string{
+		"lock.WithTTL":        middleware.InWords(locker.TTL()),
+		"lock.WithOpTimeout":  middleware.InWords(locker.OpTimeout()),
+		"lock.WithoutRenewal": "renewed",
+		"lock.WithRetry":      "20 ms to 1 s", // as the comment of lock.Retry says
+		"lock.WithReplicas":   "none",
+		"lock.WithFencing":    "none",
+	}
+	for name, text := range middleware.Defaults() {
+		defaults["middleware."+name] = text
+	}
+	options := map[string]string{}
+	for _, dir := range []string{"middleware", "lock"} {
+		for name, doc := range exported(t, "../"+dir) {
+			if isOption(name) {
+				options[dir+"."+name] = doc
+			}
+		}
+	}
+	if got, want := slices.Sorted(maps.Keys(defaults)), slices.Sorted(maps.Keys(options)); !slices.Equal(got, want) {
+		t.Errorf("defaults are known of %q; the packages have %q", got, want)
+	}
+	rows := map[string]int{}
+	for _, row := range readmeTable("Defaults") {
+		for _, m := range regexp.MustCompile("`(\\w+\\.With\\w+)`").FindAllStringSubmatch(row[2], -1) {
+			name := m[1]
+			rows[name]++
+			if want := defaults[name]; !strings.Contains(row[1], want) {
+				t.Errorf("the README's default of %s is %q, want %q in it", name, row[1], want)
+			}
+		}
+	}
+	for name, doc := range options {
+		if rows[name] != 1 {
+			t.Errorf("%s is in %d rows of the README's table, want one", name, rows[name])
+		}
+		if strings.HasPrefix(name, "middleware.") && !strings.Contains(strings.ToLower(doc), "default") {
+			t.Errorf("the comment of %s does not say what is the default", name)
+		}
+	}
+}
+
+// What the README calls by its name exists.
+func TestReadmeNamesWhatExists(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, dir := range []string{"middleware", "lock", "keyfunc"} {
+		for name := range exported(t, "../"+dir) {
+			names[dir+"."+name] = true
+			if strings.Contains(name, ".") {
+				names[name] = true // a method, by its type
+			}
+			if isOption(name) {
+				names[name] = true
+			}
+		}
+	}
+	name := regexp.MustCompile(`\b((?:middleware|lock|keyfunc|Execution|Locker)\.[A-Z]\w*)|` + "`(With[A-Z]\\w*)")
+	called := name.FindAllStringSubmatch(readme(), -1)
+	for _, m := range called {
+		if name := m[1] + m[2]; !names[name] {
+			t.Errorf("the README names %s, which does not exist", name)
+		}
+	}
+	if len(called) < 50 {
+		t.Errorf("%d names found in the README, want more", len(called))
+	}
+}
