@@ -19,7 +19,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if lease := l.core.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	f, err := l.claim(ctx, k, store.Request{})
+	f, err := l.claim(ctx, k, store.ClaimOptions{})
 	switch {
 	case err != nil:
 		return nil, false, err

@@ -70,7 +70,7 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 		return Claim{}, err
 	}
 	k := l.core.namespace.Key(key)
-	f, err := l.claim(ctx, k, store.Request{Note: note})
+	f, err := l.claim(ctx, k, store.ClaimOptions{Note: note})
 	if err != nil {
 		return Claim{}, err
 	}
@@ -85,7 +85,7 @@ type found struct {
 }
 
 // claim takes key if it is free, or returns what is there.
-func (l *Locker) claim(ctx context.Context, key store.Key, q store.Request) (found, error) {
+func (l *Locker) claim(ctx context.Context, key store.Key, q store.ClaimOptions) (found, error) {
 	e, err := l.store.Claim(ctx, key, q)
 	if err != nil {
 		return found{}, err

@@ -74,11 +74,11 @@ func (l *waitList) pause(n int, left time.Duration) time.Duration {
 }
 
 // begin counts a look, and returns how it has to ask.
-func (l *waitList) begin() store.Request {
+func (l *waitList) begin() store.ClaimOptions {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	l.rounds++
-	return store.Request{Waits: true, Awaited: l.list.Len() > 1}
+	return store.ClaimOptions{Waits: true, Awaited: l.list.Len() > 1}
 }
 
 // lookForAll looks once for everybody, and lets those return whom it concerns. It returns how long the claim that it saw
@@ -106,7 +106,7 @@ func (l *waitList) next() *waiter {
 }
 
 // look takes the key if it is to, and returns what it holds.
-func (l *waitList) look(ctx context.Context, takes bool, request store.Request) (found, error) {
+func (l *waitList) look(ctx context.Context, takes bool, request store.ClaimOptions) (found, error) {
 	if takes {
 		return l.waiters.locker.claim(ctx, l.key, request)
 	}
