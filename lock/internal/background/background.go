@@ -1,5 +1,5 @@
-// Package background runs work that outlives the call that began it, and lets Close wait for it. All packages of the lock use
-// its Group; its other functions pause and retry.
+// Package background runs work that outlives the call that began it, and lets Close wait for it. All packages of the
+// lock use its Group; its other functions pause and retry.
 package background
 
 import (
@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Group counts background work, so that Close can end it and wait for it. A sync.WaitGroup would not do, because it must not
-// grow from zero while somebody waits, and work may begin during Close. A Group's methods may be called concurrently.
+// Group counts background work, so that Close can end it and wait for it. A sync.WaitGroup would not do, because it
+// must not grow from zero while somebody waits, and work may begin during Close. A Group's methods may be called
+// concurrently.
 type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -131,7 +132,8 @@ func (b *Backoff) Next() time.Duration {
 	return d/2 + Jitter(d/2)
 }
 
-// Retry calls try after growing pauses of up to 1 s, until try reports that it is done, until is reached, or ctx is done.
+// Retry calls try after growing pauses of up to 1 s, until try reports that it is done, until is reached, or ctx is
+// done.
 func Retry(ctx context.Context, until time.Time, try func() (done bool)) {
 	for pauses := NewBackoff(time.Second); time.Now().Before(until); {
 		if Pause(ctx, pauses.Next()) != nil || try() {

@@ -17,8 +17,8 @@ const (
 	pendingCost = 16 << 10 // bytes: the goroutine of a pending Settle, its lease, and what a try allocates
 )
 
-// Backlog counts the values of a Locker that could not be stored yet. settle.go retries them, one goroutine each. The zero
-// value of a Backlog is empty. Its methods may be called concurrently; Core.mu may be held.
+// Backlog counts the values of a Locker that could not be stored yet. settle.go retries them, one goroutine each. The
+// zero value of a Backlog is empty. Its methods may be called concurrently; Core.mu may be held.
 type Backlog struct {
 	mu      sync.Mutex
 	closed  bool      // guarded by mu, as all below
@@ -38,8 +38,8 @@ type pendingSettle struct {
 	place  *list.Element // in Backlog.pending; nil once removed; guarded by Backlog.mu
 }
 
-// add adds a value of size bytes, and gives up the oldest ones if there is too little room. It returns nil, and counts the
-// value as given up, if the value is larger than maxBacklog, end is reached, or the Locker is closed.
+// add adds a value of size bytes, and gives up the oldest ones if there is too little room. It returns nil, and counts
+// the value as given up, if the value is larger than maxBacklog, end is reached, or the Locker is closed.
 func (b *Backlog) add(ctx context.Context, size int, end time.Time) *pendingSettle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,8 +96,8 @@ func (b *Backlog) Close() {
 	b.closed = true
 }
 
-// Lost returns ErrGivenUp with the number of values that are pending or were given up since the last call, and nil if there
-// are none. It is called at the end of Close.
+// Lost returns ErrGivenUp with the number of values that are pending or were given up since the last call, and nil if
+// there are none. It is called at the end of Close.
 func (b *Backlog) Lost() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

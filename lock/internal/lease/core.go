@@ -1,5 +1,5 @@
-// Package lease is one lease's life: it is renewed, extended, held, settled, released or lost. Package lock calls it, and
-// gives it a Backend: it knows nothing of Redis but the Outcomes that the Backend returns.
+// Package lease is one lease's life: it is renewed, extended, held, settled, released or lost. Package lock calls it,
+// and gives it a Backend: it knows nothing of Redis but the Outcomes that the Backend returns.
 //
 //	core.go      the lease, its phases, and how it moves through them
 //	handle.go    a caller's share in a lease, with the context that ends with it
@@ -24,8 +24,8 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Backend keeps the claims of leases: one deployment, or a majority of several. Its methods may be called concurrently, and
-// return within the time for one operation.
+// Backend keeps the claims of leases: one deployment, or a majority of several. Its methods may be called concurrently,
+// and return within the time for one operation.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
 	Extend(ctx context.Context, id ID, d time.Duration) store.Outcome
@@ -36,8 +36,8 @@ type Backend interface {
 // Settler is a Backend whose leases can be held and settled.
 type Settler interface {
 	Backend
-	// Hold makes the claim last for hold after a lease of length lease. It changes nothing if less than least is left of the
-	// present lease.
+	// Hold makes the claim last for hold after a lease of length lease. It changes nothing if less than least is left
+	// of the present lease.
 	Hold(ctx context.Context, id ID, hold, lease, least time.Duration) store.Outcome
 	// Settle writes the value in place of the claim, for ttl.
 	Settle(ctx context.Context, id ID, value []byte, ttl time.Duration) store.Outcome
@@ -83,7 +83,7 @@ const (
 	notHeld   holdState = iota
 	holding             // a Hold is in flight: no renewal is sent, because it would make a late Hold look early
 	held                // a Hold was confirmed
-	maybeHeld           // the last Hold failed, or got no reply: the lease is not renewed, so that a hold nobody knows of ends
+	maybeHeld           // the last Hold failed or got no reply: no renewal, so that a hold nobody knows of ends
 )
 
 // Core is a lease. Its handles share it.
@@ -117,8 +117,8 @@ type Core struct {
 	settledLate  []byte         // the value, with its head, that was stored while a Settle was pending; nil before
 }
 
-// Validity returns how long a lease of length ttl is valid, from before the command was sent. One percent is taken off for
-// clocks that run at different speeds, and two milliseconds for the resolution of the server's expiry.
+// Validity returns how long a lease of length ttl is valid, from before the command was sent. One percent is taken off
+// for clocks that run at different speeds, and two milliseconds for the resolution of the server's expiry.
 func Validity(ttl time.Duration) time.Duration {
 	return ttl - ttl/100 - 2*time.Millisecond
 }
@@ -179,8 +179,8 @@ func (c *Core) advance(to phase, cause error) {
 	}
 }
 
-// end moves the lease to ended. Its handles end with cause, and Release returns releaseErr from now on, unless the lease had
-// ended before. The caller holds mu.
+// end moves the lease to ended. Its handles end with cause, and Release returns releaseErr from now on, unless the
+// lease had ended before. The caller holds mu.
 func (c *Core) end(cause, releaseErr error) {
 	if c.phase < ended {
 		c.releaseErr = releaseErr
@@ -188,8 +188,8 @@ func (c *Core) end(cause, releaseErr error) {
 	c.advance(ended, cause)
 }
 
-// lose ends all handles with ErrLost, because until was reached or the key is no longer ours. Settle may still be called.
-// The caller holds mu.
+// lose ends all handles with ErrLost, because until was reached or the key is no longer ours. Settle may still be
+// called. The caller holds mu.
 func (c *Core) lose() { c.advance(expired, store.ErrLost) }
 
 // abandon stops the renewals, so that the lease runs out. The caller holds mu.

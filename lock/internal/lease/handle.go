@@ -24,8 +24,8 @@ func (c *Core) addHandle(ctx context.Context, h *Handle) {
 	c.handles = append(c.handles, h)
 }
 
-// Join makes other a handle on the lease of h. ctx must never be done. Join does nothing and reports false if h is released,
-// or the lease is not valid any more.
+// Join makes other a handle on the lease of h. ctx must never be done. Join does nothing and reports false if h is
+// released, or the lease is not valid any more.
 func (h *Handle) Join(ctx context.Context, other *Handle) bool {
 	c := h.core
 	c.mu.Lock()
@@ -89,8 +89,8 @@ func (h *Handle) AbandonAt(t time.Time) {
 	}
 }
 
-// markReleased marks the handle as released, and ends it if others are left. It reports whether it is the last one: then the
-// caller has to release the claim, which also ends the handle.
+// markReleased marks the handle as released, and ends it if others are left. It reports whether it is the last one:
+// then the caller has to release the claim, which also ends the handle.
 func (h *Handle) markReleased() (last bool) {
 	c := h.core
 	c.mu.Lock()

@@ -53,8 +53,8 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 		defer c.mu.Unlock()
 		return true, c.releaseErr
 	}
-	// If an earlier try, or one without a reply, may have freed the key while the lease was valid, then another's claim is its
-	// successor, and the lease was not lost.
+	// If an earlier try, or one without a reply, may have freed the key while the lease was valid, then another's claim
+	// is its successor, and the lease was not lost.
 	valid, released := c.valid(), c.released
 	c.released = released || valid
 	c.advance(ending, context.Canceled)

@@ -2,8 +2,8 @@ package lease
 
 // What moves the end of a lease: renewals, Extend and Hold. One of them is in flight at a time (Core.busy).
 //
-// How the loss of a lease reaches its holder: tick finds that until is reached, or applyOutcome that the key is no longer
-// ours. Both call lose, which cancels the context of every handle with the cause ErrLost.
+// How the loss of a lease reaches its holder: tick finds that until is reached, or applyOutcome that the key is no
+// longer ours. Both call lose, which cancels the context of every handle with the cause ErrLost.
 
 import (
 	"context"
@@ -14,11 +14,12 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third of its
-// length.
+// renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third
+// of its length.
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
-// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of the length.
+// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of the
+// length.
 func (c *Config) retryAt(now time.Time) time.Time { return now.Add(background.Jitter(c.TTL / 10)) }
 
 // nextTick returns when tick has to run for a lease that was granted or held at start. The caller holds mu.
@@ -67,8 +68,8 @@ func (c *Core) tick() {
 	c.wakeAt(next)
 }
 
-// renew sends a renewal. It returns when the lease ends, even without a reply, so that tick can lose the lease on time. tick
-// has set busy.
+// renew sends a renewal. It returns when the lease ends, even without a reply, so that tick can lose the lease on time.
+// tick has set busy.
 func (c *Core) renew(until time.Time) error {
 	defer c.endBusy()
 	ctx, cancel := context.WithDeadline(c.detached, until)
@@ -143,8 +144,8 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// applyOutcome returns nil if an Extend or a Hold has found the claim to be ours. It loses the lease if the claim is not. The
-// caller holds mu.
+// applyOutcome returns nil if an Extend or a Hold has found the claim to be ours. It loses the lease if the claim is
+// not. The caller holds mu.
 func (c *Core) applyOutcome(o store.Outcome, doing string) error {
 	switch {
 	case c.phase > active: // lost or ended meanwhile
@@ -154,7 +155,7 @@ func (c *Core) applyOutcome(o store.Outcome, doing string) error {
 		return store.ErrLost
 	case o.Err != nil:
 		return o.Wrap(doing)
-	case o.Holder == store.Ours, o.Holder == store.OurValue: // OurValue: a Settle has arrived, and will end the lease itself
+	case o.Holder == store.Ours, o.Holder == store.OurValue: // OurValue: a Settle has arrived, and ends the lease
 		return nil
 	}
 	c.lose()

@@ -45,8 +45,8 @@ func (s *settlement) remaining() time.Duration {
 	return (s.ttl - time.Since(s.called)).Truncate(minSettleTTL)
 }
 
-// Settle stores a value for ttl in place of the claim. appendTo appends the value to its head, which has capacity for size
-// bytes more. ctx must never be done.
+// Settle stores a value for ttl in place of the claim. appendTo appends the value to its head, which has capacity for
+// size bytes more. ctx must never be done.
 func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
 	backend, err := h.core.settler("settle")
 	if err != nil {
@@ -70,8 +70,8 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	return h.core.settle(settlement{backend: backend, ctx: ctx, value: value, called: called, begun: time.Now(), ttl: ttl})
 }
 
-// beginSettle returns when Settle was first called, and reports whether this handle can no longer settle. before is the value
-// that a pending Settle has stored in that case, and nil if none has.
+// beginSettle returns when Settle was first called, and reports whether this handle can no longer settle. before is the
+// value that a pending Settle has stored in that case, and nil if none has.
 func (h *Handle) beginSettle() (called time.Time, before []byte, over bool) {
 	c := h.core
 	c.mu.Lock()
@@ -117,8 +117,9 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 	return true, nil
 }
 
-// settleLater retries a Settle in the background, and keeps the claim alive until that ends. It reports whether a Settle is
-// pending now: not if the lease is over, the Locker is closed, the ttl is over, or the value is larger than the backlog.
+// settleLater retries a Settle in the background, and keeps the claim alive until that ends. It reports whether a
+// Settle is pending now: not if the lease is over, the Locker is closed, the ttl is over, or the value is larger than
+// the backlog.
 func (c *Core) settleLater(s settlement) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,12 +148,14 @@ func (c *Core) settleLater(s settlement) bool {
 	return true
 }
 
-// keepSettling retries a Settle after growing pauses until it is done, or giveUpAt is reached, or the value gives way to a
-// new one, or the Locker is closed, when it tries once more. It reports whether the value was stored or no longer has to be.
+// keepSettling retries a Settle after growing pauses until it is done, or giveUpAt is reached, or the value gives way
+// to a new one, or the Locker is closed, when it tries once more. It reports whether the value was stored or no longer
+// has to be.
 func (c *Core) keepSettling(s settlement, pending *pendingSettle) (stored bool) {
 	end := s.giveUpAt()
 	for pauses := background.NewBackoff(maxSettlePause); ; {
-		cut := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil // Close, no room, or the lease is over
+		// cut: Close was called, the value was given up to make room, or the lease is over.
+		cut := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
 		ttl := s.remaining()
 		switch {
 		case c.IsOver():

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// timer calls the tick of a lease. A timer that has never fired is used again by another lease, because it cannot call the
-// tick of the wrong one.
+// timer calls the tick of a lease. A timer that has never fired is used again by another lease, because it cannot call
+// the tick of the wrong one.
 type timer struct {
 	timer *time.Timer
 	core  *Core

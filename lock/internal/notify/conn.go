@@ -113,8 +113,8 @@ func (c *conn) differences() (wanted, unwanted []string) {
 	return wanted, unwanted
 }
 
-// listen receives messages until the connection has no subscribers, or the node does not answer a PING. When the network
-// connection breaks, go-redis connects and subscribes again at the next receive.
+// listen receives messages until the connection has no subscribers, or the node does not answer a PING. When the
+// network connection breaks, go-redis connects and subscribes again at the next receive.
 func (c *conn) listen() {
 	defer c.end()
 	for pinged := false; ; {
@@ -142,8 +142,8 @@ func (c *conn) listen() {
 	}
 }
 
-// receive wakes the subscriber that a message is for. It also wakes a subscriber when its subscription is confirmed, because
-// earlier messages were missed, or ended.
+// receive wakes the subscriber that a message is for. It also wakes a subscriber when its subscription is confirmed,
+// because earlier messages were missed, or ended.
 func (c *conn) receive(message any) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -166,8 +166,8 @@ func (c *conn) receive(message any) {
 	}
 }
 
-// resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed. They poll
-// their keys and then call Follow.
+// resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed.
+// They poll their keys and then call Follow.
 func (c *conn) resubscribeSoon() {
 	if c.resubscribing.Swap(true) {
 		return

@@ -1,7 +1,8 @@
-// Package notify wakes the waiters of a key when the key is released or settled: the scripts of package store then publish a
-// message on the channel of the key's name. Package lock calls it.
+// Package notify wakes the waiters of a key when the key is released or settled: the scripts of package store then
+// publish a message on the channel of the key's name. Package lock calls it.
 //
-// Nothing relies on a message, because waiters poll the key as well. A failure here only delays them until their next poll.
+// Nothing relies on a message, because waiters poll the key as well. A failure here only delays them until their next
+// poll.
 //
 // Hub.mu guards the connections and their subscriptions. It is never held during network I/O.
 package notify
@@ -16,11 +17,11 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// Hub has one connection to each node that has a key with waiters. It opens the connection for the first Subscription, and
-// closes it a few seconds after the last one has ended. Its methods may be called concurrently.
+// Hub has one connection to each node that has a key with waiters. It opens the connection for the first Subscription,
+// and closes it a few seconds after the last one has ended. Its methods may be called concurrently.
 //
-// On a Cluster a message goes only to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). An older
-// Cluster does not have that, and its waiters only poll.
+// On a Cluster a message goes only to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). An
+// older Cluster does not have that, and its waiters only poll.
 type Hub struct {
 	client redis.UniversalClient
 	group  *background.Group
@@ -45,8 +46,8 @@ type Subscription struct {
 	closed     bool        // guarded by Hub.mu
 }
 
-// Subscribe returns a Subscription to the messages about key. It misses messages until the node has confirmed it; C receives
-// when that happens.
+// Subscribe returns a Subscription to the messages about key. It misses messages until the node has confirmed it; C
+// receives when that happens.
 func (h *Hub) Subscribe(key string) *Subscription {
 	s := &Subscription{hub: h, key: key, wake: make(chan struct{}, 1)}
 	s.Follow()
@@ -64,8 +65,8 @@ func (s *Subscription) signal() {
 	}
 }
 
-// Follow subscribes again, in the background, unless the node that has the key has confirmed the Subscription. The key may
-// have moved to another node. The caller calls Follow after each poll.
+// Follow subscribes again, in the background, unless the node that has the key has confirmed the Subscription. The key
+// may have moved to another node. The caller calls Follow after each poll.
 func (s *Subscription) Follow() {
 	if s.subscribed.Load() || s.following.Swap(true) {
 		return
@@ -95,7 +96,8 @@ func (s *Subscription) Close() {
 	}
 }
 
-// attach subscribes s on the node at addr, and unsubscribes it from every other node. open makes a connection to the node.
+// attach subscribes s on the node at addr, and unsubscribes it from every other node. open makes a connection to the
+// node.
 func (h *Hub) attach(s *Subscription, addr string, open func(context.Context, ...string) *redis.PubSub) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

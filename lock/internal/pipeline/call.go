@@ -13,9 +13,10 @@ import (
 // maxTries is how many times Do calls try, the first time included.
 const maxTries = 4
 
-// Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation times
-// out. A Call is used once, by one goroutine: hooks of go-redis may keep a command's context, and that context is part of
-// the Call. The caller sets the exported fields before Do. The methods other than Do are for the function that Do calls.
+// Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
+// times out. A Call is used once, by one goroutine: hooks of go-redis may keep a command's context, and that context is
+// part of the Call. The caller sets the exported fields before Do. The methods other than Do are for the function that
+// Do calls.
 type Call struct {
 	Pipeline *Pipeline
 	Context  context.Context // the caller's
@@ -23,8 +24,8 @@ type Call struct {
 	Start    time.Time       // when the operation began, which decides when it times out; zero means when Do is called
 	Late     Late            // gets a result that arrives after Do has returned; nil if nobody wants it
 
-	// MayInline allows the caller's goroutine to send the first command. It cannot abandon that command, so MayInline is set
-	// for what every request sends (a claim, its settlement, its release), and not for renewals.
+	// MayInline allows the caller's goroutine to send the first command. It cannot abandon that command, so MayInline
+	// is set for what every request sends (a claim, its settlement, its release), and not for renewals.
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
@@ -32,8 +33,8 @@ type Call struct {
 	first    command // avoids an allocation: most operations send one command
 }
 
-// Late gets the result of a command that its caller has abandoned. Late is called in a goroutine of its own, at most once
-// for each command.
+// Late gets the result of a command that its caller has abandoned. Late is called in a goroutine of its own, at most
+// once for each command.
 type Late interface{ Late(Result) }
 
 // Result is the result of a Call.

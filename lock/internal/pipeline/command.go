@@ -11,8 +11,8 @@ import (
 const maxArgs = 9
 
 // command is one command and its result. It is also the context under which go-redis sends it, with the values of its
-// caller's context. That context ends when the caller has to return, for a command that is sent inline, and otherwise some
-// time after its caller has stopped waiting (see Pipeline.deadlines).
+// caller's context. That context ends when the caller has to return, for a command that is sent inline, and otherwise
+// some time after its caller has stopped waiting (see Pipeline.deadlines).
 type command struct {
 	// set before it is sent
 	call     *Call // nil until the command is used
@@ -84,7 +84,8 @@ func sizeOf(arg any) int {
 // Bytes is an argument of a command, passed as a *Bytes: go-redis writes the bytes without a copy, and a pointer in an
 // interface takes no allocation.
 //
-// Bytes prints as its length, because hooks of go-redis print arguments into traces and logs, and arguments may be secret.
+// Bytes prints as its length, because hooks of go-redis print arguments into traces and logs, and arguments may be
+// secret.
 type Bytes []byte
 
 // MarshalBinary returns the bytes, for go-redis.

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// deadline is the context under which commands are sent. All commands that begin within a short window share one, because
-// a context for each command would cost more than the rest of sending it. A client that honors contexts returns when it
-// ends: then no caller of these commands waits any longer or, for commands sent inline, the first caller has to return.
+// deadline is the context under which commands are sent. All commands that begin within a short window share one,
+// because a context for each command would cost more than the rest of sending it. A client that honors contexts returns
+// when it ends: then no caller of these commands waits any longer or, for commands sent inline, the first caller has to
+// return.
 type deadline struct {
 	lastStart time.Time // a command that begins later gets another deadline
 	end       time.Time

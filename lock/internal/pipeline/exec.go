@@ -17,8 +17,8 @@ type cmder interface {
 	reply() (Reply, error)
 }
 
-// raw is a cmder whose reply ParseReply parses. To go-redis a null reply, which every fresh claim gets, is an error, and
-// handling it as one is slow.
+// raw is a cmder whose reply ParseReply parses. To go-redis a null reply, which every fresh claim gets, is an error,
+// and handling it as one is slow.
 type raw struct{ *redis.RawCmd }
 
 func (raw) NoRetry() bool { return true }
@@ -110,8 +110,8 @@ func (p *Pipeline) newCmder(c *command) cmder {
 	return raw{redis.NewRawCmd(c, c.args...)}
 }
 
-// setResult sets the result of c from the command of go-redis. err is the error of the whole batch: go-redis does not always
-// set it on a command that was not sent.
+// setResult sets the result of c from the command of go-redis. err is the error of the whole batch: go-redis does not
+// always set it on a command that was not sent.
 func (c *command) setResult(cmd cmder, err error) {
 	c.reply, c.err = cmd.reply()
 	if errors.Is(c.err, errNoReply) && err != nil {

@@ -11,11 +11,11 @@ const (
 )
 
 // pacer decides how many commands a batch has, which commands are too late to be sent, and when a node is silent. It is
-// policy alone, with no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits a
-// batch to maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see queue.nextBatch.)
+// policy alone, with no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits
+// a batch to maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see queue.nextBatch.)
 //
-// Several batches in flight are faster than one, and a batch has at most half of the commands that wait: if it had all of
-// them, the server would be idle while the client writes, and the client while the server executes. With n commands
+// Several batches in flight are faster than one, and a batch has at most half of the commands that wait: if it had all
+// of them, the server would be idle while the client writes, and the client while the server executes. With n commands
 // waiting and m the current maximum,
 //
 //	batch(n) = min((n+1)/2, max(n/4, 16), m)
@@ -24,8 +24,8 @@ const (
 //
 // Under overload, excess calls fail early so that the rest succeed: a command whose reply comes after its caller has
 // stopped waiting only adds load. So the maximum falls to half of a batch that takes more than a quarter of the time
-// for one operation, and doubles after a full batch that takes less than a sixteenth; and a command whose reply would come
-// too late is not sent.
+// for one operation, and doubles after a full batch that takes less than a sixteenth; and a command whose reply would
+// come too late is not sent.
 type pacer struct {
 	opTimeout time.Duration // the time for one operation
 
@@ -42,8 +42,8 @@ func (p *pacer) batch(waiting int) int {
 	return min((waiting+1)/2, min(max(waiting/maxInFlight, minBatch), p.max))
 }
 
-// tooLate returns the latest start of a Call whose reply would come too late if its command were sent now. While nothing is
-// in flight, no command is too late, because took may be old.
+// tooLate returns the latest start of a Call whose reply would come too late if its command were sent now. While
+// nothing is in flight, no command is too late, because took may be old.
 func (p *pacer) tooLate(now time.Time, inFlight int) time.Time {
 	if inFlight == 0 {
 		return time.Time{}
@@ -71,8 +71,8 @@ func (p *pacer) adapt(start, now time.Time, commands int) {
 func (p *pacer) reset() { p.max = maxFirstBatch }
 
 // stalledBefore returns a time before which a batch must have begun to count as stalled, now that a batch that began at
-// start is complete. The connection of a stalled batch may have fallen silent, and must not delay what other connections
-// can send.
+// start is complete. The connection of a stalled batch may have fallen silent, and must not delay what other
+// connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time {
 	return start.Add(-p.opTimeout / probesPerTimeout)
 }

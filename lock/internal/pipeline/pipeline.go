@@ -10,9 +10,9 @@
 //	worker          sends one batch after the other (worker.go)
 //	exec            sends a batch as go-redis commands or pipelines (exec.go), with a WAIT for replicas (replicas.go)
 //
-// The package knows nothing of claims, tokens or leases. A caller waits at most until its operation times out or its context
-// is done, although go-redis may take longer. The caller then abandons its command, and a result that still arrives goes to
-// the Call's Late.
+// The package knows nothing of claims, tokens or leases. A caller waits at most until its operation times out or its
+// context is done, although go-redis may take longer. The caller then abandons its command, and a result that still
+// arrives goes to the Call's Late.
 package pipeline
 
 import (
@@ -38,7 +38,7 @@ type Pipeline struct {
 	group  *background.Group
 
 	honorsDeadlines bool        // commands may go inline: the client returns at a context's deadline
-	answered        atomic.Bool // Redis has answered once; only becomes true (go-redis's first handshake ignores deadlines)
+	answered        atomic.Bool // once; only becomes true (go-redis's first handshake ignores deadlines)
 
 	deadlines       deadlines // of batches that workers send: they end when no caller waits any longer
 	inlineDeadlines deadlines // of commands sent inline: they end when the first caller has to return
@@ -60,9 +60,9 @@ func New(client redis.UniversalClient, group *background.Group, workers *Workers
 	return p
 }
 
-// honorsDeadlines reports whether client returns at a context's deadline. A *redis.ClusterClient does not count as one that
-// does, because it may ask other nodes for the slots first. The options that are excluded make go-redis wait without a
-// context.
+// honorsDeadlines reports whether client returns at a context's deadline. A *redis.ClusterClient does not count as one
+// that does, because it may ask other nodes for the slots first. The options that are excluded make go-redis wait
+// without a context.
 func honorsDeadlines(client redis.UniversalClient) bool {
 	single, ok := client.(*redis.Client)
 	if !ok {

@@ -11,9 +11,9 @@ import (
 // maxIdleRoom is the largest capacity that an empty queue keeps, in commands.
 const maxIdleRoom = 1 << 10
 
-// queue has the commands to one node, and sends those that come at the same time together, in one write and one read, as a
-// group commit does. While fewer than maxInFlight batches are in flight a command is sent at once. After that, commands
-// wait in the queue, and each batch that completes makes room for the next one.
+// queue has the commands to one node, and sends those that come at the same time together, in one write and one read,
+// as a group commit does. While fewer than maxInFlight batches are in flight a command is sent at once. After that,
+// commands wait in the queue, and each batch that completes makes room for the next one.
 //
 // Callers reach it by submit, sendInline and abandon (send.go), workers by send (worker.go). The pacer decides how many
 // commands a batch has and which commands are too late.
@@ -50,8 +50,8 @@ func (q *queue) submit(c *command) {
 	q.dispatch()
 }
 
-// sendInline sends c in the goroutine of its caller, unless maxInFlight batches are in flight, and reports whether it did.
-// That saves two goroutine switches and a timer, a quarter of the time of a claim and its settlement.
+// sendInline sends c in the goroutine of its caller, unless maxInFlight batches are in flight, and reports whether it
+// did. That saves two goroutine switches and a timer, a quarter of the time of a claim and its settlement.
 func (q *queue) sendInline(c *command, d *deadline, returnBy time.Time) bool {
 	b := q.beginInline(c)
 	if b == nil {
@@ -83,8 +83,8 @@ func (q *queue) beginInline(c *command) *batch {
 	return b
 }
 
-// dispatch gives commands that wait to workers, until maxInFlight batches are in flight. If commands still wait, it starts
-// the prober. The caller holds mu.
+// dispatch gives commands that wait to workers, until maxInFlight batches are in flight. If commands still wait, it
+// starts the prober. The caller holds mu.
 func (q *queue) dispatch() {
 	for len(q.inFlight) < maxInFlight {
 		if !q.dispatchOne(len(q.waiting)) {
@@ -96,8 +96,8 @@ func (q *queue) dispatch() {
 	}
 }
 
-// dispatchOne gives a worker a batch of at most most commands, and reports whether there was a command to send. The caller
-// holds mu.
+// dispatchOne gives a worker a batch of at most most commands, and reports whether there was a command to send. The
+// caller holds mu.
 func (q *queue) dispatchOne(most int) bool {
 	b := q.nextBatch(most)
 	if b == nil {
@@ -108,9 +108,9 @@ func (q *queue) dispatchOne(most int) bool {
 	return true
 }
 
-// nextBatch takes a batch out of the queue, and drops commands that are too late. It returns nil if no command is left to
-// send. A batch has at most most commands, at most as many as the pacer allows, and at most maxBatchBytes of arguments and
-// expected replies. The caller holds mu.
+// nextBatch takes a batch out of the queue, and drops commands that are too late. It returns nil if no command is left
+// to send. A batch has at most most commands, at most as many as the pacer allows, and at most maxBatchBytes of
+// arguments and expected replies. The caller holds mu.
 func (q *queue) nextBatch(most int) *batch {
 	if len(q.waiting) == 0 {
 		q.pacer.reset()
@@ -133,7 +133,8 @@ func (q *queue) nextBatch(most int) *batch {
 			continue
 		}
 		size += c.size() + q.pacer.replyBytes
-		// go-redis looks for errors only in the first reply of a pipeline, so a command whose reply it has to parse goes alone.
+		// go-redis looks for errors only in the first reply of a pipeline, so a command whose reply it has to parse
+		// goes alone.
 		if taken > 0 && (size > maxBatchBytes || c.typed || q.waiting[0].typed) {
 			break
 		}
@@ -208,8 +209,8 @@ func (q *queue) complete(b *batch) (next *batch) {
 	return next
 }
 
-// completeOne wakes the caller of c or, if the caller has abandoned c, gives the result to the Call's Late. The caller holds
-// mu.
+// completeOne wakes the caller of c or, if the caller has abandoned c, gives the result to the Call's Late. The caller
+// holds mu.
 func (q *queue) completeOne(c *command) {
 	c.complete = true
 	q.pacer.replied(len(c.reply.Text))
@@ -222,15 +223,15 @@ func (q *queue) completeOne(c *command) {
 	}
 }
 
-// dropStalled stops counting batches that began more than a tenth of OpTimeout before a batch that began at start and is now
-// complete. The caller holds mu.
+// dropStalled stops counting batches that began more than a tenth of OpTimeout before a batch that began at start and
+// is now complete. The caller holds mu.
 func (q *queue) dropStalled(start time.Time) {
 	stalled := q.pacer.stalledBefore(start)
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(b *batch) bool { return b.start.Before(stalled) })
 }
 
-// abandon marks a command whose caller stops waiting, and reports how far the command had come: one that was not sent never
-// will be; one that was sent gives its result to the Call's Late; one that is complete has its result already.
+// abandon marks a command whose caller stops waiting, and reports how far the command had come: one that was not sent
+// never will be; one that was sent gives its result to the Call's Late; one that is complete has its result already.
 func (q *queue) abandon(c *command) (sent, complete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -238,8 +239,9 @@ func (q *queue) abandon(c *command) (sent, complete bool) {
 	return c.sent, c.complete
 }
 
-// probe sends maxInFlight single commands although enough batches are in flight, if no batch has completed for a tenth of
-// OpTimeout: the connections of those batches may have fallen silent. A server that is only slow gets little more to do.
+// probe sends maxInFlight single commands although enough batches are in flight, if no batch has completed for a tenth
+// of OpTimeout: the connections of those batches may have fallen silent. A server that is only slow gets little more to
+// do.
 func (q *queue) probe() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

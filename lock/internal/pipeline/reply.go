@@ -36,8 +36,8 @@ func (e replyError) isExpected() bool {
 	return strings.HasPrefix(string(e), "NOSCRIPT ") || strings.HasPrefix(string(e), "ERR syntax error")
 }
 
-// ParseReply parses a whole reply in RESP2 or RESP3: null, a text, or the pair of claim.lua. The texts are slices of raw.
-// (https://redis.io/docs/latest/develop/reference/protocol-spec/)
+// ParseReply parses a whole reply in RESP2 or RESP3: null, a text, or the pair of claim.lua. The texts are slices of
+// raw. (https://redis.io/docs/latest/develop/reference/protocol-spec/)
 func ParseReply(raw []byte) (Reply, error) {
 	if len(raw) > 0 && raw[0] == '*' {
 		return parsePair(raw)

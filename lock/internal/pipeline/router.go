@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// router finds the queue of a command, by the node that has the slot of its key. Its methods may be called concurrently.
+// router finds the queue of a command, by the node that has the slot of its key. Its methods may be called
+// concurrently.
 type router struct {
 	pipeline *Pipeline
 	cluster  *redis.ClusterClient // nil unless the client is a Cluster's
@@ -66,8 +67,8 @@ func (r *router) node(key string) *node {
 	return n
 }
 
-// load makes the client of a Cluster ask for the slots, if it has not yet. That may take as long as ctx allows, so exec calls
-// it, and not node.
+// load makes the client of a Cluster ask for the slots, if it has not yet. That may take as long as ctx allows, so exec
+// calls it, and not node.
 func (r *router) load(ctx context.Context, key string) {
 	if r.cluster == nil || r.loaded.Load() {
 		return

@@ -1,7 +1,7 @@
 package pipeline
 
-// From here to the node's queue: which commands a Call sends, when it sends one again, and whether a command goes inline
-// or through the queue. A goroutine that waits for a reply holds no lock.
+// From here to the node's queue: which commands a Call sends, when it sends one again, and whether a command goes
+// inline or through the queue. A goroutine that waits for a reply holds no lock.
 
 import (
 	"errors"
@@ -18,14 +18,15 @@ func (c *Call) Send(args ...any) (Reply, error) {
 	return r, err
 }
 
-// SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command: acked
-// is nil if enough replicas have what the command wrote, and [ErrNotReplicated] otherwise. Without it acked is nil.
+// SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command:
+// acked is nil if enough replicas have what the command wrote, and [ErrNotReplicated] otherwise. Without it acked is
+// nil.
 func (c *Call) SendDurable(args ...any) (r Reply, acked, err error) {
 	return c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...))
 }
 
-// Eval runs a script by its digest and returns its reply. A server that does not know the digest does nothing, and gets the
-// source in a second command. args are the number of keys, the keys, and the script's arguments.
+// Eval runs a script by its digest and returns its reply. A server that does not know the digest does nothing, and gets
+// the source in a second command. args are the number of keys, the keys, and the script's arguments.
 func (c *Call) Eval(s Script, args ...any) (Reply, error) {
 	r, _, err := c.eval(false, s, args...)
 	return r, err
@@ -55,8 +56,8 @@ func (c *Call) command(durable bool, prefix []any, args ...any) *command {
 	return cmd
 }
 
-// send sends a command, and sends it once more when the reply was an error that go-redis has to see, or a redirection that
-// go-redis has not followed. An error reply means that the first command did nothing.
+// send sends a command, and sends it once more when the reply was an error that go-redis has to see, or a redirection
+// that go-redis has not followed. An error reply means that the first command did nothing.
 func (c *Call) send(cmd *command) (r Reply, acked, err error) {
 	r, acked, err = c.roundTrip(cmd)
 	if err == nil {
@@ -65,8 +66,8 @@ func (c *Call) send(cmd *command) (r Reply, acked, err error) {
 	again := command{call: c, args: cmd.args, durable: cmd.durable}
 	var refused replyError
 	if errors.As(err, &refused) && !refused.isExpected() {
-		// go-redis has not parsed the reply. It has to see errors: it closes a connection to a server that is no longer the
-		// master.
+		// go-redis has not parsed the reply. It has to see errors: it closes a connection to a server that is no longer
+		// the master.
 		again.typed = true
 		return c.roundTrip(&again)
 	}
@@ -78,8 +79,8 @@ func (c *Call) send(cmd *command) (r Reply, acked, err error) {
 }
 
 // roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, if
-// inlineDeadline allows it and fewer than maxInFlight batches are in flight; otherwise through the queue of the command's
-// node, by a worker, and then this goroutine can stop waiting at any time.
+// inlineDeadline allows it and fewer than maxInFlight batches are in flight; otherwise through the queue of the
+// command's node, by a worker, and then this goroutine can stop waiting at any time.
 func (c *Call) roundTrip(cmd *command) (r Reply, acked, err error) {
 	if c.timedOut || c.Context.Err() != nil { // also after a reply that arrived at the same moment
 		return Reply{}, nil, &abandonedError{cause: c.cause()}
@@ -91,13 +92,14 @@ func (c *Call) roundTrip(cmd *command) (r Reply, acked, err error) {
 	return c.sendQueued(q, cmd)
 }
 
-// maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a connection's send buffer. If
-// that buffer is full, go-redis closes a TLS connection, which has a time limit of its own.
+// maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a connection's send
+// buffer. If that buffer is full, go-redis closes a TLS connection, which has a time limit of its own.
 const maxInline = 4 << 10
 
-// inlineDeadline returns the context under which the caller may send cmd inline, and the time by which it has to return. It
-// reports false unless all of these hold: the Call allows it, the client honors deadlines and has been answered before, cmd
-// is the Call's first command and has no long argument, and the context ends before the caller has to return.
+// inlineDeadline returns the context under which the caller may send cmd inline, and the time by which it has to
+// return. It reports false unless all of these hold: the Call allows it, the client honors deadlines and has been
+// answered before, cmd is the Call's first command and has no long argument, and the context ends before the caller has
+// to return.
 func (c *Call) inlineDeadline(cmd *command) (d *deadline, returnBy time.Time, ok bool) {
 	p := c.Pipeline
 	if !c.MayInline || !p.honorsDeadlines || !p.answered.Load() || cmd != &c.first || !cmd.fits(maxInline) {
@@ -111,8 +113,8 @@ func (c *Call) inlineDeadline(cmd *command) (d *deadline, returnBy time.Time, ok
 	return d, returnBy, !returnBy.Before(d.end)
 }
 
-// sendQueued puts cmd into q, for a worker to send, and waits for its result. When the operation times out, or the caller's
-// context is done, it abandons cmd.
+// sendQueued puts cmd into q, for a worker to send, and waits for its result. When the operation times out, or the
+// caller's context is done, it abandons cmd.
 func (c *Call) sendQueued(q *queue, cmd *command) (r Reply, acked, err error) {
 	c.arm()
 	cmd.done, c.waker.expectsDone = c.waker.done, true

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// waker is what wakes the goroutine of a Call that waits: a timer that fires when the operation times out, and a channel
-// that receives when the command is complete. Wakers are used again, because a new timer and channel for each Call would
-// cost more than the rest of waiting.
+// waker is what wakes the goroutine of a Call that waits: a timer that fires when the operation times out, and a
+// channel that receives when the command is complete. Wakers are used again, because a new timer and channel for each
+// Call would cost more than the rest of waiting.
 type waker struct {
 	timer       *time.Timer
 	done        chan struct{} // holds one token

@@ -10,8 +10,9 @@ import (
 // maxIdle is how long an idle worker stays.
 const maxIdle = 100 * time.Millisecond
 
-// Workers are goroutines that send batches, for all queues of a Locker or Quorum. An idle worker stays for 100 ms: go-redis
-// calls deep, and growing a fresh stack costs more than the send. Workers may be used concurrently, and hold no lock.
+// Workers are goroutines that send batches, for all queues of a Locker or Quorum. An idle worker stays for 100 ms:
+// go-redis calls deep, and growing a fresh stack costs more than the send. Workers may be used concurrently, and hold
+// no lock.
 type Workers struct {
 	jobs   chan *batch // unbuffered: only an idle worker receives
 	closed chan struct{}

@@ -18,8 +18,8 @@ func IsReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// IsForeign reports whether err is the server's, and means that the key holds another type. Redis 6 has WRONGTYPE in the
-// middle of a script's error.
+// IsForeign reports whether err is the server's, and means that the key holds another type. Redis 6 has WRONGTYPE in
+// the middle of a script's error.
 func IsForeign(err error) bool {
 	return IsReply(err) && strings.Contains(err.Error(), "WRONGTYPE")
 }
@@ -39,8 +39,8 @@ func MayHaveArrived(err error) bool {
 	return true
 }
 
-// IsTemporary reports whether the same command may succeed if it is sent again soon. That is so after any network error, and
-// after the errors of a server that starts, that is no longer the master, or that has too many clients.
+// IsTemporary reports whether the same command may succeed if it is sent again soon. That is so after any network
+// error, and after the errors of a server that starts, that is no longer the master, or that has too many clients.
 func IsTemporary(err error) bool {
 	if errors.Is(err, redis.ErrClosed) {
 		return false
@@ -49,14 +49,14 @@ func IsTemporary(err error) bool {
 		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) || IsMoved(err)
 }
 
-// RefusesWrites reports whether err means that the server can be read but not written: it is full, has too few replicas, or
-// cannot save to disk.
+// RefusesWrites reports whether err means that the server can be read but not written: it is full, has too few
+// replicas, or cannot save to disk.
 func RefusesWrites(err error) bool {
 	return redis.IsOOMError(err) || redis.IsNoReplicasError(err) || redis.HasErrorPrefix(err, "MISCONF")
 }
 
-// Redirection returns the address of the node to which err redirects the command (MOVED or ASK), and whether that node wants
-// an ASKING first. It reports false if err is no redirection.
+// Redirection returns the address of the node to which err redirects the command (MOVED or ASK), and whether that node
+// wants an ASKING first. It reports false if err is no redirection.
 func Redirection(err error) (addr string, asking, ok bool) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, false, true
@@ -77,9 +77,9 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// InScript returns the error of a command that a script has called, if err wraps one as Redis before 7.0 does, and otherwise
-// err. Such an error ends with that of the command: "ERR Error running script ...: @user_script:19: @user_script: 19: -OOM
-// ...".
+// InScript returns the error of a command that a script has called, if err wraps one as Redis before 7.0 does, and
+// otherwise err. Such an error ends with that of the command: "ERR Error running script ...: @user_script:19:
+// @user_script: 19: -OOM ...".
 func InScript(err error) error {
 	if !redis.HasErrorPrefix(err, "Error running script") {
 		return err

@@ -14,15 +14,15 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// From here to the pipeline: a claim of a key, and a look at one. Package lock calls Claim and Look; a Quorum calls TryClaim
-// instead (tryclaim.go). Nothing here holds a lock.
+// From here to the pipeline: a claim of a key, and a look at one. Package lock calls Claim and Look; a Quorum calls
+// TryClaim instead (tryclaim.go). Nothing here holds a lock.
 //
 // The reply to a claim may be lost. What happens then:
 //
-//   - If the connection broke, Call.Do sends the claim again, with the same token. A reply that holds this token (isOurs)
-//     means that the first command arrived: the claim is granted.
-//   - If no try got a reply, Claim returns an error and releases the claim in the background, because it may have arrived
-//     (Result.Unsure).
+//   - If the connection broke, Call.Do sends the claim again, with the same token. A reply that holds this token
+//     (isOurs) means that the first command arrived: the claim is granted.
+//   - If no try got a reply, Claim returns an error and releases the claim in the background, because it may have
+//     arrived (Result.Unsure).
 //   - If a reply arrives after Claim has returned, lateClaim releases the claim.
 //   - If none of this reaches the server, the claim expires after the TTL. No caller believes that it owns the key.
 
@@ -49,8 +49,8 @@ type Entry struct {
 	Token uuid.UUID // when Granted
 	Start time.Time // when Granted: the start of the operation, from which the lease's validity counts
 
-	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold does. It is
-	// 0 if the command has not read the key's time to live.
+	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold does.
+	// It is 0 if the command has not read the key's time to live.
 	Left time.Duration
 	hold time.Duration // of a claim; 0 without a hold
 }
@@ -58,12 +58,12 @@ type Entry struct {
 // ClaimOptions says how a key is claimed.
 type ClaimOptions struct {
 	Note    []byte // stored with the claim
-	Waits   bool   // the caller waits: mark somebody else's claim, so that its release or settlement publishes a message
+	Waits   bool   // the caller waits: mark somebody else's claim, so that its end publishes a message
 	Awaited bool   // another caller already waits for the end of our claim: write it with the mark
 }
 
-// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it releases a claim that has
-// arrived, or arrives later.
+// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it releases a claim that
+// has arrived, or arrives later.
 func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.MayInline = !opts.Waits
@@ -75,11 +75,12 @@ func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, e
 	e, err := o.claimBy(o.sendSet)
 	if e.State == Held && e.hold > 0 && e.Left == 0 { // SET does not tell whether the holder still renews it
 		again := s.newOp(ctx, key)
-		again.claim, again.token, again.Start = o.claim, o.token, o.Start // the same claim: an earlier SET may arrive late
+		again.claim, again.token, again.Start = o.claim, o.token, o.Start // as an earlier SET may arrive late
 		if more, err := again.claimByScript(false); err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
 			return more, err
 		}
-		// The claim is returned as Held although the script failed: a caller that got an error might run what another runs.
+		// The claim is returned as Held although the script failed: a caller that got an error might run what another
+		// runs.
 	}
 	return e, err
 }
@@ -159,8 +160,8 @@ func (o *op) classifyConfirmed(r pipeline.Reply) (Entry, error) {
 	return e, nil
 }
 
-// classify returns somebody else's claim or value. The reply is a SET's, or the pair of claim.lua, which has the key's time
-// to live as well: only that tells whether a claim under a hold is still renewed.
+// classify returns somebody else's claim or value. The reply is a SET's, or the pair of claim.lua, which has the key's
+// time to live as well: only that tells whether a claim under a hold is still renewed.
 func classify(r pipeline.Reply) (Entry, error) {
 	e, err := parse(r.Text)
 	if err != nil || e.State == Settled || !r.Pair {
@@ -174,8 +175,8 @@ func classify(r pipeline.Reply) (Entry, error) {
 	return e, nil
 }
 
-// Look returns what the key holds and never takes the key. It marks a claim, so that its release or settlement publishes a
-// message.
+// Look returns what the key holds and never takes the key. It marks a claim, so that its release or settlement
+// publishes a message.
 func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 	o := s.newOp(ctx, key)
 	r := o.Do(func() (pipeline.Reply, error) { return o.sendLook(true) })
@@ -205,8 +206,8 @@ func (o *op) sendSet() (pipeline.Reply, error) {
 	return pipeline.Reply{}, err
 }
 
-// sendScript sends claim.lua, which does what sendSet does, draws a fence and returns the key's time to live. If the caller
-// waits, it marks somebody else's claim.
+// sendScript sends claim.lua, which does what sendSet does, draws a fence and returns the key's time to live. If the
+// caller waits, it marks somebody else's claim.
 func (o *op) sendScript(waits bool) (pipeline.Reply, error) {
 	args := []any{1, o.key.arg}
 	if o.store.config.Fencing {
@@ -225,8 +226,8 @@ func (o *op) sendLook(waits bool) (pipeline.Reply, error) {
 	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, markPrefix(waits))
 }
 
-// markPrefix returns the last argument of claim.lua: what an entry must begin with for the script to mark it, and nothing if
-// the caller does not wait.
+// markPrefix returns the last argument of claim.lua: what an entry must begin with for the script to mark it, and
+// nothing if the caller does not wait.
 func markPrefix(waits bool) string {
 	if waits {
 		return claimMagic

@@ -12,9 +12,9 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// The bytes that a key holds, a claim or a value. Both begin with a head of 20 bytes: a magic of four bytes, which names the
-// kind and the version, and the token of the lease that wrote them. A value has the token so that a Settle whose reply was
-// lost recognizes its own value.
+// The bytes that a key holds, a claim or a value. Both begin with a head of 20 bytes: a magic of four bytes, which
+// names the kind and the version, and the token of the lease that wrote them. A value has the token so that a Settle
+// whose reply was lost recognizes its own value.
 //
 //	bytes   claim                                               bytes   value
 //	0-3     magic                                               0-3     magic
@@ -25,12 +25,12 @@ import (
 //	45-52   claimed: time
 //	53-     note
 //
-// Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock: they inform, and decide nothing.
-// The scripts have these positions too, but Lua's string functions count from 1.
+// Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock: they inform, and decide
+// nothing. The scripts have these positions too, but Lua's string functions count from 1.
 //
-// Compatibility: a release reads what the release before it wrote, and writes what that one can read. lock/testdata/stored
-// has what the first release wrote. A change of format takes a new version, the fourth byte of the magic, and is read one
-// release before it is written.
+// Compatibility: a release reads what the release before it wrote, and writes what that one can read.
+// lock/testdata/stored has what the first release wrote. A change of format takes a new version, the fourth byte of the
+// magic, and is read one release before it is written.
 const (
 	claimMagic = "OGc\x01"
 	valueMagic = "OGv\x01"
@@ -106,8 +106,8 @@ func NewToken() (token uuid.UUID) {
 	return token
 }
 
-// parse returns the claim or value that stored is, as Held or Settled, or ErrForeign if it is neither. The Entry's Note and
-// Value are slices of stored.
+// parse returns the claim or value that stored is, as Held or Settled, or ErrForeign if it is neither. The Entry's Note
+// and Value are slices of stored.
 func parse(stored []byte) (Entry, error) {
 	switch {
 	case len(stored) >= valuePos && string(stored[:len(valueMagic)]) == valueMagic:

@@ -7,11 +7,11 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// Entries that an earlier command wrote, under WithReplicas. A WAIT counts only replicas that have the writes of its own
-// connection, so such an entry is written again, unchanged, before a WAIT can tell whether replicas have it.
+// Entries that an earlier command wrote, under WithReplicas. A WAIT counts only replicas that have the writes of its
+// own connection, so such an entry is written again, unchanged, before a WAIT can tell whether replicas have it.
 
-// acknowledged returns nil if o was granted nothing, or if its claim is on enough replicas. r is the reply to the claim, and
-// acked the result of the WAIT that followed it.
+// acknowledged returns nil if o was granted nothing, or if its claim is on enough replicas. r is the reply to the
+// claim, and acked the result of the WAIT that followed it.
 func (o *op) acknowledged(r pipeline.Reply, acked error) error {
 	switch {
 	case r.Absent: // this command has written the claim

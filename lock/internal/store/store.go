@@ -1,10 +1,10 @@
-// Package store has the format of what a key in Redis holds, the commands and scripts that act on a key, and the meaning of
-// their replies. Packages lock and lease call it. It has no state, and no goroutine except those that release a claim whose
-// reply was lost.
+// Package store has the format of what a key in Redis holds, the commands and scripts that act on a key, and the
+// meaning of their replies. Packages lock and lease call it. It has no state, and no goroutine except those that
+// release a claim whose reply was lost.
 //
-// One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or returns
-// the [Entry] that it holds. The other methods act on a claim, named by its token, and return an [Outcome]: whose the key was
-// when the command ran.
+// One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
+// returns the [Entry] that it holds. The other methods act on a claim, named by its token, and return an [Outcome]:
+// whose the key was when the command ran.
 package store
 
 import (
@@ -153,8 +153,8 @@ func (o *op) extend(d time.Duration) (r pipeline.Reply, acked, err error) {
 	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claim[:headLen]), d.Milliseconds(), how)
 }
 
-// Hold writes the hold into the claim, and extends the key to the lease and the hold. It fails, and changes nothing, if less
-// than least is left of the lease.
+// Hold writes the hold into the claim, and extends the key to the lease and the hold. It fails, and changes nothing, if
+// less than least is left of the lease.
 func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, lease, least time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (pipeline.Reply, error) {

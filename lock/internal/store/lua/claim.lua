@@ -1,6 +1,6 @@
--- Takes the key if it is absent, or returns what the key holds and how long that will last. SET with NX and GET is faster.
--- This script is for a caller that waits or only looks, for claims with a fence, for a claim under a hold, and for a
--- server older than 7.0.
+-- Takes the key if it is absent, or returns what the key holds and how long that will last. SET with NX and GET is
+-- faster. This script is for a caller that waits or only looks, for claims with a fence, for a claim under a hold, and
+-- for a server older than 7.0.
 --
 -- KEYS[1] the key   KEYS[2] the fence counter, with fencing only
 -- ARGV[1] the claim before its fence, empty to take nothing   ARGV[2] the claim after its fence
@@ -22,8 +22,8 @@ local function isClaim()
 end
 
 if held then
-  -- Mark the claim, at byte 20 from 0: its release or settlement then publishes a message. pcall, because a server that is
-  -- full or lacks replicas refuses the write.
+  -- Mark the claim, at byte 20 from 0: its release or settlement then publishes a message. pcall, because a server that
+  -- is full or lacks replicas refuses the write.
   if ARGV[4] ~= '' and string.byte(held, 21) == 0 and isClaim() then
     redis.pcall('SETRANGE', KEYS[1], '20', '\1')
   end

@@ -1,9 +1,10 @@
--- Writes the value in the claim's place, and publishes a message if a waiter has marked the claim. It also writes if the key
--- is absent: an operation must not run again because the server lost the claim. Anything else under the key stays as it is.
+-- Writes the value in the claim's place, and publishes a message if a waiter has marked the claim. It also writes if the
+-- key is absent: an operation must not run again because the server lost the claim. Anything else stays as it is.
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the value with its head (the caller has joined
--- them: the script would copy the value) ARGV[3] the value's TTL in milliseconds   ARGV[4] the command that publishes
--- Returns the head of what the key held, nil if the key was absent, or a sentence if this lease has settled another value.
+-- them: the script would copy the value)   ARGV[3] the value's TTL in milliseconds   ARGV[4] the command that publishes
+-- Returns the head of what the key held, nil if the key was absent, or a sentence if this lease has settled another
+-- value.
 local found = redis.call('GETRANGE', KEYS[1], '0', '20')
 local head = string.sub(found, 1, 20)
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
