@@ -16,8 +16,8 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// fakeNode answers in the place of a client: it has no connection and no pool, so that it can be used in a bubble. It writes
-// down the batches that it was sent.
+// fakeNode answers in the place of a client: it has no connection and no pool, so that it can be used in a bubble. It
+// writes down the batches that it was sent.
 type fakeNode struct {
 	redis.UniversalClient // nil: nothing else of it is called
 
