@@ -1,5 +1,8 @@
 package lock
 
+// The plain lock: TryAcquire claims a key once, Acquire and Wait become waiters (waiters.go). None of them holds a
+// lock.
+
 import (
 	"context"
 	"fmt"

@@ -493,17 +493,17 @@ func TestSettleOfABatchComesBackLate(t *testing.T) {
 		lost, again := p.DropReply(redistest.Nth(2, onKeys(locker, keys...))), p.HoldRequest(secondOf(locker, keys))
 		f.completeOne(t)
 		defer f.complete(t)
-		overtaken := nameOf(locker, keys, lost.Wait(t))
-		if err := rival.Forget(t.Context(), overtaken); err != nil {
+		takenOver := nameOf(locker, keys, lost.Wait(t))
+		if err := rival.Forget(t.Context(), takenOver); err != nil {
 			t.Fatal(err)
 		}
-		next := acquire(t, rival, overtaken)
+		next := acquire(t, rival, takenOver)
 		again.Lift()
 		for i, key := range keys {
 			switch err := settles.wait(t, i); {
-			case key == overtaken && !errors.Is(err, lock.ErrLost):
+			case key == takenOver && !errors.Is(err, lock.ErrLost):
 				t.Errorf("Settle over another's claim: %v, want ErrLost", err)
-			case key != overtaken && err != nil:
+			case key != takenOver && err != nil:
 				t.Errorf("Settle: %v", err)
 			}
 		}

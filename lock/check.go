@@ -1,5 +1,7 @@
 package lock
 
+// Locker.Check, which a program calls at its start.
+
 import (
 	"context"
 	"errors"

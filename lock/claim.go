@@ -1,5 +1,8 @@
 package lock
 
+// From a Locker to store.Claim and back: a store.Entry becomes a Claim, and a granted one a Lease. What happens when
+// the reply to a claim is lost is in internal/store/claim.go.
+
 import (
 	"context"
 	"fmt"
@@ -62,9 +65,9 @@ type Claim struct {
 //
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
 // answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives nevertheless is released
-// as soon as its reply is seen, and otherwise expires after the length of a lease ([WithTTL]). With [WithReplicas] a
-// value is returned only once it is confirmed: [ErrSettled] then means that there is a value, and the error wrapped
-// with it says why it was not confirmed.
+// in the background. If that fails too, it expires after the length of a lease ([WithTTL]). With [WithReplicas] a value
+// is returned only once it is confirmed: [ErrSettled] then means that there is a value, and the error wrapped with it
+// says why it was not confirmed.
 //
 // The lease's context has the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.

@@ -124,9 +124,9 @@ func TestOnlyValuesAreConfirmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		key   string
-		opts  []lock.Option
-		trips int
+		key  string
+		opts []lock.Option
+		want int
 	}{
 		{"held", nil, 1}, {"settled", nil, 1},
 		{"held", []lock.Option{acknowledged}, 1}, {"settled", []lock.Option{acknowledged}, 2},
@@ -140,8 +140,8 @@ func TestOnlyValuesAreConfirmed(t *testing.T) {
 		if _, err := locker.Claim(t.Context(), test.key, nil); err != nil {
 			t.Error(err)
 		}
-		if got := p.RoundTrips(); got != test.trips {
-			t.Errorf("%s, %d options: %d round trips, want %d", test.key, len(test.opts), got, test.trips)
+		if got := p.RoundTrips(); got != test.want {
+			t.Errorf("%s, %d options: %d round trips, want %d", test.key, len(test.opts), got, test.want)
 		}
 	}
 }

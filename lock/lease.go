@@ -104,9 +104,9 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // on a claim of the key returns the value. ttl must be at least 1 ms.
 //
 // Settle writes if the key holds the lease's claim, and also if the key is absent: a server that restarted empty must
-// not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost]. So it
-// does after Release, and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported]. That error, and
-// that for a ttl out of range, change nothing.
+// not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost]. It also
+// returns ErrLost after Release, and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported]. That
+// error, and that for a ttl out of range, change nothing.
 //
 // After any other error the value may be stored or not. If the error wraps [ErrPending], Settle is retried in the
 // background, with pauses that grow to 30 s, until it succeeds, another has the key, an hour has passed, or ttl is

@@ -48,7 +48,7 @@ func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
 	ttl, token := m.common.options.ttl, store.NewToken()
 	start, detached, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
 	release := func(s *store.Store, a store.Attempt) {
-		if a.Stands && (granted == nil || granted.core.IsOver()) {
+		if a.MayExist && (granted == nil || granted.core.IsOver()) {
 			m.releaseOn(detached, s, lease.ID{Key: key, Token: token}, start.Add(ttl))
 		}
 	}

@@ -109,8 +109,8 @@ func (r Retry) pause(n int) time.Duration {
 //
 // The fence is the greater of the last one plus 1 and the server's time in microseconds, and is drawn in one step with
 // the grant. The time keeps fences growing if the counter is lost in a failover or a restart without persistence, as
-// long as the clocks of the servers differ by less than the failover takes. Fences have gaps: the keys of a namespace
-// that have one tag share a counter, "namespace:{tag}fence". Counters never expire; there are at most 2^14.
+// long as the clocks of the servers differ by less than the failover or restart takes. Fences have gaps: the keys of a
+// namespace that have one tag share a counter, "namespace:{tag}fence". Counters never expire; there are at most 2^14.
 func WithFencing() Option {
 	return func(o *options) { o.fencing = true }
 }

@@ -105,7 +105,7 @@ func TestSubscriptionIsForbidden(t *testing.T) {
 	refused.Wait(t)
 	refused.Lift()
 	p.Reset()
-	eventually(t, "looks by the clock", func() bool { return len(p.Commands()) > 20 })
+	eventually(t, "polls by the timer", func() bool { return len(p.Commands()) > 20 })
 	release(t, lease)
 	if takes.end(t); takes.err != nil {
 		t.Fatalf("Acquire: %v", takes.err)

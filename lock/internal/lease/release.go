@@ -1,5 +1,8 @@
 package lease
 
+// How a claim is released: once by Release and, if that fails, again in the background. Core.mu is not held during a
+// try.
+
 import (
 	"context"
 	"fmt"

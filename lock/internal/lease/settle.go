@@ -1,5 +1,8 @@
 package lease
 
+// How a value is stored: once by Settle and, if that fails, again in a goroutine for each value, which backlog.go
+// counts. Core.mu is not held during a try.
+
 import (
 	"bytes"
 	"context"

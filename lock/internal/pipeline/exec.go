@@ -1,5 +1,7 @@
 package pipeline
 
+// From a batch to go-redis and back. Workers run this, and callers that send inline; no lock is held.
+
 import (
 	"context"
 	"errors"

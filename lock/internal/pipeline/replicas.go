@@ -1,5 +1,7 @@
 package pipeline
 
+// Batches of durable commands, which a WAIT follows: see exec.
+
 import (
 	"context"
 	"errors"

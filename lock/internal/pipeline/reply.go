@@ -1,5 +1,7 @@
 package pipeline
 
+// The parser of replies that go-redis hands over unparsed (raw in exec.go). It has no state.
+
 import (
 	"bytes"
 	"errors"

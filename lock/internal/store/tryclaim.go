@@ -13,9 +13,9 @@ import (
 
 // Attempt is the result of TryClaim.
 type Attempt struct {
-	Entry        // Granted, Held or Settled; its State is 0 with an error
-	Err    error // ErrForeign, or why the master did not answer
-	Stands bool  // the master has the claim, or may have it
+	Entry          // Granted, Held or Settled; its State is 0 with an error
+	Err      error // ErrForeign, or why the master did not answer
+	MayExist bool  // the master has the claim, or may have it
 }
 
 // TryClaim writes the claim of a token under key if the key is absent. It releases nothing. start is when the Quorum's
@@ -39,13 +39,13 @@ func (l *lateAttempt) Late(r pipeline.Result) {
 
 // attempt returns r as an Attempt.
 func (o *op) attempt(r pipeline.Result) Attempt {
-	a := Attempt{Err: r.Err, Stands: r.Unsure}
+	a := Attempt{Err: r.Err, MayExist: r.Unsure}
 	switch {
 	case r.Foreign:
 		a.Err = ErrForeign
 	case r.Err != nil:
 	case r.Absent, o.isOurs(r.Text):
-		a.State, a.Stands = Granted, true
+		a.State, a.MayExist = Granted, true
 	default:
 		a.Entry, a.Err = classify(r.Reply)
 	}
