@@ -96,10 +96,10 @@ func (q *queue) dispatch() {
 	}
 }
 
-// dispatchOne gives a worker a batch of at most most commands, and reports whether there was a command to send. The
+// dispatchOne gives a worker a batch of at most limit commands, and reports whether there was a command to send. The
 // caller holds mu.
-func (q *queue) dispatchOne(most int) bool {
-	b := q.nextBatch(most)
+func (q *queue) dispatchOne(limit int) bool {
+	b := q.nextBatch(limit)
 	if b == nil {
 		return false
 	}
@@ -109,9 +109,9 @@ func (q *queue) dispatchOne(most int) bool {
 }
 
 // nextBatch takes a batch out of the queue, and drops commands that are too late. It returns nil if no command is left
-// to send. A batch has at most most commands, at most as many as the pacer allows, and at most maxBatchBytes of
+// to send. A batch has at most limit commands, at most as many as the pacer allows, and at most maxBatchBytes of
 // arguments and expected replies. The caller holds mu.
-func (q *queue) nextBatch(most int) *batch {
+func (q *queue) nextBatch(limit int) *batch {
 	if len(q.waiting) == 0 {
 		q.pacer.reset()
 		if cap(q.waiting) > maxIdleRoom {
@@ -124,10 +124,10 @@ func (q *queue) nextBatch(most int) *batch {
 	if len(q.waiting) == 0 {
 		return nil
 	}
-	most = min(most, q.pacer.batch(len(q.waiting)))
+	limit = min(limit, q.pacer.batch(len(q.waiting)))
 	b := q.newBatch(now)
 	taken := 0
-	for size := 0; taken < len(q.waiting) && len(b.commands) < most; taken++ {
+	for size := 0; taken < len(q.waiting) && len(b.commands) < limit; taken++ {
 		c := q.waiting[taken]
 		if c.abandoned {
 			continue
