@@ -1,5 +1,8 @@
 package lock
 
+// The plain lock: TryAcquire claims a key once, Acquire and Wait become waiters (waiters.go). None of them holds a
+// lock.
+
 import (
 	"context"
 	"fmt"
@@ -7,43 +10,44 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// TryAcquire takes key if it is free, in one round trip. ok is false if somebody holds it; that is not an error. It returns
-// [ErrSettled] when the key holds a value, and otherwise the errors of [Locker.Claim].
+// TryAcquire takes key if it is free, in one round trip. ok is false, without an error, if somebody else holds it. The
+// error is [ErrSettled] if the key holds a value, and otherwise one of [Locker.Claim].
 //
-// With a ctx of [NewContext] for a lease on this key it sends nothing, and joins that lease.
+// If ctx comes from [NewContext] with a lease on this key, TryAcquire sends nothing and joins that lease.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
-	if err := l.core.ready(ctx, "acquire"); err != nil {
+	if err := l.common.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	k := l.core.namespace.Key(key)
-	if lease := l.core.join(ctx, k); lease != nil {
+	k := l.common.namespace.Key(key)
+	if lease := l.common.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	f, err := l.claim(ctx, k, store.Request{})
+	e, err := l.claim(ctx, k, store.ClaimOptions{})
 	switch {
 	case err != nil:
 		return nil, false, err
-	case f.claim.State == Settled:
+	case e.claim.State == Settled:
 		return nil, false, ErrSettled
 	}
-	return f.claim.Lease, f.claim.State == Granted, nil
+	return e.claim.Lease, e.claim.State == Granted, nil
 }
 
-// Acquire takes key, and waits while somebody else holds it. A message wakes it when the holder lets go; it also looks by
-// itself, as [WithRetry] says, in case the message was missed. All waiters of a key on one Locker share one subscription
-// and one look, and are served in their order.
+// Acquire takes key, and waits while somebody else holds it. A message wakes it when the holder lets go. It also polls
+// the key, at the pauses of [WithRetry], because a message may be missed. All waiters of a key on one Locker share one
+// subscription and one poll, and get the key in the order in which they came.
 //
-// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look (then it wraps
-// the cause of ctx's end as well). An abandoned key counts as held, and may stay so for as long as its holder asked for:
-// give ctx an end. Any other error is one of [Locker.TryAcquire], at once.
+// The error is [ErrHeld] when the budget of WithRetry is spent, and when ctx is done and the last poll found the key
+// held (then it also wraps the cause of ctx). An abandoned key counts as held, and may stay so for as long as its
+// holder has asked for (see [Lease.Hold]), so give ctx an end. Acquire returns any other error of [Locker.TryAcquire]
+// at once.
 //
-// With a ctx of [NewContext] for a lease on this key it sends nothing, and joins that lease.
+// If ctx comes from [NewContext] with a lease on this key, Acquire sends nothing and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	if err := l.core.ready(ctx, "acquire"); err != nil {
+	if err := l.common.ready(ctx, "acquire"); err != nil {
 		return nil, err
 	}
-	k := l.core.namespace.Key(key)
-	if lease := l.core.join(ctx, k); lease != nil {
+	k := l.common.namespace.Key(key)
+	if lease := l.common.join(ctx, k); lease != nil {
 		return lease, nil
 	}
 	claim, err := l.waiters.wait(ctx, k, true)
@@ -56,17 +60,17 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return claim.Lease, nil
 }
 
-// Wait waits until nobody works under key any more: until it is [Settled], [Free] or [Abandoned]. It never takes the key.
-// It wakes and looks as [Locker.Acquire] does, but a look that fails does not end it: the next one may succeed.
+// Wait waits until key is [Settled], [Free] or [Abandoned]. It never takes the key. A message wakes it, and it polls,
+// as [Locker.Acquire] does, but a poll that fails does not end it: the next one may succeed.
 //
-// The error is [ErrHeld] when the looks are spent, or when ctx is done and the key was held at the last look that succeeded
-// (then it wraps the cause of ctx's end as well). If the last look failed the error is a [WaitError], which has that error
-// too. [ErrClosed] and [ErrForeign] end the wait at once.
+// The error is [ErrHeld] when the budget of [WithRetry] is spent, and when ctx is done and the last poll that succeeded
+// found the key held (then it also wraps the cause of ctx). If the last poll failed, the error is a [WaitError], which
+// has the error of the poll too. [ErrClosed] and [ErrForeign] end the wait at once.
 func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
-	if err := l.core.ready(ctx, "wait"); err != nil {
+	if err := l.common.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	k := l.core.namespace.Key(key)
+	k := l.common.namespace.Key(key)
 	claim, err := l.waiters.wait(ctx, k, false)
 	if err != nil {
 		return Claim{}, err
@@ -75,7 +79,7 @@ func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	return claim, nil
 }
 
-// heldUntil is the error of a wait that ends with its context.
+// heldUntil returns the error of a wait that ended with its context while the key was held.
 func heldUntil(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrHeld, context.Cause(ctx))
 }

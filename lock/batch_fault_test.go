@@ -16,7 +16,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// wantKeys checks which of the keys there are.
+// wantKeys checks which of the keys exist.
 func wantKeys(t *testing.T, b redistest.Backend, locker *lock.Locker, want bool, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
@@ -27,7 +27,7 @@ func wantKeys(t *testing.T, b redistest.Backend, locker *lock.Locker, want bool,
 }
 
 // fault: the caller's ctx cancelled before, during, after
-func TestCallerLeavesTheQueue(t *testing.T) {
+func TestCallerAbandonsAQueuedCommand(t *testing.T) {
 	t.Parallel()
 	onProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker *lock.Locker) {
 		seen := watch(p, locker)
@@ -36,7 +36,7 @@ func TestCallerLeavesTheQueue(t *testing.T) {
 		defer cancel()
 		queued := start(t, 20, func(i int) error {
 			if i%2 == 0 {
-				_, _, err := locker.TryAcquire(ctx, fmt.Sprint("leaves ", i))
+				_, _, err := locker.TryAcquire(ctx, fmt.Sprint("abandoned ", i))
 				return err
 			}
 			_, ok, err := locker.TryAcquire(t.Context(), fmt.Sprint("stays ", i))
@@ -48,10 +48,10 @@ func TestCallerLeavesTheQueue(t *testing.T) {
 		cancel()
 		for i := 0; i < 20; i += 2 {
 			if err := queued.wait(t, i); !errors.Is(err, context.Canceled) {
-				t.Errorf("who leaves: %v, want Canceled", err)
+				t.Errorf("the caller that gave up: %v, want Canceled", err)
 			}
 		}
-		f.land(t)
+		f.complete(t)
 		for i := 1; i < 20; i += 2 {
 			if err := queued.wait(t, i); err != nil {
 				t.Errorf("who stays: %v", err)
@@ -59,11 +59,11 @@ func TestCallerLeavesTheQueue(t *testing.T) {
 		}
 		closeWithin(t, locker)
 		for i := range 20 {
-			stays, leaves := fmt.Sprint("stays ", i), fmt.Sprint("leaves ", i)
-			if n := seen.of(leaves); n != 0 {
-				t.Errorf("%s was sent %d times, want never", leaves, n)
+			stays, abandoned := fmt.Sprint("stays ", i), fmt.Sprint("abandoned ", i)
+			if n := seen.of(abandoned); n != 0 {
+				t.Errorf("%s was sent %d times, want never", abandoned, n)
 			}
-			wantKeys(t, b, locker, false, leaves)
+			wantKeys(t, b, locker, false, abandoned)
 			if i%2 == 1 {
 				wantKeys(t, b, locker, true, stays)
 			}
@@ -73,7 +73,7 @@ func TestCallerLeavesTheQueue(t *testing.T) {
 
 // fault: claim arrives after the caller gave up
 // fault: the caller's ctx cancelled before, during, after
-func TestCallerLeavesABatch(t *testing.T) {
+func TestCallerAbandonsASentCommand(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	for name, hold := range map[string]func(*redistest.Proxy, redistest.Match) *redistest.Rule{
@@ -83,14 +83,14 @@ func TestCallerLeavesABatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker *lock.Locker) {
-				keys := names("k", 12) // at least a half of them fly first
-				leaves, aboard := []int{1, 3}, []int{0, 2, 4, 5}
+				keys := names("k", 12) // at least half of them are in the first batch
+				abandoned, others := []int{1, 3}, []int{0, 2, 4, 5}
 				f := occupy(t, p, locker, "under way ")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				batch := start(t, len(keys), func(i int) error {
 					ctx := ctx
-					if !slices.Contains(leaves, i) {
+					if !slices.Contains(abandoned, i) {
 						ctx = t.Context()
 					}
 					_, ok, err := locker.TryAcquire(ctx, keys[i])
@@ -100,26 +100,26 @@ func TestCallerLeavesABatch(t *testing.T) {
 					return err
 				})
 				held := hold(p, redistest.Nth(1, onKeys(locker, keys...)))
-				f.landOne(t)
+				f.completeOne(t)
 				held.Wait(t)
 				cancel()
-				for _, i := range leaves {
+				for _, i := range abandoned {
 					if err := batch.wait(t, i); !errors.Is(err, context.Canceled) {
-						t.Errorf("who leaves: %v, want Canceled", err)
+						t.Errorf("the caller that gave up: %v, want Canceled", err)
 					}
 				}
-				f.land(t)
+				f.complete(t)
 				eventually(t, "releases were tried", func() bool {
-					return strings.Count(fmt.Sprint(p.Commands()), "EVALSHA") == len(leaves)
+					return strings.Count(fmt.Sprint(p.Commands()), "EVALSHA") == len(abandoned)
 				})
-				for _, i := range aboard {
+				for _, i := range others {
 					if len(batch.done[i]) > 0 {
 						t.Errorf("who stays: %v, though the answer is held", <-batch.done[i])
 					}
 				}
 				held.Lift()
 				for i := range keys {
-					if slices.Contains(leaves, i) {
+					if slices.Contains(abandoned, i) {
 						continue
 					}
 					if err := batch.wait(t, i); err != nil {
@@ -128,17 +128,18 @@ func TestCallerLeavesABatch(t *testing.T) {
 				}
 				closeWithin(t, locker)
 				for i, key := range keys {
-					wantKeys(t, b, locker, !slices.Contains(leaves, i), key)
+					wantKeys(t, b, locker, !slices.Contains(abandoned, i), key)
 				}
 			})
 		})
 	}
 }
 
-// silence makes as many connections fall silent as there are flights, and returns when their callers have given up.
+// silence makes as many connections fall silent as there may be batches in flight, and returns when their callers have
+// given up.
 func silence(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix string, limit time.Duration) (keys []string) {
 	t.Helper()
-	keys = names(prefix, maxFlights)
+	keys = names(prefix, maxInFlight)
 	silent := p.SwallowReply(redistest.Named("SET"))
 	begun := time.Now()
 	l := tryAll(t, locker, keys)
@@ -157,18 +158,18 @@ func silence(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix strin
 	return keys
 }
 
-// Silent connections hold nobody up who comes when their time is over, and what they have written is released by
-// others.
+// Silent connections do not delay calls that come when their time is over, and the claims that were written to them are
+// released over other connections.
 //
 // fault: a connection falls silent
-func TestSilentFlights(t *testing.T) {
+func TestSilentBatches(t *testing.T) {
 	t.Parallel()
 	const limit = 3 * time.Second
 	for name, opt := range map[string]func(*redis.Options){
 		"default client":     func(*redis.Options) {},
 		"client without end": func(o *redis.Options) { o.ReadTimeout = -1 },
 		"pool of 10":         func(o *redis.Options) { o.ReadTimeout, o.PoolSize = -1, 10 },
-		"heeds contexts":     punctual,
+		"heeds contexts":     honorsDeadlines,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,10 +204,10 @@ func TestSilentFlights(t *testing.T) {
 	}
 }
 
-// Who is queued behind silent flights is sent in good time.
+// Commands that are queued behind silent batches are sent in time.
 //
 // fault: a connection falls silent
-func TestQueueBehindSilentFlights(t *testing.T) {
+func TestQueueBehindSilentBatches(t *testing.T) {
 	t.Parallel()
 	const limit = 3 * time.Second
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -214,14 +215,14 @@ func TestQueueBehindSilentFlights(t *testing.T) {
 		p := redistest.NewProxy(t, b.Addr())
 		load(t, newLocker(t, b.Client(t)))
 		locker := newLocker(t, p.Client(t, patient), lock.WithOpTimeout(limit))
-		lost := names("silent ", maxFlights)
+		lost := names("silent ", maxInFlight)
 		silent := p.SwallowReply(onKeys(locker, lost...))
 		under := tryAll(t, locker, lost)
-		for range maxFlights {
+		for range maxInFlight {
 			silent.Wait(t)
 		}
 		silent.Lift()
-		tryAll(t, locker, names("k", 40)).succeed(t, "behind silent flights: TryAcquire")
+		tryAll(t, locker, names("k", 40)).succeed(t, "behind silent batches: TryAcquire")
 		for i := range lost {
 			if err := under.wait(t, i); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
@@ -247,7 +248,7 @@ func TestForeignTypeWithinABatch(t *testing.T) {
 		}
 		f := occupy(t, p, locker, "under way ")
 		l := tryAll(t, locker, keys)
-		f.land(t)
+		f.complete(t)
 		wantOneFailure(t, l, seen, keys, foreign, func(err error) bool { return errors.Is(err, lock.ErrForeign) })
 	})
 }
@@ -287,7 +288,7 @@ func TestACLWithinABatch(t *testing.T) {
 		}
 	}
 	permit(t, server, rules...)
-	f.land(t)
+	f.complete(t)
 	wantOneFailure(t, l, seen, keys, failing, func(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") })
 	permit(t, server, "allkeys")
 }
@@ -312,8 +313,8 @@ func TestScriptsAreFlushedUnderABatch(t *testing.T) {
 					t.Fatal(err)
 				}
 				seen := watch(p, locker)
-				f.landOne(t)
-				defer f.land(t)
+				f.completeOne(t)
+				defer f.complete(t)
 				calls.succeed(t, what)
 				n := 0
 				for _, key := range keys {
@@ -330,7 +331,7 @@ func TestScriptsAreFlushedUnderABatch(t *testing.T) {
 	}
 }
 
-// A server that is full still takes what makes room.
+// A server that is full still executes commands that make room.
 //
 // fault: maxmemory reached, noeviction
 func TestServerIsFullUnderABatch(t *testing.T) {
@@ -352,7 +353,7 @@ func TestServerIsFullUnderABatch(t *testing.T) {
 	})
 	fill(t, server.Client(t))
 	seen := watch(p, locker)
-	f.land(t)
+	f.complete(t)
 	for i := range 12 {
 		err := all.wait(t, i)
 		if i%2 == 0 && err != nil {
@@ -379,8 +380,8 @@ func TestReplyToClaimIsLostWithinABatch(t *testing.T) {
 		f := occupy(t, p, locker, "under way ")
 		l := tryAll(t, locker, keys)
 		seen, lost := watch(p, locker), p.DropReply(redistest.Nth(5, onKeys(locker, keys...)))
-		f.landOne(t)
-		defer f.land(t)
+		f.completeOne(t)
+		defer f.complete(t)
 		lost.Wait(t)
 		l.succeed(t, "TryAcquire")
 		wantFirstSentOnce(t, seen, keys)
@@ -425,8 +426,8 @@ func TestReplyToSettleIsLostWithinABatch(t *testing.T) {
 			return leases[i].Settle(t.Context(), []byte(keys[i]), time.Hour)
 		})
 		seen, lost := watch(p, locker), p.DropReply(redistest.Nth(5, onKeys(locker, keys...)))
-		f.landOne(t)
-		defer f.land(t)
+		f.completeOne(t)
+		defer f.complete(t)
 		lost.Wait(t)
 		settles.succeed(t, "Settle")
 		wantFirstSentOnce(t, seen, keys)
@@ -451,8 +452,8 @@ func TestReplyToReleaseIsLostWithinABatch(t *testing.T) {
 		releases := start(t, len(keys), func(i int) error { return leases[i].Release(t.Context()) })
 		seen, lost := watch(p, locker), p.DropReply(redistest.Nth(5, onKeys(locker, keys...)))
 		again := p.HoldRequest(secondOf(locker, keys))
-		f.landOne(t)
-		defer f.land(t)
+		f.completeOne(t)
+		defer f.complete(t)
 		key := nameOf(locker, keys, lost.Wait(t))
 		next := acquire(t, rival, key) // the key was free, before the second try came
 		again.Lift()
@@ -481,7 +482,7 @@ func nameOf(locker *lock.Locker, keys []string, c redistest.Command) string {
 	return keys[slices.IndexFunc(keys, func(key string) bool { return locker.StorageKey(key) == keyOf(c) })]
 }
 
-// A Settle that is tried again does not write over what came after it.
+// A Settle that is retried does not overwrite a later claim or value.
 func TestSettleOfABatchComesBackLate(t *testing.T) {
 	t.Parallel()
 	onProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker *lock.Locker) {
@@ -490,19 +491,19 @@ func TestSettleOfABatchComesBackLate(t *testing.T) {
 		f := occupy(t, p, locker, "under way ")
 		settles := start(t, len(keys), func(i int) error { return leases[i].Settle(t.Context(), []byte("v"), time.Hour) })
 		lost, again := p.DropReply(redistest.Nth(2, onKeys(locker, keys...))), p.HoldRequest(secondOf(locker, keys))
-		f.landOne(t)
-		defer f.land(t)
-		overtaken := nameOf(locker, keys, lost.Wait(t))
-		if err := rival.Forget(t.Context(), overtaken); err != nil {
+		f.completeOne(t)
+		defer f.complete(t)
+		takenOver := nameOf(locker, keys, lost.Wait(t))
+		if err := rival.Forget(t.Context(), takenOver); err != nil {
 			t.Fatal(err)
 		}
-		next := acquire(t, rival, overtaken)
+		next := acquire(t, rival, takenOver)
 		again.Lift()
 		for i, key := range keys {
 			switch err := settles.wait(t, i); {
-			case key == overtaken && !errors.Is(err, lock.ErrLost):
+			case key == takenOver && !errors.Is(err, lock.ErrLost):
 				t.Errorf("Settle over another's claim: %v, want ErrLost", err)
-			case key != overtaken && err != nil:
+			case key != takenOver && err != nil:
 				t.Errorf("Settle: %v", err)
 			}
 		}
@@ -512,7 +513,7 @@ func TestSettleOfABatchComesBackLate(t *testing.T) {
 	})
 }
 
-// Two take and settle the same keys, in batches that break.
+// Two Lockers take and settle the same keys, in batches whose connections break.
 func TestCompetingBatches(t *testing.T) {
 	t.Parallel()
 	type fault func(*redistest.Proxy, redistest.Match) *redistest.Rule
@@ -539,19 +540,19 @@ func TestCompetingBatches(t *testing.T) {
 					proxies[i] = redistest.NewProxy(t, b.Addr())
 					lockers[i] = newLocker(t, proxies[i].Client(t, patient), unhurried...)
 				}
-				// inBatches starts calls while all flights are occupied, and then lets them go.
+				// inBatches starts calls while maxInFlight batches are held, and then lets those complete.
 				inBatches := func(what string, begin func(i int) *callers) (each [2]*callers) {
-					var fl [2]*flights
+					var held [2]*heldBatches
 					for i, p := range proxies {
-						fl[i] = occupy(t, p, lockers[i], fmt.Sprint(what, " under way ", i, " "))
+						held[i] = occupy(t, p, lockers[i], fmt.Sprint(what, " under way ", i, " "))
 						each[i] = begin(i)
 						if faults[i] != nil {
 							faults[i](p, onKeys(lockers[i], keys...))
 						}
 					}
 					var both sync.WaitGroup
-					for _, f := range fl {
-						both.Go(func() { f.land(t) })
+					for _, f := range held {
+						both.Go(func() { f.complete(t) })
 					}
 					both.Wait()
 					return each

@@ -19,13 +19,13 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// The bounds of a batch, as batch.go has them.
+// The bounds of batches, as internal/pipeline/pacer.go has them.
 const (
-	maxFlights = 4
-	maxBatch   = 16
+	maxInFlight = 4
+	minBatch    = 16
 )
 
-// unhurried lets a test hold flights for as long as it takes: after a tenth of the time for one operation they do not
+// unhurried lets a test hold batches for as long as it takes: after a tenth of the time for one operation they do not
 // count any more. No claim is granted too late then, and no renewal is among the commands that a test counts.
 var unhurried = []lock.Option{lock.WithOpTimeout(time.Hour), lock.WithTTL(2 * time.Hour)}
 
@@ -166,8 +166,8 @@ var snapshot struct {
 
 var waitingLine = regexp.MustCompile(`^goroutine ([0-9]+) .*\[(select|chan receive|IO wait)`)
 
-// waitingGoroutines returns the IDs in the snapshot. It takes a new one, unless the tests would then spend more than half
-// of their time on that.
+// waitingGoroutines returns the IDs in the snapshot. It takes a new one, unless the tests would then spend more than
+// half of their time on that.
 func waitingGoroutines() map[string]bool {
 	snapshot.mu.Lock()
 	defer snapshot.mu.Unlock()
@@ -220,16 +220,16 @@ func tryAll(t *testing.T, locker *lock.Locker, keys []string) *leases {
 	return l
 }
 
-// flights are as many commands under way as may be, one in each flight.
-type flights struct {
+// heldBatches are maxInFlight batches of one command each, whose replies a proxy holds, so that other commands wait.
+type heldBatches struct {
 	held   []*redistest.Rule
 	leases *leases
 }
 
-// occupy keeps that many under way until they land. No other call has the prefix of their keys.
-func occupy(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix string) *flights {
+// occupy holds maxInFlight batches until they complete. No other call uses a key with this prefix.
+func occupy(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix string) *heldBatches {
 	t.Helper()
-	keys, f := names(prefix, maxFlights), &flights{}
+	keys, f := names(prefix, maxInFlight), &heldBatches{}
 	for _, key := range keys {
 		f.held = append(f.held, p.HoldReply(onKeys(locker, key)))
 	}
@@ -240,17 +240,17 @@ func occupy(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix string
 	return f
 }
 
-// landOne lets one go on: batches fly one at a time.
-func (f *flights) landOne(t *testing.T) {
+// completeOne lets one batch complete: the others are then sent one at a time.
+func (f *heldBatches) completeOne(t *testing.T) {
 	t.Helper()
 	f.held[0].Lift()
 	if err := f.leases.wait(t, 0); err != nil {
 		t.Errorf("the call under way: %v", err)
 	}
-	f.leases.done[0] <- nil // for land
+	f.leases.done[0] <- nil // for complete
 }
 
-func (f *flights) land(t *testing.T) {
+func (f *heldBatches) complete(t *testing.T) {
 	t.Helper()
 	for _, rule := range f.held {
 		rule.Lift()
@@ -267,18 +267,18 @@ func acquireAll(t *testing.T, locker *lock.Locker, keys []string) (leases []*loc
 	return leases
 }
 
-func TestConcurrentCommandsTravelTogether(t *testing.T) {
+func TestConcurrentCommandsAreSentTogether(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker *lock.Locker) {
 		f := occupy(t, p, locker, "under way ")
 		const many = 20
 		l := tryAll(t, locker, names("k", many))
-		if got := len(p.Commands()); got != maxFlights {
-			t.Errorf("%d commands were sent, want %d: the others wait", got, maxFlights)
+		if got := len(p.Commands()); got != maxInFlight {
+			t.Errorf("%d commands were sent, want %d: the others wait", got, maxInFlight)
 		}
 		p.Reset()
-		f.land(t)
+		f.complete(t)
 		l.succeed(t, "TryAcquire")
 		if n, rounds := len(p.Commands()), p.RoundTrips(); n != many || rounds > many/3 {
 			t.Errorf("%d commands took %d round trips, want %d and no more than a third", n, rounds, many)
@@ -286,8 +286,8 @@ func TestConcurrentCommandsTravelTogether(t *testing.T) {
 	})
 }
 
-// A lone caller waits for nobody.
-func TestLoneCommandsTravelAlone(t *testing.T) {
+// A command is sent at once while no other is in flight.
+func TestLoneCommandsAreSentAlone(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker *lock.Locker) {
@@ -383,7 +383,7 @@ func (g *hookGate) wantBatches(t *testing.T, what string, n int) {
 	for _, size := range g.pipelines {
 		sent += size
 	}
-	if sent != n || batches > n/3 || g.largest() > maxBatch {
+	if sent != n || batches > n/3 || g.largest() > minBatch {
 		t.Errorf("%s: pipelines of %d, and %d alone, want %d in no more than a third", what, g.pipelines, len(g.lone), n)
 	}
 }
@@ -432,9 +432,9 @@ func TestBatchesPassHooks(t *testing.T) {
 			"Extend":  func(l *lock.Lease) error { return l.Extend(t.Context(), time.Minute) },
 		} {
 			open := g.close()
-			first := tryAll(t, locker, names(what+" first ", maxFlights))
+			first := tryAll(t, locker, names(what+" first ", maxInFlight))
 			then := tryAll(t, locker, names(what+" then ", 20))
-			for range maxFlights {
+			for range maxInFlight {
 				<-g.entered
 			}
 			g.reset()
@@ -444,9 +444,9 @@ func TestBatchesPassHooks(t *testing.T) {
 			g.wantBatches(t, "TryAcquire", 20)
 
 			open = g.close()
-			one := start(t, maxFlights, func(i int) error { return do(first.of[i]) })
+			one := start(t, maxInFlight, func(i int) error { return do(first.of[i]) })
 			all := start(t, 20, func(i int) error { return do(then.of[i]) })
-			for range maxFlights {
+			for range maxInFlight {
 				<-g.entered
 			}
 			g.reset()
@@ -458,7 +458,7 @@ func TestBatchesPassHooks(t *testing.T) {
 	})
 }
 
-// A hook need not heed contexts. Its callers do, and those who come when its time is over have other flights.
+// A hook need not heed contexts. Its callers return all the same, and later calls go by other batches.
 func TestHookThatBlocks(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -470,9 +470,9 @@ func TestHookThatBlocks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		stays := tryAll(t, locker, names("stays ", 30))
-		leaves := start(t, 1, func(int) error { _, _, err := locker.TryAcquire(ctx, "leaves"); return err })
+		abandoned := start(t, 1, func(int) error { _, _, err := locker.TryAcquire(ctx, "abandoned"); return err })
 		cancel()
-		if err := leaves.wait(t, 0); !errors.Is(err, context.Canceled) {
+		if err := abandoned.wait(t, 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("TryAcquire: %v, want Canceled", err)
 		}
 		for i := range stays.done {
@@ -497,9 +497,9 @@ func TestBatchHasOneWait(t *testing.T) {
 	p.Reset()
 	f := occupy(t, p, locker, "under way ")
 	l := tryAll(t, locker, names("k", 8))
-	eventually(t, "each flight has its WAIT", func() bool { return len(p.Commands()) == 2*maxFlights })
+	eventually(t, "each batch has its WAIT", func() bool { return len(p.Commands()) == 2*maxInFlight })
 	p.Reset()
-	f.land(t)
+	f.complete(t)
 	l.succeed(t, "TryAcquire")
 	sent, rounds := fmt.Sprint(p.Commands()), p.RoundTrips()
 	if strings.Count(sent, "SET") != 8 || strings.Count(sent, "WAIT") != rounds || rounds > 4 {
@@ -509,8 +509,8 @@ func TestBatchHasOneWait(t *testing.T) {
 	// What need not be on the replica does not stand behind what has to.
 	replica.Pause(t)
 	p.Reset()
-	waits := tryAll(t, locker, names("waits ", 3*maxFlights))
-	eventually(t, "all flights wait", func() bool { return strings.Count(fmt.Sprint(p.Commands()), "WAIT") == maxFlights })
+	waits := tryAll(t, locker, names("waits ", 3*maxInFlight))
+	eventually(t, "all batches wait", func() bool { return strings.Count(fmt.Sprint(p.Commands()), "WAIT") == maxInFlight })
 	for _, lease := range releases {
 		if err := lease.Release(t.Context()); err != nil {
 			t.Errorf("Release: %v", err)
@@ -544,7 +544,7 @@ func TestLargeCommands(t *testing.T) {
 				g, locker := gated(t, b)
 				large := acquireAll(t, locker, names("large ", 12))
 				open := g.close()
-				under := tryAll(t, locker, names("under way ", maxFlights))
+				under := tryAll(t, locker, names("under way ", maxInFlight))
 				settles := start(t, len(large), func(i int) error {
 					return large[i].Settle(t.Context(), bytes.Repeat([]byte("x"), c.size), time.Hour)
 				})
@@ -568,16 +568,16 @@ func TestLargeCommands(t *testing.T) {
 			slow := p.HoldRequest(onKeys(locker, "large"))
 			settle := start(t, 1, func(int) error { return large.Settle(t.Context(), make([]byte, 1<<20), time.Hour) })
 			claim := tryAll(t, locker, []string{"small"})
-			f.landOne(t)
+			f.completeOne(t)
 			slow.Wait(t)
 			f.held[1].Lift()
-			claim.succeed(t, "TryAcquire, with the next flight,")
+			claim.succeed(t, "TryAcquire, in the next batch,")
 			if len(settle.done[0]) > 0 {
 				t.Error("Settle has returned")
 			}
 			slow.Lift()
 			settle.succeed(t, "Settle")
-			f.land(t)
+			f.complete(t)
 		})
 	})
 }
@@ -615,7 +615,7 @@ func TestThousandsAtOnce(t *testing.T) {
 	})
 }
 
-// One cluster without replicas for all: a master that is paused stays one.
+// All subtests share one cluster without replicas: a master that is paused stays a master.
 func TestClusterBatches(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
@@ -647,7 +647,7 @@ func testClusterBatchesByOwner(
 		rule := proxies[s].HoldReply(onKeys(locker, keys[1:5]...))
 		held = append(held, rule)
 		under[s] = tryAll(t, locker, keys[1:5])
-		for range maxFlights { // each node has flights of its own
+		for range maxInFlight { // each node has batches of its own
 			rule.Wait(t)
 		}
 	}
@@ -686,7 +686,7 @@ func testClusterBatchIsMoved(t *testing.T, c *redistest.Cluster, newClient newCl
 		from, to := c.Servers()[0], c.Servers()[1]
 		rule := proxies[from].HoldReply(onKeys(locker, keys[:4]...))
 		under := tryAll(t, locker, keys[:4])
-		for range maxFlights {
+		for range maxInFlight {
 			rule.Wait(t)
 		}
 		queued := tryAll(t, locker, keys[4:16])
@@ -727,12 +727,12 @@ func testClusterMasterIsPaused(
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for name, locker := range map[string]*lock.Locker{"whose slots are known": known, "whose slots are not": fresh} {
-		start(t, maxBatch, func(i int) error {
+		start(t, minBatch, func(i int) error {
 			_, _, err := locker.TryAcquire(ctx, keys[paused][i])
 			return err
 		})
 		for _, s := range others {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // flights are written off after six
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // batches count as stalled after six
 			for _, key := range keys[s][31:35] {
 				lease, ok, err := locker.TryAcquire(ctx, key)
 				if !ok || err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// BenchmarkCallers compares what one request costs, a claim and a settlement of 1 KiB, with the two bare commands, sent
-// by so many callers at a time.
+// BenchmarkCallers compares the cost of one request, a claim and a settlement of 1 KiB, with that of the two bare
+// commands, at several numbers of concurrent callers.
 func BenchmarkCallers(b *testing.B) {
 	for _, callers := range []int{1, 16, 64, 256} {
 		srv := redistest.Start(b)

@@ -139,7 +139,7 @@ func meetCanned(want lock.State) func(context.Context, *lock.Locker) error {
 	}
 }
 
-// A change that needs more of them should be worth it.
+// A change that needs more allocations should be worth it.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates too")
@@ -168,8 +168,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkTrip is the client's part of what BenchmarkCallers does with one caller.
-func BenchmarkTrip(b *testing.B) {
+// BenchmarkCall measures the client's part of BenchmarkCallers with one caller: the replies are canned.
+func BenchmarkCall(b *testing.B) {
 	for name, opt := range clientsThat {
 		for _, p := range hotPaths {
 			b.Run(p.name+", client that "+name, func(b *testing.B) {

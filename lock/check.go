@@ -1,5 +1,7 @@
 package lock
 
+// Locker.Check, which a program calls at its start.
+
 import (
 	"context"
 	"errors"
@@ -18,35 +20,36 @@ import (
 )
 
 var (
-	// ErrOldVersion is a finding of [Locker.Check]: the server is older than Redis 6.0, or does not say its version.
+	// ErrOldVersion is a finding of [Locker.Check]: the server is older than Redis 6.0, or does not report its version.
 	ErrOldVersion = errors.New("lock: the server's version is not supported")
 
-	// ErrEviction is a finding of [Locker.Check]: a server that is full removes keys before their time.
+	// ErrEviction is a finding of [Locker.Check]: when it is full, the server removes keys before they expire.
 	ErrEviction = errors.New("lock: the server may evict keys")
 
-	// ErrEvictionUnknown is a finding of [Locker.Check]: the server does not tell what it does when it is full.
+	// ErrEvictionUnknown is a finding of [Locker.Check]: the server does not report its eviction policy.
 	ErrEvictionUnknown = errors.New("lock: the eviction policy is unknown")
 )
 
-// Check asks the server, or every master of a Cluster, whether it is fit for what is promised here. It is meant for the
-// start of a program. Its error joins what was found, for errors.Is:
+// Check reports whether the server, or every master of a Cluster, can keep what this package promises. Call it when the
+// program starts. Its error joins the findings, for errors.Is:
 //
 //   - [ErrOldVersion]: scripts and commands may be missing.
-//   - [ErrEviction]: maxmemory-policy is not noeviction. Every key of ours expires, so the volatile policies pick exactly
-//     these, and each eviction may become a second run. [ErrEvictionUnknown] if neither INFO nor CONFIG is allowed.
+//   - [ErrEviction]: maxmemory-policy is not noeviction. All keys of a Locker expire, except the fence counters, so the
+//     volatile policies evict exactly these, and an eviction may cause a second run. [ErrEvictionUnknown] if the server
+//     allows neither INFO nor CONFIG.
 //   - [ErrNotReplicated]: fewer replicas are connected than [WithReplicas] waits for.
 //
-// Persistence is not looked at: a server that restarts empty has forgotten what was settled.
+// The caller decides whether a finding ends the program or is only logged. Any other error should end it: a server did
+// not answer within the time for one operation ([WithOpTimeout]), or refuses commands that a Locker sends, as an ACL
+// may. A Locker that can claim but not settle would let every operation run again. To see that, Check takes a key with
+// a random name, holds and settles it, and removes it, unless too few replicas are connected.
 //
-// Any other error means that a server could not be asked within the time for one operation, or that it refuses what a
-// Locker asks of it, as an ACL may: Check takes a key with a random name, holds and settles it, and removes it again,
-// unless too few replicas are there. Such an error is worth the end of the program: a Locker that may claim but not
-// settle lets everything run again. Whether a finding is, or a warning, is the caller's to say.
+// Check does not look at persistence: a server that restarts empty has lost the values.
 func (l *Locker) Check(ctx context.Context) error {
 	var mu sync.Mutex
 	var findings []error
 	check := func(ctx context.Context, where string, node redis.Cmdable) error {
-		found, err := l.check(ctx, node)
+		found, err := l.checkNode(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
 		for _, f := range found {
@@ -57,7 +60,7 @@ func (l *Locker) Check(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := l.core.within(ctx, func(ctx context.Context) error {
+	err := l.common.withTimeout(ctx, func(ctx context.Context) error {
 		if cluster, ok := l.client.(*redis.ClusterClient); ok {
 			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 				return check(ctx, node.Options().Addr+": ", node)
@@ -66,10 +69,10 @@ func (l *Locker) Check(ctx context.Context) error {
 		return check(ctx, "", l.client)
 	})
 	mu.Lock()
-	found := slices.Clone(findings) // a check that is late may still add to them
+	found := slices.Clone(findings) // a node that answers after the timeout may still add to them
 	mu.Unlock()
 	if err == nil && !errors.Is(errors.Join(found...), ErrNotReplicated) {
-		err = l.rehearse(ctx)
+		err = l.checkCommands(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("lock: check: %w", err)
@@ -77,22 +80,22 @@ func (l *Locker) Check(ctx context.Context) error {
 	return errors.Join(append(found, err)...)
 }
 
-// rehearse does with a key of its own what is done with others.
-func (l *Locker) rehearse(ctx context.Context) error {
+// checkCommands runs the operations of a Locker on a key of its own.
+func (l *Locker) checkCommands(ctx context.Context) error {
 	key := store.NewToken().String()
 	claim, err := l.Claim(ctx, key, nil)
 	if err != nil {
 		return err
 	}
-	const d = time.Minute // whatever happens, it is gone soon after that
+	const d = time.Minute // the key expires soon after that, whatever fails
 	lease := claim.Lease
 	return errors.Join(
 		lease.Extend(ctx, minTTL), lease.Hold(ctx, d), lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, key),
 	)
 }
 
-// within calls f, and returns within the time for one operation though go-redis may not heed a context.
-func (c *core) within(ctx context.Context, f func(context.Context) error) error {
+// withTimeout calls f, and returns within the time for one operation even if go-redis ignores the context.
+func (c *common) withTimeout(ctx context.Context, f func(context.Context) error) error {
 	limit := c.options.opTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
 	done := make(chan error, 1)
@@ -108,13 +111,13 @@ func (c *core) within(ctx context.Context, f func(context.Context) error) error 
 	}
 }
 
-// check returns what is to be said about one server.
-func (l *Locker) check(ctx context.Context, node redis.Cmdable) (findings []error, err error) {
+// checkNode returns the findings about one server.
+func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []error, err error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil && (!rediserr.IsReply(err) || redis.IsAuthError(err)) {
 		return nil, err
 	}
-	info := parseInfo(text) // none if it is forbidden
+	info := parseInfo(text) // empty if INFO is forbidden
 	version := info["redis_version"]
 	if major, _, _ := strings.Cut(version, "."); atoi(major) < 6 {
 		findings = append(findings, fmt.Errorf("%w: INFO says %q, want 6.0 or newer", ErrOldVersion, version))
@@ -126,14 +129,14 @@ func (l *Locker) check(ctx context.Context, node redis.Cmdable) (findings []erro
 	default:
 		findings = append(findings, fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", ErrEviction, policy))
 	}
-	want := l.core.options.replicas
+	want := l.common.options.replicas
 	if n := atoi(info["connected_slaves"]); n < want {
 		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, want))
 	}
 	return findings, nil
 }
 
-// evictionPolicy returns the server's maxmemory-policy, empty if it does not tell.
+// evictionPolicy returns the server's maxmemory-policy, or "" if the server allows neither INFO nor CONFIG.
 func (l *Locker) evictionPolicy(ctx context.Context, node redis.Cmdable, info map[string]string) string {
 	if policy, ok := info["maxmemory_policy"]; ok {
 		return policy
@@ -141,7 +144,7 @@ func (l *Locker) evictionPolicy(ctx context.Context, node redis.Cmdable, info ma
 	return node.ConfigGet(ctx, "maxmemory-policy").Val()["maxmemory-policy"]
 }
 
-// parseInfo reads the lines "name:value" of an INFO.
+// parseInfo returns the lines "name:value" of INFO as a map.
 func parseInfo(text string) map[string]string {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -152,7 +155,7 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// atoi returns 0 for what is no number.
+// atoi returns s as a number, or 0 if it is none.
 func atoi(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n

@@ -98,7 +98,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A Locker that may claim and not settle would let everything run again. What is allowed here is what the README says.
+// A Locker that may claim but not settle would let every operation run again. The ACL here is the README's.
 func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -147,7 +147,7 @@ func startInfo(t *testing.T, lines ...string) (addr string) {
 	return m.Addr()
 }
 
-// That a server could not be asked is no finding.
+// An unreachable server is an error, but not a finding.
 func TestCheckOfNobody(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 3)

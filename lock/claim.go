@@ -1,26 +1,27 @@
 package lock
 
+// From a Locker to store.Claim and back: a store.Entry becomes a Claim, and a granted one a Lease. What happens when
+// the reply to a claim is lost is in internal/store/claim.go.
+
 import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// State is what a Claim found.
+// State says what a key holds: see [Claim].
 type State int
 
 const (
-	Free      State = iota + 1 // nobody has it: only Wait says so, which does not take it
-	Granted                    // the key was absent and is ours now: Claim.Lease
-	Held                       // somebody holds it: Claim.Note is the holder's
-	Abandoned                  // its holder has asked to Hold it, and does not renew it any more: Claim.Note
-	Settled                    // its holder left a value: Claim.Value
+	Free      State = iota + 1 // nothing; only Wait returns it, because Claim takes a free key
+	Granted                    // our own claim, just taken: Claim.Lease
+	Held                       // somebody else's claim: Claim.Note
+	Abandoned                  // somebody else's claim that is under Hold and no longer renewed: Claim.Note
+	Settled                    // a value: Claim.Value
 )
 
 // String returns the state's name in lower case.
@@ -40,93 +41,96 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Claim is the answer of [Locker.Claim] and [Locker.Wait].
+// Claim is what [Locker.Claim] and [Locker.Wait] return: the state of a key, and what it holds.
 type Claim struct {
 	State State
-	Key   string // as it stands in Redis, see Locker.StorageKey
+	Key   string // as Redis has it, see Locker.StorageKey
 	Lease *Lease // when Granted
-	Note  []byte // when Held or Abandoned: what the holder said when it claimed
-	Value []byte // when Settled: what the last holder left
+	Note  []byte // when Held or Abandoned: the note of the holder's claim
+	Value []byte // when Settled: what the last holder stored
 
 	// ClaimedAt is when the holder claimed the key, when Held or Abandoned. SettledAt is when the last holder called
-	// Settle, when Settled. Both are read from the wall clock of the process that wrote them, to the millisecond: use them
+	// Settle, when Settled. Both are of the wall clock of the process that wrote them, in whole milliseconds: use them
 	// to inform, not to decide.
 	ClaimedAt, SettledAt time.Time
 }
 
-// Claim takes key if it is free, or returns what is there, in one round trip; in two if it meets a claim under
-// [Lease.Hold]. If the second one fails, such a claim is Held: nothing tells whether it is still renewed. A key that somebody holds is an answer, not an error. The note is stored with the claim, for others who
-// claim while it stands. It is stored as given: keep secrets out of it.
+// Claim takes key if it is free, and otherwise returns what it holds. A key that somebody else holds is a [State], not
+// an error. Claim takes one round trip. It takes a second one if it meets a claim under [Lease.Hold], to see whether
+// that is still renewed; if the second one fails, such a claim is returned as Held. An older server and [WithReplicas]
+// may also take a second one.
 //
-// After an error nothing is known: Redis did not answer in time, or answered with an error ([ErrForeign] if the key holds
-// what is not ours). A claim that arrives nevertheless is released as soon as that is seen, or else ends by itself within
-// the lease's length; no caller believes to own it. With [WithReplicas] a value that is met is confirmed first, which
-// takes a second round trip: [ErrSettled] then means that there is a value, and the error beside it why it was not
-// confirmed.
+// The note is stored with the claim, and returned to others that claim the key meanwhile. It is stored as given, so
+// keep secrets out of it.
 //
-// The lease's context has the values of ctx but not its cancellation: a limit on waiting must not end the lease.
+// After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
+// answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives nevertheless is released
+// in the background. If that fails too, it expires after the length of a lease ([WithTTL]). With [WithReplicas] a value
+// is returned only once it is confirmed: [ErrSettled] then means that there is a value, and the error wrapped with it
+// says why it was not confirmed.
+//
+// The lease's context has the values of ctx but not its cancellation, so that a limit on waiting does not end the
+// lease.
 func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, error) {
-	if err := l.core.ready(ctx, "claim"); err != nil {
+	if err := l.common.ready(ctx, "claim"); err != nil {
 		return Claim{}, err
 	}
-	k := l.core.namespace.Key(key)
-	f, err := l.claim(ctx, k, store.Request{Note: note})
+	k := l.common.namespace.Key(key)
+	e, err := l.claim(ctx, k, store.ClaimOptions{Note: note})
 	if err != nil {
 		return Claim{}, err
 	}
-	f.claim.Key = k.Text
-	return f.claim, nil
+	e.claim.Key = k.Text
+	return e.claim, nil
 }
 
-// found is what a look at a key has found.
-type found struct {
-	claim Claim
-	left  time.Duration // how long it stands as it does without a renewal; 0 if the look has not told
+// entry is a store.Entry as a Claim.
+type entry struct {
+	claim Claim         // without its Key
+	left  time.Duration // store.Entry.Left: how long the state lasts without a renewal; 0 if that is not known
 }
 
-// claim takes key if it is free, or returns what is there.
-func (l *Locker) claim(ctx context.Context, key store.Key, q store.Request) (found, error) {
-	e, err := l.store.Claim(ctx, key, q)
+// claim takes key if it is free, and returns what it holds.
+func (l *Locker) claim(ctx context.Context, key store.Key, opts store.ClaimOptions) (entry, error) {
+	stored, err := l.store.Claim(ctx, key, opts)
 	if err != nil {
-		return found{}, err
+		return entry{}, err
 	}
-	f := foundIn(e)
-	if e.State == store.Granted {
-		f.claim.Lease, err = l.grant(ctx, key, e)
+	e := newEntry(stored)
+	if stored.State == store.Granted {
+		e.claim.Lease, err = l.leaseOn(ctx, key, stored)
 	}
 	if err != nil {
-		return found{}, err
+		return entry{}, err
 	}
-	return f, nil
+	return e, nil
 }
 
 // look returns what key holds and never takes it.
-func (l *Locker) look(ctx context.Context, key store.Key) (found, error) {
-	e, err := l.store.Look(ctx, key)
-	return foundIn(e), err
+func (l *Locker) look(ctx context.Context, key store.Key) (entry, error) {
+	stored, err := l.store.Look(ctx, key)
+	return newEntry(stored), err
 }
 
-func foundIn(e store.Entry) found {
-	f := found{claim: Claim{State: State(e.State), Note: e.Note, Value: e.Value}, left: e.Left}
-	switch f.claim.State {
+// newEntry returns stored as an entry, without a Lease.
+func newEntry(stored store.Entry) entry {
+	e := entry{claim: Claim{State: State(stored.State), Note: stored.Note, Value: stored.Value}, left: stored.Left}
+	switch e.claim.State {
 	case Held, Abandoned:
-		f.claim.ClaimedAt = e.At
+		e.claim.ClaimedAt = stored.At
 	case Settled:
-		f.claim.SettledAt = e.At
+		e.claim.SettledAt = stored.At
 	}
-	return f
+	return e
 }
 
-// grant returns the lease on a key that was taken, unless the answer took longer than the lease lasts.
-func (l *Locker) grant(ctx context.Context, key store.Key, e store.Entry) (*Lease, error) {
-	if !time.Now().Before(e.Start.Add(lease.Validity(l.core.options.ttl))) {
-		l.undo(ctx, key, e.Token)
+// leaseOn returns the lease on a key that was granted. If the reply took so long that the lease would be over, it
+// releases the claim in the background and returns an error.
+func (l *Locker) leaseOn(ctx context.Context, key store.Key, granted store.Entry) (*Lease, error) {
+	if !time.Now().Before(granted.Start.Add(lease.Validity(l.common.options.ttl))) {
+		token := granted.Token // the closure would move all of granted to the heap
+		l.common.group.Go(func() { l.store.Release(background.WithoutEnd(ctx), key, token) })
 		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
 	}
-	return newLease(ctx, l.core, l.backend, lease.ID{Key: key, Token: e.Token}, e.Fence, e.Start), nil
-}
-
-// undo releases a claim in the background.
-func (l *Locker) undo(ctx context.Context, key store.Key, token uuid.UUID) {
-	l.core.group.Go(func() { l.store.Release(background.WithoutEnd(ctx), key, token) })
+	return newLease(ctx, l.common, l.backend, lease.ID{Key: key, Token: granted.Token}, granted.Fence, granted.Start), nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// A claim as it stands in Redis: what begins it, a token, whether its end is awaited, the fence, the hold, the time when
-// it was claimed, the note. A value has the time when it was settled behind the token.
+// A claim as it stands in Redis: what begins it, a token, whether its end is awaited, the fence, the hold, the time
+// when it was claimed, the note. A value has the time when it was settled behind the token.
 const (
 	claimStart  = "OGc\x01"
 	valueStart  = "OGv\x01"
@@ -30,7 +30,7 @@ const (
 	valueLength = awaitedByte + len(someTime)
 )
 
-// What begins like ours and is not ours is left as it is, byte for byte, also by those who wait: they mark a claim.
+// An entry that begins like a claim but is none stays as it is, byte for byte, also under a waiter, which marks claims.
 //
 // fault: a foreign value or type under the key
 func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
@@ -85,8 +85,8 @@ func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
 	})
 }
 
-// FuzzStored puts anything under a key, for a time or for ever. Nobody is granted it, and it stays as it is, but for
-// the mark in a claim that somebody waits for. All calls agree on what it is.
+// FuzzStored stores arbitrary bytes under a key, with or without an expiry. No call is granted the key, and the bytes
+// stay as they are, except for the mark of a waiter in a claim. All calls agree on the State.
 func FuzzStored(f *testing.F) {
 	client := redistest.Mini(f).Client(f)
 	once := lock.WithRetry(lock.Retry{Attempts: 1}) // Wait and Acquire look once

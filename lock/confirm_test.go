@@ -10,8 +10,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// A value that the replica does not have is not handed out, whoever wrote it: a failover would lose it, and the operation
-// would run again although its response was seen.
+// A value that the replica does not have is not returned, no matter which Locker wrote it: a failover would lose it,
+// and the operation would run again although its response was seen.
 //
 // fault: value met under WithReplicas, link to the replica cut
 func TestValueIsNotHandedOutBeforeReplicasHaveIt(t *testing.T) {
@@ -72,8 +72,8 @@ func TestValueIsNotHandedOutBeforeReplicasHaveIt(t *testing.T) {
 	}
 }
 
-// expiry returns when a key expires. A Settle in the background moves it by the difference between the times that it and
-// the first one took to reach Redis. A retention that began anew would move it by more than the second of the Wait.
+// expiry returns when a key expires. A Settle in the background moves it by the difference between the times that it
+// and the first one took to reach Redis. A retention that began anew would move it by more than the second of the Wait.
 func expiry(t *testing.T, s *redistest.Server, key string) time.Time {
 	t.Helper()
 	left, err := s.Client(t).PTTL(t.Context(), key).Result()
@@ -83,7 +83,7 @@ func expiry(t *testing.T, s *redistest.Server, key string) time.Time {
 	return time.Now().Add(left)
 }
 
-// A value that disappears between the look and its confirmation is not handed out either.
+// A value that is removed between the claim and its confirmation is not returned either.
 func TestValueThatIsGoneIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
@@ -113,7 +113,7 @@ func TestValueThatIsGoneIsNotConfirmed(t *testing.T) {
 	}
 }
 
-// What is not confirmed takes one round trip: a claim that is met, and everything without WithReplicas.
+// Only values are confirmed, and only with WithReplicas: everything else takes one round trip.
 func TestOnlyValuesAreConfirmed(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
@@ -124,9 +124,9 @@ func TestOnlyValuesAreConfirmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		key   string
-		opts  []lock.Option
-		trips int
+		key  string
+		opts []lock.Option
+		want int
 	}{
 		{"held", nil, 1}, {"settled", nil, 1},
 		{"held", []lock.Option{acknowledged}, 1}, {"settled", []lock.Option{acknowledged}, 2},
@@ -140,8 +140,8 @@ func TestOnlyValuesAreConfirmed(t *testing.T) {
 		if _, err := locker.Claim(t.Context(), test.key, nil); err != nil {
 			t.Error(err)
 		}
-		if got := p.RoundTrips(); got != test.trips {
-			t.Errorf("%s, %d options: %d round trips, want %d", test.key, len(test.opts), got, test.trips)
+		if got := p.RoundTrips(); got != test.want {
+			t.Errorf("%s, %d options: %d round trips, want %d", test.key, len(test.opts), got, test.want)
 		}
 	}
 }

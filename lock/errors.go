@@ -10,40 +10,42 @@ import (
 )
 
 var (
-	// ErrHeld says that Acquire or Wait spent its budget and somebody else still holds the key.
+	// ErrHeld means that somebody else still holds the key, and that the budget of Acquire or Wait ([WithRetry]) is
+	// spent or its context is done.
 	ErrHeld = errors.New("lock: the key is held")
 
-	// ErrNotReplicated says that what was asked for was not on as many replicas as [WithReplicas] wants, in its time.
-	// A lease was then not granted, or not renewed, or a value may be there or not.
+	// ErrNotReplicated means that fewer replicas than [WithReplicas] wants acknowledged a write in time. A lease was
+	// not granted, not renewed or not held, or a value may be stored or not.
 	ErrNotReplicated = pipeline.ErrNotReplicated
 
-	// ErrPending says that a value could not be stored yet, and that [Lease.Settle] goes on in the background.
+	// ErrPending means that a value is not stored yet, and that [Lease.Settle] is retried in the background.
 	ErrPending = lease.ErrPending
 
-	// ErrGivenUp says that Close has given up values that could not be stored: see [ErrPending].
+	// ErrGivenUp means that Close gave up values that could not be stored: see [ErrPending].
 	ErrGivenUp = lease.ErrGivenUp
 
-	// ErrLost says that the lease is over: the key went away or now belongs to somebody else, or the lease was released
-	// or settled before. It is the cause of [Lease.Context] when the lease ended although nobody ended it.
+	// ErrLost means that the lease is over: the key is gone or another holder has it, or the lease was released or
+	// settled before. It is the cause of [Lease.Context] if the lease ended without Release or Settle.
 	ErrLost = store.ErrLost
 
-	// ErrSettled says that TryAcquire or Acquire met a key that holds a value, left there by [Lease.Settle]. With
-	// [WithReplicas] it also says, together with the error that kept it from being confirmed, that a value was met which
-	// may not be on enough replicas: it is not handed out.
+	// ErrSettled means that TryAcquire or Acquire found a value under the key, stored by [Lease.Settle]. With
+	// [WithReplicas] Claim and Wait return it too, with the reason, if a value could not be confirmed to be on enough
+	// replicas.
 	ErrSettled = store.ErrSettled
 
-	// ErrForeign says that the key holds something that this package, in this version, did not write: another type,
-	// another program's value, a newer format. It was left as it is.
+	// ErrForeign means that the key holds what this version of the package did not write: another type, another
+	// program's value, a newer format. It was left as it is.
 	ErrForeign = store.ErrForeign
 
-	// ErrClosed says that the Locker was closed: it takes no further key.
+	// ErrClosed means that the Locker or Quorum was closed: it takes no key any more.
 	ErrClosed = errors.New("lock: the locker is closed")
 )
 
-// WaitError is the error of a [Locker.Wait] that has ended while it could not tell what the key holds.
+// WaitError is the error of a [Locker.Wait] that ended after a poll that failed, so that the caller does not know what
+// the key holds.
 type WaitError struct {
-	Err  error // why it ended: ErrHeld, or the cause of its context's end, or both
-	Look error // why its last look failed
+	Err  error // why the wait ended: ErrHeld, the cause of its context, or both
+	Look error // why the last look at the key failed
 }
 
 // Error returns both errors.

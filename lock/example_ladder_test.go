@@ -9,7 +9,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// Whoever comes second waits for what the first one leaves behind, and does not do it again.
+// The second caller waits for the value that the first one stores, and does not run the operation again.
 func ExampleLocker_Wait() {
 	client, stop := newClient()
 	defer stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// The claim arrives, and neither its reply nor any try to take it back does.
+// The claim arrives, but its reply does not, and no release does.
 //
 // fault: reply to the claim dropped
 // fault: claim arrives after the caller gave up
@@ -59,7 +59,7 @@ func TestOrphanEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// A claim by script knows its own work too, and the number that it drew.
+// A claim by script recognizes its own claim too, and returns its fence.
 //
 // fault: reply to the claim dropped
 func TestReplyToNumberedClaimIsLost(t *testing.T) {

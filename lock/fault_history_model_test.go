@@ -187,7 +187,7 @@ func histText(ops []porcupine.Operation) string {
 	return text.String()
 }
 
-// The checker tells what must not be from what may.
+// The checker accepts histories that may happen, and rejects those that must not.
 func TestHistoryModel(t *testing.T) {
 	t.Parallel()
 	op := func(from, to int64, kind histKind, claim int, what histOutcome, met int) porcupine.Operation {

@@ -253,8 +253,8 @@ func (c *histClient) claim(key string) *histGrant {
 		c.key++
 	}
 	if c.patient && err == nil && answer.what != histOK {
-		// An earlier try may have stood, and have run out, before this answer came. So the answer is that of another claim,
-		// which took nothing, and of this one nobody knows.
+		// An earlier try may have stood, and have run out, before this answer came. So the answer is that of another
+		// claim, which took nothing, and of this one nobody knows.
 		c.add(histOp(c.id, from, to, histCall{histClaim, key, number}, histAnswer{what: histUnknown}))
 		c.add(histOp(c.id, from, to, histCall{histExpire, key, number}, histAnswer{what: histUnknown}))
 		number = c.newClaim()

@@ -16,7 +16,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// A client is stopped for longer than its lease lasts, between a look at it and a write.
+// A client is stopped for longer than its lease lasts, between its check of the lease and a write.
 //
 // fault: client SIGSTOP longer than the TTL, then SIGCONT
 func TestClientIsStopped(t *testing.T) {

@@ -43,7 +43,7 @@ func (r *register) enter(lease *lock.Lease) {
 	r.inside = append(r.inside, lease)
 }
 
-// read returns the value to somebody who is about to change it.
+// read returns the value, to a caller that is about to change it.
 func (r *register) read(fence int64) (value int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *register) check(t *testing.T) {
 	}
 }
 
-// A holder that hears nothing any more stops before the server gives its key to another.
+// A holder that gets no replies any more stops before the server grants its key to another.
 //
 // fault: black hole, no RST
 func TestBlackHoleNeverOverlaps(t *testing.T) {
@@ -146,8 +146,8 @@ func wantNoClaims(t *testing.T, b redistest.Backend) {
 
 func isFence(key string) bool { return len(key) < 20 && key[len(key)-len("fence"):] == "fence" }
 
-// Clients that add one to the register, and the server, are stopped or killed, over and over. No update is lost, though
-// a client does not look at its lease between the lock and the write.
+// Clients that add one to the register, and the server, are stopped or killed again and again. No update is lost,
+// although a client does not check its lease between the lock and the write.
 //
 // fault: client SIGSTOP longer than the TTL, then SIGCONT
 // fault: redis-server kill -9, restarted empty

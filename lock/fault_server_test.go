@@ -42,7 +42,7 @@ func TestServerStopsForAWhile(t *testing.T) {
 	wantNoClaims(t, server)
 }
 
-// What is asked of a silent server is in TestSilentServer.
+// TestSilentServer tests the calls during the silence.
 //
 // fault: redis-server SIGSTOP, longer
 func TestServerStopsForLonger(t *testing.T) {
@@ -79,7 +79,8 @@ func TestServerStopsForLonger(t *testing.T) {
 	wantNoClaims(t, server)
 }
 
-// Settle is in TestServerRestartsEmpty. Here two work at once, until the first is told, and the counter is lost too.
+// TestServerRestartsEmpty tests Settle. Here two holders work at once until the first learns of its loss, and the fence
+// counter is lost too.
 //
 // fault: redis-server kill -9, restarted empty
 func TestFencesGrowThoughTheServerRestartsEmpty(t *testing.T) {
@@ -250,7 +251,7 @@ func TestEveryScriptIsFlushed(t *testing.T) {
 	})
 }
 
-// What a lease may do is in TestForeignValuesAreLeftAlone.
+// TestForeignValuesAreLeftAlone tests the methods of a lease.
 //
 // fault: a foreign value or type under the key
 func TestForeignValueMeetsAClaim(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// clientsThat are the two kinds of a client for one server. With the first, others send for a caller who need not wait.
+// clientsThat are the two kinds of clients for one server. With the first, workers send every command.
 var clientsThat = map[string]func(*redis.Options){
-	"may be late": func(*redis.Options) {},
-	"is punctual": punctual,
+	"may miss deadlines": func(*redis.Options) {},
+	"honors deadlines":   honorsDeadlines,
 }
 
-func punctual(o *redis.Options) { o.ContextTimeoutEnabled = true }
+func honorsDeadlines(o *redis.Options) { o.ContextTimeoutEnabled = true }
 
 // onBoth runs test on both servers, with a faulty connection to a Locker and a good one to its rival, and that with
 // either kind of client.

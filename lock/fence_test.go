@@ -13,7 +13,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// fenceKey returns where the counter of the key lies.
+// fenceKey returns the key of the fence counter of key.
 func fenceKey(storageKey string) string {
 	return storageKey[:strings.Index(storageKey, "}")+1] + "fence"
 }
@@ -62,7 +62,7 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// A counter that runs ahead of the server's clock goes on; one that was lost does not begin again at 1.
+// A counter that is ahead of the server's clock goes on from there; one that was lost does not begin again at 1.
 func TestFenceAheadOfTheClock(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -99,7 +99,7 @@ func TestNoFenceWithoutTheOption(t *testing.T) {
 	})
 }
 
-// The reply to the grant is lost: the number is that of the grant, and not of a second one.
+// The reply to the grant is lost: the fence is the one drawn with the grant, and no second one is drawn.
 func TestFenceOfALostReply(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -115,7 +115,7 @@ func TestFenceOfALostReply(t *testing.T) {
 	})
 }
 
-// Acquire is numbered too when it has waited, and with the fence acquire and release are two round trips as well.
+// A lease has a fence also after a wait, and with fencing acquire and release take two round trips as well.
 func TestFenceOfAWaiter(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -191,7 +191,7 @@ func sameTag(locker *lock.Locker) (a, b string) {
 	}
 }
 
-// What is no counter is left alone, and the error says which key it is: it is not the lease's own.
+// A counter of another type is left alone, and the error names its key, which is not that of the lease.
 //
 // fault: a foreign value or type under the key
 func TestFenceCounterOfAnotherType(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// wantState claims the key, and checks what it is told.
+// wantState claims the key and checks the State.
 func wantState(t *testing.T, locker *lock.Locker, when string, want lock.State) lock.Claim {
 	t.Helper()
 	claim, err := locker.Claim(t.Context(), "k", []byte("rival"))
@@ -152,7 +152,7 @@ func TestReplyToHoldIsLost(t *testing.T) {
 	})
 }
 
-// A Hold that nobody waits for any more must not keep a key for its whole time: nothing runs under it.
+// A Hold whose caller has timed out must not keep the key, because nothing runs under it.
 func TestHoldArrivesAfterTheCallerGaveUp(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
@@ -172,7 +172,7 @@ func TestHoldArrivesAfterTheCallerGaveUp(t *testing.T) {
 	})
 }
 
-// The claim that was met is gone, or is another one, when its time left is asked for.
+// A claim under a hold is gone, or is another one, when the second command of Claim arrives.
 func TestHeldClaimChangesUnderTheLook(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
@@ -250,8 +250,8 @@ func TestHoldNeverShortensALease(t *testing.T) {
 	})
 }
 
-// What a Hold or an Extend asked for keeps the key taken for long after the lease, also if it got no answer: a Release
-// that nobody has confirmed goes on for longer too.
+// After a Hold or an Extend, even one without a reply, the key may stay taken for long after the lease: so the retries
+// of an unconfirmed Release go on for as long.
 func TestUnconfirmedReleaseOfALongClaim(t *testing.T) {
 	for name, ask := range map[string]func(*lock.Lease, context.Context, time.Duration) error{
 		"hold": (*lock.Lease).Hold, "extend": (*lock.Lease).Extend,
@@ -284,7 +284,7 @@ func TestUnconfirmedReleaseOfALongClaim(t *testing.T) {
 	}
 }
 
-// A renewal between a claim and its hold must not make a hold look early that comes late.
+// A renewal between a claim and its hold must not make a late hold look early.
 func TestNoRenewalWhileAHoldIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -303,7 +303,7 @@ func TestNoRenewalWhileAHoldIsUnderWay(t *testing.T) {
 	})
 }
 
-// Hold keeps what Abandon has let go of, and resumes no renewal, also if Abandon came while it was under way.
+// Hold keeps the claim of an abandoned lease, and does not resume the renewals, also if Abandon was called during Hold.
 func TestHoldOfAnAbandonedLease(t *testing.T) {
 	t.Parallel()
 	for name, abandon := range map[string]func(*bubble, *lock.Lease) error{
@@ -339,7 +339,7 @@ func TestHoldOfAnAbandonedLease(t *testing.T) {
 	}
 }
 
-// A second Hold that comes late does not wake up a claim that is abandoned by then.
+// A second Hold that arrives late does not revive a claim that is already abandoned.
 func TestSecondHoldComesLate(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -358,7 +358,7 @@ func TestSecondHoldComesLate(t *testing.T) {
 	})
 }
 
-// The same for a caller that waits for less than the time for one operation.
+// The same for a caller whose context ends before the time for one operation.
 func TestHoldArrivesAfterItsContextEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

@@ -27,7 +27,7 @@ func wantStats(t *testing.T, locker *lock.Locker, want lock.Stats) {
 	}
 }
 
-// A value whose Settle got no answer is stored when the server is back, for what is left of its time.
+// A value whose Settle got no reply is stored when the server is back, for what is left of its ttl.
 //
 // fault: Redis silent or full for longer than a lease, and back, with WithAtMostOnce
 func TestLateSettle(t *testing.T) {
@@ -91,7 +91,7 @@ func TestLateSettle(t *testing.T) {
 	}
 }
 
-// A Settle in the background ends, and with it the renewals: its claim must not stand for ever.
+// A pending Settle ends, and with it the renewals: its claim must not last for ever.
 func TestLateSettleIsGivenUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		keep  time.Duration
@@ -130,7 +130,7 @@ func TestLateSettleIsGivenUp(t *testing.T) {
 	}
 }
 
-// What ends the lease ends the Settle in the background at once: nothing is sent for it any more.
+// The end of the lease ends a pending Settle at once: nothing is sent for it any more.
 func TestLateSettleEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *bubble, *lock.Locker, *lock.Lease){
 		"released": func(t *testing.T, _ *bubble, _ *lock.Locker, lease *lock.Lease) {
@@ -198,7 +198,7 @@ func TestCloseSettlesWhatIsPending(t *testing.T) {
 	}
 }
 
-// After Close nothing is left to the background.
+// After Close no Settle is retried in the background.
 func TestSettleAfterCloseIsNotPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -215,7 +215,7 @@ func TestSettleAfterCloseIsNotPending(t *testing.T) {
 	})
 }
 
-// At most 64 MiB wait; the oldest make room for a new one.
+// At most 64 MiB are pending; the oldest values give way to a new one.
 func TestPendingValuesAreBounded(t *testing.T) {
 	const most = 64 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestPendingValuesAreBounded(t *testing.T) {
 	})
 }
 
-// A Settle that is called again when its background has ended has a time of its own.
+// A Settle that is called again after its retries have ended is retried for an hour of its own.
 func TestSettleAgainAfterItWasGivenUp(t *testing.T) {
 	const keep = 24 * time.Hour
 	synctest.Test(t, func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestSettleAgainAfterItWasGivenUp(t *testing.T) {
 	})
 }
 
-// Abandon does not free the claim under a value that is still to be stored.
+// Abandon does not let a claim run out while its value is pending.
 func TestAbandonWaitsForAPendingValue(t *testing.T) {
 	for name, abandon := range map[string]func(*lock.Lease){
 		"Abandon":   (*lock.Lease).Abandon,
@@ -296,7 +296,7 @@ func TestAbandonWaitsForAPendingValue(t *testing.T) {
 	}
 }
 
-// What waits takes the memory of the value, and not of the room that it was made with.
+// A pending value takes the memory of its bytes, and not of the capacity that it was made with.
 func TestPendingValueHasNoRoom(t *testing.T) {
 	const room, n = 1 << 20, 32
 	heap := func() uint64 {

@@ -221,7 +221,7 @@ func TestRenewalArrivesAfterRelease(t *testing.T) {
 	})
 }
 
-// The caller does not wait for the release, and Close does.
+// ReleaseInBackground does not wait for the reply; Close does.
 func TestReleaseInBackground(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -254,7 +254,7 @@ func TestReleaseInBackground(t *testing.T) {
 	})
 }
 
-// It is tried again like any release, until it has arrived.
+// A release in the background is retried like any other.
 func TestReleaseInBackgroundIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -273,7 +273,7 @@ func TestReleaseInBackgroundIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Of two Settles of one lease with different values the first to arrive wins, whichever is answered first.
+// Of two Settles of one lease with different values the first to arrive wins, whichever gets its reply first.
 func TestTwoSettlesOfOneLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -353,7 +353,7 @@ func TestSettlesRace(t *testing.T) {
 	})
 }
 
-// What does not begin with the head would be read by nobody, and settle nothing.
+// A value without the head could not be read by any claim.
 func TestSettleAppendHasToAppend(t *testing.T) {
 	lease := acquire(t, cannedLocker(t, ""), "k")
 	defer func() {
@@ -364,7 +364,7 @@ func TestSettleAppendHasToAppend(t *testing.T) {
 	_ = lease.SettleAppend(t.Context(), 0, func([]byte) []byte { return []byte("on its own") }, time.Hour)
 }
 
-// Context is made when it is asked for, which may be after the end.
+// The context of a lease is made when Context is called, which may be after the end.
 func TestContextIsAskedForLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

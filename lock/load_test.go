@@ -111,8 +111,8 @@ func (c *slowConn) Close() error {
 	return nil
 }
 
-// Everybody asks again as soon as there is an answer, or an error. What a server can do is done for callers who still
-// wait, however many they are.
+// Under overload a server works for callers that still wait, no matter how many there are. Each caller calls again as
+// soon as its call has returned.
 func TestLoad(t *testing.T) {
 	if raceEnabled {
 		t.Skip("so many timers in a bubble can crash the race detector: https://github.com/golang/go/issues/78156")
@@ -209,8 +209,8 @@ func (s *turnstile) stop(first redis.Cmder, commands int) {
 	}
 }
 
-// A flight whose connection has fallen silent does not tell how fast the server is.
-func TestOvertakenFlightTeachesNothing(t *testing.T) {
+// A batch whose connection has fallen silent does not show how fast the server is, and so does not change the pace.
+func TestStalledBatchIsNotMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		direct := new(slowServer).connect(t)
 		gate := &turnstile{batches: make(chan *passing), open: make(chan struct{})}
@@ -230,7 +230,7 @@ func TestOvertakenFlightTeachesNothing(t *testing.T) {
 		ask(1)
 		silent := <-gate.batches
 		time.Sleep(60 * time.Millisecond) // a tenth of the time for one operation, and some
-		ask(maxFlights - 1)
+		ask(maxInFlight - 1)
 		second, third, fourth := <-gate.batches, <-gate.batches, <-gate.batches
 		ask(400)
 		close(second.pass) // it overtakes the silent one, so there is room for two
@@ -242,7 +242,7 @@ func TestOvertakenFlightTeachesNothing(t *testing.T) {
 		close(silent.pass) // after more than a quarter of that time
 		synctest.Wait()
 		close(fifth.pass)
-		if eighth := <-gate.batches; eighth.commands <= maxBatch {
+		if eighth := <-gate.batches; eighth.commands <= minBatch {
 			t.Errorf("after batches of %d, %d and %d comes one of %d",
 				fifth.commands, sixth.commands, seventh.commands, eighth.commands)
 		} else {

@@ -12,36 +12,38 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Locker hands out leases on the keys of one namespace. It is safe for concurrent use; a program wants one per
-// deployment and namespace, made at start-up.
+// Locker grants leases on the keys of one namespace on one Redis deployment. It is safe for concurrent use. A program
+// makes one for each deployment and namespace, at start-up.
 type Locker struct {
-	core    *core
+	common  *common
 	client  redis.UniversalClient
 	store   *store.Store
-	backend lease.Settler
+	backend lease.Settler // of its leases
 	waiters waiters
 }
 
-// New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. It sends nothing
-// yet; [Locker.Check] does.
+// New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. New sends
+// nothing; [Locker.Check] does.
 //
-// The client stays the caller's: its pool, TLS, hooks and timeouts are used as they are, and Close does not close it. Only
-// retries are the Locker's own. Calls that come at the same time travel together: hooks then see a pipeline, with a
-// context that has no caller's values. A *redis.Client with ContextTimeoutEnabled is the fastest, see "Fast clients".
+// The client stays the caller's: New changes none of its options, and Close does not close it. The Locker switches off
+// go-redis's retries for its commands, and retries by itself. It sends commands that come at the same time as one
+// pipeline: hooks then see a context without the values of any caller. For the options of the client see "Fast clients"
+// in the package comment.
 //
-// The namespace is required because two services on one Redis must not share keys. New panics when it is empty or has
-// braces (they would move keys to another Cluster slot), when client is nil, and when client is a *redis.Ring: a ring that
-// loses a server moves keys to others, and a key that moves can be granted twice.
+// The namespace is required because two services on one Redis must not share keys. New panics if it is empty or has
+// braces (braces would move keys to another Cluster slot), if client is nil, and if client is a *redis.Ring: a ring
+// that loses a server moves its keys to others, and a key that moves can be granted twice.
 func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker {
 	checkClient("lock.New", client)
-	c := newCore("lock.New", namespace, opts)
-	l := &Locker{core: c, client: client, store: c.newStore(client)}
+	c := newCommon("lock.New", namespace, opts)
+	l := &Locker{common: c, client: client, store: c.newStore(client)}
 	l.backend = deployment{l.store}
 	l.waiters.init(l, notify.NewHub(client, c.group))
 	return l
 }
 
-// deployment lets leases stand on one Redis deployment.
+// deployment is the lease.Settler of a Locker's leases. Settle and Release may be sent inline, because every request
+// sends them; Extend and Hold go through the queue.
 type deployment struct{ store *store.Store }
 
 func (d deployment) Extend(ctx context.Context, id lease.ID, by time.Duration) store.Outcome {
@@ -60,43 +62,44 @@ func (d deployment) Release(ctx context.Context, id lease.ID, _ time.Time) store
 	return d.store.ReleaseInline(ctx, id.Key, id.Token)
 }
 
-// StorageKey returns key as it stands in Redis: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that
-// no caller's text is stored or shown; the tag is its first 14 bits in hex and puts all that belongs to a key into one
-// Cluster slot: the key, the channel of the same name, and with [WithFencing] the counter "namespace:{tag}fence".
-func (l *Locker) StorageKey(key string) string { return l.core.namespace.Key(key).Text }
+// StorageKey returns key as Redis has it: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that no
+// caller's text is stored. The tag is the hash's first 14 bits in hex. It puts the key, the channel of the same name
+// and, with [WithFencing], the counter "namespace:{tag}fence" into one Cluster slot.
+func (l *Locker) StorageKey(key string) string { return l.common.namespace.Key(key).Text }
 
-// TTL returns the length of its leases, see [WithTTL].
-func (l *Locker) TTL() time.Duration { return l.core.options.ttl }
+// TTL returns the length of the Locker's leases, see [WithTTL].
+func (l *Locker) TTL() time.Duration { return l.common.options.ttl }
 
-// OpTimeout returns the bound on its calls to Redis, see [WithOpTimeout].
-func (l *Locker) OpTimeout() time.Duration { return l.core.options.opTimeout }
+// OpTimeout returns the time for one operation, see [WithOpTimeout].
+func (l *Locker) OpTimeout() time.Duration { return l.common.options.opTimeout }
 
-// Forget removes whatever key holds, a claim or a value. It is an operator's override: somebody else may take the key at
-// once, and a holder that still works learns from its next renewal that its lease is lost. A Settle that goes on in the
-// background ([ErrPending]) may still store its value where nobody has taken the key.
+// Forget removes what key holds, a claim or a value. It is an operator's override: another caller may take the key at
+// once, and a holder that still works learns by its next renewal that its lease is lost. A Settle that is retried in
+// the background ([ErrPending]) may still store its value if nobody has taken the key. After an error the key may be
+// removed or not.
 func (l *Locker) Forget(ctx context.Context, key string) error {
-	return l.store.Forget(ctx, l.core.namespace.Key(key))
+	return l.store.Forget(ctx, l.common.namespace.Key(key))
 }
 
 // Go calls f in a goroutine that Close waits for. The context that f gets is done once Close is called: f has to return
 // soon after that. It is for work that belongs to a lease and goes on after the caller has returned.
 func (l *Locker) Go(f func(context.Context)) {
-	group := l.core.group
+	group := l.common.group
 	group.Go(func() { f(group.Context()) })
 }
 
-// Close ends the background work: renewals, subscriptions, and releases and settlements that are tried again. Waiters get
-// [ErrClosed]. Each value that could not be stored yet ([ErrPending]) is tried once more; [ErrGivenUp] says how many were
-// not stored even then.
+// Close ends the background work: renewals, subscriptions, and the retries of releases and settlements. Waiters return
+// [ErrClosed]. Each value that could not be stored yet ([ErrPending]) is tried once more; [ErrGivenUp] says how many
+// were not stored even then.
 //
-// Close waits for what is in flight, at most until ctx is done, and then returns the cause of that. A command to a silent
-// server is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.
+// Close waits for what is in flight. If ctx is done first, its error has the cause of ctx. A command to a silent server
+// is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.
 //
-// Close a Locker after http.Server.Shutdown and before its client. From then on it takes no key ([ErrClosed]). Leases that
-// are still out are no longer renewed and run out, but can still be settled and released. In a testing/synctest bubble,
-// close it before the bubble ends: idle goroutines stay for up to 100 ms otherwise.
+// Close a Locker after http.Server.Shutdown and before its client. A closed Locker takes no key ([ErrClosed]). It does
+// not renew its leases, which run out, but they can still be settled and released. In a testing/synctest bubble, close
+// it before the bubble ends, because idle goroutines stay for up to 100 ms otherwise.
 func (l *Locker) Close(ctx context.Context) error {
-	l.core.backlog.Close()
-	err := l.core.close(ctx)
-	return errors.Join(err, l.core.backlog.Lost())
+	l.common.backlog.Close()
+	err := l.common.close(ctx)
+	return errors.Join(err, l.common.backlog.Lost())
 }

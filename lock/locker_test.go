@@ -271,7 +271,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// A Locker that nobody closes leaves no goroutine behind: synctest would say so.
+// A Locker that is never closed leaves no goroutine behind: synctest would fail.
 func TestGoroutinesEndByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -281,7 +281,7 @@ func TestGoroutinesEndByThemselves(t *testing.T) {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(150 * time.Millisecond) // too short for whoever has flown to go
+			time.Sleep(150 * time.Millisecond) // longer than an idle worker stays
 		}
 		time.Sleep(time.Second)
 	})

@@ -11,54 +11,59 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// majority is the masters of a Quorum, asked together. It is the backend of a Quorum's leases.
+// majority acts on all masters of a Quorum at once, and decides by the results of a majority. Quorum.TryAcquire calls
+// claim; Extend and Release make majority the lease.Backend of a Quorum's leases. It holds no lock: each call counts
+// the results that it receives from a channel.
 type majority struct {
-	core *core
-	all  []*store.Store
+	common *common
+	all    []*store.Store
 }
 
+// size returns how many masters are a majority.
 func (m *majority) size() int { return len(m.all)/2 + 1 }
 
-// poll asks every master at the same time and returns their answers as they come. Each is given to after as well, in the
-// background, when decided has been closed.
-func poll[T any](
-	m *majority, ask func(s *store.Store) T, decided <-chan struct{}, after func(s *store.Store, answer T),
+// onEach calls do for every master at the same time, and returns a channel of the results. When decided is closed, it
+// calls after for each result, in the background.
+func onEach[T any](
+	m *majority, do func(s *store.Store) T, decided <-chan struct{}, after func(s *store.Store, result T),
 ) <-chan T {
-	answers := make(chan T, len(m.all))
+	results := make(chan T, len(m.all))
 	for _, s := range m.all {
-		m.core.group.Go(func() {
-			answer := ask(s)
-			answers <- answer
+		m.common.group.Go(func() {
+			result := do(s)
+			results <- result
 			<-decided
-			after(s, answer)
+			after(s, result)
 		})
 	}
-	return answers
+	return results
 }
 
-// claim returns a lease if a majority has granted it, and nil without an error if somebody holds the key. That ctx ends
-// does not keep the claim from the masters that are slow: the lease is to stand on all of them.
+// claim returns a lease if a majority has granted the claim, and nil without an error if somebody else holds the key.
+// It sends the claim to slow masters even when ctx is done, because every master that has the claim makes the lease
+// safer. A master whose result comes after the decision keeps its claim if the lease was granted, and otherwise
+// releases it.
 func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
 	var granted *Lease
-	ttl, token := m.core.options.ttl, store.NewToken()
-	start, values, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
+	ttl, token := m.common.options.ttl, store.NewToken()
+	start, detached, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
 	release := func(s *store.Store, a store.Attempt) {
-		if a.Stands && (granted == nil || granted.core.IsOver()) {
-			m.releaseOn(values, s, lease.ID{Key: key, Token: token}, start.Add(ttl))
+		if a.MayExist && (granted == nil || granted.core.IsOver()) {
+			m.releaseOn(detached, s, lease.ID{Key: key, Token: token}, start.Add(ttl))
 		}
 	}
-	answers := poll(m, func(s *store.Store) store.Attempt {
-		return s.TryClaim(values, key, token, start, func(a store.Attempt) {
+	results := onEach(m, func(s *store.Store) store.Attempt {
+		return s.TryClaim(detached, key, token, start, func(a store.Attempt) {
 			<-decided
 			release(s, a)
 		})
 	}, decided, release)
 
-	ok, err := m.isGranted(ctx, answers)
+	ok, err := m.isGranted(ctx, results)
 	if ok && !time.Now().Before(start.Add(lease.Validity(ttl))) {
 		err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
 	} else if ok {
-		granted = newLease(ctx, m.core, m, lease.ID{Key: key, Token: token}, 0, start)
+		granted = newLease(ctx, m.common, m, lease.ID{Key: key, Token: token}, 0, start)
 	}
 	close(decided)
 	if err != nil {
@@ -67,14 +72,14 @@ func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
 	return granted, nil
 }
 
-// isGranted counts until a majority has granted the claim, or a majority has answered and the claim can have none any
-// more. It is an error if no majority has answered, or if one holds what is no claim.
-func (m *majority) isGranted(ctx context.Context, answers <-chan store.Attempt) (bool, error) {
+// isGranted reports whether a majority has granted the claim. It returns as soon as that is decided. The error is
+// ErrForeign or ErrSettled if a majority holds that, and otherwise means that a majority failed or ctx is done.
+func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) (bool, error) {
 	granted, denied, foreign, settled, failed := 0, 0, 0, 0, []error(nil)
 	for rest := len(m.all) - 1; ; rest-- {
 		var a store.Attempt
 		select {
-		case a = <-answers:
+		case a = <-results:
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
@@ -107,51 +112,51 @@ func (m *majority) isGranted(ctx context.Context, answers <-chan store.Attempt) 
 	}
 }
 
-// Extend extends everywhere, and returns as soon as a majority has answered, or when ctx is done. The others are not left
-// out then: one that is slow must not lose the claim.
+// Extend extends the claim on every master. It returns as soon as a majority agrees, or when ctx is done. The other
+// commands go on even then, so that slow masters keep the claim too.
 func (m *majority) Extend(ctx context.Context, id lease.ID, d time.Duration) store.Outcome {
 	decided := make(chan struct{})
 	defer close(decided)
-	answers := poll(m, func(s *store.Store) store.Outcome {
+	results := onEach(m, func(s *store.Store) store.Outcome {
 		return s.Extend(background.WithoutEnd(ctx), id.Key, id.Token, d)
 	}, decided, func(*store.Store, store.Outcome) {})
-	return m.agree(ctx, answers, func(h store.Holder) bool { return h == store.Ours })
+	return m.agree(ctx, results, func(h store.Holder) bool { return h == store.Ours })
 }
 
-// Release releases everywhere, and returns as soon as a majority has answered. A master that failed is then asked again,
-// until the lease has run out there.
+// Release releases the claim on every master, and returns as soon as a majority agrees. If it does, the release on a
+// master that failed is retried until the claim has expired there. If not, the caller calls Release again.
 func (m *majority) Release(ctx context.Context, id lease.ID, expiry time.Time) (all store.Outcome) {
 	decided := make(chan struct{})
 	defer close(decided)
-	answers := poll(m, func(s *store.Store) store.Outcome {
+	results := onEach(m, func(s *store.Store) store.Outcome {
 		return s.Release(ctx, id.Key, id.Token)
 	}, decided, func(s *store.Store, o store.Outcome) {
 		if all.Err == nil && o.Err != nil {
 			m.releaseOn(ctx, s, id, expiry)
 		}
 	})
-	return m.agree(ctx, answers, func(h store.Holder) bool { return h == store.Ours || h == store.Nobody })
+	return m.agree(ctx, results, func(h store.Holder) bool { return h == store.Ours || h == store.Nobody })
 }
 
-// releaseOn releases on one master, and tries again until the claim has expired there.
+// releaseOn releases the claim on one master, and retries until the claim has expired there.
 func (m *majority) releaseOn(ctx context.Context, s *store.Store, id lease.ID, expiry time.Time) {
 	try := func() bool {
 		o := s.Release(ctx, id.Key, id.Token)
 		return o.Err == nil || o.Foreign
 	}
 	if !try() {
-		background.Retry(m.core.group.Context(), expiry, try)
+		background.Retry(m.common.group.Context(), expiry, try)
 	}
 }
 
-// agree returns one outcome for all masters: that the key holds the lease's claim if a majority says what is good, that it
-// is another's if a majority says anything else, and an error if neither can be had any more, or when ctx is done.
-func (m *majority) agree(ctx context.Context, answers <-chan store.Outcome, good func(store.Holder) bool) store.Outcome {
+// agree returns one Outcome for all masters: Ours if a majority returned a Holder that is good, Another if a majority
+// returned any other, and an error if neither is possible any more or ctx is done.
+func (m *majority) agree(ctx context.Context, results <-chan store.Outcome, good func(store.Holder) bool) store.Outcome {
 	yes, no, failed, unsure := 0, 0, []error(nil), false
 	for range m.all {
 		var o store.Outcome
 		select {
-		case o = <-answers:
+		case o = <-results:
 		case <-ctx.Done():
 			return store.Outcome{Unsure: true, Err: context.Cause(ctx)}
 		}

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// minTTL keeps a lease clearly longer than what is taken off for the drift of clocks and a trip to the server.
+// minTTL is the shortest lease. It is clearly longer than a round trip and what lease.Validity takes off.
 const minTTL = 10 * time.Millisecond
 
 // Option changes a default of [New] or [NewQuorum].
 type Option func(*options)
 
 type options struct {
-	ttl       time.Duration
-	renew     bool
-	opTimeout time.Duration
-	retry     Retry
-	fencing   bool
-
+	ttl            time.Duration
+	renew          bool
+	opTimeout      time.Duration
+	retry          Retry
+	fencing        bool
 	replicas       int // 0 without WithReplicas
 	replicaTimeout time.Duration
 }
@@ -31,10 +30,11 @@ func defaultOptions() options {
 	}
 }
 
-// WithTTL sets how long a lease lasts when nobody renews it, in whole milliseconds. The default is 10 s.
+// WithTTL sets the length of a lease, in whole milliseconds. The default is 10 s. WithTTL panics if d is below 10 ms or
+// above [MaxHold].
 //
-// It is how long a key stays taken after its holder died. A lease is renewed at a third of it, so a short one asks
-// Redis more often. It panics below 10 ms and above [MaxHold].
+// A key stays taken for that long after its holder has died. A lease is renewed at a third of its length, so shorter
+// leases send more commands.
 func WithTTL(d time.Duration) Option {
 	if d < minTTL || d > MaxHold {
 		panic(fmt.Sprintf("lock.WithTTL: %v is not between %v and ten years", d, minTTL))
@@ -42,18 +42,19 @@ func WithTTL(d time.Duration) Option {
 	return func(o *options) { o.ttl = d.Truncate(time.Millisecond) }
 }
 
-// WithoutRenewal makes leases fixed: they end after the time given by [WithTTL], unless [Lease.Extend] is called. The
-// default is to renew a lease at a third of its length until it is released, settled, abandoned or lost.
+// WithoutRenewal switches renewal off: a lease ends after the time given by [WithTTL], unless [Lease.Extend] is called.
+// By default a lease is renewed at a third of its length until it is released, settled, abandoned or lost.
 func WithoutRenewal() Option {
 	return func(o *options) { o.renew = false }
 }
 
-// WithOpTimeout bounds how long any call to Redis may take, retries included, even if the server is silent. The default is
-// 500 ms. It panics when d is not positive, and above [MaxHold]. The Locker does not rely on the client for that, unless
-// the client has ContextTimeoutEnabled (see "Fast clients").
+// WithOpTimeout sets the time for one operation: how long a call to Redis may take, retries included, even if the
+// server is silent. The default is 500 ms. WithOpTimeout panics if d is not positive or above [MaxHold]. The Locker
+// does not rely on the client for that, unless the client has ContextTimeoutEnabled (see "Fast clients" in the package
+// comment).
 //
-// go-redis tries five times to connect, with pauses, which may take all of that: the error then says that there was no
-// answer. With DialerRetries: 1 among its options the error says why, and comes at once.
+// go-redis tries five times to connect, with pauses. If that takes longer than d, the error only says that Redis did
+// not answer. With DialerRetries: 1 in the client's options the error comes at once and has the reason.
 func WithOpTimeout(d time.Duration) Option {
 	if d <= 0 || d > MaxHold {
 		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive, or above ten years", d))
@@ -61,18 +62,19 @@ func WithOpTimeout(d time.Duration) Option {
 	return func(o *options) { o.opTimeout = d }
 }
 
-// Retry says when Acquire and Wait look at a key again if no message has told them to. The pause after the n-th look is
-// random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that rivals do not march in step. It is never longer
-// than what is left of the lease that they wait for. All who wait for a key on one Locker share the looks, and n.
-// Looks that a message has asked for are not counted, and make no pause longer.
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/)
+// Retry says when Acquire and Wait poll a key if no message wakes them. The pause after the n-th poll is random between
+// 0 and min(Max, Min * 2^(n-1)): "full jitter", so that processes do not poll in step
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). It is never longer than what is left of
+// the claim that they wait for, if that is known. All waiters of a key on one Locker share the polls, and n. A poll
+// that a message caused is not counted.
 type Retry struct {
 	Min      time.Duration // bound of the first pause; 0 means 20 ms, or Max if that is less
 	Max      time.Duration // bound of every pause; 0 means 1 s, or Min if that is more
-	Attempts int           // how many looks, the first one included, until ErrHeld; 0 means until ctx is done
+	Attempts int           // polls until ErrHeld, the first one included; 0 means until ctx is done
 }
 
-// WithRetry sets how Acquire and Wait wait. It panics on negative fields, and when Min is above Max.
+// WithRetry sets when Acquire and Wait poll, and how often: see [Retry]. The default is pauses of up to 20 ms, growing
+// to 1 s, until ctx is done. WithRetry panics if a field is negative or Min is above Max.
 func WithRetry(r Retry) Option {
 	def := defaultOptions().retry
 	if r.Max == 0 {
@@ -87,7 +89,7 @@ func WithRetry(r Retry) Option {
 	return func(o *options) { o.retry = r }
 }
 
-// pause returns the bound of the pause after n tries.
+// pause returns the bound of the pause after n polls.
 func (r Retry) pause(n int) time.Duration {
 	d := r.Min
 	for ; n > 1; n-- {
@@ -99,36 +101,34 @@ func (r Retry) pause(n int) time.Duration {
 	return d
 }
 
-// WithFencing gives every lease a number, [Lease.Fence], that is greater than those of all leases granted on its key before.
-// The resource that the lease guards keeps the greatest number that it has seen, and refuses a smaller one. That makes it
-// safe even from a holder that was paused and woke up after its lease had ended, which no lease can promise by itself.
-// (Kleppmann, How to do distributed locking, 2016, "Making the lock safe with fencing"; Burrows, The Chubby lock service,
-// OSDI 2006, section 2.4, "sequencers")
+// WithFencing gives every lease a fence, [Lease.Fence]: a number greater than that of every lease granted on its key
+// before. By default leases have none. The resource that the lease guards keeps the greatest number that it has seen,
+// and refuses a smaller one. Then it is safe even from a holder that was paused and woke up after its lease had ended,
+// which no lease can promise by itself. (Kleppmann, How to do distributed locking, 2016, "Making the lock safe with
+// fencing"; Burrows, The Chubby lock service, OSDI 2006, section 2.4, "sequencers")
 //
-// The number is the greater of the last one plus 1 and the server's time in microseconds. It is drawn in one step with the
-// grant. The time keeps numbers growing where the counter is lost, with a failover or a restart without persistence, as
-// long as the clocks of servers differ by less than that takes. Numbers have gaps: keys of a namespace with one tag share
-// a counter, "namespace:{tag}fence". Counters never expire; there are at most 2^14. By default leases have no number.
+// The fence is the greater of the last one plus 1 and the server's time in microseconds, and is drawn in one step with
+// the grant. The time keeps fences growing if the counter is lost in a failover or a restart without persistence, as
+// long as the clocks of the servers differ by less than the failover or restart takes. Fences have gaps: the keys of a
+// namespace that have one tag share a counter, "namespace:{tag}fence". Counters never expire; there are at most 2^14.
 func WithFencing() Option {
 	return func(o *options) { o.fencing = true }
 }
 
-// WithReplicas lets nothing count as granted, renewed, held or settled before n replicas have it, waiting up to timeout, in
-// whole milliseconds, for each: the WAIT command (https://redis.io/docs/latest/commands/wait/). By default nobody waits for
-// replicas.
+// WithReplicas makes a grant, a renewal, a hold and a settlement count only once n replicas have it. After each such
+// write the Locker sends WAIT, with timeout in whole milliseconds (https://redis.io/docs/latest/commands/wait/). By
+// default nothing waits for replicas. WithReplicas panics if n is below 1 or timeout below 1 ms, and New if timeout is
+// not below the time for one operation ([WithOpTimeout]).
 //
-// What the replicas do not acknowledge in time is [ErrNotReplicated]: a grant is released again, a renewal moves nothing, a
-// value may be there or not and is settled again in the background. A value that another settled is not handed out before
-// n replicas have it: a claim that meets one confirms it, by a second round trip that writes its expiry again, unchanged.
+// A write that too few replicas acknowledge in time fails with [ErrNotReplicated]: a grant is released again, a renewal
+// does not extend the lease, and a value may be stored or not and is settled again in the background. A claim that
+// meets a value confirms that n replicas have it before it returns the value, by a second round trip that writes its
+// expiry unchanged.
 //
-// WAIT does not make Redis strongly consistent: a failover may still promote a replica that has not acknowledged. Every
-// replica that can be promoted has what was granted only if n is the number of all of them; with a smaller n this lock is
-// not safe in a failover. With that n every replica is necessary: while one cannot be reached, nothing is granted and no
-// value is handed out. Even the answer that somebody else holds a key may then take as long as timeout: WAIT goes with
-// every command that may write.
-//
-// It panics when n is below 1 or timeout below a millisecond. New panics when timeout is not below the time for one
-// operation ([WithOpTimeout]).
+// WAIT does not make Redis strongly consistent: a failover may still promote a replica that has not acknowledged. Set n
+// to the number of all replicas that can be promoted; with a smaller n this lock is not safe in a failover. With that n
+// every replica is necessary: while one cannot be reached, nothing is granted and no value is returned. Even the result
+// that somebody else holds a key may then take as long as timeout, because WAIT follows every command that may write.
 func WithReplicas(n int, timeout time.Duration) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("lock.WithReplicas: n is %d, want 1 or more", n))
@@ -139,7 +139,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return func(o *options) { o.replicas, o.replicaTimeout = n, timeout.Truncate(time.Millisecond) }
 }
 
-// check panics when options contradict each other.
+// check panics if options contradict each other.
 func (o options) check() {
 	if o.replicas > 0 && o.replicaTimeout >= o.opTimeout {
 		panic(fmt.Sprintf("lock.WithReplicas: %v is not below the time for one operation, %v (lock.WithOpTimeout)",

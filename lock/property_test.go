@@ -21,7 +21,7 @@ import (
 )
 
 // Random histories of one process with three Lockers on three keys are played on a Redis and on the model in
-// property_model_test.go. After every step both must look alike. A history that fails is made as short as it can be.
+// property_model_test.go. After every step both must agree. A history that fails is shortened.
 
 var (
 	propSeed  = flag.Uint64("lock.seed", 0, "seed of the first history of a property test; 0 takes one by chance")

@@ -11,61 +11,59 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// Quorum hands out leases that stand on a majority of independent Redis masters, so that no single one of them can lose
-// a lease: RedLock (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/). It is safe for concurrent
-// use.
+// Quorum grants leases on a majority of independent Redis masters, so that no single one of them can lose a lease:
+// RedLock (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/). It is safe for concurrent use.
 //
-// All masters are asked at the same time, and the answers of a majority decide: one that is silent costs nothing. A
-// lease lasts, from before it was asked for, for its length without one percent and two milliseconds ([WithTTL]). It is
-// renewed by a majority, and lost when no majority has it any more. What fails is released on every master, as is the
-// end, also on one whose answer came late.
+// A Quorum sends each command to all masters at the same time, and the results of a majority decide, so a minority of
+// silent masters delays nothing. A lease is valid for its length ([WithTTL]) less one percent and two milliseconds,
+// from before the claim was sent. A majority renews it, and it is lost when no majority has it any more. A claim that
+// failed, or whose lease has ended, is released on every master, also on one whose reply came late.
 //
 // # A master that restarts
 //
-// A master that comes back without the leases that it had granted may grant them again: with two of five holding a
-// lease and a third one empty, somebody else can have a majority as well. So a master must not forget, or not answer
-// until all that it has forgotten is over:
+// A master that comes back without the claims that it had granted may grant them again: if two of five masters have a
+// claim and a third one has lost it, another caller can have a majority too. So a master must either not forget claims,
+// or not answer until all that it may have forgotten are over:
 //
-//   - delayed rejoin: whatever starts it again waits for longer than the longest lease (the TTL, or what Extend asked for)
-//     before it lets clients in, or
-//   - persistence with appendfsync always: what was acknowledged is on disk, and read back. Any other fsync policy loses
-//     up to what it had not yet written.
+//   - Delayed rejoin: after a restart the master lets no client in for longer than the longest lease (the TTL, or the
+//     longest Extend).
+//   - Persistence with appendfsync always: what was acknowledged is on disk, and is read back. Any other fsync policy
+//     may lose the latest writes.
 //
-// A renewed lease may be older than any delay, and stays safe: a master that is away does not count for its renewal.
-// But neither does one that has forgotten the lease, or had never heard of it: renewals put it nowhere anew. A lease
-// stands for as long as the same majority has kept it since the grant; when that is no more, its holder is told.
+// A renewed lease may be older than any delay, and is safe nevertheless: a renewal never writes a claim where there is
+// none, so a master that is down, or that has lost the claim, does not count. A lease lasts for as long as the same
+// majority has kept its claim since the grant. After that its holder gets [ErrLost].
 //
 // # What it does not have
 //
-// It has no Claim, and its leases neither Settle nor Hold ([errors.ErrUnsupported]): what is written to a majority can
-// be read back safely only with ballots and a second round, as in Paxos, which is another protocol and not this lock.
-// It has no fence: counters that each master draws in the same trip as the grant do not grow from one majority to the
-// next. A holder that was paused can thus not be refused by its number (Kleppmann, How to do distributed locking,
-// 2016). It has no Wait, Check, Forget and StorageKey either. And masters that share a machine, a disk or a power supply
-// do not fail independently.
+// A Quorum has no Claim, and its leases have neither Settle nor Hold ([errors.ErrUnsupported]): what is written to a
+// majority can be read back safely only with ballots and a second round, as in Paxos, which is another protocol. It has
+// no fence, because counters that each master draws in the round trip of the grant do not grow from one majority to the
+// next. So a holder that was paused cannot be refused by its number (Kleppmann, How to do distributed locking, 2016,
+// "Making the lock safe with fencing"). It has no Wait, Check, Forget and StorageKey either. Masters that share a
+// machine, a disk or a power supply do not fail independently.
 type Quorum struct {
-	core   *core
+	common *common
 	stores majority
 }
 
-// NewQuorum returns a Quorum on independent masters. Each client is for one of them; see [New] for what is done with
-// it.
+// NewQuorum returns a Quorum on independent masters, one for each client. It uses the clients as [New] does.
 //
-// It panics when the number of clients is even or below three, when one of them is nil, a *redis.Ring or there twice,
-// when the namespace is empty or has braces, and with [WithFencing] or [WithReplicas].
+// It panics if the number of clients is even or below three, if a client is nil, a *redis.Ring or there twice, if the
+// namespace is empty or has braces, and with [WithFencing] or [WithReplicas].
 func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option) *Quorum {
 	if len(clients) < 3 || len(clients)%2 == 0 {
 		panic(fmt.Sprintf("lock.NewQuorum: %d clients, want an odd number from 3 on", len(clients)))
 	}
-	c := newCore("lock.NewQuorum", namespace, opts)
+	c := newCommon("lock.NewQuorum", namespace, opts)
 	if c.options.fencing {
 		panic("lock.WithFencing: a Quorum has no fence")
 	}
 	if c.options.replicas > 0 {
 		panic("lock.WithReplicas: a Quorum's masters have no replicas")
 	}
-	q := &Quorum{core: c}
-	q.stores.core = c
+	q := &Quorum{common: c}
+	q.stores.common = c
 	for i, client := range clients {
 		checkClient("lock.NewQuorum", client)
 		if slices.Index(clients, client) < i {
@@ -76,47 +74,48 @@ func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option
 	return q
 }
 
-// TryAcquire takes key if a majority of the masters grants it, in one round trip. That somebody holds it is ok ==
-// false, not an error. [ErrSettled] and [ErrForeign] say that a majority has what is no claim there. Any other error
-// means that there was no majority to say either, within the time for one operation ([WithOpTimeout]).
+// TryAcquire takes key if a majority of the masters grants it, in one round trip. ok is false, without an error, if
+// somebody else holds it. [ErrSettled] and [ErrForeign] mean that the key holds a value, or something foreign, on a
+// majority. Any other error means that no majority answered within the time for one operation ([WithOpTimeout]), or
+// that ctx is done.
 //
-// With a ctx of [NewContext] for a lease on this key it asks nobody, and joins that lease.
+// If ctx comes from [NewContext] with a lease on this key, TryAcquire sends nothing and joins that lease.
 func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
-	if err := q.core.ready(ctx, "acquire"); err != nil {
+	if err := q.common.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	k := q.core.namespace.Key(key)
-	if lease := q.core.join(ctx, k); lease != nil {
+	k := q.common.namespace.Key(key)
+	if lease := q.common.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
 	lease, err = q.stores.claim(ctx, k)
 	return lease, lease != nil, err
 }
 
-// Acquire takes key, and waits while somebody else holds it: it tries again as [WithRetry] says, each time on its own,
-// for there is no single master that could send a message.
+// Acquire takes key, and waits while somebody else holds it. It calls TryAcquire again at the pauses of [WithRetry].
+// Callers share nothing, and no message wakes them, because no single master could send one.
 //
-// The error is [ErrHeld] when the tries are spent, or when ctx is done and the key was held at the last look (then it
-// is the cause of ctx's end as well). Any other error is one of [Quorum.TryAcquire], at once.
+// The error is [ErrHeld] when the budget of WithRetry is spent, and when ctx is done and the last try found the key
+// held (then it also wraps the cause of ctx). Acquire returns any other error of [Quorum.TryAcquire] at once.
 func (q *Quorum) Acquire(ctx context.Context, key string) (*Lease, error) {
 	for n := 1; ; n++ {
 		lease, ok, err := q.TryAcquire(ctx, key)
 		switch {
-		case err != nil && n > 1 && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // held at the last look
+		case err != nil && n > 1 && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // held before
 			return nil, heldUntil(ctx)
 		case err != nil:
 			return nil, err
 		case ok:
 			return lease, nil
-		case n == q.core.options.retry.Attempts:
+		case n == q.common.options.retry.Attempts:
 			return nil, ErrHeld
 		}
-		if background.Pause(ctx, background.Jitter(q.core.options.retry.pause(n))) != nil {
+		if background.Pause(ctx, background.Jitter(q.common.options.retry.pause(n))) != nil {
 			return nil, heldUntil(ctx)
 		}
 	}
 }
 
-// Close ends the background work: renewals and releases that are tried again. It waits for what is under way, at most
-// until ctx is done, and then returns the cause of that; see [Locker.Close].
-func (q *Quorum) Close(ctx context.Context) error { return q.core.close(ctx) }
+// Close ends the background work: renewals, and the retries of releases. It waits for what is in flight. If ctx is done
+// first, it returns the cause of ctx. See [Locker.Close].
+func (q *Quorum) Close(ctx context.Context) error { return q.common.close(ctx) }

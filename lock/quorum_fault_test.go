@@ -142,7 +142,7 @@ func (nodes masters) onThree(t *testing.T, opts ...lock.Option) *lock.Lease {
 	return lease
 }
 
-// What [lock.Quorum] warns of: three of five have granted a lease, one of them forgets it.
+// What [lock.Quorum] warns of: three of five masters have granted a lease, and one of them loses it.
 //
 // fault: a quorum node restarts empty
 func TestQuorumNodeRestartsEmpty(t *testing.T) {
@@ -292,7 +292,7 @@ func TestQuorumExtendHeedsItsContext(t *testing.T) {
 	})
 }
 
-// A node that has to be dialled, slowly, is renewed all the same, though a majority has answered long before.
+// A slow node gets the renewal too, although a majority has answered long before.
 func TestQuorumRenewsSlowNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -315,8 +315,7 @@ func TestQuorumRenewsSlowNodes(t *testing.T) {
 	})
 }
 
-// The claim reaches a node that has to be dialled, slowly, though the caller has its lease and has cancelled its
-// context long before.
+// A slow node gets the claim too, although the caller has its lease and has cancelled its context long before.
 //
 // fault: the caller's ctx cancelled before, during, after
 func TestQuorumClaimReachesSlowNodes(t *testing.T) {
@@ -359,7 +358,7 @@ func cut(t *testing.T, node *bubble) {
 	node.conns = nil
 }
 
-// A claim that arrives late, or whose answer does, is released late, if it is not wanted any more.
+// A claim that arrives late, or whose reply does, is released if no lease needs it any more.
 //
 // fault: claim arrives after the caller gave up
 func TestQuorumLateAnswers(t *testing.T) {
@@ -428,7 +427,7 @@ func TestQuorumLateAnswers(t *testing.T) {
 	}
 }
 
-// The same when the time for one operation was over before the answer came.
+// The same if the time for one operation is over before the reply.
 //
 // fault: claim arrives after the caller gave up
 func TestQuorumAnswersAfterTheTimeForOneOperation(t *testing.T) {
@@ -544,7 +543,7 @@ func TestQuorumReplyToReleaseIsLost(t *testing.T) {
 	}
 }
 
-// A node that is down at the time of Release gets it when it is back, with what it had.
+// A node that is down at the time of Release gets the release when it is back with its claims.
 //
 // fault: 1 of 5 stopped
 func TestQuorumReleaseIsTriedAgain(t *testing.T) {
@@ -566,7 +565,7 @@ func TestQuorumReleaseIsTriedAgain(t *testing.T) {
 	nodes.awaitKeys(t, 0) // long before the lease would have run out
 }
 
-// The same for as long as the lease was extended, and not only for as long as one lasts.
+// The same for an extended lease: the release is retried until the extended end.
 //
 // fault: 1 of 5 stopped
 func TestQuorumReleaseOfAnExtendedLeaseIsTriedAgain(t *testing.T) {
@@ -617,10 +616,10 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
 
-// tenure is when somebody thought to hold the key.
+// tenure is the time in which a client believed that it held the key.
 type tenure struct{ from, to time.Time }
 
-// A register guarded by leases, while nodes are paused and killed.
+// A register guarded by leases loses no update while nodes are paused and killed.
 func TestQuorumGuardedRegister(t *testing.T) {
 	t.Parallel()
 	seed := *propSeed

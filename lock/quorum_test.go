@@ -301,7 +301,7 @@ func TestQuorumLeaseHasNoValue(t *testing.T) {
 	})
 }
 
-// The lease counts from before it was asked for, whatever the network takes.
+// A lease counts from before its claim was sent, however long the network takes.
 func TestQuorumUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,7 +392,7 @@ func TestQuorumAcquire(t *testing.T) {
 	})
 }
 
-// What ends a wait, to the instant.
+// A wait ends with its context, to the instant.
 func TestQuorumWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -468,7 +468,7 @@ func TestQuorumClose(t *testing.T) {
 	})
 }
 
-// Three claims meet and none has a majority: nobody is granted, and what each has taken is free again.
+// Of three claims at the same time none has a majority: no call is granted the key, and all nodes are free again.
 func TestQuorumSplitVote(t *testing.T) {
 	t.Parallel()
 	onMasters(t, func(t *testing.T, nodes masters) {
@@ -493,7 +493,7 @@ func TestQuorumSplitVote(t *testing.T) {
 	})
 }
 
-// What a minority holds does not matter; what a majority holds decides, and stays as it is.
+// What a minority holds does not matter. What a majority holds decides, and stays as it is.
 func TestQuorumMeetsWhatIsNoClaim(t *testing.T) {
 	t.Parallel()
 	text := func(t *testing.T, node redistest.Backend, _ *lock.Locker, key string) error {
@@ -550,7 +550,7 @@ func TestQuorumMeetsWhatIsNoClaim(t *testing.T) {
 	}
 }
 
-// A lease stands as long as a majority has it.
+// A lease lasts as long as a majority has its claim.
 func TestQuorumLosesNodes(t *testing.T) {
 	t.Parallel()
 	onMasters(t, func(t *testing.T, nodes masters) {

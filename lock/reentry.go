@@ -7,24 +7,24 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// NewContext returns a context that carries lease: TryAcquire and Acquire with it, or with one made from it, on the
-// same key and the same Locker or Quorum, join the lease instead of waiting for it, for as long as it lasts. Nothing is
-// ever joined without it, nor by a handle that is released, though others of its lease may not be.
+// NewContext returns a context that carries lease, for re-entry: TryAcquire and Acquire with that context, or one
+// derived from it, join the lease if they are for the same key and the same Locker or Quorum. They join only while the
+// lease is valid and this handle is not released. Without NewContext nothing is ever joined.
 //
-// Every join is a handle of its own, with its own Context; whichever Release comes last frees the key. Settle and
-// Abandon of any handle are those of the lease.
+// Each join returns a handle of its own, with its own Context. The last Release of a handle frees the key. Settle and
+// Abandon of any handle act on the lease that they share.
 func NewContext(ctx context.Context, lease *Lease) context.Context {
 	return context.WithValue(ctx, joinKey{lease.owner, lease.core.ID().Key.Text}, lease)
 }
 
-// joinKey is what a lease is found by in a context.
+// joinKey is the key of a lease in a context.
 type joinKey struct {
-	owner *core
+	owner *common
 	key   string
 }
 
-// join returns a new handle on the lease that ctx carries for the key, nil if there is none.
-func (c *core) join(ctx context.Context, key store.Key) *Lease {
+// join returns a new handle on the lease that ctx carries for key, and nil if it carries none that can be joined.
+func (c *common) join(ctx context.Context, key store.Key) *Lease {
 	lease, ok := ctx.Value(joinKey{c, key.Text}).(*Lease)
 	if !ok {
 		return nil

@@ -59,7 +59,7 @@ func TestReentry(t *testing.T) {
 	})
 }
 
-// Nothing is joined that was not asked for.
+// Without NewContext for this key and Locker nothing is joined.
 func TestNoReentry(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -148,7 +148,7 @@ func TestReentryEnds(t *testing.T) {
 	}
 }
 
-// A handle that was released settles nothing, though the lease goes on.
+// A released handle settles nothing, although the lease goes on.
 func TestReleasedHandle(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -182,7 +182,7 @@ func TestReleasedHandle(t *testing.T) {
 	})
 }
 
-// Joins that race the last Release either hold the lease or do not: never a key that nobody frees.
+// A join that races the last Release either shares the lease or fails: the key is always freed.
 func TestReentryRacesRelease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -214,7 +214,7 @@ func TestReentryRacesRelease(t *testing.T) {
 	})
 }
 
-// Nor does it abandon the lease.
+// A released handle does not abandon the lease.
 func TestReleasedHandleAbandonsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestReleasedHandleAbandonsNothing(t *testing.T) {
 	})
 }
 
-// A handle has the values of the context it was asked for with, and not its end.
+// A handle has the values of the context that it was joined with, but not its cancellation.
 func TestReentryOutlivesItsContext(t *testing.T) {
 	locker := cannedLocker(t, "")
 	outer := acquire(t, locker, "k")

@@ -10,12 +10,12 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// In a synctest bubble time stands still while anybody works, and jumps to the next timer when all wait: the instants
-// below are exact.
+// In a synctest bubble time stands still while a goroutine runs, and jumps to the next timer when all are blocked: the
+// instants below are exact.
 
 const ttl = 9 * time.Second
 
-// valid is how long a lease of ttl may be trusted.
+// valid is how long a lease of length ttl is valid.
 const valid = ttl - ttl/100 - 2*time.Millisecond
 
 func TestLeaseIsRenewed(t *testing.T) {
@@ -240,7 +240,7 @@ func TestExtendDoesNotReviveALease(t *testing.T) {
 	})
 }
 
-// A Settle that got no answer keeps even an abandoned claim alive.
+// A Settle without a reply keeps even the claim of an abandoned lease alive.
 func TestUnconfirmedSettleKeepsTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

@@ -17,7 +17,7 @@ import (
 // acknowledged waits for one replica for as long as a busy machine may need.
 var acknowledged = lock.WithReplicas(1, 15*time.Second)
 
-// briefly waits for a replica that is not going to acknowledge anything.
+// briefly is for a replica that acknowledges nothing.
 var briefly = lock.WithReplicas(1, 300*time.Millisecond)
 
 // startReplicated starts a master with a replica, and a proxy before the master.
@@ -58,7 +58,7 @@ func TestWithReplicasPanics(t *testing.T) {
 	lock.New(client, "test", lock.WithReplicas(1, time.Second), lock.WithOpTimeout(2*time.Second))
 }
 
-// Nothing is said to be done before the replica has it.
+// No operation succeeds before the replica has its write.
 func TestReplicaHasWhatCounts(t *testing.T) {
 	t.Parallel()
 	master, replica, _ := startReplicated(t)
@@ -254,8 +254,8 @@ func TestSettleIsNotReplicated(t *testing.T) {
 	}
 }
 
-// A reply is lost, and the next try, on another connection, sees what the first one has written. A WAIT that stands
-// behind no write of its own connection is answered at once.
+// A reply is lost, and the next try, on another connection, finds what the first one has written. A WAIT on a
+// connection without a write returns at once, so the next try writes again.
 //
 // fault: replica stopped, WithReplicas(1)
 func TestUnacknowledgedWriteIsSeenAgain(t *testing.T) {
@@ -308,7 +308,7 @@ func TestUnacknowledgedWriteIsSeenAgain(t *testing.T) {
 	}
 }
 
-// The same, and the second try is refused: the server looks at its replicas by itself by then.
+// The same, but the server refuses the second try, because it has noticed by itself that replicas are missing.
 //
 // fault: replica stopped, WithReplicas(1)
 func TestUnacknowledgedClaimIsSeenWhereWritesAreRefused(t *testing.T) {
@@ -335,7 +335,7 @@ func TestUnacknowledgedClaimIsSeenWhereWritesAreRefused(t *testing.T) {
 	}
 }
 
-// An extension that changes nothing may follow one that no replica has.
+// An Extend that changes nothing may follow one that no replica has.
 //
 // fault: replica stopped, WithReplicas(1)
 func TestExtendThatShortensNothing(t *testing.T) {
@@ -364,7 +364,7 @@ func TestExtendThatShortensNothing(t *testing.T) {
 	}
 }
 
-// Since Redis 7.2 a WAIT is about what its own connection has written: what stands already has to be written again.
+// Since Redis 7.2 a WAIT counts what its own connection has written, so an entry that exists already is written again.
 func TestWhatStandsIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	master, _, p := startReplicated(t)
@@ -404,7 +404,7 @@ func calls(t *testing.T, s *redistest.Server, command string) (n int) {
 	return n
 }
 
-// What becomes of WAIT itself.
+// Errors of WAIT itself.
 func TestWaitFails(t *testing.T) {
 	t.Parallel()
 	master, _, _ := startReplicated(t)

@@ -37,8 +37,8 @@ func startRefusing(t *testing.T, reply string) *refusing {
 	return r
 }
 
-// What passes is tried again, what does not is told. Of each try two commands arrive: the second one for go-redis to
-// see the error.
+// A temporary error is retried, any other is returned. Each try sends two commands: the second one lets go-redis see
+// the error.
 //
 // fault: LOADING, READONLY, OOM, NOAUTH
 func TestErrorReplies(t *testing.T) {
@@ -86,13 +86,13 @@ func TestErrorReplies(t *testing.T) {
 	}
 }
 
-// isReplyOf tells whether err is what go-redis makes of an error that a server has sent.
+// isReplyOf reports whether err is go-redis's error for an error that a server has sent.
 func isReplyOf(err error, reply string) bool {
 	var e redis.Error
 	return errors.As(err, &e) && strings.Contains(e.Error(), reply)
 }
 
-// A script that the server does not know is sent with its source at once: the error needs nobody else's look.
+// A script that the server does not know is sent with its source at once: go-redis need not see the error.
 //
 // fault: SCRIPT FLUSH
 func TestUnknownScriptTakesOneMoreCommand(t *testing.T) {
@@ -110,7 +110,7 @@ func TestUnknownScriptTakesOneMoreCommand(t *testing.T) {
 	})
 }
 
-// go-redis gives up each connection to a server that has become a replica.
+// go-redis closes each connection to a server that has become a replica.
 //
 // fault: READONLY
 func TestReplicaIsLeft(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// A lease that has ended in one way may be ended in another, when its timer is another lease's by now.
+// A lease that has ended may be ended again in another way after its timer has gone to another lease.
 func TestWhatHasEndedLeavesOthersAlone(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *lock.Lease) error{
 		"Release": func(ctx context.Context, l *lock.Lease) error { return l.Release(ctx) },
@@ -74,7 +74,7 @@ func TestEndAtTheInstantOfARenewal(t *testing.T) {
 	})
 }
 
-// A second try is a command of its own: when its answer does not come, it has not come.
+// A second try is a command of its own: the reply to the first one is not taken for its reply.
 func TestSecondTryIsBoundedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -111,7 +111,7 @@ func TestLeaseHasNoDeadlineOfItsCaller(t *testing.T) {
 	}
 }
 
-// A lease's context is made from one that does not end, as it is.
+// A lease's context is derived directly from a context that is never done.
 func TestLeaseHasTheValuesOfItsCaller(t *testing.T) {
 	type key struct{}
 	for _, ctx := range []context.Context{context.Background(), t.Context()} {
@@ -131,7 +131,7 @@ func claimWith(t *testing.T, ctx context.Context) *lock.Lease {
 	return claim.Lease
 }
 
-// What somebody else's command was told, and is the cause of the caller's end now, says nothing about the key.
+// The cause of the caller's context may be an error reply to another command, which says nothing about this key.
 func TestCauseOfTheCallersEndIsNotTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

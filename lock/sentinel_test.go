@@ -24,8 +24,8 @@ func permit(t *testing.T, s *redistest.Server, rules ...any) {
 	}
 }
 
-// What was granted on the old master alone is granted again on the new one, while its holder has not heard of it: this
-// is the limit of a lock on one master. With WithReplicas it is not granted in the first place.
+// A key that was granted on the old master alone is granted again on the new one, before its holder learns of the loss:
+// this is the limit of a lock on one master. With WithReplicas it is not granted in the first place.
 //
 // fault: Sentinel failover before replication
 func TestSentinelFailoverBeforeReplication(t *testing.T) {
@@ -83,7 +83,7 @@ func TestSentinelFailoverBeforeReplication(t *testing.T) {
 	}
 }
 
-// What the replica had is there after the failover. A client that does not ask Sentinel is refused by the old master.
+// Claims and values that the replica had survive the failover. The old master refuses a client that bypasses Sentinel.
 //
 // fault: old master demoted (READONLY)
 func TestSentinelFailover(t *testing.T) {

@@ -51,7 +51,7 @@ func TestReadsWhatTheFirstReleaseWrote(t *testing.T) {
 	}
 }
 
-// What is written differs from what the first release wrote in the token and the time, and in nothing else.
+// The bytes written differ from those of the first release only in the token and the times.
 func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
 	t.Parallel()
 	const tokenAt, tokenEnd, claimTimeAt = 4, 20, 45
@@ -145,7 +145,7 @@ func (p *printer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// Tracing of go-redis prints the arguments of commands. Notes, values and tokens print as their lengths.
+// go-redis's tracing prints the arguments of commands. Notes, values and tokens print as their lengths.
 func TestArgumentsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	const note, value = "note of Ann", "card 4111 1111"

@@ -39,9 +39,9 @@ func (d *dialler) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return nil, d.refuse(ctx)
 }
 
-// Where no connection can be had to hear by, timers do it all. However many wait, one tries to connect, and not all the
-// time. This test counts goroutines, and so is not run beside others.
-func TestNoConnectionToHearBy(t *testing.T) {
+// If no subscription can be made, waiters poll. However many wait, one goroutine tries to connect, with pauses. Not
+// parallel: it counts goroutines.
+func TestSubscriptionCannotConnect(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{
 		"refused": func(context.Context) error { return &net.OpError{Op: "dial", Err: errors.New("refused")} },
 		"black hole": func(ctx context.Context) error {
@@ -91,8 +91,8 @@ func TestNoConnectionToHearBy(t *testing.T) {
 	}
 }
 
-// The same where the server refuses the subscription, and to publish. It is asked once.
-func TestNobodyMayHear(t *testing.T) {
+// The same if the server refuses to subscribe and to publish. It gets one SUBSCRIBE.
+func TestSubscriptionIsForbidden(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	srv.Since(t, "6.2", "an ACL of channels")
@@ -105,7 +105,7 @@ func TestNobodyMayHear(t *testing.T) {
 	refused.Wait(t)
 	refused.Lift()
 	p.Reset()
-	eventually(t, "looks by the clock", func() bool { return len(p.Commands()) > 20 })
+	eventually(t, "polls by the timer", func() bool { return len(p.Commands()) > 20 })
 	release(t, lease)
 	if takes.end(t); takes.err != nil {
 		t.Fatalf("Acquire: %v", takes.err)
@@ -124,7 +124,7 @@ func TestNobodyMayHear(t *testing.T) {
 	closeWithin(t, locker)
 }
 
-// A client that may have one connection alone has another one to hear by: it is no part of the pool.
+// A client with a pool of one connection has another one for pub/sub, which is not part of the pool.
 func TestOneConnection(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -111,7 +111,7 @@ func (w *waiting) free(t *testing.T) {
 	}
 }
 
-// lease returns what Acquire was granted.
+// lease returns the lease that Acquire was granted.
 func (w *waiting) lease(t *testing.T) *lock.Lease {
 	t.Helper()
 	if w.now(t); w.err != nil {
@@ -120,7 +120,7 @@ func (w *waiting) lease(t *testing.T) *lock.Lease {
 	return w.claim.Lease
 }
 
-// Whoever comes while the key is being taken for somebody else waits for that one.
+// A waiter that joins while a poll takes the key for another waits for that one's lease.
 func TestJoinWhileTheKeyIsTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestJoinWhileTheKeyIsTaken(t *testing.T) {
 	})
 }
 
-// The same when the one for whom it is taken has left.
-func TestJoinWhileTheKeyIsTakenForOneWhoLeft(t *testing.T) {
+// The same when that other waiter has given up.
+func TestJoinWhileTheKeyIsTakenForOneThatGaveUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		j := newJoining(t)
@@ -158,7 +158,7 @@ func TestJoinWhileTheKeyIsTakenForOneWhoLeft(t *testing.T) {
 	})
 }
 
-// Acquire does not miss that the key is free because a Wait has seen it first.
+// An Acquire that joins a poll of a Wait does not miss that the key is free.
 func TestAcquireJoinsAWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestAcquireJoinsAWait(t *testing.T) {
 	})
 }
 
-// Nobody is told what was seen before the call: that the key was free.
+// A poll that was begun before a call does not count for it: here it found the key free.
 func TestJoinAfterItWasSeenFree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestJoinAfterItWasSeenFree(t *testing.T) {
 	})
 }
 
-// Nor that it was held, which would spend the tries of somebody who came to a free key.
+// The same when it found the key held, which would spend an attempt of a call that came when the key was free.
 func TestJoinAfterItWasSeenHeld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -213,8 +213,8 @@ func TestJoinAfterItWasSeenHeld(t *testing.T) {
 	})
 }
 
-// A first look that fails concerns its caller alone, whether it was carried out or not: it leaves no claim behind.
-func TestFirstLookFails(t *testing.T) {
+// A first poll that fails concerns only its caller, whether it was executed or not: no claim is left behind.
+func TestFirstPollFails(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(*bubble) *atomic.Bool{
 		"request is lost": func(b *bubble) *atomic.Bool { return &b.silent },
@@ -244,7 +244,7 @@ func TestFirstLookFails(t *testing.T) {
 	}
 }
 
-// slowToSelect holds up who is about to select on it.
+// slowToSelect delays a goroutine that is about to select on it.
 type slowToSelect struct {
 	context.Context
 	goOn chan struct{}
@@ -255,8 +255,8 @@ func (c *slowToSelect) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// A lease that is granted as its caller leaves reaches the caller.
-func TestWaiterLeavesAsItIsServed(t *testing.T) {
+// A lease that is granted at the moment at which its caller gives up reaches the caller.
+func TestWaiterGivesUpAsItIsGranted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -279,7 +279,7 @@ func TestWaiterLeavesAsItIsServed(t *testing.T) {
 	})
 }
 
-// Nobody waits longer than what is left of the lease, also if it was granted to a fellow waiter.
+// No waiter pauses for longer than what is left of the claim, also of one granted to a fellow waiter.
 func TestLeaseOfAFellowWaiterRunsOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestLeaseOfAFellowWaiterRunsOut(t *testing.T) {
 	})
 }
 
-// Nor longer than what is left of the claim, if its holder held it and died.
+// The same for the hold of a holder that has died.
 func TestHeldClaimRunsOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestHeldClaimRunsOut(t *testing.T) {
 	})
 }
 
-// What one caller does to a note or a value is not seen by those who waited with it.
+// Waiters that share a poll do not share the bytes of the note or the value.
 func TestWaitersShareNothing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -374,7 +374,7 @@ func TestWaitersShareNothing(t *testing.T) {
 	}
 }
 
-// Attempts counts the looks by the clock. Those that a message has asked for are free.
+// Attempts counts timed polls. Polls that a message caused are not counted.
 func TestMessagesSpendNoAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -399,7 +399,7 @@ func TestMessagesSpendNoAttempts(t *testing.T) {
 	})
 }
 
-// ErrHeld says that somebody holds the key. Where nobody knows, the error is the end of ctx alone.
+// ErrHeld means that somebody holds the key. If that is not known, the error is only the cause of ctx.
 func TestErrHeldIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -480,8 +480,8 @@ func abandonHeld(t *testing.T, b *bubble) {
 	time.Sleep(time.Second) // for what is taken off for drift
 }
 
-// Close, while the key is being taken for one waiter and another one comes: the one has a lease that can be released,
-// the other one is told.
+// Close during a poll that takes the key for one waiter, while another one joins: the first gets a lease that can be
+// released, the other one ErrClosed.
 func TestCloseWhileTheKeyIsTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -514,7 +514,7 @@ func TestCloseWhileTheKeyIsTaken(t *testing.T) {
 	})
 }
 
-// Close, while somebody looks for the first time: whoever came meanwhile is told too.
+// Close during the first poll: a waiter that joined meanwhile gets ErrClosed too.
 func TestCloseWhileTheFirstOneLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -540,7 +540,7 @@ func TestCloseWhileTheFirstOneLooks(t *testing.T) {
 	})
 }
 
-// Close and the end of what is waited for, at the same instant: whoever waits has a lease or ErrClosed.
+// Close and the end of the claim at the same instant: each waiter gets a lease or ErrClosed.
 func TestCloseRacesAGrant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

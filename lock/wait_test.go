@@ -112,7 +112,7 @@ func TestWaitForWhatIsThere(t *testing.T) {
 	})
 }
 
-// Whatever ends a claim wakes those who wait for it, on a server of any kind, in any process.
+// Each way to end a claim wakes its waiters, on a server of any kind, in any process.
 func TestMessageWakes(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*lock.Locker, *lock.Lease) error{
@@ -229,7 +229,7 @@ func TestSubscriberReconnects(t *testing.T) {
 	})
 }
 
-// A connection that says nothing any more, not even that it is gone, is given up.
+// A pub/sub connection that has fallen silent without an error is closed.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -398,8 +398,8 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// A waiter that leaves takes nobody else's turn, and leaves nothing behind.
-func TestWaiterLeaves(t *testing.T) {
+// A waiter that gives up does not delay the next one, and leaves nothing behind.
+func TestWaiterGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -412,7 +412,7 @@ func TestWaiterLeaves(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if <-first.done; !errors.Is(first.err, lock.ErrHeld) || !errors.Is(first.err, context.Canceled) {
-			t.Errorf("the one that left: %v", first.err)
+			t.Errorf("the one that gave up: %v", first.err)
 		}
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
@@ -430,8 +430,8 @@ func TestWaiterLeaves(t *testing.T) {
 	})
 }
 
-// The key is taken for a waiter that leaves while that is under way: the next one gets it.
-func TestWaiterLeavesWhileItIsServed(t *testing.T) {
+// A waiter gives up while a poll takes the key for it: the next waiter gets the key.
+func TestWaiterGivesUpWhileItsPollIsSent(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
 		locker := newLocker(t, p.Client(t, patient), byMessage)
@@ -450,7 +450,7 @@ func TestWaiterLeavesWhileItIsServed(t *testing.T) {
 		taken.Wait(t)
 		cancel()
 		if first.end(t); !errors.Is(first.err, lock.ErrHeld) {
-			t.Errorf("the one that left: %v", first.err)
+			t.Errorf("the one that gave up: %v", first.err)
 		}
 		taken.Lift()
 		if second.end(t); second.err != nil {
@@ -466,8 +466,8 @@ func TestWaiterLeavesWhileItIsServed(t *testing.T) {
 	})
 }
 
-// A look that fails ends an Acquire. A Wait goes on, and tells of it only when its own time is over.
-func TestLookFails(t *testing.T) {
+// A poll that fails ends an Acquire. A Wait goes on, and returns that error only when its own time is over.
+func TestPollFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -495,7 +495,7 @@ func TestLookFails(t *testing.T) {
 	})
 }
 
-// A subscription is not kept when nobody has waited for a while.
+// The pub/sub connection is closed a while after the last waiter has gone.
 func TestSubscriptionIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -526,7 +526,7 @@ func TestSubscriptionIsClosed(t *testing.T) {
 	})
 }
 
-// A claim that was under way when the server began to refuse writes is waited for all the same.
+// A waiter waits for the end of a claim also on a server that has begun to refuse writes.
 func TestWaitOnAFullServer(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -11,7 +11,10 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// waiters are the callers that wait, by the key that they wait for.
+// Who waits for which key. Locker.Acquire and Locker.Wait call waiters.wait; poll.go decides when a key is polled and
+// which waiters then return. waiters.mu guards all of it, and is never held while a command is sent.
+
+// waiters has the callers that wait, by the key that they wait for.
 type waiters struct {
 	locker *Locker
 	hub    *notify.Hub
@@ -24,71 +27,75 @@ func (ws *waiters) init(l *Locker, hub *notify.Hub) {
 	ws.locker, ws.hub, ws.byKey = l, hub, map[string]*waitList{}
 }
 
-// waitList is everybody who waits for one key on one Locker. It is in waiters.byKey as long as somebody does. One looks at
-// a time: the first who came, and then a goroutine.
+// waitList has the waiters of one key on one Locker. It is in waiters.byKey while it has any. They share one poll at a
+// time: the first waiter sends the first one, and the goroutine watch all others.
 type waitList struct {
 	waiters *waiters
 	key     store.Key
-	wake    chan struct{} // holds a token when there may be something to see
-	empty   chan struct{} // closed when the last one has gone
+	wake    chan struct{} // holds one token: watch is to poll at once
+	empty   chan struct{} // closed when the last waiter has gone
 
 	// guarded by waiters.mu
-	list   *list.List // of *waiter, the longest waiting first
-	rounds int        // looks that were begun
-	last   State      // what the last one has found, 0 if that is not known
+	list  *list.List // of *waiter, the longest waiting first
+	polls int        // that were begun; only grows
+	last  State      // what the last poll found; 0 if it failed or none is complete
 }
 
 // waiter is one call of Acquire, which takes the key, or of Wait, which does not.
 type waiter struct {
-	ctx    context.Context
-	takes  bool
-	since  int   // rounds before it came: those looks do not concern it
-	looks  int   // by the clock, that have found that it has to wait
-	held   bool  // the last look that concerns it, and has not failed, has
-	err    error // of the last look that concerns it; nil if that has not failed
-	place  *list.Element
-	result chan result // receives at most one, when the waiter is taken off the list
+	ctx   context.Context
+	takes bool
+
+	// guarded by waiters.mu
+	joined     int           // waitList.polls when it joined: a poll that was begun before does not count for it
+	timedPolls int           // polls that a timer began, or its own first one, since it joined
+	seenHeld   bool          // the last poll that counts and did not fail found that it has to wait
+	pollErr    error         // of the last poll that counts; nil if that did not fail
+	place      *list.Element // in waitList.list; nil once removed
+
+	result chan result // holds one: receives at most once, when the waiter is removed
 }
 
+// result is what a call of Acquire or Wait returns.
 type result struct {
 	claim Claim
 	err   error
 }
 
-// wait returns when the key is what was waited for, or is not to be waited for any more.
+// wait waits for key. It returns when the waiter has what it waits for, has to give up, or its ctx is done.
 func (ws *waiters) wait(ctx context.Context, key store.Key, takes bool) (Claim, error) {
 	w := &waiter{ctx: ctx, takes: takes, result: make(chan result, 1)}
 	l, first := ws.add(key, w)
 	if first {
-		l.lookFirst(w)
+		l.pollFirst(w)
 	}
 	select {
 	case r := <-w.result:
 		return r.claim, r.err
 	case <-ctx.Done():
 	}
-	held, failed := l.cancel(w)
+	seenHeld, pollErr := l.cancel(w)
 	select {
-	case r := <-w.result: // it came meanwhile
+	case r := <-w.result: // arrived before cancel
 		return r.claim, r.err
 	default:
 	}
 	err := heldUntil(ctx)
-	if !held {
+	if !seenHeld {
 		err = fmt.Errorf("lock: wait: %w", context.Cause(ctx))
 	}
-	return Claim{}, withLook(err, failed)
+	return Claim{}, withPollError(err, pollErr)
 }
 
-// withLook adds the error of the last look, if that failed, to the one that a wait ends with.
-func withLook(err, look error) error {
-	if look == nil {
+// withPollError returns err, the error that a wait ends with, together with the error of its last poll if that failed.
+func withPollError(err, pollErr error) error {
+	if pollErr == nil {
 		return err
 	}
-	return &WaitError{Err: err, Look: look}
+	return &WaitError{Err: err, Look: pollErr}
 }
 
-// add puts w at the end of the key's list. The first one there has to look first.
+// add adds w to the end of the key's list, and reports whether it is the first one there, which has to call pollFirst.
 func (ws *waiters) add(key store.Key, w *waiter) (l *waitList, first bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -99,20 +106,20 @@ func (ws *waiters) add(key store.Key, w *waiter) (l *waitList, first bool) {
 		}
 		ws.byKey[key.Text] = l
 	}
-	w.place, w.since, w.held = l.list.PushBack(w), l.rounds, l.mustWait(w)
+	w.place, w.joined, w.seenHeld = l.list.PushBack(w), l.polls, l.mustWait(w)
 	return l, !found
 }
 
-// cancel takes w off the list, if it is still there. It reports whether w knew the key held, and why the last look failed
-// if it did.
-func (l *waitList) cancel(w *waiter) (held bool, failed error) {
+// cancel removes w from the list, if it is still there. It reports whether w has seen the key held, and returns the
+// error of the last poll if that failed.
+func (l *waitList) cancel(w *waiter) (seenHeld bool, pollErr error) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	l.remove(w)
-	return w.held, w.err
+	return w.seenHeld, w.pollErr
 }
 
-// remove takes w off the list and reports whether it was there. The caller holds waiters.mu.
+// remove removes w from the list and reports whether it was there. The caller holds waiters.mu.
 func (l *waitList) remove(w *waiter) bool {
 	if w.place == nil {
 		return false
@@ -126,15 +133,15 @@ func (l *waitList) remove(w *waiter) bool {
 	return true
 }
 
-// finish takes w off the list and lets it return. The caller holds waiters.mu.
+// finish removes w from the list, if it is still there, and makes its call return. The caller holds waiters.mu.
 func (l *waitList) finish(w *waiter, claim Claim, err error) {
 	if l.remove(w) {
-		claim.Note, claim.Value = bytes.Clone(claim.Note), bytes.Clone(claim.Value) // each has its own
+		claim.Note, claim.Value = bytes.Clone(claim.Note), bytes.Clone(claim.Value) // they share a poll
 		w.result <- result{claim, err}
 	}
 }
 
-// signal lets watch look at once.
+// signal makes watch poll at once.
 func (l *waitList) signal() {
 	select {
 	case l.wake <- struct{}{}:

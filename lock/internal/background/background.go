@@ -1,4 +1,5 @@
-// Package background runs what outlives the call that began it, and waits for it at the end.
+// Package background runs work that outlives the call that began it, and lets Close wait for it. All packages of the
+// lock use its Group; its other functions pause and retry.
 package background
 
 import (
@@ -8,15 +9,16 @@ import (
 	"time"
 )
 
-// Group counts background work, so that Close can end it and wait for it. A sync.WaitGroup would not do: it must not grow
-// from zero while somebody waits, and work may begin during Close. Its methods may be called concurrently.
+// Group counts background work, so that Close can end it and wait for it. A sync.WaitGroup would not do, because it
+// must not grow from zero while somebody waits, and work may begin during Close. A Group's methods may be called
+// concurrently.
 type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	running int           // guarded by mu
-	idle    chan struct{} // guarded by mu; closed when running falls to zero, nil while nobody waits
+	idle    chan struct{} // guarded by mu; closed when running falls to zero; nil while nobody waits
 }
 
 // NewGroup returns a Group that is open.
@@ -26,7 +28,7 @@ func NewGroup() *Group {
 	return g
 }
 
-// Context is done once Close was called: background work has to end then.
+// Context returns a context that is done once Close was called. Background work has to end then.
 func (g *Group) Context() context.Context { return g.ctx }
 
 // Closed reports whether Close was called.
@@ -59,7 +61,8 @@ func (g *Group) Done() {
 	}
 }
 
-// Close ends Context, and waits until nothing runs any more. If ctx is done first it returns the cause of that.
+// Close ends Context and waits until no work runs. If ctx is done first, it returns the cause of that. It may be called
+// again.
 func (g *Group) Close(ctx context.Context) error {
 	g.cancel()
 	g.mu.Lock()
@@ -81,10 +84,11 @@ func (g *Group) Close(ctx context.Context) error {
 	}
 }
 
-// TimeoutError is the error of an operation that took longer than it may. It is a [context.DeadlineExceeded].
+// TimeoutError is the error of an operation that has timed out; its value is the time that it had. It wraps
+// [context.DeadlineExceeded].
 type TimeoutError time.Duration
 
-// Error says how long Redis had.
+// Error returns the message, with the time that the operation had.
 func (e TimeoutError) Error() string {
 	return "no answer from Redis within " + time.Duration(e).String()
 }
@@ -92,7 +96,7 @@ func (e TimeoutError) Error() string {
 // Unwrap returns context.DeadlineExceeded.
 func (e TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// Pause waits for d, or until ctx is done, and then returns the cause of that.
+// Pause waits for d and returns nil. If ctx is done first, it returns the cause of that.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -104,7 +108,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// WithoutEnd returns a context with the values of ctx, and no end.
+// WithoutEnd returns a context that has the values of ctx and is never done.
 func WithoutEnd(ctx context.Context) context.Context {
 	if _, limited := ctx.Deadline(); !limited && ctx.Done() == nil {
 		return ctx
@@ -115,20 +119,20 @@ func WithoutEnd(ctx context.Context) context.Context {
 // Jitter returns a random duration from 0 up to, and not including, d.
 func Jitter(d time.Duration) time.Duration { return rand.N(d) }
 
-// Backoff is a growing pause. Each is random between a half of its bound and the bound, which doubles up to Max.
+// Backoff makes growing pauses. Each is random between half of its bound and the bound. The bound doubles up to Max.
 type Backoff struct{ next, Max time.Duration }
 
-// NewBackoff returns a Backoff that begins at 20 ms.
+// NewBackoff returns a Backoff whose first bound is 20 ms and whose largest is most.
 func NewBackoff(most time.Duration) Backoff { return Backoff{next: 20 * time.Millisecond, Max: most} }
 
-// Next returns how long to pause.
+// Next returns the next pause.
 func (b *Backoff) Next() time.Duration {
 	d := b.next
 	b.next = min(2*d, b.Max)
 	return d/2 + Jitter(d/2)
 }
 
-// Retry calls try after growing pauses of up to a second, until it reports that it is done, or the time is up, or ctx is
+// Retry calls try after growing pauses of up to 1 s, until try reports that it is done, until is reached, or ctx is
 // done.
 func Retry(ctx context.Context, until time.Time, try func() (done bool)) {
 	for pauses := NewBackoff(time.Second); time.Now().Before(until); {

@@ -9,39 +9,38 @@ import (
 	"time"
 )
 
-// ErrGivenUp says that values could not be stored before the Locker was closed.
+// ErrGivenUp is the error of a Close that has given up values which could not be stored.
 var ErrGivenUp = errors.New("lock: values could not be stored")
 
-// maxBacklog is how many bytes of values a Locker keeps that could not be stored yet. Each counts for pendingCost more: its
-// goroutine, its lease, and what a try allocates.
 const (
-	maxBacklog  = 64 << 20
-	pendingCost = 16 << 10
+	maxBacklog  = 64 << 20 // bytes: all pending values of a Locker, and pendingCost for each
+	pendingCost = 16 << 10 // bytes: the goroutine of a pending Settle, its lease, and what a try allocates
 )
 
-// Backlog is what a Locker knows of the values that it could not store yet. Its zero value is empty.
+// Backlog counts the values of a Locker that could not be stored yet. settle.go retries them, one goroutine each. The
+// zero value of a Backlog is empty. Its methods may be called concurrently; Core.mu may be held.
 type Backlog struct {
-	mu      sync.Mutex // guards all below
-	closed  bool
-	pending list.List // of *lateSettle, the oldest first
-	bytes   int       // of all that are pending, without pendingCost
+	mu      sync.Mutex
+	closed  bool      // guarded by mu, as all below
+	pending list.List // of *pendingSettle, the oldest first
+	bytes   int       // the sizes of all pending values, without pendingCost
 
-	stored   uint64 // late
-	givenUp  uint64
-	unstored int // given up since Close was called, and not told yet
+	stored   uint64 // values stored in the background; only grows
+	givenUp  uint64 // values given up; only grows
+	unstored int    // values given up since Close was called, and not returned by Lost yet
 }
 
-// lateSettle is a Settle that goes on in the background.
-type lateSettle struct {
-	ctx    context.Context // done when it is to end: after Close, or to make room, or when the lease is over
+// pendingSettle is a Settle that is retried in the background.
+type pendingSettle struct {
+	ctx    context.Context // done after Close, when the value is given up to make room, or when the lease is over
 	cancel context.CancelFunc
-	size   int
-	place  *list.Element // nil when it was given up to make room
+	size   int           // bytes
+	place  *list.Element // in Backlog.pending; nil once removed; guarded by Backlog.mu
 }
 
-// add makes room for a value of that size, if need be by giving up the oldest ones. It returns nil for one that is
-// larger than all room, for one whose time is over, and when the Locker is closed.
-func (b *Backlog) add(ctx context.Context, size int, end time.Time) *lateSettle {
+// add adds a value of size bytes, and gives up the oldest ones if there is too little room. It returns nil, and counts
+// the value as given up, if the value is larger than maxBacklog, end is reached, or the Locker is closed.
+func (b *Backlog) add(ctx context.Context, size int, end time.Time) *pendingSettle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if size+pendingCost > maxBacklog || ctx.Err() != nil || !time.Now().Before(end) {
@@ -49,36 +48,36 @@ func (b *Backlog) add(ctx context.Context, size int, end time.Time) *lateSettle 
 		return nil
 	}
 	for b.bytes+size+(b.pending.Len()+1)*pendingCost > maxBacklog {
-		oldest := b.pending.Front().Value.(*lateSettle)
-		b.take(oldest)
+		oldest := b.pending.Front().Value.(*pendingSettle)
+		b.drop(oldest)
 		b.count(false)
 		oldest.cancel()
 	}
-	s := &lateSettle{size: size}
+	s := &pendingSettle{size: size}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.place = b.pending.PushBack(s)
 	b.bytes += size
 	return s
 }
 
-// remove ends what add began, and counts how it ended. One that was given up to make room was counted before.
-func (b *Backlog) remove(s *lateSettle, stored bool) {
+// remove removes s and counts how it ended, unless it was given up to make room and counted then.
+func (b *Backlog) remove(s *pendingSettle, stored bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.place != nil {
-		b.take(s)
+		b.drop(s)
 		b.count(stored)
 	}
 }
 
-// take takes s out of the list. The caller holds mu.
-func (b *Backlog) take(s *lateSettle) {
+// drop removes s from the list. The caller holds mu.
+func (b *Backlog) drop(s *pendingSettle) {
 	b.pending.Remove(s.place)
 	s.place = nil
 	b.bytes -= s.size
 }
 
-// count counts a value that is pending no longer. The caller holds mu.
+// count counts a value as stored or given up. The caller holds mu.
 func (b *Backlog) count(stored bool) {
 	switch {
 	case stored:
@@ -90,14 +89,15 @@ func (b *Backlog) count(stored bool) {
 	b.givenUp++
 }
 
-// Close counts from now on what Lost returns.
+// Close makes Lost count the values that are given up from now on.
 func (b *Backlog) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 }
 
-// Lost returns an error that says how many values Close has given up since it was asked last, nil if there are none.
+// Lost returns ErrGivenUp with the number of values that are pending or were given up since the last call, and nil if
+// there are none. It is called at the end of Close.
 func (b *Backlog) Lost() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,13 +109,13 @@ func (b *Backlog) Lost() error {
 	return fmt.Errorf("%w: %d", ErrGivenUp, n)
 }
 
-// BacklogStats is what a Backlog counts.
+// BacklogStats has the counts of a Backlog: see lock.Stats.
 type BacklogStats struct {
 	Pending, Bytes  int
 	Stored, GivenUp uint64
 }
 
-// Stats returns what is counted.
+// Stats returns the counts.
 func (b *Backlog) Stats() BacklogStats {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -66,7 +66,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A handle that is released has no say any more, while the others have.
+// A handle that is released can no longer change the lease, while the others can.
 func TestReleasedHandle(t *testing.T) {
 	t.Parallel()
 	run(t, nil, func(w *world) {
@@ -145,7 +145,7 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// Abandon while a renewal is under way lets that count, and is followed by none.
+// Abandon while a renewal is in flight lets that count, and is followed by none.
 func TestAbandonDuringRenewal(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"renew": {slow(300*ms, ours)}}, func(w *world) {

@@ -23,7 +23,7 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// No renewal is sent while a Hold is under way: it would make a Hold that arrives late look early.
+// No renewal is sent while a Hold is in flight: it would make a Hold that arrives late look early.
 func TestHoldSuspendsRenewals(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"hold": {slow(2*time.Second, ours)}}, func(w *world) {
@@ -156,7 +156,7 @@ func TestHoldThatWaitsIsReleased(t *testing.T) {
 	})
 }
 
-// A lease that runs out while its Hold is under way stays lost.
+// A lease that runs out while its Hold is in flight stays lost.
 func TestHoldAcrossTheEnd(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"hold": {slow(400*ms, ours)}}, func(w *world) {

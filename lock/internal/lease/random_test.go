@@ -294,8 +294,8 @@ func live(t *testing.T, fault func() (fault, time.Duration), steps ...func(*life
 	synctest.Wait()
 }
 
-// returned writes down what a call has returned, and checks that against the server. The caller of a Settle or a Release
-// may rely on it.
+// returned writes down what a call has returned, and checks that against the server. The caller of a Settle or a
+// Release may rely on it.
 func (l *life) returned(doing string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,7 +337,8 @@ func forget(l *life) {
 	l.harmed, l.server.claimed, l.server.taken, l.server.value = true, false, false, nil
 }
 
-// Every sequence of three calls, at the same time and one after the other, while the first two commands meet every fault.
+// Every sequence of three calls, at the same time and one after the other, while the first two commands meet every
+// fault.
 func TestEveryOrder(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(*life){"hold": hold, "settle": settleV, "release": release, "renewal": func(*life) { time.Sleep(ttl/3 + 10*ms) }}

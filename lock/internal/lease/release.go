@@ -1,5 +1,8 @@
 package lease
 
+// How a claim is released: once by Release and, if that fails, again in the background. Core.mu is not held during a
+// try.
+
 import (
 	"context"
 	"fmt"
@@ -9,27 +12,27 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Release ends the handle, and frees the key if it is the last one. ctx must have no end.
+// Release ends the handle and, if it is the last one, releases the claim. ctx must never be done.
 func (h *Handle) Release(ctx context.Context) error {
-	if !h.leave() {
+	if !h.markReleased() {
 		return nil
 	}
 	return h.core.release(ctx)
 }
 
-// ReleaseInBackground is Release for a caller that does not wait for the answer.
+// ReleaseInBackground is Release, except that it does not wait for the reply.
 func (h *Handle) ReleaseInBackground(ctx context.Context) {
-	if h.leave() {
-		h.core.config.Group.Go(func() { _ = h.core.release(ctx) }) // tried again like any release
+	if h.markReleased() {
+		h.core.config.Group.Go(func() { _ = h.core.release(ctx) }) // release itself tries again
 	}
 }
 
-// release tries once, and leaves the rest to the background if that got no answer.
+// release tries to release the claim. If that fails, the first call keeps trying in the background.
 func (c *Core) release(ctx context.Context) error {
 	c.mu.Lock()
 	if c.phase == ended {
 		defer c.mu.Unlock()
-		return c.verdict
+		return c.releaseErr
 	}
 	first := c.phase < ending
 	c.mu.Unlock()
@@ -46,47 +49,48 @@ func (c *Core) release(ctx context.Context) error {
 	return err
 }
 
-// tryRelease tries once. It is not done as long as nobody has confirmed it.
+// tryRelease tries once to release the claim. It is done when the backend has confirmed or refused that.
 func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	c.mu.Lock()
 	if c.phase == ended {
 		defer c.mu.Unlock()
-		return true, c.verdict
+		return true, c.releaseErr
 	}
-	// A release that arrived makes room for somebody else, whose claim is no loss of ours. But if the lease had run out,
-	// or was lost, before the first try, then it is.
+	// If an earlier try, or one without a reply, may have freed the key while the lease was valid, then another's claim
+	// is its successor, and the lease was not lost.
 	valid, released := c.valid(), c.released
 	c.released = released || valid
-	c.forward(ending, context.Canceled)
-	expiry := later(c.expiry, c.mayLast)
+	c.advance(ending, context.Canceled)
+	expiry := later(c.expiry, c.latestExpiry)
 	c.mu.Unlock()
 
 	o := c.backend.Release(ctx, c.id, expiry)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var verdict error
+	var releaseErr error
 	switch {
 	case o.Foreign:
-		verdict = fmt.Errorf("%w: %w", store.ErrLost, store.ErrForeign)
+		releaseErr = fmt.Errorf("%w: %w", store.ErrLost, store.ErrForeign)
 	case o.Err != nil:
 		return false, o.Wrap("release")
 	case o.Holder == store.Another && !released && !(o.Unsure && valid):
-		verdict = store.ErrLost
+		releaseErr = store.ErrLost
 	}
-	c.finish(context.Canceled, verdict)
-	return true, c.verdict
+	c.end(context.Canceled, releaseErr)
+	return true, c.releaseErr
 }
 
-// keptUntil returns how long the key stays taken if nobody releases it, or how long that is worth trying.
+// keptUntil returns when the claim expires if no release arrives, but at most maxRetry from now.
 func (c *Core) keptUntil() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	left := later(c.expiry, c.mayLast).Sub(now) + c.mayHold
+	left := later(c.expiry, c.latestExpiry).Sub(now) + c.longestHold
 	return now.Add(min(left, maxRetry))
 }
 
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

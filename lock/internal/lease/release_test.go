@@ -58,7 +58,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A Release that got no answer goes on in the background. It found the lease valid, so that a claim of another that a
+// A Release that got no reply is retried in the background. It found the lease valid, so that a claim of another that a
 // later try finds is no loss.
 func TestReleaseGoesOn(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,7 @@ func TestReleaseIsTriedFor(t *testing.T) {
 	}
 }
 
-// Each Release tries once more while none was confirmed, and only the first one goes on in the background.
+// Each Release tries once more while none was confirmed, and only the first one is retried in the background.
 func TestReleaseAgain(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"release": {down}}, func(w *world) {
@@ -178,7 +178,7 @@ func TestCloseEndsARelease(t *testing.T) {
 	})
 }
 
-// A renewal that is under way when the lease is released does not bring it back.
+// A renewal that is in flight when the lease is released does not bring it back.
 func TestReleaseDuringRenewal(t *testing.T) {
 	t.Parallel()
 	for name, renewal := range map[string]answer{

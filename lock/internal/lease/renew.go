@@ -1,5 +1,10 @@
 package lease
 
+// What moves the end of a lease: renewals, Extend and Hold. One of them is in flight at a time (Core.busy).
+//
+// How the loss of a lease reaches its holder: tick finds that until is reached, or applyOutcome that the key is no
+// longer ours. Both call lose, which cancels the context of every handle with the cause ErrLost.
+
 import (
 	"context"
 	"fmt"
@@ -9,15 +14,23 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// nextTick returns when tick has to look at a lease that was granted or renewed at start. The caller holds mu.
+// renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third
+// of its length.
+func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
+
+// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of the
+// length.
+func (c *Config) retryAt(now time.Time) time.Time { return now.Add(background.Jitter(c.TTL / 10)) }
+
+// nextTick returns when tick has to run for a lease that was granted or held at start. The caller holds mu.
 func (c *Core) nextTick(start time.Time) time.Time {
-	if next := start.Add(c.config.TTL / 3); c.renews() && next.Before(c.until) {
+	if next := c.config.renewAt(start); c.renews() && next.Before(c.until) {
 		return next
 	}
 	return c.until
 }
 
-// tick renews the lease, or ends its handles when it has run out.
+// tick renews the lease, or loses it if until is reached, and sets the timer for the next tick. The timer calls it.
 func (c *Core) tick() {
 	start := time.Now()
 	c.mu.Lock()
@@ -29,7 +42,7 @@ func (c *Core) tick() {
 		c.lose()
 	}
 	renews := c.renews() && !c.config.Group.Closed()
-	due := renews && c.busy == nil
+	due := renews && c.busy == nil // this tick sends a renewal
 	if due {
 		c.busy = make(chan struct{})
 		c.config.Group.Begin()
@@ -40,9 +53,9 @@ func (c *Core) tick() {
 	next := until
 	switch {
 	case due && c.renew(until) == nil:
-		next = start.Add(c.config.TTL / 3)
-	case renews: // it has failed, or another call is under way
-		next = time.Now().Add(background.Jitter(c.config.TTL / 10))
+		next = c.config.renewAt(start)
+	case renews: // the renewal failed, or an Extend or Hold is in flight
+		next = c.config.retryAt(time.Now())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,18 +68,18 @@ func (c *Core) tick() {
 	c.wakeAt(next)
 }
 
-// renew renews the lease. It takes no longer than until the lease ends: tick has to see that, whether or not there is an
-// answer.
+// renew sends a renewal. It returns when the lease ends, even without a reply, so that tick can lose the lease on time.
+// tick has set busy.
 func (c *Core) renew(until time.Time) error {
 	defer c.endBusy()
-	ctx, cancel := context.WithDeadline(c.values, until)
+	ctx, cancel := context.WithDeadline(c.detached, until)
 	defer cancel()
 	return c.extend(ctx, c.config.TTL)
 }
 
-// alone calls do while no other call that moves the lease's end is under way: by what is left of the lease a Hold tells
-// whether it comes late. The wait is a part of the time for one operation.
-func (c *Core) alone(ctx context.Context, doing string, do func(context.Context) error) error {
+// exclusively calls do while no renewal, Extend or other Hold is in flight. hold.lua tells by what is left of the lease
+// whether a Hold comes too late, so nothing else may move the end. The time for one operation includes the wait.
+func (c *Core) exclusively(ctx context.Context, doing string, do func(context.Context) error) error {
 	c.mu.Lock()
 	if c.busy != nil {
 		var cancel context.CancelFunc
@@ -90,6 +103,7 @@ func (c *Core) alone(ctx context.Context, doing string, do func(context.Context)
 	return do(ctx)
 }
 
+// endBusy lets the next renewal, Extend or Hold begin.
 func (c *Core) endBusy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,64 +111,65 @@ func (c *Core) endBusy() {
 	c.busy = nil
 }
 
-// Extend lets the lease last for at least d from now.
+// Extend extends the lease to at least d from now.
 func (h *Handle) Extend(ctx context.Context, d time.Duration) error {
 	if h.Err() != nil {
 		return store.ErrLost
 	}
-	return h.core.alone(ctx, "extend", func(ctx context.Context) error { return h.core.extend(ctx, d) })
+	return h.core.exclusively(ctx, "extend", func(ctx context.Context) error { return h.core.extend(ctx, d) })
 }
 
-// extend moves the end of the lease on the server, and then here.
+// extend extends the claim, and if the backend confirms it, the lease. The caller has set busy.
 func (c *Core) extend(ctx context.Context, d time.Duration) error {
 	start := time.Now()
 	c.mu.Lock()
-	if c.phase > active { // it was lost, or ended, while this waited
+	if c.phase > active { // it was lost or ended while this call waited
 		c.mu.Unlock()
 		return store.ErrLost
 	}
-	if end := start.Add(c.config.OpTimeout + d); end.After(c.mayLast) {
-		c.mayLast = end
+	if end := start.Add(c.config.OpTimeout + d); end.After(c.latestExpiry) {
+		c.latestExpiry = end
 	}
 	c.mu.Unlock()
 	o := c.backend.Extend(ctx, c.id, d)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.stands(o, "extend"); err != nil {
+	if err := c.applyOutcome(o, "extend"); err != nil {
 		return err
 	}
 	if o.Holder == store.Ours {
-		c.move(start, d)
+		c.prolong(start, d)
 	}
 	return nil
 }
 
-// stands returns nil if the claim stands, by the outcome of a script that leaves it there. The caller holds mu.
-func (c *Core) stands(o store.Outcome, doing string) error {
+// applyOutcome returns nil if an Extend or a Hold has found the claim to be ours. It loses the lease if the claim is
+// not. The caller holds mu.
+func (c *Core) applyOutcome(o store.Outcome, doing string) error {
 	switch {
-	case c.phase > active: // it was lost or ended meanwhile, and stays so
+	case c.phase > active: // lost or ended meanwhile
 		return store.ErrLost
 	case o.Foreign:
 		c.lose()
 		return store.ErrLost
 	case o.Err != nil:
 		return o.Wrap(doing)
-	case o.Holder == store.Ours, o.Holder == store.OurValue: // a Settle has arrived whose reply did not; it will learn that itself
+	case o.Holder == store.Ours, o.Holder == store.OurValue: // OurValue: a Settle has arrived, and ends the lease
 		return nil
 	}
 	c.lose()
 	return store.ErrLost
 }
 
-// move lets the lease last for d from start. It never shortens it. The caller holds mu.
-func (c *Core) move(start time.Time, d time.Duration) {
+// prolong makes the lease valid for Validity(d) from start. It never shortens it. The caller holds mu.
+func (c *Core) prolong(start time.Time, d time.Duration) {
 	if until := start.Add(Validity(d)); until.After(c.until) {
 		c.until, c.expiry = until, start.Add(d)
 	}
 }
 
-// Hold keeps the claim for d after the lease has ended.
+// Hold makes the claim last for d after the lease has ended.
 func (h *Handle) Hold(ctx context.Context, d time.Duration) error {
 	backend, err := h.core.settler("hold")
 	if err != nil {
@@ -163,9 +178,10 @@ func (h *Handle) Hold(ctx context.Context, d time.Duration) error {
 	if h.Err() != nil {
 		return store.ErrLost
 	}
-	return h.core.alone(ctx, "hold", func(ctx context.Context) error { return h.core.holdFor(ctx, backend, d) })
+	return h.core.exclusively(ctx, "hold", func(ctx context.Context) error { return h.core.holdFor(ctx, backend, d) })
 }
 
+// holdFor sends a Hold. The caller has set busy.
 func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) error {
 	wait := c.config.OpTimeout
 	if limit, ok := ctx.Deadline(); ok {
@@ -180,33 +196,33 @@ func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) er
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.stands(o, "hold"); err != nil {
+	if err := c.applyOutcome(o, "hold"); err != nil {
 		c.hold = maybeHeld
-		if c.late != nil {
+		if c.pending != nil {
 			c.resume()
 		}
 		return err
 	}
 	c.hold = held
-	c.move(start, c.config.TTL)
+	c.prolong(start, c.config.TTL)
 	c.wakeAt(c.nextTick(start))
 	return nil
 }
 
-// beginHold returns what must be left of the lease when the hold arrives, if the caller waits for so long. There is no
-// renewal meanwhile: it would make a late one look early.
+// beginHold stops the renewals while a Hold is in flight. It returns how much of the lease must be left when the Hold
+// arrives, if the caller waits for at most wait: a Hold that finds less has arrived after its caller timed out.
 func (c *Core) beginHold(d, wait time.Duration) (least time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase > active {
 		return 0, store.ErrLost
 	}
-	c.mayHold, c.hold = max(c.mayHold, d), holding
+	c.longestHold, c.hold = max(c.longestHold, d), holding
 	c.wakeAt(c.until)
 	return max(time.Until(c.expiry)-wait, 0), nil
 }
 
-// resume renews the lease again if it is not renewed any more, and wanted after all. The caller holds mu.
+// resume starts the renewals again for a pending Settle, after Abandon or a Hold that failed. The caller holds mu.
 func (c *Core) resume() {
 	before := c.renews()
 	c.abandoned = false

@@ -286,7 +286,7 @@ func TestExtendWithoutRenewal(t *testing.T) {
 	}, withoutRenewal)
 }
 
-// A lease that runs out while its Extend is under way stays lost, whatever that finds.
+// A lease that runs out while its Extend is in flight stays lost, whatever that finds.
 func TestExtendAcrossTheEnd(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"extend 20s": {slow(400*ms, ours)}}, func(w *world) {

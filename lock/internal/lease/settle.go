@@ -1,5 +1,8 @@
 package lease
 
+// How a value is stored: once by Settle and, if that fails, again in a goroutine for each value, which backlog.go
+// counts. Core.mu is not held during a try.
+
 import (
 	"bytes"
 	"context"
@@ -12,27 +15,27 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// ErrPending says that a value could not be stored yet, and that Settle goes on in the background.
+// ErrPending is the error of a Settle whose value is not stored yet, and which is retried in the background.
 var ErrPending = errors.New("lock: storing goes on in the background")
 
 const (
-	maxRetry        = time.Hour        // how long a Settle or a Release is tried again
-	maxSettlePause  = 30 * time.Second // between two tries of a Settle
-	leastSettleTime = time.Millisecond // for a value to stay
+	maxRetry       = time.Hour        // how long a Settle or a Release is retried in the background
+	maxSettlePause = 30 * time.Second // between two tries of a Settle
+	minSettleTTL   = time.Millisecond // a value that would expire sooner is not stored
 )
 
-// settlement is a value that a Settle is to leave behind.
+// settlement is one call of Settle.
 type settlement struct {
 	backend Settler
 	ctx     context.Context // never done
 	value   []byte          // with its head
-	called  time.Time       // when Settle was first called: ttl counts from then
-	begun   time.Time       // when this call was: the background counts from then
+	called  time.Time       // when Settle was first called on this lease, from which ttl counts
+	begun   time.Time       // when this Settle was called, from which maxRetry counts
 	ttl     time.Duration
 }
 
-// end returns until when the background may go on.
-func (s *settlement) end() time.Time {
+// giveUpAt returns when the background stops retrying.
+func (s *settlement) giveUpAt() time.Time {
 	end, over := s.begun.Add(maxRetry), s.called.Add(s.ttl)
 	if over.Before(end) {
 		return over
@@ -40,13 +43,13 @@ func (s *settlement) end() time.Time {
 	return end
 }
 
-// left returns how long the value is to stay if it is stored now.
-func (s *settlement) left() time.Duration {
-	return (s.ttl - time.Since(s.called)).Truncate(leastSettleTime)
+// remaining returns the TTL of the value if it is stored now.
+func (s *settlement) remaining() time.Duration {
+	return (s.ttl - time.Since(s.called)).Truncate(minSettleTTL)
 }
 
-// Settle leaves a value behind for ttl. appendTo appends it to its head, behind which there is room for size bytes. ctx
-// must have no end.
+// Settle stores a value for ttl in place of the claim. appendTo appends the value to its head, which has capacity for
+// size bytes more. ctx must never be done.
 func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
 	backend, err := h.core.settler("settle")
 	if err != nil {
@@ -70,8 +73,8 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	return h.core.settle(settlement{backend: backend, ctx: ctx, value: value, called: called, begun: time.Now(), ttl: ttl})
 }
 
-// beginSettle returns when Settle was first called, what a Settle in the background has left behind, and whether this
-// handle may settle no more.
+// beginSettle returns when Settle was first called, and reports whether this handle can no longer settle. before is the
+// value that a pending Settle has stored in that case, and nil if none has.
 func (h *Handle) beginSettle() (called time.Time, before []byte, over bool) {
 	c := h.core
 	c.mu.Lock()
@@ -82,10 +85,10 @@ func (h *Handle) beginSettle() (called time.Time, before []byte, over bool) {
 	if h.released {
 		return c.settleCalled, nil, true
 	}
-	return c.settleCalled, c.settled, c.phase >= ending
+	return c.settleCalled, c.settledLate, c.phase >= ending
 }
 
-// settle tries once, and leaves the rest to the background if that got no answer.
+// settle tries to store the value. If that fails, it retries in the background, and the error wraps ErrPending.
 func (c *Core) settle(s settlement) error {
 	done, err := c.trySettle(s, s.ttl)
 	if !done && c.settleLater(s) {
@@ -94,7 +97,7 @@ func (c *Core) settle(s settlement) error {
 	return err
 }
 
-// trySettle tries once. It is not done as long as another try may succeed.
+// trySettle tries once to store the value. It is done unless another try may succeed.
 func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error) {
 	o := s.backend.Settle(s.ctx, c.id, s.value, ttl)
 
@@ -104,76 +107,79 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 	case o.Err != nil && !o.Foreign:
 		return false, o.Wrap("settle")
 	case o.Holder == store.OurOther:
-		c.finish(context.Canceled, nil)
+		c.end(context.Canceled, nil)
 		return true, store.ErrLost
 	case o.Foreign, o.Holder == store.Another:
-		c.finish(store.ErrLost, store.ErrLost)
+		c.end(store.ErrLost, store.ErrLost)
 		return true, store.ErrLost
 	}
-	if c.late != nil {
-		c.settled = s.value
+	if c.pending != nil {
+		c.settledLate = s.value
 	}
-	c.finish(context.Canceled, nil)
+	c.end(context.Canceled, nil)
 	return true, nil
 }
 
-// settleLater goes on with a Settle in the background, and keeps the claim alive for it. It reports whether one goes on:
-// not if the lease is over, the Locker is closed, the value's time is over, or it is larger than all that may wait.
+// settleLater retries a Settle in the background, and keeps the claim alive until that ends. It reports whether a
+// Settle is pending now: not if the lease is over, the Locker is closed, the ttl is over, or the value is larger than
+// the backlog.
 func (c *Core) settleLater(s settlement) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.late != nil:
+	case c.pending != nil:
 		return true
 	case c.phase >= ending:
 		return false
 	}
-	s.value = slices.Clip(bytes.Clone(s.value)) // without the room that it was made with
-	late := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.end())
-	if late == nil {
+	s.value = slices.Clip(bytes.Clone(s.value)) // without unused capacity
+	pending := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.giveUpAt())
+	if pending == nil {
 		c.abandon()
 		return false
 	}
-	c.late, c.abandonAt = late, time.Time{}
+	c.pending, c.abandonAt = pending, time.Time{}
 	c.resume()
 	c.config.Group.Go(func() {
 		stored := false
-		defer func() { // even when a hook of the client ends this goroutine
-			c.endLate()
-			c.config.Backlog.remove(late, stored)
+		defer func() { // also if a hook of the client ends this goroutine
+			c.endPending()
+			c.config.Backlog.remove(pending, stored)
 		}()
-		stored = c.keepSettling(s, late)
+		stored = c.keepSettling(s, pending)
 	})
 	return true
 }
 
-// keepSettling tries a Settle again and again, until there is nothing left to try for. It reports whether the value was
-// stored, or no longer has to be.
-func (c *Core) keepSettling(s settlement, late *lateSettle) (stored bool) {
-	end := s.end()
+// keepSettling retries a Settle after growing pauses until it is done, or giveUpAt is reached, or the value gives way
+// to a new one, or the Locker is closed, when it tries once more. It reports whether the value was stored or no longer
+// has to be.
+func (c *Core) keepSettling(s settlement, pending *pendingSettle) (stored bool) {
+	end := s.giveUpAt()
 	for pauses := background.NewBackoff(maxSettlePause); ; {
-		cut := background.Pause(late.ctx, min(pauses.Next(), time.Until(end))) != nil // closed, given up, or over
-		left := s.left()
+		// cut: Close was called, the value was given up to make room, or the lease is over.
+		cut := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
+		ttl := s.remaining()
 		switch {
 		case c.IsOver():
 			return true
-		case cut && !c.config.Group.Closed(), left < leastSettleTime, !time.Now().Before(end):
+		case cut && !c.config.Group.Closed(), ttl < minSettleTTL, !time.Now().Before(end):
 			return false
 		}
-		if done, err := c.trySettle(s, left); done {
+		if done, err := c.trySettle(s, ttl); done {
 			return err == nil
 		}
-		if cut { // it was the last try, for Close
+		if cut { // that was the last try, for Close
 			return false
 		}
 	}
 }
 
-// endLate ends the time for which a claim is kept alive for a Settle. A later one that fails has a time of its own.
-func (c *Core) endLate() {
+// endPending stops keeping the claim alive for a pending Settle, and lets the lease run out.
+func (c *Core) endPending() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.late.cancel()
-	c.late = nil
+	c.pending.cancel()
+	c.pending = nil
 	c.abandon()
 }

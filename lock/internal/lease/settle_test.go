@@ -56,7 +56,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// A Settle that got no answer goes on until the value is stored.
+// A Settle that got no reply goes on until the value is stored.
 func TestSettleGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -321,7 +321,7 @@ func TestReleaseWhileSettleIsPending(t *testing.T) {
 	})
 }
 
-// A Settle that fails while a Release is under way does not go on.
+// A Settle that fails while a Release is in flight does not go on.
 func TestSettleBesideRelease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -432,7 +432,7 @@ func TestBacklogIsFull(t *testing.T) {
 	})
 }
 
-// A value that is larger than all that may wait is given up at once, and takes nobody's place.
+// A value that is larger than the backlog is given up at once, and no pending value gives way to it.
 func TestBacklogIsTooSmall(t *testing.T) {
 	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
 		_, other := w.newLease(w.backend)

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// timer calls a lease's tick. One that has never fired is used again: that it may still fire can then be ruled out.
+// timer calls the tick of a lease. A timer that has never fired is used again by another lease, because it cannot call
+// the tick of the wrong one.
 type timer struct {
 	timer *time.Timer
 	core  *Core
-	fired bool // perhaps; guarded by the lease's mu, which reset and stop need too
+	fired bool // it may have fired; guarded by Core.mu
 }
 
-// Timers are those that are used again.
+// Timers has the timers that no lease uses. Its zero value is empty. Its methods may be called concurrently.
 type Timers struct{ pool sync.Pool }
 
-// set returns a timer that fires after d.
+// set returns a timer that calls c.tick after d.
 func (ts *Timers) set(c *Core, d time.Duration) *timer {
 	if t, ok := ts.pool.Get().(*timer); ok {
 		t.core = c
@@ -27,11 +28,12 @@ func (ts *Timers) set(c *Core, d time.Duration) *timer {
 	return t
 }
 
+// reset makes the timer fire after d instead. The caller holds Core.mu.
 func (t *timer) reset(d time.Duration) {
 	t.fired = !t.timer.Reset(d) || t.fired
 }
 
-// stop lets a timer fire no more. The caller must forget it.
+// stop stops a timer, which the caller must not use again. The caller holds Core.mu.
 func (ts *Timers) stop(t *timer) {
 	if t.timer.Stop() && !t.fired {
 		t.core = nil
@@ -39,14 +41,14 @@ func (ts *Timers) stop(t *timer) {
 	}
 }
 
-// wakeAt lets tick run at the time given, if it is to run at all any more. The caller holds mu.
+// wakeAt makes the timer call tick at t, unless the timer was stopped. The caller holds mu.
 func (c *Core) wakeAt(t time.Time) {
 	if c.timer != nil {
 		c.timer.reset(time.Until(t))
 	}
 }
 
-// stopTimer lets tick run no more. The caller holds mu.
+// stopTimer stops the calls of tick for good. The caller holds mu.
 func (c *Core) stopTimer() {
 	if c.timer != nil {
 		c.config.Timers.stop(c.timer)

@@ -42,8 +42,8 @@ func TestTimersAreUsedAgain(t *testing.T) {
 	}
 }
 
-// Leases that take over each other's timers are ticked for themselves, and end for themselves, while ticks and calls come
-// at the same instant.
+// Leases that take over each other's timers are ticked for themselves, and end for themselves, while ticks and calls
+// come at the same instant.
 func TestTimersAreNotMixedUp(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"renew": {ours}}, func(w *world) {

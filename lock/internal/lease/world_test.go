@@ -52,8 +52,8 @@ func slow(after time.Duration, a answer) answer {
 	return a
 }
 
-// backend answers as a test says, and writes down what it was sent. It returns when the context of the caller is done, as
-// the real one does.
+// backend answers as a test says, and writes down what it was sent. It returns when the context of the caller is done,
+// as the real one does.
 type backend struct {
 	begin   time.Time
 	answers map[string][]answer // by command, in their order; the last one stays

@@ -1,3 +1,3 @@
-// Package model has a model of the protocol: its tests walk every interleaving of two processes under classes of faults.
-// What they find is in the package comment of lock, "What is checked".
+// Package model has a model of the protocol. Its tests walk every interleaving of two processes under classes of
+// faults. The package comment of lock gives their result: see "What is checked".
 package model

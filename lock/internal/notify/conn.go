@@ -13,30 +13,32 @@ import (
 )
 
 const (
-	quietLimit     = 3 * time.Second // without a message the node is asked for a sign of life
-	reconnectPause = time.Second
+	quietLimit     = 3 * time.Second // without a message for so long, listen sends a PING
+	reconnectPause = time.Second     // longest pause after a connection has broken
 )
 
-// conn is a connection to one node, on which it publishes. One goroutine listens; another subscribes, for that may have to
-// wait for a connection.
+// conn is a pub/sub connection of a Hub to one node. It has two goroutines: listen receives, and update subscribes and
+// unsubscribes, which may have to wait for go-redis to connect.
 type conn struct {
 	hub     *Hub
 	addr    string
 	pubsub  *redis.PubSub
-	changed chan struct{} // holds a token when subscribers and sent may differ
-	closing context.Context
+	changed chan struct{}   // holds one token: subscribers and requested may differ
+	closing context.Context // done when the connection is to be closed
 	close   context.CancelFunc
-	asking  atomic.Bool // those who are not heard will be asked to look soon
+
+	resubscribing atomic.Bool // a resubscribeSoon is under way
 
 	// guarded by Hub.mu
-	subscribers map[string]*Subscription // by the key, which is the name of its channel as well
-	sent        map[string]bool          // the keys that the node was asked for
+	subscribers map[string]*Subscription // by key, which is also the name of the channel
+	requested   map[string]bool          // the keys for which SUBSCRIBE was sent, and UNSUBSCRIBE was not
 }
 
+// newConn returns a connection whose goroutines run until it is closed or retired.
 func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
 	c := &conn{
 		hub: h, addr: addr, pubsub: pubsub, changed: make(chan struct{}, 1),
-		subscribers: map[string]*Subscription{}, sent: map[string]bool{},
+		subscribers: map[string]*Subscription{}, requested: map[string]bool{},
 	}
 	c.closing, c.close = context.WithCancel(h.group.Context())
 	context.AfterFunc(c.closing, func() { _ = pubsub.Close() })
@@ -45,7 +47,7 @@ func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
 	return c
 }
 
-// change lets update see what has changed.
+// change makes update compare subscribers and requested.
 func (c *conn) change() {
 	select {
 	case c.changed <- struct{}{}:
@@ -53,23 +55,23 @@ func (c *conn) change() {
 	}
 }
 
-// add lets s hear messages here, once the node has confirmed that. The caller holds Hub.mu.
+// add subscribes s on this connection, if it is not subscribed yet. The caller holds Hub.mu.
 func (c *conn) add(s *Subscription) {
-	if c.subscribers[s.key] != s || !c.sent[s.key] {
+	if c.subscribers[s.key] != s || !c.requested[s.key] {
 		c.subscribers[s.key] = s
 		c.change()
 	}
 }
 
-// drop ends what add began. The caller holds Hub.mu.
+// drop unsubscribes s from this connection, if it is subscribed. The caller holds Hub.mu.
 func (c *conn) drop(s *Subscription) {
-	if c.subscribers[s.key] == s { // and not a later one to the same key
+	if c.subscribers[s.key] == s { // not a later Subscription to the same key
 		delete(c.subscribers, s.key)
 		c.change()
 	}
 }
 
-// update subscribes and unsubscribes, until the connection is closed.
+// update sends SUBSCRIBE and UNSUBSCRIBE until the connection is closed.
 func (c *conn) update() {
 	for {
 		select {
@@ -81,7 +83,7 @@ func (c *conn) update() {
 		if c.addr != "" {
 			subscribe, unsubscribe = c.pubsub.SSubscribe, c.pubsub.SUnsubscribe
 		}
-		// Errors are not looked at: listen meets them too.
+		// Errors are ignored here, because listen gets them too.
 		wanted, unwanted := c.differences()
 		for _, key := range unwanted {
 			_ = unsubscribe(c.closing, key)
@@ -92,43 +94,43 @@ func (c *conn) update() {
 	}
 }
 
-// differences returns which keys the node is to be asked for, and which not any more.
+// differences returns the keys to subscribe and to unsubscribe, and marks them as requested and not requested.
 func (c *conn) differences() (wanted, unwanted []string) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	for key := range c.sent {
+	for key := range c.requested {
 		if _, ok := c.subscribers[key]; !ok {
 			unwanted = append(unwanted, key)
-			delete(c.sent, key)
+			delete(c.requested, key)
 		}
 	}
 	for key := range c.subscribers {
-		if !c.sent[key] {
+		if !c.requested[key] {
 			wanted = append(wanted, key)
-			c.sent[key] = true
+			c.requested[key] = true
 		}
 	}
 	return wanted, unwanted
 }
 
-// listen wakes subscribers until there has been none for a while. go-redis connects and subscribes anew when a connection
-// breaks; one that has only fallen silent is given up.
+// listen receives messages until the connection has no subscribers, or the node does not answer a PING. When the
+// network connection breaks, go-redis connects and subscribes again at the next receive.
 func (c *conn) listen() {
 	defer c.end()
-	for asked := false; ; {
+	for pinged := false; ; {
 		message, err := c.pubsub.ReceiveTimeout(c.closing, quietLimit)
 		switch {
 		case err == nil:
-			asked = false
-			c.hear(message)
-		case rediserr.IsMoved(err): // a subscription was refused: the client does not know yet where the key is now
-			c.askAgain()
-		case rediserr.IsReply(err): // another one was: by an ACL, or a Cluster without sharded pub/sub
+			pinged = false
+			c.receive(message)
+		case rediserr.IsMoved(err): // refused: the key has moved, and the client does not know where to
+			c.resubscribeSoon()
+		case rediserr.IsReply(err): // refused for good: by an ACL, or a Cluster without sharded pub/sub
 		case rediserr.IsTimeout(err):
-			if asked || c.retire() || c.pubsub.Ping(c.closing) != nil {
+			if pinged || c.retire() || c.pubsub.Ping(c.closing) != nil {
 				return
 			}
-			asked = true
+			pinged = true
 		case errors.Is(err, redis.ErrClosed):
 			return
 		default:
@@ -140,8 +142,9 @@ func (c *conn) listen() {
 	}
 }
 
-// hear wakes the subscriber that a message is about. A confirmed subscription does too: what came before it was not heard.
-func (c *conn) hear(message any) {
+// receive wakes the subscriber that a message is for. It also wakes a subscriber when its subscription is confirmed,
+// because earlier messages were missed, or ended.
+func (c *conn) receive(message any) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	switch m := message.(type) {
@@ -154,53 +157,54 @@ func (c *conn) hear(message any) {
 		if !ok {
 			return
 		}
-		heard := m.Kind == "subscribe" || m.Kind == "ssubscribe"
-		if !heard { // the slot has moved, or a subscriber to the same key has gone just now
-			delete(c.sent, m.Channel)
+		confirmed := m.Kind == "subscribe" || m.Kind == "ssubscribe"
+		if !confirmed { // the slot has moved, or an earlier subscriber to the same key was dropped
+			delete(c.requested, m.Channel)
 		}
-		s.heard.Store(heard)
+		s.subscribed.Store(confirmed)
 		s.signal()
 	}
 }
 
-// askAgain wakes those who are not heard in a moment: they look, and then follow their keys.
-func (c *conn) askAgain() {
-	if c.asking.Swap(true) {
+// resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed.
+// They poll their keys and then call Follow.
+func (c *conn) resubscribeSoon() {
+	if c.resubscribing.Swap(true) {
 		return
 	}
 	c.hub.group.Go(func() {
-		defer c.asking.Store(false)
+		defer c.resubscribing.Store(false)
 		if background.Pause(c.closing, background.Jitter(reconnectPause/5)) != nil {
 			return
 		}
 		c.hub.mu.Lock()
 		defer c.hub.mu.Unlock()
 		for key, s := range c.subscribers {
-			if !s.heard.Load() {
-				delete(c.sent, key)
+			if !s.subscribed.Load() {
+				delete(c.requested, key)
 				s.signal()
 			}
 		}
 	})
 }
 
-// disconnected wakes those who were heard: something may be missed from now on.
+// disconnected wakes the subscribers, because messages may be missed from now on.
 func (c *conn) disconnected() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	c.wakeHeard()
+	c.wakeSubscribed()
 }
 
-// wakeHeard wakes those who were heard, and are not any more. The caller holds Hub.mu.
-func (c *conn) wakeHeard() {
+// wakeSubscribed marks every subscription as no longer confirmed, and wakes those that were. The caller holds Hub.mu.
+func (c *conn) wakeSubscribed() {
 	for _, s := range c.subscribers {
-		if s.heard.Swap(false) {
+		if s.subscribed.Swap(false) {
 			s.signal()
 		}
 	}
 }
 
-// retire takes the connection out of use if it has no subscribers, and reports whether it did.
+// retire removes the connection from the Hub if it has no subscribers, and reports whether it did.
 func (c *conn) retire() bool {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -211,18 +215,18 @@ func (c *conn) retire() bool {
 	return true
 }
 
-// remove lets the next subscriber open another connection. The caller holds Hub.mu.
+// remove removes the connection from the Hub: the next subscriber opens another one. The caller holds Hub.mu.
 func (c *conn) remove() {
 	if c.hub.conns[c.addr] == c {
 		delete(c.hub.conns, c.addr)
 	}
 }
 
-// end closes the connection. Those who were heard here have to open another one.
+// end closes the connection, and wakes its subscribers, whose Follow opens another one.
 func (c *conn) end() {
 	c.hub.mu.Lock()
 	c.remove()
-	c.wakeHeard()
+	c.wakeSubscribed()
 	c.hub.mu.Unlock()
 	c.close()
 }

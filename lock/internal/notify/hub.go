@@ -1,8 +1,10 @@
-// Package notify tells who waits for a key that the key was released or settled: Redis publishes that on a channel of the
-// key's name.
+// Package notify wakes the waiters of a key when the key is released or settled: the scripts of package store then
+// publish a message on the channel of the key's name. Package lock calls it.
 //
-// Nothing relies on it: waiters look by themselves as well. So a failure here only means that the next look comes by a
-// timer.
+// Nothing relies on a message, because waiters poll the key as well. A failure here only delays them until their next
+// poll.
+//
+// Hub.mu guards the connections and their subscriptions. It is never held during network I/O.
 package notify
 
 import (
@@ -15,17 +17,17 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// Hub has one connection to each node on which a key is waited for, opened when it is first needed, and closed when it has
-// not been for a while.
+// Hub has one connection to each node that has a key with waiters. It opens the connection for the first Subscription,
+// and closes it a few seconds after the last one has ended. Its methods may be called concurrently.
 //
-// On a Cluster a message goes to the node of its key alone (sharded pub/sub, SPUBLISH and SSUBSCRIBE, of Redis 7.0). An
-// older Cluster has none, and timers do it all.
+// On a Cluster a message goes only to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). An
+// older Cluster does not have that, and its waiters only poll.
 type Hub struct {
 	client redis.UniversalClient
 	group  *background.Group
 
 	mu    sync.Mutex
-	conns map[string]*conn // guarded by mu; by address, "" if the client knows only one
+	conns map[string]*conn // guarded by mu; by the node's address, or "" if the client is not a Cluster's
 }
 
 // NewHub returns a Hub that has no connection yet.
@@ -33,27 +35,29 @@ func NewHub(client redis.UniversalClient, group *background.Group) *Hub {
 	return &Hub{client: client, group: group, conns: map[string]*conn{}}
 }
 
-// Subscription is one wish to hear of a key. There is at most one for a key at a time.
+// Subscription receives the messages about one key. A key has at most one at a time.
 type Subscription struct {
 	hub  *Hub
 	key  string
-	wake chan struct{} // holds a token when there may be something to see
+	wake chan struct{} // holds one token: a message has arrived, or may have been missed
 
-	heard     atomic.Bool // the server has confirmed that it will tell of the key
-	following atomic.Bool // the node to hear is being looked up
-	closed    bool        // guarded by Hub.mu
+	subscribed atomic.Bool // the node has confirmed that it will send the messages
+	following  atomic.Bool // a Follow is looking up the node of the key
+	closed     bool        // guarded by Hub.mu
 }
 
-// Subscribe returns a Subscription to messages about key. The first ones may be missed: see Follow.
+// Subscribe returns a Subscription to the messages about key. It misses messages until the node has confirmed it; C
+// receives when that happens.
 func (h *Hub) Subscribe(key string) *Subscription {
 	s := &Subscription{hub: h, key: key, wake: make(chan struct{}, 1)}
 	s.Follow()
 	return s
 }
 
-// C receives when there may be something to see: a message has come, or some may have been missed.
+// C receives when a message has arrived, or when messages may have been missed. The caller then polls the key.
 func (s *Subscription) C() <-chan struct{} { return s.wake }
 
+// signal makes C receive.
 func (s *Subscription) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -61,10 +65,10 @@ func (s *Subscription) signal() {
 	}
 }
 
-// Follow subscribes again if messages do not arrive (any more), for example because the key has moved to another node. It
-// does not wait for that. It is called after each look.
+// Follow subscribes again, in the background, unless the node that has the key has confirmed the Subscription. The key
+// may have moved to another node. The caller calls Follow after each poll.
 func (s *Subscription) Follow() {
-	if s.heard.Load() || s.following.Swap(true) {
+	if s.subscribed.Load() || s.following.Swap(true) {
 		return
 	}
 	h := s.hub
@@ -74,7 +78,7 @@ func (s *Subscription) Follow() {
 		s.following.Store(false)
 		return
 	}
-	h.group.Go(func() { // it may have to ask the Cluster
+	h.group.Go(func() { // finding the node may take network I/O
 		if node, err := cluster.MasterForKey(h.group.Context(), s.key); err == nil {
 			h.attach(s, node.Options().Addr, node.SSubscribe)
 		}
@@ -92,7 +96,8 @@ func (s *Subscription) Close() {
 	}
 }
 
-// attach lets the node at addr send its messages about the key of s, and no other node any more.
+// attach subscribes s on the node at addr, and unsubscribes it from every other node. open makes a connection to the
+// node.
 func (h *Hub) attach(s *Subscription, addr string, open func(context.Context, ...string) *redis.PubSub) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

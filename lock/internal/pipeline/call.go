@@ -10,41 +10,44 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// maxTries bounds how often an operation sends its command.
+// maxTries is how many times Do calls try, the first time included.
 const maxTries = 4
 
-// Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation times
-// out. It is not used again: hooks of go-redis may keep a command's context, and that is a part of it. The exported
-// fields are set before Do, and its other methods are for the function that Do calls.
+// Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
+// times out. A Call is used once, by one goroutine: hooks of go-redis may keep a command's context, and that context is
+// part of the Call. The caller sets the exported fields before Do. The methods other than Do are for the function that
+// Do calls.
 type Call struct {
 	Pipeline *Pipeline
 	Context  context.Context // the caller's
 	Key      string          // decides to which node the commands go
-	Start    time.Time       // counts against the time for one operation; zero for when Do is called
-	Late     Late            // gets a result that comes after Do has returned; nil if nobody wants it
+	Start    time.Time       // when the operation began, which decides when it times out; zero means when Do is called
+	Late     Late            // gets a result that arrives after Do has returned; nil if nobody wants it
 
-	// MayInline says that the caller may send the first command itself. Nobody could abandon it then: it is for what every
-	// request asks, not for renewals.
+	// MayInline allows the caller's goroutine to send the first command. It cannot abandon that command, so MayInline
+	// is set for what every request sends (a claim, its settlement, its release), and not for renewals.
 	MayInline bool
 
-	waiter  *waiter // nil until the caller has to wait
-	expired bool    // the operation has timed out
-	first   command // room for what most operations send
+	waker    *waker  // nil until the caller has to wait
+	timedOut bool    // the operation has timed out; only becomes true
+	first    command // avoids an allocation: most operations send one command
 }
 
-// Late gets the result of a command that its caller has abandoned.
+// Late gets the result of a command that its caller has abandoned. Late is called in a goroutine of its own, at most
+// once for each command.
 type Late interface{ Late(Result) }
 
 // Result is the result of a Call.
 type Result struct {
 	Reply
-	Err     error // no try was answered, or the answer is an error
+	Err     error // no try was answered, or the server answered with an error
 	Unsure  bool  // some try may have been executed although its reply did not arrive
-	Foreign bool  // Err is the server's, and says that the key holds another type
+	Foreign bool  // Err is the server's: the key holds another type
 }
 
-// Do calls try until Redis has answered, a few times at most. It returns within the time for one operation, or when the
-// Call's context is done.
+// Do calls try until Redis answers, at most 4 times. It calls try again after an error that may pass (see
+// [rediserr.IsTemporary]; not ErrNotReplicated), after a random pause of up to 20, 40 and 80 ms. Do returns when the
+// operation times out or the Call's Context is done. (A command that goes inline is the exception: see Call.MayInline.)
 func (c *Call) Do(try func() (Reply, error)) (r Result) {
 	if c.Start.IsZero() {
 		c.Start = time.Now()
@@ -74,41 +77,40 @@ func (c *Call) Do(try func() (Reply, error)) (r Result) {
 	}
 }
 
-// abandonedError says that the caller did not wait for the command that it sent, or not even for it to be sent. It does
-// not show its cause: go-redis tells some of a server's errors by their text, and a cause may be such an error of another
-// call.
+// abandonedError is the error of a command whose caller stopped waiting for it. It does not wrap its cause: go-redis
+// recognizes some errors of a server by their text, and the cause may be such an error of another call.
 type abandonedError struct {
 	cause error
-	sent  bool
+	sent  bool // false: the command was not sent, and never will be
 }
 
 func (e *abandonedError) Error() string { return "the caller has abandoned the command" }
 
-// cause returns why the caller waits no longer.
+// cause returns why the caller stops waiting: the operation timed out, or its Context is done.
 func (c *Call) cause() error {
-	if c.expired {
+	if c.timedOut {
 		return background.TimeoutError(c.Pipeline.config.OpTimeout)
 	}
 	return context.Cause(c.Context)
 }
 
-// arm gives the Call a waiter for the time that is left.
+// arm gives the Call a waker, whose timer fires when the operation times out.
 func (c *Call) arm() {
-	if c.waiter == nil {
-		c.waiter = c.Pipeline.waiters.take(time.Until(c.Start.Add(c.Pipeline.config.OpTimeout)))
+	if c.waker == nil {
+		c.waker = c.Pipeline.wakers.get(time.Until(c.Start.Add(c.Pipeline.config.OpTimeout)))
 	}
 }
 
-// disarm gives the waiter back.
+// disarm returns the waker to the pool.
 func (c *Call) disarm() {
-	if c.waiter != nil {
-		c.Pipeline.waiters.put(c.waiter)
+	if c.waker != nil {
+		c.Pipeline.wakers.put(c.waker)
 	}
 }
 
-// pause waits for d, and returns an error if the operation ends before.
+// pause waits for d. It returns an error if the operation ends first.
 func (c *Call) pause(d time.Duration) error {
-	if c.expired {
+	if c.timedOut {
 		return c.cause()
 	}
 	c.arm()
@@ -118,8 +120,8 @@ func (c *Call) pause(d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-c.Context.Done():
-	case <-c.waiter.timer.C:
-		c.expired = true
+	case <-c.waker.timer.C:
+		c.timedOut = true
 	}
 	return c.cause()
 }

@@ -7,50 +7,51 @@ import (
 	"time"
 )
 
-// maxArgs is how many arguments a command has, at most, without an allocation for them.
+// maxArgs is how many arguments a command can have without an allocation for them.
 const maxArgs = 9
 
-// command is one command and its result. It is also the context under which it is sent: it has the values of its caller's
-// context. It ends some time after no caller waits any more or, if its caller sends it inline, when that
-// has to return.
+// command is one command and its result. It is also the context under which go-redis sends it, with the values of its
+// caller's context. That context ends when the caller has to return, for a command that is sent inline, and otherwise
+// some time after its caller has stopped waiting (see Pipeline.deadlines).
 type command struct {
-	call     *Call // that it is a part of
-	deadline *deadline
-	until    time.Time // when a caller that sends it inline has to return; zero for a worker's
+	// set before it is sent
+	call     *Call // nil until the command is used
 	args     []any
-	room     [maxArgs]any // where args are, as a rule
-	typed    bool         // go-redis has to read the reply
+	room     [maxArgs]any // holds args if they fit
+	typed    bool         // go-redis has to parse the reply
+	durable  bool         // a WAIT follows it
+	addr     string       // the node to send it to, from a redirection; empty for the node of its key
+	asking   bool         // that node wants an ASKING first
+	deadline *deadline    // shared with other commands
+	returnBy time.Time    // when the caller of an inline command has to return; zero for a worker's
 
-	durable bool   // replicas have to acknowledge it
-	addr    string // the node to send it to, if another one has named it
-	asking  bool   // that node wants an ASKING first
-
-	done  chan struct{} // receives when the next three are set; nil if it was sent inline
+	// set by its sender, and read by its caller after done or, for an inline command, in the same goroutine
+	done  chan struct{} // receives when the result is there; nil for an inline command
 	reply Reply
-	acked error // why too few replicas have it; nil if enough have
+	acked error // ErrNotReplicated if too few replicas have what it wrote; nil without a WAIT
 	err   error
 
-	// guarded by queue.mu
-	sent      bool
-	complete  bool
-	abandoned bool // by its caller
+	// guarded by queue.mu; each only becomes true
+	sent      bool // taken out of the queue for a batch
+	complete  bool // has its result
+	abandoned bool // its caller has stopped waiting
 }
 
 func (c *command) Deadline() (time.Time, bool) {
-	if c.until.IsZero() {
+	if c.returnBy.IsZero() {
 		return c.deadline.Deadline()
 	}
-	return c.until, true
+	return c.returnBy, true
 }
 
 func (c *command) Done() <-chan struct{} { return c.deadline.Done() }
 
 func (c *command) Err() error { return c.deadline.Err() }
 
-// Value lets hooks of go-redis see what the caller's context has.
+// Value returns the value of the caller's context, for hooks of go-redis.
 func (c *command) Value(key any) any { return c.call.Context.Value(key) }
 
-// size is about how many bytes it sends.
+// size returns how many bytes its arguments have.
 func (c *command) size() (n int) {
 	for _, arg := range c.args {
 		n += sizeOf(arg)
@@ -80,20 +81,21 @@ func sizeOf(arg any) int {
 	return 0
 }
 
-// Bytes is an argument. Its pointer fits into an interface, and go-redis writes what it points to: that takes neither a
-// copy nor an allocation.
+// Bytes is an argument of a command, passed as a *Bytes: go-redis writes the bytes without a copy, and a pointer in an
+// interface takes no allocation.
 //
-// It prints as its length. Hooks of go-redis print arguments into traces and logs, and these hold responses.
+// Bytes prints as its length, because hooks of go-redis print arguments into traces and logs, and arguments may be
+// secret.
 type Bytes []byte
 
-// MarshalBinary is for go-redis.
+// MarshalBinary returns the bytes, for go-redis.
 func (b *Bytes) MarshalBinary() ([]byte, error) { return *b, nil }
 
-// Format implements [fmt.Formatter], for every verb.
+// Format writes the length, for every verb of package fmt.
 func (b *Bytes) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, b.String()) }
 
-// String returns the length in words.
+// String returns the length, such as "12 bytes".
 func (b *Bytes) String() string { return strconv.Itoa(len(*b)) + " bytes" }
 
-// MarshalText is for encoding/json and log/slog.
+// MarshalText returns the length, for encoding/json and log/slog.
 func (b *Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }

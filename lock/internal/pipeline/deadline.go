@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// deadline is the context of all commands that are sent within a short while. When it ends no caller of them waits any
-// more, or each has to return: a client that honors contexts returns then. A context for each command would cost more
-// than the rest of sending it.
+// deadline is the context under which commands are sent. All commands that begin within a short window share one,
+// because a context for each command would cost more than the rest of sending it. A client that honors contexts returns
+// when it ends: then no caller of these commands waits any longer or, for commands sent inline, the first caller has to
+// return.
 type deadline struct {
-	last time.Time // that a command may begin
-	at   time.Time
-	done chan struct{}
+	lastStart time.Time // a command that begins later gets another deadline
+	end       time.Time
+	done      chan struct{} // closed at end
 }
 
-func (d *deadline) Deadline() (time.Time, bool) { return d.at, true }
+func (d *deadline) Deadline() (time.Time, bool) { return d.end, true }
 
 func (d *deadline) Done() <-chan struct{} { return d.done }
 
@@ -30,20 +31,22 @@ func (d *deadline) Err() error {
 
 func (d *deadline) Value(any) any { return nil }
 
-// deadlines hands out the current one.
+// deadlines makes deadlines and hands out the current one.
 type deadlines struct {
-	open, length time.Duration // how long commands may begin under a deadline, and until it ends
+	window   time.Duration // how long commands may begin under one deadline
+	lifetime time.Duration // from a deadline's first command to its end
 
 	mu      sync.Mutex
-	current *deadline // guarded by mu
+	current *deadline // guarded by mu; nil until first needed
 }
 
-func (ds *deadlines) at(now time.Time) *deadline {
+// forStart returns the deadline of a command that begins at start.
+func (ds *deadlines) forStart(start time.Time) *deadline {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
-	if ds.current == nil || now.After(ds.current.last) {
-		d := &deadline{last: now.Add(ds.open), at: now.Add(ds.length), done: make(chan struct{})}
-		time.AfterFunc(time.Until(d.at), func() { close(d.done) })
+	if ds.current == nil || start.After(ds.current.lastStart) {
+		d := &deadline{lastStart: start.Add(ds.window), end: start.Add(ds.lifetime), done: make(chan struct{})}
+		time.AfterFunc(time.Until(d.end), func() { close(d.done) })
 		ds.current = d
 	}
 	return ds.current

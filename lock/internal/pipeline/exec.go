@@ -1,5 +1,7 @@
 package pipeline
 
+// From a batch to go-redis and back. Workers run this, and callers that send inline; no lock is held.
+
 import (
 	"context"
 	"errors"
@@ -10,21 +12,21 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// request is a command as go-redis has it. go-redis sends none of them more than once: what a second time does depends on
-// the first, and a retry inside go-redis would not be seen.
-type request interface {
+// cmder is a command of go-redis whose reply can be had as a Reply. go-redis never retries it: the effect of a second
+// command depends on the first, and a retry inside go-redis would not be seen here.
+type cmder interface {
 	redis.Cmder
 	reply() (Reply, error)
 }
 
-// raw leaves the reply to us. A reply of nothing, which every fresh claim gets, is an error to go-redis, and takes its way
-// through all that go-redis does about errors.
+// raw is a cmder whose reply ParseReply parses. To go-redis a null reply, which every fresh claim gets, is an error,
+// and handling it as one is slow.
 type raw struct{ *redis.RawCmd }
 
 func (raw) NoRetry() bool { return true }
 
-// reply returns the reply or the error. If the connection broke behind a reply that had come whole, go-redis has put the
-// error here too; the reply counts.
+// reply returns the reply or the error. A whole reply counts even if go-redis has set an error as well, because the
+// connection broke after it.
 func (c raw) reply() (Reply, error) {
 	b, err := c.Result()
 	if err == nil && len(b) == 0 {
@@ -37,7 +39,7 @@ func (c raw) reply() (Reply, error) {
 	return r, malformed
 }
 
-// typed lets go-redis read the reply. A ClusterClient needs that to see that a slot has moved.
+// typed is a cmder whose reply go-redis parses. A ClusterClient needs that to see that a slot has moved.
 type typed struct{ *redis.Cmd }
 
 func (typed) NoRetry() bool { return true }
@@ -62,6 +64,7 @@ func (c typed) reply() (Reply, error) {
 	return Reply{}, fmt.Errorf("%w: a %T", ErrProtocol, c.Val())
 }
 
+// pairOf returns the pair that claim.lua has returned.
 func pairOf(held, more any) Reply {
 	text, found := held.(string)
 	fence, _ := more.(string)
@@ -69,48 +72,50 @@ func pairOf(held, more any) Reply {
 	return Reply{Pair: true, Text: []byte(text), Absent: !found, Fence: fence, Left: left}
 }
 
-// exec sends a batch, and fills in the results.
+// exec sends the commands of a batch and sets their results. Workers call it, and callers that send inline. It holds no
+// lock.
 func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	p.router.load(ctx, batch[0].call.Key)
 	switch {
 	case batch[0].durable:
 		p.execDurable(ctx, batch)
 	case len(batch) == 1:
-		req := p.request(batch[0])
-		err := p.client.Process(batch[0], req)
-		batch[0].take(req, err)
+		cmd := p.newCmder(batch[0])
+		err := p.client.Process(batch[0], cmd)
+		batch[0].setResult(cmd, err)
 	default:
 		p.execPipelined(ctx, p.client.Pipeline(), batch)
 	}
 }
 
-// execPipelined sends a batch, and what comes last, at the end of pipe.
+// execPipelined adds a batch to pipe, then last, and sends the pipe.
 func (p *Pipeline) execPipelined(ctx context.Context, pipe redis.Pipeliner, batch []*command, last ...redis.Cmder) {
-	requests := make([]request, len(batch))
+	cmders := make([]cmder, len(batch))
 	for i, c := range batch {
-		requests[i] = p.request(c)
-		_ = pipe.Process(ctx, requests[i])
+		cmders[i] = p.newCmder(c)
+		_ = pipe.Process(ctx, cmders[i])
 	}
-	for _, req := range last {
-		_ = pipe.Process(ctx, req)
+	for _, cmd := range last {
+		_ = pipe.Process(ctx, cmd)
 	}
 	_, err := pipe.Exec(ctx)
 	for i, c := range batch {
-		c.take(requests[i], err)
+		c.setResult(cmders[i], err)
 	}
 }
 
-func (p *Pipeline) request(c *command) request {
+// newCmder returns c as a new command of go-redis.
+func (p *Pipeline) newCmder(c *command) cmder {
 	if c.typed || p.router.cluster != nil {
 		return typed{redis.NewCmd(c, c.args...)}
 	}
 	return raw{redis.NewRawCmd(c, c.args...)}
 }
 
-// take fills in the result of a command that was sent, or was not because of err, which go-redis does not always put on
-// it.
-func (c *command) take(req request, err error) {
-	c.reply, c.err = req.reply()
+// setResult sets the result of c from the command of go-redis. err is the error of the whole batch: go-redis does not
+// always set it on a command that was not sent.
+func (c *command) setResult(cmd cmder, err error) {
+	c.reply, c.err = cmd.reply()
 	if errors.Is(c.err, errNoReply) && err != nil {
 		c.err = err
 	}

@@ -3,76 +3,82 @@ package pipeline
 import "time"
 
 const (
-	maxInFlight    = 4         // batches
-	minBatch       = 16        // commands: a batch may always have so many
-	maxFirstBatch  = 256       // commands, until it is known how long so many take
-	maxBatchBytes  = 256 << 10 // of arguments and replies, but for a single command
-	probesPerLimit = 10        // a silent node is probed after a tenth of the time for one operation
+	maxInFlight      = 4         // batches of one queue
+	minBatch         = 16        // commands: pacer.max is never less
+	maxFirstBatch    = 256       // commands: pacer.max before any batch was measured
+	maxBatchBytes    = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
+	probesPerTimeout = 10        // a silent node is probed after a tenth of the time for one operation
 )
 
-// pacer decides how many commands go together, which are too late to be sent, and when a node is silent. It is policy
-// alone: it has no goroutine and no lock, and its queue calls it with mu held.
+// pacer decides how many commands a batch has, which commands are too late to be sent, and when a node is silent. It is
+// policy alone, with no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits
+// a batch to maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see queue.nextBatch.)
 //
-// Several batches in flight beat one, and a batch takes only half of those who wait: with a batch of everybody, client and
-// server would take turns. With n commands waiting, and max learned from how long batches take,
+// Several batches in flight are faster than one, and a batch has at most half of the commands that wait: if it had all
+// of them, the server would be idle while the client writes, and the client while the server executes. With n commands
+// waiting and m the current maximum,
 //
-//	batch(n) = min((n+1)/2, max(n/4, 16), max)
+//	batch(n) = min((n+1)/2, max(n/4, 16), m)
 //
-// so 1 command goes alone, of 20 the first batch takes 10 and the next 5, and of 1,000 it takes 250.
+// so 1 command goes alone; of 20 commands the first batch has 10 and the next 5; of 1,000 the first has 250.
 //
-// Under overload, excess calls fail early so that the rest succeed: it does not help to send more, for a command that
-// takes longer than its caller waits is work for nobody. So a batch that takes a quarter of the time for one operation
-// halves the maximum, and a command whose reply would come too late is not sent.
+// Under overload, excess calls fail early so that the rest succeed: a command whose reply comes after its caller has
+// stopped waiting only adds load. So the maximum falls to half of a batch that takes more than a quarter of the time
+// for one operation, and doubles after a full batch that takes less than a sixteenth; and a command whose reply would
+// come too late is not sent.
 type pacer struct {
-	limit time.Duration // for one operation
+	opTimeout time.Duration // the time for one operation
 
 	max        int           // commands in a batch; at least minBatch
-	took       time.Duration // about how long a batch takes
-	completed  time.Time     // when one was complete the last time
-	replyBytes int           // about how many a reply has
+	took       time.Duration // moving average: how long a batch takes while maxInFlight are in flight
+	completed  time.Time     // when such a batch last completed
+	replyBytes int           // moving average: bytes in a reply
 }
 
-func newPacer(limit time.Duration) pacer { return pacer{limit: limit, max: maxFirstBatch} }
+func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout, max: maxFirstBatch} }
 
-// batch returns how many of the commands that wait are to go together.
+// batch returns how many commands the next batch has, if so many wait.
 func (p *pacer) batch(waiting int) int {
 	return min((waiting+1)/2, min(max(waiting/maxInFlight, minBatch), p.max))
 }
 
-// tooLate returns the start of the youngest call whose reply would come too late if its command were sent now. While
-// nothing is in flight nobody is too late: took may be of long ago.
+// tooLate returns the latest start of a Call whose reply would come too late if its command were sent now. While
+// nothing is in flight, no command is too late, because took may be old.
 func (p *pacer) tooLate(now time.Time, inFlight int) time.Time {
 	if inFlight == 0 {
 		return time.Time{}
 	}
-	return now.Add(min(p.took, p.limit/2) - p.limit)
+	return now.Add(min(p.took, p.opTimeout/2) - p.opTimeout)
 }
 
-// replied takes the length of a reply into account.
+// replied adjusts replyBytes to a reply of that many bytes.
 func (p *pacer) replied(bytes int) { p.replyBytes += (bytes - p.replyBytes) / 8 }
 
-// adapt learns from a batch that was complete at now while no other could begin.
+// adapt adjusts took and max to a batch that took from start to now while maxInFlight batches were in flight.
 func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
 	took := now.Sub(start)
 	p.took += (took - p.took) / 4
 	switch {
-	case took > p.limit/4:
+	case took > p.opTimeout/4:
 		p.max = min(p.max, max(commands/2, minBatch))
-	case took < p.limit/16 && commands == p.max:
+	case took < p.opTimeout/16 && commands == p.max:
 		p.max = 2 * commands
 	}
 }
 
-// calm forgets what was learned under load.
-func (p *pacer) calm() { p.max = maxFirstBatch }
+// reset restores the first maximum. The queue calls it when no command waits.
+func (p *pacer) reset() { p.max = maxFirstBatch }
 
-// stalledBefore returns until when a batch must have begun to be stalled, if one that began at start is complete: its
-// connection may have fallen silent, and must not hold up what can go by others.
-func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.limit / probesPerLimit) }
+// stalledBefore returns a time before which a batch must have begun to count as stalled, now that a batch that began at
+// start is complete. The connection of a stalled batch may have fallen silent, and must not delay what other
+// connections can send.
+func (p *pacer) stalledBefore(start time.Time) time.Time {
+	return start.Add(-p.opTimeout / probesPerTimeout)
+}
 
-// probeAfter is how long nothing must have been complete for the node to be probed.
-func (p *pacer) probeAfter() time.Duration { return p.limit / probesPerLimit }
+// probeAfter returns how long no batch must have completed before the node is probed.
+func (p *pacer) probeAfter() time.Duration { return p.opTimeout / probesPerTimeout }
 
-// silent reports whether the node has to be probed.
+// silent reports whether no batch has completed for probeAfter, so that the node is to be probed.
 func (p *pacer) silent(now time.Time) bool { return now.Sub(p.completed) >= p.probeAfter() }

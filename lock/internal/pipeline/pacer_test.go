@@ -150,9 +150,9 @@ func TestPacerAdaptsBackAndForth(t *testing.T) {
 			t.Fatalf("after a fast batch the maximum is %d, want %d", p.max, want)
 		}
 	}
-	p.calm()
+	p.reset()
 	if p.max != maxFirstBatch {
-		t.Errorf("calm, the maximum is %d, want %d", p.max, maxFirstBatch)
+		t.Errorf("after reset the maximum is %d, want %d", p.max, maxFirstBatch)
 	}
 }
 

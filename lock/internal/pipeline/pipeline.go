@@ -1,18 +1,18 @@
-// Package pipeline sends commands to Redis over go-redis, and returns the result of each.
+// Package pipeline sends commands to Redis over go-redis and returns the result of each. Package store calls it.
 //
 // A [Call] is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
 // times out. A command goes down through these layers, and its reply comes back up as a value:
 //
-//	Call.Do         the only retry loop
-//	Call.Send       one command once, and again where the server names another node (send.go)
-//	roundTrip       the one decision: inline, in the caller's goroutine, or queued for a worker (send.go)
-//	queue           commands to one node, in batches (queue.go); the pacer says how large, and which are too late
+//	Call.Do         the only retry loop (call.go)
+//	Call.Send       sends one command, and sends it again after a redirection (send.go)
+//	roundTrip       decides: inline, in the caller's goroutine, or through the queue (send.go)
+//	queue           batches the commands to one node (queue.go); the pacer decides the batch size (pacer.go)
 //	worker          sends one batch after the other (worker.go)
-//	exec            a batch as go-redis commands or pipelines (exec.go), with a WAIT for replicas (replicas.go)
+//	exec            sends a batch as go-redis commands or pipelines (exec.go), with a WAIT for replicas (replicas.go)
 //
-// The package knows nothing of claims, tokens or leases. A caller never waits longer than its operation may take, or
-// than its context lasts, though go-redis may: then the command is abandoned, and its result, if one comes, goes to the
-// Call's Late.
+// The package knows nothing of claims, tokens or leases. A caller waits at most until its operation times out or its
+// context is done, although go-redis may take longer. The caller then abandons its command, and a result that still
+// arrives goes to the Call's Late.
 package pipeline
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// Config is what a Pipeline is to keep to.
+// Config has the settings of a Pipeline. Package lock describes them at WithOpTimeout and WithReplicas.
 type Config struct {
-	OpTimeout      time.Duration // of one operation
-	Replicas       int           // that must have what is written durably; 0 for none
-	ReplicaTimeout time.Duration // for them to have it
+	OpTimeout      time.Duration // the time for one operation, retries included
+	Replicas       int           // how many replicas must acknowledge a durable write; 0 sends no WAIT
+	ReplicaTimeout time.Duration // the timeout of WAIT
 }
 
 // Pipeline sends commands to one Redis deployment. Its methods may be called concurrently.
@@ -37,31 +37,32 @@ type Pipeline struct {
 	config Config
 	group  *background.Group
 
-	honorsDeadlines bool        // the client returns when a context's deadline is over
-	answered        atomic.Bool // at least once: go-redis's first handshake takes locks that heed no deadline
+	honorsDeadlines bool        // commands may go inline: the client returns at a context's deadline
+	answered        atomic.Bool // once; only becomes true (go-redis's first handshake ignores deadlines)
 
-	deadlines       deadlines // of batches that workers send: they end when no caller waits any more
+	deadlines       deadlines // of batches that workers send: they end when no caller waits any longer
 	inlineDeadlines deadlines // of commands sent inline: they end when the first caller has to return
-	waiters         waiterPool
+	wakers          wakerPool
 	workers         *Workers
 	router          router
 }
 
-// New returns a Pipeline on a client, which stays the caller's. What outlives a call is counted in group.
+// New returns a Pipeline on a client, which stays the caller's. group counts what outlives a Call.
 func New(client redis.UniversalClient, group *background.Group, workers *Workers, config Config) *Pipeline {
-	open := config.OpTimeout / 10
+	window := config.OpTimeout / 10
 	p := &Pipeline{
 		client: client, config: config, group: group, workers: workers,
 		honorsDeadlines: honorsDeadlines(client) && config.Replicas == 0,
-		deadlines:       deadlines{open: open, length: open + config.OpTimeout},
-		inlineDeadlines: deadlines{open: open, length: config.OpTimeout},
+		deadlines:       deadlines{window: window, lifetime: window + config.OpTimeout},
+		inlineDeadlines: deadlines{window: window, lifetime: config.OpTimeout},
 	}
 	p.router.init(p)
 	return p
 }
 
-// honorsDeadlines reports whether client returns when a context's deadline is over. A Cluster's client is not known to:
-// it asks other nodes for the slots in between. What is excluded are the parts of go-redis that get no context.
+// honorsDeadlines reports whether client returns at a context's deadline. A *redis.ClusterClient does not count as one
+// that does, because it may ask other nodes for the slots first. The options that are excluded make go-redis wait
+// without a context.
 func honorsDeadlines(client redis.UniversalClient) bool {
 	single, ok := client.(*redis.Client)
 	if !ok {

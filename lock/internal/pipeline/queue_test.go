@@ -16,8 +16,8 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// fakeNode answers in the place of a client: it has no connection and no pool, so that it can be used in a bubble. It writes
-// down the batches that it was sent.
+// fakeNode answers in the place of a client: it has no connection and no pool, so that it can be used in a bubble. It
+// writes down the batches that it was sent.
 type fakeNode struct {
 	redis.UniversalClient // nil: nothing else of it is called
 
@@ -176,7 +176,7 @@ func TestTypedCommandsGoAlone(t *testing.T) {
 		for _, kind := range kinds {
 			q.waiting = append(q.waiting, &command{call: &Call{Start: time.Now()}, typed: kind == 't'})
 		}
-		if got := fmt.Sprint(len(q.next(len(q.waiting)).commands)); got != want {
+		if got := fmt.Sprint(len(q.nextBatch(len(q.waiting)).commands)); got != want {
 			t.Errorf("%s: a batch of %s, want %s", kinds, got, want)
 		}
 	}
@@ -202,7 +202,7 @@ func TestBatchBytes(t *testing.T) {
 		for range 32 {
 			q.waiting = append(q.waiting, &command{call: &Call{Start: time.Now()}, args: []any{&argument}})
 		}
-		if got := len(q.next(32).commands); got != test.want || len(q.waiting) != 32-got {
+		if got := len(q.nextBatch(32).commands); got != test.want || len(q.waiting) != 32-got {
 			t.Errorf("%s: a batch of %d and %d wait, want %d", name, got, len(q.waiting), test.want)
 		}
 	}
@@ -242,7 +242,7 @@ func TestNextLeavesOut(t *testing.T) {
 			q.waiting = append(q.waiting, c)
 		}
 		sent := 0
-		if b := q.next(len(kinds)); b != nil {
+		if b := q.nextBatch(len(kinds)); b != nil {
 			sent = len(b.commands)
 			for _, c := range b.commands {
 				if c.abandoned || !c.sent {
@@ -262,7 +262,7 @@ func TestEmptyQueue(t *testing.T) {
 	q := new(queue)
 	q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
 	q.pacer.max, q.waiting = minBatch, make([]*command, 0, 2*maxIdleRoom)
-	if b := q.next(1); b != nil {
+	if b := q.nextBatch(1); b != nil {
 		t.Error("a batch of nothing")
 	}
 	if q.pacer.max != maxFirstBatch || cap(q.waiting) > maxIdleRoom {
@@ -425,7 +425,7 @@ func TestSilentConnections(t *testing.T) {
 		for i, result := range results {
 			wantReply(t, result(), fmt.Sprint(i))
 		}
-		if took := time.Since(begin); took > 2*opTimeout/probesPerLimit {
+		if took := time.Since(begin); took > 2*opTimeout/probesPerTimeout {
 			t.Errorf("20 commands took %v beside connections that hang", took)
 		}
 		for _, result := range hang {

@@ -1,5 +1,7 @@
 package pipeline
 
+// Batches of durable commands, which a WAIT follows: see exec.
+
 import (
 	"context"
 	"errors"
@@ -10,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNotReplicated says that too few replicas have acknowledged a command in time.
+// ErrNotReplicated is the error of a durable write that too few replicas have acknowledged in time.
 var ErrNotReplicated = errors.New("lock: not replicated")
 
-// execDurable sends a batch with a WAIT behind it on the same connection: that tells how many replicas have what its own
+// execDurable sends a batch followed by a WAIT on the same connection: WAIT returns how many replicas have what its own
 // connection has written. (https://redis.io/docs/latest/commands/wait/)
 func (p *Pipeline) execDurable(ctx context.Context, batch []*command) {
 	cluster := p.router.cluster
@@ -21,15 +23,16 @@ func (p *Pipeline) execDurable(ctx context.Context, batch []*command) {
 		p.execAndWait(ctx, p.client.Pipeline(), batch)
 		return
 	}
-	// A WAIT has no key: what sends a command to the node of its key must be done by hand.
-	var here []*command
+	// A WAIT has no key, so a ClusterClient cannot route it: the commands and the WAIT go to a node that is chosen
+	// here.
+	var onOwner []*command
 	for _, c := range batch {
 		if c.addr == "" {
-			here = append(here, c)
+			onOwner = append(onOwner, c)
 		}
 	}
-	if len(here) > 0 {
-		p.execOnOwner(ctx, cluster, here)
+	if len(onOwner) > 0 {
+		p.execOnOwner(ctx, cluster, onOwner)
 	}
 	for _, c := range batch {
 		if c.addr != "" {
@@ -38,7 +41,7 @@ func (p *Pipeline) execDurable(ctx context.Context, batch []*command) {
 	}
 }
 
-// execOnOwner sends a batch to the node that has the first one's slot, as far as the client knows.
+// execOnOwner sends a batch to the node that, as far as the client knows, has the slot of the first command's key.
 func (p *Pipeline) execOnOwner(ctx context.Context, cluster *redis.ClusterClient, batch []*command) {
 	master, err := cluster.MasterForKey(ctx, batch[0].call.Key)
 	if err != nil {
@@ -56,8 +59,8 @@ func (p *Pipeline) execOnOwner(ctx context.Context, cluster *redis.ClusterClient
 	}
 }
 
-// execAt sends a command to the node that another one has named. The client knows that node a moment later, and one that
-// has no slot so far not at all. So this is done by a client of its own, to which it is the whole Cluster.
+// execAt sends a command to the node that a redirection has named. The client may not know that node yet, and does not
+// know one that has no slot. So execAt makes a client to which that node is the whole Cluster.
 func (p *Pipeline) execAt(ctx context.Context, c *command) {
 	addr := withBrackets(c.addr)
 	opt := *p.router.cluster.Options()
@@ -65,9 +68,9 @@ func (p *Pipeline) execAt(ctx context.Context, c *command) {
 	opt.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
 		return []redis.ClusterSlot{{End: 1<<14 - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 	}
-	there := redis.NewClusterClient(&opt)
-	defer func() { _ = there.Close() }()
-	master, err := there.MasterForKey(ctx, c.call.Key)
+	target := redis.NewClusterClient(&opt)
+	defer func() { _ = target.Close() }()
+	master, err := target.MasterForKey(ctx, c.call.Key)
 	if err != nil {
 		c.err = err
 		return
@@ -79,13 +82,14 @@ func (p *Pipeline) execAt(ctx context.Context, c *command) {
 	p.execAndWait(ctx, pipe, []*command{c})
 }
 
-// withBrackets returns host:port, in which a node writes an IPv6 address without brackets.
+// withBrackets returns addr, which is host:port, with brackets around an IPv6 address. A node sends it without
+// brackets.
 func withBrackets(addr string) string {
 	i := max(strings.LastIndexByte(addr, ':'), 0)
 	return net.JoinHostPort(strings.Trim(addr[:i], "[]"), strings.TrimPrefix(addr[i:], ":"))
 }
 
-// execAndWait sends a batch, and a WAIT, at the end of pipe.
+// execAndWait adds a batch and a WAIT to pipe, and sends the pipe.
 func (p *Pipeline) execAndWait(ctx context.Context, pipe redis.Pipeliner, batch []*command) {
 	wait := redis.NewIntCmd(ctx, "wait", p.config.Replicas, p.config.ReplicaTimeout.Milliseconds())
 	p.execPipelined(ctx, pipe, batch, wait)
@@ -95,11 +99,11 @@ func (p *Pipeline) execAndWait(ctx context.Context, pipe redis.Pipeliner, batch 
 	}
 }
 
-// acknowledged returns an error unless as many replicas have answered a WAIT as have to.
+// acknowledged returns nil if enough replicas have acknowledged, by the reply to a WAIT.
 func (p *Pipeline) acknowledged(wait *redis.IntCmd) error {
 	switch n, err := wait.Result(); {
 	case err != nil:
-		// Not wrapped: the commands before it have arrived, whatever this says.
+		// err is not wrapped: it is about WAIT alone, and the commands before it may have been executed.
 		return fmt.Errorf("%w: %v", ErrNotReplicated, err)
 	case n < int64(p.config.Replicas):
 		return fmt.Errorf("%w: %d of %d have it", ErrNotReplicated, n, p.config.Replicas)

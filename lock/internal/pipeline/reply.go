@@ -1,5 +1,7 @@
 package pipeline
 
+// The parser of replies that go-redis hands over unparsed (raw in exec.go). It has no state.
+
 import (
 	"bytes"
 	"errors"
@@ -8,22 +10,22 @@ import (
 	"strings"
 )
 
-// Reply is what Redis answers to a command: nothing, a text, or the pair that claim.lua returns.
+// Reply is the reply to a command: null, a text, or the pair that claim.lua returns.
 type Reply struct {
-	Absent bool   // nothing: there is no key, or was none
-	Text   []byte // what the key holds, or the head that a script has found there
-	Pair   bool   // it is the reply of claim.lua, with one of the next two
-	Fence  string // the number of a claim that was granted
-	Left   int64  // how long the key will last, in milliseconds, negative if for ever
+	Absent bool   // null: the key does not exist, or did not before this command
+	Text   []byte // what the key holds, or the head that a script has read from it
+	Pair   bool   // this is a reply of claim.lua, which sets Fence or Left
+	Fence  string // the fence of a claim that was granted, in decimal digits
+	Left   int64  // the key's time to live in milliseconds; negative if it never expires
 }
 
-// ErrProtocol says that what a server has sent is not RESP, or not what was asked for.
+// ErrProtocol is the error of a reply that is not RESP, or not of the kind that the command returns.
 var ErrProtocol = errors.New("lock: unexpected reply")
 
-// errNoReply says that a command has neither a reply nor an error.
+// errNoReply is the error of a command that has neither a reply nor an error.
 var errNoReply = fmt.Errorf("%w: none", ErrProtocol)
 
-// replyError is an error that the server has sent, as go-redis's own.
+// replyError is an error that the server has sent. To go-redis's functions it is one of go-redis's own.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }
@@ -31,18 +33,18 @@ func (e replyError) Error() string { return string(e) }
 // RedisError marks it as a redis.Error.
 func (replyError) RedisError() {}
 
-// isExpected reports whether the caller handles it without go-redis.
+// isExpected reports whether the error is one that callers of Send handle, so that go-redis need not see it.
 func (e replyError) isExpected() bool {
 	return strings.HasPrefix(string(e), "NOSCRIPT ") || strings.HasPrefix(string(e), "ERR syntax error")
 }
 
-// ParseReply reads a whole reply in RESP2 or RESP3: nothing, a text, or the pair of claim.lua. The texts are a part of
+// ParseReply parses a whole reply in RESP2 or RESP3: null, a text, or the pair of claim.lua. The texts are slices of
 // raw. (https://redis.io/docs/latest/develop/reference/protocol-spec/)
 func ParseReply(raw []byte) (Reply, error) {
 	if len(raw) > 0 && raw[0] == '*' {
 		return parsePair(raw)
 	}
-	v, rest, err := parseValue(raw)
+	v, rest, err := parseScalar(raw)
 	switch {
 	case err != nil:
 		return Reply{}, err
@@ -56,6 +58,7 @@ func ParseReply(raw []byte) (Reply, error) {
 	return Reply{Text: v.text}, nil
 }
 
+// parsePair parses an array of two: a text or null, and a text or number.
 func parsePair(raw []byte) (Reply, error) {
 	line, rest, err := cutLine(raw)
 	if err != nil {
@@ -64,11 +67,11 @@ func parsePair(raw []byte) (Reply, error) {
 	if string(line) != "*2" {
 		return Reply{}, fmt.Errorf("%w: %.10q", ErrProtocol, line)
 	}
-	held, rest, err := parseValue(rest)
+	held, rest, err := parseScalar(rest)
 	if err != nil {
 		return Reply{}, err
 	}
-	more, rest, err := parseValue(rest)
+	more, rest, err := parseScalar(rest)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -81,51 +84,53 @@ func parsePair(raw []byte) (Reply, error) {
 	return Reply{Pair: true, Absent: held.null, Text: held.text, Fence: string(more.text), Left: more.number}, nil
 }
 
-// value is a scalar of RESP.
-type value struct {
+// scalar is a null, text or number of RESP.
+type scalar struct {
 	null   bool
 	text   []byte
 	number int64
 }
 
-func parseValue(raw []byte) (v value, rest []byte, err error) {
+// parseScalar parses the scalar that raw begins with, and returns what follows it. An error reply is a replyError.
+func parseScalar(raw []byte) (v scalar, rest []byte, err error) {
 	line, rest, err := cutLine(raw)
 	if err != nil {
-		return value{}, nil, err
+		return scalar{}, nil, err
 	}
 	switch kind, line := line[0], line[1:]; kind {
 	case '_':
-		return value{null: true}, rest, nil
+		return scalar{null: true}, rest, nil
 	case '+':
-		return value{text: line}, rest, nil
+		return scalar{text: line}, rest, nil
 	case '-':
-		return value{}, nil, replyError(line)
+		return scalar{}, nil, replyError(line)
 	case ':':
 		v.number, err = strconv.ParseInt(string(line), 10, 64)
 		if err != nil {
-			return value{}, nil, fmt.Errorf("%w: :%.20q", ErrProtocol, line)
+			return scalar{}, nil, fmt.Errorf("%w: :%.20q", ErrProtocol, line)
 		}
 		return v, rest, nil
 	case '$':
 		return parseBulk(line, rest)
 	}
-	return value{}, nil, fmt.Errorf("%w: %.20q", ErrProtocol, line)
+	return scalar{}, nil, fmt.Errorf("%w: %.20q", ErrProtocol, line)
 }
 
-func parseBulk(length, rest []byte) (value, []byte, error) {
+// parseBulk parses a text, or null, of the length in the line before it.
+func parseBulk(length, rest []byte) (scalar, []byte, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {
 	case err != nil || n < -1:
-		return value{}, nil, fmt.Errorf("%w: $%.20q", ErrProtocol, length)
+		return scalar{}, nil, fmt.Errorf("%w: $%.20q", ErrProtocol, length)
 	case n == -1:
-		return value{null: true}, rest, nil
+		return scalar{null: true}, rest, nil
 	case len(rest)-2 < n || rest[n] != '\r' || rest[n+1] != '\n':
-		return value{}, nil, fmt.Errorf("%w: a text of %d bytes is cut", ErrProtocol, n)
+		return scalar{}, nil, fmt.Errorf("%w: a text of %d bytes is cut", ErrProtocol, n)
 	}
-	return value{text: rest[:n:n]}, rest[n+2:], nil
+	return scalar{text: rest[:n:n]}, rest[n+2:], nil
 }
 
-// cutLine returns a line that is not empty, and what comes after it.
+// cutLine returns the first line, which must not be empty, and what follows it.
 func cutLine(raw []byte) (line, rest []byte, err error) {
 	line, rest, ok := bytes.Cut(raw, []byte("\r\n"))
 	if !ok || len(line) == 0 {

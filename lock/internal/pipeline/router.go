@@ -8,21 +8,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// router finds the queue for a command: commands to one node travel together, if replicas have to acknowledge all or none
-// of them.
+// router finds the queue of a command, by the node that has the slot of its key. Its methods may be called
+// concurrently.
 type router struct {
 	pipeline *Pipeline
-	cluster  *redis.ClusterClient // nil if there is one node at a time
+	cluster  *redis.ClusterClient // nil unless the client is a Cluster's
 
-	one node // that one; of a Cluster: until it is known who has which slot, and for slots that nobody has
-
-	loaded atomic.Bool // the client knows who has which slot
+	one    node        // the only node; of a Cluster: until the slots are known, and for slots that no node has
+	loaded atomic.Bool // the client of a Cluster knows the slots; only becomes true
 
 	mu     sync.Mutex
-	byAddr map[string]*node // guarded by mu
+	byAddr map[string]*node // guarded by mu; only grows; nil unless the client is a Cluster's
 }
 
-// node has the two queues to a node.
+// node has the queues to one node. A batch is durable as a whole, so durable commands have a queue of their own.
 type node struct{ plain, durable queue }
 
 func (n *node) init(p *Pipeline) {
@@ -38,7 +37,7 @@ func (r *router) init(p *Pipeline) {
 	}
 }
 
-// queue returns the queue for a command.
+// queue returns the queue of a command.
 func (r *router) queue(c *command) *queue {
 	n := r.node(c.call.Key)
 	if c.durable {
@@ -47,11 +46,12 @@ func (r *router) queue(c *command) *queue {
 	return &n.plain
 }
 
+// node returns the node that has the slot of key.
 func (r *router) node(key string) *node {
 	if !r.loaded.Load() {
 		return &r.one
 	}
-	master, err := r.cluster.MasterForKey(context.Background(), key) // asks nobody any more
+	master, err := r.cluster.MasterForKey(context.Background(), key) // sends nothing: the slots are known
 	if err != nil {
 		return &r.one
 	}
@@ -67,7 +67,8 @@ func (r *router) node(key string) *node {
 	return n
 }
 
-// load lets the client find out who has which slot, which may take a while.
+// load makes the client of a Cluster ask for the slots, if it has not yet. That may take as long as ctx allows, so exec
+// calls it, and not node.
 func (r *router) load(ctx context.Context, key string) {
 	if r.cluster == nil || r.loaded.Load() {
 		return

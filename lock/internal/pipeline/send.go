@@ -1,5 +1,8 @@
 package pipeline
 
+// From here to the node's queue: which commands a Call sends, when it sends one again, and whether a command goes
+// inline or through the queue. A goroutine that waits for a reply holds no lock.
+
 import (
 	"errors"
 	"time"
@@ -9,26 +12,27 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// Send sends a command once, and returns its reply.
+// Send sends a command once and returns its reply.
 func (c *Call) Send(args ...any) (Reply, error) {
 	r, _, err := c.send(c.command(false, nil, args...))
 	return r, err
 }
 
-// SendDurable is Send of a command that writes what replicas must have. If there are to be any, acked is nil if what the
-// command wrote, if anything, has reached enough of them.
+// SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command:
+// acked is nil if enough replicas have what the command wrote, and [ErrNotReplicated] otherwise. Without it acked is
+// nil.
 func (c *Call) SendDurable(args ...any) (r Reply, acked, err error) {
 	return c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...))
 }
 
-// Eval runs a script by its digest, and with its source where the server does not know it (any more). A server that does
-// not know it has done nothing yet. The arguments are the number of keys, the keys, and the script's arguments.
+// Eval runs a script by its digest and returns its reply. A server that does not know the digest does nothing, and gets
+// the source in a second command. args are the number of keys, the keys, and the script's arguments.
 func (c *Call) Eval(s Script, args ...any) (Reply, error) {
 	r, _, err := c.eval(false, s, args...)
 	return r, err
 }
 
-// EvalDurable is Eval of a script that writes what replicas must have, see SendDurable.
+// EvalDurable is Eval for a script whose write must reach replicas: see SendDurable.
 func (c *Call) EvalDurable(s Script, args ...any) (r Reply, acked, err error) {
 	return c.eval(c.Pipeline.config.Replicas > 0, s, args...)
 }
@@ -41,7 +45,7 @@ func (c *Call) eval(durable bool, s Script, args ...any) (r Reply, acked, err er
 	return r, acked, err
 }
 
-// command returns the Call's next command. Its arguments are those given, one list behind the other.
+// command returns the Call's next command, with the arguments prefix and args.
 func (c *Call) command(durable bool, prefix []any, args ...any) *command {
 	cmd := &c.first
 	if cmd.call != nil {
@@ -52,7 +56,8 @@ func (c *Call) command(durable bool, prefix []any, args ...any) *command {
 	return cmd
 }
 
-// send sends a command, and a second time where the first one says how.
+// send sends a command, and sends it once more when the reply was an error that go-redis has to see, or a redirection
+// that go-redis has not followed. An error reply means that the first command did nothing.
 func (c *Call) send(cmd *command) (r Reply, acked, err error) {
 	r, acked, err = c.roundTrip(cmd)
 	if err == nil {
@@ -61,68 +66,71 @@ func (c *Call) send(cmd *command) (r Reply, acked, err error) {
 	again := command{call: c, args: cmd.args, durable: cmd.durable}
 	var refused replyError
 	if errors.As(err, &refused) && !refused.isExpected() {
-		// go-redis has not read the reply. It has to see an error: it gives up a connection to a server that is no master
-		// any more, and knows its kinds. Where the answer is an error nothing has happened.
+		// go-redis has not parsed the reply. It has to see errors: it closes a connection to a server that is no longer
+		// the master.
 		again.typed = true
 		return c.roundTrip(&again)
 	}
-	if addr, asking, ok := rediserr.Redirection(err); ok && cmd.durable { // any other go-redis has followed by itself
+	if addr, asking, ok := rediserr.Redirection(err); ok && cmd.durable { // go-redis follows the others
 		again.addr, again.asking = addr, asking
 		return c.roundTrip(&again)
 	}
 	return r, acked, err
 }
 
-// roundTrip sends a command, and waits for what comes of it. Here it is decided how it travels: inline, in this goroutine,
-// if the client will be back in time and few batches are in flight; else through the queue of its node, whose workers
-// this goroutine can abandon.
+// roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, if
+// inlineDeadline allows it and fewer than maxInFlight batches are in flight; otherwise through the queue of the
+// command's node, by a worker, and then this goroutine can stop waiting at any time.
 func (c *Call) roundTrip(cmd *command) (r Reply, acked, err error) {
-	if c.expired || c.Context.Err() != nil { // even if a reply came at the same moment: no more is sent
+	if c.timedOut || c.Context.Err() != nil { // also after a reply that arrived at the same moment
 		return Reply{}, nil, &abandonedError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
-	if d, until, ok := c.inlineDeadline(cmd); ok && q.sendInline(cmd, d, until) {
+	if d, returnBy, ok := c.inlineDeadline(cmd); ok && q.sendInline(cmd, d, returnBy) {
 		return cmd.reply, cmd.acked, cmd.err
 	}
 	return c.sendQueued(q, cmd)
 }
 
-// maxInline is how long an argument may be of a command that is sent inline. It fits into any connection's buffer: on a
-// full one go-redis closes a TLS connection with a time limit of its own.
+// maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a connection's send
+// buffer. If that buffer is full, go-redis closes a TLS connection, which has a time limit of its own.
 const maxInline = 4 << 10
 
-// inlineDeadline returns the context under which the caller may send cmd itself, and when it has to return. It is not ok if
-// the caller must not, or would not be back in time.
-func (c *Call) inlineDeadline(cmd *command) (d *deadline, until time.Time, ok bool) {
+// inlineDeadline returns the context under which the caller may send cmd inline, and the time by which it has to
+// return. It reports false unless all of these hold: the Call allows it, the client honors deadlines and has been
+// answered before, cmd is the Call's first command and has no long argument, and the context ends before the caller has
+// to return.
+func (c *Call) inlineDeadline(cmd *command) (d *deadline, returnBy time.Time, ok bool) {
 	p := c.Pipeline
 	if !c.MayInline || !p.honorsDeadlines || !p.answered.Load() || cmd != &c.first || !cmd.fits(maxInline) {
 		return nil, time.Time{}, false
 	}
-	until = c.Start.Add(p.config.OpTimeout)
-	if limit, ok := c.Context.Deadline(); ok && limit.Before(until) {
-		until = limit
+	returnBy = c.Start.Add(p.config.OpTimeout)
+	if limit, ok := c.Context.Deadline(); ok && limit.Before(returnBy) {
+		returnBy = limit
 	}
-	d = p.inlineDeadlines.at(c.Start)
-	return d, until, !until.Before(d.at)
+	d = p.inlineDeadlines.forStart(c.Start)
+	return d, returnBy, !returnBy.Before(d.end)
 }
 
-// sendQueued lets a worker send cmd, and waits for that until the operation ends.
+// sendQueued puts cmd into q, for a worker to send, and waits for its result. When the operation times out, or the
+// caller's context is done, it abandons cmd.
 func (c *Call) sendQueued(q *queue, cmd *command) (r Reply, acked, err error) {
 	c.arm()
-	cmd.done, c.waiter.pending = c.waiter.done, true
+	cmd.done, c.waker.expectsDone = c.waker.done, true
 	q.submit(cmd)
 	select {
 	case <-cmd.done:
-		c.waiter.pending = false
+		c.waker.expectsDone = false
 		return cmd.reply, cmd.acked, cmd.err
 	case <-c.Context.Done():
-	case <-c.waiter.timer.C:
-		c.expired = true
+	case <-c.waker.timer.C:
+		c.timedOut = true
 	}
 	sent, complete := q.abandon(cmd)
 	if complete {
 		<-cmd.done
-		c.waiter.pending = false
+		c.waker.expectsDone = false
 		return cmd.reply, cmd.acked, cmd.err
 	}
 	return Reply{}, nil, &abandonedError{cause: c.cause(), sent: sent}

@@ -7,24 +7,26 @@ import (
 	"time"
 )
 
-// maxIdle is how long a worker stays without work.
+// maxIdle is how long an idle worker stays.
 const maxIdle = 100 * time.Millisecond
 
-// Workers send batches. An idle worker stays for a while: go-redis calls deep, and growing a fresh stack for each batch
-// costs more than sending it.
+// Workers are goroutines that send batches, for all queues of a Locker or Quorum. An idle worker stays for 100 ms:
+// go-redis calls deep, and growing a fresh stack costs more than the send. Workers may be used concurrently, and hold
+// no lock.
 type Workers struct {
-	jobs   chan *batch // has no room: a worker that is idle takes a batch at once
+	jobs   chan *batch // unbuffered: only an idle worker receives
 	closed chan struct{}
-	once   sync.Once
+	once   sync.Once // guards the close of closed
 }
 
-// NewWorkers returns Workers, of which none is there yet.
+// NewWorkers returns Workers without a goroutine: the first batch starts one.
 func NewWorkers() *Workers { return &Workers{jobs: make(chan *batch), closed: make(chan struct{})} }
 
-// Close lets every worker go, one that sends when it is done with that. Batches are still sent afterwards.
+// Close ends idle workers now and the others once they have sent their batches. Batches that come later are still sent,
+// each by a new goroutine.
 func (w *Workers) Close() { w.once.Do(func() { close(w.closed) }) }
 
-// send lets a worker send b, and what waits behind it.
+// send gives b to an idle worker, or to a new one. The worker then sends what waits in b's queue as well.
 func (w *Workers) send(b *batch) {
 	select {
 	case w.jobs <- b:
@@ -33,8 +35,9 @@ func (w *Workers) send(b *batch) {
 	}
 }
 
+// work is one worker.
 func (w *Workers) work(b *batch) {
-	pprof.SetGoroutineLabels(context.Background()) // not those of the caller that came first
+	pprof.SetGoroutineLabels(context.Background()) // a goroutine inherits those of the caller that started it
 	idle := time.NewTimer(maxIdle)
 	defer idle.Stop()
 	for {

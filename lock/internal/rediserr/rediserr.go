@@ -1,4 +1,4 @@
-// Package rediserr reports what an error from go-redis means for the command that it belongs to.
+// Package rediserr reports what an error from go-redis means for the command that failed with it. It has no state.
 package rediserr
 
 import (
@@ -11,21 +11,21 @@ import (
 
 // IsReply reports whether err is an error that the server sent.
 func IsReply(err error) bool {
-	if err == nil { // errors.As would allocate
+	if err == nil { // avoids the allocation of errors.As
 		return false
 	}
 	var reply redis.Error
 	return errors.As(err, &reply)
 }
 
-// IsForeign reports whether the server says that the key holds another type. Redis 6 puts it into the middle of a
-// script's error.
+// IsForeign reports whether err is the server's, and means that the key holds another type. Redis 6 has WRONGTYPE in
+// the middle of a script's error.
 func IsForeign(err error) bool {
 	return IsReply(err) && strings.Contains(err.Error(), "WRONGTYPE")
 }
 
-// MayHaveArrived reports whether a command that failed may have been executed all the same: not if Redis answered it, and
-// not if there was no connection to send it on.
+// MayHaveArrived reports whether a command that failed may have been executed all the same. It was not executed if the
+// server answered with an error, or if there was no connection to send it on.
 func MayHaveArrived(err error) bool {
 	var dial *net.OpError
 	switch {
@@ -39,8 +39,8 @@ func MayHaveArrived(err error) bool {
 	return true
 }
 
-// IsTemporary reports whether the same command may succeed in a moment: after any trouble with the network, and after
-// what a server says while it starts, or while another one takes its place.
+// IsTemporary reports whether the same command may succeed if it is sent again soon. That is so after any network
+// error, and after the errors of a server that starts, that is no longer the master, or that has too many clients.
 func IsTemporary(err error) bool {
 	if errors.Is(err, redis.ErrClosed) {
 		return false
@@ -49,13 +49,14 @@ func IsTemporary(err error) bool {
 		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) || IsMoved(err)
 }
 
-// RefusesWrites reports whether a server says that it takes no writes, though it can be read: it is full, or lacks
-// replicas, or cannot save.
+// RefusesWrites reports whether err means that the server can be read but not written: it is full, has too few
+// replicas, or cannot save to disk.
 func RefusesWrites(err error) bool {
 	return redis.IsOOMError(err) || redis.IsNoReplicasError(err) || redis.HasErrorPrefix(err, "MISCONF")
 }
 
-// Redirection returns the node to which err sends the command, and whether that node wants an ASKING first.
+// Redirection returns the address of the node to which err redirects the command (MOVED or ASK), and whether that node
+// wants an ASKING first. It reports false if err is no redirection.
 func Redirection(err error) (addr string, asking, ok bool) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, false, true
@@ -64,7 +65,7 @@ func Redirection(err error) (addr string, asking, ok bool) {
 	return addr, true, ok
 }
 
-// IsMoved reports whether err sends the command to another node.
+// IsMoved reports whether err is a redirection.
 func IsMoved(err error) bool {
 	_, _, ok := Redirection(err)
 	return ok
@@ -76,8 +77,9 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// InScript returns the error of a command that a script has called, if err wraps it as Redis before 7.0 does, and else
-// err: there "-OOM ..." stands at the end of "ERR Error running script ...: @user_script:19: @user_script: 19: -OOM ...".
+// InScript returns the error of a command that a script has called, if err wraps one as Redis before 7.0 does, and
+// otherwise err. Such an error ends with that of the command: "ERR Error running script ...: @user_script:19:
+// @user_script: 19: -OOM ...".
 func InScript(err error) error {
 	if !redis.HasErrorPrefix(err, "Error running script") {
 		return err
@@ -89,7 +91,7 @@ func InScript(err error) error {
 	return err
 }
 
-// scriptError is an error of the server, as go-redis's own.
+// scriptError is an error of the server. To go-redis's functions it is one of go-redis's own.
 type scriptError string
 
 func (e scriptError) Error() string { return string(e) }

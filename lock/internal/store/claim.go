@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,95 +14,118 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// State is what a key holds.
+// From here to the pipeline: a claim of a key, and a look at one. Package lock calls Claim and Look; a Quorum calls
+// TryClaim instead (tryclaim.go). Nothing here holds a lock.
+//
+// The reply to a claim may be lost. What happens then:
+//
+//   - If the connection broke, Call.Do sends the claim again, with the same token. A reply that holds this token
+//     (isOurs) means that the first command arrived: the claim is granted.
+//   - If no try got a reply, Claim returns an error and releases the claim in the background, because it may have
+//     arrived (Result.Unsure).
+//   - If a reply arrives after Claim has returned, lateClaim releases the claim.
+//   - If none of this reaches the server, the claim expires after the TTL. No caller believes that it owns the key.
+
+// State says what a key holds.
 type State int
 
-// The states of a key. Package lock has the same, in the same order.
+// The states of a key. Package lock has the same ones in the same order.
 const (
-	Free      State = iota + 1 // nothing; only Look says so, which does not take it
-	Granted                    // a claim that is ours
-	Held                       // a claim of another
-	Abandoned                  // a claim of another that is held, and not renewed any more
+	Free      State = iota + 1 // nothing; only Look returns it, because Claim would take the key
+	Granted                    // our own claim
+	Held                       // somebody else's claim
+	Abandoned                  // somebody else's claim, which is held and no longer renewed
 	Settled                    // a value
 )
 
 // Entry is what a key holds.
 type Entry struct {
 	State State
-	Note  []byte    // of a claim
+	Note  []byte    // when Held or Abandoned
 	Value []byte    // when Settled
-	At    time.Time // when it was claimed, or settled, by its writer's clock
-	Fence int64     // of a claim, 0 without a number
+	At    time.Time // when Held, Abandoned or Settled: when it was claimed or settled, by the clock of its writer
+	Fence int64     // of a claim; 0 without fencing
 
 	Token uuid.UUID // when Granted
-	Start time.Time // when Granted: of the operation, from which the lease counts
+	Start time.Time // when Granted: the start of the operation, from which the lease's validity counts
 
-	Left time.Duration // how long the entry stands as it does without a renewal; 0 if the look has not told
-	hold time.Duration // of a claim
+	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold does.
+	// It is 0 if the command has not read the key's time to live.
+	Left time.Duration
+	hold time.Duration // of a claim; 0 without a hold
 }
 
-// Request says how a key is claimed.
-type Request struct {
-	Note    []byte
-	Waits   bool // a claim that is met is asked to publish its end
-	Awaited bool // somebody already waits for the end of ours
+// ClaimOptions says how a key is claimed.
+type ClaimOptions struct {
+	Note    []byte // stored with the claim
+	Waits   bool   // the caller waits: mark somebody else's claim, so that its end publishes a message
+	Awaited bool   // another caller already waits for the end of our claim: write it with the mark
 }
 
-// Claim takes key if it is free, or returns what is there. A claim that comes to stand though Claim failed is released.
-func (s *Store) Claim(ctx context.Context, key Key, q Request) (Entry, error) {
+// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it releases a claim that
+// has arrived, or arrives later.
+func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, error) {
 	o := s.newOp(ctx, key)
-	o.MayInline = !q.Waits
+	o.MayInline = !opts.Waits
 	o.Start, o.token = time.Now(), NewToken()
-	o.claim = appendClaim(o.room[:0], o.token, q.Awaited, o.Start, q.Note)
-	if s.config.Fencing || q.Waits {
-		return o.claimByScript(q.Waits)
+	o.claim = appendClaim(o.room[:0], o.token, opts.Awaited, o.Start, opts.Note)
+	if s.config.Fencing || opts.Waits {
+		return o.claimByScript(opts.Waits)
 	}
-	e, err := o.attempt(o.setOrGet)
-	if e.State == Held && e.hold > 0 && e.Left == 0 { // is it still renewed?
+	e, err := o.claimBy(o.sendSet)
+	if e.State == Held && e.hold > 0 && e.Left == 0 { // SET does not tell whether the holder still renews it
 		again := s.newOp(ctx, key)
-		again.claim, again.token, again.Start = o.claim, o.token, o.Start // its SET may have arrived late
+		again.claim, again.token, again.Start = o.claim, o.token, o.Start // as an earlier SET may arrive late
 		if more, err := again.claimByScript(false); err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
 			return more, err
 		}
-		// Somebody has the key, whether or not the claim is still renewed. That is no failure: a caller that takes it for one
-		// may run what another is running.
+		// The claim is returned as Held although the script failed: a caller that got an error might run what another
+		// runs.
 	}
 	return e, err
 }
 
+// claimByScript claims the key by claim.lua.
 func (o *op) claimByScript(waits bool) (Entry, error) {
-	return o.attempt(func() (pipeline.Reply, error) { return o.setOrTell(waits) })
+	return o.claimBy(func() (pipeline.Reply, error) { return o.sendScript(waits) })
 }
 
-// attempt claims the key by what send sends.
-func (o *op) attempt(send func() (pipeline.Reply, error)) (Entry, error) {
-	o.Late = (*undo)(o)
+// claimBy claims the key by the command that send sends.
+func (o *op) claimBy(send func() (pipeline.Reply, error)) (Entry, error) {
+	o.Late = (*lateClaim)(o)
 	r := o.Do(send)
 	switch {
 	case r.Err != nil && r.Unsure:
-		o.store.group.Go(func() { (*undo)(o).Late(r) })
+		o.releaseLater()
 		return Entry{}, wrap("claim", r.Err)
 	case r.Err != nil:
 		return Entry{}, claimError(r)
 	case r.Absent, o.isOurs(r.Text):
 		return o.granted(r.Reply)
 	}
-	return o.met(r.Reply)
+	return o.classifyConfirmed(r.Reply)
 }
 
-// isOurs reports whether stored is the claim that o writes, whatever it was made to say since.
+// isOurs reports whether stored is the claim that o writes. A waiter may have marked it since.
 func (o *op) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, o.token) }
 
-// undo is an operation whose claim nobody wants any more.
-type undo op
+// lateClaim is a claim whose caller no longer waits for it.
+type lateClaim op
 
-// Late releases the claim if it stands, or may.
-func (u *undo) Late(r pipeline.Result) {
-	if o := (*op)(u); r.Unsure || r.Err == nil && (r.Absent || o.isOurs(r.Text)) {
-		o.store.Release(background.WithoutEnd(o.Context), o.key, o.token)
+// Late releases the claim if it has arrived, or may have.
+func (l *lateClaim) Late(r pipeline.Result) {
+	if o := (*op)(l); r.Unsure || r.Err == nil && (r.Absent || o.isOurs(r.Text)) {
+		o.releaseUnwanted()
 	}
 }
 
+// releaseLater releases the claim in the background.
+func (o *op) releaseLater() { o.store.group.Go(o.releaseUnwanted) }
+
+// releaseUnwanted releases a claim that no caller wants. If that fails, the claim expires after the TTL.
+func (o *op) releaseUnwanted() { o.store.Release(background.WithoutEnd(o.Context), o.key, o.token) }
+
+// claimError returns the error of a claim or a look that was answered with an error, or not executed.
 func claimError(r pipeline.Result) error {
 	if r.Foreign {
 		return ErrForeign
@@ -114,21 +136,21 @@ func claimError(r pipeline.Result) error {
 // granted returns the claim that o has written.
 func (o *op) granted(r pipeline.Reply) (e Entry, err error) {
 	switch {
-	case !r.Absent:
+	case !r.Absent: // written by an earlier try, whose reply was lost
 		e, err = parse(r.Text)
 	case r.Pair:
 		e.Fence, err = parseFence(r.Fence)
 	}
 	if err != nil {
-		o.store.group.Go(func() { o.store.Release(background.WithoutEnd(o.Context), o.key, o.token) })
+		o.releaseLater()
 		return Entry{}, wrap("claim", err)
 	}
 	return Entry{State: Granted, Fence: e.Fence, Token: o.token, Start: o.Start, Left: o.store.config.TTL}, nil
 }
 
-// met returns another's claim or value. A value is not handed out before enough replicas have it.
-func (o *op) met(r pipeline.Reply) (Entry, error) {
-	e, err := met(r)
+// classifyConfirmed is classify, but returns a value only once it is on enough replicas.
+func (o *op) classifyConfirmed(r pipeline.Reply) (Entry, error) {
+	e, err := classify(r)
 	if err != nil || e.State != Settled || !o.store.config.Replicas {
 		return e, err
 	}
@@ -138,8 +160,9 @@ func (o *op) met(r pipeline.Reply) (Entry, error) {
 	return e, nil
 }
 
-// met returns another's claim or value.
-func met(r pipeline.Reply) (Entry, error) {
+// classify returns somebody else's claim or value. The reply is a SET's, or the pair of claim.lua, which has the key's
+// time to live as well: only that tells whether a claim under a hold is still renewed.
+func classify(r pipeline.Reply) (Entry, error) {
 	e, err := parse(r.Text)
 	if err != nil || e.State == Settled || !r.Pair {
 		return e, err
@@ -152,137 +175,62 @@ func met(r pipeline.Reply) (Entry, error) {
 	return e, nil
 }
 
-// Look returns what the key holds and never takes it. A claim that it meets is asked to publish its end.
+// Look returns what the key holds and never takes the key. It marks a claim, so that its release or settlement
+// publishes a message.
 func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (pipeline.Reply, error) { return o.tell(true) })
+	r := o.Do(func() (pipeline.Reply, error) { return o.sendLook(true) })
 	switch {
 	case r.Err != nil:
 		return Entry{}, claimError(r)
 	case r.Absent:
 		return Entry{State: Free}, nil
 	}
-	return o.met(r.Reply)
+	return o.classifyConfirmed(r.Reply)
 }
 
-// setOrGet puts the claim under an absent key, or returns what the key holds, by one SET.
-func (o *op) setOrGet() (pipeline.Reply, error) {
+// sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds.
+func (o *op) sendSet() (pipeline.Reply, error) {
 	r, acked, err := o.SendDurable("set", o.key.arg, &o.claim, "nx", "get", "px", o.store.ttl)
 	switch {
 	case err == nil:
 		return r, o.acknowledged(r, acked)
-	case redis.HasErrorPrefix(err, "syntax error"): // older than 7.0
-		return o.setOrTell(false)
+	case redis.HasErrorPrefix(err, "syntax error"): // Redis before 7.0 refuses NX with GET
+		return o.sendScript(false)
 	case rediserr.RefusesWrites(err):
-		// Even a SET that would only look is refused. What is there counts all the same.
-		if r, lookErr := o.tell(false); lookErr == nil && !r.Absent {
+		// The server refuses every SET, even one that would write nothing. The key can still be read.
+		if r, lookErr := o.sendLook(false); lookErr == nil && !r.Absent {
 			return r, o.acknowledged(r, nil)
 		}
 	}
 	return pipeline.Reply{}, err
 }
 
-// setOrTell does the same by a script, which tells more.
-func (o *op) setOrTell(waits bool) (pipeline.Reply, error) {
+// sendScript sends claim.lua, which does what sendSet does, draws a fence and returns the key's time to live. If the
+// caller waits, it marks somebody else's claim.
+func (o *op) sendScript(waits bool) (pipeline.Reply, error) {
 	args := []any{1, o.key.arg}
 	if o.store.config.Fencing {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
 	}
 	toFence, behindFence := arg(o.claim[:headLen+1]), arg(o.claim[holdPos:])
-	r, acked, err := o.EvalDurable(claimScript, append(args, toFence, behindFence, o.store.ttl, awaiting(waits))...)
+	r, acked, err := o.EvalDurable(claimScript, append(args, toFence, behindFence, o.store.ttl, markPrefix(waits))...)
 	if err != nil {
 		return r, err
 	}
 	return r, o.acknowledged(r, acked)
 }
 
-// tell returns by the same script what the key holds, and takes nothing.
-func (o *op) tell(waits bool) (pipeline.Reply, error) {
-	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, awaiting(waits))
+// sendLook sends claim.lua without a claim, so that it only reads the key.
+func (o *op) sendLook(waits bool) (pipeline.Reply, error) {
+	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, markPrefix(waits))
 }
 
-// awaiting is what the script compares a claim with before it asks its holder to publish.
-func awaiting(waits bool) string {
+// markPrefix returns the last argument of claim.lua: what an entry must begin with for the script to mark it, and
+// nothing if the caller does not wait.
+func markPrefix(waits bool) string {
 	if waits {
 		return claimMagic
 	}
 	return ""
-}
-
-// acknowledged returns nil if a claim that was granted is on the replicas.
-func (o *op) acknowledged(r pipeline.Reply, acked error) error {
-	switch {
-	case r.Absent:
-		return acked
-	case !o.store.config.Replicas || !o.isOurs(r.Text):
-		return nil
-	}
-	// An earlier try has written it, whose reply was lost. WAIT must stand behind a write on its own connection.
-	r, acked, err := o.extend(o.store.config.TTL)
-	switch {
-	case err != nil:
-		return err
-	case holder(r, o.token) != Ours:
-		return ErrLost
-	}
-	return acked
-}
-
-// errChanged says that a value that was met was not there any more when it was to be confirmed.
-var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrNotReplicated)
-
-// confirm returns nil if the value with that head is on the replicas.
-func (o *op) confirm(head []byte) error {
-	again := o.store.newOp(o.Context, o.key)
-	again.Start = o.Start
-	return again.Do(func() (pipeline.Reply, error) {
-		r, acked, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
-		if err == nil && !bytes.Equal(r.Text, head) {
-			err = errChanged
-		}
-		if err == nil {
-			err = acked
-		}
-		return r, err
-	}).Err
-}
-
-// Attempt is the result of TryClaim.
-type Attempt struct {
-	Entry        // Granted, Held or Settled; 0 with an error
-	Err    error // ErrForeign, or why there was no answer
-	Stands bool  // the claim stands, or may
-}
-
-// TryClaim puts the claim of a token under key if there is nothing, once, and undoes nothing. A result that comes after it
-// has returned goes to late.
-func (s *Store) TryClaim(ctx context.Context, key Key, token uuid.UUID, start time.Time, late func(Attempt)) Attempt {
-	o := s.newOp(ctx, key)
-	o.token, o.late = token, late
-	o.claim = appendClaim(o.room[:0], token, false, start, nil)
-	o.Late = (*lateAttempt)(o)
-	return o.attempted(o.Do(o.setOrGet))
-}
-
-// lateAttempt is a TryClaim that has returned.
-type lateAttempt op
-
-// Late tells the caller of TryClaim.
-func (l *lateAttempt) Late(r pipeline.Result) {
-	o := (*op)(l)
-	o.late(o.attempted(r))
-}
-
-func (o *op) attempted(r pipeline.Result) Attempt {
-	a := Attempt{Err: r.Err, Stands: r.Unsure}
-	switch {
-	case r.Foreign:
-		a.Err = ErrForeign
-	case r.Err != nil:
-	case r.Absent, o.isOurs(r.Text):
-		a.State, a.Stands = Granted, true
-	default:
-		a.Entry, a.Err = met(r.Reply)
-	}
-	return a
 }

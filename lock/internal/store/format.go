@@ -12,20 +12,25 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// What a key holds begins with a head of fixed length: four bytes that name what it is and in which version, and the token
-// of the lease that wrote it. A value carries the token as well, so that a Settle whose reply was lost knows its own work.
+// The bytes that a key holds, a claim or a value. Both begin with a head of 20 bytes: a magic of four bytes, which
+// names the kind and the version, and the token of the lease that wrote them. A value has the token so that a Settle
+// whose reply was lost recognizes its own value.
 //
-//	claim: head, awaited (1 byte: 1 if somebody wants its end published), fence (16 digits), hold (8 bytes),
-//	       claimed (8 bytes), note
-//	value: head, settled (8 bytes), value
+//	bytes   claim                                               bytes   value
+//	0-3     magic                                               0-3     magic
+//	4-19    token                                               4-19    token
+//	20      mark: 1 if its end is to publish a message, else 0  20-27   settled: time
+//	21-36   fence: 16 decimal digits, because Lua writes it     28-     value
+//	37-44   hold: milliseconds, 0 without one
+//	45-52   claimed: time
+//	53-     note
 //
-// The hold is in milliseconds, zero without one. The times are those of the writer's wall clock, in milliseconds since
-// 1970: they inform, and decide nothing. The fence is text because Lua writes it. The scripts know at which byte each of
-// these stands.
+// Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock: they inform, and decide
+// nothing. The scripts have these positions too, but Lua's string functions count from 1.
 //
-// A release reads what the one before it wrote, and writes what that one can read. lock/testdata/stored has what the first
-// release wrote. A format that needs more gets a version of its own, in the fourth byte, and is read one release before
-// it is written.
+// Compatibility: a release reads what the release before it wrote, and writes what that one can read.
+// lock/testdata/stored has what the first release wrote. A change of format takes a new version, the fourth byte of the
+// magic, and is read one release before it is written.
 const (
 	claimMagic = "OGc\x01"
 	valueMagic = "OGv\x01"
@@ -39,16 +44,17 @@ const (
 	valuePos   = headLen + timeLen
 )
 
-// MaxHold is the longest hold.
+// MaxHold is the longest hold, and the longest lease: ten years.
 const MaxHold = 10 * 365 * 24 * time.Hour
 
-// What an operation on a key has met. Package lock documents them.
+// The errors that say what a key holds, or no longer holds. Package lock exports and documents them.
 var (
 	ErrForeign = errors.New("lock: the key holds a foreign value")
 	ErrSettled = errors.New("lock: the key holds a value")
 	ErrLost    = errors.New("lock: the lease is lost")
 )
 
+// appendHead appends the head of a claim or a value.
 func appendHead(b []byte, magic string, token uuid.UUID) []byte {
 	return append(append(b, magic...), token[:]...)
 }
@@ -58,22 +64,23 @@ func hasHead(stored []byte, magic string, token uuid.UUID) bool {
 	return len(stored) >= headLen && string(stored[:len(magic)]) == magic && uuid.UUID(stored[len(magic):headLen]) == token
 }
 
-// appendTime appends t as it stands in a claim or a value.
+// appendTime appends t as a claim or a value has it.
 func appendTime(b []byte, t time.Time) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(t.UnixMilli()))
 }
 
+// readTime returns the time that appendTime has appended.
 func readTime(b []byte) time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(b))) }
 
-// NewValue returns the head of a value, with room for size bytes behind it: what Settle stores begins with it.
+// NewValue returns the first 28 bytes of what Settle stores, with capacity for a value of size bytes.
 func NewValue(token uuid.UUID, settled time.Time, size int) []byte {
 	return appendTime(appendHead(make([]byte, 0, valuePos+size), valueMagic, token), settled)
 }
 
-// appendClaim appends a claim without a number.
-func appendClaim(b []byte, token uuid.UUID, awaited bool, claimed time.Time, note []byte) []byte {
+// appendClaim appends a claim without a fence and without a hold. marked says whether its end is to publish a message.
+func appendClaim(b []byte, token uuid.UUID, marked bool, claimed time.Time, note []byte) []byte {
 	b = appendHead(b, claimMagic, token)
-	if awaited {
+	if marked {
 		b = append(b, 1)
 	} else {
 		b = append(b, 0)
@@ -83,12 +90,12 @@ func appendClaim(b []byte, token uuid.UUID, awaited bool, claimed time.Time, not
 	return append(appendTime(b, claimed), note...)
 }
 
-// encodeHold returns d as it stands in a claim.
+// encodeHold returns d as a claim has it.
 func encodeHold(d time.Duration) *pipeline.Bytes {
 	return arg(binary.BigEndian.AppendUint64(nil, uint64(d.Milliseconds())))
 }
 
-// arg returns b as an argument of a command.
+// arg returns b as the argument of a command, without a copy.
 func arg(b []byte) *pipeline.Bytes { return (*pipeline.Bytes)(&b) }
 
 // NewToken returns a random UUID (RFC 9562 section 5.4).
@@ -99,7 +106,8 @@ func NewToken() (token uuid.UUID) {
 	return token
 }
 
-// parse returns what a key holds that is ours.
+// parse returns the claim or value that stored is, as Held or Settled, or ErrForeign if it is neither. The Entry's Note
+// and Value are slices of stored.
 func parse(stored []byte) (Entry, error) {
 	switch {
 	case len(stored) >= valuePos && string(stored[:len(valueMagic)]) == valueMagic:
@@ -118,7 +126,7 @@ func parse(stored []byte) (Entry, error) {
 	}, nil
 }
 
-// parseFence reads the digits that Lua has written.
+// parseFence parses the decimal digits of a fence.
 func parseFence(digits string) (int64, error) {
 	fence, err := strconv.ParseUint(digits, 10, 63)
 	return int64(fence), err

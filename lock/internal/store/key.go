@@ -5,24 +5,24 @@ import (
 	"encoding/hex"
 )
 
-// Namespace is what all keys of a service begin with.
+// Namespace is the first part of every key of a Locker or Quorum.
 type Namespace string
 
-// Key is a key as it stands in Redis. As an argument it is made once, for all commands.
+// Key is a key as Redis has it.
 type Key struct {
 	Text string
-	arg  any
+	arg  any // Text, as the argument of every command: converted once, which allocates
 }
 
 // Key returns "namespace:{tag}hash": the hash is the SHA-256 of key in hex, and the tag its first 14 bits in hex.
 func (n Namespace) Key(key string) Key {
-	var room [256]byte // of most keys, raw and hashed
+	var room [256]byte // avoids allocations for most keys
 	sum := sha256.Sum256(append(room[:0], key...))
 	text := string(hex.AppendEncode(n.appendTag(room[:0], sum[0], sum[1]), sum[:]))
 	return Key{Text: text, arg: text}
 }
 
-// appendTag appends what all keys begin with that share the first 14 bits of their hash.
+// appendTag appends "namespace:{tag}", where b0 and b1 are the first two bytes of a key's hash.
 func (n Namespace) appendTag(k []byte, b0, b1 byte) []byte {
 	const digits = "0123456789abcdef"
 	tag := (uint16(b0)<<8 | uint16(b1)) >> 2
@@ -30,8 +30,8 @@ func (n Namespace) appendTag(k []byte, b0, b1 byte) []byte {
 	return append(k, ':', '{', digits[tag>>12], digits[tag>>8&0xf], digits[tag>>4&0xf], digits[tag&0xf], '}')
 }
 
-// fence returns the key of a counter: one for all keys with the same tag, so that counters do not pile up with the keys,
-// and need not expire.
+// fence returns the key of the fence counter, "namespace:{tag}fence". All keys with one tag share it, so that there are
+// at most 2^14 counters, which need not expire.
 func (n Namespace) fence(key Key) string {
 	return key.Text[:len(n)+len(":{0123}")] + "fence"
 }

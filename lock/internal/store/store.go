@@ -1,9 +1,10 @@
-// Package store knows what a key in Redis holds: its format, the commands and scripts that act on it, and what their
-// replies mean. It keeps no state of its own, and no goroutine but for what a lost reply leaves to be undone.
+// Package store has the format of what a key in Redis holds, the commands and scripts that act on a key, and the
+// meaning of their replies. Packages lock and lease call it. It has no state, and no goroutine except those that
+// release a claim whose reply was lost.
 //
-// One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or returns
-// the [Entry] that is there. The others act on a claim, which they know by its token, and return an [Outcome]: whose the
-// key was when the script looked at it.
+// One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
+// returns the [Entry] that it holds. The other methods act on a claim, named by its token, and return an [Outcome]:
+// whose the key was when the command ran.
 package store
 
 import (
@@ -19,53 +20,54 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// Config is what a Store is to keep to.
+// Config has the settings of a Store.
 type Config struct {
 	Namespace Namespace
 	TTL       time.Duration // of a claim that nobody renews
-	Fencing   bool          // claims are numbered
-	Replicas  bool          // what is written has to be on replicas: see pipeline.Config
+	Fencing   bool          // every claim gets a fence
+	Replicas  bool          // writes must reach replicas: see pipeline.Config
 }
 
-// Store has the keys of one namespace on one deployment. Its methods may be called concurrently.
+// Store acts on the keys of one namespace on one deployment. Its methods may be called concurrently.
 type Store struct {
 	pipeline *pipeline.Pipeline
 	group    *background.Group
 	config   Config
-	ttl      any // in milliseconds, as an argument
-	publish  any // the command by which the scripts publish
+	ttl      any // config.TTL in milliseconds, as an argument
+	publish  any // the name of the command that publishes, as an argument
 }
 
-// New returns a Store on a client whose commands go through p.
+// New returns a Store that sends its commands through p. The client only tells whether it is a Cluster's.
 func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.Group, config Config) *Store {
 	s := &Store{pipeline: p, group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
 	if _, ok := client.(*redis.ClusterClient); ok {
-		s.publish = "spublish" // to the node of the key alone
+		s.publish = "spublish" // PUBLISH would reach every node
 	}
 	return s
 }
 
-// op is one operation on a key. It is one allocation, with room for what most operations send.
+// op is one operation on a key, and all that it needs in one allocation.
 type op struct {
 	pipeline.Call
 	store *Store
 	key   Key
 	token uuid.UUID
-	late  func(Attempt) // of TryClaim
+	late  func(Attempt) // of TryClaim; nil otherwise
 
-	claim  pipeline.Bytes // to be written, or the head of one to act on
-	stored pipeline.Bytes // the value to be left behind
-	ttl    pipeline.Bytes // for that long, in milliseconds
-	room   [notePos + 64]byte
+	claim  pipeline.Bytes     // the claim to write, or the head of the claim to act on
+	stored pipeline.Bytes     // of Settle: the value with its head
+	ttl    pipeline.Bytes     // of Settle: milliseconds, in decimal digits
+	room   [notePos + 64]byte // holds claim if the note has at most 64 bytes, and ttl
 }
 
+// newOp returns an operation on key.
 func (s *Store) newOp(ctx context.Context, key Key) *op {
 	o := &op{store: s, key: key}
 	o.Pipeline, o.Context, o.Key = s.pipeline, ctx, key.Text
 	return o
 }
 
-// actOn returns an operation on the claim with the token.
+// actOn returns an operation on the claim of a token.
 func (s *Store) actOn(ctx context.Context, key Key, token uuid.UUID) *op {
 	o := s.newOp(ctx, key)
 	o.token = token
@@ -73,27 +75,27 @@ func (s *Store) actOn(ctx context.Context, key Key, token uuid.UUID) *op {
 	return o
 }
 
-// Holder is whose a key was when a script looked at it.
+// Holder says whose a key was when a command ran.
 type Holder int
 
-// The holders of a key, as seen by a lease.
+// The holders of a key, seen from one lease.
 const (
 	Ours     Holder = iota + 1 // the key held the lease's claim
-	Nobody                     // the key did not exist
+	Nobody                     // the key was absent
 	OurValue                   // the key held the value that the lease settled
-	OurOther                   // Settle only: the key held another value that the lease settled
+	OurOther                   // Settle only: the key held another value that the lease settled before
 	Another                    // the key held somebody else's claim or value, or a foreign one
 )
 
 // Outcome is the result of an operation on a claim.
 type Outcome struct {
 	Holder  Holder // 0 with an Err
-	Err     error  // Redis has not answered, or with an error
+	Err     error  // no reply arrived, or the server answered with an error
 	Unsure  bool   // some try may have been executed although its reply did not arrive
-	Foreign bool   // Err says that the key holds another type
+	Foreign bool   // Err is the server's: the key holds another type
 }
 
-// Wrap returns the Err with what was tried, nil without one.
+// Wrap returns Err with the name of the operation, and nil without an Err.
 func (o Outcome) Wrap(doing string) error { return wrap(doing, o.Err) }
 
 func wrap(doing string, err error) error {
@@ -103,19 +105,20 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("lock: %s: %w", doing, err)
 }
 
+// outcome returns r as an Outcome for the lease of a token.
 func outcome(r pipeline.Result, token uuid.UUID) Outcome {
 	o := Outcome{Err: r.Err, Unsure: r.Unsure, Foreign: r.Foreign}
 	if r.Err == nil {
-		o.Holder = holder(r.Reply, token)
+		o.Holder = holderOf(r.Reply, token)
 	}
 	return o
 }
 
-// settledBefore is what settle.lua returns when the lease has left another value.
+// settledBefore is the reply of settle.lua if the lease has settled another value.
 const settledBefore = "another Settle of this lease was first"
 
-// holder returns whose the key was by the head that a script has found there.
-func holder(r pipeline.Reply, token uuid.UUID) Holder {
+// holderOf returns whose the key was, by the head that a script has returned.
+func holderOf(r pipeline.Reply, token uuid.UUID) Holder {
 	switch {
 	case r.Absent:
 		return Nobody
@@ -129,18 +132,19 @@ func holder(r pipeline.Reply, token uuid.UUID) Holder {
 	return Another
 }
 
-// Extend lets the claim last for at least d from now, and the key for the hold behind it. It never shortens it.
+// Extend extends the lease to at least d from now, and the key to d and the claim's hold. It never shortens either.
 func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (pipeline.Reply, error) {
 		r, acked, err := o.extend(d)
-		if err == nil && holder(r, token) == Ours {
+		if err == nil && holderOf(r, token) == Ours {
 			err = acked
 		}
 		return r, err
 	}), token)
 }
 
+// extend sends extend.lua for the claim of o. With replicas the script writes in any case, so that a WAIT counts it.
 func (o *op) extend(d time.Duration) (r pipeline.Reply, acked, err error) {
 	how := ""
 	if o.store.config.Replicas {
@@ -149,52 +153,54 @@ func (o *op) extend(d time.Duration) (r pipeline.Reply, acked, err error) {
 	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claim[:headLen]), d.Milliseconds(), how)
 }
 
-// Hold lets the key last for hold behind the lease, unless less than least is left of that.
+// Hold writes the hold into the claim, and extends the key to the lease and the hold. It fails, and changes nothing, if
+// less than least is left of the lease.
 func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, lease, least time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (pipeline.Reply, error) {
 		r, acked, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claim, encodeHold(hold),
 			hold.Milliseconds(), lease.Milliseconds(), least.Milliseconds())
-		if err == nil && holder(r, token) == Ours {
+		if err == nil && holderOf(r, token) == Ours {
 			err = acked
 		}
 		return r, err
 	}), token)
 }
 
-// Settle puts a value, which begins with what NewValue returned, in the place of the claim, or where there is nothing.
+// Settle writes a value, which begins with what NewValue returned, in place of the claim or under an absent key.
 func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []byte, ttl time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
 	o.stored, o.ttl = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return outcome(o.Do(func() (pipeline.Reply, error) {
 		r, acked, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claim, &o.stored, &o.ttl, s.publish)
-		if h := holder(r, token); err == nil && h != Another && h != OurOther {
+		if h := holderOf(r, token); err == nil && h != Another && h != OurOther {
 			err = acked
 		}
 		return r, err
 	}), token)
 }
 
-// Release removes the claim.
+// Release removes the claim. A worker sends the command.
 func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID) Outcome {
 	return s.release(s.actOn(ctx, key, token))
 }
 
-// ReleaseInline is Release for a caller that may send the command itself.
+// ReleaseInline is Release, except that the caller's goroutine may send the command.
 func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
 	return s.release(o)
 }
 
+// release sends release.lua for the claim of o.
 func (s *Store) release(o *op) Outcome {
 	return outcome(o.Do(func() (pipeline.Reply, error) {
 		return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
 	}), o.token)
 }
 
-// Forget removes whatever the key holds.
+// Forget removes what the key holds, a claim or a value or anything else.
 func (s *Store) Forget(ctx context.Context, key Key) error {
 	o := s.newOp(ctx, key)
 	r := o.Do(func() (pipeline.Reply, error) { return o.Eval(forgetScript, 1, o.key.arg, s.publish) })

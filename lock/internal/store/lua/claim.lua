@@ -1,14 +1,15 @@
--- Takes the key if there is none, or tells what it holds and how long it will last: what SET with NX and GET does, for
--- those that need more. They want claims numbered, or wait, or only look, or met a server older than 7.0.
+-- Takes the key if it is absent, or returns what the key holds and how long that will last. SET with NX and GET is
+-- faster. This script is for a caller that waits or only looks, for claims with a fence, for a claim under a hold, and
+-- for a server older than 7.0.
 --
--- KEYS[1] the key   KEYS[2] the fence counter, if claims are numbered
--- ARGV[1] the claim up to its fence, empty to take nothing   ARGV[2] the claim from behind its fence
--- ARGV[3] the lease in milliseconds   ARGV[4] what every claim begins with, if the caller waits, or else empty
--- Returns {what the key holds, its time in milliseconds}, {false, the fence as text} if it is ours now, and {false, ''}
--- if it is free.
+-- KEYS[1] the key   KEYS[2] the fence counter, with fencing only
+-- ARGV[1] the claim before its fence, empty to take nothing   ARGV[2] the claim after its fence
+-- ARGV[3] the TTL in milliseconds   ARGV[4] the first bytes of every claim if the caller waits, or else empty
+-- Returns {what the key holds, its PTTL in milliseconds}, or {false, the fence as text} if the key was taken, or
+-- {false, ''} if it is free.
 local held = redis.call('GET', KEYS[1])
 
--- Whether what is held is a claim, in all its parts: what is foreign must stay as it is.
+-- Reports whether what is held is a well-formed claim. Anything foreign must stay as it is.
 local function isClaim()
   if #held < 53 or string.sub(held, 1, #ARGV[4]) ~= ARGV[4] or not string.find(string.sub(held, 22, 37), '^%d+$') then
     return false
@@ -21,7 +22,8 @@ local function isClaim()
 end
 
 if held then
-  -- Byte 20 of a claim asks its holder to publish its end. A server that is full, or has lost its replicas, refuses it.
+  -- Mark the claim, at byte 20 from 0: its release or settlement then publishes a message. pcall, because a server that
+  -- is full or lacks replicas refuses the write.
   if ARGV[4] ~= '' and string.byte(held, 21) == 0 and isClaim() then
     redis.pcall('SETRANGE', KEYS[1], '20', '\1')
   end

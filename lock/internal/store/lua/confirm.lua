@@ -1,8 +1,8 @@
--- Writes the expiry of a value again, unchanged: a WAIT behind this, on the same connection, then tells how many replicas
--- have the value. (A script sees one time, so the expiry stays what it was.)
+-- Writes the expiry of a value again, unchanged. A WAIT that follows on the same connection then tells how many replicas
+-- have the value. (Time stands still while a script runs, so the expiry stays as it was.)
 --
 -- KEYS[1] the key   ARGV[1] the value's head
--- Returns the head that the key had, nil if there was no key.
+-- Returns the head of what the key held, nil if the key was absent.
 local head = redis.call('GETRANGE', KEYS[1], '0', '19')
 if head == ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])

@@ -1,4 +1,4 @@
--- Removes whatever the key holds, and tells those who wait for it.
+-- Removes what the key holds, and publishes a message for its waiters.
 --
 -- KEYS[1] the key and the channel   ARGV[1] the command that publishes
 redis.call('DEL', KEYS[1])

@@ -1,7 +1,7 @@
--- Removes the claim, and tells those who wait for it. Anything else under the key stays as it is.
+-- Removes the claim, and publishes a message if a waiter has marked it. Anything else under the key stays as it is.
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the command that publishes
--- Returns the head that the key had, nil if there was no key.
+-- Returns the head of what the key held, nil if the key was absent.
 local found = redis.call('GETRANGE', KEYS[1], '0', '20')
 local head = string.sub(found, 1, 20)
 if head == ARGV[1] then

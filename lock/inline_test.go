@@ -50,22 +50,22 @@ func (s *senders) note(cmd redis.Cmder) {
 	}
 }
 
-// here tells for each command since the last call whether the goroutine that calls has sent it.
-func (s *senders) here() (here []bool) {
+// byCaller reports for each command since the last call whether the goroutine that calls byCaller has sent it.
+func (s *senders) byCaller() (inline []bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range s.ids {
-		here = append(here, id == goroutineID())
+		inline = append(inline, id == goroutineID())
 	}
 	s.ids = nil
-	return here
+	return inline
 }
 
-func TestWhoSends(t *testing.T) {
+func TestInlineOrByAWorker(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	with := func(opt func(*redis.Options)) func(*redis.Options) {
-		return func(o *redis.Options) { punctual(o); opt(o) }
+		return func(o *redis.Options) { honorsDeadlines(o); opt(o) }
 	}
 	for name, c := range map[string]struct {
 		client func(*redis.Options)
@@ -74,19 +74,19 @@ func TestWhoSends(t *testing.T) {
 		value  int           // bytes
 		want   []bool        // which of Claim, Extend and Settle the caller sends itself
 	}{
-		"punctual":                {client: punctual, want: []bool{true, false, true}},
-		"not punctual":            {client: clientsThat["may be late"], want: []bool{false, false, false}},
+		"honors deadlines":        {client: honorsDeadlines, want: []bool{true, false, true}},
+		"may miss deadlines":      {client: clientsThat["may miss deadlines"], want: []bool{false, false, false}},
 		"no deadline for reads":   {client: with(noReadDeadline), want: []bool{false, false, false}},
 		"no deadline for writes":  {client: with(noWriteDeadline), want: []bool{false, false, false}},
 		"no limit for reads":      {client: with(noReadLimit), want: []bool{true, false, true}},
 		"a limiter":               {client: with(limited), want: []bool{false, false, false}},
 		"a credentials provider":  {client: with(withCredentials), want: []bool{false, false, false}},
-		"a caller in a hurry":     {client: punctual, limit: 19 * time.Second, want: []bool{false, false, true}},
-		"a caller with some time": {client: punctual, limit: 30 * time.Second, want: []bool{true, false, true}},
-		"a claim of 4 KiB":        {client: punctual, note: 4<<10 - 53, want: []bool{true, false, true}},
-		"a larger claim":          {client: punctual, note: 4<<10 - 52, want: []bool{false, false, true}},
-		"a value of 4 KiB":        {client: punctual, value: 4<<10 - 28, want: []bool{true, false, true}},
-		"a larger value":          {client: punctual, value: 4<<10 - 27, want: []bool{true, false, false}},
+		"a caller in a hurry":     {client: honorsDeadlines, limit: 19 * time.Second, want: []bool{false, false, true}},
+		"a caller with some time": {client: honorsDeadlines, limit: 30 * time.Second, want: []bool{true, false, true}},
+		"a claim of 4 KiB":        {client: honorsDeadlines, note: 4<<10 - 53, want: []bool{true, false, true}},
+		"a larger claim":          {client: honorsDeadlines, note: 4<<10 - 52, want: []bool{false, false, true}},
+		"a value of 4 KiB":        {client: honorsDeadlines, value: 4<<10 - 28, want: []bool{true, false, true}},
+		"a larger value":          {client: honorsDeadlines, value: 4<<10 - 27, want: []bool{true, false, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +111,7 @@ func TestWhoSends(t *testing.T) {
 				if err := claim.Lease.Settle(ctx, make([]byte, c.value), time.Hour); err != nil {
 					t.Error(err)
 				}
-				if got := sent.here(); !slices.Equal(got, c.want) {
+				if got := sent.byCaller(); !slices.Equal(got, c.want) {
 					t.Errorf("sent by their callers: %v, want %v", got, c.want)
 				}
 			})
@@ -127,54 +127,54 @@ func withCredentials(o *redis.Options) {
 	o.CredentialsProvider = func() (username, password string) { return "", "" }
 }
 
-// lenient is a limiter that limits nothing.
+// lenient is a Limiter that allows everything.
 type lenient struct{}
 
 func (lenient) Allow() error       { return nil }
 func (lenient) ReportResult(error) {}
 
-// Until there has been an answer, the client's handshake may be on its way. What is tried again is no first command.
-func TestOthersSendFirstAndAgain(t *testing.T) {
+// Before the first reply, the client may be in its handshake, so a worker sends the command. Workers also send retries.
+func TestWorkersSendTheFirstCommandAndRetries(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())
-		client, sent := p.Client(t, punctual), &senders{}
+		client, sent := p.Client(t, honorsDeadlines), &senders{}
 		locker := newLocker(t, client)
 		client.AddHook(sent)
 		p.CutBefore(redistest.Nth(3, redistest.Named("SET")))
 		for _, want := range [][]bool{{false}, {true}, {true, false}} {
 			acquire(t, locker, fmt.Sprint(want))
-			if got := sent.here(); !slices.Equal(got, want) {
+			if got := sent.byCaller(); !slices.Equal(got, want) {
 				t.Errorf("sent by its caller: %v, want %v", got, want)
 			}
 		}
 	})
 }
 
-func TestWaitForReplicasIsLeftToOthers(t *testing.T) {
+func TestWorkersWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	master, _, _ := startReplicated(t)
-	client, sent := master.Client(t, punctual), &senders{}
+	client, sent := master.Client(t, honorsDeadlines), &senders{}
 	locker := newLocker(t, client, lock.WithReplicas(1, 10*time.Second))
 	load(t, locker)
 	client.AddHook(sent)
 	acquire(t, locker, "k")
-	if got := sent.here(); !slices.Equal(got, []bool{false}) {
+	if got := sent.byCaller(); !slices.Equal(got, []bool{false}) {
 		t.Errorf("sent by its caller: %v", got)
 	}
 }
 
-// Whoever waits for others is sent by others, and so is who comes when they are under way.
-func TestCallersThatSendHandOver(t *testing.T) {
+// Commands that wait for others are sent by workers, and so are those that come while these are in flight.
+func TestInlineSendersHandBatchesToWorkers(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())
 		load(t, newLocker(t, b.Client(t)))
-		locker := newLocker(t, p.Client(t, patient, punctual), unhurried...)
+		locker := newLocker(t, p.Client(t, patient, honorsDeadlines), unhurried...)
 		acquire(t, locker, "an answer")
 		under := occupy(t, p, locker, "under way ")
 		seen := watch(p, locker)
@@ -182,20 +182,20 @@ func TestCallersThatSendHandOver(t *testing.T) {
 		queued := tryAll(t, locker, keys)
 		for _, key := range keys {
 			if seen.of(key) > 0 {
-				t.Errorf("%s was sent while %d are under way", key, maxFlights)
+				t.Errorf("%s was sent while %d are under way", key, maxInFlight)
 			}
 		}
-		under.landOne(t)
+		under.completeOne(t)
 		queued.succeed(t, "TryAcquire")
-		under.land(t)
+		under.complete(t)
 		closeWithin(t, locker)
 	})
 }
 
-// A caller that sends itself is back in time, whatever is silent, and what arrives later is released.
+// A caller that sends inline returns in time, whatever is silent, and a claim that arrives later is released.
 //
 // fault: black hole, no RST
-func TestSendersOwnTime(t *testing.T) {
+func TestInlineSenderReturnsInTime(t *testing.T) {
 	t.Parallel()
 	const limit = time.Second
 	const long = 2 * time.Second // also for the release of what has arrived, on a busy machine
@@ -222,7 +222,7 @@ func TestSendersOwnTime(t *testing.T) {
 	}
 	onServer("the reply", func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t, punctual), lock.WithOpTimeout(long))
+		locker := newLocker(t, p.Client(t, honorsDeadlines), lock.WithOpTimeout(long))
 		load(t, locker)
 		silent := p.SwallowReply(onKeys(locker, "k"))
 		wantInTime(t, locker, "k", long)
@@ -235,7 +235,7 @@ func TestSendersOwnTime(t *testing.T) {
 	})
 	onServer("the handshake", func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t, punctual, noIdle), lock.WithOpTimeout(limit))
+		locker := newLocker(t, p.Client(t, honorsDeadlines, noIdle), lock.WithOpTimeout(limit))
 		load(t, locker)
 		p.BlackHole()
 		wantInTime(t, locker, "k", limit)
@@ -245,7 +245,7 @@ func TestSendersOwnTime(t *testing.T) {
 		over := make(chan struct{})
 		defer close(over)
 		var silent atomic.Bool
-		client := b.Client(t, punctual, noIdle, func(o *redis.Options) {
+		client := b.Client(t, honorsDeadlines, noIdle, func(o *redis.Options) {
 			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if !silent.Load() {
 					return new(net.Dialer).DialContext(ctx, network, addr)
@@ -261,7 +261,7 @@ func TestSendersOwnTime(t *testing.T) {
 		wantInTime(t, locker, "k", limit)
 	})
 	onServer("others who have all connections", func(t *testing.T, b redistest.Backend) {
-		client := b.Client(t, punctual, func(o *redis.Options) { o.PoolSize = 1 })
+		client := b.Client(t, honorsDeadlines, func(o *redis.Options) { o.PoolSize = 1 })
 		locker := newLocker(t, client, lock.WithOpTimeout(limit))
 		load(t, locker)
 		conn := client.Conn()
@@ -275,11 +275,11 @@ func TestSendersOwnTime(t *testing.T) {
 	})
 }
 
-// noIdle lets every command dial.
+// noIdle makes every command dial.
 func noIdle(o *redis.Options) { o.ConnMaxLifetime = time.Nanosecond }
 
-// A caller that sends itself has all of its time for the first try, and what is left of it for others.
-func TestSendersWholeTime(t *testing.T) {
+// A caller that sends inline has all of its time for the first try, and what is left of it for retries.
+func TestInlineSenderHasAllItsTime(t *testing.T) {
 	const limit = 500 * time.Millisecond
 	for name, c := range map[string]struct {
 		stumbles time.Duration // after which the client says that the connection broke
@@ -290,7 +290,7 @@ func TestSendersWholeTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t, punctual)
+				b := newBubble(t, honorsDeadlines)
 				locker := b.locker(t)
 				acquire(t, locker, "an answer")
 				acquire(t, locker, "another")
@@ -317,8 +317,8 @@ func TestSendersWholeTime(t *testing.T) {
 	}
 }
 
-// A client that keeps deadlines is told when the caller has to return, if that is who sends; and if not, a time at which
-// nobody waits any more, for a caller who leaves early wants no connection to be closed.
+// The deadline that the client sees is, for an inline command, when the caller has to return; for a worker's, a time at
+// which no caller waits any more, because a caller that gives up early must not close a connection.
 func TestDeadlines(t *testing.T) {
 	const limit = 500 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -326,11 +326,11 @@ func TestDeadlines(t *testing.T) {
 		caller   time.Duration // its own limit, 0 if it has none
 		min, max time.Duration // of what the client is told
 	}{
-		"a caller that sends":               {punctual, 0, limit, limit},
-		"one with a limit":                  {punctual, limit - limit/100, limit - limit/100, limit - limit/100},
-		"one whose limit comes too early":   {punctual, limit / 2, limit, limit + limit/10},
-		"one that has others send, limited": {clientsThat["may be late"], limit / 2, limit, limit + limit/10},
-		"one that has others send":          {clientsThat["may be late"], 0, limit, limit + limit/10},
+		"a caller that sends":             {honorsDeadlines, 0, limit, limit},
+		"one with a limit":                {honorsDeadlines, limit - limit/100, limit - limit/100, limit - limit/100},
+		"one whose limit comes too early": {honorsDeadlines, limit / 2, limit, limit + limit/10},
+		"one that uses a worker, limited": {clientsThat["may miss deadlines"], limit / 2, limit, limit + limit/10},
+		"one that uses a worker":          {clientsThat["may miss deadlines"], 0, limit, limit + limit/10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestDeadlines(t *testing.T) {
 				told := &deadlines{}
 				b.direct.AddHook(told)
 				acquire(t, locker, "another")
-				time.Sleep(limit / 20) // both begin under one term
+				time.Sleep(limit / 20) // both begin under one deadline
 				begun, ctx := time.Now(), t.Context()
 				if c.caller > 0 {
 					var cancel context.CancelFunc
@@ -398,14 +398,14 @@ func (*stumbling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// As New says: a cancellation does not end what the caller sends itself. Close waits for it.
-func TestSenderIsCancelled(t *testing.T) {
+// Cancelling a context does not end a call that is sent inline, as the package comment says. Close waits for it.
+func TestInlineSenderIsCancelled(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t, punctual))
+		locker := newLocker(t, p.Client(t, honorsDeadlines))
 		load(t, locker)
 		held := p.HoldReply(onKeys(locker, "k"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -452,16 +452,16 @@ func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// net/http recovers from a panic and goes on, and so must everybody else.
-func TestSenderPanics(t *testing.T) {
+// net/http recovers from a panic of a hook and goes on, and so must all other calls.
+func TestInlineSenderPanics(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
-		client := b.Client(t, punctual)
+		client := b.Client(t, honorsDeadlines)
 		locker := newLocker(t, client)
 		load(t, locker)
 		client.AddHook(panicking{locker.StorageKey("bad")})
-		for range 2 * maxFlights {
+		for range 2 * maxInFlight {
 			func() {
 				defer func() {
 					if v := fmt.Sprint(recover()); v != "the hook's" {

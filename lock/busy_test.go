@@ -58,7 +58,7 @@ func slowed(t *testing.T, s *slowScripts, opts ...lock.Option) (*bubble, *lock.L
 	return b, locker
 }
 
-// What one of them has done the other must not undo.
+// An Extend and a Hold at the same time: neither undoes what the other has done.
 func TestExtendWhileAHoldIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, locker := slowed(t, &slowScripts{slow: map[int]time.Duration{holdArgs: 50 * time.Millisecond}}, lock.WithoutRenewal())
@@ -78,7 +78,7 @@ func TestExtendWhileAHoldIsUnderWay(t *testing.T) {
 	})
 }
 
-// The Hold was given up, and arrives when somebody has relied on the lease's new end.
+// A Hold whose caller gave up arrives after an Extend, when the holder relies on the new end of the lease.
 func TestHoldArrivesBehindAnExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scripts := &slowScripts{swallows: holdArgs}
@@ -99,7 +99,7 @@ func TestHoldArrivesBehindAnExtend(t *testing.T) {
 	})
 }
 
-// A Hold without an answer has arrived. An extension lasts for its time all the same, and the hold behind it.
+// A Hold without a reply has arrived. A later Extend extends the lease all the same, and the key for the hold.
 func TestExtendBehindAHoldWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
@@ -122,7 +122,7 @@ func TestExtendBehindAHoldWithoutAnswer(t *testing.T) {
 	})
 }
 
-// A renewal that is on its way makes the lease longer than it was when the Hold was asked for.
+// A renewal that is in flight makes the lease longer than it was when Hold was called.
 func TestLateHoldBehindARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scripts := &slowScripts{
@@ -146,7 +146,7 @@ func TestLateHoldBehindARenewal(t *testing.T) {
 	})
 }
 
-// A renewal that is due while another has the turn must not take place behind a Hold that has failed.
+// A renewal that is due while a Hold is in flight is not sent after that Hold has failed.
 func TestNoRenewalBehindAHoldThatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scripts := &slowScripts{
@@ -176,8 +176,8 @@ func TestNoRenewalBehindAHoldThatFailed(t *testing.T) {
 	})
 }
 
-// Whoever waits for its turn has the time for one operation, and not more.
-func TestTurnsTakeNoLonger(t *testing.T) {
+// A call that waits while another is in flight times out after the time for one operation.
+func TestWaitWhileBusyIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 500 * time.Millisecond
 		b := newBubble(t)
@@ -251,8 +251,8 @@ func TestSettleAgain(t *testing.T) {
 	}
 }
 
-// The claim is kept alive for a Settle that is tried again, whatever becomes of a Hold under way. The Settle gives up
-// after half a second.
+// The claim is kept alive for a pending Settle, whether or not a Hold in flight succeeds. The Settle times out after
+// half a second.
 func TestSettleDuringAHold(t *testing.T) {
 	for name, test := range map[string]struct {
 		scripts *slowScripts

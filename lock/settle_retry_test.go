@@ -23,9 +23,9 @@ func unsettled(t *testing.T, b *bubble, locker *lock.Locker) *lock.Lease {
 	return lease
 }
 
-// Once the lease is over, a Settle is not tried again. After a Release the key is free, and a value that came later would
-// be the answer to an operation that its caller has taken back.
-func TestNothingIsSettledBehindTheEnd(t *testing.T) {
+// Once the lease is over, a Settle is not retried. After a Release the key is free, and a value that arrived later
+// would be the result of an operation that its caller has taken back.
+func TestNothingIsSettledAfterTheEnd(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *lock.Lease) error{
 		"Release": func(ctx context.Context, l *lock.Lease) error { return l.Release(ctx) },
 		"Settle":  func(ctx context.Context, l *lock.Lease) error { return l.Settle(ctx, []byte("v"), time.Hour) },
@@ -54,7 +54,7 @@ func TestNothingIsSettledBehindTheEnd(t *testing.T) {
 	}
 }
 
-// The claim is kept alive for as long as a Settle is tried again, and no longer.
+// The claim is kept alive for as long as its Settle is retried, and no longer.
 func TestClaimRunsOutAfterItsLastSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)

@@ -13,19 +13,19 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// core is what a Locker and a Quorum have in common.
-type core struct {
+// common is what a Locker and a Quorum have in common.
+type common struct {
 	namespace store.Namespace
 	options   options
-	group     *background.Group
+	group     *background.Group // of all goroutines that outlive a call
 	workers   *pipeline.Workers
-	leases    lease.Config
+	leases    lease.Config // of all leases
 	timers    lease.Timers
 	backlog   lease.Backlog
 }
 
-// newCore returns what the function called constructor was asked for. It panics in its name.
-func newCore(constructor, namespace string, opts []Option) *core {
+// newCommon returns what New or NewQuorum, whose name is constructor, needs. It panics on a wrong namespace or option.
+func newCommon(constructor, namespace string, opts []Option) *common {
 	if namespace == "" || strings.ContainsAny(namespace, "{}") {
 		panic(constructor + ": namespace must be a text without braces, and not empty")
 	}
@@ -37,7 +37,7 @@ func newCore(constructor, namespace string, opts []Option) *core {
 		opt(&o)
 	}
 	o.check()
-	c := &core{
+	c := &common{
 		namespace: store.Namespace(namespace), options: o, group: background.NewGroup(), workers: pipeline.NewWorkers(),
 	}
 	c.leases = lease.Config{
@@ -46,7 +46,7 @@ func newCore(constructor, namespace string, opts []Option) *core {
 	return c
 }
 
-// checkClient panics on a client that no Locker may stand on.
+// checkClient panics if client is nil or a *redis.Ring.
 func checkClient(constructor string, client redis.UniversalClient) {
 	if client == nil {
 		panic(constructor + ": client is nil")
@@ -56,8 +56,8 @@ func checkClient(constructor string, client redis.UniversalClient) {
 	}
 }
 
-// newStore returns the store of one deployment.
-func (c *core) newStore(client redis.UniversalClient) *store.Store {
+// newStore returns the store of the deployment of client.
+func (c *common) newStore(client redis.UniversalClient) *store.Store {
 	o := c.options
 	p := pipeline.New(client, c.group, c.workers, pipeline.Config{
 		OpTimeout: o.opTimeout, Replicas: o.replicas, ReplicaTimeout: o.replicaTimeout,
@@ -67,14 +67,14 @@ func (c *core) newStore(client redis.UniversalClient) *store.Store {
 	})
 }
 
-// close is described at [Locker.Close].
-func (c *core) close(ctx context.Context) error {
+// close implements Locker.Close and Quorum.Close.
+func (c *common) close(ctx context.Context) error {
 	c.workers.Close()
 	return c.group.Close(ctx)
 }
 
-// ready returns why nothing can be asked for, if so.
-func (c *core) ready(ctx context.Context, doing string) error {
+// ready returns an error if the Locker or Quorum is closed or ctx is done.
+func (c *common) ready(ctx context.Context, doing string) error {
 	if c.group.Closed() {
 		return ErrClosed
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// An errgroup makes the first error of a group the cause of everybody's end. If that is what a server has said to
-// another, it is no answer to what was left behind here.
+// The cause of the caller's context may be a server's error, as with an errgroup, which ends all of a group with the
+// first error of one. Such a cause is not a reply to the command that the caller abandons.
 //
 // fault: the caller's ctx cancelled before, during, after
-func TestCauseIsNoReply(t *testing.T) {
+func TestCauseIsNotTakenForAReply(t *testing.T) {
 	for _, cause := range []string{
 		"OOM command not allowed when used memory > 'maxmemory'.", "NOREPLICAS Not enough good replicas to write.",
 		"MISCONF Redis is configured to save RDB snapshots", "ERR syntax error", "syntax error",
@@ -56,7 +56,7 @@ func TestCauseIsNoReply(t *testing.T) {
 					}
 				}
 				b.silent.Store(false)
-				for range 2 * maxFlights {
+				for range 2 * maxInFlight {
 					if err := acquire(t, locker, "other").Release(t.Context()); err != nil {
 						t.Errorf("Release afterwards: %v", err)
 					}
@@ -74,7 +74,7 @@ func (e serverError) Error() string { return string(e) }
 func (serverError) RedisError()     {}
 
 // fault: the caller's ctx cancelled before, during, after
-func TestNothingIsSentForWhoHasLeft(t *testing.T) {
+func TestNothingIsSentForACallerThatGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		locker := b.locker(t, lock.WithoutRenewal())
@@ -126,7 +126,7 @@ func (*trouble) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // heldByAnother returns a Locker whose commands pass the hook, and another's lease, under Hold, on the key: a Claim of
-// it makes a second trip.
+// it makes a second command.
 func heldByAnother(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) (*lock.Locker, *lock.Lease) {
 	t.Helper()
 	theirs := acquire(t, b.locker(t, opts...), "k")
@@ -140,10 +140,10 @@ func heldByAnother(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) (*
 	return locker, theirs
 }
 
-// The first SET of a Claim arrives when the second trip is about to begin. The lease counts from before it was sent.
+// The first SET of a Claim arrives when the second command is about to be sent. The lease counts from before the SET.
 //
 // fault: reply to the claim dropped (proxy closes)
-func TestSecondTripCountsFromTheFirst(t *testing.T) {
+func TestSecondCommandCountsFromTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, tr := newBubble(t), &trouble{}
 		opts := []lock.Option{lock.WithTTL(3 * time.Second), lock.WithoutRenewal()}
@@ -181,7 +181,7 @@ func TestSecondTripCountsFromTheFirst(t *testing.T) {
 	})
 }
 
-func TestSecondTripHasTheTimeThatIsLeft(t *testing.T) {
+func TestSecondCommandHasTheTimeThatRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, tr := newBubble(t), &trouble{}
 		locker, _ := heldByAnother(t, b, tr)
@@ -193,7 +193,7 @@ func TestSecondTripHasTheTimeThatIsLeft(t *testing.T) {
 			},
 		}
 		begun := time.Now()
-		claim, err := locker.Claim(t.Context(), "k", nil) // the first trip has told that somebody has it
+		claim, err := locker.Claim(t.Context(), "k", nil) // its SET found that somebody has the key
 		if took := time.Since(begun); err != nil || claim.State != lock.Held || took != time.Second {
 			t.Errorf("Claim: %v, %v after %v, want held after a second", claim.State, err, took)
 		}

@@ -1,0 +1,108 @@
+package lease
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Handle is one caller's share in a lease. Each lock.Lease has one. Its methods may be called concurrently.
+type Handle struct {
+	core   *Core
+	parent context.Context // of ctx: has its values, and is never done
+
+	// guarded by Core.mu
+	released bool
+	cause    error                   // why the handle ended; nil before
+	ctx      context.Context         // done with cause; nil until Context is called, which saves two allocations
+	cancel   context.CancelCauseFunc // of ctx
+}
+
+// addHandle makes h a handle of c. ctx must never be done. The caller holds mu.
+func (c *Core) addHandle(ctx context.Context, h *Handle) {
+	h.core, h.parent = c, ctx
+	c.handles = append(c.handles, h)
+}
+
+// Join makes other a handle on the lease of h. ctx must never be done. Join does nothing and reports false if h is
+// released, or the lease is not valid any more.
+func (h *Handle) Join(ctx context.Context, other *Handle) bool {
+	c := h.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.released || !c.valid() {
+		return false
+	}
+	c.addHandle(ctx, other)
+	return true
+}
+
+// Context returns a context that is done when the handle has ended, with the cause.
+func (h *Handle) Context() context.Context {
+	h.core.mu.Lock()
+	defer h.core.mu.Unlock()
+	if h.ctx == nil {
+		h.ctx, h.cancel = context.WithCancelCause(h.parent)
+		if h.cause != nil {
+			h.cancel(h.cause)
+		}
+	}
+	return h.ctx
+}
+
+// Err returns why the handle has ended, and nil before.
+func (h *Handle) Err() error {
+	h.core.mu.Lock()
+	defer h.core.mu.Unlock()
+	return h.cause
+}
+
+// end ends the handle and its context, unless the handle has ended before. The caller holds mu.
+func (h *Handle) end(cause error) {
+	if h.cause != nil {
+		return
+	}
+	h.cause = cause
+	if h.ctx != nil {
+		h.cancel(cause)
+	}
+}
+
+// isOver reports whether the handle can no longer change the lease. The caller holds mu.
+func (h *Handle) isOver() bool { return h.released || h.core.phase >= ending }
+
+// Abandon stops the renewals and releases nothing.
+func (h *Handle) Abandon() {
+	h.core.mu.Lock()
+	defer h.core.mu.Unlock()
+	if !h.isOver() && h.core.pending == nil { // a pending Settle keeps the claim, and abandons it at its end
+		h.core.abandon()
+	}
+}
+
+// AbandonAt abandons the lease at t, if it is not over by that time. The zero time means never.
+func (h *Handle) AbandonAt(t time.Time) {
+	h.core.mu.Lock()
+	defer h.core.mu.Unlock()
+	if !h.isOver() && h.core.pending == nil {
+		h.core.abandonAt = t
+	}
+}
+
+// markReleased marks the handle as released, and ends it if others are left. It reports whether it is the last one:
+// then the caller has to release the claim, which also ends the handle.
+func (h *Handle) markReleased() (last bool) {
+	c := h.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.handles, h)
+	switch {
+	case i < 0:
+		return false
+	case len(c.handles) > 1:
+		c.handles = slices.Delete(c.handles, i, i+1)
+		h.end(context.Canceled)
+	}
+	h.released = true
+	return len(c.handles) == 1 && c.handles[0] == h
+}

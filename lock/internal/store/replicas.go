@@ -1,0 +1,50 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/onceguard/onceguard/lock/internal/pipeline"
+)
+
+// Entries that an earlier command wrote, under WithReplicas. A WAIT counts only replicas that have the writes of its
+// own connection, so such an entry is written again, unchanged, before a WAIT can tell whether replicas have it.
+
+// acknowledged returns nil if o was granted nothing, or if its claim is on enough replicas. r is the reply to the
+// claim, and acked the result of the WAIT that followed it.
+func (o *op) acknowledged(r pipeline.Reply, acked error) error {
+	switch {
+	case r.Absent: // this command has written the claim
+		return acked
+	case !o.store.config.Replicas || !o.isOurs(r.Text):
+		return nil
+	}
+	// An earlier try has written the claim, and its reply was lost.
+	r, acked, err := o.extend(o.store.config.TTL)
+	switch {
+	case err != nil:
+		return err
+	case holderOf(r, o.token) != Ours:
+		return ErrLost
+	}
+	return acked
+}
+
+// errChanged is the error of a value that changed before it was confirmed.
+var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrNotReplicated)
+
+// confirm returns nil if the value with that head is on enough replicas. It counts against the time of the operation o.
+func (o *op) confirm(head []byte) error {
+	again := o.store.newOp(o.Context, o.key)
+	again.Start = o.Start
+	return again.Do(func() (pipeline.Reply, error) {
+		r, acked, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
+		if err == nil && !bytes.Equal(r.Text, head) {
+			err = errChanged
+		}
+		if err == nil {
+			err = acked
+		}
+		return r, err
+	}).Err
+}
