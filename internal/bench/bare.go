@@ -13,8 +13,8 @@ import (
 
 const (
 	bareToken = "8e03978e-40d5-43dd-bc93-6894a57f9324"
-	bareLease = 4 * time.Minute
-	bareTTL   = 24 * time.Hour // of responses
+	bareLease = 4 * time.Minute // longer than a measurement
+	bareTTL   = 24 * time.Hour  // of responses
 )
 
 // bareSettle puts a response in the place of the claim.

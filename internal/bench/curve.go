@@ -19,7 +19,6 @@ import (
 const (
 	poolSize    = 100      // connections of a Redis client: go-redis's default on ten cores
 	storedBytes = 64 << 20 // the most that is stored where bodies vary
-	maxBody     = 1 << 20  // the longest body that the middleware takes
 )
 
 // point is where a measurement is taken.
@@ -70,7 +69,7 @@ func parseCurve(s session) (curveConfig, error) {
 	intsFlag(flags, &cfg.keys, "keys", 1, "numbers of stored keys")
 	intsFlag(flags, &cfg.bodies, "bodies", 0, "bytes of a body, at most 1 MiB")
 	return cfg, parseFlags(flags, s, func() bool {
-		return cfg.rounds >= 1 && cfg.time > 0 && slices.Max(cfg.bodies) <= maxBody
+		return cfg.rounds >= 1 && cfg.time > 0 && slices.Max(cfg.bodies) <= 1<<20
 	})
 }
 
@@ -185,6 +184,7 @@ func cells(marks []mark) []string {
 	latency := func(q float64) string {
 		return digits(time.Duration(median(func(m mark) float64 { return float64(m.quantile(q)) })))
 	}
+	bench, redis := median(func(m mark) float64 { return m.bench }), median(func(m mark) float64 { return m.redis })
 	failed, all, reason := 0, 0, ""
 	for _, m := range marks {
 		failed, all = failed+m.failed, all+m.failed+m.right()
@@ -194,7 +194,6 @@ func cells(marks []mark) []string {
 	}
 	return []string{
 		of(marks, mark.rate).format("%.0f"), latency(50), latency(99),
-		fmt.Sprintf("%.2f + %.2f", median(func(m mark) float64 { return m.bench }), median(func(m mark) float64 { return m.redis })),
-		fmt.Sprintf("%d of %d%s", failed, all, reason),
+		fmt.Sprintf("%.2f + %.2f", bench, redis), fmt.Sprintf("%d of %d%s", failed, all, reason),
 	}
 }

@@ -33,8 +33,8 @@ func TestParseCurve(t *testing.T) {
 	for _, args := range [][]string{
 		{"-rounds", "0"}, {"-time", "0s"}, {"-callers", "0"}, {"-keys", "0"}, {"-bodies", "-1"}, {"-bodies", "1048577"}, {"x"},
 	} {
-		if _, err := parse(args...); err != errFlags {
-			t.Errorf("%q: error %v, want errFlags", args, err)
+		if _, err := parse(args...); err == nil || err == flag.ErrHelp {
+			t.Errorf("%q: error %v, want another one", args, err)
 		}
 	}
 	if _, err := parse("-help"); err != flag.ErrHelp {

@@ -10,22 +10,16 @@ import (
 	"strings"
 )
 
-// errFlags says that the flags are wrong. The reason has been printed.
-var errFlags = errors.New("wrong flags")
-
-// parseFlags returns [flag.ErrHelp] or errFlags. valid reports whether the values make sense.
+// parseFlags parses the arguments of s. valid reports whether the values make sense. Every error but [flag.ErrHelp] comes
+// with the usage.
 func parseFlags(flags *flag.FlagSet, s session, valid func() bool) error {
 	flags.SetOutput(s.progress)
-	err := flags.Parse(s.args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+	if err := flags.Parse(s.args); err != nil {
 		return err
-	case err != nil:
-		return errFlags
-	case flags.NArg() > 0 || !valid():
-		fmt.Fprintf(s.progress, "%s: takes flags only, and each must leave something to measure\n", flags.Name())
+	}
+	if flags.NArg() > 0 || !valid() {
 		flags.Usage()
-		return errFlags
+		return errors.New("takes flags only, and each must leave something to measure")
 	}
 	return nil
 }

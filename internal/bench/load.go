@@ -133,7 +133,7 @@ func inFlights(open opener) setUp {
 		held := make([]string, w.callers)
 		var finished chan error // gets the outcome of each first request
 		return subject{
-			begin: func(ctx context.Context) error {
+			begin: func(context.Context) error {
 				s := w.service
 				s.runs.Store(0)
 				s.held, s.entered, s.open = int64(w.callers), make(chan struct{}, w.callers), make(chan struct{})
@@ -149,9 +149,6 @@ func inFlights(open opener) setUp {
 					case err := <-outcomes:
 						close(s.open)
 						return fmt.Errorf("a first one was answered before it ran (%v)", err)
-					case <-ctx.Done():
-						close(s.open)
-						return context.Cause(ctx)
 					}
 				}
 				return nil

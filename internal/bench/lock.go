@@ -20,10 +20,7 @@ import (
 // lockTTL is the TTL of all locks.
 const lockTTL = 10 * time.Second
 
-var (
-	errHeld = errors.New("a fresh key is held")
-	errGone = errors.New("the lock is gone")
-)
+var errHeld, errGone = errors.New("a fresh key is held"), errors.New("the lock is gone")
 
 // locker takes a key and frees it in one cycle. An error means that one of the two did not happen.
 type locker struct {
@@ -105,8 +102,7 @@ func openRedislock(_ context.Context, c conditions) (locker, error) {
 	return locker{cycle, client.Close}, nil
 }
 
-// redsync does not renew by itself, does not report a loss, and uses keys as they are. It is made for several servers: it
-// starts a goroutine for each command, also with the one server that it has here.
+// redsync is like that too, and made for several servers: it starts a goroutine for each command, even with one server.
 func openRedsync(_ context.Context, c conditions) (locker, error) {
 	client := c.newClient()
 	sync := redsync.New(goredis.NewPool(client))
@@ -125,9 +121,8 @@ func openRedsync(_ context.Context, c conditions) (locker, error) {
 }
 
 // rueidislock renews, and tells the holder of a loss. All callers share one connection, whose commands it pipelines. Two
-// of its defaults would be unfair here: three keys for each lock, where one server needs one; and a limit of 20 ms for a
-// command, which 256 callers on one core often exceed. Its documentation advises NOLOOP from Redis 7.0.5 on. It does not
-// report whether a release worked, but the keys that are left in Redis do.
+// of its defaults would be unfair here: three keys for each lock, where one server needs one, and a limit of 20 ms for a
+// command. Its documentation advises NOLOOP from Redis 7.0.5 on. Whether a release worked shows in the keys that are left.
 func openRueidislock(_ context.Context, c conditions) (locker, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{c.server.addr}},

@@ -35,7 +35,8 @@ func about(ctx context.Context) string {
 	}
 	// Without locks, so that a git command that runs at the same time is not disturbed.
 	commit := output(ctx, "git", "--no-optional-locks", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty")
-	return fmt.Sprintf("Measured %s.\n\n- Machine: %s, %s, %s/%s; load before: %.14s\n- Versions: %s\n- Commit: %s; flags: %q\n",
+	return fmt.Sprintf("Measured %s.\n\n"+
+		"- Machine: %s, %s, %s/%s; load before: %.14s\n- Versions: %s\n- Commit: %s; flags: %q\n",
 		time.Now().Format(time.DateOnly), procField("cpuinfo", "model name"), plural(runtime.NumCPU(), "core"),
 		runtime.GOOS, runtime.GOARCH, load, strings.Join(versions, ", "), commit, strings.Join(os.Args[1:], " "))
 }
@@ -70,9 +71,7 @@ func residentBytes() int {
 // ownCPU returns how long this process has been on a core.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // an error leaves it 0
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -107,12 +106,8 @@ func (c cores) redis(callers int) string {
 
 // describe returns where bench and Redis run for so many callers.
 func (c cores) describe(callers int) string {
-	switch redis := c.redis(callers); redis {
-	case "":
+	if c.first == "" {
 		return "not pinned"
-	case c.first:
-		return "together on core " + redis
-	default:
-		return fmt.Sprintf("bench on core %s, Redis on core %s", c.first, redis)
 	}
+	return fmt.Sprintf("bench on core %s, Redis on core %s", c.first, c.redis(callers))
 }

@@ -13,21 +13,16 @@
 //	go run . soak -for 30s -every 5s
 //
 // Everything is in process: a request is a call of a handler. On Linux, with taskset on the PATH, bench has one core and
-// Redis another; with one caller they share one.
-//
-// Every answer is checked, and so is what lies behind it: how often the handler ran and what Redis holds. If something is
-// wrong, the exit status is 1.
+// Redis another; with one caller they share one. Every answer is checked, and so is what lies behind it: how often the
+// handler ran and what Redis holds.
 //
 // # The comparison
 //
 // Contenders are called "group/name", and only those of one group are compared. Each round measures every contender once,
-// group by group, in a random order. A ratio is taken within a round, where both sides were measured within seconds, and
-// the tables have the medians of the rounds and the quartiles. Every pool has as many connections as there are callers. A
-// contender that fails is missing in the tables, and the reason is below them.
-//
-// CI runs each contender once, for its errors and not for its times:
-//
-//	go test -run '^$' -bench . -benchtime 1x
+// group by group, in a random order. A ratio is taken within a round, where both sides were measured within seconds. The
+// tables have the medians of the rounds and the quartiles. Every pool has as many connections as there are callers. A
+// contender that fails is missing in the tables, and the reason is below them. CI runs each contender once, for its errors
+// and not for its times: go test -run '^$' -bench . -benchtime 1x
 //
 // # The curve
 //
@@ -43,8 +38,7 @@
 // the scheduled time, so a stall is in the latencies of all requests that it delays (no coordinated omission). It includes
 // the delay of Go's timers, up to a millisecond on an idle machine. Half of the requests are first ones, four in ten are
 // replays, and the rest are other requests with a used key and duplicates of requests in flight. Retention is short, so
-// that keys expire as fast as they are stored. Redis deletes expired keys ten times a second, and is busy with that for a
-// millisecond or more.
+// that keys expire as fast as they are stored. Redis deletes expired keys ten times a second, for a millisecond or more.
 package main
 
 import (
@@ -91,11 +85,8 @@ func main() {
 	if len(args) > 0 && commands[args[0]] != nil {
 		name, args = args[0], args[1:]
 	}
-	switch err := commands[name](ctx, session{args, os.Stdout, os.Stderr, pin(ctx, os.Stderr)}); {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errFlags):
-		os.Exit(2)
-	default:
+	err := commands[name](ctx, session{args, os.Stdout, os.Stderr, pin(ctx, os.Stderr)})
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -78,8 +78,8 @@ func race(caller func(i int) func() error, callers int, l limit) (result, error)
 			<-start
 			for ; more(answers); answers++ {
 				if err := call(); err != nil {
-					err = fmt.Errorf("caller %d, after %d answers: %w", i, answers, err)
-					failure.CompareAndSwap(nil, &err)
+					named := fmt.Errorf("caller %d, after %d answers: %w", i, answers, err)
+					failure.CompareAndSwap(nil, &named)
 					break
 				}
 			}

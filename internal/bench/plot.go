@@ -38,7 +38,7 @@ func newPlot(x, y string) *plot.Plot {
 	return p
 }
 
-// drawPlot draws into the file the medians of the rates over the dimension, and the quartiles as bars. A logarithmic axis has no 0: it is
+// drawPlot draws the medians of the rates over the dimension, and the quartiles as bars. A logarithmic axis has no 0: it is
 // drawn at a quarter of the next value.
 func drawPlot(file string, d dimension, spots map[point]*spot) error {
 	p := newPlot(d.title, "answers a second")

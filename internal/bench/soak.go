@@ -31,11 +31,12 @@ func parseSoak(s session) (soakConfig, error) {
 	})
 }
 
-// soak measures the maximum, and then writes the table of a part of it. It returns an error if an answer was wrong. A value that rose or fell is reported, and is no error.
+// soak measures the maximum, and then writes the table of a load below it. A wrong answer is an error. A value that rose or
+// fell is none.
 func soak(ctx context.Context, s session, cfg soakConfig) error {
 	head := about(ctx)
-	const several = 2 // callers and requests in flight
-	server, err := startRedis(ctx, s.cores.redis(several))
+	requests := cfg.callers + heldKeys // at the same time
+	server, err := startRedis(ctx, s.cores.redis(requests))
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func soak(ctx context.Context, s session, cfg soakConfig) error {
 	rate := r.rate() * cfg.share
 	fmt.Fprintf(s.out, "%s- %s, bodies of %s; the maximum: %.0f answers a second; sent: %.0f\n",
 		head, plural(cfg.callers, "caller"), size(bodySize), r.rate(), rate)
-	fmt.Fprintf(s.out, "- Retention of %v; a pool of %d connections; %s\n", cfg.retention, poolSize, s.cores.describe(several))
+	fmt.Fprintf(s.out, "- Retention of %v; a pool of %d connections; %s\n", cfg.retention, poolSize, s.cores.describe(requests))
 
 	paced := pace(run, cfg.callers, rate, m.caller, m.tally.note)
 	w := watch{mix: m, out: s.out}

@@ -10,29 +10,24 @@ import (
 )
 
 // comparisons are the rows of the table of ratios: the first contender to the fastest of the others.
-var comparisons = []struct {
-	label string
-	ids   []string
-}{
-	{"first request / the bare two commands", []string{"first/onceguard", "first/bare"}},
-	{"replay / bare `GET`", []string{"replay/onceguard", "replay/bare-get"}},
-	{"replay / bare `SET NX GET PX`", []string{"replay/onceguard", "replay/bare-claim"}},
-	{"in flight / bare `SET NX GET PX`", []string{"in-flight/onceguard", "in-flight/bare-claim"}},
-	{"the bare two commands, AutoPipeline / not", []string{"first/bare-auto", "first/bare"}},
-	{"the bare two commands, AutoPipeline, full duplex / not", []string{"first/bare-auto-duplex", "first/bare"}},
-	{"bare `GET`, AutoPipeline / not", []string{"replay/bare-get-auto", "replay/bare-get"}},
-	{"bare `GET`, AutoPipeline, full duplex / not", []string{"replay/bare-get-auto-duplex", "replay/bare-get"}},
-	{"first request / fiber", []string{"first/onceguard", "first/fiber"}},
-	{"replay / fiber", []string{"replay/onceguard", "replay/fiber"}},
-	{"eight at a time / fiber", []string{"duplicates/onceguard", "duplicates/fiber"}},
-	{"acquire and release / bare", []string{"lock/onceguard", "lock/bare"}},
-	{"acquire and release / bsm/redislock", []string{"lock/onceguard", "lock/redislock"}},
-	{"acquire and release / redsync", []string{"lock/onceguard", "lock/redsync"}},
-	{"acquire and release / rueidislock", []string{"lock/onceguard", "lock/rueidislock"}},
-	{
-		"acquire and release / the best of these three in each round",
-		[]string{"lock/onceguard", "lock/redislock", "lock/redsync", "lock/rueidislock"},
-	},
+var comparisons = []struct{ label, ids string }{
+	{"first request / the bare two commands", "first/onceguard first/bare"},
+	{"replay / bare `GET`", "replay/onceguard replay/bare-get"},
+	{"replay / bare `SET NX GET PX`", "replay/onceguard replay/bare-claim"},
+	{"in flight / bare `SET NX GET PX`", "in-flight/onceguard in-flight/bare-claim"},
+	{"the bare two commands, AutoPipeline / not", "first/bare-auto first/bare"},
+	{"the bare two commands, AutoPipeline, full duplex / not", "first/bare-auto-duplex first/bare"},
+	{"bare `GET`, AutoPipeline / not", "replay/bare-get-auto replay/bare-get"},
+	{"bare `GET`, AutoPipeline, full duplex / not", "replay/bare-get-auto-duplex replay/bare-get"},
+	{"first request / fiber", "first/onceguard first/fiber"},
+	{"replay / fiber", "replay/onceguard replay/fiber"},
+	{"eight at a time / fiber", "duplicates/onceguard duplicates/fiber"},
+	{"acquire and release / bare", "lock/onceguard lock/bare"},
+	{"acquire and release / bsm/redislock", "lock/onceguard lock/redislock"},
+	{"acquire and release / redsync", "lock/onceguard lock/redsync"},
+	{"acquire and release / rueidislock", "lock/onceguard lock/rueidislock"},
+	{"acquire and release / the best of these three in each round",
+		"lock/onceguard lock/redislock lock/redsync lock/rueidislock"},
 }
 
 // table is rows of one cell for each column.
@@ -78,7 +73,7 @@ func (t *table) write(w io.Writer) {
 func writeTables(w io.Writer, columns []column) error {
 	ratios := table{title: "Ratios of throughput", columns: columns}
 	for _, c := range comparisons {
-		ratios.add(c.label, func(rounds [][]score) string { return of(rounds, ratio).format("%.2f") }, c.ids...)
+		ratios.add(c.label, func(rounds [][]score) string { return of(rounds, ratio).format("%.2f") }, strings.Fields(c.ids)...)
 	}
 	ratios.write(w)
 	allocations := table{title: "Allocations for each, over the handler's own", columns: columns}
@@ -89,7 +84,9 @@ func writeTables(w io.Writer, columns []column) error {
 			if c.group != group.name {
 				continue
 			}
-			rates.add(c.label, thousands, c.id())
+			rates.add(c.label, func(rounds [][]score) string {
+				return of(rounds, func(s []score) float64 { return s[0].rate / 1000 }).format("%.1f")
+			}, c.id())
 			ids := []string{c.id()}
 			if c.baseline != "" {
 				ids = append(ids, c.group+"/"+c.baseline)
@@ -107,10 +104,6 @@ func writeTables(w io.Writer, columns []column) error {
 		failures = append(failures, c.failures...)
 	}
 	return errors.Join(failures...)
-}
-
-func thousands(rounds [][]score) string {
-	return of(rounds, func(s []score) float64 { return s[0].rate / 1000 }).format("%.1f")
 }
 
 // allocs writes the allocations and their size, without those of the second score if there is one.
