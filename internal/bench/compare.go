@@ -1,69 +1,151 @@
+// The comparison: contenders measured round by round, for each number of callers on a Redis of its own.
+
 package main
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
-	"io"
+	"math/rand/v2"
 	"regexp"
+	"slices"
 	"time"
 )
 
-// config is what the flags of the tables say.
-type config struct {
+// compareConfig is what the flags set.
+type compareConfig struct {
 	rounds  int
 	time    time.Duration // of one measurement
 	callers []int
 	only    *regexp.Regexp
-	http    bool
-	seed    uint64
-	flags   []string // as they were given
-	cores   []int    // to pin bench and Redis to; none: they are not
 }
 
-// compare prints the tables.
-func compare(ctx context.Context, args []string, out, progress io.Writer) error {
-	cfg, err := parse(args, progress)
+func parseCompare(s session) (compareConfig, error) {
+	cfg := compareConfig{callers: []int{1, 16, 64, 256}, only: new(regexp.Regexp)}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.IntVar(&cfg.rounds, "rounds", 15, "how often everything is measured")
+	flags.DurationVar(&cfg.time, "time", 400*time.Millisecond, "how long one measurement takes")
+	flags.TextVar(cfg.only, "only", regexp.MustCompile(""), "a regular expression for the group/name of what is measured")
+	intsFlag(flags, &cfg.callers, "callers", 1, "numbers of concurrent callers")
+	return cfg, parseFlags(flags, s, func() bool { return cfg.rounds >= 1 && cfg.time > 0 })
+}
+
+// compare measures, and writes the tables.
+func compare(ctx context.Context, s session, cfg compareConfig) error {
+	head := about(ctx)
+	var columns []column
+	for _, callers := range cfg.callers {
+		b := board{cfg: cfg, session: s, column: column{callers: callers}}
+		if err := b.play(ctx); err != nil {
+			return fmt.Errorf("%s: %w", plural(callers, "caller"), err)
+		}
+		columns = append(columns, b.column)
+	}
+	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); bodies of %s; pools as large as the number of callers\n",
+		head, plural(cfg.rounds, "round"), cfg.time, size(bodySize))
+	for _, c := range columns {
+		fmt.Fprintf(s.out, "- %s: %s\n", plural(c.callers, "caller"), s.cores.describe(c.callers))
+	}
+	return writeTables(s.out, columns)
+}
+
+// column is what all rounds with one number of callers came to.
+type column struct {
+	callers  int
+	rounds   []scores
+	failures []error
+}
+
+// scores are what one round came to, by the id of the contender. What failed is missing.
+type scores map[string]score
+
+type score struct {
+	rate          float64 // answers in a second
+	allocs, bytes float64 // for each answer
+}
+
+// board measures a column.
+type board struct {
+	column
+	session
+	cfg        compareConfig
+	conditions conditions
+	ready      []contender // that are set up
+}
+
+// play measures everything in every round.
+func (b *board) play(ctx context.Context) error {
+	s, err := startRedis(ctx, b.cores.redis(b.callers))
 	if err != nil {
 		return err
 	}
-	cfg.cores = coresToPin(progress)
-	return run(ctx, cfg, out, progress)
-}
-
-func parse(args []string, out io.Writer) (config, error) {
-	cfg := config{flags: args, callers: []int{1, 16, 64, 256}, only: regexp.MustCompile("")}
-	flags := newFlags("bench", out)
-	flags.IntVar(&cfg.rounds, "rounds", 15, "how often everything is measured")
-	flags.DurationVar(&cfg.time, "time", 400*time.Millisecond, "how long one measurement takes")
-	flags.BoolVar(&cfg.http, "http", false, "over loopback HTTP instead of in process")
-	flags.Uint64Var(&cfg.seed, "seed", uint64(time.Now().UnixNano()), "of the order; the default is another one each time")
-	flags.Func("callers", "numbers of concurrent callers (default 1,16,64,256)", func(list string) (err error) {
-		cfg.callers, err = numbers(list, 1)
-		return err
-	})
-	flags.Func("only", "a regular expression for the group/name of what is measured", func(text string) (err error) {
-		cfg.only, err = regexp.Compile(text)
-		return err
-	})
-	return cfg, flags.parse(args, func() bool { return cfg.rounds >= 1 && cfg.time > 0 })
-}
-
-// run measures, and writes the tables to out and how far it is to progress.
-func run(ctx context.Context, cfg config, out, progress io.Writer) error {
-	t := newTables(cfg)
-	about := aboutMachine(ctx)
-	for _, callers := range cfg.callers {
-		b := board{cfg: cfg, callers: callers, progress: progress}
-		measured, err := b.play(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", plural(callers, "caller"), err)
+	defer s.stop()
+	b.conditions = conditions{server: s, callers: b.callers, pool: b.callers, body: jsonOf(bodySize)}
+	defer func() {
+		for _, c := range b.ready {
+			_ = c.close() // the server is stopped next
 		}
-		t.add(measured)
+	}()
+	if err := b.fill(ctx); err != nil {
+		return err
 	}
-	about.write(out, cfg, t.columns)
-	t.write(out)
-	if n := len(t.failures); n > 0 {
-		return fmt.Errorf("%d measurements failed", n)
+	for n := range b.cfg.rounds {
+		fmt.Fprintf(b.progress, "%s: round %d of %d\n", plural(b.callers, "caller"), n+1, b.cfg.rounds)
+		round := scores{}
+		for _, c := range shuffled(b.ready) {
+			b.measure(ctx, c, b.cfg.time, round)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+		b.rounds = append(b.rounds, round)
 	}
 	return nil
+}
+
+// fill sets up the contenders. Each has a first measurement that does not count: it opens connections and loads scripts.
+func (b *board) fill(ctx context.Context) error {
+	for _, c := range contenders() {
+		if b.callers < c.least || !b.cfg.only.MatchString(c.id()) {
+			continue
+		}
+		conditions := b.conditions
+		conditions.late = c.late
+		var err error
+		if c.subject, err = c.setUp(ctx, conditions); err != nil {
+			return fmt.Errorf("%s: %w", c.id(), err)
+		}
+		b.ready = append(b.ready, c)
+		b.measure(ctx, c, min(b.cfg.time, 200*time.Millisecond), scores{})
+	}
+	return ctx.Err()
+}
+
+// measure adds the score of a contender to the round, or a failure to the column.
+func (b *board) measure(ctx context.Context, c contender, d time.Duration, round scores) {
+	r, err := measure(ctx, c.subject, b.conditions, limit{time: d})
+	if err != nil {
+		failure := fmt.Errorf("%s, %s: %w", c.id(), plural(b.callers, "caller"), err)
+		fmt.Fprintln(b.progress, "failed:", failure)
+		b.failures = append(b.failures, failure)
+		return
+	}
+	n := float64(sum(r.answers))
+	round[c.id()] = score{rate: r.rate(), allocs: float64(r.allocs) / n, bytes: float64(r.bytes) / n}
+}
+
+// shuffled returns the contenders in a random order in which groups stay together, so that what is compared is measured
+// within seconds.
+func shuffled(contenders []contender) []contender {
+	order := slices.Clone(contenders)
+	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	place := map[string]int{} // of each group: that of its first contender
+	for i, c := range order {
+		if _, ok := place[c.group]; !ok {
+			place[c.group] = i
+		}
+	}
+	slices.SortStableFunc(order, func(a, b contender) int { return cmp.Compare(place[a.group], place[b.group]) })
+	return order
 }

@@ -1,92 +1,125 @@
+// The contenders: everything that the tables compare.
+
 package main
 
 import (
 	"context"
-	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/middleware"
 )
 
 // contender is one way to do what its group is about.
 type contender struct {
 	group, name string
-	label       string // its row in the tables
-	least       int    // fewer callers make no sense
-	baseline    string // a name in its group, whose allocations are those of the handler and its server
-	setUp       func(context.Context, conditions) (subject, error)
+	label       string // of its row in the tables
+	baseline    string // names the contender in its group whose allocations are those of the handler; may be empty
+	least       int    // callers that it needs
+	late        bool   // its Redis client is without ContextTimeoutEnabled
+	setUp       setUp
+	*subject    // nil until it is set up
 }
 
 func (c contender) id() string { return c.group + "/" + c.name }
 
+// setUp makes a subject for the conditions. A contender has one for each number of callers.
+type setUp func(context.Context, conditions) (*subject, error)
+
 // conditions are what a contender is set up for.
 type conditions struct {
-	addr    string // of Redis
-	store   store
+	server  *server
 	callers int
-	pool    int    // connections that a client of Redis may have
+	pool    int    // connections that a Redis client may have
+	db      int    // the database in Redis
 	body    []byte // of requests and responses
-	http    bool   // over loopback HTTP
-	late    bool   // the client of Redis may answer later than a context's deadline
+	late    bool   // the Redis client may answer later than a context's deadline
 }
 
-// newClient returns a client of Redis with go-redis's defaults, but for the pool, and ContextTimeoutEnabled, as the README
-// advises. That costs or saves nobody anything but onceguard, so onceguard is measured without it as well.
+// newClient returns a client with go-redis's defaults, but for the pool and for ContextTimeoutEnabled, which the README
+// advises. The latter makes a difference to onceguard alone, so onceguard is measured without it as well.
 func (c conditions) newClient() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: c.addr, PoolSize: c.pool, ContextTimeoutEnabled: !c.late})
+	return redis.NewClient(&redis.Options{Addr: c.server.addr, DB: c.db, PoolSize: c.pool, ContextTimeoutEnabled: !c.late})
 }
 
-// onDefaults sets a contender up on a client that may be late.
-func onDefaults(
-	setUp func(context.Context, conditions) (subject, error),
-) func(context.Context, conditions) (subject, error) {
-	return func(ctx context.Context, c conditions) (subject, error) {
-		c.late = true
-		return setUp(ctx, c)
-	}
-}
+// subject is a contender that is set up. It is measured several times.
+type subject struct {
+	// begin prepares a measurement. Redis is empty. It may be nil.
+	begin func(context.Context) error
 
-// subject is a contender set up for a number of callers. Measurements follow one another.
-type subject interface {
-	// begin readies it for a measurement. The store is empty.
-	begin(context.Context) error
+	// caller returns what caller i, counted from 0, repeats. An error means that the answer was wrong.
+	caller func(i int) func() error
 
-	// caller returns what the caller of that number, from 0, does again and again. An error means that it was not
-	// answered as it should have been.
-	caller(number int) func() error
+	// end returns an error unless the answers, counted by caller, were earned: what they promise has been done.
+	end func(ctx context.Context, answers []int) error
 
-	// end is an error if that was not done for which the callers were given answers, so many to each.
-	end(ctx context.Context, answers []int) error
-
-	close() error
-}
-
-// contenders returns all that there are, in the order of the tables.
-func contenders(http bool) []contender {
-	if http {
-		return webContenders(true)
-	}
-	return slices.Concat(commandContenders(), webContenders(false), lockContenders())
-}
-
-// groups returns the names of the groups in their order.
-func groups(all []contender) []string {
-	var names []string
-	for _, c := range all {
-		if !slices.Contains(names, c.group) {
-			names = append(names, c.group)
-		}
-	}
-	return names
+	close func() error
 }
 
 // The groups.
 const (
-	first      = "first"      // a request with a fresh key
-	replay     = "replay"     // a request that was completed before
-	inFlight   = "in-flight"  // a request whose first one still runs
-	duplicates = "duplicates" // eight callers send each request at about the same time
-	locks      = "lock"       // take a fresh key and free it
+	first      = "first"      // requests with fresh keys
+	replay     = "replay"     // requests that were completed before
+	inFlight   = "in-flight"  // requests whose first one still runs
+	duplicates = "duplicates" // requests that eight callers send at about the same time
+	locks      = "lock"       // taking fresh keys and freeing them
 )
 
-// onDefaultsLabel is the row of onceguard where it is set up by onDefaults.
-const onDefaultsLabel = "onceguard, client without `ContextTimeoutEnabled`"
+// groups are the groups in the order of the tables, with their titles.
+var groups = []struct{ name, title string }{
+	{first, "First request"},
+	{replay, "Replay"},
+	{inFlight, "Duplicate in flight"},
+	{duplicates, "Eight at a time: the first one takes 2 ms, the others wait for its response"},
+	{locks, "Lock: acquire and release"},
+}
+
+// contenders returns all of them, in the order of the tables within a group.
+func contenders() []contender {
+	const (
+		set     = "bare: `SET NX GET PX`"
+		setEval = set + ", `EVALSHA`"
+		get     = "bare: `GET`"
+		auto    = ", AutoPipeline"
+		duplex  = ", AutoPipeline, full duplex"
+		fiber   = "fiber v2 idempotency"
+		ours    = "onceguard"
+		late    = "onceguard, client without `ContextTimeoutEnabled`"
+	)
+	patient := openOurs(middleware.WithWait(10 * time.Second))
+	protected := openOurs()
+	half, full := autoPipelined(false), autoPipelined(true)
+	return []contender{
+		{group: first, name: "bare", label: setEval, setUp: firsts(openBare(oneByOne))},
+		{group: first, name: "bare-auto", label: setEval + auto, setUp: firsts(openBare(half))},
+		{group: first, name: "bare-auto-duplex", label: setEval + duplex, setUp: firsts(openBare(full))},
+		{group: first, name: "handler", label: "the handler alone, net/http", setUp: unprotected(openHandler)},
+		{group: first, name: "fiber-handler", label: "the handler alone, fiber", setUp: unprotected(openFiberHandler)},
+		{group: first, name: "onceguard", label: ours, baseline: "handler", setUp: firsts(protected)},
+		{group: first, name: "onceguard-late", label: late, late: true, baseline: "handler", setUp: firsts(protected)},
+		{group: first, name: "fiber", label: fiber, baseline: "fiber-handler", setUp: firsts(openFiber)},
+
+		{group: replay, name: "bare-get", label: get, setUp: replays(openBareGet(oneByOne))},
+		{group: replay, name: "bare-get-auto", label: get + auto, setUp: replays(openBareGet(half))},
+		{group: replay, name: "bare-get-auto-duplex", label: get + duplex, setUp: replays(openBareGet(full))},
+		{group: replay, name: "bare-claim", label: set, setUp: replays(openBare(oneByOne))},
+		{group: replay, name: "onceguard", label: ours, setUp: replays(protected)},
+		{group: replay, name: "onceguard-late", label: late, late: true, setUp: replays(protected)},
+		{group: replay, name: "fiber", label: fiber, setUp: replays(openFiber)},
+
+		// fiber does not refuse a duplicate in flight: it waits.
+		{group: inFlight, name: "bare-claim", label: set, setUp: inFlights(openBare(oneByOne))},
+		{group: inFlight, name: "onceguard", label: ours, setUp: inFlights(protected)},
+
+		{group: duplicates, name: "onceguard", label: ours, least: crowd, setUp: crowds(patient)},
+		{group: duplicates, name: "fiber", label: fiber, least: crowd, setUp: crowds(openFiber)},
+
+		{group: locks, name: "bare", label: "bare: `SET NX PX`, `EVALSHA`", setUp: locking(openBareLock)},
+		{group: locks, name: "onceguard", label: ours, setUp: locking(openOurLock)},
+		{group: locks, name: "onceguard-late", label: late, late: true, setUp: locking(openOurLock)},
+		{group: locks, name: "redislock", label: "bsm/redislock", setUp: locking(openRedislock)},
+		{group: locks, name: "redsync", label: "redsync", setUp: locking(openRedsync)},
+		{group: locks, name: "rueidislock", label: "rueidislock", setUp: locking(openRueidislock)},
+	}
+}

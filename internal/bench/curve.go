@@ -1,9 +1,14 @@
+// The curve: first requests and replays while one of three dimensions varies.
+
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -11,214 +16,184 @@ import (
 	"time"
 )
 
-// point is what a measurement of the curve is taken at.
+const (
+	poolSize    = 100      // connections of a Redis client: go-redis's default on ten cores
+	storedBytes = 64 << 20 // the most that is stored where bodies vary
+)
+
+// point is where a measurement is taken.
 type point struct {
 	callers int
 	keys    int // that are stored
 	body    int // bytes
 }
 
-const (
-	storedBytes = 64 << 20 // bounds what is stored where bodies are varied
-	maxBody     = 1 << 20  // is what the middleware takes
-)
-
 func (p point) String() string {
 	return fmt.Sprintf("%s, %s, bodies of %s", plural(p.callers, "caller"), plural(p.keys, "stored key"), size(p.body))
 }
 
-// dimension is what is varied, while the rest is as in the base.
+// dimension is what varies. Everything else is as in the base.
 type dimension struct {
-	name   string // of its plot's file
-	title  string
-	points []point
-	value  func(point) int
-	label  func(int) string
+	name, title string // name is that of the plot's file
+	steps       []step
 }
 
-// curveConfig is what the flags of the curve say.
+// step is a point of a dimension.
+type step struct {
+	point
+	value int
+	label string
+}
+
+// curveConfig is what the flags set.
 type curveConfig struct {
-	base    point
-	callers []int
-	keys    []int
-	bodies  []int
-	rounds  int
-	time    time.Duration // of one measurement
-	pool    int
-	svg     string // the directory of the plots, or none
-	seed    uint64
-	flags   []string // as they were given
-	cores   []int    // to pin bench and Redis to; none: they are not
+	base                  point
+	callers, keys, bodies []int
+	rounds                int
+	time                  time.Duration // of one measurement
+	svg                   string        // the directory of the plots; empty: none are drawn
 }
 
-// curve prints the tables of the curve, and draws its plots.
-func curve(ctx context.Context, args []string, out, progress io.Writer) error {
-	cfg, err := parseCurve(args, progress)
-	if err != nil {
-		return err
-	}
-	cfg.cores = coresToPin(progress)
-	return runCurve(ctx, cfg, out, progress)
-}
-
-func parseCurve(args []string, out io.Writer) (curveConfig, error) {
+func parseCurve(s session) (curveConfig, error) {
 	cfg := curveConfig{
-		base:    point{callers: 64, keys: 10_000, body: 1 << 10},
+		base:    point{callers: 64, keys: 10_000, body: bodySize},
 		callers: []int{1, 4, 16, 64, 256, 1000, 2500, 10_000},
 		keys:    []int{1, 100, 10_000, 100_000, 1_000_000},
 		bodies:  []int{0, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20},
-		flags:   append([]string{"curve"}, args...),
 	}
-	flags := newFlags("bench curve", out)
+	flags := flag.NewFlagSet("bench curve", flag.ContinueOnError)
 	flags.IntVar(&cfg.rounds, "rounds", 9, "how often everything is measured")
 	flags.DurationVar(&cfg.time, "time", time.Second, "how long one measurement takes")
-	flags.IntVar(&cfg.pool, "pool", 100, "connections that the client of Redis may have")
-	flags.StringVar(&cfg.svg, "svg", "", "the directory into which the plots are written (default none are)")
-	flags.Uint64Var(&cfg.seed, "seed", uint64(time.Now().UnixNano()), "of the order; the default is another one each time")
-	list := func(name, usage string, least int, to *[]int) {
-		flags.Func(name, fmt.Sprintf("%s (default %v)", usage, *to), func(list string) (err error) {
-			*to, err = numbers(list, least)
-			return err
-		})
-	}
-	list("callers", "numbers of concurrent callers", 1, &cfg.callers)
-	list("keys", "numbers of stored keys", 1, &cfg.keys)
-	list("bodies", "bytes of a body, up to the middleware's limit of 1 MiB", 0, &cfg.bodies)
-	return cfg, flags.parse(args, func() bool {
-		return cfg.rounds >= 1 && cfg.time > 0 && cfg.pool >= 1 && slices.Max(cfg.bodies) <= maxBody
+	flags.StringVar(&cfg.svg, "svg", "", "the directory for the plots (default none are drawn)")
+	intsFlag(flags, &cfg.callers, "callers", 1, "numbers of concurrent callers")
+	intsFlag(flags, &cfg.keys, "keys", 1, "numbers of stored keys")
+	intsFlag(flags, &cfg.bodies, "bodies", 0, "bytes of a body, at most 1 MiB")
+	return cfg, parseFlags(flags, s, func() bool {
+		return cfg.rounds >= 1 && cfg.time > 0 && slices.Max(cfg.bodies) <= 1<<20
 	})
 }
 
 func (cfg curveConfig) dimensions() []dimension {
-	vary := func(values []int, set func(*point, int)) (points []point) {
+	vary := func(values []int, label func(int) string, set func(*point, int)) (steps []step) {
 		for _, value := range values {
-			p := cfg.base
-			set(&p, value)
-			points = append(points, p)
+			s := step{cfg.base, value, label(value)}
+			set(&s.point, value)
+			steps = append(steps, s)
 		}
-		return points
+		return steps
 	}
 	return []dimension{
-		{
-			name: "callers", title: "Concurrent callers",
-			points: vary(cfg.callers, func(p *point, n int) { p.callers = n }),
-			value:  func(p point) int { return p.callers }, label: short,
-		},
-		{
-			name: "keys", title: "Stored keys",
-			points: vary(cfg.keys, func(p *point, n int) { p.keys = n }),
-			value:  func(p point) int { return p.keys }, label: short,
-		},
-		{
-			name: "bodies", title: "Length of the bodies",
-			points: vary(cfg.bodies, func(p *point, n int) { p.body, p.keys = n, min(p.keys, storedBytes/max(1, n)) }),
-			value:  func(p point) int { return p.body }, label: size,
-		},
+		{"callers", "Concurrent callers", vary(cfg.callers, short, func(p *point, n int) { p.callers = n })},
+		{"keys", "Stored keys", vary(cfg.keys, short, func(p *point, n int) { p.keys = n })},
+		{"bodies", "Length of the bodies", vary(cfg.bodies, size, func(p *point, n int) {
+			p.body, p.keys = n, min(p.keys, storedBytes/max(1, n))
+		})},
 	}
 }
 
-// runCurve measures, and writes the tables to out and how far it is to progress.
-func runCurve(ctx context.Context, cfg curveConfig, out, progress io.Writer) error {
-	if cfg.svg != "" { // found out now, not at the end
+// curve measures, writes the tables and draws the plots.
+func curve(ctx context.Context, s session, cfg curveConfig) error {
+	if cfg.svg != "" { // an error comes before the measurements
 		if err := os.MkdirAll(cfg.svg, 0o755); err != nil {
 			return err
 		}
 	}
-	about := aboutMachine(ctx)
-	spots, err := openSpots(ctx, cfg, progress)
+	head := about(ctx)
+	spots := map[point]*spot{}
 	defer func() {
-		for _, s := range spots {
-			s.close()
+		for _, spot := range spots {
+			spot.close()
 		}
 	}()
-	if err != nil {
-		return err
-	}
-	if err := measureSpots(ctx, cfg, spots, progress); err != nil {
-		return err
-	}
-	about.writeCurve(out, cfg, spots)
+	names := keyText(0, 0, max(slices.Max(cfg.keys), cfg.base.keys))
 	for _, d := range cfg.dimensions() {
-		line := spotsOf(spots, d)
-		writeDimension(out, d, line)
+		for _, step := range d.steps {
+			if spots[step.point] != nil { // it is in several dimensions
+				continue
+			}
+			fmt.Fprintf(s.progress, "filling: %v\n", step.point)
+			spot, err := openSpot(ctx, step.point, s.cores, names)
+			if err != nil {
+				return fmt.Errorf("%v: %w", step.point, err)
+			}
+			spots[step.point] = spot
+		}
+	}
+	if err := measureSpots(ctx, s, cfg, spots); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); a pool of %d connections; base: %v\n",
+		head, plural(cfg.rounds, "round"), cfg.time, poolSize, cfg.base)
+	fmt.Fprintf(s.out, "- 1 caller: %s; more: %s\n", s.cores.describe(1), s.cores.describe(2))
+	for _, d := range cfg.dimensions() {
+		writeDimension(s.out, d, spots)
 		if cfg.svg == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(cfg.svg, d.name+".svg"), []byte(plotOf(d, line).svg()), 0o644); err != nil {
+		if err := drawPlot(filepath.Join(cfg.svg, d.name+".svg"), d, spots); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// openSpots opens one for each point, however many dimensions it is in. It returns those that it has opened also with
-// an error.
-func openSpots(ctx context.Context, cfg curveConfig, progress io.Writer) ([]*spot, error) {
-	var spots []*spot
-	names := newNames(max(slices.Max(cfg.keys), cfg.base.keys))
-	opened := map[point]bool{}
-	for _, d := range cfg.dimensions() {
-		for _, p := range d.points {
-			if opened[p] {
-				continue
-			}
-			opened[p] = true
-			fmt.Fprintf(progress, "filling: %v\n", p)
-			s, err := openSpot(ctx, p, cfg, names)
-			if err != nil {
-				return spots, fmt.Errorf("%v: %w", p, err)
-			}
-			spots = append(spots, s)
-		}
-	}
-	return spots, nil
-}
-
-// spotsOf returns those of the dimension, in its order.
-func spotsOf(spots []*spot, d dimension) (line []*spot) {
-	for _, p := range d.points {
-		at := slices.IndexFunc(spots, func(s *spot) bool { return s.point == p })
-		line = append(line, spots[at])
-	}
-	return line
-}
-
-// measureSpots measures everything in every round, and once before, which does not count: it opens connections and
-// loads scripts.
-func measureSpots(ctx context.Context, cfg curveConfig, spots []*spot, progress io.Writer) error {
-	type task struct {
-		spot *spot
-		kind string
-	}
-	var tasks []task
-	for _, s := range spots {
-		for _, kind := range []string{first, replay} {
-			tasks = append(tasks, task{s, kind})
-		}
-	}
-	order := rand.New(rand.NewPCG(cfg.seed, 0))
+// measureSpots measures everything in every round, the spots in a random order. A round before, which does not count, opens
+// connections and loads scripts.
+func measureSpots(ctx context.Context, s session, cfg curveConfig, spots map[point]*spot) error {
+	order := slices.Collect(maps.Values(spots))
 	for round := range cfg.rounds + 1 {
 		d := cfg.time
 		if round == 0 {
 			d = min(d, 200*time.Millisecond)
 		}
-		fmt.Fprintf(progress, "round %d of %d\n", round, cfg.rounds)
-		order.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
-		for _, t := range tasks {
-			m, err := t.spot.measure(ctx, t.kind, d)
-			if err != nil {
-				return fmt.Errorf("%s, %v: %w", t.kind, t.spot.point, err)
-			}
-			if m.failure != nil {
-				fmt.Fprintf(progress, "%s, %v: %d wrong answers, one of them: %v\n", t.kind, t.spot.point, m.failed, m.failure)
-			}
-			if round > 0 {
-				t.spot.marks[t.kind] = append(t.spot.marks[t.kind], m)
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+		fmt.Fprintf(s.progress, "round %d of %d\n", round, cfg.rounds)
+		rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		for _, spot := range order {
+			for _, kind := range kinds {
+				m, err := spot.measure(ctx, kind.name, d)
+				if err = errors.Join(err, context.Cause(ctx)); err != nil {
+					return fmt.Errorf("%s, %v: %w", kind.name, spot.point, err)
+				}
+				if round > 0 {
+					spot.marks[kind.name] = append(spot.marks[kind.name], m)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// writeDimension writes a table for first requests and one for replays.
+func writeDimension(w io.Writer, d dimension, spots map[point]*spot) {
+	for _, kind := range kinds {
+		fmt.Fprintf(w, "\n### %s: %s\n", d.title, kind.title)
+		tableHead(w, "", "answers a second", "p50", "p99", "CPU, bench + Redis", "errors")
+		for _, step := range d.steps {
+			label := step.label
+			if d.name == "bodies" {
+				label += ", " + plural(step.keys, "key") + " stored"
+			}
+			tableRow(w, append([]string{label}, cells(spots[step.point].marks[kind.name])...)...)
+		}
+	}
+}
+
+// cells returns medians, and the errors of all rounds with the last reason.
+func cells(marks []mark) []string {
+	median := func(property func(mark) float64) float64 { return of(marks, property).median }
+	latency := func(q float64) string {
+		return digits(time.Duration(median(func(m mark) float64 { return float64(m.quantile(q)) })))
+	}
+	bench, redis := median(func(m mark) float64 { return m.bench }), median(func(m mark) float64 { return m.redis })
+	failed, all, reason := 0, 0, ""
+	for _, m := range marks {
+		failed, all = failed+m.failed, all+m.failed+m.right()
+		if m.failure != nil {
+			reason = fmt.Sprintf(": %.120v", m.failure)
+		}
+	}
+	return []string{
+		of(marks, mark.rate).format("%.0f"), latency(50), latency(99),
+		fmt.Sprintf("%.2f + %.2f", bench, redis), fmt.Sprintf("%d of %d%s", failed, all, reason),
+	}
 }

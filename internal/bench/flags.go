@@ -1,48 +1,40 @@
+// The parsing of flags, which all commands share.
+
 package main
 
 import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 )
 
-// flagSet is that of one command.
-type flagSet struct{ *flag.FlagSet }
-
-func newFlags(name string, out io.Writer) flagSet {
-	set := flag.NewFlagSet(name, flag.ContinueOnError)
-	set.SetOutput(out)
-	return flagSet{set}
-}
-
-// parse returns [flag.ErrHelp] or an errFlags, and then has said why. Sensible tells whether the values make sense.
-func (f flagSet) parse(args []string, sensible func() bool) error {
-	err := f.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+// parseFlags parses the arguments of s. valid reports whether the values make sense. Every error but [flag.ErrHelp] comes
+// with the usage.
+func parseFlags(flags *flag.FlagSet, s session, valid func() bool) error {
+	flags.SetOutput(s.progress)
+	if err := flags.Parse(s.args); err != nil {
 		return err
-	case err != nil:
-		return errFlags
-	case f.NArg() > 0 || !sensible():
-		fmt.Fprintf(f.Output(), "%s: takes flags only, and no number or time that leaves nothing to measure\n", f.Name())
-		f.Usage()
-		return errFlags
+	}
+	if flags.NArg() > 0 || !valid() {
+		flags.Usage()
+		return errors.New("takes flags only, and each must leave something to measure")
 	}
 	return nil
 }
 
-// numbers returns those of a list with commas. None is less than least.
-func numbers(list string, least int) ([]int, error) {
-	var all []int
-	for text := range strings.SplitSeq(list, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least {
-			return nil, fmt.Errorf("%q is no number from %d on", text, least)
+// intsFlag defines a flag that is a list of numbers with commas, none less than least. list has the default.
+func intsFlag(flags *flag.FlagSet, list *[]int, name string, least int, usage string) {
+	flags.Func(name, fmt.Sprintf("%s (default %v)", usage, *list), func(text string) error {
+		*list = nil
+		for field := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(field)
+			if err != nil || n < least {
+				return fmt.Errorf("%q is not a number from %d on", field, least)
+			}
+			*list = append(*list, n)
 		}
-		all = append(all, n)
-	}
-	return all, nil
+		return nil
+	})
 }

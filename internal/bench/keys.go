@@ -1,38 +1,41 @@
+// The idempotency keys of the requests.
+
 package main
 
-// keys is a caller's sequence of keys that nobody has used before. They look like UUIDs: fiber wants 36 characters.
-//
-// Keys are cut from texts of many, so that the allocations of a measurement are not those of the keys.
+import (
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// keyLength is the length of every key in bytes: fiber takes no other.
+const keyLength = 36
+
+// keyText returns n keys in one string: those of the caller that are numbered from first on.
+func keyText(caller, first, n int) string {
+	text := make([]byte, 0, n*keyLength)
+	raw := make([]byte, keyLength/2)
+	for i := range n {
+		binary.BigEndian.PutUint64(raw[2:], uint64(caller))
+		binary.BigEndian.PutUint64(raw[10:], uint64(first+i))
+		text = hex.AppendEncode(text, raw)
+	}
+	return string(text)
+}
+
+// keys is a caller's sequence of unused keys. They are cut from longer texts, so that a measurement does not count their
+// allocations.
 type keys struct {
 	caller, next int
 	text         string
 }
 
-const (
-	keyForm   = "00000000-0000-4000-8000-000000000000"
-	keysAtOne = 64
-)
-
 func (k *keys) fresh() string {
+	const block = 64
 	if k.text == "" {
-		text := make([]byte, 0, keysAtOne*len(keyForm))
-		for range keysAtOne {
-			text = append(text, keyForm...)
-			putHex(text[len(text)-len(keyForm):][:8], k.caller)
-			putHex(text[len(text)-12:], k.next)
-			k.next++
-		}
-		k.text = string(text)
+		k.text = keyText(k.caller, k.next, block)
+		k.next += block
 	}
-	key := k.text[:len(keyForm)]
-	k.text = k.text[len(keyForm):]
+	key := k.text[:keyLength]
+	k.text = k.text[keyLength:]
 	return key
-}
-
-// putHex fills b with the last digits of n.
-func putHex(b []byte, n int) {
-	for i := len(b) - 1; i >= 0; i-- {
-		b[i] = "0123456789abcdef"[n&0xf]
-		n >>= 4
-	}
 }

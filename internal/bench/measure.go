@@ -1,3 +1,5 @@
+// One measurement: callers that do the same again and again, all at once.
+
 package main
 
 import (
@@ -9,103 +11,96 @@ import (
 	"time"
 )
 
-// result is what one measurement came to.
+// limit ends a race after a time, in which every caller gets at least one answer, or after a number of answers of all
+// callers together. The one that is 0 does not count.
+type limit struct {
+	time    time.Duration
+	answers int
+}
+
+// result is what one race came to.
 type result struct {
 	answers []int // by caller
 	elapsed time.Duration
-	allocs  uint64 // objects, of the whole process
-	bytes   uint64 // that they had
+	cpu     time.Duration // of this process
+	allocs  uint64        // objects that this process allocated
+	bytes   uint64        // of those objects
 }
 
-func (r result) total() int {
-	n := 0
-	for _, answers := range r.answers {
-		n += answers
+func (r result) rate() float64 { return float64(sum(r.answers)) / r.elapsed.Seconds() }
+
+func sum(numbers []int) int {
+	total := 0
+	for _, n := range numbers {
+		total += n
 	}
-	return n
+	return total
 }
 
-// limit begins when it is called, and returns what tells a caller who had so many answers whether to go on. That is
-// called concurrently.
-type limit func() (more func(answers int) bool)
-
-// forTime lets each caller have at least one answer.
-func forTime(d time.Duration) limit {
-	return func() func(int) bool {
-		var over atomic.Bool
-		time.AfterFunc(d, func() { over.Store(true) })
-		return func(answers int) bool { return answers == 0 || !over.Load() }
-	}
-}
-
-// forCount lets all callers together have n answers.
-func forCount(n int) limit {
-	return func() func(int) bool {
-		var left atomic.Int64
-		left.Store(int64(n))
-		return func(int) bool { return left.Add(-1) >= 0 }
-	}
-}
-
-// measure empties the store, lets the callers loose on s until the limit, and checks what came of it.
-func measure(ctx context.Context, s subject, c conditions, until limit) (result, error) {
-	if err := c.store.clear(ctx); err != nil {
+// measure empties Redis, races the callers of s, and checks what they have done.
+func measure(ctx context.Context, s *subject, c conditions, l limit) (result, error) {
+	if err := c.server.clear(ctx); err != nil {
 		return result{}, fmt.Errorf("emptying Redis: %w", err)
 	}
-	if err := s.begin(ctx); err != nil {
-		return result{}, fmt.Errorf("preparing: %w", err)
+	if s.begin != nil {
+		if err := s.begin(ctx); err != nil {
+			return result{}, fmt.Errorf("preparing: %w", err)
+		}
 	}
-	r, err := race(s.caller, c.callers, until)
-	// Ended also after a failure, so that nothing is left to run.
+	r, err := race(s.caller, c.callers, l)
+	// The end comes after a failure too, so that nothing is left to run.
 	if endErr := s.end(ctx, r.answers); err == nil {
 		err = endErr
 	}
 	return r, err
 }
 
-// race is the measurement itself: caller returns what each of them does again and again. Time and allocations are from
-// when all callers are ready until the last one is done.
-func race(caller func(number int) func() error, callers int, until limit) (result, error) {
-	r := result{answers: make([]int, callers)}
-	errs := make([]error, callers)
-	var failed atomic.Bool
-	var more func(answers int) bool
-	var ready, done sync.WaitGroup
-	start := make(chan struct{})
+// race lets the callers repeat what caller returns for each, until the limit or the first error. Times and allocations
+// count from when all callers are ready until the last one is done.
+func race(caller func(i int) func() error, callers int, l limit) (result, error) {
+	var (
+		r           = result{answers: make([]int, callers)}
+		over        atomic.Bool
+		left        atomic.Int64
+		failure     atomic.Pointer[error]
+		start       = make(chan struct{})
+		ready, done sync.WaitGroup
+	)
+	left.Store(int64(l.answers))
+	more := func(answers int) bool {
+		return failure.Load() == nil && (answers == 0 || !over.Load()) && (l.answers == 0 || left.Add(-1) >= 0)
+	}
 	for i := range callers {
 		ready.Add(1)
 		done.Go(func() {
-			call := caller(i)
-			answers := 0
+			call, answers := caller(i), 0
 			ready.Done()
 			<-start
-			for more(answers) && !failed.Load() {
+			for ; more(answers); answers++ {
 				if err := call(); err != nil {
-					errs[i] = fmt.Errorf("caller %d, after %d answers: %w", i, answers, err)
-					failed.Store(true)
+					named := fmt.Errorf("caller %d, after %d answers: %w", i, answers, err)
+					failure.CompareAndSwap(nil, &named)
 					break
 				}
-				answers++
 			}
 			r.answers[i] = answers
 		})
 	}
 	ready.Wait()
-	runtime.GC() // of what others have left
+	runtime.GC() // of what earlier measurements have left
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	began := time.Now()
-	more = until()
+	cpu, began := ownCPU(), time.Now()
+	if l.time > 0 {
+		time.AfterFunc(l.time, func() { over.Store(true) })
+	}
 	close(start)
 	done.Wait()
-	r.elapsed = time.Since(began)
+	r.elapsed, r.cpu = time.Since(began), ownCPU()-cpu
 	runtime.ReadMemStats(&after)
-	r.allocs = after.Mallocs - before.Mallocs
-	r.bytes = after.TotalAlloc - before.TotalAlloc
-	for _, err := range errs {
-		if err != nil {
-			return r, err
-		}
+	r.allocs, r.bytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
+	if err := failure.Load(); err != nil {
+		return r, *err
 	}
 	return r, nil
 }

@@ -1,147 +1,100 @@
+// The plots of the curve.
+
 package main
 
 import (
-	"fmt"
-	"math"
-	"strings"
+	"errors"
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
 )
 
-// plot has logarithmic axes.
-type plot struct {
-	title, x, y string
-	ticks       []tick // of the x axis
-	lines       []plotLine
-}
+// kinds are the kinds of requests that the curve measures, with their titles.
+var kinds = []struct{ name, title string }{{first, "first request"}, {replay, "replay"}}
 
-type tick struct {
-	at    float64
-	label string
-}
-
-type plotLine struct {
-	label, color string
-	at           []float64
-	values       []spread
-}
-
-// plotOf draws throughput over the dimension. A 0, which has no place on such an axis, stands a quarter below the least
-// other value.
-func plotOf(d dimension, line []*spot) plot {
-	p := plot{title: "Throughput, in process", x: d.title, y: "answers a second"}
-	for i, s := range line {
-		at := float64(d.value(s.point))
-		if at == 0 && i+1 < len(line) {
-			at = float64(d.value(line[i+1].point)) / 4
-		}
-		p.ticks = append(p.ticks, tick{max(at, 0.25), d.label(d.value(s.point))})
+// newPlot returns a plot with logarithmic axes, transparent and in a gray that is readable on white and on black.
+func newPlot(x, y string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = nil
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	gray := color.Gray{0x88}
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Scale = plot.LogScale{}
+		axis.Color, axis.Tick.Color = gray, gray
 	}
-	// Readable on white and on black.
-	for _, l := range []plotLine{{label: first, color: "#d9822b"}, {label: replay, color: "#2f81f7"}} {
-		kind := l.label
-		l.label = strings.ToLower(titles[kind])
-		for i, s := range line {
-			l.at = append(l.at, p.ticks[i].at)
-			l.values = append(l.values, s.marks[kind].spread(func(m mark) float64 { return m.rate }))
-		}
-		p.lines = append(p.lines, l)
+	for _, style := range []*text.Style{
+		&p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Label.TextStyle, &p.Y.Tick.Label, &p.Legend.TextStyle,
+	} {
+		style.Color, style.Font.Variant = gray, "Sans"
 	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Width, grid.Horizontal.Color = 0, color.Gray{0xc0}
+	p.Add(grid)
+	p.Legend.Left = true
 	return p
 }
 
-// axis is where values lie, in pixels.
-type axis struct{ low, high, from, to float64 }
-
-func (a axis) at(value float64) float64 {
-	return a.from + (math.Log(value)-math.Log(a.low))/(math.Log(a.high)-math.Log(a.low))*(a.to-a.from)
-}
-
-// The plot's frame, in pixels.
-const (
-	plotWidth, plotHeight = 720, 400
-	leftEdge, rightEdge   = 64, 700
-	topEdge, bottomEdge   = 56, 344
-	neutral               = "#808890"
-)
-
-func (p plot) svg() string {
-	x, y := p.axes()
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12"`+
-		` fill="%s">`, plotWidth, plotHeight, neutral)
-	fmt.Fprintf(&b, "\n<title>%s: %s</title>\n", p.title, p.x)
-	p.drawAxes(&b, x, y)
-	for i, l := range p.lines {
-		l.draw(&b, x, y)
-		at := leftEdge + 120 + 160*i
-		fmt.Fprintf(&b, `<path d="M%d 28h24" stroke="%s" stroke-width="2"/><text x="%d" y="32">%s</text>`+"\n",
-			at, l.color, at+30, l.label)
-	}
-	b.WriteString("</svg>\n")
-	return b.String()
-}
-
-// axes leave some room on both sides. The one of y goes from a round value to a round value.
-func (p plot) axes() (x, y axis) {
-	x = axis{low: math.Inf(1), from: leftEdge + 24, to: rightEdge - 24}
-	for _, t := range p.ticks {
-		x.low, x.high = min(x.low, t.at), max(x.high, t.at)
-	}
-	y = axis{low: math.Inf(1), from: bottomEdge, to: topEdge}
-	for _, l := range p.lines {
-		for _, v := range l.values {
-			y.low, y.high = min(y.low, max(v.low, 1)), max(y.high, v.high, 1)
+// drawPlot draws the medians of the rates over the dimension, and the quartiles as bars. A logarithmic axis has no 0: it is
+// drawn at a quarter of the next value.
+func drawPlot(file string, d dimension, spots map[point]*spot) error {
+	p := newPlot(d.title, "answers a second")
+	var ticks plot.ConstantTicks
+	for i, step := range d.steps {
+		x := float64(step.value)
+		if x == 0 && i+1 < len(d.steps) {
+			x = float64(d.steps[i+1].value) / 4
 		}
+		ticks = append(ticks, plot.Tick{Value: max(x, 0.25), Label: step.label})
 	}
-	steps := roundValues(y.low/5, y.high*5)
-	for len(steps) > 2 && steps[1] <= y.low {
-		steps = steps[1:]
+	var lines []any
+	var bars []interface {
+		plotter.XYer
+		plotter.YErrorer
 	}
-	for len(steps) > 2 && steps[len(steps)-2] >= y.high {
-		steps = steps[:len(steps)-1]
+	for _, kind := range kinds {
+		var samples []plotter.XYer
+		for i, step := range d.steps {
+			var xys plotter.XYs
+			for _, m := range spots[step.point].marks[kind.name] {
+				xys = append(xys, plotter.XY{X: ticks[i].Value, Y: max(m.rate(), 1)})
+			}
+			samples = append(samples, xys)
+		}
+		points, err := plotutil.NewErrorPoints(func(values []float64) (median, below, above float64) {
+			s := spreadOf(values)
+			return s.median, s.median - s.low, s.high - s.median
+		}, samples...)
+		if err != nil {
+			return err
+		}
+		lines, bars = append(lines, kind.title, points), append(bars, points)
 	}
-	y.low, y.high = steps[0], steps[len(steps)-1]
-	if x.low == x.high { // one point
-		x.low, x.high = x.low/2, x.high*2
+	if err := errors.Join(plotutil.AddLinePoints(p, lines...), plotutil.AddYErrorBars(p, bars...)); err != nil {
+		return err
 	}
-	return x, y
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks, plot.TickerFunc(roundTicks)
+	p.X.Min, p.X.Max = p.X.Min/1.5, p.X.Max*1.5
+	marks := roundTicks(p.Y.Min, p.Y.Max)
+	p.Y.Min, p.Y.Max = marks[0].Value, marks[len(marks)-1].Value
+	return p.Save(18*vg.Centimeter, 10*vg.Centimeter, file)
 }
 
-// roundValues returns 1, 2 and 5 times powers of 10.
-func roundValues(low, high float64) (values []float64) {
-	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
+// roundTicks returns 1, 2 and 5 times powers of 10 from low to high, and the ones below and above.
+func roundTicks(low, high float64) (ticks []plot.Tick) {
+	for power := 1.0; ; power *= 10 {
 		for _, factor := range []float64{1, 2, 5} {
-			if v := factor * power; v >= low*(1-1e-9) && v <= high*(1+1e-9) {
-				values = append(values, v)
+			value := factor * power
+			if value <= low {
+				ticks = nil
+			}
+			ticks = append(ticks, plot.Tick{Value: value, Label: short(int(value))})
+			if value > high {
+				return ticks
 			}
 		}
 	}
-	return values
-}
-
-func (p plot) drawAxes(b *strings.Builder, x, y axis) {
-	for _, v := range roundValues(y.low, y.high) {
-		fmt.Fprintf(b, `<path d="M%d %.1fH%d" stroke="%s" stroke-opacity="0.25"/>`, leftEdge, y.at(v), rightEdge, neutral)
-		fmt.Fprintf(b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", leftEdge-8, y.at(v)+4, short(int(v)))
-	}
-	for _, t := range p.ticks {
-		fmt.Fprintf(b, `<path d="M%.1f %dv5" stroke="%s"/>`, x.at(t.at), bottomEdge, neutral)
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x.at(t.at), bottomEdge+20, t.label)
-	}
-	fmt.Fprintf(b, `<path d="M%d %dV%dH%d" fill="none" stroke="%s"/>`+"\n",
-		leftEdge, topEdge, bottomEdge, rightEdge, neutral)
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`, (leftEdge+rightEdge)/2, plotHeight-12, p.x)
-	fmt.Fprintf(b, `<text x="8" y="32">%s</text>`+"\n", p.y)
-}
-
-// draw draws the medians, and the quartiles as bars.
-func (l plotLine) draw(b *strings.Builder, x, y axis) {
-	var points []string
-	for i, v := range l.values {
-		at := x.at(l.at[i])
-		points = append(points, fmt.Sprintf("%.1f,%.1f", at, y.at(max(v.median, 1))))
-		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="%s"/>`, at, y.at(max(v.low, 1)), y.at(max(v.high, 1)), l.color)
-		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`+"\n", at, y.at(max(v.median, 1)), l.color)
-	}
-	fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n",
-		strings.Join(points, " "), l.color)
 }

@@ -1,3 +1,5 @@
+// The Redis servers that are measured, and what is checked in them.
+
 package main
 
 import (
@@ -5,73 +7,65 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// server is a redis-server process of this machine, empty and without persistence.
+// server is a redis-server process, empty at first and without persistence.
 type server struct {
 	addr    string
-	version string
+	client  *redis.Client // for checks, not for what is measured
 	process *exec.Cmd
-	ended   chan struct{}
+	ended   chan struct{} // closed once the process is gone
 }
 
-// startRedis returns a server that answers. The error is [exec.ErrNotFound] when redis-server is not on the PATH.
-func startRedis(ctx context.Context) (*server, error) {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return nil, err
-	}
-	for range 10 {
-		var s *server
-		if s, err = launch(ctx, path); err == nil {
+// startRedis returns a server that answers, pinned to the core unless that is empty.
+func startRedis(ctx context.Context, core string) (s *server, err error) {
+	for range 10 { // the port may be in use
+		if s, err = launch(ctx, core); err == nil {
 			return s, nil
 		}
 	}
 	return nil, fmt.Errorf("starting redis-server: %w", err)
 }
 
-// launch starts a process on a port that may be taken: then it ends, and somebody else may answer there.
-func launch(ctx context.Context, path string) (*server, error) {
-	// Below 32768, from where the kernel takes ports for outgoing connections.
-	port := strconv.Itoa(10000 + rand.IntN(10000))
-	s := &server{addr: net.JoinHostPort("127.0.0.1", port), ended: make(chan struct{})}
-	s.process = exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	s.process.SysProcAttr = dieWithParent()
-	if err := s.begin(); err != nil {
+func launch(ctx context.Context, core string) (*server, error) {
+	// Ports for outgoing connections are above these.
+	port := strconv.Itoa(10_000 + rand.IntN(10_000))
+	command := []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}
+	if core != "" {
+		command = append([]string{"taskset", "--cpu-list", core}, command...)
+	}
+	s := &server{addr: "127.0.0.1:" + port, process: exec.Command(command[0], command[1:]...), ended: make(chan struct{})}
+	s.process.SysProcAttr = diesWithParent()
+	if err := s.start(); err != nil {
 		return nil, err
 	}
-	client := redis.NewClient(&redis.Options{Addr: s.addr})
-	defer client.Close()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		info := client.InfoMap(ctx, "server").Item("Server", "process_id")
-		if info == strconv.Itoa(s.process.Process.Pid) {
-			s.version = client.InfoMap(ctx, "server").Item("Server", "redis_version")
+	s.client = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1})
+	pid := strconv.Itoa(s.process.Process.Pid)
+	for range 2000 {
+		// Another server may answer, if it has the port.
+		if s.client.InfoMap(ctx, "server").Item("Server", "process_id") == pid {
 			return s, nil
 		}
 		select {
 		case <-s.ended:
 			return nil, fmt.Errorf("it ended at once: %v", s.process.ProcessState)
-		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			s.stop()
-			return nil, context.Cause(ctx)
+			return nil, errors.Join(context.Cause(ctx), s.stop())
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	s.stop()
-	return nil, errors.New("no answer")
+	return nil, errors.Join(errors.New("no answer"), s.stop())
 }
 
-// begin starts the process. It holds on to the thread that did so: to the kernel, that one is the parent with which
-// the process dies.
-func (s *server) begin() error {
+// start starts the process from a thread that lives as long as it: to the kernel, the thread is the parent that the
+// process dies with.
+func (s *server) start() error {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -86,28 +80,20 @@ func (s *server) begin() error {
 	return <-started
 }
 
-func (s *server) pid() int { return s.process.Process.Pid }
-
-// stop returns when the process is gone.
-func (s *server) stop() {
+// stop kills the process and returns when it is gone.
+func (s *server) stop() error {
 	_ = s.process.Process.Kill() // an error means that it has ended by itself
 	<-s.ended
-}
-
-// store looks at what a contender has left in Redis.
-type store struct{ client *redis.Client }
-
-func newStore(addr string) store {
-	return store{redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})}
+	return s.client.Close()
 }
 
 // clear removes all keys, and sets the counts of commands to 0. Scripts stay.
-func (s store) clear(ctx context.Context) error {
+func (s *server) clear(ctx context.Context) error {
 	return errors.Join(s.client.FlushAll(ctx).Err(), s.client.ConfigResetStat(ctx).Err())
 }
 
-// wantKeys is an error if there are not as many keys.
-func (s store) wantKeys(ctx context.Context, want int) error {
+// wantKeys returns an error unless the server has so many keys.
+func (s *server) wantKeys(ctx context.Context, want int) error {
 	got, err := s.client.DBSize(ctx).Result()
 	if err == nil && got != int64(want) {
 		return fmt.Errorf("%d keys in Redis, want %d", got, want)
@@ -115,16 +101,42 @@ func (s store) wantKeys(ctx context.Context, want int) error {
 	return err
 }
 
-// wantCalls is an error if the command was called less often, by scripts or directly.
-func (s store) wantCalls(ctx context.Context, command string, want int) error {
+// wantCalls returns an error if the command was called less often, by scripts or directly.
+func (s *server) wantCalls(ctx context.Context, command string, want int) error {
+	got := 0
 	stats := s.client.InfoMap(ctx, "commandstats")
-	text, _, _ := strings.Cut(strings.TrimPrefix(stats.Item("Commandstats", "cmdstat_"+command), "calls="), ",")
-	got, err := strconv.Atoi(text)
-	if stats.Err() != nil || err != nil {
+	if _, err := fmt.Sscanf(stats.Item("Commandstats", "cmdstat_"+command), "calls=%d", &got); err != nil {
 		return fmt.Errorf("counting %s in Redis: %w", command, errors.Join(stats.Err(), err))
 	}
 	if got < want {
 		return fmt.Errorf("%s was called %d times, want at least %d", command, got, want)
 	}
 	return nil
+}
+
+// cpu returns the seconds for which the server was on a core, 0 if they are not known.
+func (s *server) cpu(ctx context.Context) float64 {
+	info := s.client.InfoMap(ctx, "cpu")
+	var user, system float64
+	_, _ = fmt.Sscan(info.Item("CPU", "used_cpu_user")+" "+info.Item("CPU", "used_cpu_sys"), &user, &system)
+	return user + system
+}
+
+// usage returns how many bytes and keys the server has, 0 if that is not known.
+func (s *server) usage(ctx context.Context) (bytes, keys int64) {
+	bytes, _ = strconv.ParseInt(s.client.InfoMap(ctx, "memory").Item("Memory", "used_memory"), 10, 64)
+	return bytes, s.client.DBSize(ctx).Val()
+}
+
+// sweep empties a database, and returns how many keys it had.
+func (s *server) sweep(ctx context.Context, db int) (int64, error) {
+	var keys *redis.IntCmd
+	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Select(ctx, db)
+		keys = p.DBSize(ctx)
+		p.FlushDB(ctx)
+		p.Select(ctx, 0)
+		return nil
+	})
+	return keys.Val(), err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"net/http"
 	"strings"
@@ -12,7 +13,8 @@ import (
 )
 
 func TestParseSoak(t *testing.T) {
-	cfg, err := parseSoak([]string{"-for", "3m", "-every", "10s", "-callers", "8", "-share", "0.25"}, io.Discard)
+	parse := func(args ...string) (soakConfig, error) { return parseSoak(session{args: args, progress: io.Discard}) }
+	cfg, err := parse("-for", "3m", "-every", "10s", "-callers", "8", "-share", "0.25")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,29 +22,26 @@ func TestParseSoak(t *testing.T) {
 		t.Errorf("got %+v", cfg)
 	}
 	for _, args := range [][]string{
-		{"-for", "1s"}, {"-every", "0s"}, {"-max", "0s"}, {"-share", "0"}, {"-share", "1.1"}, {"-callers", "0"},
-		{"-retention", "1ms"}, {"-pool", "0"}, {"x"},
+		{"-for", "1s"}, {"-every", "0s"}, {"-share", "0"}, {"-share", "1.1"}, {"-callers", "0"}, {"x"},
 	} {
-		if _, err := parseSoak(args, io.Discard); !errors.Is(err, errFlags) {
-			t.Errorf("%q is taken: %v", args, err)
+		if _, err := parse(args...); err == nil || err == flag.ErrHelp {
+			t.Errorf("%q: error %v, want another one", args, err)
 		}
 	}
 }
 
-func TestRunSoak(t *testing.T) {
+func TestSoak(t *testing.T) {
 	redisFor(t)
-	cfg, err := parseSoak([]string{
-		"-for", "1s", "-every", "200ms", "-max", "200ms", "-retention", "2s", "-callers", "8", "-share", "0.3",
-	}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
+	cfg := soakConfig{
+		length: time.Second, every: 200 * time.Millisecond, share: 0.3, callers: 8, max: 200 * time.Millisecond,
+		retention: 2 * time.Second,
 	}
 	var out strings.Builder
-	if err := runSoak(t.Context(), cfg, &out, t.Output()); err != nil {
+	if err := soak(t.Context(), session{out: &out, progress: t.Output()}, cfg); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	for _, want := range []string{
-		"Redis 7.", "- 8 callers, bodies of 1 KiB; ", "\n| after | answers a second |", "\n| 200ms | ", "\n| 1s | ",
+		"- 8 callers, bodies of 1 KiB; ", "\n| after | answers a second |", "\n| 200ms | ", "\n| 1s | ",
 		"\n| first quarter | ", "\n| last quarter | ", "\n| change | ",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -60,7 +59,7 @@ func TestRunSoak(t *testing.T) {
 // mixFor returns one with those who hold requests in flight; all that ends with the test.
 func mixFor(t *testing.T, edit func(*mix)) *mix {
 	t.Helper()
-	m := openMix(conditionsFor(t, redisFor(t).addr, 4, false), 2*time.Second)
+	m := newMix(conditionsFor(redisFor(t), 4), 2*time.Second)
 	m.slow.delay = 10 * time.Millisecond
 	if edit != nil {
 		edit(m)
@@ -72,7 +71,7 @@ func TestMix(t *testing.T) {
 	m := mixFor(t, nil)
 	t.Cleanup(func() { _ = m.close() })
 	holders := m.hold(t.Context())
-	if _, err := race(m.caller, 4, forCount(2000)); err != nil {
+	if _, err := race(m.caller, 4, limit{answers: 2000}); err != nil {
 		t.Error(err)
 	}
 	if err := m.verify(); err != nil {
@@ -89,9 +88,9 @@ func TestMix(t *testing.T) {
 
 func TestBrokenMixesFail(t *testing.T) {
 	t.Run("nobody protects", func(t *testing.T) {
-		m := mixFor(t, func(m *mix) { m.once = func(h http.Handler) http.Handler { return h } })
+		m := mixFor(t, func(m *mix) { m.protect = func(h http.Handler) http.Handler { return h } })
 		t.Cleanup(func() { _ = m.close() })
-		_, err := race(m.caller, 4, forCount(2000))
+		_, err := race(m.caller, 4, limit{answers: 2000})
 		if err == nil || !strings.Contains(err.Error(), "status 201, want [422]") {
 			t.Errorf("error %v", err)
 		}
@@ -100,10 +99,12 @@ func TestBrokenMixesFail(t *testing.T) {
 		}
 	})
 	t.Run("one wrong answer", func(t *testing.T) {
-		var m mix
-		m.note(errors.New("a reason"), time.Now())
-		if err := m.verify(); err == nil || !strings.Contains(err.Error(), "1 wrong answers, one of them: a reason") {
-			t.Errorf("verify: %v", err)
+		m := mixFor(t, nil)
+		t.Cleanup(func() { _ = m.close() })
+		m.tally.note(errors.New("a reason"), time.Now())
+		w := watch{mix: m}
+		if w.sample(t.Context()); w.failure == nil || w.failure.Error() != "a reason" {
+			t.Errorf("failure %v, want a reason", w.failure)
 		}
 	})
 }
@@ -134,22 +135,27 @@ func TestPaceOmitsNothing(t *testing.T) {
 	})
 }
 
-func TestQuarters(t *testing.T) {
-	var looks []look
+func TestVerdict(t *testing.T) {
+	var out strings.Builder
+	w := watch{out: &out}
 	for i := range 20 {
-		l := make(look, len(lookColumns))
-		l[0], l[1] = 100, float64(i)
-		looks = append(looks, l)
+		s := make(sample, len(sampleColumns))
+		s[0], s[8] = 100, float64(i+1)
+		w.samples = append(w.samples, s)
 	}
-	before, after := quarters(looks)
-	if before[0] != 100 || after[0] != 100 || before[1] != 2 || after[1] != 17 {
-		t.Errorf("got %v and %v, want 2 and 17 in the second column", before, after)
+	w.verdict()
+	for _, want := range []string{
+		"| first quarter | 100 | ", " | 3 | 0 |\n", " | 18 | 0 |\n", "| change | 0 %, level | ", "+500.0 %, rose",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
 	}
 	for _, test := range []struct {
 		before, after float64
 		want          string
 	}{
-		{0, 0, "0 %, level"}, {0, 1, "rose"}, {100, 109, "+9.0 %, level"}, {100, 111, "+11.0 %, rose"},
+		{0, 0, "0 %, level"}, {0, 1, "+Inf %, rose"}, {100, 109, "+9.0 %, level"}, {100, 111, "+11.0 %, rose"},
 		{100, 50, "-50.0 %, fell"},
 	} {
 		if got := change(test.before, test.after); got != test.want {

@@ -1,7 +1,10 @@
+// One point of the curve, with a server of its own.
+
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -11,181 +14,111 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// names are the keys that are stored, cut from one text: to draw one costs nothing.
-type names string
+// freshDB is the database in Redis of first requests.
+const freshDB = 1
 
-func newNames(n int) names {
-	text := make([]byte, 0, n*len(keyForm))
-	k := keys{}
-	for range n {
-		text = append(text, k.fresh()...)
-	}
-	return names(text)
-}
-
-func (n names) at(i int) string { return string(n[i*len(keyForm):][:len(keyForm)]) }
-
-// spot is a point of the curve, ready to be measured: a server, and two sites on it.
+// spot is a point that is ready to be measured: a server and two sites on it.
 type spot struct {
 	point
-	names  names
+	names  string // the stored keys, cut from one text: drawing one costs nothing
 	server *server
-	place  placement
-	store  store
-	stored web              // has the keys that are replayed
-	fresh  web              // has those of first requests, in another namespace
-	marks  map[string]marks // by kind: first or replay
-	timed                   // the measurement under way
+	stored *web              // has the keys that are replayed
+	fresh  *web              // has those of first requests, in freshDB
+	marks  map[string][]mark // by kind: first or replay
+	tally  *tally
 }
 
 // mark is what one measurement came to.
 type mark struct {
-	rate         float64       // right answers in a second
-	p50, p99     time.Duration // of right answers
-	bench, redis float64       // cores that bench and Redis used
-	right        int           // answers
-	failed       int           // wrong answers
-	failure      error         // one of them
+	counts
+	elapsed      time.Duration
+	bench, redis float64 // cores that each used
 }
 
-type marks []mark
+// rate returns the right answers in a second.
+func (m mark) rate() float64 { return float64(m.right()) / m.elapsed.Seconds() }
 
-const freshSpace = "fresh"
-
-// openSpot starts the server, stores the keys and brings bench and server to their places.
-func openSpot(ctx context.Context, p point, cfg curveConfig, n names) (*spot, error) {
-	started, err := startRedis(ctx)
+// openSpot starts the server and stores the keys through the middleware.
+func openSpot(ctx context.Context, p point, cores cores, names string) (*spot, error) {
+	server, err := startRedis(ctx, cores.redis(p.callers))
 	if err != nil {
 		return nil, err
 	}
-	s := &spot{point: p, names: n, server: started, store: newStore(started.addr), marks: map[string]marks{}}
-	if err := s.open(ctx, cfg); err != nil {
+	s := &spot{point: p, names: names, server: server, marks: map[string][]mark{}, tally: newTally()}
+	c := conditions{server: server, callers: p.callers, pool: poolSize, body: jsonOf(p.body)}
+	observer := middleware.WithObserver(s.tally.observe)
+	s.stored, _ = newWeb(ctx, c, openOurs(observer)) // never fails
+	c.db = freshDB
+	s.fresh, _ = newWeb(ctx, c, openOurs(observer))
+	if err := s.fill(ctx); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *spot) open(ctx context.Context, cfg curveConfig) (err error) {
-	if s.place, err = settle(s.callers, s.server.pid(), cfg.cores); err != nil {
-		return err
-	}
-	body := jsonOf(s.body)
-	if s.body == 0 {
-		body = nil
-	}
-	c := conditions{addr: s.server.addr, store: s.store, callers: s.callers, pool: cfg.pool, body: body}
-	observer := middleware.WithObserver(s.observe)
-	if s.stored, err = newWeb(ctx, c, openOurs(observer), new(service)); err != nil {
-		return err
-	}
-	if s.fresh, err = newWeb(ctx, c, openOursIn(freshSpace, observer), new(service)); err != nil {
-		return err
-	}
-	return s.fill(ctx)
-}
-
+// close ignores errors: nobody uses the server any more.
 func (s *spot) close() {
-	for _, w := range []web{s.stored, s.fresh} {
-		if w.site != nil {
-			_ = w.close() // the server is killed at once
-		}
-	}
-	_ = s.store.client.Close()
-	s.server.stop()
+	_ = errors.Join(s.stored.close(), s.fresh.close(), s.server.stop())
 }
 
-// fill stores the keys: as fast as that goes without a failure, with few long bodies at a time.
+// name returns a stored key.
+func (s *spot) name(i int) string { return s.names[i*keyLength:][:keyLength] }
+
+// fill stores the keys, with no more callers than can be served in time: few if bodies are long.
 func (s *spot) fill(ctx context.Context) error {
 	var next atomic.Int64
 	caller := func(i int) func() error {
-		v := s.stored.visitors[i]
-		return func() error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return s.stored.post(v, s.names.at(int(next.Add(1)-1)), http.StatusCreated)
-		}
+		store := s.stored.repeat(i, func() string { return s.name(int(next.Add(1) - 1)) }, http.StatusCreated)
+		return func() error { return errors.Join(ctx.Err(), store()) }
 	}
-	if _, err := race(caller, min(s.callers, 64, max(1, 4<<20/max(1, s.body))), forCount(s.keys)); err != nil {
+	callers := min(s.callers, 64, max(1, 4<<20/max(1, s.body)))
+	if _, err := race(caller, callers, limit{answers: s.keys}); err != nil {
 		return err
 	}
-	if err := s.failure(); err != nil {
-		return err
+	if failure := s.tally.take().failure; failure != nil {
+		return failure
 	}
-	return s.store.wantKeys(ctx, s.keys)
+	return s.server.wantKeys(ctx, s.keys)
 }
 
-// caller returns what each does again and again.
+// caller returns what caller i repeats. Wrong answers are counted, and the caller goes on.
 func (s *spot) caller(kind string, i int) func() error {
-	if kind == first {
-		v, keys := s.fresh.visitors[i], &s.fresh.keys[i]
-		return func() error { return s.fresh.post(v, keys.fresh(), http.StatusCreated) }
+	call := s.fresh.repeat(i, s.fresh.keys[i].fresh, http.StatusCreated)
+	if kind == replay {
+		call = s.stored.repeat(i, func() string { return s.name(rand.IntN(s.keys)) }, http.StatusCreated)
 	}
-	v, n := s.stored.visitors[i], s.keys
-	return func() error { return s.stored.post(v, s.names.at(rand.IntN(n)), http.StatusCreated) }
+	return func() error {
+		began := time.Now()
+		s.tally.note(call(), began)
+		return nil
+	}
 }
 
-// measure is an error if not everything was done that was answered. Wrong answers are none.
+// measure returns an error if answers looked right but were not earned. Wrong answers are in the mark.
 func (s *spot) measure(ctx context.Context, kind string, d time.Duration) (mark, error) {
-	replayRuns, freshRuns := s.stored.service.runs.Load(), s.fresh.service.runs.Load()
-	var m meter
-	s.reset()
-	r, err := race(
-		func(i int) func() error { return s.wrap(s.caller(kind, i)) },
-		s.callers,
-		func() func(int) bool { m.begin(ctx, s.store); return forTime(d)() },
-	)
+	s.stored.service.runs.Store(0)
+	s.fresh.service.runs.Store(0)
+	s.tally.take()
+	before := s.server.cpu(ctx)
+	r, err := race(func(i int) func() error { return s.caller(kind, i) }, s.callers, limit{time: d})
 	if err != nil {
 		return mark{}, err
 	}
-	bench, redis, err := m.end(ctx, s.store)
-	if err != nil {
-		return mark{}, err
+	m := mark{
+		counts: s.tally.take(), elapsed: r.elapsed,
+		bench: r.cpu.Seconds() / r.elapsed.Seconds(), redis: (s.server.cpu(ctx) - before) / r.elapsed.Seconds(),
 	}
-	times := s.latencies.take()
-	right := int(times.total() - s.unstored.Load())
-	if ran := s.stored.service.runs.Load() - replayRuns; ran != 0 {
-		return mark{}, fmt.Errorf("%d stored requests ran again", ran)
+	if n := s.stored.service.runs.Load(); n != 0 {
+		return mark{}, fmt.Errorf("%d stored requests ran again", n)
 	}
-	if kind == first {
-		if err := s.sweep(ctx, right, int(s.fresh.service.runs.Load()-freshRuns)); err != nil {
-			return mark{}, err
-		}
+	if kind == replay {
+		return m, nil
 	}
-	return mark{
-		rate: float64(right) / r.elapsed.Seconds(), p50: times.quantile(0.5), p99: times.quantile(0.99),
-		bench: bench / r.elapsed.Seconds(), redis: redis / r.elapsed.Seconds(),
-		right: right, failed: int(s.failed.Load()), failure: s.failure(),
-	}, nil
-}
-
-// sweep deletes what first requests have left. It is an error if that is less than was answered.
-func (s *spot) sweep(ctx context.Context, right, runs int) error {
-	deleted, err := s.store.deleteAll(ctx, freshSpace+":*")
-	if err == nil && (runs < right || deleted < right) {
-		return fmt.Errorf("%d first requests were answered, but %d ran, and %d were stored", right, runs, deleted)
+	stored, err := s.server.sweep(ctx, freshDB)
+	runs, right := s.fresh.service.runs.Load(), int64(m.right())
+	if err == nil && (runs < right || stored < right) {
+		err = fmt.Errorf("%d first requests were answered, but %d ran and %d were stored", right, runs, stored)
 	}
-	return err
-}
-
-// deleteAll returns how many keys there were.
-func (s store) deleteAll(ctx context.Context, pattern string) (int, error) {
-	deleted := 0
-	for cursor := uint64(0); ; {
-		found, next, err := s.client.Scan(ctx, cursor, pattern, 10_000).Result()
-		if err != nil {
-			return deleted, err
-		}
-		if len(found) > 0 {
-			n, err := s.client.Del(ctx, found...).Result()
-			if err != nil {
-				return deleted, err
-			}
-			deleted += int(n)
-		}
-		if cursor = next; cursor == 0 {
-			return deleted, nil
-		}
-	}
+	return m, err
 }

@@ -1,43 +1,41 @@
+// What several rounds come to: medians, quartiles and ratios.
+
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 )
 
-// spread is what several rounds came to: the median and the quartiles.
+// spread is the median of several rounds, and the quartiles. Each is a value that was measured, never a mean of two.
 type spread struct{ low, median, high float64 }
 
-// spreadOf returns NaNs for no values.
+// spreadOf returns zeros if there are no values.
 func spreadOf(values []float64) spread {
+	if len(values) == 0 {
+		return spread{}
+	}
 	sorted := slices.Sorted(slices.Values(values))
-	return spread{quantile(sorted, 0.25), quantile(sorted, 0.5), quantile(sorted, 0.75)}
+	last := len(sorted) - 1
+	return spread{sorted[last/4], sorted[last/2], sorted[last-last/4]}
 }
 
-// quantile interpolates between the two nearest values (type 7 of Hyndman and Fan).
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
+// of returns the spread of one property of all samples.
+func of[T any](samples []T, property func(T) float64) spread {
+	var values []float64
+	for _, s := range samples {
+		values = append(values, property(s))
 	}
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+	return spreadOf(values)
 }
 
-// format writes the median and, in brackets, the quartiles, or nothing for no values.
+// format writes the median and, in brackets, the quartiles.
 func (s spread) format(verb string) string {
-	if math.IsNaN(s.median) {
-		return ""
-	}
 	return fmt.Sprintf(verb+" ("+verb+"–"+verb+")", s.median, s.low, s.high)
 }
 
-// each returns f of every round that has all the contenders.
-func each(rounds []scores, ids []string, f func([]score) float64) []float64 {
-	var values []float64
+// each returns, for every round that has all contenders, their scores in the order of ids.
+func each(rounds []scores, ids ...string) (complete [][]score) {
 	for _, round := range rounds {
 		var found []score
 		for _, id := range ids {
@@ -46,16 +44,17 @@ func each(rounds []scores, ids []string, f func([]score) float64) []float64 {
 			}
 		}
 		if len(found) == len(ids) {
-			values = append(values, f(found))
+			complete = append(complete, found)
 		}
 	}
-	return values
+	return complete
 }
 
-// ratios returns how many times as fast as the fastest of the others, in that round, the contender was in each.
-func ratios(rounds []scores, contender string, others ...string) []float64 {
-	return each(rounds, append([]string{contender}, others...), func(s []score) float64 {
-		best := slices.MaxFunc(s[1:], func(a, b score) int { return cmp.Compare(a.rate, b.rate) })
-		return s[0].rate / best.rate
-	})
+// ratio returns how many times as fast as the fastest of the others the first one is.
+func ratio(s []score) float64 {
+	best := 0.0
+	for _, other := range s[1:] {
+		best = max(best, other.rate)
+	}
+	return s[0].rate / best
 }

@@ -1,8 +1,9 @@
+// The table of the soak: a row for each interval, and then the change from the first quarter to the last.
+
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -10,20 +11,20 @@ import (
 	"time"
 )
 
-// watch looks at a mix again and again.
+// watch samples a mix.
 type watch struct {
-	mix   *mix
-	out   io.Writer
-	began time.Time // of what the next look is about
-	seen  int64     // wrong answers that were in a look before
-	looks []look
+	mix     *mix
+	out     io.Writer
+	began   time.Time // the interval that the next sample is of
+	samples []sample
+	failure error // the first one
 }
 
-// look is one row: values in the order of lookColumns.
-type look []float64
+// sample has a value for each of sampleColumns.
+type sample []float64
 
-// lookColumns are what a look is at. What rises there for long is a leak, or soon will be seen by everybody.
-var lookColumns = []struct {
+// sampleColumns are what a sample has. A value that keeps rising is a leak.
+var sampleColumns = []struct {
 	title string
 	write func(float64) string
 }{
@@ -43,131 +44,97 @@ func whole(v float64) string   { return strconv.FormatFloat(v, 'f', 0, 64) }
 func tenth(v float64) string   { return strconv.FormatFloat(v, 'f', 1, 64) }
 func seconds(v float64) string { return digits(time.Duration(v * float64(time.Second))) }
 
-// run writes a row for each look, once the load has been on for as long as responses are stored.
+// run writes a row for each interval. It begins when the first responses have expired: as many then expire as are stored.
 func (w *watch) run(ctx context.Context, cfg soakConfig) error {
-	if err := sleep(ctx, cfg.retention+cfg.retention/2); err != nil {
-		return err
-	}
-	w.mix.latencies.take()
-	w.began = time.Now()
-	w.head("after")
-	start := w.began
-	for n := 1; n <= int(cfg.length/cfg.every); n++ {
-		if err := sleep(ctx, time.Until(start.Add(cfg.every*time.Duration(n)))); err != nil {
-			return err
+	timer := time.NewTimer(cfg.retention + cfg.retention/2)
+	for after := time.Duration(0); after <= cfg.length; after += cfg.every {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			timer.Reset(cfg.every)
 		}
-		l, err := w.look(ctx)
-		if err != nil {
-			return err
+		s := w.sample(ctx)
+		if after == 0 { // what came before is not in the table
+			w.head("after")
+			continue
 		}
-		w.looks = append(w.looks, l)
-		w.row((cfg.every * time.Duration(n)).String(), l)
+		w.samples = append(w.samples, s)
+		w.row(after.String(), s)
 	}
 	return nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// look looks. It collects garbage last, so that the pause is in the next look, as the one before is in this.
-func (w *watch) look(ctx context.Context) (look, error) {
-	times, now := w.mix.latencies.take(), time.Now()
+// sample ends an interval. The garbage collection comes after the times were taken, so that its pause is in the next ones.
+func (w *watch) sample(ctx context.Context) sample {
+	c, now := w.mix.tally.take(), time.Now()
 	elapsed := now.Sub(w.began).Seconds()
-	failed := w.mix.failed.Load()
-	memory, keys, err := w.mix.store.size(ctx)
+	w.began = now
+	if w.failure == nil {
+		w.failure = c.failure
+	}
+	memory, keys := w.mix.server.usage(ctx)
 	runtime.GC()
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
-	l := look{
-		float64(times.total()) / elapsed,
-		times.quantile(0.5).Seconds(), times.quantile(0.99).Seconds(), times.quantile(0.999).Seconds(),
-		mebi(int64(heap.HeapAlloc)), mebi(residentBytes()), float64(runtime.NumGoroutine()),
-		mebi(memory), float64(keys), float64(failed - w.seen),
+	const mebi = 1 << 20
+	return sample{
+		float64(c.latencies.TotalCount()) / elapsed,
+		c.quantile(50).Seconds(), c.quantile(99).Seconds(), c.quantile(99.9).Seconds(),
+		float64(heap.HeapAlloc) / mebi, float64(residentBytes()) / mebi, float64(runtime.NumGoroutine()),
+		float64(memory) / mebi, float64(keys), float64(c.failed),
 	}
-	w.began, w.seen = now, failed
-	return l, err
-}
-
-func mebi(bytes int64) float64 { return float64(bytes) / (1 << 20) }
-
-// size returns how many bytes and keys the server has.
-func (s store) size(ctx context.Context) (bytes, keys int64, err error) {
-	info := s.client.InfoMap(ctx, "memory")
-	bytes, err = strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
-	keys, sizeErr := s.client.DBSize(ctx).Result()
-	return bytes, keys, errors.Join(info.Err(), err, sizeErr)
 }
 
 func (w *watch) head(first string) {
-	fmt.Fprintf(w.out, "| %s |", first)
-	for _, c := range lookColumns {
-		fmt.Fprintf(w.out, " %s |", c.title)
+	titles := []string{first}
+	for _, c := range sampleColumns {
+		titles = append(titles, c.title)
 	}
-	fmt.Fprint(w.out, "\n|---|")
-	for range lookColumns {
-		fmt.Fprint(w.out, "---|")
-	}
-	fmt.Fprintln(w.out)
+	tableHead(w.out, titles...)
 }
 
-func (w *watch) row(label string, l look) {
-	fmt.Fprintf(w.out, "| %s |", label)
-	for i, c := range lookColumns {
-		fmt.Fprintf(w.out, " %s |", c.write(l[i]))
+func (w *watch) row(label string, s sample) {
+	cells := []string{label}
+	for i, c := range sampleColumns {
+		cells = append(cells, c.write(s[i]))
 	}
-	fmt.Fprintln(w.out)
+	tableRow(w.out, cells...)
 }
 
-// verdict compares the medians of the first quarter of the looks with those of the last.
+// verdict compares the medians of the first quarter of the samples with those of the last.
 func (w *watch) verdict() {
-	before, after := quarters(w.looks)
-	fmt.Fprintln(w.out)
+	quarter := max(1, len(w.samples)/4)
+	before, after := medians(w.samples[:quarter]), medians(w.samples[len(w.samples)-quarter:])
 	w.head("medians")
 	w.row("first quarter", before)
 	w.row("last quarter", after)
-	fmt.Fprint(w.out, "| change |")
-	for i := range lookColumns {
-		fmt.Fprintf(w.out, " %s |", change(before[i], after[i]))
+	changes := []string{"change"}
+	for i := range sampleColumns {
+		changes = append(changes, change(before[i], after[i]))
 	}
-	fmt.Fprintln(w.out)
+	tableRow(w.out, changes...)
 }
 
-// quarters returns the medians, column by column.
-func quarters(looks []look) (before, after look) {
-	n := max(1, len(looks)/4)
-	for i := range lookColumns {
-		column := func(looks []look) float64 {
-			var values []float64
-			for _, l := range looks {
-				values = append(values, l[i])
-			}
-			return spreadOf(values).median
-		}
-		before, after = append(before, column(looks[:n])), append(after, column(looks[len(looks)-n:]))
+// medians returns the median of each column.
+func medians(samples []sample) (s sample) {
+	for i := range sampleColumns {
+		s = append(s, of(samples, func(s sample) float64 { return s[i] }).median)
 	}
-	return before, after
+	return s
 }
 
-// change says in percent how much more it is, and whether that is level: within a tenth.
+// change returns the change in percent, and whether it is level: at most a tenth.
 func change(before, after float64) string {
-	switch {
-	case before == after:
+	if before == after {
 		return "0 %, level"
-	case before == 0:
-		return "rose"
 	}
 	percent := 100 * (after - before) / before
-	switch {
-	case percent > 10:
-		return fmt.Sprintf("%+.1f %%, rose", percent)
-	case percent < -10:
-		return fmt.Sprintf("%+.1f %%, fell", percent)
+	word := "level"
+	if percent > 10 {
+		word = "rose"
+	} else if percent < -10 {
+		word = "fell"
 	}
-	return fmt.Sprintf("%+.1f %%, level", percent)
+	return fmt.Sprintf("%+.1f %%, %s", percent, word)
 }

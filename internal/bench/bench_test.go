@@ -1,0 +1,94 @@
+// What the tests share, and each contender once.
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// redisFor returns a server that ends with the test. Without redis-server the test is skipped, or fails if CI=true.
+func redisFor(t testing.TB) *server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	s, err := startRedis(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.stop() })
+	return s
+}
+
+// conditionsFor returns those of a small measurement.
+func conditionsFor(s *server, callers int) conditions {
+	return conditions{server: s, callers: callers, pool: callers, body: jsonOf(bodySize)}
+}
+
+// subjectOf sets a subject up that ends with the test.
+func subjectOf(t testing.TB, set setUp, c conditions) *subject {
+	t.Helper()
+	s, err := set(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// forEach runs f for every contender and number of callers.
+func forEach[T interface {
+	testing.TB
+	Run(string, func(T)) bool
+}](t T, f func(T, contender, conditions)) {
+	server := redisFor(t)
+	for _, of := range contenders() {
+		for _, callers := range []int{1, 16} {
+			if callers < of.least {
+				continue
+			}
+			c := conditionsFor(server, callers)
+			c.late = of.late
+			t.Run(fmt.Sprintf("%s/%d", of.id(), callers), func(t T) { f(t, of, c) })
+		}
+	}
+}
+
+func TestContenders(t *testing.T) {
+	forEach(t, func(t *testing.T, of contender, c conditions) {
+		s := subjectOf(t, of.setUp, c)
+		for range 2 { // a measurement must leave nothing to the next one
+			r, err := measure(t.Context(), s, c, limit{answers: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := sum(r.answers); got != 100 {
+				t.Fatalf("%d answers, want 100", got)
+			}
+		}
+	})
+}
+
+// BenchmarkContenders is for CI: once, and for its errors.
+func BenchmarkContenders(b *testing.B) {
+	forEach(b, func(b *testing.B, of contender, c conditions) {
+		s := subjectOf(b, of.setUp, c)
+		b.ReportAllocs()
+		r, err := measure(b.Context(), s, c, limit{answers: b.N})
+		if err != nil {
+			b.Fatal(err)
+		}
+		// Of the race alone, not of what is before and after it.
+		n := float64(b.N)
+		b.ReportMetric(float64(r.elapsed.Nanoseconds())/n, "ns/op")
+		b.ReportMetric(float64(r.allocs)/n, "allocs/op")
+		b.ReportMetric(float64(r.bytes)/n, "B/op")
+	})
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseCompare(t *testing.T) {
+	args := []string{"-rounds", "3", "-callers", "1,64", "-only", "^lock/"}
+	cfg, err := parseCompare(session{args: args, progress: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.rounds != 3 || !slices.Equal(cfg.callers, []int{1, 64}) || cfg.only.String() != "^lock/" {
+		t.Errorf("got %+v", cfg)
+	}
+	for _, args := range [][]string{
+		{"-rounds", "0"}, {"-time", "0s"}, {"-callers", ""}, {"-callers", "1,0"}, {"-callers", "x"}, {"-only", "("}, {"x"},
+	} {
+		if _, err := parseCompare(session{args: args, progress: io.Discard}); err == nil || err == flag.ErrHelp {
+			t.Errorf("%q: error %v, want another one", args, err)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	redisFor(t)
+	var out, progress strings.Builder
+	args := []string{"-rounds", "2", "-time", "5ms", "-callers", "1,16"}
+	if err := commands[""](t.Context(), session{args: args, out: &out, progress: &progress}); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	for _, want := range []string{
+		"go1.", "Redis server v=", "fiber/v2 v2.", "- 1 caller: not pinned",
+		"### Replay, thousands a second", "| replay / fiber | ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// What fails is named, and has no score.
+func TestFailuresHaveNoScore(t *testing.T) {
+	c := conditionsFor(redisFor(t), 1)
+	b := board{session: session{progress: t.Output()}, conditions: c, column: column{callers: 1}}
+	round := scores{}
+	for name, open := range map[string]opener{"sound": openBare(oneByOne), "broken": openMute} {
+		of := contender{group: first, name: name, subject: subjectOf(t, firsts(open), c)}
+		b.measure(t.Context(), of, time.Millisecond, round)
+	}
+	if _, ok := round["first/sound"]; !ok || len(round) != 1 {
+		t.Errorf("scores %v, want those of first/sound alone", round)
+	}
+	if len(b.failures) != 1 || !strings.HasPrefix(b.failures[0].Error(), "first/broken, 1 caller: ") {
+		t.Errorf("failures %q, want the one of first/broken", b.failures)
+	}
+}
+
+func TestShuffled(t *testing.T) {
+	orders := map[string]bool{}
+	for range 20 {
+		order := shuffled(contenders())
+		ids := map[string]bool{}
+		text := ""
+		for _, c := range order {
+			ids[c.id()] = true
+			text += c.id() + " "
+		}
+		orders[text] = true
+		if len(ids) != len(contenders()) {
+			t.Fatalf("not all contenders: %s", text)
+		}
+		met := slices.CompactFunc(order, func(a, b contender) bool { return a.group == b.group })
+		if len(met) != len(groups) {
+			t.Fatalf("groups are torn apart: %s", text)
+		}
+	}
+	if len(orders) < 19 {
+		t.Errorf("20 rounds had %d orders", len(orders))
+	}
+}
+
+func TestCores(t *testing.T) {
+	for _, test := range []struct {
+		callers int
+		cores   cores
+		want    string
+	}{
+		{1, cores{"0", "1"}, "bench on core 0, Redis on core 0"},
+		{16, cores{"2", "6"}, "bench on core 2, Redis on core 6"},
+		{16, cores{"3", "3"}, "bench on core 3, Redis on core 3"},
+		{16, cores{}, "not pinned"},
+	} {
+		if got := test.cores.describe(test.callers); got != test.want {
+			t.Errorf("%d callers on cores %v: %s, want %s", test.callers, test.cores, got, test.want)
+		}
+	}
+}
+
+func TestTables(t *testing.T) {
+	var out strings.Builder
+	err := writeTables(&out, []column{
+		{callers: 1, rounds: []scores{
+			{
+				"first/handler": {allocs: 3, bytes: 1024}, "first/bare": {rate: 20_000, allocs: 40},
+				"first/onceguard": {rate: 18_000, allocs: 23, bytes: 3072},
+			},
+			{"first/bare": {rate: 10_000, allocs: 40}, "first/onceguard": {rate: 9_100}},
+		}},
+		{callers: 64, rounds: []scores{{"first/bare": {rate: 50_000}}}, failures: []error{errors.New("a reason")}},
+	})
+	if err == nil || err.Error() != "a reason" {
+		t.Errorf("error %v, want a reason", err)
+	}
+	for _, want := range []string{
+		"### Ratios of throughput\n\n|  | 1 caller | 64 callers |\n|---|---|---|\n" +
+			"| first request / the bare two commands | 0.90 (0.90–0.91) |  |\n\n",
+		"### First request, thousands a second\n\n",
+		"| bare: `SET NX GET PX`, `EVALSHA` | 10.0 (10.0–20.0) | 50.0 (50.0–50.0) |\n",
+		"| First request: onceguard | 20.0, 2.0 KiB |  |\n",
+		"\n**Failed:** a reason\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the tables lack\n%s", want)
+		}
+	}
+	if got := out.String(); strings.Contains(got, "### Replay") || strings.Contains(got, "NaN") {
+		t.Error("the tables have what was not measured")
+	}
+	if t.Failed() {
+		t.Log(out.String())
+	}
+}
+
+// A comparison with a name that no contender has would have no row, and the row would not be missed.
+func TestComparisonsNameContenders(t *testing.T) {
+	ids := map[string]bool{}
+	for _, c := range contenders() {
+		if ids[c.id()] {
+			t.Errorf("two are called %s", c.id())
+		}
+		ids[c.id()] = true
+	}
+	for _, c := range contenders() {
+		if c.baseline != "" && !ids[c.group+"/"+c.baseline] {
+			t.Errorf("the baseline of %s does not exist: %s", c.id(), c.baseline)
+		}
+	}
+	for _, c := range comparisons {
+		for _, id := range strings.Fields(c.ids) {
+			if !ids[id] {
+				t.Errorf("%q compares %s, which does not exist", c.label, id)
+			}
+		}
+	}
+}
+
+func TestOnly(t *testing.T) {
+	redisFor(t)
+	var progress strings.Builder
+	cfg := compareConfig{rounds: 1, time: time.Millisecond, only: regexp.MustCompile("^lock/(bare|redsync)$")}
+	b := board{session: session{progress: &progress}, cfg: cfg, column: column{callers: 1}}
+	if err := b.play(t.Context()); err != nil || len(b.rounds) != 1 || len(b.rounds[0]) != 2 {
+		t.Errorf("rounds %v, error %v, want one round of two scores", b.rounds, err)
+	}
+}

@@ -1,0 +1,51 @@
+// Markdown tables, and numbers as they are written in them.
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// tableHead starts a table after a blank line. The first title is usually empty.
+func tableHead(w io.Writer, titles ...string) {
+	fmt.Fprintln(w)
+	tableRow(w, titles...)
+	fmt.Fprintln(w, "|"+strings.Repeat("---|", len(titles)))
+}
+
+func tableRow(w io.Writer, cells ...string) {
+	fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// digits writes a duration with three digits.
+func digits(d time.Duration) string {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}
+
+// short writes a number with k for thousands and M for millions.
+func short(n int) string { return scaled(n, 1000, "", "k", "M") }
+
+// size writes a number of bytes.
+func size(n int) string { return scaled(n, 1024, " B", " KiB", " MiB") }
+
+func scaled(n int, base float64, units ...string) string {
+	value, i := float64(n), 0
+	for value >= base && i < len(units)-1 {
+		value, i = value/base, i+1
+	}
+	return fmt.Sprintf("%.4g%s", value, units[i])
+}
