@@ -1,0 +1,116 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Journal is a durable record of runs in a database, beside Redis. Where it and Redis differ, the journal is right.
+// Package sqljournal has one for PostgreSQL and SQLite.
+//
+// A journal works in one of two modes. An intent journal stores a row before the handler runs, so that a crash leaves a
+// trace. A transactional journal stores nothing before the handler runs: its row is part of the handler's transaction.
+//
+// All methods may be called concurrently. An error means that the database did not answer or refused: the call may have
+// taken effect all the same, and can be repeated with the same token.
+type Journal interface {
+	// Begin is called after the claim and before the handler. An intent journal stores run and answers [Begun]. A
+	// transactional one stores nothing, and answers [Absent] if the key is free. Otherwise both answer what stands under
+	// the key: [Done], [Running] or [Unfinished]; the handler does not run then. A row that has expired counts as absent.
+	//
+	// Begin with the same token again gets the same answer again, also when the reply to the first call was lost.
+	Begin(ctx context.Context, run JournalRun) (JournalEntry, error)
+
+	// End stores record as the outcome of run, for the time keep, and answers what then stands under the key. That is
+	// Done with run's token and this record if it was stored. Any other answer means that it was not: another run has
+	// the key, or this run has stored another record already.
+	//
+	// If record is nil, End frees the key instead, and answers Absent. It does not remove a row that is Done, nor that of
+	// another run, and answers such a row.
+	End(ctx context.Context, run JournalRun, record []byte, keep time.Duration) (JournalEntry, error)
+
+	// Look answers what stands under key, and changes nothing. It does not wait for open transactions, and never answers
+	// Begun.
+	Look(ctx context.Context, key string) (JournalEntry, error)
+}
+
+// JournalRun is a run as a [Journal] knows it.
+type JournalRun struct {
+	Key    string        // as it stands in Redis, hashed
+	Token  string        // of the lease, or a new one without a lease: a UUID in lower case
+	Note   []byte        // what the request is: its fingerprint, encoded
+	Limit  time.Duration // how long the run may take, counted from Begin
+	Intent bool          // Begin has answered Begun, so End completes a row. Begin does not read it
+}
+
+// JournalEntry is what stands in a [Journal] under a key. Only its State is set where that is Absent.
+type JournalEntry struct {
+	State  JournalState
+	Token  string        // of the run that the entry belongs to
+	Note   []byte        // of that run's JournalRun; nil once it is Done
+	Record []byte        // Done: the stored response, or nil where none was kept
+	Left   time.Duration // Done: until the entry expires. Begun and Running: until the run's limit. Else 0
+}
+
+// JournalState says what a [Journal] knows of a key.
+type JournalState int
+
+const (
+	Absent     JournalState = iota // nothing, or an entry that has expired
+	Begun                          // the caller's own run is stored and has no outcome yet: only Begin and End answer it
+	Running                        // a run is stored and is still within its limit
+	Unfinished                     // a run is stored, its limit is over, and it has no outcome
+	Done                           // a run has its outcome
+)
+
+func (s JournalState) String() string {
+	switch s {
+	case Absent:
+		return "absent"
+	case Begun:
+		return "begun"
+	case Running:
+		return "running"
+	case Unfinished:
+		return "unfinished"
+	case Done:
+		return "done"
+	}
+	return fmt.Sprintf("JournalState(%d)", int(s))
+}
+
+// Commit is what a [Journal] stores in the handler's own transaction, so that the effect and the record of it are
+// committed together.
+type Commit struct {
+	Run    JournalRun
+	Record []byte        // the response, encoded
+	Keep   time.Duration // how long the record is kept
+}
+
+// Errors of a handler's transaction that is run for a [Journal].
+var (
+	// ErrAnswered means that the middleware answers this request by itself: another run has taken effect, or it is not
+	// known yet whether this one has. The handler returns; what it still writes is discarded. Write returns ErrAnswered
+	// too, once the transaction is committed.
+	ErrAnswered = errors.New("middleware: the request is answered already")
+
+	// ErrNoResponse means that the transaction was rolled back because the handler had written no response by its end.
+	// A buffering ResponseWriter between the middleware and the handler has to pass the response on before that.
+	ErrNoResponse = errors.New("middleware: no response was written in the transaction")
+
+	// ErrTooLong means that the transaction was rolled back because the response is longer than [WithMaxResponse].
+	ErrTooLong = errors.New("middleware: the response is too long to be stored")
+
+	// ErrBroken means that the transaction was rolled back because the response is shorter or longer than its
+	// Content-Length.
+	ErrBroken = errors.New("middleware: the response does not have its Content-Length")
+
+	// ErrTwice means that this run has committed a transaction before. A second one did not begin.
+	ErrTwice = errors.New("middleware: the run has committed a transaction already")
+
+	// ErrUncommitted means that code which runs its own transaction returned without an error, but did not store the
+	// record in it. It is not known whether that transaction was committed.
+	ErrUncommitted = errors.New("middleware: the transaction ended without the journal's record")
+)
