@@ -26,7 +26,7 @@ type dialect struct {
 	probe      string // key, token: waits for an open INSERT of the key; empty: writeLock has waited
 	probeFound string // key: waits for an open UPDATE; the row also if it has expired
 
-	sweep  string // token, lease, grace: takes one row and returns key, note, beginning and attempts
+	sweep  string // token, lease, grace, since (NULL is now): takes one row; returns key, note, beginning, attempts, now
 	expire string // removes up to expireBatch rows
 }
 

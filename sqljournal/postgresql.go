@@ -57,9 +57,11 @@ update onceguard_journal set token = $1::text::uuid, attempts = attempts + 1,
   until = statement_timestamp() + $2::bigint * interval '1 microsecond'
 where key = (
   select key from onceguard_journal
-  where state = 1 and until < statement_timestamp() - $3::bigint * interval '1 microsecond'
+  where state = 1 and until < coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', statement_timestamp())
+    - $3::bigint * interval '1 microsecond'
   order by until limit 1 for update skip locked)
-returning key, note, (extract(epoch from began_at) * 1000000)::bigint, attempts`,
+returning key, note, (extract(epoch from began_at) * 1000000)::bigint, attempts,
+  (extract(epoch from statement_timestamp()) * 1000000)::bigint`,
 
 	expire: `
 delete from onceguard_journal where key = any (array(

@@ -37,8 +37,10 @@ where key = ?1 and token = ?2 and state = 1`,
 	sweep: `
 update onceguard_journal set token = ?1, attempts = attempts + 1, until = ` + sqliteNow + ` + ?2
 where key = (
-  select key from onceguard_journal where state = 1 and until < ` + sqliteNow + ` - ?3 order by until limit 1)
-returning key, note, began_at, attempts`,
+  select key from onceguard_journal
+  where state = 1 and until < coalesce(?4, ` + sqliteNow + `) - ?3
+  order by until limit 1)
+returning key, note, began_at, attempts, ` + sqliteNow,
 
 	expire: `
 delete from onceguard_journal where key in (

@@ -39,17 +39,18 @@ func (j *Journal) Sweep(ctx context.Context, grace, lease time.Duration, fn func
 	if lease <= 0 {
 		return 0, errors.New("sqljournal: sweep: the lease is not positive")
 	}
-	begin := time.Now()
+	var since any // the database's time of the first statement: what was handed out since then has a later limit
 	var failed []error
 	for n := 0; ; n++ {
-		// What was handed out since begin has a later limit than this admits: lease is at least a unit.
-		passed := time.Since(begin).Truncate(j.dialect.unit)
-		u, err := j.takeUnfinished(ctx, max(0, grace)+passed, lease)
+		u, now, err := j.takeUnfinished(ctx, grace, lease, since)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("sqljournal: sweep: %w", err))
 		}
 		if u == nil {
 			return n, errors.Join(failed...)
+		}
+		if since == nil {
+			since = now
 		}
 		if err := u.hand(ctx, lease, fn); err != nil {
 			failed = append(failed, err)
@@ -63,24 +64,25 @@ func (u *Unfinished) hand(ctx context.Context, lease time.Duration, fn func(cont
 	return fn(ctx, *u)
 }
 
-// takeUnfinished returns nil if there is none.
-func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration) (*Unfinished, error) {
+// takeUnfinished takes a row that was unfinished at the database's time since, nil if there is none, and returns the time
+// then. A row whose note is damaged is taken, too, or no sweep would come past it.
+func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration, since any) (_ *Unfinished, now int64, _ error) {
 	u := Unfinished{token: uuid.NewString(), dialect: j.dialect}
-	args := []any{u.token, j.dialect.units(lease), j.dialect.units(grace)}
+	args := []any{u.token, j.dialect.units(lease), j.dialect.units(max(0, grace)), since}
 	var note []byte
 	var began int64
 	var found bool
 	err := errContended
 	for try := 0; try == 0 || try < tries && isConflict(err); try++ {
 		rows, queryErr := j.db.QueryContext(ctx, j.dialect.sweep, args...)
-		found, err = scanRow(rows, queryErr, &u.Key, &note, &began, &u.Attempts)
+		found, err = scanRow(rows, queryErr, &u.Key, &note, &began, &u.Attempts, &now)
 	}
 	if err != nil || !found {
-		return nil, err
+		return nil, now, err
 	}
 	_, u.Note, err = splitNote(note)
 	u.Began = time.Unix(0, began*int64(j.dialect.unit))
-	return &u, err
+	return &u, now, err
 }
 
 // Done says that the run took effect. For the time keep, a retry is told that its response was not stored. e may be the
