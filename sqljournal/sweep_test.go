@@ -147,7 +147,9 @@ func TestSweepSkipsAnOpenTransaction(t *testing.T) {
 	other := unfinishedRows(t, d, db, 1)[0]
 	handed := ""
 	sweep := func() {
-		n, err := j.Sweep(t.Context(), 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error {
+		soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		n, err := j.Sweep(soon, 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error {
 			handed += u.Key
 			return nil
 		})
