@@ -18,7 +18,7 @@ type message struct {
 }
 
 // maxMessage bounds what the proxy takes in at once.
-const maxMessage = 64 << 20
+const maxMessage = 8 << 20
 
 var errMessage = errors.New("not a message of PostgreSQL's protocol")
 
