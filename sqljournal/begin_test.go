@@ -1,0 +1,116 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// fault: the reply to Begin is lost. Asked again with the same token, it answers the same.
+func TestReplyToBeginIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, "intent")
+	run := newRun(time.Hour)
+	lost := f.proxy.DropReply(dbtest.Statement("with old as materialized"))
+	if _, err := f.j.Begin(t.Context(), run); err == nil {
+		t.Error("Begin has not failed")
+	}
+	lost.Wait(t)
+	e, err := f.j.Begin(t.Context(), run)
+	mustBe(t, "Begin again", e, err, middleware.Begun, "")
+	e, err = f.j.Begin(t.Context(), retried(run))
+	mustBe(t, "Begin of another", e, err, middleware.Running, "")
+}
+
+// fault: the reply to End is lost. Asked again, it answers what it has stored.
+func TestReplyToEndIsLost(t *testing.T) {
+	t.Parallel()
+	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
+		f := newFaulty(t, mode)
+		lost := f.proxy.DropReply(completes(mode))
+		if _, err := f.j.End(t.Context(), f.run, []byte("stored"), time.Hour); err == nil {
+			t.Error("End has not failed")
+		}
+		lost.Wait(t)
+		e, err := f.j.End(t.Context(), f.run, []byte("stored"), time.Hour)
+		mustBe(t, "End again", e, err, middleware.Done, "stored")
+		if e.Token != f.run.Token {
+			t.Errorf("it is said to be another's")
+		}
+	})
+}
+
+// Begin does not wait for the transaction of the run that it duplicates.
+func TestBeginDoesNotWait(t *testing.T) {
+	t.Parallel()
+	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
+		f := newFaulty(t, mode)
+		err := f.j.InTx(f.ctx, nil, func(tx *sql.Tx) error {
+			if err := f.j.Complete(t.Context(), tx, middleware.Commit{Run: f.run, Record: []byte("open"), Keep: time.Hour}); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			want := middleware.Absent
+			if mode == "intent" {
+				want = middleware.Running
+			}
+			e, err := f.j.Begin(ctx, retried(f.run))
+			mustBe(t, "Begin", e, err, want, "")
+			return sql.ErrTxDone
+		})
+		mustFail(t, "InTx", err, sql.ErrTxDone)
+	})
+}
+
+// Many Begins of one key at once: one run begins, and the others see it, also where the default isolation level is not
+// READ COMMITTED.
+func TestManyBegin(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"sqlite", "read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			d := dbtest.SQLite(t)
+			var opts []dbtest.Setting
+			if level != "sqlite" {
+				d = dbtest.PostgreSQL(t)
+				opts = append(opts, dbtest.Param("default_transaction_isolation", level))
+			}
+			j, db := modes["intent"](d, t, opts...), d.Open(t)
+			for _, before := range []standing{nothing, othersExpired} {
+				for range 5 {
+					key := newRun(time.Hour)
+					before.put(t, d, db, key)
+					testManyBegin(t, j, key)
+				}
+			}
+		})
+	}
+}
+
+func testManyBegin(t *testing.T, j *sqljournal.Journal, key middleware.JournalRun) {
+	var mu sync.Mutex
+	states := map[middleware.JournalState]int{}
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			e, err := j.Begin(context.Background(), retried(key))
+			if err != nil {
+				t.Errorf("Begin: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			states[e.State]++
+		})
+	}
+	callers.Wait()
+	if states[middleware.Begun] != 1 || states[middleware.Running] != 15 {
+		t.Errorf("got %v, want one begun and 15 running", states)
+	}
+}

@@ -1,0 +1,172 @@
+package sqljournal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Findings of [Journal.Check].
+var (
+	// ErrTable means that the table of [Schema] is missing or has other columns.
+	ErrTable = errors.New("sqljournal: the table is missing or different")
+
+	// ErrReadOnly means that the database takes no writes: it is a standby, or set to read only.
+	ErrReadOnly = errors.New("sqljournal: the database is read-only")
+
+	// ErrNotDurable means that a crash of the database may lose what was committed.
+	ErrNotDurable = errors.New("sqljournal: a commit is not durable")
+
+	// ErrStandby means that there are standbys and a commit waits for none of them, so a failover may lose it.
+	ErrStandby = errors.New("sqljournal: a failover may lose commits")
+
+	// ErrBusy means that SQLite fails a transaction when others are open, instead of letting it wait.
+	ErrBusy = errors.New("sqljournal: concurrent transactions may fail")
+)
+
+// Check asks the database whether it is fit for a journal. It is meant for the start of a program. Its error joins what
+// was found, for errors.Is:
+//
+//   - [ErrTable], [ErrReadOnly].
+//   - [ErrNotDurable]: fsync, full_page_writes or synchronous_commit is off, or the table is unlogged. With SQLite,
+//     synchronous is less than full, or the database is in memory.
+//   - [ErrStandby]: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
+//   - [ErrBusy], with SQLite: the journal mode is not WAL, or there is no busy_timeout.
+//
+// Any other error means that the database did not answer, or that it refuses what a journal asks of it: Check stores a row
+// with a random key in a transaction, and rolls that back. Settings are those of one connection of the pool.
+func (j *Journal) Check(ctx context.Context) error {
+	tx, err := j.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("sqljournal: check: %w", err)
+	}
+	defer rollBack(tx)
+	var found []error
+	if j.dialect == &sqlite {
+		found, err = checkSQLite(ctx, tx)
+	} else {
+		found, err = checkPostgreSQL(ctx, tx)
+	}
+	if err == nil && !slices.ContainsFunc(found, preventsWrites) {
+		err = j.rehearse(ctx, tx)
+	}
+	if err != nil {
+		found = append(found, fmt.Errorf("sqljournal: check: %w", err))
+	}
+	return errors.Join(found...)
+}
+
+func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.Is(err, ErrReadOnly) }
+
+// rehearse needs every privilege that a journal needs.
+func (j *Journal) rehearse(ctx context.Context, tx *sql.Tx) error {
+	key, token := "check:"+uuid.NewString(), uuid.NewString()
+	if _, err := tx.ExecContext(ctx, j.dialect.insert, key, token, nil, int64(0)); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, j.dialect.free, key, token)
+	return err
+}
+
+// columnsOf compares a table's columns, each "name type", with those that it should have.
+func columnsOf(rows *sql.Rows, err error, want ...string) ([]error, error) {
+	var column string
+	var got []string
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&column); err != nil {
+			return nil, err
+		}
+		got = append(got, column)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if len(got) == 0 {
+		return []error{fmt.Errorf("%w: it is missing", ErrTable)}, nil
+	}
+	for _, column := range want {
+		if !slices.Contains(got, column) {
+			return []error{fmt.Errorf("%w: it does not have %q, but has %q", ErrTable, column, got)}, nil
+		}
+	}
+	return nil, nil
+}
+
+func checkPostgreSQL(ctx context.Context, tx *sql.Tx) ([]error, error) {
+	rows, err := tx.QueryContext(ctx, `
+select a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || case when i.indexrelid is null then '' else ' unique' end
+from pg_attribute a
+left join pg_index i on i.indrelid = a.attrelid and i.indisunique and i.indisvalid and i.indpred is null
+  and i.indnkeyatts = 1 and i.indkey[0] = a.attnum
+where a.attrelid = to_regclass('onceguard_journal') and a.attnum > 0 and not a.attisdropped`)
+	found, err := columnsOf(rows, err, "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
+		"began_at timestamp with time zone", "until timestamp with time zone", "expires_at timestamp with time zone",
+		"attempts integer")
+	if err != nil {
+		return nil, err
+	}
+	var readOnly, unlogged bool
+	var fsync, pages, commit, names string
+	var standbys int
+	err = tx.QueryRowContext(ctx, `
+select pg_is_in_recovery() or current_setting('transaction_read_only') = 'on',
+  exists (select from pg_class where oid = to_regclass('onceguard_journal') and relpersistence <> 'p'),
+  current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
+  current_setting('synchronous_standby_names'), (select count(*) from pg_stat_replication where state is distinct from 'backup')`,
+	).Scan(&readOnly, &unlogged, &fsync, &pages, &commit, &names, &standbys)
+	if err != nil {
+		return nil, err
+	}
+	if readOnly {
+		found = append(found, ErrReadOnly)
+	}
+	if fsync != "on" || pages != "on" || commit == "off" || unlogged {
+		found = append(found, fmt.Errorf("%w: fsync %s, full_page_writes %s, synchronous_commit %s, table unlogged: %t",
+			ErrNotDurable, fsync, pages, commit, unlogged))
+	}
+	if standbys > 0 && (strings.TrimSpace(names) == "" || commit == "local" || commit == "off") {
+		found = append(found, fmt.Errorf("%w: %d connected, synchronous_standby_names %q, synchronous_commit %s",
+			ErrStandby, standbys, names, commit))
+	}
+	return found, nil
+}
+
+func checkSQLite(ctx context.Context, tx *sql.Tx) ([]error, error) {
+	rows, err := tx.QueryContext(ctx, `
+select name || ' ' || lower(type) || case when pk = 1 then ' unique' else '' end from pragma_table_info('onceguard_journal')`)
+	found, err := columnsOf(rows, err, "key text unique", "token text", "state integer", "note blob", "record blob",
+		"began_at integer", "until integer", "expires_at integer", "attempts integer")
+	if err != nil {
+		return nil, err
+	}
+	var mode string
+	var timeout, synchronous, queryOnly int
+	for _, pragma := range []struct {
+		name string
+		dest any
+	}{{"journal_mode", &mode}, {"busy_timeout", &timeout}, {"synchronous", &synchronous}, {"query_only", &queryOnly}} {
+		if err := tx.QueryRowContext(ctx, "pragma "+pragma.name).Scan(pragma.dest); err != nil {
+			return nil, err
+		}
+	}
+	if queryOnly != 0 {
+		found = append(found, ErrReadOnly)
+	}
+	const full = 2
+	if mode == "memory" || mode == "off" || synchronous < full {
+		found = append(found, fmt.Errorf("%w: journal_mode %s, synchronous %d", ErrNotDurable, mode, synchronous))
+	}
+	if mode != "wal" || timeout <= 0 {
+		found = append(found, fmt.Errorf("%w: journal_mode %s, busy_timeout %d ms", ErrBusy, mode, timeout))
+	}
+	return found, nil
+}

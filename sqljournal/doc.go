@@ -1,0 +1,58 @@
+// Package sqljournal keeps a durable record of runs in PostgreSQL or SQLite, beside Redis. Redis stays the fast path;
+// the database has the last word, so a Redis that forgets cannot make a request take effect twice.
+//
+// # Which mode
+//
+// [Transactional] is for handlers whose effect is in the same database. [Journal.InTx] runs the handler's transaction
+// and commits the journal's row with it: the effect and the record of the response are both there, or neither is. A
+// crash leaves nothing behind, and a failed transaction may simply be tried again.
+//
+// [Intent] is for handlers whose effect is elsewhere, such as at a payment provider. A row is committed before the
+// handler runs, and completed afterwards. Nothing runs twice. A crash leaves the row unfinished, and [Journal.Sweep]
+// hands it to a function of yours that finds out what happened. It costs one more commit than Transactional does, and a
+// 5xx is kept as the answer. InTx works in this mode too.
+//
+// An alternative to Intent is to write an order for the call within the transaction, and to let a worker make the call
+// with [middleware.Execution.Key] as its idempotency key.
+//
+// # The table
+//
+// [Schema] returns the statements that create the table onceguard_journal and its indexes. They belong in your
+// migrations. [Journal.Check] tells at the start of a program whether the table is there and whether a commit is durable.
+//
+// A row is named by the key as it stands in Redis, a hash. It has the token of its run, and a state:
+//
+//	1 begun   an intent row without an outcome; its run has until the time "until"
+//	2 done    the stored response, kept until expires_at; without a response if Sweep completed the row
+//
+// Transactional has only rows that are done. [Journal.Expire] removes the ones that have expired; call it every few
+// minutes, from one process or from all. All times are the database's.
+//
+// # A handler
+//
+//	err := journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
+//		payment, err := insertPayment(r.Context(), tx, order)
+//		if err != nil {
+//			return err
+//		}
+//		return writeJSON(w, http.StatusCreated, payment)
+//	})
+//	if err != nil {
+//		http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+//	}
+//
+// What the handler writes before or in InTx is the response that is stored. Code that owns its transaction, such as pgx,
+// sqlc or an ORM, uses [Journal.Around] instead.
+//
+// # Lost replies
+//
+// When the reply to COMMIT is lost, a plain SELECT cannot tell whether the transaction was committed: the COMMIT may
+// still be on its way. InTx and Around then open a transaction of their own that tries to insert the same row, which
+// waits until the first transaction has ended, and roll it back. They wait 3 s at most.
+//
+// # PostgreSQL and SQLite
+//
+// The package uses database/sql only and imports no driver. Every parameter in a PostgreSQL statement has a cast, so
+// pgx's exec and simple_protocol modes work, as needed behind a transaction pooler. [SQLite] selects the other dialect.
+// SQLite has one writer at a time, so it is for examples and tests.
+package sqljournal

@@ -1,0 +1,66 @@
+package sqljournal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// Execer executes a statement, as *[sql.Tx], *[sql.Conn] and *[sql.DB] do. [Pgx] makes one of a transaction of pgx.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Pgx returns an Execer for a pgx.Tx, or anything else with the Exec of pgx. The type of Exec's result is inferred, so this
+// package does not import pgx.
+func Pgx[R interface{ RowsAffected() int64 }](tx interface {
+	Exec(ctx context.Context, sql string, args ...any) (R, error)
+}) Execer {
+	return execFunc(func(ctx context.Context, query string, args ...any) (sql.Result, error) {
+		tag, err := tx.Exec(ctx, query, args...)
+		if err != nil {
+			return nil, err
+		}
+		return rowsAffected(tag.RowsAffected()), nil
+	})
+}
+
+type execFunc func(ctx context.Context, query string, args ...any) (sql.Result, error)
+
+func (f execFunc) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return f(ctx, query, args...)
+}
+
+// rowsAffected is the result of a statement that changed so many rows.
+type rowsAffected int64
+
+func (n rowsAffected) RowsAffected() (int64, error) { return int64(n), nil }
+
+func (rowsAffected) LastInsertId() (int64, error) {
+	return 0, errors.New("sqljournal: LastInsertId is not supported")
+}
+
+// complete stores the record of a run within the transaction behind e. Its error is [ErrLost] if another has the row: the
+// transaction must not be committed then.
+func (j *Journal) complete(ctx context.Context, e Execer, c middleware.Commit) error {
+	switch {
+	case c.Run.Key == "": // a run without a journal
+		return nil
+	case c.Journal != nil && c.Journal != middleware.Journal(j):
+		return errOtherJournal
+	}
+	n, err := j.store(ctx, e, c)
+	if err != nil {
+		return fmt.Errorf("sqljournal: complete: %w", err)
+	}
+	if n != 1 {
+		return fmt.Errorf("sqljournal: complete: %w", ErrLost)
+	}
+	return nil
+}
+
+// errOtherJournal keeps the record of a run out of a database in which nobody would look for it.
+var errOtherJournal = errors.New("sqljournal: the run belongs to another Journal than this one, see middleware.WithJournal")

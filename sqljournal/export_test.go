@@ -1,0 +1,74 @@
+package sqljournal
+
+import (
+	"context"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// Execution is what a Journal needs of a middleware.Execution.
+type Execution = execution
+
+// SetExecution lets InTx, Around and Note of j find another run than that of the middleware.
+func SetExecution(j *Journal, of func(context.Context) Execution) { j.executionOf = of }
+
+// Complete is what InTx stores last in its transaction.
+func (j *Journal) Complete(ctx context.Context, e Execer, c middleware.Commit) error {
+	return j.complete(ctx, e, c)
+}
+
+// Truth is what InTx asks after a failure.
+func (j *Journal) Truth(ctx context.Context, run middleware.JournalRun, sent bool) (middleware.JournalEntry, error) {
+	return j.truth(ctx, run, sent)
+}
+
+var (
+	JoinNote  = joinNote
+	SplitNote = splitNote
+)
+
+const (
+	MaxFlights   = maxFlights
+	MaxLooks     = maxLooks
+	LookPatience = lookPatience
+)
+
+// Looks are looks that travel together. A row stands for its key in them.
+type Looks struct{ looks looks }
+
+// Do looks at key by one, or with others by many, which returns the keys that there are.
+func (l *Looks) Do(
+	ctx context.Context, key string, one func(context.Context, string) error, many func(context.Context, []string) ([]string, error),
+) (found bool, err error) {
+	r, err := l.looks.do(ctx, key, func(ctx context.Context, key string) (r row, err error) {
+		r.key.String, r.key.Valid = key, true
+		return r, one(ctx, key)
+	}, func(ctx context.Context, keys []string) (map[string]row, error) {
+		found, err := many(ctx, keys)
+		rows := map[string]row{}
+		for _, key := range found {
+			var r row
+			r.key.String, r.key.Valid = key, true
+			rows[key] = r
+		}
+		return rows, err
+	})
+	return r.found() && r.key.String == key, err
+}
+
+// Idle reports whether nobody looks.
+func (l *Looks) Idle() bool {
+	l.looks.mu.Lock()
+	defer l.looks.mu.Unlock()
+	return l.looks.flights == 0 && len(l.looks.waiting) == 0
+}
+
+// LookMany returns the keys of keys that have a row, by one statement.
+func (j *Journal) LookMany(ctx context.Context, keys []string) ([]string, error) {
+	rows, err := j.lookMany(ctx, keys)
+	var found []string
+	for key := range rows {
+		found = append(found, key)
+	}
+	return found, err
+}

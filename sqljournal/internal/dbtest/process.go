@@ -1,0 +1,59 @@
+package dbtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+// patience is how long anything that has to happen may take.
+const patience = 30 * time.Second
+
+// process is a child process that is waited for from its start on.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process is gone
+}
+
+// startProcess runs cmd. It dies with the thread that starts it (PR_SET_PDEATHSIG of Linux), so a goroutine keeps that
+// thread until the process is gone.
+func startProcess(cmd *exec.Cmd, as *account) (*process, error) {
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	cmd.SysProcAttr = attributes(as)
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its log
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// stop sends a signal, and returns when the process is gone. It kills one that does not obey.
+func (p *process) stop(s os.Signal) error {
+	if err := p.cmd.Process.Signal(s); errors.Is(err, os.ErrProcessDone) {
+		<-p.done
+		return nil
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		return fmt.Errorf("process %d had to be killed: it did not end within %v after %v", p.cmd.Process.Pid, patience, s)
+	}
+}

@@ -1,0 +1,222 @@
+package dbtest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between clients and a PostgreSQL server, reads along, and does harm where a test asks for it: at single
+// requests by a [Rule], or to all connections by Cut. It knows neither TLS nor COPY. Its methods may be called
+// concurrently.
+type Proxy struct {
+	t        testing.TB
+	target   string
+	listener net.Listener
+	running  sync.WaitGroup // the accept loop and the links
+
+	mu    sync.Mutex
+	links map[*link]struct{} // nil when the proxy is closed
+	rules []*Rule            // that have not acted yet
+}
+
+// NewProxy starts a proxy on a free loopback port for the server at target. When the test ends, it closes every
+// connection.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("dbtest: %v", err)
+	}
+	p := &Proxy{t: t, target: target, listener: listener, links: map[*link]struct{}{}}
+	p.running.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is the host:port that clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Cut closes all connections at once, with what is held on them. New connections are served.
+func (p *Proxy) Cut() {
+	for _, l := range p.current() {
+		l.close()
+	}
+}
+
+func (p *Proxy) current() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.links))
+}
+
+func (p *Proxy) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			p.t.Errorf("dbtest: the proxy accepts no more: %v", err)
+			return
+		}
+		p.running.Go(func() { p.serve(conn) })
+	}
+}
+
+// serve returns when the connection is over on both sides. A connection that the server refuses is closed at once.
+func (p *Proxy) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
+	}
+	l := &link{proxy: p, client: client, server: server, done: make(chan struct{})}
+	defer l.close()
+	p.mu.Lock()
+	open := p.links != nil
+	if open {
+		p.links[l] = struct{}{}
+	}
+	p.mu.Unlock()
+	if open {
+		l.run()
+		p.mu.Lock()
+		delete(p.links, l)
+		p.mu.Unlock()
+	}
+}
+
+func (p *Proxy) close() {
+	p.listener.Close()
+	links := p.current()
+	p.mu.Lock()
+	p.links = nil
+	p.mu.Unlock()
+	for _, l := range links {
+		l.close()
+	}
+	p.running.Wait()
+}
+
+// link is a client's connection to the proxy and the proxy's to the server. One goroutine reads each of them and writes to
+// the other.
+type link struct {
+	proxy          *Proxy
+	client, server net.Conn
+
+	end  sync.Once
+	done chan struct{} // closed when both connections are
+
+	mu         sync.Mutex
+	unanswered [][]*Rule // of each request under way, the rules on its reply
+}
+
+// protocolVersion3 begins a connection that executes statements. What begins otherwise cancels one on another connection.
+const protocolVersion3 = 3 << 16
+
+// run returns when neither side has anything left to say.
+func (l *link) run() {
+	in := newRequests(l.client)
+	first, err := readMessage(in.in, true)
+	if err != nil {
+		return
+	}
+	if _, err := l.server.Write(first.raw); err != nil {
+		return
+	}
+	if len(first.body) < 4 || binary.BigEndian.Uint32(first.body) != protocolVersion3 {
+		return
+	}
+	l.unanswered = [][]*Rule{nil} // the server becomes ready for the first time
+	var replies sync.WaitGroup
+	replies.Go(l.replies)
+	l.requests(in)
+	replies.Wait()
+}
+
+// close ends both connections at once, whatever is under way.
+func (l *link) close() {
+	l.end.Do(func() {
+		close(l.done)
+		l.client.Close()
+		l.server.Close()
+	})
+}
+
+// await waits until c is closed, or the link.
+func (l *link) await(c <-chan struct{}) {
+	select {
+	case <-c:
+	case <-l.done:
+	}
+}
+
+// requests carries requests to the server. When the client hangs up, the server learns it behind the last one.
+func (l *link) requests(in *requests) {
+	for {
+		q, err := in.next()
+		if err != nil {
+			if conn, ok := l.server.(*net.TCPConn); ok {
+				_ = conn.CloseWrite() // the server may be gone already
+			}
+			return
+		}
+		onRequest, onReply := l.proxy.meet(q.statements)
+		for _, r := range onRequest {
+			r.act(l)
+		}
+		if !q.quits {
+			l.mu.Lock()
+			l.unanswered = append(l.unanswered, onReply)
+			l.mu.Unlock()
+		}
+		if _, err := l.server.Write(q.raw); err != nil {
+			l.close()
+			return
+		}
+	}
+}
+
+// replies carries replies to the client, until the server hangs up. A client that is gone does not end it: the server
+// has to come to the end of what it was sent.
+func (l *link) replies() {
+	defer l.close()
+	in := bufio.NewReader(l.server)
+	var held []byte // of a reply that a rule acts on
+	for {
+		m, err := readMessage(in, false)
+		if err != nil {
+			return
+		}
+		held = append(held, m.raw...)
+		rules := l.onReply(m.kind == 'Z')
+		if m.kind != 'Z' && len(rules) > 0 {
+			continue
+		}
+		for _, r := range rules {
+			r.act(l)
+		}
+		_, _ = l.client.Write(held)
+		held = held[:0]
+	}
+}
+
+// onReply returns the rules on the reply that the server is sending, which ends with a ReadyForQuery.
+func (l *link) onReply(ready bool) []*Rule {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.unanswered) == 0 {
+		return nil
+	}
+	rules := l.unanswered[0]
+	if ready {
+		l.unanswered = l.unanswered[1:]
+	}
+	return rules
+}

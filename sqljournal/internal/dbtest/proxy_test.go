@@ -1,0 +1,150 @@
+package dbtest_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// noted is a database with a table, through a proxy.
+type noted struct {
+	proxy      *dbtest.Proxy
+	db, direct *sql.DB
+}
+
+func newNoted(t *testing.T) noted {
+	t.Helper()
+	d := dbtest.PostgreSQL(t)
+	n := noted{proxy: dbtest.NewProxy(t, d.Server().Addr()), direct: d.Open(t)}
+	n.db = d.Open(t, dbtest.Through(n.proxy))
+	if _, err := n.direct.ExecContext(t.Context(), "create table notes (n integer)"); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// write notes a number through the proxy.
+func (n noted) write(ctx context.Context, i int) error {
+	_, err := n.db.ExecContext(ctx, "insert into notes values ($1::integer)", i)
+	return err
+}
+
+// written reports whether it stands there.
+func (n noted) written(t *testing.T, i int) bool {
+	t.Helper()
+	var found bool
+	err := n.direct.QueryRowContext(t.Context(), "select exists (select from notes where n = $1::integer)", i).Scan(&found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+var inserts = dbtest.Statement("INSERT INTO notes")
+
+func TestCutBefore(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	cut := n.proxy.CutBefore(inserts)
+	if err := n.write(t.Context(), 1); err == nil {
+		t.Error("the connection is not cut")
+	}
+	cut.Wait(t)
+	if n.written(t, 1) {
+		t.Error("the server has executed it")
+	}
+	if err := n.write(t.Context(), 2); err != nil || !n.written(t, 2) {
+		t.Errorf("a rule acts only once: %v", err)
+	}
+}
+
+func TestDropReply(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	if err := n.write(t.Context(), 0); err != nil { // so that the statement is prepared
+		t.Fatal(err)
+	}
+	drop := n.proxy.DropReply(inserts)
+	if err := n.write(t.Context(), 1); err == nil {
+		t.Error("the connection is not cut")
+	}
+	drop.Wait(t)
+	if !n.written(t, 1) {
+		t.Error("the server has not executed it")
+	}
+}
+
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	late := n.proxy.Delay(inserts)
+	if err := n.write(t.Context(), 1); err == nil {
+		t.Error("the connection is not cut")
+	}
+	late.Wait(t)
+	if n.written(t, 1) {
+		t.Error("the server has executed it")
+	}
+	late.Lift()
+	for deadline := time.Now().Add(20 * time.Second); !n.written(t, 1); {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not arrived")
+		}
+	}
+}
+
+func TestHoldReply(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	held := n.proxy.HoldReply(inserts)
+	wrote := make(chan error, 1)
+	go func() { wrote <- n.write(context.Background(), 1) }()
+	held.Wait(t)
+	if !n.written(t, 1) {
+		t.Error("the server has not executed it")
+	}
+	select {
+	case err := <-wrote:
+		t.Errorf("the reply is not held: %v", err)
+	default:
+	}
+	held.Lift()
+	if err := <-wrote; err != nil {
+		t.Errorf("the reply is not passed on: %v", err)
+	}
+}
+
+func TestCut(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	held := n.proxy.HoldReply(inserts)
+	wrote := make(chan error, 1)
+	go func() { wrote <- n.write(context.Background(), 1) }()
+	held.Wait(t)
+	n.proxy.Cut()
+	if err := <-wrote; err == nil {
+		t.Error("the connection is not cut")
+	}
+	if err := n.write(t.Context(), 2); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+}
+
+// What a client sends is passed on as it was, whatever it is.
+func FuzzRequests(f *testing.F) {
+	f.Add([]byte("Q\x00\x00\x00\x0bselect\x00"))
+	f.Add([]byte("P\x00\x00\x00\x10s\x00select 1\x00\x00\x00B\x00\x00\x00\x08\x00s\x00\x00E\x00\x00\x00\x09\x00\x00\x00\x00\x00S\x00\x00\x00\x04X\x00\x00\x00\x04"))
+	f.Add([]byte("Q\x00\x00\x00\x00"))
+	f.Add([]byte("B\x00\x00\x00\x05a"))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		if passed := dbtest.Requests(bytes.NewReader(sent)); !bytes.HasPrefix(sent, passed) {
+			t.Errorf("%q is passed on for %q", passed, sent)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package dbtest
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Rule is a fault that a [Proxy] brings about at the first request that it matches. Use one rule for each fault.
+type Rule struct {
+	proxy  *Proxy
+	match  Match
+	effect effect
+
+	hit    chan struct{} // closed when it has acted on a request
+	lift   sync.Once
+	lifted chan struct{}
+
+	spent bool // guarded by proxy.mu
+}
+
+type effect int
+
+const (
+	cutBefore effect = iota
+	delay
+	dropReply
+	holdReply
+)
+
+// CutBefore closes the connection when a matching request arrives. The server never sees it.
+func (p *Proxy) CutBefore(m Match) *Rule { return p.addRule(m, cutBefore) }
+
+// Delay closes the client's connection when a matching request arrives, and keeps that from the server until the rule is
+// lifted: a request that arrives after its caller gave up.
+func (p *Proxy) Delay(m Match) *Rule { return p.addRule(m, delay) }
+
+// DropReply forwards a matching request, waits for the server's reply, throws that away and closes the connection:
+// executed, and the client cannot know.
+func (p *Proxy) DropReply(m Match) *Rule { return p.addRule(m, dropReply) }
+
+// HoldReply forwards a matching request, and keeps the server's reply from the client until the rule is lifted.
+func (p *Proxy) HoldReply(m Match) *Rule { return p.addRule(m, holdReply) }
+
+func (p *Proxy) addRule(m Match, e effect) *Rule {
+	r := &Rule{proxy: p, match: m, effect: e, hit: make(chan struct{}), lifted: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, r)
+	return r
+}
+
+// Wait returns as soon as the rule has acted on a request: that is held, or the server has executed it and the
+// connection is closed, and so on. The test ends if none comes.
+func (r *Rule) Wait(t testing.TB) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-r.hit:
+	case <-timer.C:
+		t.Fatalf("dbtest: no request has met the rule within %v", patience)
+	}
+}
+
+// Lift ends the rule, and lets go of what it holds.
+func (r *Rule) Lift() { r.lift.Do(func() { close(r.lifted) }) }
+
+// meet returns the rules that a request is the first to match.
+func (p *Proxy) meet(statements []string) (onRequest, onReply []*Rule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.rules {
+		if !r.match(statements) {
+			continue
+		}
+		r.spent = true
+		if r.effect == dropReply || r.effect == holdReply {
+			onReply = append(onReply, r)
+		} else {
+			onRequest = append(onRequest, r)
+		}
+	}
+	p.rules = slices.DeleteFunc(p.rules, func(r *Rule) bool { return r.spent })
+	return onRequest, onReply
+}
+
+// act does to l what the rule says.
+func (r *Rule) act(l *link) {
+	switch r.effect {
+	case cutBefore, dropReply:
+		l.close()
+		close(r.hit)
+	case delay:
+		l.client.Close()
+		close(r.hit)
+		l.await(r.lifted)
+	case holdReply:
+		close(r.hit)
+		l.await(r.lifted)
+	}
+}

@@ -1,0 +1,189 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is a PostgreSQL server of this machine. It listens on the loopback address only, and has no Unix socket. Its
+// methods must not be called concurrently.
+type Server struct {
+	bin     string   // where the programs are
+	as      *account // that it runs as
+	dir     string   // its own directory
+	port    int
+	process *process
+}
+
+// findServer returns the directory of PostgreSQL's programs.
+func findServer() (string, error) {
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			return filepath.Dir(path), nil
+		}
+	}
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if err != nil {
+		return "", err
+	}
+	newest, best := "", -1
+	for _, path := range found {
+		bin := filepath.Dir(path)
+		if version, err := strconv.Atoi(filepath.Base(filepath.Dir(bin))); err == nil && version > best {
+			newest, best = bin, version
+		}
+	}
+	if newest == "" {
+		return "", errors.New("PostgreSQL is not installed")
+	}
+	return newest, nil
+}
+
+// startServer makes an empty database cluster in a new directory and runs a server on it. It leaves nothing behind when
+// it fails.
+func startServer() (_ *Server, err error) {
+	s := &Server{}
+	if s.bin, err = findServer(); err != nil {
+		return nil, err
+	}
+	if s.as, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "onceguard-postgresql-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.remove())
+		}
+	}()
+	if s.as != nil {
+		if err := os.Chown(s.dir, s.as.uid, s.as.gid); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.initialize(); err != nil {
+		return nil, err
+	}
+	if s.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *Server) initialize() error {
+	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "--pgdata", s.data(), "--auth", "trust", "--username", "onceguard",
+		"--encoding", "UTF8", "--no-locale", "--no-sync")
+	cmd.Dir = s.dir
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := startProcess(cmd, s.as)
+	if err != nil {
+		return err
+	}
+	<-p.done
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("initdb: %v\n%s", cmd.ProcessState, &out)
+	}
+	return nil
+}
+
+// start runs the server and waits until it answers.
+func (s *Server) start() error {
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data(), "-p", strconv.Itoa(s.port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=300")
+	cmd.Dir = s.dir
+	cmd.Stdout, cmd.Stderr = log, log
+	if s.process, err = startProcess(cmd, s.as); err != nil {
+		return err
+	}
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for deadline := time.Now().Add(patience); ; {
+		err := s.ping()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.process.done:
+			return fmt.Errorf("PostgreSQL ended at once: %v\n%s", s.process.cmd.ProcessState, s.log())
+		case <-poll.C:
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("PostgreSQL does not answer: %w\n%s", err, s.log()), s.stop(syscall.SIGQUIT))
+		}
+	}
+}
+
+// ping fails unless the server that answers is this one: another may have taken the port first.
+func (s *Server) ping() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.url(s.Addr(), ""))
+	if err != nil {
+		return err
+	}
+	var dir string
+	err = conn.QueryRow(ctx, "show data_directory").Scan(&dir)
+	if err == nil && dir != s.data() {
+		err = fmt.Errorf("a server in %s answers", dir)
+	}
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// Addr is the server's host:port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// url returns a connection string for a schema of the server, which is reached at addr.
+func (s *Server) url(addr, schema string) string {
+	return fmt.Sprintf("postgres://onceguard@%s/postgres?sslmode=disable&search_path=%s", addr, schema)
+}
+
+// stop ends the server by a signal: SIGINT rolls back what is open and ends in order, SIGQUIT is a crash.
+func (s *Server) stop(how os.Signal) error {
+	if s.process == nil {
+		return nil
+	}
+	return s.process.stop(how)
+}
+
+// remove removes what the server has stored.
+func (s *Server) remove() error { return os.RemoveAll(s.dir) }
+
+func (s *Server) log() []byte {
+	b, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return fmt.Appendf(nil, "(the log cannot be read: %v)", err)
+	}
+	return b
+}
+
+// freePort returns a port on which nobody listened a moment ago. It is below those that the kernel gives to outgoing
+// connections, so that no connection takes it while the server restarts.
+func freePort() (int, error) {
+	for port := 20000 + os.Getpid()%5000; port < 32000; port++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no free port between 20000 and 32000")
+}

@@ -1,0 +1,57 @@
+package sqljournal
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// Look answers what stands under key. It is one read-only statement, which it may share with other looks of this Journal
+// at the same time.
+func (j *Journal) Look(ctx context.Context, key string) (middleware.JournalEntry, error) {
+	e, err := j.look(ctx, key, "")
+	if err != nil {
+		return middleware.JournalEntry{}, fmt.Errorf("sqljournal: look: %w", err)
+	}
+	return e, nil
+}
+
+// look answers what stands under key as the run with that token sees it.
+func (j *Journal) look(ctx context.Context, key, token string) (middleware.JournalEntry, error) {
+	var r row
+	var err error
+	if j.dialect.lookMany == "" {
+		r, err = j.lookOne(ctx, key)
+	} else {
+		r, err = j.looks.do(ctx, key, j.lookOne, j.lookMany)
+	}
+	if err != nil {
+		return middleware.JournalEntry{}, err
+	}
+	return r.entry(j.dialect.unit, token)
+}
+
+func (j *Journal) lookOne(ctx context.Context, key string) (r row, err error) {
+	rows, err := j.db.QueryContext(ctx, j.dialect.look, key)
+	_, err = scanRow(rows, err, r.columns()...)
+	return r, err
+}
+
+// lookMany returns the rows that there are for keys, by their key.
+func (j *Journal) lookMany(ctx context.Context, keys []string) (map[string]row, error) {
+	rows, err := j.db.QueryContext(ctx, j.dialect.lookMany, arrayOf(keys))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make(map[string]row, len(keys))
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(r.columns()...); err != nil {
+			return nil, err
+		}
+		found[r.key.String] = r
+	}
+	return found, rows.Err()
+}

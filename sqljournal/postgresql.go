@@ -1,0 +1,98 @@
+package sqljournal
+
+import (
+	"database/sql"
+	"strings"
+	"time"
+)
+
+// postgresql has a cast on each parameter, for connections that do not prepare statements. A string is sent as text and
+// cast from there. The time is statement_timestamp(): clock_timestamp() is volatile and would keep the indexes unused.
+var postgresql = dialect{
+	unit: time.Microsecond,
+
+	look:     postgresqlLook + ` where key = $1::text` + postgresqlAlive,
+	lookMany: postgresqlLook + ` where key = any($1::text::text[])` + postgresqlAlive,
+
+	// It looks first, so that a duplicate does not wait for an open transaction.
+	beginLooks: true,
+	begin: `
+with old as materialized (` + postgresqlLook + ` where key = $1::text` + postgresqlAlive + `),
+new as (
+  insert into onceguard_journal as j (key, token, state, note, until)
+  select $1::text, $2::text::uuid, 1, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
+  where not exists (select from old)
+  on conflict (key) do update set token = excluded.token, state = 1, note = excluded.note, record = null,
+    began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0
+  where j.expires_at <= statement_timestamp()
+  returning 1)
+select exists (select from new), old.* from (select) one left join old on true`,
+
+	insert: `
+insert into onceguard_journal as j (key, token, state, record, expires_at)
+values ($1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond')
+on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
+  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0
+where j.expires_at <= statement_timestamp()`,
+
+	finish: `
+update onceguard_journal set state = 2, record = $3::bytea, note = null, until = null,
+  expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
+where key = $1::text and token = $2::text::uuid and state = 1`,
+
+	free: `delete from onceguard_journal where key = $1::text and token = $2::text::uuid and state = 1`,
+
+	note: `
+update onceguard_journal set note = $3::bytea where key = $1::text and token = $2::text::uuid and state = 1`,
+
+	readCommitted: sql.LevelReadCommitted,
+	probe: `
+insert into onceguard_journal (key, token, state, until)
+values ($1::text, $2::text::uuid, 1, statement_timestamp())
+on conflict (key) do nothing`,
+	probeFound: postgresqlLook + ` where key = $1::text for update`,
+
+	sweep: `
+update onceguard_journal set token = $1::text::uuid, attempts = attempts + 1,
+  until = statement_timestamp() + $2::bigint * interval '1 microsecond'
+where key = (
+  select key from onceguard_journal
+  where state = 1 and until < coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', statement_timestamp())
+    - $3::bigint * interval '1 microsecond'
+  order by until limit 1 for update skip locked)
+returning key, note, (extract(epoch from began_at) * 1000000)::bigint, attempts,
+  (extract(epoch from statement_timestamp()) * 1000000)::bigint`,
+
+	expire: `
+delete from onceguard_journal where key = any (array(
+  select key from onceguard_journal
+  where state = 2 and expires_at <= statement_timestamp()
+  order by expires_at limit 1000 for update skip locked))`,
+}
+
+const (
+	postgresqlLook = `
+select key, token::text, state, note, record,
+  (extract(epoch from coalesce(until, expires_at) - statement_timestamp()) * 1000000)::bigint
+from onceguard_journal`
+	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
+)
+
+// arrayEscape protects what has a meaning within a quoted element of an array literal.
+var arrayEscape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// arrayOf returns elements as an array literal. database/sql has no parameters that are arrays.
+func arrayOf(elements []string) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, e := range elements {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		b.WriteString(arrayEscape.Replace(e))
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}

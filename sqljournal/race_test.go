@@ -1,0 +1,110 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// Two handlers of one key run at once, with no lock at all. Whatever the isolation level is, and whatever they do to each
+// other, there is one effect, and the loser answers with the winner's response.
+func TestTwoHandlersAtOnce(t *testing.T) {
+	t.Parallel()
+	handlers := map[string]func(tx *sql.Tx, run middleware.JournalRun) error{
+		"insert": take,
+		"unique key": func(tx *sql.Tx, run middleware.JournalRun) error {
+			_, err := tx.Exec("insert into orders (key) values ('" + run.Key + "')")
+			if err != nil {
+				return err
+			}
+			return take(tx, run)
+		},
+		"balance": func(tx *sql.Tx, run middleware.JournalRun) error {
+			if _, err := tx.Exec("update accounts set balance = balance - 1"); err != nil {
+				return err
+			}
+			return take(tx, run)
+		},
+	}
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		db := withEffects(t, d)
+		mustExec(t, db, "create table orders (key text primary key)")
+		mustExec(t, db, "create table accounts (balance integer not null)")
+		mustExec(t, db, "insert into accounts values (0)")
+		levels := []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+		if d.Server() == nil {
+			levels = []sql.IsolationLevel{sql.LevelDefault}
+		}
+		j := modes["transactional"](d, t)
+		for name, handler := range handlers {
+			for _, level := range levels {
+				t.Run(fmt.Sprint(name, " ", level), func(t *testing.T) {
+					for range 5 {
+						testTwoHandlers(t, d, j, db, level, handler)
+					}
+				})
+			}
+		}
+	})
+}
+
+func testTwoHandlers(
+	t *testing.T, d dbtest.Database, j *sqljournal.Journal, db *sql.DB, level sql.IsolationLevel,
+	handler func(*sql.Tx, middleware.JournalRun) error,
+) {
+	key := newRun(time.Hour)
+	var begun, ended sync.WaitGroup
+	begun.Add(2)
+	var runs [2]*fakeExecution
+	var errs [2]error
+	both := [2]middleware.JournalRun{begin(t, j, retried(key)), begin(t, j, retried(key))}
+	for i, run := range both {
+		var ctx context.Context
+		runs[i], ctx = protected(run, fmt.Sprint("response ", i))
+		ended.Go(func() {
+			met := false
+			meet := func() { // both transactions have their snapshot before one of them writes
+				if !met && d.Server() != nil {
+					begun.Done()
+					begun.Wait()
+				}
+				met = true
+			}
+			for range 10 { // a failed transaction may simply be tried again
+				errs[i] = j.InTx(ctx, &sql.TxOptions{Isolation: level}, func(tx *sql.Tx) error {
+					var n int
+					if err := tx.QueryRow("select count(*) from accounts").Scan(&n); err != nil {
+						return err
+					}
+					meet()
+					return handler(tx, run)
+				})
+				if errs[i] == nil || errs[i] == middleware.ErrAnswered {
+					return
+				}
+			}
+		})
+	}
+	ended.Wait()
+	winner := 0
+	if errs[0] != nil {
+		winner = 1
+	}
+	mustFail(t, "the loser", errs[1-winner], middleware.ErrAnswered)
+	if errs[winner] != nil {
+		t.Fatalf("nobody has won: %v, %v", errs[0], errs[1])
+	}
+	want := fmt.Sprint("response ", winner)
+	if got := string(runs[1-winner].answer); got != want {
+		t.Errorf("the loser answers with %q, want %q", got, want)
+	}
+	mustHaveEffects(t, db, key, 1)
+	mustLook(t, j, key.Key, middleware.Done, want)
+}

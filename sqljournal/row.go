@@ -1,0 +1,71 @@
+package sqljournal
+
+import (
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// States of a row, as they are stored.
+const (
+	stateBegun = 1
+	stateDone  = 2
+)
+
+// row is a row as the statements of a [dialect] select it. Every column is NULL where there is none.
+type row struct {
+	key, token sql.NullString
+	state      sql.NullInt64
+	note       []byte
+	record     []byte
+	left       sql.NullInt64 // until its limit or its expiry, in units; negative if that is over
+}
+
+// columns are where Scan puts a row.
+func (r *row) columns() []any { return []any{&r.key, &r.token, &r.state, &r.note, &r.record, &r.left} }
+
+// found reports whether there is a row.
+func (r *row) found() bool { return r.key.Valid }
+
+// entry returns the row as the run with that token sees it; an empty token is nobody's.
+func (r *row) entry(unit time.Duration, token string) (middleware.JournalEntry, error) {
+	if !r.found() {
+		return middleware.JournalEntry{}, nil
+	}
+	e := middleware.JournalEntry{Token: r.token.String, Left: max(0, time.Duration(r.left.Int64)*unit)}
+	switch r.state.Int64 {
+	case stateDone:
+		e.State, e.Record = middleware.Done, r.record
+		return e, nil
+	case stateBegun:
+		switch {
+		case r.token.String == token:
+			e.State = middleware.Begun
+		case r.left.Int64 >= 0:
+			e.State = middleware.Running
+		default:
+			e.State = middleware.Unfinished
+		}
+		var err error
+		e.Note, _, err = splitNote(r.note)
+		return e, err
+	}
+	return middleware.JournalEntry{}, fmt.Errorf("a row has the unknown state %d", r.state.Int64)
+}
+
+// scanRow reads the row that a query selects, if it selects one.
+func scanRow(rows *sql.Rows, err error, dest ...any) (found bool, _ error) {
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for rows.Next() { // to the end: only then an UPDATE ... RETURNING is certainly committed
+		if err := rows.Scan(dest...); err != nil {
+			return false, err
+		}
+		found = true
+	}
+	return found, rows.Err()
+}

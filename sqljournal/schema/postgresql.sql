@@ -1,0 +1,16 @@
+create table onceguard_journal (
+  key        text primary key,
+  token      uuid not null,
+  state      smallint not null check (state in (1, 2)), -- 1 begun, 2 done
+  note       bytea,
+  record     bytea,
+  began_at   timestamptz not null default now(),
+  until      timestamptz,
+  expires_at timestamptz,
+  attempts   integer not null default 0,
+  check ((state = 2) = (expires_at is not null)),
+  check ((state = 1) = (until is not null))
+);
+alter table onceguard_journal alter column record set storage external;
+create index onceguard_journal_until   on onceguard_journal (until)      where state = 1;
+create index onceguard_journal_expires on onceguard_journal (expires_at) where state = 2;

@@ -1,0 +1,58 @@
+package sqljournal
+
+import "time"
+
+// sqlite has one writer at a time. A transaction that reads first and writes later fails when another has written in
+// between, whatever the busy timeout is. So a transaction takes the write lock first.
+var sqlite = dialect{
+	unit: time.Millisecond,
+
+	look: sqliteLook + ` where key = ?1 and (expires_at is null or expires_at > ` + sqliteNow + `)`,
+
+	begin: `
+insert into onceguard_journal as j (key, token, state, note, until)
+values (?1, ?2, 1, ?3, ` + sqliteNow + ` + ?4)
+on conflict (key) do update set token = excluded.token, state = 1, note = excluded.note, record = null,
+  began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0
+where j.expires_at <= ` + sqliteNow,
+
+	insert: `
+insert into onceguard_journal as j (key, token, state, record, expires_at)
+values (?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4)
+on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
+  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0
+where j.expires_at <= ` + sqliteNow,
+
+	finish: `
+update onceguard_journal set state = 2, record = ?3, note = null, until = null, expires_at = ` + sqliteNow + ` + ?4
+where key = ?1 and token = ?2 and state = 1`,
+
+	free: `delete from onceguard_journal where key = ?1 and token = ?2 and state = 1`,
+
+	note: `update onceguard_journal set note = ?3 where key = ?1 and token = ?2 and state = 1`,
+
+	writeLock:  `update onceguard_journal set attempts = attempts where 0`,
+	probeFound: sqliteLook + ` where key = ?1`,
+
+	sweep: `
+update onceguard_journal set token = ?1, attempts = attempts + 1, until = ` + sqliteNow + ` + ?2
+where key = (
+  select key from onceguard_journal
+  where state = 1 and until < coalesce(?4, ` + sqliteNow + `) - ?3
+  order by until limit 1)
+returning key, note, began_at, attempts, ` + sqliteNow,
+
+	expire: `
+delete from onceguard_journal where key in (
+  select key from onceguard_journal where state = 2 and expires_at <= ` + sqliteNow + `
+  order by expires_at limit 1000)`,
+}
+
+const (
+	// sqliteNow is the time in milliseconds since 1970. It is the same throughout a statement.
+	sqliteNow = `cast(round((julianday('now') - 2440587.5) * 86400000) as integer)`
+
+	sqliteLook = `
+select key, token, state, note, record, coalesce(until, expires_at) - ` + sqliteNow + `
+from onceguard_journal`
+)

@@ -1,0 +1,165 @@
+package sqljournal_test
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+const (
+	absent     = middleware.Absent
+	begun      = middleware.Begun
+	running    = middleware.Running
+	unfinished = middleware.Unfinished
+	done       = middleware.Done
+)
+
+// standing is what stands under a key before an operation, of the run that the operation is for or of another.
+type standing string
+
+const (
+	nothing         standing = "nothing"
+	ownBegun        standing = "own begun"
+	ownDone         standing = "own done"
+	othersRunning   standing = "another's running"
+	othersUnfished  standing = "another's unfinished"
+	othersDone      standing = "another's done"
+	othersTombstone standing = "another's done without a record"
+	othersExpired   standing = "another's expired"
+	ownExpired      standing = "own expired"
+)
+
+// put brings it about under the key of run.
+func (s standing) put(t *testing.T, d dbtest.Database, db *sql.DB, run middleware.JournalRun) {
+	t.Helper()
+	note, token := sqljournal.JoinNote(run.Note, nil), uuid.NewString()
+	if s == ownBegun || s == ownDone || s == ownExpired {
+		token = run.Token
+	}
+	switch s {
+	case nothing:
+	case ownBegun, othersRunning:
+		insertRow(t, d, db, run.Key, token, 1, note, nil, time.Hour)
+	case othersUnfished:
+		insertRow(t, d, db, run.Key, token, 1, note, nil, -time.Minute)
+	case ownDone, othersDone:
+		insertRow(t, d, db, run.Key, token, 2, nil, []byte("stored"), time.Hour)
+	case othersTombstone:
+		insertRow(t, d, db, run.Key, token, 2, nil, nil, time.Hour)
+	case othersExpired, ownExpired:
+		insertRow(t, d, db, run.Key, token, 2, nil, []byte("stored"), -time.Minute)
+	}
+}
+
+// insertRow inserts a row whose limit or expiry is that far away.
+func insertRow(t testing.TB, d dbtest.Database, db *sql.DB, key, token string, state int, note, record []byte, left time.Duration) {
+	t.Helper()
+	column := "until"
+	if state == 2 {
+		column = "expires_at"
+	}
+	statement := `insert into onceguard_journal (key, token, state, note, record, ` + column + `)
+		values ($1::text, $2::text::uuid, $3::int, $4::bytea, $5::bytea, now() + $6::bigint * interval '1 millisecond')`
+	if d.Server() == nil {
+		statement = `insert into onceguard_journal (key, token, state, note, record, ` + column + `)
+			values (?1, ?2, ?3, ?4, ?5, cast(round((julianday('now') - 2440587.5) * 86400000) as integer) + ?6)`
+	}
+	args := []any{key, token, state, nil, nil, left.Milliseconds()}
+	if note != nil {
+		args[3] = note
+	}
+	if record != nil {
+		args[4] = record
+	}
+	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatalf("inserting a row: %v", err)
+	}
+}
+
+// answer is what an operation has to answer.
+type answer struct {
+	state  middleware.JournalState
+	record string
+}
+
+// statesTable has for each row what the operations answer.
+var statesTable = []struct {
+	before standing
+	look   answer
+
+	beginIntent, beginTransactional answer
+
+	endIntent, endTransactional answer // with the record "new"
+	free                        answer // End without a record
+}{
+	{nothing, answer{absent, ""}, answer{begun, ""}, answer{absent, ""}, answer{absent, ""}, answer{done, "new"}, answer{absent, ""}},
+	{ownBegun, answer{running, ""}, answer{begun, ""}, answer{begun, ""}, answer{done, "new"}, answer{begun, ""}, answer{absent, ""}},
+	{ownDone, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}},
+	{othersRunning, answer{running, ""}, answer{running, ""}, answer{running, ""}, answer{running, ""}, answer{running, ""}, answer{running, ""}},
+	{othersUnfished, answer{unfinished, ""}, answer{unfinished, ""}, answer{unfinished, ""}, answer{unfinished, ""}, answer{unfinished, ""}, answer{unfinished, ""}},
+	{othersDone, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}, answer{done, "stored"}},
+	{othersTombstone, answer{done, ""}, answer{done, ""}, answer{done, ""}, answer{done, ""}, answer{done, ""}, answer{done, ""}},
+	{othersExpired, answer{absent, ""}, answer{begun, ""}, answer{absent, ""}, answer{absent, ""}, answer{done, "new"}, answer{absent, ""}},
+	{ownExpired, answer{absent, ""}, answer{begun, ""}, answer{absent, ""}, answer{absent, ""}, answer{done, "new"}, answer{absent, ""}},
+}
+
+// Every operation in every state answers what the table says, answers the same once more, and leaves what it answers; also
+// with connections that do not prepare statements.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) { testStates(t, d, mode) })
+	for _, exec := range []string{"exec", "simple_protocol"} {
+		t.Run(exec, func(t *testing.T) {
+			t.Parallel()
+			for mode := range modes {
+				t.Run(mode, func(t *testing.T) {
+					testStates(t, dbtest.PostgreSQL(t), mode, dbtest.Param("default_query_exec_mode", exec))
+				})
+			}
+		})
+	}
+}
+
+func testStates(t *testing.T, d dbtest.Database, mode string, opts ...dbtest.Setting) {
+	j, db := modes[mode](d, t, opts...), d.Open(t)
+	for _, row := range statesTable {
+		t.Run(string(row.before), func(t *testing.T) {
+			at := func() middleware.JournalRun {
+				run := newRun(time.Hour)
+				run.Intent = mode == "intent"
+				row.before.put(t, d, db, run)
+				return run
+			}
+			begin, end := row.beginTransactional, row.endTransactional
+			if mode == "intent" {
+				begin, end = row.beginIntent, row.endIntent
+			}
+			run := at()
+			mustLook(t, j, run.Key, row.look.state, row.look.record)
+			for _, what := range []string{"Begin", "Begin again"} {
+				e, err := j.Begin(t.Context(), run)
+				mustBe(t, what, e, err, begin.state, begin.record)
+			}
+			run = at()
+			for _, what := range []string{"End", "End again"} {
+				e, err := j.End(t.Context(), run, []byte("new"), time.Hour)
+				mustBe(t, what, e, err, end.state, end.record)
+			}
+			if end.state == done {
+				mustLook(t, j, run.Key, done, end.record)
+			}
+			run = at()
+			for _, what := range []string{"free", "free again"} {
+				e, err := j.End(t.Context(), run, nil, 0)
+				mustBe(t, what, e, err, row.free.state, row.free.record)
+			}
+			mustLook(t, j, run.Key, row.free.state, row.free.record)
+		})
+	}
+}

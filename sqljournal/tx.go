@@ -1,0 +1,152 @@
+package sqljournal
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// execution is what this package needs of a [middleware.Execution].
+//
+// Transact calls do once. Within it, seal fixes the response and returns what has to be committed with the effect. If do
+// fails, Transact asks truth what stands under the run's key, and whose answer the client gets depends on that. sealed
+// says that seal has succeeded. Transact returns nil exactly if the run's own record is committed.
+type execution interface {
+	Transact(
+		do func(seal func() (middleware.Commit, error)) error,
+		truth func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error),
+	) error
+}
+
+// executionOf returns the run that ctx belongs to, or nil outside of a protected one.
+func executionOf(ctx context.Context) execution {
+	if e := middleware.FromContext(ctx); e != nil {
+		return e
+	}
+	return nil
+}
+
+// InTx runs fn in a transaction of the journal's database, stores the run's response with it, and commits. Options as for
+// [sql.DB.BeginTx]; every isolation level will do. fn must not commit or roll back by itself.
+//
+// It returns nil exactly if the transaction is committed, also when the reply to COMMIT was lost. The response then goes
+// out when the handler returns, and writing more is an error.
+//
+// After [middleware.ErrAnswered] the handler returns, and what it writes is discarded: another run's response is the
+// answer, or it could not be found out within 3 s whether this one was committed. After any other error nothing has
+// happened and the response is as it was before InTx: the handler can answer, or call InTx again. Such an error is
+//
+//   - what fn returned, or what the database said,
+//   - [middleware.ErrNoResponse], [middleware.ErrTooLong] or [middleware.ErrBroken] for a response that cannot be stored,
+//   - [middleware.ErrCommitted] if a byte of the response has left already,
+//   - [middleware.ErrTwice] if InTx has succeeded before in this run; then that transaction is committed, and this one
+//     did not begin.
+//
+// If fn panics, the transaction is rolled back and the panic goes on. ctx is that of the transaction and should be the
+// request's. Outside of a protected run InTx is just a transaction.
+func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
+	x := j.executionOf(ctx)
+	if x == nil {
+		_, err := j.transaction(ctx, opts, fn)
+		return err
+	}
+	sent := false
+	return x.Transact(
+		func(seal func() (middleware.Commit, error)) (err error) {
+			sent, err = j.transaction(ctx, opts, func(tx *sql.Tx) error {
+				if err := fn(tx); err != nil {
+					return err
+				}
+				commit, err := seal()
+				if err != nil {
+					return err
+				}
+				return j.complete(ctx, tx, commit)
+			})
+			return err
+		},
+		func(run middleware.JournalRun, _ bool) (middleware.JournalEntry, error) {
+			return j.truth(ctx, run, sent)
+		})
+}
+
+// transaction runs fn in a transaction. It reports whether a COMMIT may have been sent.
+func (j *Journal) transaction(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) (sent bool, err error) {
+	tx, err := j.db.BeginTx(ctx, opts)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if !sent { // after a panic or a Goexit, too
+			rollBack(tx)
+		}
+	}()
+	if opts == nil || !opts.ReadOnly {
+		if err := j.takeWriteLock(ctx, tx); err != nil {
+			return false, err
+		}
+	}
+	if err := fn(tx); err != nil {
+		return false, err
+	}
+	sent = true
+	return sent, tx.Commit()
+}
+
+// takeWriteLock makes a transaction the one that writes, where there can be only one.
+func (j *Journal) takeWriteLock(ctx context.Context, tx *sql.Tx) error {
+	if j.dialect.writeLock == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, j.dialect.writeLock)
+	return err
+}
+
+// rollBack ends a transaction that must not be committed. An error would mean that it has ended already, or that its
+// connection is broken: then the server rolls it back.
+func rollBack(tx *sql.Tx) { _ = tx.Rollback() }
+
+// Around is [Journal.InTx] for code that owns its transaction, such as pgx, sqlc, gorm or ent. fn runs that transaction in
+// the journal's database, and calls complete last in it, right before the commit. It must return nil exactly if its
+// commit has succeeded. If complete fails, fn rolls back and returns that error.
+//
+//	err := journal.Around(ctx, func(complete func(sqljournal.Execer) error) error {
+//		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//			if err := insertPayment(ctx, tx, order); err != nil {
+//				return err
+//			}
+//			if err := writeJSON(w, http.StatusCreated, order); err != nil {
+//				return err
+//			}
+//			return complete(sqljournal.Pgx(tx))
+//		})
+//	})
+//
+// Around's errors are those of InTx. In addition, [middleware.ErrUncommitted] says that fn returned nil without having
+// called complete: what it has committed is not protected. Outside of a protected run complete does nothing.
+func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
+	x := j.executionOf(ctx)
+	if x == nil {
+		return fn(func(Execer) error { return nil })
+	}
+	return x.Transact(
+		func(seal func() (middleware.Commit, error)) error {
+			completed := middleware.ErrUncommitted
+			err := fn(func(e Execer) error {
+				commit, err := seal()
+				if err == nil {
+					err = j.complete(ctx, e, commit)
+				}
+				completed = err
+				return err
+			})
+			if err == nil {
+				err = completed
+			}
+			return err
+		},
+		func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error) {
+			return j.truth(ctx, run, sealed) // only fn knows whether a COMMIT was sent
+		})
+}

@@ -1,0 +1,175 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// withEffects returns a pool of connections to a database with a table for the effects of handlers.
+func withEffects(t testing.TB, d dbtest.Database) *sql.DB {
+	t.Helper()
+	db := d.Open(t)
+	mustExec(t, db, "create table effects (key text not null)")
+	return db
+}
+
+// take takes effect.
+func take(tx *sql.Tx, run middleware.JournalRun) error {
+	_, err := tx.Exec("insert into effects (key) values ('" + run.Key + "')")
+	return err
+}
+
+func mustHaveEffects(t testing.TB, db *sql.DB, run middleware.JournalRun, want int) {
+	t.Helper()
+	var got int
+	if err := db.QueryRow("select count(*) from effects where key = '" + run.Key + "'").Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("got %d effects, want %d", got, want)
+	}
+}
+
+// mustStand checks that nothing of a run is committed, and that the key is as the run's Begin has left it.
+func mustStand(t testing.TB, j *sqljournal.Journal, db *sql.DB, run middleware.JournalRun) {
+	t.Helper()
+	mustHaveEffects(t, db, run, 0)
+	state := middleware.Absent
+	if run.Intent {
+		state = middleware.Running
+	}
+	mustLook(t, j, run.Key, state, "")
+}
+
+func TestInTx(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		db := withEffects(t, d)
+		for mode, open := range modes {
+			t.Run(mode, func(t *testing.T) {
+				j := open(d, t)
+				run := begin(t, j, newRun(time.Hour))
+				x, ctx := protected(run, "response")
+
+				broken := errors.New("the handler has failed")
+				err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return errors.Join(take(tx, run), broken) })
+				mustFail(t, "a handler that fails", err, broken)
+				mustStand(t, j, db, run)
+
+				x.record = nil
+				err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
+				mustFail(t, "a handler without a response", err, middleware.ErrNoResponse)
+				mustStand(t, j, db, run)
+
+				mustPanic(t, "out of order", func() {
+					_ = j.InTx(ctx, nil, func(tx *sql.Tx) error {
+						if err := take(tx, run); err != nil {
+							return err
+						}
+						panic("out of order")
+					})
+				})
+				mustStand(t, j, db, run)
+
+				x.record = []byte("response")
+				if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
+					t.Errorf("after failures: %v", err)
+				}
+				mustHaveEffects(t, db, run, 1)
+				mustLook(t, j, run.Key, middleware.Done, "response")
+
+				err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
+				mustFail(t, "once more", err, middleware.ErrTwice)
+				mustHaveEffects(t, db, run, 1)
+
+				e, err := j.Begin(t.Context(), retried(run))
+				mustBe(t, "Begin of a retry", e, err, middleware.Done, "response")
+			})
+		}
+	})
+}
+
+func TestInTxUnprotected(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		db, run := withEffects(t, d), newRun(time.Hour)
+		j := sqljournal.Transactional(d.Open(t), d.Options()...)
+		broken := errors.New("the handler has failed")
+		err := j.InTx(t.Context(), nil, func(tx *sql.Tx) error { return errors.Join(take(tx, run), broken) })
+		mustFail(t, "a handler that fails", err, broken)
+		mustHaveEffects(t, db, run, 0)
+		if err := j.InTx(t.Context(), nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
+			t.Error(err)
+		}
+		mustHaveEffects(t, db, run, 1)
+		mustLook(t, j, run.Key, middleware.Absent, "")
+		err = j.InTx(t.Context(), &sql.TxOptions{ReadOnly: true}, func(tx *sql.Tx) error {
+			var n int
+			return tx.QueryRow("select count(*) from effects").Scan(&n)
+		})
+		if err != nil {
+			t.Errorf("a transaction that only reads: %v", err)
+		}
+	})
+}
+
+// A handler whose row was handed out meanwhile does not take effect, and is told that it has nothing to answer.
+func TestLateHandler(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		for _, then := range []string{"held", "done", "free", "free and run again"} {
+			t.Run(then, func(t *testing.T) { testLateHandler(t, d, then) })
+		}
+	})
+}
+
+func testLateHandler(t *testing.T, d dbtest.Database, then string) {
+	j, db := modes["intent"](d, t), d.Open(t)
+	mustExec(t, db, "drop table if exists effects")
+	mustExec(t, db, "create table effects (key text not null)")
+	run := begin(t, j, newRun(time.Microsecond))
+	awaitState(t, j, run.Key, middleware.Unfinished)
+	n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
+		switch then {
+		case "done":
+			return u.Done(ctx, db, time.Hour)
+		case "free", "free and run again":
+			return u.Free(ctx, db)
+		}
+		return nil
+	})
+	if n != 1 || err != nil {
+		t.Fatalf("Sweep: got %d, %v", n, err)
+	}
+	again := retried(run)
+	again.Limit = time.Hour
+	if then == "free and run again" {
+		again = begin(t, j, again)
+	}
+
+	x, ctx := protected(run, "late")
+	err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
+	want := middleware.ErrAnswered
+	if then == "free" {
+		want = sqljournal.ErrLost
+	}
+	mustFail(t, "the late handler", err, want)
+	mustHaveEffects(t, db, run, 0)
+	if x.unknown {
+		t.Error("it is said not to be known what happened")
+	}
+	if then == "free and run again" {
+		_, ctx := protected(again, "again")
+		if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
+			t.Errorf("the second run: %v", err)
+		}
+		mustLook(t, j, run.Key, middleware.Done, "again")
+	}
+}
