@@ -80,15 +80,6 @@ func (c *call) begin(lease *lock.Lease) answer {
 	return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
 }
 
-// releaseUnused gives back the key of a request that does not run; lease may be nil.
-func (c *call) releaseUnused(lease *lock.Lease) {
-	c.identity.body.Free()
-	c.identity.body = nil // the release keeps the call until Redis answers
-	if lease != nil {
-		lease.ReleaseInBackground(&c.values)
-	}
-}
-
 // hold keeps the key for the retention even if this process dies, with [WithAtMostOnce].
 func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {

@@ -40,6 +40,7 @@ var (
 	errSaidUnknown = errors.New("middleware: the handler called Execution.Unknown")
 	errBroken      = errors.New("middleware: the response is shorter or longer than its Content-Length")
 	errExpired     = errors.New("middleware: the handler returned without a response after its context was done")
+	errOutsideTx   = errors.New("middleware: the handler answered outside of the journal's transaction: Redis alone protects its effect")
 	errBypassed    = errors.New("middleware: the handler answered on another ResponseWriter than the one that it was given, " +
 		"so its response cannot be stored")
 )
@@ -69,6 +70,16 @@ func (c *call) finish(verdict capture.Verdict) ending {
 		return c.storeResponse(decision.retention)
 	}
 	return ending{action: freeKey, outcome: Freed}
+}
+
+// committedEnding is the ending of a run whose transaction is committed: its record is stored, whatever the handler has
+// done since.
+func (t *journaledRun) committedEnding() ending {
+	end := ending{action: storeRecord, encoded: t.record, retention: t.retained, outcome: Executed}
+	if t.dropped {
+		end.outcome = CookiesDropped
+	}
+	return end
 }
 
 // unknown decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once must not
@@ -107,19 +118,6 @@ func (c *call) storeResponse(retention time.Duration) ending {
 
 func (c *call) newRecord(r response.Response) record.Record {
 	return record.Record{Fingerprint: c.identity.fingerprints[0], Completed: c.timing.completed, Response: r}
-}
-
-// conclude does with the key what was decided. It returns the answer that goes out in place of the run's own response, if
-// there is one.
-func (c *call) conclude(lease *lock.Lease, end *ending) (instead answer, err error) {
-	if c.running.journaled != nil {
-		return c.concludeJournaled(lease, end)
-	}
-	err = c.settle(lease, end)
-	if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Committed() {
-		return c.giveWay(end, err)
-	}
-	return answer{}, err
 }
 
 // settle does in Redis what was decided. lease is nil for a run that a journal allowed while Redis was away.

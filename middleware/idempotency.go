@@ -1,20 +1,12 @@
 package middleware
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware/internal/buffer"
-	"github.com/onceguard/onceguard/middleware/internal/capture"
-	"github.com/onceguard/onceguard/middleware/internal/record"
-	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // Idempotency returns a middleware that lets each request take effect once. Requests with the same key are one request:
@@ -87,64 +79,6 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	}
 }
 
-// guard is what one call of Idempotency made, shared by all its requests.
-type guard struct {
-	locker  *lock.Locker
-	keyFunc keyfunc.Func
-	waiting atomic.Int64 // requests in awaitOutcome
-
-	redis          breaker      // used with a journal
-	pendingRecords atomic.Int64 // bytes of records that wait for the journal
-
-	options
-}
-
-// call is one request. It contains all that a request needs, so that it takes one allocation.
-type call struct {
-	*guard
-	w    http.ResponseWriter
-	r    *http.Request
-	next http.Handler
-
-	identity identity          // read-only once the body is read
-	running  running           // only of the request that took the key
-	replayed *response.Scratch // has the stored response, only of a request that is answered with one
-	timing   timing            // for the Event, and for the limits on waiting
-	values   values            // the context of calls to the locker
-	limited  requestBody
-	note     [record.NoteLen]byte
-}
-
-// identity is what tells a request from others.
-type identity struct {
-	key          string                // what the key function returned
-	inRedis      string                // the storage key; use call.storageKey before the claim
-	outer        *Execution            // the run around this request; nil if there is none
-	source       io.ReadCloser         // of the body: limited, or what a key function put in its place
-	body         *buffer.Buffer        // whole; nil before it is read, and when it is no longer needed
-	fingerprints []record.Fingerprint  // one by each rule; the first one is stored
-	fingerprint  [1]record.Fingerprint // the memory of fingerprints if there is one rule
-}
-
-// running is what a run of the handler needs.
-type running struct {
-	ctx    runContext
-	exec   Execution
-	writer capture.Writer
-	body   handlerBody
-
-	journaled *journaledRun // nil without a journal
-}
-
-// timing has when things happened to a request, and how long they took.
-type timing struct {
-	entered   time.Time     // when the request arrived, before its body; zero without WithWait
-	asked     time.Time     // when the last claim was sent, by call.clock
-	inStore   time.Duration // spent waiting for Redis; 0 without an observer
-	inHandler time.Duration // spent in the handler
-	completed time.Time     // when the handler returned
-}
-
 // serve answers the request. The numbers are the steps of [Idempotency].
 func (c *call) serve() {
 	way, refusal := c.findKey() // 1, 2
@@ -182,16 +116,6 @@ func (c *call) serve() {
 	}
 }
 
-// storageKey returns the key as it stands in Redis, empty if the request has none. It hashes the key only if the claim,
-// which has it too, has not come yet.
-func (c *call) storageKey() string {
-	id := &c.identity
-	if id.inRedis == "" && id.key != "" {
-		id.inRedis = c.locker.StorageKey(id.key)
-	}
-	return id.inRedis
-}
-
 // pass runs the handler unprotected.
 func (c *call) pass(r *http.Request, err error) {
 	start := time.Now()
@@ -207,54 +131,4 @@ func (c *call) passUnclaimed(err error) {
 	r := c.request(c.r.Context())
 	defer c.removeTemporaryFiles(r)
 	c.pass(r, err)
-}
-
-// request returns the handler's request: the original one with ctx and the body that was read.
-func (c *call) request(ctx context.Context) *http.Request {
-	r := c.r.WithContext(ctx)
-	r.Body = http.NoBody
-	if body := c.identity.body.Bytes(); len(body) > 0 {
-		c.running.body.rest = body
-		r.Body = &c.running.body
-	}
-	return r
-}
-
-// removeTemporaryFiles removes the files of the handler's multipart form, as net/http does for its own request.
-func (c *call) removeTemporaryFiles(r *http.Request) {
-	if r.MultipartForm != nil && c.r.MultipartForm == nil {
-		_ = r.MultipartForm.RemoveAll() // net/http ignores the error too
-	}
-}
-
-// clock returns the time if it is needed: by the observer, or by the time limit on Claim and Hold. Otherwise it returns
-// zero, which saves 50 ns.
-func (c *call) clock() (now time.Time) {
-	if c.observe != nil || c.atMostOnce {
-		now = time.Now()
-	}
-	return now
-}
-
-// waited adds the time since start, from clock, to the time spent waiting for Redis.
-func (c *call) waited(start time.Time) {
-	if c.observe != nil {
-		c.timing.inStore += time.Since(start)
-	}
-}
-
-// emit calls the observer. It is called once for every request except those that WithObserver names.
-func (c *call) emit(outcome Outcome, status int, err error) {
-	if c.observe == nil {
-		return
-	}
-	c.observe(c.r.Context(), Event{
-		Outcome: outcome,
-		Key:     c.storageKey(),
-		Status:  status,
-		Err:     err,
-		Pending: errors.Is(err, lock.ErrPending),
-		Store:   c.timing.inStore,
-		Handler: c.timing.inHandler,
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,7 +19,6 @@ const (
 	journalTimeout = 3 * time.Second // of one call to a journal
 	journalRetry   = time.Hour       // how long a Begin is undone, or an End tried again
 	journalPause   = 30 * time.Second
-	redisPause     = time.Second // with a journal: for how long Redis is not asked after it has failed
 
 	maxPendingRecords = 64 << 20 // bytes of records that wait for a journal, in one middleware
 	pendingCost       = 16 << 10 // that each of them is counted with besides
@@ -29,16 +27,8 @@ const (
 var (
 	errRedisPaused = errors.New("middleware: Redis has failed less than a second ago, and was not asked")
 	errUnfinished  = errors.New("middleware: the journal has an earlier run without an outcome, whose time is over")
-	errOutsideTx   = errors.New("middleware: the handler answered without the journal's transaction: its effect is protected by Redis only")
 	errOvertaken   = errors.New("middleware: the journal holds the record of another run")
 )
-
-// breaker keeps requests from waiting for a Redis that has just failed.
-type breaker struct{ until atomic.Int64 } // Unix time in nanoseconds
-
-func (b *breaker) open() bool { return time.Now().UnixNano() < b.until.Load() }
-
-func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
 
 // mayRunWithoutLease reports whether the journal alone decides about a request whose key could not be claimed: not if the
 // request's time is over or the Locker is closed, and not with WithAtMostOnce, whose holds are for instances that
@@ -257,14 +247,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// committedEnding is the ending of a run whose transaction is committed: its record is stored, whatever the handler has
-// done since.
-func (t *journaledRun) committedEnding() ending {
-	end := ending{action: storeRecord, encoded: t.record, retention: t.retained, outcome: Executed}
-	if t.dropped {
-		end.outcome = CookiesDropped
-	}
-	return end
 }

@@ -72,7 +72,7 @@ func TestAnswerOutsideOfTheTransaction(t *testing.T) {
 		modes(t, func(t *testing.T, j *memJournal) {
 			s, _ := journaled(t, b, j, payOnce())
 			e := s.want(s.send(), http.StatusCreated, middleware.Executed)
-			if got := e.Err != nil && strings.Contains(e.Err.Error(), "Redis only"); got == j.intent {
+			if got := e.Err != nil && strings.Contains(e.Err.Error(), "Redis alone"); got == j.intent {
 				t.Errorf("error %v", e.Err)
 			}
 		})

@@ -81,6 +81,19 @@ func (c *call) earliest(deadline time.Time) time.Time {
 	return deadline
 }
 
+// conclude does with the key what was decided. It returns the answer that goes out in place of the run's own response, if
+// there is one.
+func (c *call) conclude(lease *lock.Lease, end *ending) (instead answer, err error) {
+	if c.running.journaled != nil {
+		return c.concludeJournaled(lease, end)
+	}
+	err = c.settle(lease, end)
+	if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Committed() {
+		return c.giveWay(end, err)
+	}
+	return answer{}, err
+}
+
 // finishInterrupted does with the key what the outcome of a run that did not return demands.
 func (c *call) finishInterrupted(lease *lock.Lease, why error) {
 	c.cutOff()
