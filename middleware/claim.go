@@ -80,7 +80,7 @@ func (c *call) begin(lease *lock.Lease) answer {
 	return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
 }
 
-// hold keeps the key for the retention even if this process dies, with [WithAtMostOnce].
+// hold, with [WithAtMostOnce], keeps the key for the retention even if this process dies.
 func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {
 		return nil

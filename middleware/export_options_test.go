@@ -36,11 +36,11 @@ func Defaults() map[string]string {
 		"WithFingerprint":    unless(o.rules[0].lends, "SHA-256 of method, path, query, media type, body"),
 		"WithFailOpen":       unless(o.failOpen, "503"),
 		"WithCookies":        unless(o.cookies, "left out"),
-		"WithJournal":        unless(o.journal != nil, "Redis may forget it"),
+		"WithJournal":        unless(o.journal != nil, "Redis alone"),
 		"WithEncryption":     unless(len(o.codec.Keys) > 0, "none"),
 		"WithPlaintextReads": unless(o.codec.PlaintextReads, "500"),
 		"WithCompression":    unless(o.codec.Compress, "none"),
-		"WithObserver":       unless(o.observe != nil, "nobody"),
+		"WithObserver":       unless(o.observe != nil, "none"),
 		"WithProblem":        contentTypes(o.writeProblem),
 	}
 }

@@ -36,7 +36,7 @@ const (
 // Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
 var (
 	errNoReturn    = errors.New("middleware: the handler panicked, or called runtime.Goexit")
-	errNoDecision  = errors.New("middleware: the function of WithStored panicked, or called runtime.Goexit")
+	errNoDecision  = errors.New("middleware: the function of WithStored, a journal or a hook of the Redis client panicked, or called runtime.Goexit")
 	errSaidUnknown = errors.New("middleware: the handler called Execution.Unknown")
 	errBroken      = errors.New("middleware: the response is shorter or longer than its Content-Length")
 	errExpired     = errors.New("middleware: the handler returned without a response after its context was done")
@@ -47,7 +47,7 @@ var (
 
 // finish decides what the run of a handler that returned does with its key.
 func (c *call) finish(verdict capture.Verdict) ending {
-	if t := c.running.journaled; t != nil && t.phase == committed {
+	if t := c.running.journaled; t != nil && t.phase == txCommitted {
 		return t.committedEnding()
 	}
 	decision := c.running.exec.decision()
@@ -83,8 +83,8 @@ func (t *journaledRun) committedEnding() ending {
 }
 
 // unknown decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once must not
-// run. If the key must never be freed, a tombstone sees to it or, with WithAtMostOnce, the hold and, in an intent journal, the
-// row: they say more, that the outcome is unknown.
+// run. If the key must never be freed (Keep was called, or a byte has left), a tombstone is stored. With WithAtMostOnce the
+// hold, or in an intent journal the row, already keeps the key, and also records that the outcome is unknown.
 func (c *call) unknown(decision decision, why error) ending {
 	if decision.keep && !c.running.exec.atMostOnce {
 		end := c.storeTombstone(max(decision.retention, c.retention), why)

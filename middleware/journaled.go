@@ -136,12 +136,12 @@ func (c *call) answerAbandoned(claim lock.Claim) answer {
 func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer, err error) {
 	t := c.running.journaled
 	switch t.phase {
-	case committed:
+	case txCommitted:
 		end.inJournal = true
 		return answer{}, c.settle(lease, end)
-	case overtaken:
+	case txOvertaken:
 		return c.answerFromJournal(lease, t.entry), nil
-	case undecided:
+	case txUndecided:
 		if lease != nil {
 			lease.Abandon()
 		}

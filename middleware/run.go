@@ -54,7 +54,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	overdue := started.Add(c.maxDuration)
 	abandonAt(lease, overdue)
 	*ctx = runContext{exec: exec, values: &c.values, lease: lease, deadline: c.earliest(overdue)}
-	if c.journal != nil {
+	if c.journal != nil { // the journal decides who has run: the loss of the lease does not end the run
 		ctx.lease = nil
 	}
 	r := c.request(ctx)
@@ -94,17 +94,18 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (instead answer, err err
 	return answer{}, err
 }
 
-// finishInterrupted does with the key what the outcome of a run that did not return demands.
+// finishInterrupted concludes a run whose handler panicked or called runtime.Goexit.
 func (c *call) finishInterrupted(lease *lock.Lease, why error) {
 	c.cutOff()
 	c.running.writer.Abort()
 	end := c.unknown(c.running.exec.decision(), why)
-	if t := c.running.journaled; t != nil && t.phase == committed {
+	if t := c.running.journaled; t != nil && t.phase == txCommitted {
 		end = t.committedEnding()
 		end.why = why
 	}
-	_, err := c.conclude(lease, &end)
-	c.emit(end.outcome, c.running.writer.SentStatus(), errors.Join(end.why, err))
+	instead, err := c.conclude(lease, &end) // nobody is left to send instead to
+	err = errors.Join(err, instead.err)
+	c.emit(end.outcomeAfter(err), c.running.writer.SentStatus(), errors.Join(end.why, err))
 }
 
 // cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort do

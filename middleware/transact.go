@@ -41,22 +41,30 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth f
 	if err := t.begin(); err != nil {
 		return err
 	}
-	next := rolledBack // also after a panic or a Goexit of do or truth
-	defer func() { t.finish(next) }()
+	next, known := txNone, false
+	defer func() {
+		if !known && t.isSealed() { // do or truth panicked, or called runtime.Goexit, and may have sent a COMMIT
+			next, t.cause = txUndecided, errInterrupted
+		}
+		t.finish(next)
+	}()
 	err := do(t.seal)
 	sealed := t.isSealed()
 	switch {
 	case err == nil && sealed:
-		next = committed
-		return nil
+		next = txCommitted
 	case err == nil: // do has committed something without its record
-		next, t.cause = undecided, ErrUncommitted
-		return ErrUncommitted
+		next, t.cause, err = txUndecided, ErrUncommitted, ErrUncommitted
+	default:
+		entry, lookErr := truth(t.run, sealed)
+		next, err = t.judge(entry, err, lookErr, sealed)
 	}
-	entry, lookErr := truth(t.run, sealed)
-	next, err = t.judge(entry, err, lookErr, sealed)
+	known = true
 	return err
 }
+
+// errInterrupted is the cause of txUndecided after a panic.
+var errInterrupted = errors.New("middleware: the transaction panicked, or called runtime.Goexit, while it was committed")
 
 // journaledRun is a run under a journal. The handler calls Transact, in any of its goroutines; all else is the serving
 // goroutine's.
@@ -77,31 +85,32 @@ type journaledRun struct {
 
 // txPhase is how far the transaction of a run is:
 //
-//	none       -> open                               Transact
-//	open       -> sealed                             seal
-//	open, sealed -> none (rolled back), committed, overtaken, undecided
+//	from             to                                   when
+//	txNone           txOpen                               Transact
+//	txOpen           txSealed                             seal
+//	txOpen           txNone, txOvertaken                  do has failed
+//	txSealed         txCommitted                          do has returned nil, or truth the run's own record
+//	txSealed         txNone, txOvertaken, txUndecided     do has failed
 type txPhase uint8
 
 const (
-	none txPhase = iota
-	open
-	sealed
-	committed // with the run's record
-	overtaken // rolled back, because another run has the key
-	undecided // nobody knows whether it was committed
-
-	rolledBack = none
+	txNone      txPhase = iota // not begun, or rolled back
+	txOpen                     // do runs
+	txSealed                   // do runs, and may have sent a COMMIT
+	txCommitted                // with the run's record
+	txOvertaken                // rolled back, and another run has the key
+	txUndecided                // it is not known whether it was committed
 )
 
 func (t *journaledRun) begin() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.phase == committed:
+	case t.phase == txCommitted:
 		return ErrTwice
-	case t.phase == overtaken, t.phase == undecided:
+	case t.phase == txOvertaken, t.phase == txUndecided:
 		return ErrAnswered
-	case t.phase != none:
+	case t.phase != txNone:
 		return errConcurrentTx
 	}
 	err := t.call.running.writer.Mark()
@@ -109,7 +118,7 @@ func (t *journaledRun) begin() error {
 		return ErrCommitted
 	}
 	if err == nil {
-		t.phase = open
+		t.phase = txOpen
 	}
 	return err
 }
@@ -124,7 +133,7 @@ func (t *journaledRun) seal() (Commit, error) {
 	switch {
 	case t.returned:
 		return Commit{}, capture.ErrReturned
-	case t.phase != open:
+	case t.phase != txOpen:
 		return Commit{}, ErrTwice
 	}
 	w := &c.running.writer
@@ -138,14 +147,14 @@ func (t *journaledRun) seal() (Commit, error) {
 	}
 	t.record = c.codec.Append(make([]byte, 0, r.Room()), w.Scratch(), c.identity.inRedis, r)
 	t.retained, t.dropped = c.running.exec.decision().retention, dropped
-	t.phase = sealed
+	t.phase = txSealed
 	return Commit{Journal: c.journal, Run: t.run, Record: t.record, Keep: t.retained}, nil
 }
 
 func (t *journaledRun) isSealed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.phase == sealed
+	return t.phase == txSealed
 }
 
 // judge decides, after a transaction whose end is err, by what the journal holds.
@@ -154,25 +163,25 @@ func (t *journaledRun) judge(entry JournalEntry, err, lookErr error, sealed bool
 	switch {
 	case lookErr != nil && sealed:
 		t.cause = errors.Join(err, lookErr)
-		return undecided, ErrAnswered
+		return txUndecided, ErrAnswered
 	case lookErr != nil: // nothing was to be committed yet
-		return rolledBack, err
+		return txNone, err
 	case entry.State == Done && ours && sealed && bytes.Equal(entry.Record, t.record):
-		return committed, nil
+		return txCommitted, nil
 	case entry.State == Absent, entry.State != Done && ours:
-		return rolledBack, err
+		return txNone, err
 	}
 	t.entry = entry
-	return overtaken, ErrAnswered
+	return txOvertaken, ErrAnswered
 }
 
 // finish ends the transaction.
 func (t *journaledRun) finish(next txPhase) {
 	w := &t.call.running.writer
 	switch next {
-	case committed:
+	case txCommitted:
 		(*committer)(&t.call.running.exec).Commit() // Discard comes too late
-	case rolledBack:
+	case txNone:
 		w.Rewind()
 	default:
 		w.Refuse()
@@ -189,7 +198,7 @@ func (t *journaledRun) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.returned = true
-	for t.phase == sealed {
+	for t.phase == txSealed {
 		t.ended.Wait()
 	}
 }

@@ -95,7 +95,7 @@ type Core struct {
 
 	mu      sync.Mutex
 	phase   phase         // guarded by mu, as all below
-	hold    holdState     //
+	hold    holdState     // whether the claim outlives the process
 	handles []*Handle     // those that are not released, and the last one even then
 	room    [1]*Handle    // holds handles while there is one
 	timer   *timer        // calls tick at the next renewal or at until; nil once the phase is not active

@@ -80,7 +80,7 @@ func (h *Handle) Abandon() {
 	}
 }
 
-// AbandonAt abandons the lease at t, if it is not over by that time. The zero time means never.
+// AbandonAt abandons the lease at the first tick after t, up to a third of its length later. The zero time means never.
 func (h *Handle) AbandonAt(t time.Time) {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()

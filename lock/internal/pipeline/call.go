@@ -25,7 +25,7 @@ type Call struct {
 	Late     Late            // gets a result that arrives after Do has returned; nil if nobody wants it
 
 	// MayInline allows the caller's goroutine to send the first command. It cannot abandon that command, so MayInline
-	// is set for what every request sends (a claim, its settlement, its release), and not for renewals.
+	// is set only for what a request waits for: store.Claim, store.Settle and store.ReleaseInline.
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait

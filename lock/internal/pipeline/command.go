@@ -11,8 +11,9 @@ import (
 const maxArgs = 9
 
 // command is one command and its result. It is also the context under which go-redis sends it, with the values of its
-// caller's context. That context ends when the caller has to return, for a command that is sent inline, and otherwise
-// some time after its caller has stopped waiting (see Pipeline.deadlines).
+// caller's context. Done is that of the shared deadline, and limits how long go-redis waits for a connection. Deadline
+// limits reading and writing: it is the shared deadline, too, but for an inline command, whose caller may stay until
+// returnBy.
 type command struct {
 	// set before it is sent
 	call     *Call // nil until the command is used

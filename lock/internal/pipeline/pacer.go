@@ -67,17 +67,17 @@ func (p *pacer) adapt(start, now time.Time, commands int) {
 	}
 }
 
-// reset restores the first maximum. The queue calls it when no command waits.
+// reset restores the first maximum. The queue calls it when it has run empty.
 func (p *pacer) reset() { p.max = maxFirstBatch }
 
-// stalledBefore returns a time before which a batch must have begun to count as stalled, now that a batch that began at
-// start is complete. The connection of a stalled batch may have fallen silent, and must not delay what other
+// stalledBefore returns the cutoff for stalled batches, now that a batch that began at start is complete: batches that began
+// before the cutoff count as stalled. The connection of a stalled batch may have fallen silent, and must not delay what other
 // connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time {
 	return start.Add(-p.opTimeout / probesPerTimeout)
 }
 
-// probeAfter returns how long no batch must have completed before the node is probed.
+// probeAfter returns how long a node may complete nothing before it is probed.
 func (p *pacer) probeAfter() time.Duration { return p.opTimeout / probesPerTimeout }
 
 // silent reports whether no batch has completed for probeAfter, so that the node is to be probed.

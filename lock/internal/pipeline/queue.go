@@ -60,7 +60,7 @@ func (q *queue) sendInline(c *command, d *deadline, returnBy time.Time) bool {
 	c.deadline, c.returnBy = d, returnBy
 	defer func() { // even when a hook panics
 		if next := q.complete(b); next != nil {
-			q.pipeline.workers.send(next)
+			q.pipeline.workers.send(next) // its worker calls group.Done
 			return
 		}
 		q.pipeline.group.Done()
@@ -108,8 +108,8 @@ func (q *queue) dispatchOne(limit int) bool {
 	return true
 }
 
-// nextBatch takes a batch out of the queue, and drops commands that are too late. It returns nil if no command is left
-// to send. A batch has at most limit commands, at most as many as the pacer allows, and at most maxBatchBytes of
+// nextBatch takes a batch out of the queue, and drops commands that are too late: their callers time out by themselves, and
+// learn from abandon that nothing was sent. It returns nil if no command is left to send. A batch has at most limit commands, at most as many as the pacer allows, and at most maxBatchBytes of
 // arguments and expected replies. The caller holds mu.
 func (q *queue) nextBatch(limit int) *batch {
 	if len(q.waiting) == 0 {

@@ -14,13 +14,14 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// From here to the pipeline: a claim of a key, and a look at one. Package lock calls Claim and Look; a Quorum calls
-// TryClaim instead (tryclaim.go). Nothing here holds a lock.
+// This file claims keys and looks at them. Package lock calls Claim and Look; a Quorum calls TryClaim instead
+// (tryclaim.go). Nothing here holds a lock.
 //
 // The reply to a claim may be lost. What happens then:
 //
 //   - If the connection broke, Call.Do sends the claim again, with the same token. A reply that holds this token
-//     (isOurs) means that the first command arrived: the claim is granted.
+//     (isOurs) means that the first command arrived: the claim is granted. If another claim came in between, that is the
+//     result; should the first command arrive after that claim has ended, it blocks the key until it expires.
 //   - If no try got a reply, Claim returns an error and releases the claim in the background, because it may have
 //     arrived (Result.Unsure).
 //   - If a reply arrives after Claim has returned, lateClaim releases the claim.
@@ -75,12 +76,12 @@ func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, e
 	e, err := o.claimBy(o.sendSet)
 	if e.State == Held && e.hold > 0 && e.Left == 0 { // SET does not tell whether the holder still renews it
 		again := s.newOp(ctx, key)
-		again.claim, again.token, again.Start = o.claim, o.token, o.Start // as an earlier SET may arrive late
+		again.claim, again.token, again.Start = o.claim, o.token, o.Start // the same token: an earlier SET that arrives late is ours
 		if more, err := again.claimByScript(false); err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
 			return more, err
 		}
-		// The claim is returned as Held although the script failed: a caller that got an error might run what another
-		// runs.
+		// The claim is returned as Held although the script failed: on an error a caller that fails open would run what
+		// another may be running.
 	}
 	return e, err
 }

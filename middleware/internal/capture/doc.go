@@ -9,12 +9,16 @@
 // Withdraw takes Deliver's place when another response goes out, and Abort takes the place of all that follows Begin when
 // the handler panics or calls runtime.Goexit.
 //
-//	phase      begins with                    the handler and its goroutines     what the client has
-//	buffering  Begin                          write to memory                    nothing
-//	committed  a Flush, a Hijack, a response  write to memory as far as there    all that was written
-//	           longer than the limit          is room, and to the client
-//	sealed     Seal, Abort                    get ErrReturned                    what it had
-//	delivered  Deliver                        get ErrReturned                    the whole response
+//	after                           the handler and its goroutines      the client has             Writer.state
+//	Begin                           write to memory                     nothing                    unsent
+//	a Flush, a Hijack, or a body    write to memory as far as there is  all that was written       headerSent, then sent
+//	longer than the limit           room, and to the client
+//	Seal, Abort                     get ErrReturned                     what it had                as it was
+//	Deliver                         get ErrReturned                     all that the Writer has    sent
+//
+// writer.go has the Writer and the gate that lets one goroutine in at a time, handler.go and conn.go what the handler
+// calls, send.go what is given to the underlying writer, seal.go what the serving goroutine calls, and mark.go what undoes
+// or ends a response while its handler goes on.
 //
 // # Transactions
 //
@@ -25,7 +29,7 @@
 // # Goroutines that the handler leaves behind
 //
 // The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut off
-// every goroutine that still has the Writer. One of them may be inside a call to the underlying writer at that moment, for
+// every goroutine that still has the Writer, except from the map of Header, which is net/http's own. One of them may be inside a call to the underlying writer at that moment, for
 // as long as its client reads nothing. Seal does not wait for it, because the key must be settled all the same. When that
 // call comes back, the goroutine changes nothing in the Writer and calls the underlying writer no more. Deliver and Withdraw
 // wait for it before they write. Abort does not wait: that call is as dangerous then as on net/http's writer.

@@ -87,7 +87,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		w.body.Append(p, w.limit)
 	}
-	if w.state == held {
+	if w.state == unsent {
 		return len(p), nil
 	}
 	switch n, err := w.pass(p); {
@@ -130,7 +130,7 @@ func (w *Writer) admit(n int) error {
 // commit sends the header and the body so far, while the handler still runs. next is what the handler writes next, and
 // serves to detect the Content-Type. commit reports whether the gate is still open.
 func (w *Writer) commit(next []byte) (open bool) {
-	if w.state != held {
+	if w.state != unsent {
 		return true
 	}
 	w.run.Commit()

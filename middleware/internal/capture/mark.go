@@ -54,7 +54,7 @@ func (w *Writer) Mark() error {
 		return ErrReturned
 	case w.fixed:
 		return ErrAnswered
-	case w.state != held || w.hijacked || w.overflow:
+	case w.state != unsent || w.hijacked || w.overflow:
 		return ErrSent
 	}
 	w.mark = &mark{

@@ -26,7 +26,7 @@ const (
 func (w *Writer) Seal(ctx context.Context) Verdict {
 	w.gate.close()
 	w.verdict = w.judge(ctx)
-	if w.verdict != Bypassed && w.verdict != Expired && w.state == held {
+	if w.verdict != Bypassed && w.verdict != Expired && w.state == unsent {
 		w.detectContentType(nil)
 	}
 	return w.verdict
@@ -65,7 +65,7 @@ func (w *Writer) isBroken() bool {
 // isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps: a
 // framework may hand out its own besides the one that the middleware gave it.
 func (w *Writer) isBypassed() bool {
-	return w.state == held && !w.gate.stray && !w.answered && !w.informed && isAnswered(w.w)
+	return w.state == unsent && !w.gate.stray && !w.answered && !w.informed && isAnswered(w.w)
 }
 
 func (w *Writer) bypass() {
@@ -103,7 +103,7 @@ func (w *Writer) Deliver(outer context.Context) {
 
 func (w *Writer) deliver() {
 	switch w.state {
-	case held:
+	case unsent:
 		w.send(nil)
 	case headerSent: // the Flush or Write of a goroutine left behind has come no further
 		w.sendBody()
@@ -133,15 +133,16 @@ func (w *Writer) Withdraw() {
 	w.free()
 }
 
-// Abort gives up the response of a handler that did not return. If nothing has been sent, the header is again as it was at
-// Begin, so that an outer middleware can answer; not if a goroutine is in a call to the underlying writer, which may be
-// reading it. Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
+// Abort gives up the response of a handler that did not return. If the handler had set a status and nothing was sent, the
+// header is again as it was at Begin, so that an outer middleware can answer. Without a status the header stays as the
+// handler left it, as with net/http; so does the header of a writer that a goroutine may be reading in a call to it.
+// Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
 func (w *Writer) Abort() {
 	w.gate.close()
 	switch {
 	case w.isBypassed():
 		w.bypass()
-	case w.state == held && !w.gate.stray && w.status != 0:
+	case w.state == unsent && !w.gate.stray && w.status != 0:
 		response.Replace(w.Header(), w.before)
 	}
 	w.body, w.header, w.before = nil, nil, nil // the memory of w itself may be in use until the lease has run out

@@ -59,7 +59,7 @@ type Run interface {
 type state uint8
 
 const (
-	held       state = iota // nothing but 1xx statuses
+	unsent     state = iota // nothing but 1xx statuses
 	headerSent              // the final status and the header, and not yet the body so far
 	sent                    // the body so far, too; each Write is passed on
 )
@@ -83,14 +83,14 @@ func (w *Writer) Status() int { return w.status }
 
 // SentStatus returns the final status if the client may have it, and 0 if not.
 func (w *Writer) SentStatus() int {
-	if w.state == held {
+	if w.state == unsent {
 		return 0
 	}
 	return w.status
 }
 
 // Committed reports whether the client may have a part of a final response.
-func (w *Writer) Committed() bool { return w.state != held || w.verdict == Bypassed }
+func (w *Writer) Committed() bool { return w.state != unsent || w.verdict == Bypassed }
 
 // Scratch returns memory that is used again together with w's own, for what is stored of the response.
 func (w *Writer) Scratch() *response.Scratch { return w.scratch }
