@@ -17,11 +17,11 @@ import (
 type State int
 
 const (
-	Free      State = iota + 1 // nothing; only Wait returns it, because Claim takes a free key
-	Granted                    // our own claim, just taken: Claim.Lease
-	Held                       // somebody else's claim: Claim.Note
-	Abandoned                  // somebody else's claim that is under Hold and no longer renewed: Claim.Note
-	Settled                    // a value: Claim.Value
+	Free      State = State(store.Free)      // nothing; only Wait returns it, because Claim takes a free key
+	Granted   State = State(store.Granted)   // our own claim, just taken: Claim.Lease
+	Held      State = State(store.Held)      // somebody else's claim: Claim.Note
+	Abandoned State = State(store.Abandoned) // somebody else's claim that is under Hold and no longer renewed: Claim.Note
+	Settled   State = State(store.Settled)   // a value: Claim.Value
 )
 
 // String returns the state's name in lower case.

@@ -95,6 +95,23 @@ func TestReplyToClaimIsLost(t *testing.T) {
 	})
 }
 
+// A key of another type is reported as such, also when only the second try has learned it.
+//
+// fault: reply to a claim of a foreign key dropped
+func TestReplyToClaimOfAForeignKeyIsLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
+		if err := b.Client(t).LPush(t.Context(), locker.StorageKey("k"), "a list").Err(); err != nil {
+			t.Fatal(err)
+		}
+		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
+		if claim, err := locker.Claim(t.Context(), "k", nil); !errors.Is(err, lock.ErrForeign) {
+			t.Errorf("Claim: %v, %v, want ErrForeign", claim.State, err)
+		}
+		lost.Wait(t)
+	})
+}
+
 // fault: reply to Release dropped
 func TestReplyToReleaseIsLost(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ func (c *call) claim() (lock.Claim, error) {
 	if c.mayRunWithoutLease(errRedisPaused) && c.redis.open() {
 		return lock.Claim{}, errRedisPaused
 	}
-	claim, err := c.ask()
+	claim, err := c.sendClaim()
 	switch {
 	case err == nil:
 		c.identity.inRedis = claim.Key
@@ -26,8 +26,8 @@ func (c *call) claim() (lock.Claim, error) {
 	return claim, err
 }
 
-// ask sends the claim, with the request's fingerprint as its note.
-func (c *call) ask() (lock.Claim, error) {
+// sendClaim sends the claim, with the request's fingerprint as its note.
+func (c *call) sendClaim() (lock.Claim, error) {
 	note := c.encodeNote()
 	c.timing.asked = c.clock()
 	claim, err := c.locker.Claim(&c.values, c.identity.key, note)

@@ -24,7 +24,7 @@ func (v *values) Value(key any) any { return v.of.Value(key) }
 // runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
 // is lost, at the deadline, or when the handler has returned.
 //
-// The real context is made by the first Done, or once it is over. Many handlers come to neither, which saves eight
+// The real context is made by the first Done, or once it is over. Most handlers need neither, which saves eight
 // allocations. Code that derives from this context or asks for its cause has called Done or Err before, and so finds the
 // real one.
 type runContext struct {
@@ -101,14 +101,19 @@ func (c *runContext) parent() context.Context {
 	return c.lease.Context()
 }
 
+// lostAfterDeadline reports whether the lease was lost, but only after the deadline had passed. The caller holds mu.
+func (c *runContext) lostAfterDeadline(now time.Time) bool {
+	return c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until())
+}
+
 // realize returns the real context, and makes it if there is none. The caller holds mu.
 func (c *runContext) realize(now time.Time) context.Context {
 	if c.real != nil {
 		return c.real
 	}
 	parent := c.parent()
-	if c.ended || c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until()) {
-		parent = context.WithoutCancel(parent) // a lease that ran out afterwards is not the cause
+	if c.ended || c.lostAfterDeadline(now) {
+		parent = context.WithoutCancel(parent) // so that the loss of the lease is not the cause
 	}
 	if c.ended {
 		c.real, c.cancel = context.WithCancel(parent)

@@ -11,8 +11,8 @@ import (
 // [Execution.Keep] or [Execution.Unknown].
 var ErrCommitted = errors.New("middleware: the response is committed")
 
-// Execution is what a protected handler can ask and say about its own run. Its methods are safe for concurrent use,
-// until the handler returns; those of a nil Execution do nothing.
+// Execution is what a protected handler can ask and say about its own run. Its methods may be called concurrently. After
+// the handler has returned they have no effect; those of a nil Execution do nothing.
 type Execution struct {
 	key   string
 	fence int64      // 0: the Locker does not number its leases

@@ -12,7 +12,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file decides what a finished run does with its key, and does it.
+// This file decides what a finished run does with its key (decideEnding), and does it in Redis (settle). conclude, in run.go,
+// calls settle.
 
 // ending is what a run does with its key.
 type ending struct {
@@ -45,23 +46,23 @@ var (
 		"so its response cannot be stored")
 )
 
-// finish decides what the run of a handler that returned does with its key.
-func (c *call) finish(verdict capture.Verdict) ending {
+// decideEnding decides what the run of a handler that returned does with its key.
+func (c *call) decideEnding(verdict capture.Verdict) ending {
 	if t := c.running.journaled; t != nil && t.phase == txCommitted {
 		return t.committedEnding()
 	}
 	decision := c.running.exec.decision()
 	switch {
 	case decision.unknown:
-		return c.unknown(decision, errSaidUnknown)
+		return c.unknownEnding(decision, errSaidUnknown)
 	case verdict == capture.Bypassed:
 		return c.storeTombstone(decision.retention, errBypassed)
 	case decision.discard:
 		return ending{action: freeKey, outcome: Freed}
 	case verdict == capture.Expired:
-		return c.unknown(decision, fmt.Errorf("%w: %w", errExpired, context.Cause(&c.running.ctx)))
+		return c.unknownEnding(decision, fmt.Errorf("%w: %w", errExpired, context.Cause(&c.running.ctx)))
 	case verdict == capture.Broken:
-		return c.unknown(decision, errBroken)
+		return c.unknownEnding(decision, errBroken)
 	case verdict == capture.Partial:
 		return c.storeTombstone(decision.retention, nil)
 	}
@@ -82,10 +83,10 @@ func (t *journaledRun) committedEnding() ending {
 	return end
 }
 
-// unknown decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once must not
+// unknownEnding decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once must not
 // run. If the key must never be freed (Keep was called, or a byte has left), a tombstone is stored. With WithAtMostOnce the
 // hold, or in an intent journal the row, already keeps the key, and also records that the outcome is unknown.
-func (c *call) unknown(decision decision, why error) ending {
+func (c *call) unknownEnding(decision decision, why error) ending {
 	if decision.keep && !c.running.exec.atMostOnce {
 		end := c.storeTombstone(max(decision.retention, c.retention), why)
 		end.outcome = Unknown
@@ -137,7 +138,7 @@ func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
 		}, end.retention)
 	default:
 		lease.Abandon()
-		err = lease.Err() // ErrLost: another request may have the key, and this run may be a second effect
+		err = lease.Err() // ErrLost: another request may have the key, and this run may have repeated the effect
 	}
 	c.waited(start)
 	return err

@@ -30,7 +30,7 @@ import (
 //     is 409, or waited for ([WithWait]). Another fingerprint is 422, and one of another kind ([WithFingerprint]) 409
 //     fingerprint-changed. If Redis does not answer, the request is 503, and nothing runs.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline, at [WithMaxDuration], and with the cause
-//     [lock.ErrLost] when the lease is lost; not when the client disconnects. A goroutine that the handler leaves behind
+//     [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]); not when the client disconnects. A goroutine that the handler leaves behind
 //     can neither read the body nor write once the handler has returned. If it is in a Write or a Flush at that time, the
 //     response is stored at once and sent after that call.
 //  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a Hijack,
@@ -41,7 +41,8 @@ import (
 //  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This does
 //     not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the error,
 //     and storing goes on in the background ([lock.ErrPending]). If another request has taken the key meanwhile, and no
-//     byte has left, this run's response is not sent: the client gets what the key holds, or 409.
+//     byte has left, this run's response is not sent: the client gets what the key holds, or 409. (A run whose outcome is
+//     unknown does neither, and its response is sent.)
 //  8. The response is sent, and the observer is called ([WithObserver]).
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or

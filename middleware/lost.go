@@ -14,7 +14,7 @@ import (
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) giveWay(end *ending, lost error) (a answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
-	claim, err := c.ask()
+	claim, err := c.sendClaim()
 	if err == nil && claim.State == lock.Granted {
 		if err = c.settle(claim.Lease, end); !errors.Is(err, lock.ErrLost) {
 			return answer{}, errors.Join(lost, err)

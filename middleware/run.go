@@ -11,7 +11,7 @@ import (
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the steps
 // of [Idempotency].
 func (c *call) run(lease *lock.Lease) {
-	if refusal := c.begin(lease); refusal.given() { // still 4
+	if refusal := c.begin(lease); refusal.given() { // 4: hold and journal
 		c.answer(&refusal)
 		return
 	}
@@ -19,23 +19,23 @@ func (c *call) run(lease *lock.Lease) {
 	c.initExecution(exec, lease)
 	w.Begin(c.w, c.r, (*committer)(exec), c.maxResponse)
 
-	interrupted := errNoReturn // nil once the key is settled
+	interrupted := errNoReturn // what a panic means at this point; nil once the key is settled
 	defer func() {
 		if interrupted != nil { // a panic or a runtime.Goexit, which goes on after this
 			c.finishInterrupted(lease, interrupted)
 		}
 	}()
-	verdict := c.handle(lease) // 5, 6
+	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
 	interrupted = errNoDecision
-	end := c.finish(verdict)
-	instead, err := c.conclude(lease, &end) // 7
+	end := c.decideEnding(verdict)
+	instead, err := c.conclude(lease, &end) // 7: the key is settled
 	interrupted = nil
 	if instead.given() {
 		w.Withdraw()
 		c.answer(&instead)
 		return
 	}
-	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err)) // 8
+	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err)) // 8: the response is sent
 	w.Deliver(c.r.Context())
 }
 
@@ -98,7 +98,7 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (instead answer, err err
 func (c *call) finishInterrupted(lease *lock.Lease, why error) {
 	c.cutOff()
 	c.running.writer.Abort()
-	end := c.unknown(c.running.exec.decision(), why)
+	end := c.unknownEnding(c.running.exec.decision(), why)
 	if t := c.running.journaled; t != nil && t.phase == txCommitted {
 		end = t.committedEnding()
 		end.why = why

@@ -101,6 +101,7 @@ type Core struct {
 	timer   *timer        // calls tick at the next renewal or at until; nil once the phase is not active
 	busy    chan struct{} // closed when the Extend, Hold or renewal in flight is over; nil if none is
 
+	// until <= expiry <= latestExpiry
 	until        time.Time     // the lease is valid until then: only grows, after the backend has confirmed that
 	expiry       time.Time     // until, plus what Validity takes off: the server does not expire the claim before
 	latestExpiry time.Time     // latest expiry if every extension without a reply has arrived; only grows

@@ -15,7 +15,7 @@ import (
 )
 
 // renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third
-// of its length. It needs no jitter, because the requests that began the leases are spread already.
+// of its length. Renewals of leases that began together are sent together, and travel in one batch.
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
 // retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of the

@@ -157,19 +157,19 @@ func (c *Core) settleLater(s settlement) bool {
 func (c *Core) keepSettling(s settlement, pending *pendingSettle) (stored bool) {
 	end := s.giveUpAt()
 	for pauses := background.NewBackoff(maxSettlePause); ; {
-		// cut: Close was called, the value was given up to make room, or the lease is over.
-		cut := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
+		// lastTry: Close was called, the value was given up to make room, or the lease is over.
+		lastTry := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
 		ttl := s.remaining()
 		switch {
 		case c.IsOver():
 			return true
-		case cut && !c.config.Group.Closed(), ttl < minSettleTTL, !time.Now().Before(end):
+		case lastTry && !c.config.Group.Closed(), ttl < minSettleTTL, !time.Now().Before(end):
 			return false
 		}
 		if done, err := c.trySettle(s, ttl); done {
 			return err == nil
 		}
-		if cut { // that was the last try, for Close
+		if lastTry { // that was the last try, for Close
 			return false
 		}
 	}

@@ -10,8 +10,10 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// maxTries is how many times Do calls try, the first time included.
-const maxTries = 4
+const (
+	maxTries   = 4                     // how many times Do calls try, the first time included
+	firstPause = 20 * time.Millisecond // the longest pause before the second try; it doubles with each one
+)
 
 // Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
 // times out. A Call is used once, by one goroutine: hooks of go-redis may keep a command's context, and that context is
@@ -70,7 +72,7 @@ func (c *Call) Do(try func() (Reply, error)) (r Result) {
 			r.Err, r.Foreign = err, rediserr.IsForeign(err)
 			return r
 		}
-		if cause := c.pause(background.Jitter(10 * time.Millisecond << n)); cause != nil {
+		if cause := c.pause(background.Jitter(firstPause << (n - 1))); cause != nil {
 			r.Err = fmt.Errorf("%w: %w", cause, err)
 			return r
 		}

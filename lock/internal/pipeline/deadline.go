@@ -7,9 +7,9 @@ import (
 )
 
 // deadline is the context under which commands are sent. All commands that begin within a short window share one,
-// because a context for each command would cost more than the rest of sending it. Two Pipelines' fields make them:
+// because a context for each command would cost more than the rest of sending it. Two fields of Pipeline make them:
 // deadlines for commands that workers send, which end after the last of their callers has stopped waiting, and
-// inlineDeadlines, which end before the first of their callers has to return.
+// inlineDeadlines, which end no later than the first of their callers has to return.
 type deadline struct {
 	lastStart time.Time // a command that begins later gets another deadline
 	end       time.Time

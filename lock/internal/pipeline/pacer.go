@@ -37,14 +37,14 @@ type pacer struct {
 
 func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout, max: maxFirstBatch} }
 
-// batch returns how many commands the next batch has, if so many wait.
+// batch returns how many commands the next batch has when that many wait.
 func (p *pacer) batch(waiting int) int {
 	return min((waiting+1)/2, min(max(waiting/maxInFlight, minBatch), p.max))
 }
 
-// tooLate returns the latest start of a Call whose reply would come too late if its command were sent now. While
+// latestStart returns the latest start of a Call whose reply would come too late if its command were sent now. While
 // nothing is in flight, no command is too late, because took may be old.
-func (p *pacer) tooLate(now time.Time, inFlight int) time.Time {
+func (p *pacer) latestStart(now time.Time, inFlight int) time.Time {
 	if inFlight == 0 {
 		return time.Time{}
 	}

@@ -83,7 +83,7 @@ func TestPacerTooLate(t *testing.T) {
 	} {
 		p := newPacer(pacerLimit)
 		p.took = test.took
-		if got := p.tooLate(now, test.inFlight); !got.Equal(test.want) {
+		if got := p.latestStart(now, test.inFlight); !got.Equal(test.want) {
 			t.Errorf("%s: %v from now, want %v", name, got.Sub(now), test.want.Sub(now))
 		}
 	}

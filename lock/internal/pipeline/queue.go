@@ -12,7 +12,7 @@ import (
 const maxIdleRoom = 1 << 10
 
 // queue has the commands to one node, and sends those that come at the same time together, in one write and one read,
-// as a group commit does. While fewer than maxInFlight batches are in flight a command is sent at once. After that,
+// as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once, inline or by a worker. After that,
 // commands wait in the queue, and each batch that completes makes room for the next one.
 //
 // Callers reach it by submit, sendInline and abandon (send.go), workers by send (worker.go). The pacer decides how many
@@ -149,8 +149,8 @@ func (q *queue) nextBatch(limit int) *batch {
 // expired returns how many commands at the head of the queue were abandoned or can no longer be answered in time. The
 // caller holds mu.
 func (q *queue) expired(now time.Time) int {
-	tooLate := q.pacer.tooLate(now, len(q.inFlight))
-	i := slices.IndexFunc(q.waiting, func(c *command) bool { return !c.abandoned && c.call.Start.After(tooLate) })
+	latestStart := q.pacer.latestStart(now, len(q.inFlight))
+	i := slices.IndexFunc(q.waiting, func(c *command) bool { return !c.abandoned && c.call.Start.After(latestStart) })
 	if i < 0 {
 		return len(q.waiting)
 	}

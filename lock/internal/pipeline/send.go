@@ -1,7 +1,7 @@
 package pipeline
 
 // From here to the node's queue: which commands a Call sends, when it sends one again, and whether a command goes
-// inline or through the queue. A goroutine that waits for a reply holds no lock.
+// inline or through the queue. A goroutine that waits for a reply holds no mutex.
 
 import (
 	"errors"
@@ -93,13 +93,13 @@ func (c *Call) roundTrip(cmd *command) (r Reply, acked, err error) {
 }
 
 // maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a connection's send
-// buffer. If that buffer is full, go-redis closes a TLS connection, which has a time limit of its own.
+// buffer. A longer one could fill that, and closing a TLS connection with a full buffer can block past the deadline.
 const maxInline = 4 << 10
 
 // inlineDeadline returns the context under which the caller may send cmd inline, and the time by which it has to
 // return. It reports false unless all of these hold: the Call allows it, the client honors deadlines and has been
-// answered before, cmd is the Call's first command and has no long argument, and the context ends before the caller has
-// to return.
+// answered before, cmd is the Call's first command and has no long argument, and the shared deadline is no later than the
+// caller's.
 func (c *Call) inlineDeadline(cmd *command) (d *deadline, returnBy time.Time, ok bool) {
 	p := c.Pipeline
 	if !c.MayInline || !p.honorsDeadlines || !p.answered.Load() || cmd != &c.first || !cmd.fits(maxInline) {

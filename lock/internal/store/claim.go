@@ -15,7 +15,7 @@ import (
 )
 
 // This file claims keys and looks at them. Package lock calls Claim and Look; a Quorum calls TryClaim instead
-// (tryclaim.go). Nothing here holds a lock.
+// (tryclaim.go). No mutex is held here.
 //
 // The reply to a claim may be lost. What happens then:
 //
@@ -30,7 +30,7 @@ import (
 // State says what a key holds.
 type State int
 
-// The states of a key. Package lock has the same ones in the same order.
+// The states of a key. Package lock exports them.
 const (
 	Free      State = iota + 1 // nothing; only Look returns it, because Claim would take the key
 	Granted                    // our own claim
@@ -98,9 +98,9 @@ func (o *op) claimBy(send func() (pipeline.Reply, error)) (Entry, error) {
 	switch {
 	case r.Err != nil && r.Unsure:
 		o.releaseLater()
-		return Entry{}, wrap("claim", r.Err)
+		return Entry{}, answeredError("claim", r)
 	case r.Err != nil:
-		return Entry{}, claimError(r)
+		return Entry{}, answeredError("claim", r)
 	case r.Absent, o.isOurs(r.Text):
 		return o.granted(r.Reply)
 	}
@@ -126,12 +126,12 @@ func (o *op) releaseLater() { o.store.group.Go(o.releaseUnwanted) }
 // releaseUnwanted releases a claim that no caller wants. If that fails, the claim expires after the TTL.
 func (o *op) releaseUnwanted() { o.store.Release(background.WithoutEnd(o.Context), o.key, o.token) }
 
-// claimError returns the error of a claim or a look that was answered with an error, or not executed.
-func claimError(r pipeline.Result) error {
+// answeredError returns the error of a claim or a look that was answered with an error, or not executed.
+func answeredError(operation string, r pipeline.Result) error {
 	if r.Foreign {
 		return ErrForeign
 	}
-	return wrap("claim", r.Err)
+	return wrap(operation, r.Err)
 }
 
 // granted returns the claim that o has written.
@@ -183,7 +183,7 @@ func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 	r := o.Do(func() (pipeline.Reply, error) { return o.sendLook(true) })
 	switch {
 	case r.Err != nil:
-		return Entry{}, claimError(r)
+		return Entry{}, answeredError("look", r)
 	case r.Absent:
 		return Entry{State: Free}, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 	"go.uber.org/goleak"
@@ -45,7 +46,11 @@ func wantClosed(t *testing.T, w *capture.Writer, under *httptest.ResponseRecorde
 	w.WriteHeader(http.StatusTeapot)
 	_, errWrite := w.Write([]byte("late"))
 	_, _, errHijack := w.Hijack()
-	for name, err := range map[string]error{"Write": errWrite, "FlushError": w.FlushError(), "Hijack": errHijack} {
+	for name, err := range map[string]error{
+		"Write": errWrite, "FlushError": w.FlushError(), "Hijack": errHijack, "Push": w.Push("/", nil),
+		"SetReadDeadline": w.SetReadDeadline(time.Now()), "SetWriteDeadline": w.SetWriteDeadline(time.Now()),
+		"EnableFullDuplex": w.EnableFullDuplex(),
+	} {
 		if !errors.Is(err, capture.ErrReturned) {
 			t.Errorf("%s returned %v, want ErrReturned", name, err)
 		}

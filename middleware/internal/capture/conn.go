@@ -15,8 +15,8 @@ func (w *Writer) Flush() { _ = w.FlushError() }
 // FlushError sends what was written so far. It returns http.ErrNotSupported, and sends nothing, if the underlying writer
 // cannot flush. Between Mark and Fix it sends nothing.
 func (w *Writer) FlushError() error {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	switch {
 	case w.gate.closed:
 		return ErrReturned
@@ -45,16 +45,16 @@ func (w *Writer) FlushError() error {
 }
 
 func (w *Writer) passFlush() error {
-	w.gate.unlock()
-	defer w.gate.relock()
+	w.gate.beginCall()
+	defer w.gate.endCall()
 	return http.NewResponseController(w.w).Flush()
 }
 
 // Hijack hands the connection over, after what was written so far. What is written to the connection is not stored.
 // Between Mark and Fix it returns http.ErrNotSupported.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	switch {
 	case w.gate.closed:
 		return nil, nil, ErrReturned
@@ -80,28 +80,41 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func (w *Writer) passHijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.gate.unlock()
-	defer w.gate.relock()
+	w.gate.beginCall()
+	defer w.gate.endCall()
 	return http.NewResponseController(w.w).Hijack()
 }
 
-// SetReadDeadline passes the call on.
+// SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort.
 func (w *Writer) SetReadDeadline(deadline time.Time) error {
+	if w.gate.isClosed() {
+		return ErrReturned
+	}
 	return http.NewResponseController(w.w).SetReadDeadline(deadline)
 }
 
-// SetWriteDeadline passes the call on.
+// SetWriteDeadline passes the call on. It returns ErrReturned after Seal and Abort.
 func (w *Writer) SetWriteDeadline(deadline time.Time) error {
+	if w.gate.isClosed() {
+		return ErrReturned
+	}
 	return http.NewResponseController(w.w).SetWriteDeadline(deadline)
 }
 
-// EnableFullDuplex passes the call on.
+// EnableFullDuplex passes the call on. It returns ErrReturned after Seal and Abort.
 func (w *Writer) EnableFullDuplex() error {
+	if w.gate.isClosed() {
+		return ErrReturned
+	}
 	return http.NewResponseController(w.w).EnableFullDuplex()
 }
 
-// Push passes the call on. It returns http.ErrNotSupported where the underlying writer cannot push, as with HTTP/1.1.
+// Push passes the call on. It returns http.ErrNotSupported where the underlying writer cannot push, as with HTTP/1.1,
+// and ErrReturned after Seal and Abort.
 func (w *Writer) Push(target string, opts *http.PushOptions) error {
+	if w.gate.isClosed() {
+		return ErrReturned
+	}
 	if pusher, ok := w.w.(http.Pusher); ok {
 		return pusher.Push(target, opts)
 	}

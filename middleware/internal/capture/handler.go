@@ -18,8 +18,8 @@ func (w *Writer) Header() http.Header { return w.w.Header() }
 // WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the response
 // and is sent at once (RFC 9110 section 15.2).
 func (w *Writer) WriteHeader(status int) {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	w.writeHeader(status)
 }
 
@@ -64,8 +64,8 @@ func (w *Writer) readLength() {
 
 // Write appends p to the response. It returns the errors of net/http's writer, and ErrReturned after Seal and Abort.
 func (w *Writer) Write(p []byte) (int, error) {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	if err := w.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
@@ -76,7 +76,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		w.mark.tooLong = true
 		return 0, ErrTooLong
 	case len(w.body.Bytes())+len(p) > w.limit:
-		w.overflow = true // before commit, which lasts as long as the client likes
+		w.overflow = true // set before commit, which can block on a slow client
 		if !w.commit(p) {
 			return 0, ErrReturned
 		}

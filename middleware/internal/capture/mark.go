@@ -47,8 +47,8 @@ func (m *mark) touch() {
 // Mark begins a part of the response that Rewind can undo. Until Fix or Rewind nothing is sent. It returns ErrSent if it is
 // too late for that, ErrAnswered after Fix, and ErrReturned after Seal.
 func (w *Writer) Mark() error {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	switch {
 	case w.gate.closed:
 		return ErrReturned
@@ -67,8 +67,8 @@ func (w *Writer) Mark() error {
 // Fix makes the response final, with the trailers that the header has by now. After one of its errors the response is as it
 // was before the call, still to be rewound.
 func (w *Writer) Fix() error {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	switch {
 	case w.gate.closed:
 		return ErrReturned
@@ -89,8 +89,8 @@ func (w *Writer) Fix() error {
 
 // Rewind puts the response back as it was at Mark, also after Fix. It does nothing after Seal, or without a Mark.
 func (w *Writer) Rewind() {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	m := w.mark
 	if w.gate.closed || m == nil {
 		return
@@ -103,7 +103,7 @@ func (w *Writer) Rewind() {
 
 // Refuse makes every later write fail with ErrAnswered: the response will be withdrawn.
 func (w *Writer) Refuse() {
-	w.gate.lock()
-	defer w.gate.mu.Unlock()
+	w.gate.enter()
+	defer w.gate.leave()
 	w.fixed = true
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has what the serving goroutine does when the handler is over.
+// This file has what the serving goroutine does after the handler has returned.
 
 // Verdict is how much of a response there is when the handler has returned.
 type Verdict uint8
@@ -145,7 +145,7 @@ func (w *Writer) Abort() {
 	case w.state == unsent && !w.gate.stray && w.status != 0:
 		response.Replace(w.Header(), w.before)
 	}
-	w.body, w.header, w.before = nil, nil, nil // the memory of w itself may be in use until the lease has run out
+	w.body, w.header, w.before = nil, nil, nil // the lease that is left to run out refers to the call, and so to w
 }
 
 // free lets other requests use w's memory, unless a goroutine left behind may have parts of it.

@@ -27,7 +27,7 @@ func (w *Writer) send(next []byte) {
 		response.Announce(h, w.after)
 	}
 	w.passStatus(w.status)
-	if w.gate.closed == closed {
+	if closedMeanwhile := w.gate.closed != closed; !closedMeanwhile {
 		w.sendBody()
 	}
 }
@@ -44,23 +44,23 @@ func (w *Writer) sendBody() {
 	_, err := w.pass(body) // an error means that the client has left; the response is stored all the same
 	// After an error the underlying writer may still read the bytes: a Write of net/http's HTTP/2 returns when the client
 	// resets the stream, and the connection goes on.
-	if w.gate.closed == closed {
+	if closedMeanwhile := w.gate.closed != closed; !closedMeanwhile {
 		w.body.SetLent(err != nil)
 	}
 }
 
 func (w *Writer) pass(p []byte) (int, error) {
 	if !w.gate.closed {
-		w.gate.unlock()
-		defer w.gate.relock()
+		w.gate.beginCall()
+		defer w.gate.endCall()
 	}
 	return w.w.Write(p)
 }
 
 func (w *Writer) passStatus(status int) {
 	if !w.gate.closed {
-		w.gate.unlock()
-		defer w.gate.relock()
+		w.gate.beginCall()
+		defer w.gate.endCall()
 	}
 	w.w.WriteHeader(status)
 }

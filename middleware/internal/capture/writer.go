@@ -108,8 +108,8 @@ type gate struct {
 	stray   bool          // inWrite was true at that time
 }
 
-// lock takes mu when no other goroutine is in a call to the underlying writer.
-func (g *gate) lock() {
+// enter takes mu when no other goroutine is in a call to the underlying writer. leave releases it.
+func (g *gate) enter() {
 	g.mu.Lock()
 	for g.inWrite {
 		if g.idle == nil {
@@ -122,20 +122,29 @@ func (g *gate) lock() {
 	}
 }
 
-// unlock releases mu around a call to the underlying writer; relock, deferred, takes it again even if that call panics.
-// Whatever the caller changes in the Writer it has changed before.
-func (g *gate) unlock() {
+func (g *gate) leave() { g.mu.Unlock() }
+
+// beginCall releases mu for a call to the underlying writer; endCall, deferred, takes it again even if that call panics.
+// Whatever the caller changes in the Writer it changes before beginCall.
+func (g *gate) beginCall() {
 	g.inWrite = true
 	g.mu.Unlock()
 }
 
-func (g *gate) relock() {
+func (g *gate) endCall() {
 	g.mu.Lock()
 	g.inWrite = false
 	if g.idle != nil {
 		close(g.idle)
 		g.idle = nil
 	}
+}
+
+// isClosed reports whether the serving goroutine has closed the gate.
+func (g *gate) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
 }
 
 // close shuts out all goroutines but the caller's. It does not wait for one that is in a call to the underlying writer.
@@ -148,7 +157,7 @@ func (g *gate) close() {
 // drain waits, after close, until no goroutine is in a call to the underlying writer.
 func (g *gate) drain() {
 	if g.stray {
-		g.lock()
-		defer g.mu.Unlock()
+		g.enter()
+		defer g.leave()
 	}
 }
