@@ -72,3 +72,20 @@ func (j *Journal) LookMany(ctx context.Context, keys []string) ([]string, error)
 	}
 	return found, err
 }
+
+// Statements are those of PostgreSQL that have to find their rows by an index, with parameters.
+func Statements() map[string][]any {
+	s := &postgresql
+	const token = "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11"
+	return map[string][]any{
+		s.look:       {"key"},
+		s.lookMany:   {arrayOf([]string{"one key", "another"})},
+		s.begin:      {"key", token, []byte{0}, int64(1)},
+		s.finish:     {"key", token, nil, int64(1)},
+		s.free:       {"key", token},
+		s.note:       {"key", token, []byte{0}},
+		s.probeFound: {"key"},
+		s.sweep:      {token, int64(1), int64(1), int64(1)},
+		s.expire:     nil,
+	}
+}
