@@ -28,12 +28,12 @@ var (
 )
 
 const (
-	MaxFlights   = maxFlights
+	MaxSenders   = maxSenders
 	MaxLooks     = maxLooks
 	LookPatience = lookPatience
 )
 
-// Looks are looks that travel together. A row stands for its key in them.
+// Looks sends looks together. A row stands for its key in them.
 type Looks struct{ looks looks }
 
 // Do looks at key by one, or with others by many, which returns the keys that there are.
@@ -60,7 +60,7 @@ func (l *Looks) Do(
 func (l *Looks) Idle() bool {
 	l.looks.mu.Lock()
 	defer l.looks.mu.Unlock()
-	return l.looks.flights == 0 && len(l.looks.waiting) == 0
+	return l.looks.senders == 0 && len(l.looks.waiting) == 0
 }
 
 // LookMany returns the keys of keys that have a row, by one statement.

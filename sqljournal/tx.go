@@ -35,9 +35,9 @@ func executionOf(ctx context.Context) execution {
 // InTx returns nil exactly if the transaction is committed, also when the reply to COMMIT was lost. The response then goes
 // out when the handler returns, and writing more is an error.
 //
-// After [middleware.ErrAnswered] the handler returns, and what it writes is discarded: another run's response is the
-// answer, or it could not be found out within 3 s whether this one was committed. After any other error nothing has
-// happened and the response is as it was before InTx: the handler can answer, or call InTx again. Such an error is
+// After [middleware.ErrAnswered] the handler should return; what it writes is discarded. The client gets another run's
+// response or, if it is still unknown after 3 s whether this transaction was committed, a 503. After any other error nothing
+// has happened and the response is as it was before InTx: the handler can answer, or call InTx again. Such an error is
 //
 //   - what fn returned, or what the database said,
 //   - [middleware.ErrNoResponse], [middleware.ErrTooLong] or [middleware.ErrBroken] for a response that cannot be stored,
