@@ -23,7 +23,7 @@ type looks struct {
 const (
 	maxSenders   = 2
 	maxLooks     = 64 // in a batch
-	lookPatience = 100 * time.Millisecond
+	lookPatience = 250 * time.Millisecond
 )
 
 // lookWaiter is a look that waits. It is woken at most once.
