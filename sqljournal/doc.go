@@ -20,12 +20,12 @@
 // [Schema] returns the statements that create the table onceguard_journal and its indexes. They belong in your
 // migrations. [Journal.Check] tells at the start of a program whether the table is there and whether a commit is durable.
 //
-// A row is named by the key as it stands in Redis, a hash. It has the token of its run, and a state:
+// A row has the key as it stands in Redis, a hash, the token of its run, and a state:
 //
-//	1 begun   an intent row without an outcome; its run has until the time "until"
-//	2 done    the stored response, kept until expires_at; without a response if Sweep completed the row
+//	1 begun   stored before the handler ran, and not completed; the run may take until the time "until"
+//	2 done    the response, kept until expires_at; a row that Sweep has completed has no response
 //
-// Transactional has only rows that are done. [Journal.Expire] removes the ones that have expired; call it every few
+// Transactional stores only rows that are done. [Journal.Expire] removes the ones that have expired; call it every few
 // minutes, from one process or from all. All times are the database's.
 //
 // # A handler
@@ -47,8 +47,8 @@
 // # Lost replies
 //
 // When the reply to COMMIT is lost, a plain SELECT cannot tell whether the transaction was committed: the COMMIT may
-// still be on its way. InTx and Around then open a transaction of their own that tries to insert the same row, which
-// waits until the first transaction has ended, and roll it back. They wait 3 s at most.
+// still be on its way. InTx and Around then open a second transaction and insert the same row in it, which makes them wait
+// until the first transaction has ended. They roll the second one back. They wait 3 s at most.
 //
 // # PostgreSQL and SQLite
 //

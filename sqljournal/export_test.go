@@ -28,12 +28,12 @@ var (
 )
 
 const (
-	MaxFlights   = maxFlights
+	MaxSenders   = maxSenders
 	MaxLooks     = maxLooks
 	LookPatience = lookPatience
 )
 
-// Looks are looks that travel together. A row stands for its key in them.
+// Looks sends looks together. A row stands for its key in them.
 type Looks struct{ looks looks }
 
 // Do looks at key by one, or with others by many, which returns the keys that there are.
@@ -60,7 +60,7 @@ func (l *Looks) Do(
 func (l *Looks) Idle() bool {
 	l.looks.mu.Lock()
 	defer l.looks.mu.Unlock()
-	return l.looks.flights == 0 && len(l.looks.waiting) == 0
+	return l.looks.senders == 0 && len(l.looks.waiting) == 0
 }
 
 // LookMany returns the keys of keys that have a row, by one statement.
@@ -71,4 +71,21 @@ func (j *Journal) LookMany(ctx context.Context, keys []string) ([]string, error)
 		found = append(found, key)
 	}
 	return found, err
+}
+
+// Statements are those of PostgreSQL that have to find their rows by an index, with parameters.
+func Statements() map[string][]any {
+	s := &postgresql
+	const token = "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11"
+	return map[string][]any{
+		s.look:       {"key"},
+		s.lookMany:   {arrayOf([]string{"one key", "another"})},
+		s.begin:      {"key", token, []byte{0}, int64(1)},
+		s.finish:     {"key", token, nil, int64(1)},
+		s.free:       {"key", token},
+		s.note:       {"key", token, []byte{0}},
+		s.probeFound: {"key"},
+		s.sweep:      {token, int64(1), int64(1), int64(1)},
+		s.expire:     nil,
+	}
 }

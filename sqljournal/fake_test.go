@@ -148,6 +148,9 @@ func mustBe(t testing.TB, what string, e middleware.JournalEntry, err error, sta
 	if (e.Left > 0) != hasLeft {
 		t.Errorf("%s: %v has %v left", what, e.State, e.Left)
 	}
+	if record == "" && e.Record != nil {
+		t.Errorf("%s: %v with an empty record, want none", what, e.State)
+	}
 	hasNote := state == middleware.Begun || state == middleware.Running || state == middleware.Unfinished
 	if hasNote != (string(e.Note) == "fingerprint") {
 		t.Errorf("%s: %v with the note %q", what, e.State, e.Note)

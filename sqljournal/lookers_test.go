@@ -62,7 +62,7 @@ func (l *lookers) look(ctx context.Context, key string) {
 
 // fill sends as many statements as may be under way.
 func (l *lookers) fill(ctx context.Context) {
-	for i := range sqljournal.MaxFlights {
+	for i := range sqljournal.MaxSenders {
 		l.look(ctx, fmt.Sprint("first ", i))
 	}
 }
@@ -96,9 +96,9 @@ func (l *lookers) mustSend(t *testing.T, want ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var got []string
-	for i, keys := range l.sent[min(sqljournal.MaxFlights, len(l.sent)):] {
+	for i, keys := range l.sent[min(sqljournal.MaxSenders, len(l.sent)):] {
 		got = append(got, strings.Join(keys, "+"))
-		if many := l.many[i+sqljournal.MaxFlights]; many != (len(keys) > 1) {
+		if many := l.many[i+sqljournal.MaxSenders]; many != (len(keys) > 1) {
 			t.Errorf("%q are sent by the statement for many: %t", keys, many)
 		}
 	}

@@ -8,36 +8,37 @@ import (
 	"time"
 )
 
-// looks lets concurrent looks travel together. A look is sent at once while fewer than maxFlights statements are under
-// way; otherwise it waits for one of them to end. The first that waits then sends all that wait, in its own goroutine.
+// looks sends concurrent looks together. A look is sent at once, and alone, while fewer than maxSenders callers are sending.
+// Otherwise it waits. A caller that has finished sending wakes the first that waits, which then sends a batch: its own look
+// and those of all others that wait. No goroutine is started for this.
 //
-// A flight is sent with the context of its leader, so it can fail for a reason that is the leader's own. The others then
-// look alone. So does one that has waited for lookPatience: the connection that it waits for may be silent.
+// A batch is sent with its sender's context, so it can fail for a reason that concerns the sender alone. The others in it
+// then look alone. A look that has waited for lookPatience is also sent alone, in case the senders' connections are silent.
 type looks struct {
 	mu      sync.Mutex
-	flights int
-	waiting []*looker
+	senders int           // callers that send, or were woken in order to send
+	waiting []*lookWaiter // in the order of their arrival
 }
 
 const (
-	maxFlights   = 2
-	maxLooks     = 64 // in a flight
-	lookPatience = 100 * time.Millisecond
+	maxSenders   = 2
+	maxLooks     = 64 // in a batch
+	lookPatience = 250 * time.Millisecond
 )
 
-// looker is one look that waits.
-type looker struct {
+// lookWaiter is a look that waits. It is woken at most once.
+type lookWaiter struct {
 	key  string
-	told chan looked // has room for the one value that is ever sent
+	woke chan wakeUp // has room for one
 
-	leads bool // it was told to lead; guarded by looks.mu
+	sends bool // it was woken in order to send; guarded by looks.mu
 }
 
-// looked is what a looker is told.
-type looked struct {
-	lead  bool // it has to send the next flight
-	alone bool // its flight has failed
-	row   row
+// wakeUp tells a look that waits how it goes on.
+type wakeUp struct {
+	send  bool // it sends the next batch
+	alone bool // the batch that it was in has failed
+	row   row  // otherwise its result
 }
 
 type (
@@ -47,15 +48,15 @@ type (
 
 func (l *looks) do(ctx context.Context, key string, one lookOneFunc, many lookManyFunc) (row, error) {
 	self := l.enter(key)
-	if self == nil { // sent at once
-		defer l.pass()
+	if self == nil {
+		defer l.next()
 		return one(ctx, key)
 	}
 	patience := time.NewTimer(lookPatience)
 	defer patience.Stop()
-	var got looked
+	var woken wakeUp
 	select {
-	case got = <-self.told:
+	case woken = <-self.woke:
 	case <-patience.C:
 		l.leave(self)
 		return one(ctx, key)
@@ -64,89 +65,88 @@ func (l *looks) do(ctx context.Context, key string, one lookOneFunc, many lookMa
 		return row{}, ctx.Err()
 	}
 	switch {
-	case got.lead:
-		return l.lead(ctx, self, one, many)
-	case got.alone:
+	case woken.send:
+		defer l.next()
+		return l.sendBatch(ctx, key, one, many)
+	case woken.alone:
 		return one(ctx, key)
 	}
-	return got.row, nil
+	return woken.row, nil
 }
 
-// enter returns nil if the caller may send, and then has to pass.
-func (l *looks) enter(key string) *looker {
+// enter returns nil if the caller may send at once. The caller then has to call next.
+func (l *looks) enter(key string) *lookWaiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.flights < maxFlights {
-		l.flights++
+	if l.senders < maxSenders {
+		l.senders++
 		return nil
 	}
-	w := &looker{key: key, told: make(chan looked, 1)}
+	w := &lookWaiter{key: key, woke: make(chan wakeUp, 1)}
 	l.waiting = append(l.waiting, w)
 	return w
 }
 
-// pass ends a flight. The first that waits has to send the next one.
-func (l *looks) pass() {
+// next is called by a sender that has finished. It makes the first that waits a sender in its place.
+func (l *looks) next() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == 0 {
-		l.flights--
+		l.senders--
 		return
 	}
-	next := l.waiting[0]
+	w := l.waiting[0]
 	l.waiting = slices.Delete(l.waiting, 0, 1)
-	next.leads = true
-	next.told <- looked{lead: true}
+	w.sends = true
+	w.woke <- wakeUp{send: true}
 }
 
-// leave is called by one that waits no longer. It does not lead then.
-func (l *looks) leave(self *looker) {
+// leave is called by a look that no longer waits. If it was made a sender meanwhile, the next one becomes it.
+func (l *looks) leave(self *lookWaiter) {
 	l.mu.Lock()
-	i := slices.Index(l.waiting, self)
-	if i >= 0 {
+	if i := slices.Index(l.waiting, self); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
-	leads := self.leads
+	sends := self.sends
 	l.mu.Unlock()
-	if leads {
-		l.pass()
+	if sends {
+		l.next()
 	}
 }
 
-// lead sends the looks that wait, self among them.
-func (l *looks) lead(ctx context.Context, self *looker, one lookOneFunc, many lookManyFunc) (row, error) {
-	defer l.pass()
+// sendBatch sends a look at key together with those that wait, and wakes these.
+func (l *looks) sendBatch(ctx context.Context, key string, one lookOneFunc, many lookManyFunc) (row, error) {
 	others := l.take(maxLooks - 1)
 	if len(others) == 0 {
-		return one(ctx, self.key)
+		return one(ctx, key)
+	}
+	keys := []string{key}
+	for _, w := range others {
+		keys = append(keys, w.key)
 	}
 	done := false
 	defer func() {
-		if !done {
-			for _, o := range others {
-				o.told <- looked{alone: true}
+		if !done { // after a panic, too
+			for _, w := range others {
+				w.woke <- wakeUp{alone: true}
 			}
 		}
 	}()
-	keys := []string{self.key}
-	for _, o := range others {
-		keys = append(keys, o.key)
-	}
 	found, err := many(ctx, keys)
 	if err != nil {
 		return row{}, err
 	}
 	done = true
-	for _, o := range others {
-		r := found[o.key]
-		r.note, r.record = bytes.Clone(r.note), bytes.Clone(r.record) // several may have asked for this key
-		o.told <- looked{row: r}
+	for _, w := range others {
+		r := found[w.key]
+		r.note, r.record = bytes.Clone(r.note), bytes.Clone(r.record) // several may look at the same key
+		w.woke <- wakeUp{row: r}
 	}
-	return found[self.key], nil
+	return found[key], nil
 }
 
 // take removes up to n looks from those that wait.
-func (l *looks) take(n int) []*looker {
+func (l *looks) take(n int) []*lookWaiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n = min(n, len(l.waiting))

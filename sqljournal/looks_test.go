@@ -17,7 +17,7 @@ import (
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
-func TestLooksTravelTogether(t *testing.T) {
+func TestLooksAreSentTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lookers) {
 		l.fill(t.Context())
 		for _, key := range []string{"a", "b", "c", "c"} {
@@ -43,31 +43,31 @@ func TestLooksAreBounded(t *testing.T) {
 			l.look(t.Context(), fmt.Sprint(i))
 		}
 		l.end(nil)
-		if got := len(l.sent[sqljournal.MaxFlights]); got != sqljournal.MaxLooks {
-			t.Errorf("%d travel together, want %d", got, sqljournal.MaxLooks)
+		if got := len(l.sent[sqljournal.MaxSenders]); got != sqljournal.MaxLooks {
+			t.Errorf("%d are sent together, want %d", got, sqljournal.MaxLooks)
 		}
 		l.end(nil)
 		l.end(nil)
 		l.finish(t)
-		if len(l.ends) != sqljournal.MaxFlights+sqljournal.MaxLooks+2 {
+		if len(l.ends) != sqljournal.MaxSenders+sqljournal.MaxLooks+2 {
 			t.Errorf("%d looks have ended", len(l.ends))
 		}
 	})
 }
 
-// What the leader of a flight meets is its own: the others look alone.
-func TestLooksWhoseFlightFails(t *testing.T) {
+// The error of a batch is its sender's. The others in it look alone.
+func TestLooksWhoseBatchFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lookers) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l.fill(t.Context())
-		l.look(ctx, "leader")
+		l.look(ctx, "sender")
 		l.look(t.Context(), "other")
 		l.end(nil)
-		l.mustSend(t, "leader+other")
+		l.mustSend(t, "sender+other")
 		cancel()
 		synctest.Wait()
-		l.mustEnd(t, "leader", context.Canceled)
-		l.mustSend(t, "leader+other", "other")
+		l.mustEnd(t, "sender", context.Canceled)
+		l.mustSend(t, "sender+other", "other")
 		l.finish(t)
 		l.mustEnd(t, "other", nil)
 	})
@@ -94,8 +94,8 @@ func TestLooksThatLeave(t *testing.T) {
 	})
 }
 
-// A look is told to lead at the moment when its caller leaves. Either it leads, or the next one does.
-func TestLooksThatLeaveWhenTheyAreToLead(t *testing.T) {
+// A look becomes a sender at the moment when its caller leaves. Either it sends, or the next one does.
+func TestLooksThatLeaveWhenTheyAreToSend(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lookers) {
 		for range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func TestLooksBehindASilentConnection(t *testing.T) {
 		time.Sleep(sqljournal.LookPatience)
 		synctest.Wait()
 		l.mu.Lock()
-		slices.SortFunc(l.sent[sqljournal.MaxFlights:], slices.Compare)
+		slices.SortFunc(l.sent[sqljournal.MaxSenders:], slices.Compare)
 		l.mu.Unlock()
 		l.mustSend(t, "a", "b")
 		l.finish(t)

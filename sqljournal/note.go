@@ -34,7 +34,8 @@ func (j *Journal) Note(ctx context.Context, b []byte) error {
 	if x == nil {
 		return nil
 	}
-	// Only Transact knows the run. It hands it to the function that is asked what stands after a failed transaction.
+	// Only Transact knows the run. It passes the run to the function that it asks after a failed transaction, so this one
+	// fails before it begins.
 	failed := errors.New("sqljournal: note: the run cannot take a note now")
 	noted := failed
 	err := x.Transact(
@@ -69,8 +70,7 @@ func (j *Journal) storeNote(ctx context.Context, run middleware.JournalRun, b []
 	return e, errNoIntent
 }
 
-// joinNote encodes the column note: the length of what the middleware has noted, as a varint, that, and what the handler
-// has.
+// joinNote encodes the column note: the length of the middleware's part as a varint, that part, and the handler's part.
 func joinNote(middlewares, handlers []byte) []byte {
 	b := make([]byte, 0, binary.MaxVarintLen64+len(middlewares)+len(handlers))
 	b = binary.AppendUvarint(b, uint64(len(middlewares)))

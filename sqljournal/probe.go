@@ -55,7 +55,7 @@ func (j *Journal) probe(ctx context.Context, run middleware.JournalRun) (middlew
 	}
 }
 
-// tryProbe does not know the answer, without an error, if the row was removed at that moment.
+// tryProbe reports that the answer is not known, without an error, if the row was removed between its statements.
 //
 // A SELECT alone would not do. The server may still execute a COMMIT whose connection is gone, or one that arrives late.
 // Until then the transaction has its locks: an INSERT of the same key waits for its INSERT, and FOR UPDATE for its UPDATE.

@@ -24,7 +24,11 @@ type faulty struct {
 
 func newFaulty(t *testing.T, mode string) *faulty {
 	t.Helper()
-	d := dbtest.PostgreSQL(t)
+	return newFaultyOn(t, dbtest.PostgreSQL(t), mode)
+}
+
+func newFaultyOn(t *testing.T, d dbtest.Database, mode string) *faulty {
+	t.Helper()
 	f := &faulty{proxy: dbtest.NewProxy(t, d.Server().Addr()), db: withEffects(t, d), d: d}
 	f.j = modes[mode](d, t, dbtest.Through(f.proxy))
 	f.run = begin(t, f.j, newRun(time.Hour))

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Unfinished is a run that an intent journal knows to have begun, and that has not come to an end within its limit.
+// Unfinished is a run of an intent journal that has passed its limit without an outcome.
 type Unfinished struct {
 	Key      string    // as it stands in Redis: a hash
 	Note     []byte    // what the handler has stored by [Journal.Note]; nil if nothing
@@ -20,21 +20,20 @@ type Unfinished struct {
 	dialect *dialect
 }
 
-// Sweep hands out the runs that were unfinished for at least grace, the oldest first and one after the other, and returns
-// how many. Several sweeps may run at once, in any number of processes: a row is handed to one of them. A run whose
-// transaction is open is left out.
+// Sweep hands out the runs that have been unfinished for longer than grace, the oldest first and one after the other, and
+// returns how many. Several sweeps may run at once, in any number of processes: a row is handed to one of them. A row that
+// an open transaction has changed is left out.
 //
 // fn finds out what has become of the run, such as by asking the payment provider. Then it calls [Unfinished.Done] if the
 // effect is there, so that a retry is told that its response was not stored, or [Unfinished.Free] if it is not, so that a
 // retry runs. It has to do so within lease, after which its context ends and the row may be handed out again. The same
 // happens to a row that fn returns without Done or Free, with or without an error. A retry gets 409 in the meantime.
 //
-// From the moment when a row is handed out, its run can no longer complete it: a handler that is merely late finds its
-// transaction rolled back. An effect elsewhere it cannot take back, so grace should be longer than the handler's effect
-// can be late.
+// Once a row is handed out, its run can no longer complete it: the transaction of a handler that is merely late is rolled
+// back. An effect elsewhere cannot be, so grace should be longer than such an effect can be late.
 //
-// Each row is handed out once in one call. The error joins those of fn, and the database's, which ends the sweep. Grace
-// and lease below a microsecond (a millisecond with [SQLite]) are rounded up.
+// One call hands out each row once. Its error joins those of fn, after which it goes on, and one of the database, after
+// which it does not. Grace and lease are rounded up to a microsecond, with [SQLite] to a millisecond.
 func (j *Journal) Sweep(ctx context.Context, grace, lease time.Duration, fn func(context.Context, Unfinished) error) (int, error) {
 	if lease <= 0 {
 		return 0, errors.New("sqljournal: sweep: the lease is not positive")
@@ -64,8 +63,8 @@ func (u *Unfinished) hand(ctx context.Context, lease time.Duration, fn func(cont
 	return fn(ctx, *u)
 }
 
-// takeUnfinished takes a row that was unfinished at the database's time since, nil if there is none, and returns the time
-// then. A row whose note is damaged is taken, too, or no sweep would come past it.
+// takeUnfinished takes the oldest row that was unfinished at the database's time since, and returns the time now. It returns
+// nil if there is none, and both a row and an error if its note is damaged: without the row, no sweep would get past it.
 func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration, since any) (_ *Unfinished, now int64, _ error) {
 	u := Unfinished{token: uuid.NewString(), dialect: j.dialect}
 	args := []any{u.token, j.dialect.units(lease), j.dialect.units(max(0, grace)), since}

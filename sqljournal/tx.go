@@ -30,12 +30,12 @@ func executionOf(ctx context.Context) execution {
 // InTx runs fn in a transaction of the journal's database, stores the run's response with it, and commits. Options as for
 // [sql.DB.BeginTx]; every isolation level will do. fn must not commit or roll back by itself.
 //
-// It returns nil exactly if the transaction is committed, also when the reply to COMMIT was lost. The response then goes
+// InTx returns nil exactly if the transaction is committed, also when the reply to COMMIT was lost. The response then goes
 // out when the handler returns, and writing more is an error.
 //
-// After [middleware.ErrAnswered] the handler returns, and what it writes is discarded: another run's response is the
-// answer, or it could not be found out within 3 s whether this one was committed. After any other error nothing has
-// happened and the response is as it was before InTx: the handler can answer, or call InTx again. Such an error is
+// After [middleware.ErrAnswered] the handler should return; what it writes is discarded. The client gets another run's
+// response or, if it is still unknown after 3 s whether this transaction was committed, a 503. After any other error nothing
+// has happened and the response is as it was before InTx: the handler can answer, or call InTx again. Such an error is
 //
 //   - what fn returned, or what the database said,
 //   - [middleware.ErrNoResponse], [middleware.ErrTooLong] or [middleware.ErrBroken] for a response that cannot be stored,
@@ -43,8 +43,10 @@ func executionOf(ctx context.Context) execution {
 //   - [middleware.ErrTwice] if InTx has succeeded before in this run; then that transaction is committed, and this one
 //     did not begin.
 //
-// If fn panics, the transaction is rolled back and the panic goes on. ctx is that of the transaction and should be the
-// request's. Outside of a protected run InTx is just a transaction.
+// If fn panics, the transaction is rolled back and the panic goes on.
+//
+// ctx must be the request's context, or one made of it: the run is found by it. It is also the transaction's, which is
+// rolled back when ctx ends before the commit. Outside of a protected run InTx is just a transaction.
 func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
 	x := j.executionOf(ctx)
 	if x == nil {

@@ -40,7 +40,25 @@ var schemas atomic.Int64
 // PostgreSQL returns a new schema. Without PostgreSQL the test is skipped, or fails if CI=true.
 func PostgreSQL(t testing.TB) Database {
 	t.Helper()
-	d := Database{server: shared.get(t), name: fmt.Sprintf("test%d", schemas.Add(1))}
+	return newSchema(t, shared.get(t))
+}
+
+// OwnPostgreSQL is [PostgreSQL] in a server that the test has for itself, and may end by [Server.Crash].
+func OwnPostgreSQL(t testing.TB) Database {
+	t.Helper()
+	var own sharedServer
+	server := own.get(t)
+	t.Cleanup(func() {
+		if err := own.stop(); err != nil {
+			t.Errorf("dbtest: stopping PostgreSQL: %v", err)
+		}
+	})
+	return newSchema(t, server)
+}
+
+func newSchema(t testing.TB, server *Server) Database {
+	t.Helper()
+	d := Database{server: server, name: fmt.Sprintf("test%d", schemas.Add(1))}
 	db := d.Open(t)
 	mustExec(t, db, "create schema "+d.name)
 	mustExec(t, db, sqljournal.Schema(sqljournal.DialectPostgreSQL))

@@ -57,9 +57,10 @@ func raiseParallel(least int) error {
 // required reports whether a test without its server fails: CI relies on the test having run.
 func required() bool { return os.Getenv("CI") == "true" }
 
-// shared is the server of this test binary. It is started when the first test needs it.
+// shared is the server of this test binary.
 var shared sharedServer
 
+// sharedServer is a server that is started when a test first needs it.
 type sharedServer struct {
 	once   sync.Once
 	server *Server

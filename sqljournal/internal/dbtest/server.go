@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,10 +78,16 @@ func startServer() (_ *Server, err error) {
 	if err := s.initialize(); err != nil {
 		return nil, err
 	}
-	if s.port, err = freePort(); err != nil {
+	err = errPortTaken
+	for try := 0; try < 10 && errors.Is(err, errPortTaken); try++ {
+		if s.port, err = freePort(); err == nil {
+			err = s.start()
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
-	return s, s.start()
+	return s, nil
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
@@ -103,7 +111,7 @@ func (s *Server) initialize() error {
 
 // start runs the server and waits until it answers.
 func (s *Server) start() error {
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_TRUNC|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -124,6 +132,9 @@ func (s *Server) start() error {
 		}
 		select {
 		case <-s.process.done:
+			if strings.Contains(s.log(), "Address already in use") {
+				return errPortTaken
+			}
 			return fmt.Errorf("PostgreSQL ended at once: %v\n%s", s.process.cmd.ProcessState, s.log())
 		case <-poll.C:
 		}
@@ -165,25 +176,48 @@ func (s *Server) stop(how os.Signal) error {
 	return s.process.stop(how)
 }
 
+// Crash ends the server at once, as a power failure does but for what the kernel still writes. All connections break.
+func (s *Server) Crash(t testing.TB) {
+	t.Helper()
+	if err := s.stop(syscall.SIGQUIT); err != nil {
+		t.Fatalf("dbtest: %v", err)
+	}
+}
+
+// Restart starts a server that has crashed, on the same port, and returns when it has recovered and answers.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if err := s.start(); err != nil {
+		t.Fatalf("dbtest: %v", err)
+	}
+}
+
 // remove removes what the server has stored.
 func (s *Server) remove() error { return os.RemoveAll(s.dir) }
 
-func (s *Server) log() []byte {
+func (s *Server) log() string {
 	b, err := os.ReadFile(filepath.Join(s.dir, "log"))
 	if err != nil {
-		return fmt.Appendf(nil, "(the log cannot be read: %v)", err)
+		return fmt.Sprintf("(the log cannot be read: %v)", err)
 	}
-	return b
+	return string(b)
 }
+
+var errPortTaken = errors.New("the port is taken")
+
+// ports counts those that were given to servers of this test binary: no server gets that of another one which is down.
+var ports atomic.Int64
 
 // freePort returns a port on which nobody listened a moment ago. It is below those that the kernel gives to outgoing
 // connections, so that no connection takes it while the server restarts.
 func freePort() (int, error) {
-	for port := 20000 + os.Getpid()%5000; port < 32000; port++ {
+	const first, last = 20000, 31999
+	for range last - first {
+		port := first + (os.Getpid()*100+int(ports.Add(1)))%(last-first+1)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			return port, l.Close()
 		}
 	}
-	return 0, errors.New("no free port between 20000 and 32000")
+	return 0, fmt.Errorf("no free port between %d and %d", first, last)
 }

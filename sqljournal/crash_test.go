@@ -1,0 +1,85 @@
+package sqljournal_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// fault: the database crashes after it has committed and before its reply arrives, and recovers. InTx succeeds.
+func TestDatabaseCrashesAfterCommit(t *testing.T) {
+	t.Parallel()
+	for mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			f := newFaultyOn(t, dbtest.OwnPostgreSQL(t), mode)
+			held := f.proxy.HoldReply(dbtest.Statement("commit"))
+			paid := make(chan error, 1)
+			go func() { paid <- f.pay() }()
+			held.Wait(t)
+			f.d.Server().Crash(t)
+			f.proxy.Cut()
+			f.d.Server().Restart(t)
+			f.db = f.d.Open(t) // the connections of the other pool are broken
+			f.mustBeCommitted(t, <-paid)
+		})
+	}
+}
+
+// fault: the database crashes before COMMIT arrives, and recovers. Nothing has happened.
+func TestDatabaseCrashesBeforeCommit(t *testing.T) {
+	t.Parallel()
+	for mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			f := newFaultyOn(t, dbtest.OwnPostgreSQL(t), mode)
+			late := f.proxy.Delay(dbtest.Statement("commit"))
+			paid := make(chan error, 1)
+			go func() { paid <- f.pay() }()
+			late.Wait(t)
+			f.awaitProbe(t)
+			f.d.Server().Crash(t)
+			late.Lift()
+			f.d.Server().Restart(t)
+			f.db = f.d.Open(t) // the connections of the other pool are broken
+			if err := <-paid; err == nil || err == middleware.ErrAnswered {
+				t.Errorf("InTx: got error %v, want the connection's", err)
+			}
+			mustStand(t, f.j, f.db, f.run)
+			f.mustBeCommitted(t, f.pay())
+		})
+	}
+}
+
+// Every statement finds its rows by an index, in a table with many rows.
+func TestStatementsUseIndexes(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	db := d.Open(t, dbtest.Param("default_query_exec_mode", "simple_protocol"))
+	mustExec(t, db, `insert into onceguard_journal (key, token, state, until) select 'begun' || i, gen_random_uuid(), 1,
+		now() + i * interval '1 second' from generate_series(-10, 3000) i`)
+	mustExec(t, db, `insert into onceguard_journal (key, token, state, expires_at) select 'done' || i, gen_random_uuid(), 2,
+		now() + i * interval '1 second' from generate_series(-10, 3000) i`)
+	mustExec(t, db, "analyze onceguard_journal")
+	for statement, args := range sqljournal.Statements() {
+		rows, err := db.QueryContext(t.Context(), "explain "+statement, args...)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, statement)
+		}
+		var plan []string
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan") || !strings.Contains(text, "Index") {
+			t.Errorf("the plan of%s\nis\n%s", statement, text)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// client sends one request until it is answered, with the journal alone: there is no lock.
+type client struct {
+	j    *sqljournal.Journal
+	key  middleware.JournalRun
+	name string
+}
+
+// ask returns the answer. A try that fails or is refused is repeated, as by a client that retries.
+func (c client) ask(t *testing.T, deadline time.Time) string {
+	for try := 0; time.Now().Before(deadline); try++ {
+		run := retried(c.key)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		e, err := c.j.Begin(ctx, run)
+		if err != nil {
+			e, err = c.j.Begin(ctx, run) // the middleware does this, too
+		}
+		cancel()
+		switch {
+		case err != nil:
+			for err != nil && time.Now().Before(deadline) { // a row may be there that nobody would end
+				_, err = c.j.End(context.Background(), run, nil, 0)
+			}
+		case e.State == middleware.Done:
+			return string(e.Record)
+		case e.State == middleware.Absent || e.State == middleware.Begun:
+			run.Intent = e.State == middleware.Begun
+			if answer := c.handle(run, fmt.Sprint(c.name, " try ", try), deadline); answer != "" {
+				return answer
+			}
+		}
+	}
+	t.Errorf("%s of %s is not answered", c.name, c.key.Key)
+	return ""
+}
+
+// handle runs the handler. It returns "" if the client has to repeat the request.
+func (c client) handle(run middleware.JournalRun, response string, deadline time.Time) string {
+	x, ctx := protected(run, response)
+	for time.Now().Before(deadline) {
+		switch err := c.j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err {
+		case nil:
+			return response
+		case middleware.ErrAnswered:
+			return string(x.answer)
+		}
+	}
+	return ""
+}
+
+// fault: all connections break every few milliseconds, while several clients send each request at once. Each request has
+// one effect and one answer.
+func TestConnectionsBreakAllTheTime(t *testing.T) {
+	t.Parallel()
+	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
+		const requests, clients = 16, 4
+		f := newFaulty(t, mode)
+		stop := make(chan struct{})
+		var breaking, asking sync.WaitGroup
+		breaking.Go(func() {
+			every := time.NewTicker(50 * time.Millisecond)
+			defer every.Stop()
+			for {
+				select {
+				case <-every.C:
+					f.proxy.Cut()
+				case <-stop:
+					return
+				}
+			}
+		})
+		answers := make([][clients]string, requests)
+		keys := make([]middleware.JournalRun, requests)
+		deadline := time.Now().Add(time.Minute)
+		for i := range requests {
+			keys[i] = newRun(time.Hour)
+			for n := range clients {
+				asking.Go(func() {
+					answers[i][n] = client{f.j, keys[i], fmt.Sprint("client ", n)}.ask(t, deadline)
+				})
+			}
+		}
+		asking.Wait()
+		close(stop)
+		breaking.Wait()
+		for i, key := range keys {
+			mustHaveEffects(t, f.db, key, 1)
+			for _, answer := range answers[i] {
+				if answer != answers[i][0] {
+					t.Errorf("two answers: %q and %q", answer, answers[i][0])
+				}
+			}
+		}
+	})
+}
+
+// A Begin whose reply was lost can be undone by its token, and then the key is free.
+func TestUndoBegin(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		j := modes["intent"](d, t)
+		run := begin(t, j, newRun(time.Hour))
+		run.Intent = false // its answer was lost
+		e, err := j.End(t.Context(), retried(run), nil, 0)
+		mustBe(t, "with another's token", e, err, middleware.Running, "")
+		e, err = j.End(t.Context(), run, nil, 0)
+		mustBe(t, "with its own", e, err, middleware.Absent, "")
+		begin(t, j, retried(run))
+	})
+}
