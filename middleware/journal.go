@@ -86,10 +86,9 @@ func (s JournalState) String() string {
 // Commit is what a [Journal] stores in the handler's own transaction, so that the effect and the record of it are
 // committed together.
 type Commit struct {
-	Journal Journal // of [WithJournal]: another one must not store this. Nil without a journal: there is nothing to store
-	Run     JournalRun
-	Record  []byte        // the response, encoded
-	Keep    time.Duration // how long the record is kept
+	Run    JournalRun
+	Record []byte        // the response, encoded
+	Keep   time.Duration // how long the record is kept
 }
 
 // Errors of a handler's transaction that is run for a [Journal].

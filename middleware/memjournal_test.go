@@ -148,7 +148,17 @@ var errOvertaken = errors.New("another run has the key")
 
 // inTx runs fn, and commits one effect together with the record.
 func (j *memJournal) inTx(ctx context.Context, fn func() error) error {
-	return middleware.FromContext(ctx).Transact(func(seal func() (middleware.Commit, error)) error {
+	run := middleware.FromContext(ctx)
+	if _, of, ok := run.Journaled(); !ok || of != middleware.Journal(j) {
+		if err := fn(); err != nil {
+			return err
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.effects++
+		return nil
+	}
+	return run.Transact(func(seal func() (middleware.Commit, error)) error {
 		if err := fn(); err != nil {
 			return err
 		}
@@ -157,7 +167,7 @@ func (j *memJournal) inTx(ctx context.Context, fn func() error) error {
 			return err
 		}
 		_, err = j.do("commit", func() (middleware.JournalEntry, error) {
-			if commit.Journal != nil && !j.store(commit.Run, commit.Record, commit.Keep) {
+			if !j.store(commit.Run, commit.Record, commit.Keep) {
 				return middleware.JournalEntry{}, errOvertaken
 			}
 			j.effects++

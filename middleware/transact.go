@@ -13,6 +13,15 @@ import (
 // This file has what a [Journal] does with a run while its handler runs: a transaction of the handler's, and with it the
 // response.
 
+// Journaled returns the run as its [Journal] knows it, and that journal. ok is false without a journal. It is for packages
+// that implement a Journal.
+func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
+	if e == nil || e.journaled == nil {
+		return JournalRun{}, nil, false
+	}
+	return e.journaled.run, e.journaled.call.journal, true
+}
+
 // Transact runs a transaction of the handler together with the record of its response, so that both are committed or
 // neither is. It is for packages that implement a [Journal]; handlers call their functions, such as sqljournal's InTx.
 //
@@ -31,11 +40,10 @@ import (
 // again. It returns [ErrTwice] after a transaction that was committed, and [ErrCommitted] once a byte of the response has
 // left. A panic of do goes on; the response is then as it was before.
 //
-// Without a journal, and on a nil Execution, Transact calls do alone, and seal returns the zero Commit: there is nothing to
-// store.
+// It panics without a journal: see [Execution.Journaled].
 func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth func(run JournalRun, sealed bool) (JournalEntry, error)) error {
 	if e == nil || e.journaled == nil {
-		return do(func() (Commit, error) { return Commit{}, nil })
+		panic("middleware.Execution.Transact: the run has no journal")
 	}
 	t := e.journaled
 	if err := t.begin(); err != nil {
@@ -133,6 +141,8 @@ func (t *journaledRun) seal() (Commit, error) {
 	switch {
 	case t.returned:
 		return Commit{}, capture.ErrReturned
+	case t.phase == txSealed: // the transaction is tried again by code that owns it
+		return t.commit(), nil
 	case t.phase != txOpen:
 		return Commit{}, ErrTwice
 	}
@@ -148,8 +158,10 @@ func (t *journaledRun) seal() (Commit, error) {
 	t.record = c.codec.Append(make([]byte, 0, r.Room()), w.Scratch(), c.identity.inRedis, r)
 	t.retained, t.dropped = c.running.exec.decision().retention, dropped
 	t.phase = txSealed
-	return Commit{Journal: c.journal, Run: t.run, Record: t.record, Keep: t.retained}, nil
+	return t.commit(), nil
 }
+
+func (t *journaledRun) commit() Commit { return Commit{Run: t.run, Record: t.record, Keep: t.retained} }
 
 func (t *journaledRun) isSealed() bool {
 	t.mu.Lock()

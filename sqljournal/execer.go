@@ -46,12 +46,6 @@ func (rowsAffected) LastInsertId() (int64, error) {
 // complete stores the record of a run within the transaction behind e. Its error is [ErrLost] if another has the row: the
 // transaction must not be committed then.
 func (j *Journal) complete(ctx context.Context, e Execer, c middleware.Commit) error {
-	switch {
-	case c.Run.Key == "": // a run without a journal
-		return nil
-	case c.Journal != nil && c.Journal != middleware.Journal(j):
-		return errOtherJournal
-	}
 	n, err := j.store(ctx, e, c)
 	if err != nil {
 		return fmt.Errorf("sqljournal: complete: %w", err)
@@ -61,6 +55,3 @@ func (j *Journal) complete(ctx context.Context, e Execer, c middleware.Commit) e
 	}
 	return nil
 }
-
-// errOtherJournal keeps the record of a run out of a database in which nobody would look for it.
-var errOtherJournal = errors.New("sqljournal: the run belongs to another Journal than this one, see middleware.WithJournal")

@@ -43,6 +43,7 @@ func watched(j *sqljournal.Journal) *sqljournal.Journal {
 		if x == nil {
 			return nil
 		}
+		x.journal = j
 		return x
 	})
 	return j
@@ -50,6 +51,8 @@ func watched(j *sqljournal.Journal) *sqljournal.Journal {
 
 // fakeExecution stands in for a middleware.Execution: it answers as that does, for a response that is only a text.
 type fakeExecution struct {
+	journal middleware.Journal // set by the journal that finds it
+
 	run    middleware.JournalRun
 	record []byte // what the handler has written
 	keep   time.Duration
@@ -65,6 +68,10 @@ type fakeExecution struct {
 func protected(run middleware.JournalRun, record string) (*fakeExecution, context.Context) {
 	x := &fakeExecution{run: run, record: []byte(record), keep: time.Hour}
 	return x, context.WithValue(context.Background(), fakeKey{}, x)
+}
+
+func (x *fakeExecution) Journaled() (middleware.JournalRun, middleware.Journal, bool) {
+	return x.run, x.journal, true
 }
 
 func (x *fakeExecution) Transact(

@@ -202,7 +202,7 @@ func TestNote(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		mustFail(t, "after its row was handed out", j.Note(ctx, []byte("late")), middleware.ErrAnswered)
+		mustFail(t, "after its row was handed out", j.Note(ctx, []byte("late")), sqljournal.ErrLost)
 		if e, err := j.End(t.Context(), run, []byte("late"), time.Hour); err != nil || e.State != middleware.Running {
 			t.Errorf("End after that: got %v, %v", e.State, err)
 		}

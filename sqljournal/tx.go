@@ -3,16 +3,14 @@ package sqljournal
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// execution is what this package needs of a [middleware.Execution].
-//
-// Transact calls do once. Within it, seal fixes the response and returns what has to be committed with the effect. If do
-// fails, Transact asks truth what stands under the run's key, and whose answer the client gets depends on that. sealed
-// says that seal has succeeded. Transact returns nil exactly if the run's own record is committed.
+// execution is what this package needs of a [middleware.Execution], and describes.
 type execution interface {
+	Journaled() (run middleware.JournalRun, of middleware.Journal, ok bool)
 	Transact(
 		do func(seal func() (middleware.Commit, error)) error,
 		truth func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error),
@@ -25,6 +23,25 @@ func executionOf(ctx context.Context) execution {
 		return e
 	}
 	return nil
+}
+
+// ErrOtherJournal means that the run was begun in another journal than the one that InTx, Around or Note was called on.
+// Nothing has happened. The journal given to [middleware.WithJournal] is the one to call.
+var ErrOtherJournal = errors.New("sqljournal: the run belongs to another journal")
+
+// executionHere returns the run that ctx belongs to, and nil if that has no journal.
+func (j *Journal) executionHere(ctx context.Context) (execution, error) {
+	x := j.executionOf(ctx)
+	if x == nil {
+		return nil, nil
+	}
+	switch _, of, ok := x.Journaled(); {
+	case !ok:
+		return nil, nil
+	case of != middleware.Journal(j):
+		return nil, ErrOtherJournal
+	}
+	return x, nil
 }
 
 // InTx runs fn in a transaction of the journal's database, stores the run's response with it, and commits. Options as for
@@ -40,16 +57,19 @@ func executionOf(ctx context.Context) execution {
 //   - what fn returned, or what the database said,
 //   - [middleware.ErrNoResponse], [middleware.ErrTooLong] or [middleware.ErrBroken] for a response that cannot be stored,
 //   - [middleware.ErrCommitted] if a byte of the response has left already,
-//   - [middleware.ErrTwice] if InTx has succeeded before in this run; then that transaction is committed, and this one
+//   - [ErrOtherJournal], or [middleware.ErrTwice] if InTx has succeeded before in this run; then that transaction is committed, and this one
 //     did not begin.
 //
 // If fn panics, the transaction is rolled back and the panic goes on.
 //
 // ctx must be the request's context, or one made of it: the run is found by it. It is also the transaction's, which is
-// rolled back when ctx ends before the commit. Outside of a protected run InTx is just a transaction.
+// rolled back when ctx ends before the commit. In a run without a journal, and outside of a run, InTx is just a transaction.
 func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
-	x := j.executionOf(ctx)
-	if x == nil {
+	x, err := j.executionHere(ctx)
+	switch {
+	case err != nil:
+		return err
+	case x == nil:
 		_, err := j.transaction(ctx, opts, fn)
 		return err
 	}
@@ -126,10 +146,13 @@ func rollBack(tx *sql.Tx) { _ = tx.Rollback() }
 //	})
 //
 // Around's errors are those of InTx. In addition, [middleware.ErrUncommitted] says that fn returned nil without having
-// called complete: what it has committed is not protected. Outside of a protected run complete does nothing.
+// called complete: what it has committed is not protected. In a run without a journal, and outside of a run, complete does nothing.
 func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
-	x := j.executionOf(ctx)
-	if x == nil {
+	x, err := j.executionHere(ctx)
+	switch {
+	case err != nil:
+		return err
+	case x == nil:
 		return fn(func(Execer) error { return nil })
 	}
 	return x.Transact(
