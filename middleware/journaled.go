@@ -73,14 +73,18 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	return c.answerFromJournal(lease, entry)
 }
 
-// undoBegin frees, in the background, a row that Begin may have left although it returned an error.
+// undoBegin frees, in the background, a row that Begin may have left although it returned an error. It does so twice: a
+// Begin whose connection broke may still arrive after the first time.
 func (c *call) undoBegin(run JournalRun) {
 	journal := c.journal
 	c.locker.Go(func(ctx context.Context) {
-		retryJournal(ctx, journalRetry, func(ctx context.Context) error {
+		undo := func(ctx context.Context) error {
 			_, err := journal.End(ctx, run, nil, 0)
 			return err
-		})
+		}
+		if retryJournal(ctx, journalRetry, undo) && sleep(ctx, journalTimeout) {
+			retryJournal(ctx, journalRetry, undo)
+		}
 	})
 }
 

@@ -177,20 +177,25 @@ func testLateHandler(t *testing.T, d dbtest.Database, then string) {
 // A run of another journal is refused before anything happens.
 func TestOtherJournal(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
-		db, j := withEffects(t, d), modes[mode](d, t)
-		run := begin(t, j, newRun(time.Hour))
-		x, ctx := protected(run, "response")
-		sqljournal.SetExecution(j, func(context.Context) sqljournal.Execution {
-			x.journal = sqljournal.Intent(db, d.Options()...)
-			return x
-		})
-		mustFail(t, "InTx", j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }), sqljournal.ErrOtherJournal)
-		mustFail(t, "Around", j.Around(ctx, func(func(sqljournal.Execer) error) error {
-			t.Error("Around has called its function")
-			return nil
-		}), sqljournal.ErrOtherJournal)
-		mustFail(t, "Note", j.Note(ctx, nil), sqljournal.ErrOtherJournal)
-		mustStand(t, j, db, run)
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		db := withEffects(t, d)
+		for mode, open := range modes {
+			t.Run(mode, func(t *testing.T) {
+				j := open(d, t)
+				run := begin(t, j, newRun(time.Hour))
+				x, ctx := protected(run, "response")
+				sqljournal.SetExecution(j, func(context.Context) sqljournal.Execution {
+					x.journal = sqljournal.Intent(db, d.Options()...)
+					return x
+				})
+				mustFail(t, "InTx", j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }), sqljournal.ErrOtherJournal)
+				mustFail(t, "Around", j.Around(ctx, func(func(sqljournal.Execer) error) error {
+					t.Error("Around has called its function")
+					return nil
+				}), sqljournal.ErrOtherJournal)
+				mustFail(t, "Note", j.Note(ctx, nil), sqljournal.ErrOtherJournal)
+				mustStand(t, j, db, run)
+			})
+		}
 	})
 }
