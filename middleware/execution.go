@@ -107,7 +107,7 @@ func (e *Execution) Retain(d time.Duration) {
 	e.retention = d
 }
 
-// committer is an Execution as a [capture.Run]: Execution itself has no exported Commit.
+// committer is an Execution as a [capture.CommitObserver]: Execution itself has no exported Commit.
 type committer Execution
 
 // Commit makes Discard fail from now on, and undoes one that was called: a byte of the response leaves.

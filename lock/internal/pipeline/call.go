@@ -24,7 +24,7 @@ type Call struct {
 	Context  context.Context // the caller's
 	Key      string          // decides to which node the commands go
 	Start    time.Time       // when the operation began, which decides when it times out; zero means when Do is called
-	Late     Late            // gets a result that arrives after Do has returned; nil if nobody wants it
+	Late     LateHandler     // gets a result that arrives after Do has returned; nil if nobody wants it
 
 	// MayInline allows the caller's goroutine to send the first command. It cannot abandon that command, so MayInline
 	// is set only for what a request waits for: store.Claim, store.Settle and store.ReleaseInline.
@@ -35,9 +35,9 @@ type Call struct {
 	first    command // avoids an allocation: most operations send one command
 }
 
-// Late gets the result of a command that its caller has abandoned. Late is called in a goroutine of its own, at most
+// LateHandler gets the result of a command that its caller has abandoned. HandleLate is called in a goroutine of its own, at most
 // once for each command.
-type Late interface{ Late(Result) }
+type LateHandler interface{ HandleLate(Result) }
 
 // Result is the result of a Call.
 type Result struct {

@@ -18,13 +18,13 @@ type command struct {
 	// set before it is sent
 	call     *Call // nil until the command is used
 	args     []any
-	room     [maxArgs]any // holds args if they fit
-	typed    bool         // go-redis has to parse the reply
-	durable  bool         // a WAIT follows it
-	addr     string       // the node to send it to, from a redirection; empty for the node of its key
-	asking   bool         // that node wants an ASKING first
-	deadline *deadline    // shared with other commands
-	returnBy time.Time    // when the caller of an inline command has to return; zero for a worker's
+	room     [maxArgs]any    // holds args if they fit
+	typed    bool            // go-redis has to parse the reply
+	durable  bool            // a WAIT follows it
+	addr     string          // the node to send it to, from a redirection; empty for the node of its key
+	asking   bool            // that node wants an ASKING first
+	deadline *sharedDeadline // shared with other commands
+	returnBy time.Time       // when the caller of an inline command has to return; zero for a worker's
 
 	// set by its sender, and read by its caller after done or, for an inline command, in the same goroutine
 	done  chan struct{} // receives when the result is there; nil for an inline command

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// deadline is the context under which commands are sent. All commands that begin within a short window share one,
+// sharedDeadline is the context under which commands are sent. All commands that begin within a short window share one,
 // because a context for each command would cost more than the rest of sending it. Two fields of Pipeline make them:
 // deadlines for commands that workers send, which end after the last of their callers has stopped waiting, and
 // inlineDeadlines, which end no later than the first of their callers has to return.
-type deadline struct {
+type sharedDeadline struct {
 	lastStart time.Time // a command that begins later gets another deadline
 	end       time.Time
 	done      chan struct{} // closed at end
 }
 
-func (d *deadline) Deadline() (time.Time, bool) { return d.end, true }
+func (d *sharedDeadline) Deadline() (time.Time, bool) { return d.end, true }
 
-func (d *deadline) Done() <-chan struct{} { return d.done }
+func (d *sharedDeadline) Done() <-chan struct{} { return d.done }
 
-func (d *deadline) Err() error {
+func (d *sharedDeadline) Err() error {
 	select {
 	case <-d.done:
 		return context.DeadlineExceeded
@@ -29,7 +29,7 @@ func (d *deadline) Err() error {
 	}
 }
 
-func (d *deadline) Value(any) any { return nil }
+func (d *sharedDeadline) Value(any) any { return nil }
 
 // deadlines makes deadlines and hands out the current one.
 type deadlines struct {
@@ -37,15 +37,15 @@ type deadlines struct {
 	lifetime time.Duration // from a deadline's first command to its end
 
 	mu      sync.Mutex
-	current *deadline // guarded by mu; nil until first needed
+	current *sharedDeadline // guarded by mu; nil until first needed
 }
 
 // forStart returns the deadline of a command that begins at start.
-func (ds *deadlines) forStart(start time.Time) *deadline {
+func (ds *deadlines) forStart(start time.Time) *sharedDeadline {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	if ds.current == nil || start.After(ds.current.lastStart) {
-		d := &deadline{lastStart: start.Add(ds.window), end: start.Add(ds.lifetime), done: make(chan struct{})}
+		d := &sharedDeadline{lastStart: start.Add(ds.window), end: start.Add(ds.lifetime), done: make(chan struct{})}
 		time.AfterFunc(time.Until(d.end), func() { close(d.done) })
 		ds.current = d
 	}

@@ -52,7 +52,7 @@ func (q *queue) submit(c *command) {
 
 // sendInline sends c in the goroutine of its caller, unless maxInFlight batches are in flight, and reports whether it
 // did. That saves two goroutine switches and a timer, a quarter of the time of a claim and its settlement.
-func (q *queue) sendInline(c *command, d *deadline, returnBy time.Time) bool {
+func (q *queue) sendInline(c *command, d *sharedDeadline, returnBy time.Time) bool {
 	b := q.beginInline(c)
 	if b == nil {
 		return false
@@ -216,7 +216,7 @@ func (q *queue) completeOne(c *command) {
 	q.pacer.replied(len(c.reply.Text))
 	if late := c.call.Late; c.abandoned && late != nil {
 		r := Result{Reply: c.reply, Err: c.err, Unsure: c.err != nil && rediserr.MayHaveArrived(c.err)}
-		q.pipeline.group.Go(func() { late.Late(r) })
+		q.pipeline.group.Go(func() { late.HandleLate(r) })
 	}
 	if c.done != nil {
 		c.done <- struct{}{}

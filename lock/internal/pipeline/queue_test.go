@@ -108,7 +108,7 @@ func bubble(t *testing.T, test func(t *testing.T, p *Pipeline, n *fakeNode)) {
 }
 
 // start sends a command in another goroutine, and returns what waits for its result.
-func start(p *Pipeline, ctx context.Context, name string, late Late) func() Result {
+func start(p *Pipeline, ctx context.Context, name string, late LateHandler) func() Result {
 	done := make(chan Result, 1)
 	go func() {
 		c := &Call{Pipeline: p, Context: ctx, Key: "k", Late: late}
@@ -272,7 +272,7 @@ func TestEmptyQueue(t *testing.T) {
 
 type lateResults chan Result
 
-func (l lateResults) Late(r Result) { l <- r }
+func (l lateResults) HandleLate(r Result) { l <- r }
 
 // A caller does not wait longer than the operation may take, or than its context lasts.
 func TestAbandon(t *testing.T) {

@@ -100,7 +100,7 @@ const maxInline = 4 << 10
 // return. It reports false unless all of these hold: the Call allows it, the client honors deadlines and has been
 // answered before, cmd is the Call's first command and has no long argument, and the shared deadline is no later than the
 // caller's.
-func (c *Call) inlineDeadline(cmd *command) (d *deadline, returnBy time.Time, ok bool) {
+func (c *Call) inlineDeadline(cmd *command) (d *sharedDeadline, returnBy time.Time, ok bool) {
 	p := c.Pipeline
 	if !c.MayInline || !p.honorsDeadlines || !p.answered.Load() || cmd != &c.first || !cmd.fits(maxInline) {
 		return nil, time.Time{}, false

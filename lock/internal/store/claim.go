@@ -113,8 +113,8 @@ func (o *op) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, o.t
 // lateClaim is a claim whose caller no longer waits for it.
 type lateClaim op
 
-// Late releases the claim if it has arrived, or may have.
-func (l *lateClaim) Late(r pipeline.Result) {
+// HandleLate releases the claim if it has arrived, or may have.
+func (l *lateClaim) HandleLate(r pipeline.Result) {
 	if o := (*op)(l); r.Unsure || r.Err == nil && (r.Absent || o.isOurs(r.Text)) {
 		o.releaseUnwanted()
 	}

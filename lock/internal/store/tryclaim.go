@@ -32,7 +32,7 @@ func (s *Store) TryClaim(ctx context.Context, key Key, token uuid.UUID, start ti
 type lateAttempt op
 
 // Late gives the result to the caller of TryClaim.
-func (l *lateAttempt) Late(r pipeline.Result) {
+func (l *lateAttempt) HandleLate(r pipeline.Result) {
 	o := (*op)(l)
 	o.late(o.attempt(r))
 }

@@ -19,7 +19,7 @@ import (
 // Write. In all else it behaves as net/http's writer does.
 type Writer struct {
 	w       http.ResponseWriter // the underlying writer
-	run     Run
+	run     CommitObserver
 	gate    gate
 	state   state
 	verdict Verdict // set by Seal
@@ -49,8 +49,8 @@ type Writer struct {
 	fixed bool  // the response is final although the handler goes on
 }
 
-// Run is told when a part of the response leaves the Writer. It must not call the Writer.
-type Run interface {
+// CommitObserver is told when a part of the response leaves the Writer. It must not call the Writer.
+type CommitObserver interface {
 	// Commit is called before the first byte leaves: from then on the request must not run again.
 	Commit()
 }
@@ -68,7 +68,7 @@ const (
 var ErrReturned = errors.New("middleware: the handler has returned")
 
 // Begin makes w hold back the response to r that is written to it, and to keep up to limit bytes of its body.
-func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, run Run, limit int) {
+func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, run CommitObserver, limit int) {
 	w.w, w.run, w.limit, w.length = under, run, limit, -1
 	w.head, w.http2 = r.Method == http.MethodHead, r.ProtoMajor >= 2
 	w.scratch = response.NewScratch()
