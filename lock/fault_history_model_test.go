@@ -118,8 +118,8 @@ func histCheck(ops []porcupine.Operation) (result porcupine.CheckResult, of []po
 
 func isLost(op porcupine.Operation) bool { return op.Output.(histAnswer).what == histLost }
 
-// histBounded closes open operations that end a claim at the first answer that shows it over: if they have not taken
-// effect by then, they never will, and may as well have come in vain. A Settle may still come to a free key.
+// histBounded closes each open operation that ends a claim at the first answer that shows the claim to be over: an operation
+// that has had no effect until then never will, except for a Settle, which may still find the key free.
 func histBounded(ops []porcupine.Operation) []porcupine.Operation {
 	granted := map[int]int64{}
 	for _, op := range ops {

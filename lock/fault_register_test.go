@@ -17,9 +17,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// register is what a lock guards. It keeps the greatest fence that it has seen and refuses a smaller one, and notes
-// whoever comes in while another still believes to hold the lock, and an update that overwrites one that it has not
-// seen.
+// register is what a lock guards. It keeps the greatest fence that it has seen and refuses a smaller one. It records two
+// holders at a time, and an update that overwrites one that its writer had not read.
 type register struct {
 	mu       sync.Mutex
 	fence    int64

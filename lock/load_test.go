@@ -18,8 +18,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// slowServer answers one command after the other, whoever has sent it, on the clock of a testing/synctest bubble. What
-// it would say is known before, as for canned.
+// slowServer answers the commands of all clients one after the other, on the clock of a testing/synctest bubble. Its
+// answers are fixed, as those of canned are.
 type slowServer struct {
 	each  time.Duration // that a command takes
 	away  time.Duration // that an answer is under way

@@ -162,7 +162,7 @@ func newPropStep(rng *rand.Rand, id int) propStep {
 	return s
 }
 
-// propOp does a step on Redis and on the model. It returns what is to be logged, and what came of it on either side.
+// propOp does a step on Redis and on the model. It returns a line for the log, and the result on each side.
 type propOp struct {
 	name   string
 	weight int

@@ -45,7 +45,7 @@ func (c *call) askJournal(f func(context.Context) (JournalEntry, error)) (Journa
 	return f(ctx)
 }
 
-// beginJournaled asks the journal whether the run may begin. lease is nil if Redis is away.
+// beginJournaled asks the journal whether the run may begin. lease is nil if Redis cannot be reached.
 func (c *call) beginJournaled(lease *lock.Lease) answer {
 	t := &journaledRun{call: c}
 	t.ended.L = &t.mu

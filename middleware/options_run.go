@@ -63,7 +63,7 @@ func WithFailOpen() Option {
 // the transaction is stored all the same, and the Event has an error that says so.
 //
 // Instances that share keys must all have the journal before one of them does without WithAtMostOnce. Until then each has
-// both: with both options, a request is refused with 503 when Redis is away.
+// both: with both options, a request is refused with 503 if Redis cannot be reached.
 func WithJournal(j Journal) Option {
 	if j == nil {
 		panic("middleware.WithJournal: the journal is nil")

@@ -204,8 +204,8 @@ func (t *journaledRun) finish(next txPhase) {
 	t.ended.Broadcast()
 }
 
-// cutOff is called when the handler is over. A transaction that is not sealed by then never is. One that is sealed may be
-// in its COMMIT, so cutOff waits for it.
+// cutOff is called when the handler has returned. It keeps open transactions from being sealed. One that is sealed already
+// may be in its COMMIT, so cutOff waits for it.
 func (t *journaledRun) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -133,7 +133,7 @@ func (p *modelProc) run() {
 // modelLate is a command that is on its way although its sender does not wait for it.
 type modelLate struct {
 	verb    modelVerb
-	watched bool // whoever gave up on it would still see its reply
+	watched bool // its caller has given up, and would still see its reply
 }
 
 // modelFaults counts faults of each kind.
