@@ -62,8 +62,8 @@ func refuseClaim(err error) answer {
 	return refusal(StoreUnavailable, storeUnavailable, err)
 }
 
-// begin holds a claimed key ([WithAtMostOnce]), and checks that the request's deadline has not passed. If either fails, it
-// releases the key in the background and returns a refusal. Claim and Hold together take at most the time for one
+// begin holds a claimed key ([WithAtMostOnce]), and checks that the request's deadline has not passed. If either fails,
+// it releases the key in the background and returns a refusal. Claim and Hold together take at most the time for one
 // operation.
 func (c *call) begin(lease *lock.Lease) answer {
 	err := c.hold(lease)

@@ -12,8 +12,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file decides what a finished run does with its key (decideEnding), and does it in Redis (settle). conclude, in run.go,
-// calls settle.
+// This file decides what a finished run does with its key (decideEnding), and does it in Redis (settle). conclude, in
+// run.go, calls settle.
 
 // ending is what a run does with its key.
 type ending struct {
@@ -83,9 +83,10 @@ func (t *journaledRun) committedEnding() ending {
 	return end
 }
 
-// unknownEnding decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once must not
-// run. If the key must never be freed (Keep was called, or a byte has left), a tombstone is stored. With WithAtMostOnce the
-// hold, or in an intent journal the row, already keeps the key, and also records that the outcome is unknown.
+// unknownEnding decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once
+// must not run. If the key must never be freed (Keep was called, or a byte has left), a tombstone is stored. With
+// WithAtMostOnce the hold, or in an intent journal the row, already keeps the key, and also records that the outcome is
+// unknown.
 func (c *call) unknownEnding(decision decision, why error) ending {
 	if decision.keep && !c.running.exec.atMostOnce {
 		end := c.storeTombstone(max(decision.retention, c.retention), why)

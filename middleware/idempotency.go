@@ -14,9 +14,9 @@ import (
 // Idempotent-Replayed: true, or 409 while the first still runs.
 //
 // key derives a request's key. [keyfunc.Standard] makes it of method, path, user and the Idempotency-Key header of
-// draft-ietf-httpapi-idempotency-key-header-07. The middleware must be the first to read the body: otherwise two different
-// requests could look alike. It may wrap any number of handlers, and is safe for concurrent use. Idempotency panics when l,
-// key or an option is nil, and on options that contradict each other.
+// draft-ietf-httpapi-idempotency-key-header-07. The middleware must be the first to read the body: otherwise two
+// different requests could look alike. It may wrap any number of handlers, and is safe for concurrent use. Idempotency
+// panics when l, key or an option is nil, and on options that contradict each other.
 //
 // What happens to a request:
 //
@@ -29,10 +29,10 @@ import (
 //  4. One round trip to Redis claims the key, or returns what it holds. A stored response is replayed. A running request
 //     is 409, or waited for ([WithWait]). Another fingerprint is 422, and one of another kind ([WithFingerprint]) 409
 //     fingerprint-changed. If Redis does not answer, the request is 503, and nothing runs.
-//  5. The handler runs, in this goroutine. Its context ends at an outer deadline, at [WithMaxDuration], and with the cause
-//     [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]); not when the client disconnects. A goroutine that the handler leaves behind
-//     can neither read the body nor write once the handler has returned. If it is in a Write or a Flush at that time, the
-//     response is stored at once and sent after that call.
+//  5. The handler runs, in this goroutine. Its context ends at an outer deadline, at [WithMaxDuration], and with the
+//     cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]); not when the client
+//     disconnects. A goroutine that the handler leaves behind can neither read the body nor write once the handler has
+//     returned. If it is in a Write or a Flush at that time, the response is stored at once and sent after that call.
 //  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a Hijack,
 //     or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the response
 //     cannot be stored whole, a duplicate gets 409 response-not-stored. The same applies to a handler that answers on
@@ -47,8 +47,8 @@ import (
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
 // fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte has left, nothing is stored, and the
-// lease is left to run out. Until then a retry gets 409, also the one that net/http's own Transport sends at once. A later
-// retry runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
+// lease is left to run out. Until then a retry gets 409, also the one that net/http's own Transport sends at once. A
+// later retry runs again, or with [WithAtMostOnce] does not. A panic goes on unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")

@@ -88,8 +88,8 @@ func (c *call) undoBegin(run JournalRun) {
 	})
 }
 
-// answerFromJournal answers by an entry of another run. A record goes to Redis first, if the request has the key there, so
-// that the next duplicate need not ask the journal.
+// answerFromJournal answers by an entry of another run. A record goes to Redis first, if the request has the key there,
+// so that the next duplicate need not ask the journal.
 func (c *call) answerFromJournal(lease *lock.Lease, entry JournalEntry) answer {
 	a := c.answerByEntry(entry)
 	if lease == nil || entry.State != Done || entry.Record == nil || a.outcome == Unreadable {

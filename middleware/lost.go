@@ -7,9 +7,10 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// giveWay handles a run that lost its key to another request before a byte of its response left. It returns what the client
-// gets instead of that response: what the key holds, or 409, so that two clicks never see two receipts. If the key is free again, giveWay settles it for this
-// run and returns no answer: the run's own response is sent, and err is for the Event.
+// giveWay handles a run that lost its key to another request before a byte of its response left. It returns what the
+// client gets instead of that response: what the key holds, or 409, so that two clicks never see two receipts. If the
+// key is free again, giveWay settles it for this run and returns no answer: the run's own response is sent, and err is
+// for the Event.
 //
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) giveWay(end *ending, lost error) (a answer, err error) {

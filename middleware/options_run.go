@@ -48,19 +48,19 @@ func WithFailOpen() Option {
 	return func(o *options) { o.failOpen = true }
 }
 
-// WithJournal has a database decide, beside Redis, what has happened: see [Journal], and package sqljournal. Redis may then
-// forget, fail over or be away, and no request is refused because of it. The default is none. It panics if j is nil; Idempotency panics if it
-// is combined with [WithFailOpen].
+// WithJournal has a database decide, beside Redis, what has happened: see [Journal], and package sqljournal. Redis may
+// then forget, fail over or be away, and no request is refused because of it. The default is none. It panics if j is
+// nil; Idempotency panics if it is combined with [WithFailOpen].
 //
-// The journal is asked when the key is claimed and before the handler runs. If it does not answer twice within 3 seconds each,
-// the request gets 503 and nothing runs. The outcome of a run is stored in the journal first and then in Redis. If the
-// journal cannot store it, the response goes out, [Event].Pending is set, and storing goes on in the background for up to an
-// hour; until then a retry gets 409. The loss of the Redis lease does not end a run, and after an error Redis is left
-// alone for one second.
+// The journal is asked when the key is claimed and before the handler runs. If it does not answer twice within 3
+// seconds each, the request gets 503 and nothing runs. The outcome of a run is stored in the journal first and then in
+// Redis. If the journal cannot store it, the response goes out, [Event].Pending is set, and storing goes on in the
+// background for up to an hour; until then a retry gets 409. The loss of the Redis lease does not end a run, and after
+// an error Redis is left alone for one second.
 //
-// With an intent journal an unknown outcome never runs again, as with [WithAtMostOnce]. With a transactional one a run whose
-// transaction was not committed runs again, as it does without a journal; a response that the handler gives outside of
-// the transaction is stored all the same, and the Event has an error that says so.
+// With an intent journal an unknown outcome never runs again, as with [WithAtMostOnce]. With a transactional one a run
+// whose transaction was not committed runs again, as it does without a journal; a response that the handler gives
+// outside of the transaction is stored all the same, and the Event has an error that says so.
 //
 // Instances that share keys must all have the journal before one of them does without WithAtMostOnce. Until then each has
 // both: with both options, a request is refused with 503 if Redis cannot be reached.

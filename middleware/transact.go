@@ -13,8 +13,8 @@ import (
 // This file has what a [Journal] does with a run while its handler runs: a transaction of the handler's, and with it the
 // response.
 
-// Journaled returns the run as its [Journal] knows it, and that journal. ok is false without a journal. It is for packages
-// that implement a Journal.
+// Journaled returns the run as its [Journal] knows it, and that journal. ok is false without a journal. It is for
+// packages that implement a Journal.
 func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 	if e == nil || e.journaled == nil {
 		return JournalRun{}, nil, false
@@ -25,14 +25,14 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 // Transact runs a transaction of the handler together with the record of its response, so that both are committed or
 // neither is. It is for packages that implement a [Journal]; handlers call their functions, such as sqljournal's InTx.
 //
-// do begins the transaction, runs the handler's part of it, calls seal, stores the [Commit] that seal returns in the same
-// transaction, commits, and returns nil. On any error, its own or seal's, it rolls back and returns that error. seal makes
-// the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until do has
-// returned, nothing that the handler writes leaves.
+// do begins the transaction, runs the handler's part of it, calls seal, stores the [Commit] that seal returns in the
+// same transaction, commits, and returns nil. On any error, its own or seal's, it rolls back and returns that error.
+// seal makes the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until
+// do has returned, nothing that the handler writes leaves.
 //
-// truth is called when do has returned an error, also after a COMMIT without a reply. It returns what the journal holds for
-// the run's key. If sealed is true, do may have sent a COMMIT: truth must then wait until that transaction has ended,
-// and return an error if it cannot tell.
+// truth is called when do has returned an error, also after a COMMIT without a reply. It returns what the journal holds
+// for the run's key. If sealed is true, do may have sent a COMMIT: truth must then wait until that transaction has
+// ended, and return an error if it cannot tell.
 //
 // Transact returns nil exactly if the transaction is committed. [ErrAnswered] means that the middleware answers the
 // request itself: another run's response is stored, or it is not known whether this transaction was committed. After any
@@ -204,8 +204,8 @@ func (t *journaledRun) finish(next txPhase) {
 	t.ended.Broadcast()
 }
 
-// cutOff is called when the handler has returned. It keeps open transactions from being sealed. One that is sealed already
-// may be in its COMMIT, so cutOff waits for it.
+// cutOff is called when the handler has returned. It keeps open transactions from being sealed. One that is sealed
+// already may be in its COMMIT, so cutOff waits for it.
 func (t *journaledRun) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

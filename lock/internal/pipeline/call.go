@@ -35,8 +35,8 @@ type Call struct {
 	first    command // avoids an allocation: most operations send one command
 }
 
-// LateHandler gets the result of a command that its caller has abandoned. HandleLate is called in a goroutine of its own, at most
-// once for each command.
+// LateHandler gets the result of a command that its caller has abandoned. HandleLate is called in a goroutine of its
+// own, at most once for each command.
 type LateHandler interface{ HandleLate(Result) }
 
 // Result is the result of a Call.

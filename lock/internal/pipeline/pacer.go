@@ -71,9 +71,9 @@ func (p *pacer) adapt(start, now time.Time, commands int) {
 // reset restores the first maximum. The queue calls it when it has run empty.
 func (p *pacer) reset() { p.max = maxFirstBatch }
 
-// stalledBefore returns the cutoff for stalled batches, now that a batch that began at start is complete: batches that began
-// before the cutoff count as stalled. The connection of a stalled batch may have fallen silent, and must not delay what other
-// connections can send.
+// stalledBefore returns the cutoff for stalled batches, now that a batch that began at start is complete: batches that
+// began before the cutoff count as stalled. The connection of a stalled batch may have fallen silent, and must not
+// delay what other connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time {
 	return start.Add(-p.opTimeout / probesPerTimeout)
 }

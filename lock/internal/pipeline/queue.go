@@ -12,8 +12,8 @@ import (
 const maxIdleRoom = 1 << 10
 
 // queue has the commands to one node, and sends those that come at the same time together, in one write and one read,
-// as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once, inline or by a worker. After that,
-// commands wait in the queue, and each batch that completes makes room for the next one.
+// as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once, inline or by a
+// worker. After that, commands wait in the queue, and each batch that completes makes room for the next one.
 //
 // Callers reach it by submit, sendInline and abandon (send.go), workers by send (worker.go). The pacer decides how many
 // commands a batch has and which commands are too late.
@@ -108,9 +108,10 @@ func (q *queue) dispatchOne(limit int) bool {
 	return true
 }
 
-// nextBatch takes a batch out of the queue, and drops commands that are too late: their callers time out by themselves, and
-// learn from abandon that nothing was sent. It returns nil if no command is left to send. A batch has at most limit commands, at most as many as the pacer allows, and at most maxBatchBytes of
-// arguments and expected replies. The caller holds mu.
+// nextBatch takes a batch out of the queue, and drops commands that are too late: their callers time out by themselves,
+// and learn from abandon that nothing was sent. It returns nil if no command is left to send. A batch has at most limit
+// commands, at most as many as the pacer allows, and at most maxBatchBytes of arguments and expected replies. The
+// caller holds mu.
 func (q *queue) nextBatch(limit int) *batch {
 	if len(q.waiting) == 0 {
 		q.pacer.reset()

@@ -148,8 +148,8 @@ func isAnswered(under http.ResponseWriter) bool {
 	})
 }
 
-// wraps reports whether w, or a writer that it wraps, has the property. A Writer has every method and decides nothing: what
-// it writes to decides.
+// wraps reports whether w, or a writer that it wraps, has the property. A Writer has every method and decides nothing:
+// what it writes to decides.
 func wraps(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	for {
 		if outer, ok := w.(*Writer); ok {

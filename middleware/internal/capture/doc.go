@@ -17,20 +17,22 @@
 //	Deliver                         get ErrReturned                     all that the Writer has    sent
 //
 // writer.go has the Writer and the gate that lets one goroutine in at a time, handler.go and conn.go what the handler
-// calls, send.go what is given to the underlying writer, seal.go what the serving goroutine calls, and mark.go what undoes
-// or ends a response while its handler goes on.
+// calls, send.go what is given to the underlying writer, seal.go what the serving goroutine calls, and mark.go what
+// undoes or ends a response while its handler goes on.
 //
 // # Transactions
 //
-// A handler may have a part of its work, and what it writes meanwhile, undone. Mark begins such a part, in which nothing is
-// sent. Rewind ends it and puts the response back as it was at Mark. Fix ends it, too, and makes the response final: what is
-// written after it is refused with [ErrAnswered]. Refuse does that to a response that is not going to be sent.
+// A handler may have a part of its work, and what it writes meanwhile, undone. Mark begins such a part, in which
+// nothing is sent. Rewind ends it and puts the response back as it was at Mark. Fix ends it, too, and makes the
+// response final: what is written after it is refused with [ErrAnswered]. Refuse does that to a response that is not
+// going to be sent.
 //
 // # Goroutines that the handler leaves behind
 //
-// The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut off
-// every goroutine that still has the Writer, except from the map of Header, which is net/http's own. One of them may be inside a call to the underlying writer at that moment, for
-// as long as its client reads nothing. Seal does not wait for it, because the key must be settled all the same. When that
-// call comes back, the goroutine changes nothing in the Writer and calls the underlying writer no more. Deliver and Withdraw
-// wait for it before they write. Abort does not wait: that call is as dangerous then as on net/http's writer.
+// The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut
+// off every goroutine that still has the Writer, except from the map of Header, which is net/http's own. One of them
+// may be inside a call to the underlying writer at that moment, for as long as its client reads nothing. Seal does not
+// wait for it, because the key must be settled all the same. When that call comes back, the goroutine changes nothing
+// in the Writer and calls the underlying writer no more. Deliver and Withdraw wait for it before they write. Abort does
+// not wait: that call is as dangerous then as on net/http's writer.
 package capture

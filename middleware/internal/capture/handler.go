@@ -12,11 +12,12 @@ import (
 
 // This file has the methods of http.ResponseWriter, which the handler calls. They hold the gate.
 
-// Header returns the underlying writer's header, so that the handler sees and changes what the outer middlewares have set.
+// Header returns the underlying writer's header, so that the handler sees and changes what the outer middlewares have
+// set.
 func (w *Writer) Header() http.Header { return w.w.Header() }
 
-// WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the response
-// and is sent at once (RFC 9110 section 15.2).
+// WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the
+// response and is sent at once (RFC 9110 section 15.2).
 func (w *Writer) WriteHeader(status int) {
 	w.gate.enter()
 	defer w.gate.leave()

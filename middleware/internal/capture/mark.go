@@ -44,8 +44,8 @@ func (m *mark) touch() {
 	}
 }
 
-// Mark begins a part of the response that Rewind can undo. Until Fix or Rewind nothing is sent. It returns ErrSent if it is
-// too late for that, ErrAnswered after Fix, and ErrReturned after Seal.
+// Mark begins a part of the response that Rewind can undo. Until Fix or Rewind nothing is sent. It returns ErrSent if
+// it is too late for that, ErrAnswered after Fix, and ErrReturned after Seal.
 func (w *Writer) Mark() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -64,8 +64,8 @@ func (w *Writer) Mark() error {
 	return nil
 }
 
-// Fix makes the response final, with the trailers that the header has by now. After one of its errors the response is as it
-// was before the call, still to be rewound.
+// Fix makes the response final, with the trailers that the header has by now. After one of its errors the response is
+// as it was before the call, still to be rewound.
 func (w *Writer) Fix() error {
 	w.gate.enter()
 	defer w.gate.leave()

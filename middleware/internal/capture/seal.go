@@ -125,8 +125,8 @@ func (w *Writer) deliverTimeout(outer context.Context) {
 	w.w.WriteHeader(w.status)
 }
 
-// Withdraw gives up, instead of Deliver, a response of which nothing has been sent: the header is again as it was at Begin.
-// w must not be used after it, but for Status.
+// Withdraw gives up, instead of Deliver, a response of which nothing has been sent: the header is again as it was at
+// Begin. w must not be used after it, but for Status.
 func (w *Writer) Withdraw() {
 	w.gate.drain()
 	response.Replace(w.Header(), w.before)

@@ -17,7 +17,8 @@ func (w *Writer) send(next []byte) {
 	w.detectContentType(next)
 	h := w.Header()
 	changed := !response.Unchanged(h, w.header)
-	if w.after == nil && (changed || !closed) { // the underlying writer may change h, too, while Response reads what the handler left in it
+	// The underlying writer may change h, too, while Response reads what the handler left in it.
+	if w.after == nil && (changed || !closed) {
 		w.after = maps.Clone(h) // with the handler's own lists of values, which it may still change
 	}
 	if changed {

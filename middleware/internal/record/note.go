@@ -18,7 +18,8 @@ const (
 // NoteLen is the length of a plain note from EncodeNote.
 const NoteLen = 1 + fingerprintLen + len(noExtension)
 
-// EncodeNote returns the note of a fingerprint. A plain note is appended to room. Only a sealed one needs the storage key.
+// EncodeNote returns the note of a fingerprint. A plain note is appended to room. Only a sealed one needs the storage
+// key.
 func (c *Codec) EncodeNote(room []byte, storageKey string, f Fingerprint) []byte {
 	if len(c.Keys) == 0 {
 		return appendNote(room, NotePlain, f)

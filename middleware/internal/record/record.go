@@ -42,8 +42,9 @@ import (
 // another key does not read.
 //
 // Every release reads what the one before it wrote, and writes what that one can read. A field that a reader may ignore
-// goes into the extension. Whatever else changes takes a new version, flag or kind of fingerprint, which one release reads
-// before the next one writes it. testdata/stored holds records and notes of the first release: they are never rewritten.
+// goes into the extension. Whatever else changes takes a new version, flag or kind of fingerprint, which one release
+// reads before the next one writes it. testdata/stored holds records and notes of the first release: they are never
+// rewritten.
 const (
 	Version = 1
 
@@ -60,9 +61,9 @@ const (
 	noExtension = "\x00" // an extension of length 0
 )
 
-// Codec encodes and decodes records and notes. It decodes what any other Codec has encoded, if it has the key of the seal;
-// with keys it rejects what is not sealed, unless PlaintextReads is set. The zero value neither compresses nor seals. A
-// Codec is safe for concurrent use.
+// Codec encodes and decodes records and notes. It decodes what any other Codec has encoded, if it has the key of the
+// seal; with keys it rejects what is not sealed, unless PlaintextReads is set. The zero value neither compresses nor
+// seals. A Codec is safe for concurrent use.
 type Codec struct {
 	Compress       bool
 	CompressMin    int // in bytes: status, header and body

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Change is one change that a handler made to a header. Only changes are stored: outer middlewares set the rest anew for a
-// replay.
+// Change is one change that a handler made to a header. Only changes are stored: outer middlewares set the rest anew
+// for a replay.
 type Change struct {
 	Op     Op
 	Name   string
@@ -141,7 +141,8 @@ func WithoutCookies(list []Change, cookies bool) (kept []Change, dropped bool) {
 	return kept, len(kept) < len(list)
 }
 
-// perResponse reports whether the field is made anew for each response. (Set to nil, it is stored: the handler wants none.)
+// perResponse reports whether the field is made anew for each response. (Set to nil, it is stored: the handler wants
+// none.)
 func perResponse(name string) bool {
 	switch name {
 	case "Date", "Age":

@@ -6,8 +6,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
-// Scratch is pooled memory for the lists of one request. Like a [buffer.Buffer] it is freed only where nothing can refer to
-// it any more.
+// Scratch is pooled memory for the lists of one request. Like a [buffer.Buffer] it is freed only where nothing can
+// refer to it any more.
 type Scratch struct {
 	Key     []byte   // of the storage key, for its checksum
 	Text    []byte   // of a header and a trailer, as they are stored
