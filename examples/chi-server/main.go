@@ -34,12 +34,15 @@ import (
 type config struct {
 	addr  string // host:port to listen on; port 0 is any free port, and the log names it
 	redis string // the URL of a Redis server; empty means an embedded one
+
+	opTimeout time.Duration // for one operation on Redis
 }
 
 func main() {
 	var cfg config
 	flag.StringVar(&cfg.addr, "addr", "127.0.0.1:8080", "`host:port` to listen on")
 	flag.StringVar(&cfg.redis, "redis", "", "`URL` of a Redis server (default: REDIS_URL, or else an embedded miniredis)")
+	flag.DurationVar(&cfg.opTimeout, "op-timeout", 500*time.Millisecond, "time for one operation on Redis")
 	flag.Parse()
 	if cfg.redis == "" { // not as the flag's default, because -help would print it with the password
 		cfg.redis = os.Getenv("REDIS_URL")
@@ -66,7 +69,7 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	locker := lock.New(db.client, "chi-server")
+	locker := lock.New(db.client, "chi-server", lock.WithOpTimeout(cfg.opTimeout))
 	server := newServer(log, newHandler(log, locker, db.client))
 
 	served := make(chan error, 1)

@@ -39,7 +39,7 @@ func start(t *testing.T, redisURL string) *server {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &server{t: t, log: make(logLines, 1000), stop: cancel, end: make(chan error, 1)}
 	go func() {
-		s.end <- run(ctx, slog.New(slog.NewJSONHandler(s.log, nil)), config{addr: "127.0.0.1:0", redis: redisURL})
+		s.end <- run(ctx, slog.New(slog.NewJSONHandler(s.log, nil)), config{addr: "127.0.0.1:0", redis: redisURL, opTimeout: patience})
 		close(s.end)
 	}()
 	t.Cleanup(func() {
@@ -181,7 +181,7 @@ func TestAddressTaken(t *testing.T) {
 	}
 	defer listener.Close()
 	addr := listener.Addr().String()
-	err = run(t.Context(), slog.New(slog.DiscardHandler), config{addr: addr})
+	err = run(t.Context(), slog.New(slog.DiscardHandler), config{addr: addr, opTimeout: patience})
 	if err == nil || !strings.Contains(err.Error(), addr) {
 		t.Errorf("got %v, want an error that names %s", err, addr)
 	}
@@ -189,7 +189,7 @@ func TestAddressTaken(t *testing.T) {
 
 func TestMalformedRedisURL(t *testing.T) {
 	t.Parallel()
-	err := run(t.Context(), slog.New(slog.DiscardHandler), config{addr: "127.0.0.1:0", redis: "redis://:hunter2@ host"})
+	err := run(t.Context(), slog.New(slog.DiscardHandler), config{addr: "127.0.0.1:0", redis: "redis://:hunter2@ host", opTimeout: patience})
 	if err == nil || !strings.Contains(err.Error(), "Redis URL") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v, want an error that names the Redis URL, without the password", err)
 	}

@@ -189,7 +189,7 @@ func TestLog(t *testing.T) {
 func TestPaymentTimesOut(t *testing.T) {
 	t.Parallel()
 	client := redistest.Mini(t).Client(t)
-	locker := lock.New(client, "test")
+	locker := lock.New(client, "test", lock.WithOpTimeout(patience))
 	t.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -20,7 +20,7 @@ func TestEmbeddedRedisExpires(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	locker := lock.New(db.client, "test", lock.WithTTL(200*time.Millisecond), lock.WithOpTimeout(patience))
+	locker := lock.New(db.client, "test", lock.WithTTL(2*time.Second), lock.WithOpTimeout(patience))
 	t.Cleanup(func() { _ = locker.Close(context.Background()) })
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
