@@ -171,7 +171,7 @@ func exercise(t *testing.T, namespace string, client redis.UniversalClient, opts
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	opts = append([]lock.Option{lock.WithTTL(2 * time.Second), lock.WithOpTimeout(patience)}, opts...)
+	opts = append([]lock.Option{lock.WithTTL(6 * time.Second), lock.WithOpTimeout(patience)}, opts...)
 	plain := lock.New(client, namespace, opts...)
 	fenced := lock.New(client, namespace, append(opts, lock.WithFencing())...)
 	var users sync.WaitGroup
