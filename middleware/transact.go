@@ -29,7 +29,11 @@ import (
 // request itself: another run's response is stored, or it is not known whether this transaction was committed. After any
 // other error nothing has happened, and the response is as it was before the call: the handler answers, or calls Transact
 // again. It returns [ErrTwice] after a transaction that was committed, and [ErrCommitted] once a byte of the response has
-// left. A panic of do goes on; the response is then as it was before.
+// left. A panic of do goes on; the response is then as it was before or, if seal had succeeded, the middleware answers the
+// request, because the transaction may be committed.
+//
+// The handler must not return before Transact has, which it may call in another goroutine. If it does, a transaction that
+// is not sealed is not committed any more, and the client is told that the outcome is not known.
 //
 // Without a journal, and on a nil Execution, Transact calls do alone, and seal returns the zero Commit: there is nothing to
 // store.
@@ -41,20 +45,20 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth f
 	if err := t.begin(); err != nil {
 		return err
 	}
-	next := rolledBack // also after a panic or a Goexit of do or truth
-	defer func() { t.finish(next) }()
+	end := txEnd{phase: interrupted} // after a panic or a Goexit of do or truth
+	defer func() { t.finish(end) }()
 	err := do(t.seal)
 	sealed := t.isSealed()
 	switch {
 	case err == nil && sealed:
-		next = committed
+		end.phase = committed
 		return nil
 	case err == nil: // do has committed something without its record
-		next, t.cause = undecided, ErrUncommitted
+		end = txEnd{phase: undecided, cause: ErrUncommitted}
 		return ErrUncommitted
 	}
 	entry, lookErr := truth(t.run, sealed)
-	next, err = t.judge(entry, err, lookErr, sealed)
+	end, err = t.judge(entry, err, lookErr, sealed)
 	return err
 }
 
@@ -65,14 +69,19 @@ type journaledRun struct {
 	run  JournalRun
 
 	mu       sync.Mutex
-	ended    sync.Cond // phase is no longer sealed
-	phase    txPhase
-	returned bool          // the handler has: nothing is sealed any more
+	ended    sync.Cond     // phase is no longer sealed
+	txEnd                  // of the last transaction; does not change once cutOff has returned
+	returned bool          // the handler has: no transaction begins, and nothing is sealed any more
 	record   []byte        // as it was sealed, the last time
 	retained time.Duration // with the record
 	dropped  bool          // the record is without its cookies
-	entry    JournalEntry  // of overtaken: what stands
-	cause    error         // of undecided
+}
+
+// txEnd is how a transaction has ended or, while it runs, how far it is.
+type txEnd struct {
+	phase txPhase
+	entry JournalEntry // of overtaken: what stands
+	cause error        // of undecided
 }
 
 // txPhase is how far the transaction of a run is:
@@ -80,6 +89,7 @@ type journaledRun struct {
 //	none       -> open                               Transact
 //	open       -> sealed                             seal
 //	open, sealed -> none (rolled back), committed, overtaken, undecided
+//	open       -> undecided                          the handler returns
 type txPhase uint8
 
 const (
@@ -90,13 +100,23 @@ const (
 	overtaken // rolled back, because another run has the key
 	undecided // nobody knows whether it was committed
 
+	interrupted // only for finish: do or truth has not returned
+
 	rolledBack = none
+)
+
+// Why the end of a transaction is not known. A panic's value is left out, as in errNoReturn.
+var (
+	errLeftOpen    = errors.New("middleware: the handler returned before its transaction had ended")
+	errInterrupted = errors.New("middleware: the transaction panicked, or called runtime.Goexit, after its response was sealed")
 )
 
 func (t *journaledRun) begin() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case t.returned:
+		return capture.ErrReturned
 	case t.phase == committed:
 		return ErrTwice
 	case t.phase == overtaken, t.phase == undecided:
@@ -149,47 +169,55 @@ func (t *journaledRun) isSealed() bool {
 }
 
 // judge decides, after a transaction whose end is err, by what the journal holds.
-func (t *journaledRun) judge(entry JournalEntry, err, lookErr error, sealed bool) (txPhase, error) {
+func (t *journaledRun) judge(entry JournalEntry, err, lookErr error, sealed bool) (txEnd, error) {
 	ours := entry.Token == t.run.Token
 	switch {
 	case lookErr != nil && sealed:
-		t.cause = errors.Join(err, lookErr)
-		return undecided, ErrAnswered
+		return txEnd{phase: undecided, cause: errors.Join(err, lookErr)}, ErrAnswered
 	case lookErr != nil: // nothing was to be committed yet
-		return rolledBack, err
+		return txEnd{phase: rolledBack}, err
 	case entry.State == Done && ours && sealed && bytes.Equal(entry.Record, t.record):
-		return committed, nil
+		return txEnd{phase: committed}, nil
 	case entry.State == Absent, entry.State != Done && ours:
-		return rolledBack, err
+		return txEnd{phase: rolledBack}, err
 	}
-	t.entry = entry
-	return overtaken, ErrAnswered
+	return txEnd{phase: overtaken, entry: entry}, ErrAnswered
 }
 
-// finish ends the transaction.
-func (t *journaledRun) finish(next txPhase) {
+// finish ends the transaction, unless cutOff has done so.
+func (t *journaledRun) finish(end txEnd) {
+	if end.phase == interrupted && t.isSealed() {
+		end = txEnd{phase: undecided, cause: errInterrupted}
+	}
 	w := &t.call.running.writer
-	switch next {
+	switch end.phase {
 	case committed:
 		(*committer)(&t.call.running.exec).Commit() // Discard comes too late
-	case rolledBack:
+	case rolledBack, interrupted:
+		end.phase = rolledBack
 		w.Rewind()
 	default:
 		w.Refuse()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.phase = next
+	if t.phase == open || t.phase == sealed {
+		t.txEnd = end
+	}
 	t.ended.Broadcast()
 }
 
-// cutOff is called when the handler is over. A transaction that is not sealed by then never is. One that is sealed may be
-// in its COMMIT, so cutOff waits for it.
+// cutOff is called when the handler is over. A transaction that is sealed by then may be in its COMMIT, so cutOff waits for
+// it. One that is open never is sealed. What it has written must not be taken for the response, although no Rewind has come
+// yet.
 func (t *journaledRun) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.returned = true
 	for t.phase == sealed {
 		t.ended.Wait()
+	}
+	if t.phase == open {
+		t.txEnd = txEnd{phase: undecided, cause: errLeftOpen}
 	}
 }
