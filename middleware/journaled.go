@@ -24,6 +24,7 @@ const (
 
 	maxPendingRecords = 64 << 20 // bytes of records that wait for a journal, in one middleware
 	pendingCost       = 16 << 10 // that each of them is counted with besides
+	maxUndone         = 4096     // runs whose Begin is being undone, in one middleware
 )
 
 var (
@@ -83,12 +84,19 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	return c.answerFromJournal(lease, entry)
 }
 
-// undoBegin frees, in the background, a row that Begin may have left although it returned an error.
+// undoBegin frees, in the background, a row that Begin may have left although it returned an error. If too many are being
+// undone, it does nothing: a row that is left refuses retries, until it is swept, and a database that comes back must not
+// meet a call for each request that it has missed.
 func (c *call) undoBegin(run JournalRun) {
-	journal := c.journal
-	c.locker.Go(func(ctx context.Context) {
+	g := c.guard
+	if g.undoing.Add(1) > maxUndone {
+		g.undoing.Add(-1)
+		return
+	}
+	g.locker.Go(func(ctx context.Context) {
+		defer g.undoing.Add(-1)
 		retryJournal(ctx, journalRetry, func(ctx context.Context) error {
-			_, err := journal.End(ctx, run, nil, 0)
+			_, err := g.journal.End(ctx, run, nil, 0)
 			return err
 		})
 	})
