@@ -106,7 +106,7 @@ func (c *call) undoBegin(run JournalRun) {
 // that the next duplicate need not ask the journal.
 func (c *call) answerFromJournal(lease *lock.Lease, entry JournalEntry) answer {
 	a := c.answerByEntry(entry)
-	if lease == nil || entry.State != Done || entry.Record == nil || a.outcome == Unreadable {
+	if lease == nil || !entry.canSettle() || a.outcome == Unreadable {
 		c.releaseUnused(lease)
 		return a
 	}
@@ -115,6 +115,12 @@ func (c *call) answerFromJournal(lease *lock.Lease, entry JournalEntry) answer {
 		a.err = errors.Join(a.err, err)
 	}
 	return a
+}
+
+// canSettle reports whether the entry has a record that can be stored in Redis: Settle refuses one that is about to expire,
+// and would leave the key with its lease.
+func (e *JournalEntry) canSettle() bool {
+	return e.State == Done && e.Record != nil && e.Left >= time.Millisecond
 }
 
 // answerByEntry answers by what the journal holds.
@@ -227,10 +233,10 @@ func (c *call) endLater(lease *lock.Lease, run JournalRun, end *ending, failed e
 		case lease == nil:
 		case !ended:
 			lease.Abandon()
-		case encoded == nil:
-			_ = lease.Release(&values) // a release that fails goes on in the background
-		case entry.State == Done && entry.Record != nil:
+		case entry.canSettle():
 			_ = settleEncoded(&values, lease, entry.Record, entry.Left) // one that fails goes on in the background
+		case encoded == nil, entry.State == Done:
+			_ = lease.Release(&values) // a release that fails goes on in the background
 		default:
 			lease.Abandon()
 		}
