@@ -58,8 +58,9 @@ func (c *call) askJournal(f func(context.Context) (JournalEntry, error)) (Journa
 
 // beginJournaled asks the journal whether the run may begin. lease is nil if Redis is away.
 func (c *call) beginJournaled(lease *lock.Lease) answer {
-	t := &journaledRun{call: c}
+	t := &journaledRun{call: c, overdue: time.Now().Add(c.maxDuration)}
 	t.ended.L = &t.mu
+	abandonAt(lease, t.overdue) // if the journal panics
 	t.run = JournalRun{Key: c.storageKey(), Note: bytes.Clone(c.encodeNote()), Limit: c.maxDuration}
 	if lease != nil {
 		t.run.Token = lease.Token()
@@ -71,13 +72,17 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	if err != nil { // the reply may have been lost: the same token gets the same answer
 		entry, err = c.askJournal(begin)
 	}
+	ours := entry.State == Absent || entry.State != Done && entry.Token == t.run.Token
+	if err == nil && ours && !time.Now().Before(c.earliest(t.overdue)) { // the run would end at once
+		err = context.DeadlineExceeded
+	}
 	switch {
 	case err != nil:
 		c.undoBegin(t.run)
 		c.releaseUnused(lease)
 		return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
-	case entry.State == Absent, entry.State == Begun && entry.Token == t.run.Token:
-		t.run.Intent = entry.State == Begun
+	case ours:
+		t.run.Intent = entry.State != Absent
 		c.running.journaled = t
 		return answer{}
 	}

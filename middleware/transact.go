@@ -65,8 +65,9 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth f
 // journaledRun is a run under a journal. The handler calls Transact, in any of its goroutines; all else is the serving
 // goroutine's.
 type journaledRun struct {
-	call *call
-	run  JournalRun
+	call    *call
+	run     JournalRun
+	overdue time.Time // when the run must have ended: not after the limit that the journal counts from Begin
 
 	mu       sync.Mutex
 	ended    sync.Cond     // phase is no longer sealed
