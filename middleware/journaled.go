@@ -131,6 +131,8 @@ func (e *JournalEntry) canSettle() bool {
 // answerByEntry answers by what the journal holds.
 func (c *call) answerByEntry(entry JournalEntry) answer {
 	switch {
+	case entry.State == Absent: // of a run whose row was removed meanwhile
+		return refusal(Unknown, outcomeUnknown, nil)
 	case entry.State == Done && entry.Record == nil:
 		return refusal(NotStored, responseNotStored, nil)
 	case entry.State == Done:
@@ -197,6 +199,9 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer
 	}
 	status := c.running.writer.Status()
 	instead = c.answerFromJournal(lease, entry)
+	if instead.outcome == Reused || instead.outcome == FingerprintChanged { // that is about the other request; this one ran
+		instead = refusal(Unknown, outcomeUnknown, nil)
+	}
 	instead.outcome = LeaseLost
 	instead.err = errors.Join(fmt.Errorf("%w, and this one answered %d", errOvertaken, status), instead.err)
 	return instead, nil
