@@ -42,11 +42,11 @@ func (b *breaker) open() bool { return time.Now().UnixNano() < b.until.Load() }
 func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
 
 // mayRunWithoutLease reports whether the journal alone decides about a request whose key could not be claimed: not if the
-// request's time is over or the Locker is closed, and not with WithAtMostOnce, whose holds are for instances that
-// have no journal.
+// request's time is over or the Locker is closed, not if the key is known to hold something, and not with WithAtMostOnce,
+// whose holds are for instances that have no journal.
 func (c *call) mayRunWithoutLease(err error) bool {
 	return c.journal != nil && !c.atMostOnce && !errors.Is(c.r.Context().Err(), context.DeadlineExceeded) &&
-		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrClosed)
+		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrClosed)
 }
 
 // askJournal calls f with the time that one call to the journal may take.
@@ -150,8 +150,12 @@ func (c *call) answerByEntry(entry JournalEntry) answer {
 	return refusal(InFlight, inFlight, nil)
 }
 
-// answerAbandoned answers a duplicate whose key was abandoned in Redis: the journal may know more.
-func (c *call) answerAbandoned(claim lock.Claim) answer {
+// answerOr answers a duplicate by the record that the journal has, and with otherwise if it has none. It is for a key in
+// which Redis has, or can show, no response.
+func (c *call) answerOr(otherwise answer) answer {
+	if c.journal == nil {
+		return otherwise
+	}
 	entry, err := c.askJournal(func(ctx context.Context) (JournalEntry, error) { return c.journal.Look(ctx, c.storageKey()) })
 	switch {
 	case err != nil:
@@ -159,7 +163,7 @@ func (c *call) answerAbandoned(claim lock.Claim) answer {
 	case entry.State == Done:
 		return c.answerByEntry(entry)
 	}
-	return c.answerBy(claim)
+	return otherwise
 }
 
 // concludeJournaled stores the outcome of a run in the journal, and then in Redis. It returns the answer that goes out in
