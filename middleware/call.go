@@ -26,6 +26,7 @@ type guard struct {
 
 	redis          breaker      // used with a journal
 	pendingRecords atomic.Int64 // bytes of records that wait for the journal
+	undoing        atomic.Int64 // runs in undoBegin
 
 	options
 }

@@ -20,7 +20,7 @@ func (c *call) claim() (lock.Claim, error) {
 	switch {
 	case err == nil:
 		c.identity.inRedis = claim.Key
-	case c.mayRunWithoutLease(err) && !errors.Is(err, lock.ErrSettled):
+	case c.mayRunWithoutLease(err):
 		c.redis.trip()
 	}
 	return claim, err

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -104,6 +105,9 @@ func (c *call) serve() {
 		c.passUnclaimed(err)
 	case err != nil && c.mayRunWithoutLease(err):
 		c.run(nil) // 5 to 8
+	case errors.Is(err, lock.ErrSettled):
+		refusal = c.answerOr(refuseClaim(err))
+		c.answer(&refusal)
 	case err != nil:
 		refusal = refuseClaim(err)
 		c.answer(&refusal)

@@ -22,6 +22,7 @@ const (
 
 	maxPendingRecords = 64 << 20 // bytes of records that wait for a journal, in one middleware
 	pendingCost       = 16 << 10 // that each of them is counted with besides
+	maxUndone         = 4096     // runs whose Begin is being undone, in one middleware
 )
 
 var (
@@ -31,11 +32,11 @@ var (
 )
 
 // mayRunWithoutLease reports whether the journal alone decides about a request whose key could not be claimed: not if the
-// request's time is over or the Locker is closed, and not with WithAtMostOnce, whose holds are for instances that
-// have no journal.
+// request's time is over or the Locker is closed, not if the key is known to hold something, and not with WithAtMostOnce,
+// whose holds are for instances that have no journal.
 func (c *call) mayRunWithoutLease(err error) bool {
 	return c.journal != nil && !c.atMostOnce && !errors.Is(c.r.Context().Err(), context.DeadlineExceeded) &&
-		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrClosed)
+		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrClosed)
 }
 
 // askJournal calls f with the time that one call to the journal may take.
@@ -47,8 +48,9 @@ func (c *call) askJournal(f func(context.Context) (JournalEntry, error)) (Journa
 
 // beginJournaled asks the journal whether the run may begin. lease is nil if Redis cannot be reached.
 func (c *call) beginJournaled(lease *lock.Lease) answer {
-	t := &journaledRun{call: c}
+	t := &journaledRun{call: c, overdue: time.Now().Add(c.maxDuration)}
 	t.ended.L = &t.mu
+	abandonAt(lease, t.overdue) // if the journal panics
 	t.run = JournalRun{Key: c.storageKey(), Note: bytes.Clone(c.encodeNote()), Limit: c.maxDuration}
 	if lease != nil {
 		t.run.Token = lease.Token()
@@ -60,13 +62,17 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	if err != nil { // the reply may have been lost: the same token gets the same answer
 		entry, err = c.askJournal(begin)
 	}
+	ours := entry.State == Absent || entry.State != Done && entry.Token == t.run.Token
+	if err == nil && ours && !time.Now().Before(c.earliest(t.overdue)) { // the run would end at once
+		err = context.DeadlineExceeded
+	}
 	switch {
 	case err != nil:
 		c.undoBegin(t.run)
 		c.releaseUnused(lease)
 		return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
-	case entry.State == Absent, entry.State == Begun && entry.Token == t.run.Token:
-		t.run.Intent = entry.State == Begun
+	case ours:
+		t.run.Intent = entry.State != Absent
 		c.running.journaled = t
 		return answer{}
 	}
@@ -74,12 +80,19 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 }
 
 // undoBegin frees, in the background, a row that Begin may have left although it returned an error. It does so twice: a
-// Begin whose connection broke may still arrive after the first time.
+// Begin whose connection broke may still arrive after the first time. If too many are being undone, it does nothing: a
+// row that is left refuses retries until it is swept, and a database that comes back must not meet a call for each
+// request that it has missed.
 func (c *call) undoBegin(run JournalRun) {
-	journal := c.journal
-	c.locker.Go(func(ctx context.Context) {
+	g := c.guard
+	if g.undoing.Add(1) > maxUndone {
+		g.undoing.Add(-1)
+		return
+	}
+	g.locker.Go(func(ctx context.Context) {
+		defer g.undoing.Add(-1)
 		undo := func(ctx context.Context) error {
-			_, err := journal.End(ctx, run, nil, 0)
+			_, err := g.journal.End(ctx, run, nil, 0)
 			return err
 		}
 		if retryJournal(ctx, journalRetry, undo) && sleep(ctx, journalTimeout) {
@@ -92,7 +105,7 @@ func (c *call) undoBegin(run JournalRun) {
 // so that the next duplicate need not ask the journal.
 func (c *call) answerFromJournal(lease *lock.Lease, entry JournalEntry) answer {
 	a := c.answerByEntry(entry)
-	if lease == nil || entry.State != Done || entry.Record == nil || a.outcome == Unreadable {
+	if lease == nil || !entry.canSettle() || a.outcome == Unreadable {
 		c.releaseUnused(lease)
 		return a
 	}
@@ -103,9 +116,17 @@ func (c *call) answerFromJournal(lease *lock.Lease, entry JournalEntry) answer {
 	return a
 }
 
+// canSettle reports whether the entry has a record that can be stored in Redis: Settle refuses one that is about to
+// expire, and would leave the key with its lease.
+func (e *JournalEntry) canSettle() bool {
+	return e.State == Done && e.Record != nil && e.Left >= time.Millisecond
+}
+
 // answerByEntry answers by what the journal holds.
 func (c *call) answerByEntry(entry JournalEntry) answer {
 	switch {
+	case entry.State == Absent: // of a run whose row was removed meanwhile
+		return refusal(Unknown, outcomeUnknown, nil)
 	case entry.State == Done && entry.Record == nil:
 		return refusal(NotStored, responseNotStored, nil)
 	case entry.State == Done:
@@ -123,8 +144,12 @@ func (c *call) answerByEntry(entry JournalEntry) answer {
 	return refusal(InFlight, inFlight, nil)
 }
 
-// answerAbandoned answers a duplicate whose key was abandoned in Redis: the journal may know more.
-func (c *call) answerAbandoned(claim lock.Claim) answer {
+// answerOr answers a duplicate by the record that the journal has, and with otherwise if it has none. It is for a key in
+// which Redis has, or can show, no response.
+func (c *call) answerOr(otherwise answer) answer {
+	if c.journal == nil {
+		return otherwise
+	}
 	entry, err := c.askJournal(func(ctx context.Context) (JournalEntry, error) { return c.journal.Look(ctx, c.storageKey()) })
 	switch {
 	case err != nil:
@@ -132,7 +157,7 @@ func (c *call) answerAbandoned(claim lock.Claim) answer {
 	case entry.State == Done:
 		return c.answerByEntry(entry)
 	}
-	return c.answerBy(claim)
+	return otherwise
 }
 
 // concludeJournaled stores the outcome of a run in the journal, and then in Redis. It returns the answer that goes out in
@@ -172,6 +197,9 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer
 	}
 	status := c.running.writer.Status()
 	instead = c.answerFromJournal(lease, entry)
+	if instead.outcome == Reused || instead.outcome == FingerprintChanged { // that is about the other request; this one ran
+		instead = refusal(Unknown, outcomeUnknown, nil)
+	}
 	instead.outcome = LeaseLost
 	instead.err = errors.Join(fmt.Errorf("%w, and this one answered %d", errOvertaken, status), instead.err)
 	return instead, nil
@@ -213,10 +241,10 @@ func (c *call) endLater(lease *lock.Lease, run JournalRun, end *ending, failed e
 		case lease == nil:
 		case !ended:
 			lease.Abandon()
-		case encoded == nil:
-			_ = lease.Release(&values) // a release that fails goes on in the background
-		case entry.State == Done && entry.Record != nil:
+		case entry.canSettle():
 			_ = settleEncoded(&values, lease, entry.Record, entry.Left) // one that fails goes on in the background
+		case encoded == nil, entry.State == Done:
+			_ = lease.Release(&values) // a release that fails goes on in the background
 		default:
 			lease.Abandon()
 		}

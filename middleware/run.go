@@ -52,6 +52,9 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
 	overdue := started.Add(c.maxDuration)
+	if c.running.journaled != nil {
+		overdue = c.running.journaled.overdue
+	}
 	abandonAt(lease, overdue)
 	*ctx = runContext{exec: exec, values: &c.values, lease: lease, deadline: c.earliest(overdue)}
 	if c.journal != nil { // the journal decides who has run: the loss of the lease does not end the run

@@ -35,10 +35,14 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 // ended, and return an error if it cannot tell.
 //
 // Transact returns nil exactly if the transaction is committed. [ErrAnswered] means that the middleware answers the
-// request itself: another run's response is stored, or it is not known whether this transaction was committed. After any
-// other error nothing has happened, and the response is as it was before the call: the handler answers, or calls Transact
-// again. It returns [ErrTwice] after a transaction that was committed, and [ErrCommitted] once a byte of the response has
-// left. A panic of do goes on; the response is then as it was before.
+// request itself: another run's response is stored, or it is not known whether this transaction was committed. After
+// any other error nothing has happened, and the response is as it was before the call: the handler answers, or calls
+// Transact again. It returns [ErrTwice] after a transaction that was committed, and [ErrCommitted] once a byte of the
+// response has left. A panic of do goes on; the response is then as it was before or, if seal had succeeded, the
+// middleware answers the request, because the transaction may be committed.
+//
+// The handler must not return before Transact has, which it may call in another goroutine. If it does, a transaction that
+// is not sealed is not committed any more, and the client is told that the outcome is not known.
 //
 // It panics without a journal: see [Execution.Journaled].
 func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth func(run JournalRun, sealed bool) (JournalEntry, error)) error {
@@ -49,56 +53,55 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth f
 	if err := t.begin(); err != nil {
 		return err
 	}
-	next, known := txNone, false
-	defer func() {
-		if !known && t.isSealed() { // do or truth panicked, or called runtime.Goexit, and may have sent a COMMIT
-			next, t.cause = txUndecided, errInterrupted
-		}
-		t.finish(next)
-	}()
+	end := txEnd{phase: txInterrupted} // after a panic or a Goexit of do or truth
+	defer func() { t.finish(end) }()
 	err := do(t.seal)
 	sealed := t.isSealed()
 	switch {
 	case err == nil && sealed:
-		next = txCommitted
+		end.phase = txCommitted
+		return nil
 	case err == nil: // do has committed something without its record
-		next, t.cause, err = txUndecided, ErrUncommitted, ErrUncommitted
-	default:
-		entry, lookErr := truth(t.run, sealed)
-		next, err = t.judge(entry, err, lookErr, sealed)
+		end = txEnd{phase: txUndecided, cause: ErrUncommitted}
+		return ErrUncommitted
 	}
-	known = true
+	entry, lookErr := truth(t.run, sealed)
+	end, err = t.judge(entry, err, lookErr, sealed)
 	return err
 }
-
-// errInterrupted is the cause of txUndecided after a panic.
-var errInterrupted = errors.New("middleware: the transaction panicked, or called runtime.Goexit, while it was committed")
 
 // journaledRun is a run under a journal. The handler calls Transact, in any of its goroutines; all else is the serving
 // goroutine's.
 type journaledRun struct {
-	call *call
-	run  JournalRun
+	call    *call
+	run     JournalRun
+	overdue time.Time // when the run must have ended: not after the limit that the journal counts from Begin
 
 	mu       sync.Mutex
-	ended    sync.Cond // phase is no longer sealed
-	phase    txPhase
-	returned bool          // the handler has: nothing is sealed any more
+	ended    sync.Cond     // phase is no longer txSealed
+	txEnd                  // of the last transaction; does not change once cutOff has returned
+	returned bool          // the handler has: no transaction begins, and nothing is sealed any more
 	record   []byte        // as it was sealed, the last time
 	retained time.Duration // with the record
 	dropped  bool          // the record is without its cookies
-	entry    JournalEntry  // of overtaken: what stands
-	cause    error         // of undecided
+}
+
+// txEnd is how a transaction has ended or, while it runs, how far it is.
+type txEnd struct {
+	phase txPhase
+	entry JournalEntry // of txOvertaken: what stands
+	cause error        // of txUndecided
 }
 
 // txPhase is how far the transaction of a run is:
 //
-//	from             to                                   when
-//	txNone           txOpen                               Transact
-//	txOpen           txSealed                             seal
-//	txOpen           txNone, txOvertaken                  do has failed
-//	txSealed         txCommitted                          do has returned nil, or truth the run's own record
-//	txSealed         txNone, txOvertaken, txUndecided     do has failed
+//	from             to                                 when
+//	txNone           txOpen                             Transact
+//	txOpen           txSealed                           seal
+//	txOpen           txNone, txOvertaken                do has failed
+//	txOpen           txUndecided                        the handler has returned
+//	txSealed         txCommitted                        do has returned nil, or truth the run's own record
+//	txSealed         txNone, txOvertaken, txUndecided   do has failed
 type txPhase uint8
 
 const (
@@ -108,12 +111,22 @@ const (
 	txCommitted                // with the run's record
 	txOvertaken                // rolled back, and another run has the key
 	txUndecided                // it is not known whether it was committed
+
+	txInterrupted // only for finish: do or truth has not returned
+)
+
+// Why the end of a transaction is not known. A panic's value is left out, as in errNoReturn.
+var (
+	errLeftOpen    = errors.New("middleware: the handler returned before its transaction had ended")
+	errInterrupted = errors.New("middleware: the transaction panicked, or called runtime.Goexit, after its response was sealed")
 )
 
 func (t *journaledRun) begin() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case t.returned:
+		return capture.ErrReturned
 	case t.phase == txCommitted:
 		return ErrTwice
 	case t.phase == txOvertaken, t.phase == txUndecided:
@@ -170,47 +183,55 @@ func (t *journaledRun) isSealed() bool {
 }
 
 // judge decides, after a transaction whose end is err, by what the journal holds.
-func (t *journaledRun) judge(entry JournalEntry, err, lookErr error, sealed bool) (txPhase, error) {
+func (t *journaledRun) judge(entry JournalEntry, err, lookErr error, sealed bool) (txEnd, error) {
 	ours := entry.Token == t.run.Token
 	switch {
 	case lookErr != nil && sealed:
-		t.cause = errors.Join(err, lookErr)
-		return txUndecided, ErrAnswered
+		return txEnd{phase: txUndecided, cause: errors.Join(err, lookErr)}, ErrAnswered
 	case lookErr != nil: // nothing was to be committed yet
-		return txNone, err
+		return txEnd{phase: txNone}, err
 	case entry.State == Done && ours && sealed && bytes.Equal(entry.Record, t.record):
-		return txCommitted, nil
+		return txEnd{phase: txCommitted}, nil
 	case entry.State == Absent, entry.State != Done && ours:
-		return txNone, err
+		return txEnd{phase: txNone}, err
 	}
-	t.entry = entry
-	return txOvertaken, ErrAnswered
+	return txEnd{phase: txOvertaken, entry: entry}, ErrAnswered
 }
 
-// finish ends the transaction.
-func (t *journaledRun) finish(next txPhase) {
+// finish ends the transaction, unless cutOff has done so.
+func (t *journaledRun) finish(end txEnd) {
+	if end.phase == txInterrupted && t.isSealed() {
+		end = txEnd{phase: txUndecided, cause: errInterrupted}
+	}
 	w := &t.call.running.writer
-	switch next {
+	switch end.phase {
 	case txCommitted:
 		(*committer)(&t.call.running.exec).Commit() // Discard comes too late
-	case txNone:
+	case txNone, txInterrupted:
+		end.phase = txNone
 		w.Rewind()
 	default:
 		w.Refuse()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.phase = next
+	if t.phase == txOpen || t.phase == txSealed {
+		t.txEnd = end
+	}
 	t.ended.Broadcast()
 }
 
-// cutOff is called when the handler has returned. It keeps open transactions from being sealed. One that is sealed
-// already may be in its COMMIT, so cutOff waits for it.
+// cutOff is called when the handler has returned. A transaction that is sealed may be in its COMMIT, so cutOff waits for
+// it. One that is open can no longer be sealed, and what it has written must not be taken for the response although no
+// Rewind has come yet.
 func (t *journaledRun) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.returned = true
 	for t.phase == txSealed {
 		t.ended.Wait()
+	}
+	if t.phase == txOpen {
+		t.txEnd = txEnd{phase: txUndecided, cause: errLeftOpen}
 	}
 }

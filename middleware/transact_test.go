@@ -273,7 +273,7 @@ func TestTransactionOfAGoroutineLeftBehind(t *testing.T) {
 			a := s.send(target("/payments?late"))
 			s.event()
 			close(returned)
-			if err := <-late; err == nil || a.status != http.StatusCreated {
+			if err := <-late; err == nil || a.status != http.StatusServiceUnavailable {
 				t.Errorf("InTx returned %v, the client got %d", err, a.status)
 			}
 			j.mu.Lock()
