@@ -21,6 +21,11 @@ func refusal(outcome Outcome, p Problem, err error) answer {
 // given reports whether a is not the zero answer.
 func (a *answer) given() bool { return a.outcome != "" }
 
+// isAboutOther reports whether the answer says that the key belongs to another request.
+func (a *answer) isAboutOther() bool {
+	return a.outcome == Reused || a.outcome == FingerprintChanged
+}
+
 // answer writes a and emits the Event.
 func (c *call) answer(a *answer) {
 	c.limited.refused(c.r)

@@ -86,8 +86,8 @@ type timing struct {
 	completed time.Time     // when the handler returned
 }
 
-// storageKey returns the key as it stands in Redis, empty if the request has none. It hashes the key only if the claim,
-// which has it too, has not come yet.
+// storageKey returns the key as it stands in Redis, empty if the request has none. It hashes the key only until
+// the claim has returned, which carries the hash too.
 func (c *call) storageKey() string {
 	id := &c.identity
 	if id.inRedis == "" && id.key != "" {

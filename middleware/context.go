@@ -24,9 +24,9 @@ func (v *values) Value(key any) any { return v.of.Value(key) }
 // runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
 // is lost, at the deadline, or when the handler has returned.
 //
-// The real context is made by the first Done, or once it is over. Most handlers need neither, which saves eight
-// allocations. Code that derives from this context or asks for its cause has called Done or Err before, and so finds the
-// real one.
+// The real context is made by the first Done, or by the first Err after the run is over. Most handlers need neither,
+// which saves eight allocations. Code that derives from this context or asks for its cause has called Done or Err
+// before, and so finds the real one.
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease // nil if its loss does not end the run

@@ -15,7 +15,7 @@ var errAbandoned = errors.New("middleware: an earlier run has left its key witho
 func (c *call) answerDuplicate(claim lock.Claim) answer {
 	switch {
 	case claim.State == lock.Abandoned:
-		return c.answerOr(c.answerBy(claim))
+		return c.answerFromJournalOr(c.answerBy(claim))
 	case claim.State != lock.Held || c.wait == 0:
 		return c.answerBy(claim)
 	}
@@ -29,9 +29,9 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	case err != nil: // the wait is over, or was not allowed
 		return refusal(InFlight, c.inFlightSince(claim.ClaimedAt), trouble(err))
 	case after.State == lock.Free:
-		return c.answerOr(refusal(Freed, runFailed, nil))
+		return c.answerFromJournalOr(refusal(Freed, runFailed, nil))
 	case after.State == lock.Abandoned:
-		return c.answerOr(c.answerBy(after))
+		return c.answerFromJournalOr(c.answerBy(after))
 	}
 	return c.answerBy(after)
 }

@@ -11,8 +11,8 @@ import (
 // [Execution.Keep] or [Execution.Unknown].
 var ErrCommitted = errors.New("middleware: the response is committed")
 
-// Execution is what a protected handler can ask and say about its own run. Its methods may be called concurrently. After
-// the handler has returned they have no effect; those of a nil Execution do nothing.
+// Execution is what a protected handler can ask and say about its own run. Its methods may be called concurrently. They
+// must not be called after the handler has returned; those of a nil Execution do nothing.
 type Execution struct {
 	key   string
 	fence int64      // 0: the Locker does not number its leases
@@ -32,7 +32,7 @@ type Execution struct {
 
 type executionKey struct{}
 
-// FromContext returns the run that ctx belongs to, nil when it is not a protected one.
+// FromContext returns the run that ctx belongs to, or nil if ctx belongs to no protected run.
 func FromContext(ctx context.Context) *Execution {
 	e, _ := ctx.Value(executionKey{}).(*Execution)
 	return e
@@ -81,7 +81,7 @@ func (e *Execution) Unknown() {
 	e.unknown, e.keep = true, false
 }
 
-// Discard stores nothing and frees the key when the handler returns: nothing has happened, a retry shall run. It
+// Discard stores nothing and frees the key when the handler returns: nothing has happened, so a retry runs. It
 // returns [ErrCommitted] once a byte of the response has left, and after Keep and Unknown; and it is void when a byte
 // leaves later.
 func (e *Execution) Discard() error {

@@ -106,7 +106,7 @@ func (c *call) serve() {
 	case err != nil && c.mayRunWithoutLease(err):
 		c.run(nil) // 5 to 8
 	case errors.Is(err, lock.ErrSettled):
-		refusal = c.answerOr(refuseClaim(err))
+		refusal = c.answerFromJournalOr(refuseClaim(err))
 		c.answer(&refusal)
 	case err != nil:
 		refusal = refuseClaim(err)

@@ -144,9 +144,9 @@ func (c *call) answerByEntry(entry JournalEntry) answer {
 	return refusal(InFlight, inFlight, nil)
 }
 
-// answerOr answers a duplicate by the record that the journal has, and with otherwise if it has none. It is for a key in
-// which Redis has, or can show, no response.
-func (c *call) answerOr(otherwise answer) answer {
+// answerFromJournalOr answers a duplicate by the record that the journal has, and with otherwise if it has none. It is
+// for a key in which Redis has, or can show, no response.
+func (c *call) answerFromJournalOr(otherwise answer) answer {
 	if c.journal == nil {
 		return otherwise
 	}
@@ -197,7 +197,7 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer
 	}
 	status := c.running.writer.Status()
 	instead = c.answerFromJournal(lease, entry)
-	if instead.outcome == Reused || instead.outcome == FingerprintChanged { // that is about the other request; this one ran
+	if instead.isAboutOther() { // this request ran
 		instead = refusal(Unknown, outcomeUnknown, nil)
 	}
 	instead.outcome = LeaseLost

@@ -35,7 +35,7 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 		return refusal(Unknown, outcomeUnknown, err)
 	}
 	a := c.answerBy(claim)
-	if a.outcome == Reused || a.outcome == FingerprintChanged { // that is about the other request; this one ran
+	if a.isAboutOther() { // this request ran
 		return refusal(Unknown, outcomeUnknown, nil)
 	}
 	return a

@@ -83,7 +83,7 @@ const (
 	notHeld   holdState = iota
 	holding             // a Hold is in flight: no renewal is sent, because it would make a late Hold look early
 	held                // a Hold was confirmed
-	maybeHeld           // the last Hold failed or got no reply: no renewal, so that a hold nobody knows of ends
+	maybeHeld           // the last Hold failed or got no reply: not renewed, so that a hold whose reply was lost cannot last
 )
 
 // Core is a lease. Its handles share it.

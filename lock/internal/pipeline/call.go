@@ -16,9 +16,9 @@ const (
 )
 
 // Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
-// times out. A Call is used once, by one goroutine: hooks of go-redis may keep a command's context, and that context is
-// part of the Call. The caller sets the exported fields before Do. The methods other than Do are for the function that
-// Do calls.
+// times out. A Call belongs to one goroutine. It is not reused, because a go-redis hook may keep a command's context,
+// which is part of the Call. The caller sets the exported fields before Do. The methods other than Do are for the
+// function that Do calls.
 type Call struct {
 	Pipeline *Pipeline
 	Context  context.Context // the caller's

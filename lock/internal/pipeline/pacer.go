@@ -54,8 +54,8 @@ func (p *pacer) latestStart(now time.Time, inFlight int) time.Time {
 // replied adjusts replyBytes to a reply of that many bytes.
 func (p *pacer) replied(bytes int) { p.replyBytes += (bytes - p.replyBytes) / 8 }
 
-// adapt adjusts took and max to a batch, inline or not, that took from start to now while maxInFlight batches were in
-// flight: a single command that is slow then shows how slow the server is.
+// adapt learns from a batch that took from start to now. The queue calls it only for batches that completed while
+// maxInFlight were in flight. Inline commands count too: one slow command shows that the server is slow.
 func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
 	took := now.Sub(start)

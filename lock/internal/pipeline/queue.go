@@ -136,7 +136,7 @@ func (q *queue) nextBatch(limit int) *batch {
 		size += c.size() + q.pacer.replyBytes
 		// go-redis looks for errors only in the first reply of a pipeline, so a command whose reply it has to parse
 		// goes alone.
-		if taken > 0 && (size > maxBatchBytes || c.typed || q.waiting[0].typed) {
+		if len(b.commands) > 0 && (size > maxBatchBytes || c.typed || q.waiting[0].typed) {
 			break
 		}
 		c.sent = true

@@ -98,8 +98,8 @@ const maxInline = 4 << 10
 
 // inlineDeadline returns the context under which the caller may send cmd inline, and the time by which it has to
 // return. It reports false unless all of these hold: the Call allows it, the client honors deadlines and has been
-// answered before, cmd is the Call's first command and has no long argument, and the shared deadline is no later than the
-// caller's.
+// answered before, cmd is the Call's first command and has no long argument, and the context's Done, which is shared,
+// does not outlast the caller. Reads and writes may take until returnBy (see command).
 func (c *Call) inlineDeadline(cmd *command) (d *sharedDeadline, returnBy time.Time, ok bool) {
 	p := c.Pipeline
 	if !c.MayInline || !p.honorsDeadlines || !p.answered.Load() || cmd != &c.first || !cmd.fits(maxInline) {

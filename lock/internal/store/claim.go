@@ -63,8 +63,9 @@ type ClaimOptions struct {
 	Awaited bool   // another caller already waits for the end of our claim: write it with the mark
 }
 
-// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it releases a claim that
-// has arrived, or arrives later.
+// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it tries to release a
+// claim that may have arrived: at once, and again if a late reply shows it. One that arrives after that expires with its
+// TTL.
 func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.MayInline = !opts.Waits

@@ -85,7 +85,8 @@ func (w *Writer) passHijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.w).Hijack()
 }
 
-// SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort.
+// SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort; a call that began
+// before may take effect after them.
 func (w *Writer) SetReadDeadline(deadline time.Time) error {
 	if w.gate.isClosed() {
 		return ErrReturned

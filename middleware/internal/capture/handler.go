@@ -12,8 +12,9 @@ import (
 
 // This file has the methods of http.ResponseWriter, which the handler calls. They hold the gate.
 
-// Header returns the underlying writer's header, so that the handler sees and changes what the outer middlewares have
-// set.
+// Header returns the underlying writer's header. The map itself is not guarded, as with net/http: a goroutine that is
+// left behind must not touch it. It is the outer header, so that the handler sees and changes what the outer
+// middlewares have set.
 func (w *Writer) Header() http.Header { return w.w.Header() }
 
 // WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the

@@ -98,7 +98,7 @@ func (w *Writer) Deliver(outer context.Context) {
 	default:
 		w.deliver()
 	}
-	w.free() // not after a panic of the underlying writer, which may have kept parts of it
+	w.free() // not deferred: a writer that panicked may still hold parts of this memory
 }
 
 func (w *Writer) deliver() {
@@ -135,7 +135,8 @@ func (w *Writer) Withdraw() {
 
 // Abort gives up the response of a handler that did not return. If the handler had set a status and nothing was sent, the
 // header is again as it was at Begin, so that an outer middleware can answer. Without a status the header stays as the
-// handler left it, as with net/http; so does the header of a writer that a goroutine may be reading in a call to it.
+// handler left it, as with net/http; so does it if a goroutine is still in a call to the underlying writer, which may be
+// reading it.
 // Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
 func (w *Writer) Abort() {
 	w.gate.close()

@@ -99,7 +99,8 @@ func (w *Writer) Scratch() *response.Scratch { return w.scratch }
 //
 // Its mutex is not held in a call to the underlying writer, which may take as long as the client likes; inWrite keeps the
 // others out meanwhile, so that the serving goroutine can close the gate. A goroutine that comes back from such a
-// call to a closed gate must neither change nor read anything of the Writer but closed.
+// call to a closed gate may read closed, and nothing else of the
+// Writer.
 type gate struct {
 	mu      sync.Mutex
 	idle    chan struct{} // closed when inWrite becomes false; nil if nobody waits for that
