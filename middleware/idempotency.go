@@ -103,6 +103,7 @@ func (c *call) serve() {
 	case err != nil && c.mayFailOpen(err):
 		c.passUnclaimed(err)
 	case err != nil && c.mayRunWithoutLease(err):
+		c.running.unclaimed = err
 		c.run(nil) // 5 to 8
 	case err != nil:
 		refusal = refuseClaim(err)
