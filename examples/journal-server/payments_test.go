@@ -134,6 +134,9 @@ func TestRedisAway(t *testing.T) {
 		s.wantPaid(first)
 		s.wantReplay(s.pay("ann", "k1", "/payments", euros), first)
 		s.wantListed("ann", first)
+		if log := s.log.String(); strings.Count(log, "level=WARN") != 2 {
+			t.Errorf("log: got %s, want a warning for each request", log)
+		}
 	})
 }
 
