@@ -65,7 +65,8 @@ func openPostgreSQL(source string) (*database, error) {
 	}, nil
 }
 
-// openSQLite opens a file in WAL mode, in which readers do not wait for the writer. A writer waits for another for 10 s.
+// openSQLite opens a file in WAL mode, in which readers do not wait for the writer. A writer waits for another for 10
+// s.
 func openSQLite(path string) (*database, error) {
 	pragmas := url.Values{"_pragma": {"journal_mode(wal)", "busy_timeout(10000)", "synchronous(full)", "foreign_keys(on)"}}
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: pragmas.Encode()}).String())

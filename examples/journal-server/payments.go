@@ -135,8 +135,8 @@ const (
 
 var currency = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// readOrder reads and validates a request for a payment. It is refused with 400 if it is malformed, and with 422 if it is
-// well formed but invalid. The delay gives a client time to send a duplicate.
+// readOrder reads and validates a request for a payment. It is refused with 400 if it is malformed, and with 422 if it
+// is well formed but invalid. The delay gives a client time to send a duplicate.
 func readOrder(r *http.Request) (o order, delay time.Duration, refused *refusal) {
 	delay, err := time.ParseDuration(cmp.Or(r.URL.Query().Get("delay"), "0s"))
 	if err != nil || delay < 0 || delay > maxDelay {

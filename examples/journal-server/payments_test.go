@@ -99,8 +99,8 @@ func TestFlushAll(t *testing.T) {
 	})
 }
 
-// fault: FLUSHALL while a payment runs, and a second click right after it, which then runs at the same time. One of them
-// pays, and both get its response.
+// fault: FLUSHALL while a payment runs, and a second click right after it, which then runs at the same time. One of
+// them pays, and both get its response.
 func TestFlushAllDuringDoubleClick(t *testing.T) {
 	each(t, func(t *testing.T, db string) {
 		var s *server

@@ -12,8 +12,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// requestTimeout is the most time a payment may take. It is above maxDelay, and below the server's WriteTimeout, so that
-// the connection is still open for a late response.
+// requestTimeout is the most time a payment may take. It is above maxDelay, and below the server's WriteTimeout, so
+// that the connection is still open for a late response.
 const requestTimeout = 20 * time.Second
 
 // service is all that the handlers use.
@@ -48,8 +48,8 @@ func (s *service) close() error {
 	return errors.Join(err, s.redis.close(), s.db.close())
 }
 
-// handler returns all routes. Authentication is outside of Idempotency, because a replay is only for a user who is allowed
-// to see it now.
+// handler returns all routes. Authentication is outside of Idempotency, because a replay is only for a user who is
+// allowed to see it now.
 //
 // There is no WithAtMostOnce: a payment whose transaction was not committed has not happened, so it may run again.
 func (s *service) handler() http.Handler {
@@ -98,8 +98,8 @@ func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
 	_ = writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// logEvent logs one line for every protected request. The line has the hashed key, but not the client's key, the user, or
-// any body.
+// logEvent logs one line for every protected request. The line has the hashed key, but not the client's key, the user,
+// or any body.
 func (s *service) logEvent(ctx context.Context, e middleware.Event) {
 	level, err := slog.LevelInfo, ""
 	if e.Err != nil { // also if the request succeeded

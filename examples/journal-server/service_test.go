@@ -25,8 +25,8 @@ const (
 	patience = 20 * time.Second // bounds every wait: only a failing test waits this long
 )
 
-// each runs a test with SQLite, and with PostgreSQL if ONCEGUARD_POSTGRES has the URL of a server, in which each test has
-// a schema of its own.
+// each runs a test with SQLite, and with PostgreSQL if ONCEGUARD_POSTGRES has the URL of a server, in which each test
+// has a schema of its own.
 func each(t *testing.T, test func(t *testing.T, db string)) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
