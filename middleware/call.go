@@ -75,6 +75,7 @@ type running struct {
 	body   handlerBody
 
 	journaled *journaledRun // nil without a journal
+	unclaimed error         // why there is no lease: with a journal Redis may be away
 }
 
 // timing has when things happened to a request, and how long they took.
@@ -143,6 +144,9 @@ func (c *call) waited(start time.Time) {
 func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return
+	}
+	if c.running.unclaimed != nil {
+		err = errors.Join(err, c.running.unclaimed)
 	}
 	c.observe(c.r.Context(), Event{
 		Outcome: outcome,

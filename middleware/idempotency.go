@@ -104,6 +104,7 @@ func (c *call) serve() {
 	case err != nil && c.mayFailOpen(err):
 		c.passUnclaimed(err)
 	case err != nil && c.mayRunWithoutLease(err):
+		c.running.unclaimed = err
 		c.run(nil) // 5 to 8
 	case errors.Is(err, lock.ErrSettled):
 		refusal = c.answerFromJournalOr(refuseClaim(err))

@@ -55,8 +55,8 @@ func WithFailOpen() Option {
 // The journal is asked when the key is claimed and before the handler runs. If it does not answer twice within 3
 // seconds each, the request gets 503 and nothing runs. The outcome of a run is stored in the journal first and then in
 // Redis. If the journal cannot store it, the response goes out, [Event].Pending is set, and storing goes on in the
-// background for up to an hour; until then a retry gets 409. The loss of the Redis lease does not end a run, and after
-// an error Redis is left alone for one second.
+// background for up to an hour; until then a retry gets 409. The loss of the Redis lease does not end a run. After an
+// error Redis is left alone for one second; the Event of a request that ran without Redis has the reason.
 //
 // With an intent journal an unknown outcome never runs again, as with [WithAtMostOnce]. With a transactional one a run
 // whose transaction was not committed runs again, as it does without a journal; a response that the handler gives

@@ -183,7 +183,7 @@ func TestReadmeOptions(t *testing.T) {
 func TestReadmeNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
-	for _, dir := range []string{"middleware", "lock", "keyfunc"} {
+	for _, dir := range []string{"middleware", "lock", "keyfunc", "sqljournal"} {
 		for name := range exported(t, "../"+dir) {
 			names[dir+"."+name] = true
 			if strings.Contains(name, ".") {
@@ -194,7 +194,7 @@ func TestReadmeNamesWhatExists(t *testing.T) {
 			}
 		}
 	}
-	name := regexp.MustCompile(`\b((?:middleware|lock|keyfunc|Execution|Locker)\.[A-Z]\w*)|` + "`(With[A-Z]\\w*)")
+	name := regexp.MustCompile(`\b((?:middleware|lock|keyfunc|sqljournal|Execution|Locker|Journal)\.[A-Z]\w*)|` + "`(With[A-Z]\\w*)")
 	called := name.FindAllStringSubmatch(readme(), -1)
 	for _, m := range called {
 		if name := m[1] + m[2]; !names[name] {

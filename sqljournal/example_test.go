@@ -40,6 +40,22 @@ func openSQLite() (db *sql.DB, remove func()) {
 	}
 }
 
+type payment struct {
+	ID     int64 `json:"id"`
+	Amount int64 `json:"amount"`
+}
+
+func insertPayment(ctx context.Context, tx *sql.Tx, p payment) (payment, error) {
+	err := tx.QueryRowContext(ctx, "insert into payments (amount) values ($1) returning id", p.Amount).Scan(&p.ID)
+	return p, err
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	return json.NewEncoder(w).Encode(v)
+}
+
 // A handler whose effect is in the database: the payment, the response and the journal's row are committed together.
 func Example() {
 	db, remove := openSQLite()
@@ -50,18 +66,13 @@ func Example() {
 	}
 
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		order := payment{Amount: 1250} // from the body of r
 		err := journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
-			res, err := tx.ExecContext(r.Context(), "insert into payments (amount) values (1250)")
+			payment, err := insertPayment(r.Context(), tx, order)
 			if err != nil {
 				return err
 			}
-			id, err := res.LastInsertId()
-			if err != nil {
-				return err
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusCreated)
-			return json.NewEncoder(w).Encode(map[string]int64{"id": id, "amount": 1250})
+			return writeJSON(w, http.StatusCreated, payment)
 		})
 		if err != nil {
 			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
@@ -71,7 +82,7 @@ func Example() {
 	w := httptest.NewRecorder()
 	pay.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/payments", nil))
 	fmt.Print(w.Code, " ", w.Body)
-	// Output: 201 {"amount":1250,"id":1}
+	// Output: 201 {"id":1,"amount":1250}
 }
 
 func ExampleSchema() {

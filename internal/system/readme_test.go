@@ -78,8 +78,8 @@ func readmeBlocks(t *testing.T) (program string, others []string) {
 		}
 		others = append(others, code)
 	}
-	if program == "" || len(others) != 1 {
-		t.Fatalf("a program of %d bytes and %d more blocks of Go, want one of each", len(program), len(others))
+	if program == "" || len(others) != 2 {
+		t.Fatalf("a program of %d bytes and %d more blocks of Go, want one and two", len(program), len(others))
 	}
 	return program, others
 }
@@ -189,13 +189,15 @@ func payAt(t *testing.T, addr, key string) paid {
 // Every line of the README's other code is a line of the Examples.
 func TestReadmeIsCompiled(t *testing.T) {
 	t.Parallel()
-	examples, err := os.ReadFile("../../middleware/example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	compiled := map[string]bool{}
-	for line := range strings.Lines(string(examples)) {
-		compiled[strings.TrimSpace(line)] = true
+	for _, file := range []string{"../../middleware/example_test.go", "../../sqljournal/example_test.go"} {
+		examples, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(examples)) {
+			compiled[strings.TrimSpace(line)] = true
+		}
 	}
 	_, blocks := readmeBlocks(t)
 	for _, block := range blocks {

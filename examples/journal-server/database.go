@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/onceguard/onceguard/sqljournal"
+)
+
+// database has the payments and the journal.
+type database struct {
+	*sql.DB
+	journal *sqljournal.Journal
+	dialect sqljournal.Dialect
+	name    string // for the log, without credentials
+	remove  func() error
+}
+
+// openDatabase opens the database of the -db flag and creates the tables that are missing.
+func openDatabase(ctx context.Context, source string) (*database, error) {
+	d, err := connect(source)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.createTables(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("creating the tables in %s: %w", d.name, err), d.close())
+	}
+	return d, nil
+}
+
+func connect(source string) (*database, error) {
+	path, isSQLite := strings.CutPrefix(source, "sqlite:")
+	switch {
+	case source == "":
+		return openTemporary()
+	case isSQLite && path != "":
+		return openSQLite(path)
+	case strings.HasPrefix(source, "postgres://"), strings.HasPrefix(source, "postgresql://"):
+		return openPostgreSQL(source)
+	}
+	return nil, errors.New("the database is neither sqlite:PATH nor a postgres:// URL")
+}
+
+func openPostgreSQL(source string) (*database, error) {
+	cfg, err := pgx.ParseConfig(source)
+	if err != nil {
+		return nil, errors.New("the database URL is malformed: want postgres://user:password@host:port/database")
+	}
+	db := stdlib.OpenDB(*cfg)
+	return &database{
+		DB:      db,
+		journal: sqljournal.Transactional(db),
+		dialect: sqljournal.DialectPostgreSQL,
+		name:    "PostgreSQL on " + cfg.Host,
+	}, nil
+}
+
+// openSQLite opens a file in WAL mode, in which readers do not wait for the writer. A writer waits for another for 10
+// s.
+func openSQLite(path string) (*database, error) {
+	pragmas := url.Values{"_pragma": {"journal_mode(wal)", "busy_timeout(10000)", "synchronous(full)", "foreign_keys(on)"}}
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: pragmas.Encode()}).String())
+	if err != nil {
+		return nil, err
+	}
+	return &database{
+		DB:      db,
+		journal: sqljournal.Transactional(db, sqljournal.SQLite()),
+		dialect: sqljournal.DialectSQLite,
+		name:    "SQLite in " + path,
+	}, nil
+}
+
+func openTemporary() (*database, error) {
+	dir, err := os.MkdirTemp("", "journal-server")
+	if err != nil {
+		return nil, err
+	}
+	remove := func() error { return os.RemoveAll(dir) }
+	d, err := openSQLite(filepath.Join(dir, "payments.db"))
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	d.name += ", removed at exit"
+	d.remove = remove
+	return d, nil
+}
+
+func (d *database) close() error {
+	err := d.Close()
+	if d.remove != nil {
+		err = errors.Join(err, d.remove())
+	}
+	return err
+}
+
+// paymentsTable has no time: the ids are UUIDs of version 7, which are ordered by time.
+const paymentsTable = `create table if not exists payments (
+  id       text primary key,
+  customer text not null,
+  amount   bigint not null, -- in the currency's smallest unit
+  currency text not null
+)`
+
+// createTables creates the tables that are missing. In a real service they belong in the migrations: two instances that
+// start at the same time with an empty database are in each other's way here.
+func (d *database) createTables(ctx context.Context) error {
+	if _, err := d.ExecContext(ctx, paymentsTable); err != nil {
+		return err
+	}
+	if err := d.journal.Check(ctx); !errors.Is(err, sqljournal.ErrTable) {
+		return nil // its other findings are for the log
+	}
+	_, err := d.ExecContext(ctx, sqljournal.Schema(d.dialect)) // fails if there is another table with that name
+	return err
+}

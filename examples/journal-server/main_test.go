@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// logLines receives the lines of a log.
+type logLines chan string
+
+func (l logLines) Write(line []byte) (int, error) {
+	l <- string(bytes.TrimSpace(line))
+	return len(line), nil
+}
+
+// addr returns the address that the program listens on.
+func (l logLines) addr(t *testing.T) string {
+	t.Helper()
+	listening := regexp.MustCompile(`msg=listening addr=(\S+)`)
+	deadline := time.After(patience)
+	for {
+		select {
+		case line := <-l:
+			if found := listening.FindStringSubmatch(line); found != nil {
+				return found[1]
+			}
+		case <-deadline:
+			t.Fatal("the program does not listen")
+		}
+	}
+}
+
+// The program answers a request that runs when it is stopped, and then removes its temporary database.
+func TestRun(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	ctx, stop := context.WithCancel(t.Context())
+	log, end := make(logLines, 100), make(chan error, 1)
+	go func() {
+		end <- run(ctx, slog.New(slog.NewTextHandler(log, nil)), config{addr: "127.0.0.1:0", opTimeout: patience})
+	}()
+	c := client{t, "http://" + log.addr(t)}
+	if files, err := os.ReadDir(temp); err != nil || len(files) != 1 {
+		t.Errorf("while it runs: %v, %v; want one folder", files, err)
+	}
+
+	answers := make(chan response, 2)
+	for range 2 {
+		go func() { answers <- c.pay("ann", "k1", "/payments?delay=2s", euros) }()
+	}
+	if got := <-answers; got.status != http.StatusConflict {
+		t.Errorf("the duplicate: got %d %s, want 409", got.status, got.body)
+	}
+	stop()
+	if got := <-answers; got.status != http.StatusCreated {
+		t.Errorf("the first: got %d %s, want 201", got.status, got.body)
+	}
+	select {
+	case err := <-end:
+		if err != nil {
+			t.Errorf("run: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the program did not end")
+	}
+	if files, err := os.ReadDir(temp); err != nil || len(files) != 0 {
+		t.Errorf("left behind: %v, %v; want nothing", files, err)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	free := "127.0.0.1:0"
+	tests := []struct {
+		name, want string
+		cfg        config
+	}{
+		{"address", taken.Addr().String(), config{addr: taken.Addr().String()}},
+		{"database", "neither sqlite:PATH nor a postgres:// URL", config{addr: free, db: "mysql://u:hunter2@localhost/payments"}},
+		{"no path", "neither sqlite:PATH", config{addr: free, db: "sqlite:"}},
+		{"no such folder", "creating the tables", config{addr: free, db: "sqlite:" + filepath.Join(t.TempDir(), "no", "pay.db")}},
+		{"database URL", "database URL is malformed", config{addr: free, db: "postgres://u:hunter2@host:port/"}},
+		{"database away", "creating the tables in PostgreSQL", config{addr: free, db: "postgres://u:hunter2@127.0.0.1:1/payments"}},
+		{"Redis URL", "Redis URL is malformed", config{addr: free, redis: "redis://:hunter2@ host"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			tt.cfg.opTimeout = patience
+			err := run(ctx, slog.New(slog.DiscardHandler), tt.cfg)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("got %v, want an error with %q and without the password", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// requestTimeout is the most time a payment may take. It is above maxDelay, and below the server's WriteTimeout, so
+// that the connection is still open for a late response.
+const requestTimeout = 20 * time.Second
+
+// service is all that the handlers use.
+type service struct {
+	log    *slog.Logger
+	db     *database
+	redis  *redisServer
+	locker *lock.Locker
+	pause  func(context.Context, time.Duration) error // for the delay that a request asks for
+}
+
+// openService connects to the databases and creates the tables. Redis may be down, then and at any later time: requests
+// take longer without it.
+func openService(ctx context.Context, log *slog.Logger, cfg config) (*service, error) {
+	db, err := openDatabase(ctx, cfg.db)
+	if err != nil {
+		return nil, err
+	}
+	redis, err := openRedis(cfg.redis)
+	if err != nil {
+		return nil, errors.Join(err, db.close())
+	}
+	locker := lock.New(redis.client, "journal-server", lock.WithOpTimeout(cfg.opTimeout))
+	return &service{log: log, db: db, redis: redis, locker: locker, pause: sleep}, nil
+}
+
+// close waits for the background work, such as storing a response in Redis, before it closes what that work uses.
+func (s *service) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	err := s.locker.Close(ctx)
+	return errors.Join(err, s.redis.close(), s.db.close())
+}
+
+// handler returns all routes. Authentication is outside of Idempotency, because a replay is only for a user who is
+// allowed to see it now.
+//
+// There is no WithAtMostOnce: a payment whose transaction was not committed has not happened, so it may run again.
+func (s *service) handler() http.Handler {
+	once := middleware.Idempotency(s.locker, keyfunc.Standard(keyfunc.BasicUser()),
+		middleware.WithRequired(),
+		middleware.WithJournal(s.db.journal),
+		middleware.WithMaxDuration(requestTimeout),
+		middleware.WithObserver(s.logEvent))
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.Handle("POST /payments", requireUser(once(http.HandlerFunc(s.createPayment))))
+	mux.Handle("GET /payments", requireUser(http.HandlerFunc(s.listPayments)))
+	mux.Handle("GET /payments/{id}", requireUser(http.HandlerFunc(s.showPayment)))
+	return mux
+}
+
+// requireUser takes the user name of HTTP Basic and ignores the password, so that curl can act as two users. It is not
+// authentication: do not copy it. Do copy its place.
+func requireUser(next http.Handler) http.Handler {
+	user := keyfunc.BasicUser()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := user(r); err != nil {
+			w.Header().Set("WWW-Authenticate", `Basic realm="payments", charset="UTF-8"`)
+			writeProblem(w, http.StatusUnauthorized, "Authenticate by HTTP Basic, with any user name and any password.")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// customer returns the user that requireUser has let in.
+func customer(r *http.Request) string {
+	user, _, _ := r.BasicAuth()
+	return user
+}
+
+// healthz answers 200 if the database answers, and 503 otherwise. Redis is not asked: payments go on without it.
+func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+	defer cancel()
+	if err := s.db.PingContext(ctx); err != nil {
+		writeProblem(w, http.StatusServiceUnavailable, "The database does not answer.")
+		return
+	}
+	_ = writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// logEvent logs one line for every protected request. The line has the hashed key, but not the client's key, the user,
+// or any body.
+func (s *service) logEvent(ctx context.Context, e middleware.Event) {
+	level, err := slog.LevelInfo, ""
+	if e.Err != nil { // also if the request succeeded
+		level, err = slog.LevelWarn, e.Err.Error()
+	}
+	s.log.LogAttrs(ctx, level, "protected request", slog.String("outcome", string(e.Outcome)), slog.Int("status", e.Status),
+		slog.String("key", e.Key), slog.Duration("store", e.Store), slog.Duration("handler", e.Handler), slog.String("err", err))
+}
+
+// logFindings logs a warning for each reason why a commit may be lost, or why Redis forgets or refuses what it should
+// remember. A finding about Redis costs speed only.
+func (s *service) logFindings(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	warn := func(what string, err error) {
+		if err != nil {
+			s.log.Warn(what, "finding", err)
+		}
+	}
+	warn("database check", s.db.journal.Check(ctx))
+	if !s.redis.embedded() {
+		warn("redis check", s.locker.Check(ctx))
+	}
+}
+
+// expire removes the records whose retention is over, every few minutes until ctx is done.
+func (s *service) expire(ctx context.Context) {
+	every := time.NewTicker(5 * time.Minute)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			if _, err := s.db.journal.Expire(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("expire", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	euros    = `{"amount":1250,"currency":"EUR"}`
+	patience = 20 * time.Second // bounds every wait: only a failing test waits this long
+)
+
+// each runs a test with SQLite, and with PostgreSQL if ONCEGUARD_POSTGRES has the URL of a server, in which each test
+// has a schema of its own.
+func each(t *testing.T, test func(t *testing.T, db string)) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, "sqlite:"+filepath.Join(t.TempDir(), "payments.db"))
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		server := os.Getenv("ONCEGUARD_POSTGRES")
+		if server == "" {
+			t.Skip("left out: needs the URL of a PostgreSQL server in ONCEGUARD_POSTGRES")
+		}
+		test(t, schema(t, server))
+	})
+}
+
+var schemas atomic.Int64
+
+// schema returns the URL of a new schema. It is dropped when the test ends.
+func schema(t *testing.T, server string) string {
+	t.Helper()
+	db, err := sql.Open("pgx", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("journal_server_%d_%d", os.Getpid(), schemas.Add(1))
+	exec(t, db, "create schema "+name)
+	t.Cleanup(func() {
+		if _, err := db.Exec("drop schema " + name + " cascade"); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	source, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := source.Query()
+	query.Set("search_path", name)
+	source.RawQuery = query.Encode()
+	return source.String()
+}
+
+func exec(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// server is a service behind a listener, and a client of it.
+type server struct {
+	*service
+	client
+	log *buffer
+}
+
+// start runs a service with an embedded Redis. pause replaces the delay that a request asks for, if it is not nil.
+func start(t *testing.T, db string, pause func(context.Context, time.Duration) error) *server {
+	t.Helper()
+	return startWith(t, config{db: db, opTimeout: patience}, pause)
+}
+
+func startWith(t *testing.T, cfg config, pause func(context.Context, time.Duration) error) *server {
+	t.Helper()
+	log := new(buffer)
+	s, err := openService(t.Context(), slog.New(slog.NewTextHandler(log, nil)), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pause != nil {
+		s.pause = pause
+	}
+	h := httptest.NewServer(s.handler())
+	t.Cleanup(func() {
+		h.Close()
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &server{s, client{t, h.URL}, log}
+}
+
+// buffer is a log in memory.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// client sends requests to a server.
+type client struct {
+	t   *testing.T
+	url string
+}
+
+// response is a response whose body was read.
+type response struct {
+	status   int
+	header   http.Header
+	body     string
+	replayed bool
+}
+
+// get sends a GET by the user, or without a user if that is empty.
+func (c client) get(user, path string) response {
+	c.t.Helper()
+	return c.do("GET", user, "", path, "")
+}
+
+// pay sends a POST of JSON.
+func (c client) pay(user, key, path, body string) response {
+	c.t.Helper()
+	return c.do("POST", user, key, path, body)
+}
+
+func (c client) do(method, user, key, path, body string) response {
+	c.t.Helper()
+	r, err := http.NewRequest(method, c.url+path, strings.NewReader(body))
+	if err != nil {
+		c.t.Error(err)
+		return response{}
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if user != "" {
+		r.SetBasicAuth(user, "")
+	}
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	res, err := (&http.Client{Transport: transport, Timeout: patience}).Do(r)
+	if err != nil {
+		c.t.Errorf("%s %s: %v", method, path, err)
+		return response{}
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		c.t.Errorf("%s %s: reading the body: %v", method, path, err)
+	}
+	return response{res.StatusCode, res.Header, string(text), res.Header.Get("Idempotent-Replayed") == "true"}
+}
+
+// wantListed fails the test unless the list has the payments of these responses, in their order.
+func (c client) wantListed(user string, paid ...response) {
+	c.t.Helper()
+	want := []payment{}
+	for _, r := range paid {
+		var p payment
+		if err := json.Unmarshal([]byte(r.body), &p); err != nil || p.ID == "" {
+			c.t.Fatalf("no payment: %d %s", r.status, r.body)
+		}
+		want = append(want, p)
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if got := c.get(user, "/payments"); got.status != http.StatusOK || strings.TrimSpace(got.body) != string(text) {
+		c.t.Errorf("%s's list: got %d %s, want %s", user, got.status, got.body, text)
+	}
+}
+
+// wantReplay fails the test unless got is a replay of first.
+func (c client) wantReplay(got, first response) {
+	c.t.Helper()
+	if got.status != first.status || got.body != first.body || !got.replayed {
+		c.t.Errorf("got %d %s, replayed %v; want a replay of %d %s", got.status, got.body, got.replayed, first.status, first.body)
+	}
+}
+
+// wantPaid fails the test unless the response is that of a run.
+func (c client) wantPaid(got response) {
+	c.t.Helper()
+	if got.status != http.StatusCreated || got.replayed {
+		c.t.Errorf("got %d %s, replayed %v; want 201", got.status, got.body, got.replayed)
+	}
+}
+
+func TestHealthz(t *testing.T) {
+	each(t, func(t *testing.T, db string) {
+		s := start(t, db, nil)
+		s.redis.mini.Close() // Redis may be away
+		if got := s.get("", "/healthz"); got.status != http.StatusOK {
+			t.Errorf("got %d %s, want 200", got.status, got.body)
+		}
+		if err := s.db.DB.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.get("", "/healthz"); got.status != http.StatusServiceUnavailable {
+			t.Errorf("without the database: got %d %s, want 503", got.status, got.body)
+		}
+		if got := s.get("ann", "/payments"); got.status != http.StatusInternalServerError {
+			t.Errorf("the list without the database: got %d %s, want 500", got.status, got.body)
+		}
+	})
+}
+
+// The second start finds the tables, and what the first one has stored in them.
+func TestRestart(t *testing.T) {
+	each(t, func(t *testing.T, db string) {
+		first := start(t, db, nil).pay("ann", "k1", "/payments", euros)
+		s := start(t, db, nil) // with another Redis
+		s.wantPaid(first)
+		s.wantReplay(s.pay("ann", "k1", "/payments", euros), first)
+		s.wantListed("ann", first)
+	})
+}
+
+// The start reports what the database and Redis cannot promise, and fails on another table of the journal's name.
+func TestFindings(t *testing.T) {
+	each(t, func(t *testing.T, db string) {
+		s := startWith(t, config{db: db, redis: "redis://127.0.0.1:1", opTimeout: 100 * time.Millisecond}, nil)
+		s.logFindings(t.Context())
+		if log := s.log.String(); !strings.Contains(log, `"redis check"`) {
+			t.Errorf("got %s, want a finding about Redis", log)
+		}
+		exec(t, s.db.DB, "drop table onceguard_journal")
+		s.logFindings(t.Context())
+		if log := s.log.String(); !strings.Contains(log, `"database check"`) {
+			t.Errorf("got %s, want a finding about the database", log)
+		}
+		exec(t, s.db.DB, "create table onceguard_journal (key text)")
+		if _, err := openDatabase(t.Context(), db); err == nil {
+			t.Error("started with another table of that name")
+		}
+	})
+}
