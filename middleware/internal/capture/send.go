@@ -16,7 +16,7 @@ func (w *Writer) send(next []byte) {
 	w.state = headerSent
 	w.detectContentType(next)
 	h := w.Header()
-	changed := !response.Unchanged(h, w.header)
+	changed := w.after != nil || !response.Unchanged(h, w.header) // after Fix, h may be anything
 	// The underlying writer may change h, too, while Response reads what the handler left in it.
 	if w.after == nil && (changed || !closed) {
 		w.after = maps.Clone(h) // with the handler's own lists of values, which it may still change
