@@ -209,3 +209,36 @@ func TestAbortAfterFlush(t *testing.T) {
 		t.Errorf("sent %d, %v", w.SentStatus(), under.Header())
 	}
 }
+
+// hints is a writer that counts the 1xx statuses it gets.
+type hints struct {
+	http.ResponseWriter
+	n int
+}
+
+func (h *hints) WriteHeader(status int) {
+	if status < 200 {
+		h.n++
+		return
+	}
+	h.ResponseWriter.WriteHeader(status)
+}
+
+// A hint would tell the client of a transaction that may be rolled back.
+func TestNoHintBetweenMarkAndFix(t *testing.T) {
+	w, under, run := new(capture.Writer), &hints{ResponseWriter: httptest.NewRecorder()}, new(commits)
+	w.Begin(under, httptest.NewRequest(http.MethodPost, "/", nil), run, limit)
+	if err := w.Mark(); err != nil {
+		t.Fatal(err)
+	}
+	w.Header().Set("Link", "</orders/1>; rel=preload")
+	w.WriteHeader(http.StatusEarlyHints)
+	if w.Rewind(); under.n != 0 {
+		t.Error("a 103 was sent in the transaction")
+	}
+	if w.WriteHeader(http.StatusEarlyHints); under.n != 1 {
+		t.Error("no 103 was sent behind it")
+	}
+	w.Seal(t.Context())
+	w.Deliver(t.Context())
+}

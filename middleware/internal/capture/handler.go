@@ -18,7 +18,7 @@ import (
 func (w *Writer) Header() http.Header { return w.w.Header() }
 
 // WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the
-// response and is sent at once (RFC 9110 section 15.2).
+// response and is sent at once (RFC 9110 section 15.2) or, between Mark and Fix, not at all.
 func (w *Writer) WriteHeader(status int) {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -31,6 +31,9 @@ func (w *Writer) writeHeader(status int) {
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && (status != http.StatusSwitchingProtocols || w.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
+		if w.mark != nil { // it could not be taken back, and a client can do without it
+			return
+		}
 		w.informed = true
 		w.passStatus(status)
 	default:
