@@ -62,8 +62,12 @@ func WithFailOpen() Option {
 // whose transaction was not committed runs again, as it does without a journal; a response that the handler gives
 // outside of the transaction is stored all the same, and the Event has an error that says so.
 //
-// Instances that share keys must all have the journal before one of them does without WithAtMostOnce. Until then each has
-// both: with both options, a request is refused with 503 if Redis cannot be reached.
+// A handler of a transactional journal that takes its effect outside of the transaction has no protection while Redis
+// cannot be reached: two requests with one key may both run then.
+//
+// Instances that share keys must all have had the journal for the longest retention before one of them does without
+// WithAtMostOnce: what an instance without the journal has stored is in Redis alone. Until then each has both: with both
+// options, a request is refused with 503 if Redis cannot be reached.
 func WithJournal(j Journal) Option {
 	if j == nil {
 		panic("middleware.WithJournal: the journal is nil")
