@@ -31,14 +31,19 @@ type guard struct {
 	options
 }
 
-// breaker keeps requests from waiting for a Redis that has just failed. It is open for a second after a failure.
+// breaker keeps requests from waiting for a Redis that has just failed. It is open for redisPause after a failure.
 type breaker struct{ until atomic.Int64 } // Unix time in nanoseconds
 
+const redisPause = time.Second
+
 // open reports whether Redis is not to be asked.
-func (b *breaker) open() bool { return time.Now().UnixNano() < b.until.Load() }
+func (b *breaker) open() bool {
+	left := b.until.Load() - time.Now().UnixNano()
+	return 0 < left && left <= int64(redisPause) // more is left only if the clock was set back
+}
 
 // trip is called after a failure.
-func (b *breaker) trip() { b.until.Store(time.Now().Add(time.Second).UnixNano()) }
+func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
 
 // call is one request. It contains all that a request needs, so that it takes one allocation.
 type call struct {

@@ -148,3 +148,10 @@ const (
 	RecordPurpose = record.RecordPurpose
 	NotePurpose   = record.NotePurpose
 )
+
+// RedisIsPaused reports whether Redis is left alone, with a journal, until then.
+func RedisIsPaused(until time.Time) bool {
+	var b breaker
+	b.until.Store(until.UnixNano())
+	return b.open()
+}
