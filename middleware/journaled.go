@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
 // This file has what the middleware asks of a [Journal] before and after a handler.
@@ -171,16 +172,13 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer
 	case txOvertaken:
 		return c.answerFromJournal(lease, t.entry), nil
 	case txUndecided:
-		if lease != nil {
-			lease.Abandon()
-		}
-		return refusal(Unknown, commitUnknown, t.cause), nil
+		return c.concludeUndecided(lease), nil
 	}
 	switch {
 	case end.action == abandonKey, end.action == freeKey && !t.run.Intent:
 		return answer{}, c.settle(lease, end)
 	case end.action == storeRecord:
-		end.encoded = c.codec.Append(make([]byte, 0, end.record.Room()), c.running.writer.Scratch(), c.identity.inRedis, end.record)
+		end.encoded = c.encode(end.record)
 	}
 	entry, err := c.askJournal(func(ctx context.Context) (JournalEntry, error) {
 		return c.journal.End(ctx, t.run, end.encoded, end.retention)
@@ -203,6 +201,26 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer
 	instead.outcome = LeaseLost
 	instead.err = errors.Join(fmt.Errorf("%w, and this one answered %d", errOvertaken, status), instead.err)
 	return instead, nil
+}
+
+// concludeUndecided leaves the key of a run whose transaction may still be committed. After Keep, which promises that
+// the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
+func (c *call) concludeUndecided(lease *lock.Lease) answer {
+	t, decision := c.running.journaled, c.running.exec.decision()
+	if decision.keep && !c.running.exec.atMostOnce {
+		end := c.storeTombstone(decision.retention, nil)
+		end.encoded = c.encode(end.record)
+		return refusal(Unknown, commitUnknown, c.endLater(lease, t.run, &end, t.cause))
+	}
+	if lease != nil {
+		lease.Abandon()
+	}
+	return refusal(Unknown, commitUnknown, t.cause)
+}
+
+// encode returns the record as it is stored, in memory of its own.
+func (c *call) encode(r record.Record) []byte {
+	return c.codec.Append(make([]byte, 0, r.Room()), c.running.writer.Scratch(), c.identity.inRedis, r)
 }
 
 // stands reports whether the entry that End returned is what End was to leave: the record or, without one, nothing.

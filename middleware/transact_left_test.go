@@ -149,3 +149,33 @@ func panics(op string) func(string) error {
 		return nil
 	}
 }
+
+// After Keep a run is not repeated, although its transaction turns out not to be committed.
+func TestKeepAndUndecided(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for name, committed := range map[string]bool{"committed": true, "not committed": false} {
+			t.Run(name, func(t *testing.T) {
+				j := newJournal(false)
+				s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
+					middleware.FromContext(r.Context()).Keep()
+					_ = j.inTx(r.Context(), func() error { return created(w) })
+				})
+				if j.setHooks(fails("commit"), fails("truth")); committed {
+					j.setHooks(nil, fails("commit", "truth"))
+				}
+				s.wantUndecided(s.send(), errDown.Error())
+				j.setHooks(nil, nil)
+				var a answer
+				eventually(t, "the background", func() bool {
+					a = s.send()
+					s.event()
+					return a.problem() != "in-flight"
+				})
+				if committed && !(a.replayed() && a.body == "created") || !committed && a.problem() != "response-not-stored" {
+					t.Errorf("got %+v", a)
+				}
+				s.wantRuns(1)
+			})
+		}
+	})
+}
