@@ -40,10 +40,10 @@ var schemas atomic.Int64
 // PostgreSQL returns a new schema. Without PostgreSQL the test is skipped, or fails if CI=true.
 func PostgreSQL(t testing.TB) Database {
 	t.Helper()
-	return newSchema(t, shared.get(t))
+	return shared.get(t).Database(t)
 }
 
-// OwnPostgreSQL is [PostgreSQL] in a server that the test has for itself, and may end by [Server.Crash].
+// OwnPostgreSQL is [PostgreSQL] in a server that the test has for itself, and may end by [Server.Stop] or [Server.Crash].
 func OwnPostgreSQL(t testing.TB) Database {
 	t.Helper()
 	var own sharedServer
@@ -53,12 +53,13 @@ func OwnPostgreSQL(t testing.TB) Database {
 			t.Errorf("dbtest: stopping PostgreSQL: %v", err)
 		}
 	})
-	return newSchema(t, server)
+	return server.Database(t)
 }
 
-func newSchema(t testing.TB, server *Server) Database {
+// Database returns another schema in the server.
+func (s *Server) Database(t testing.TB) Database {
 	t.Helper()
-	d := Database{server: server, name: fmt.Sprintf("test%d", schemas.Add(1))}
+	d := Database{server: s, name: fmt.Sprintf("test%d", schemas.Add(1))}
 	db := d.Open(t)
 	mustExec(t, db, "create schema "+d.name)
 	mustExec(t, db, sqljournal.Schema(sqljournal.DialectPostgreSQL))
@@ -128,7 +129,7 @@ func Pragma(name, value string) Setting { return func(s *settings) { s.pragmas[n
 func (d Database) URL(opts ...Setting) string {
 	s := d.settings(opts)
 	params := strings.ReplaceAll(s.params.Encode(), "+", "%20") // pgx takes a plus as it is
-	return d.server.url(s.addr, d.name) + "&" + params          // of a parameter that is there twice the last one counts
+	return d.server.URL(s.addr, d.name) + "&" + params          // of a parameter that is there twice the last one counts
 }
 
 // Open returns a pool of connections to the database. It is closed when the test ends.

@@ -19,7 +19,6 @@
 //	late.Wait(t)
 //	late.Lift() // now it has
 //
-// PostgreSQL is taken from the PATH or from where Debian installs it, in the newest version found. It refuses to run as
-// root, so a test binary that does runs it as postgres or nobody. Where it is not installed, tests run on SQLite only,
-// and [Main] says so in one line; with CI=true in the environment that is a failure.
+// Package pgtest starts PostgreSQL. Where it is not installed, tests run on SQLite only, and [Main] says so in one line;
+// with CI=true in the environment that is a failure.
 package dbtest

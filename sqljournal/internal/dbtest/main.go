@@ -6,10 +6,11 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/onceguard/onceguard/internal/pgtest"
 )
 
 // Main is the whole TestMain of a package whose tests use this one:
@@ -20,7 +21,7 @@ import (
 // goroutine is left, and exits. Without -test.parallel, at least eight tests run in parallel: they wait for the database
 // most of the time.
 func Main(m *testing.M) {
-	if _, err := findServer(); err != nil && !required() {
+	if _, err := pgtest.Find(); err != nil && !required() {
 		fmt.Fprintf(os.Stderr, "dbtest: left out: the tests on PostgreSQL, as %v (the others run on SQLite)\n", err)
 	}
 	flag.Parse()
@@ -69,10 +70,15 @@ type sharedServer struct {
 
 func (s *sharedServer) get(t testing.TB) *Server {
 	t.Helper()
-	if _, err := findServer(); err != nil && !required() {
+	if _, err := pgtest.Find(); err != nil && !required() {
 		t.Skipf("left out: needs PostgreSQL: %v", err)
 	}
-	s.once.Do(func() { s.server, s.err = startServer() })
+	s.once.Do(func() {
+		var server *pgtest.Server
+		if server, s.err = pgtest.Start(); s.err == nil {
+			s.server = &Server{server}
+		}
+	})
 	if s.err != nil {
 		t.Fatalf("dbtest: %v", s.err)
 	}
@@ -83,8 +89,5 @@ func (s *sharedServer) stop() error {
 	if s.server == nil {
 		return nil
 	}
-	if err := s.server.stop(syscall.SIGINT); err != nil {
-		return err
-	}
-	return s.server.remove()
+	return s.server.Close()
 }

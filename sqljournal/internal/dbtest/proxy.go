@@ -12,7 +12,7 @@ import (
 )
 
 // Proxy stands between clients and a PostgreSQL server, reads along, and does harm where a test asks for it: at single
-// requests by a [Rule], or to all connections by Cut. It knows neither TLS nor COPY. Its methods may be called
+// requests by a [Rule], or to all connections by Cut and Down. It knows neither TLS nor COPY. Its methods may be called
 // concurrently.
 type Proxy struct {
 	t        testing.TB
@@ -23,6 +23,7 @@ type Proxy struct {
 	mu    sync.Mutex
 	links map[*link]struct{} // nil when the proxy is closed
 	rules []*Rule            // that have not acted yet
+	down  bool               // between Down and Up
 }
 
 // NewProxy starts a proxy on a free loopback port for the server at target. When the test ends, it closes every
@@ -47,6 +48,21 @@ func (p *Proxy) Cut() {
 	for _, l := range p.current() {
 		l.close()
 	}
+}
+
+// Down closes all connections as Cut does, and new ones at once, until Up: as if the server were gone.
+func (p *Proxy) Down() {
+	p.mu.Lock()
+	p.down = true
+	p.mu.Unlock()
+	p.Cut()
+}
+
+// Up ends Down.
+func (p *Proxy) Up() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = false
 }
 
 func (p *Proxy) current() []*link {
@@ -79,7 +95,7 @@ func (p *Proxy) serve(client net.Conn) {
 	l := &link{proxy: p, client: client, server: server, done: make(chan struct{})}
 	defer l.close()
 	p.mu.Lock()
-	open := p.links != nil
+	open := p.links != nil && !p.down
 	if open {
 		p.links[l] = struct{}{}
 	}
@@ -149,6 +165,15 @@ func (l *link) close() {
 	})
 }
 
+func (l *link) isClosed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // await waits until c is closed, or the link.
 func (l *link) await(c <-chan struct{}) {
 	select {
@@ -170,6 +195,9 @@ func (l *link) requests(in *requests) {
 		onRequest, onReply := l.proxy.meet(q.statements)
 		for _, r := range onRequest {
 			r.act(l)
+		}
+		if len(onRequest) > 0 && l.isClosed() { // or what was held might pass, as close has not come to the server yet
+			return
 		}
 		if !q.quits {
 			l.mu.Lock()

@@ -136,6 +136,58 @@ func TestCut(t *testing.T) {
 	}
 }
 
+func TestHoldRequest(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	for i, end := range []func(*dbtest.Rule){(*dbtest.Rule).Lift, func(*dbtest.Rule) { n.proxy.Cut() }} {
+		held := n.proxy.HoldRequest(inserts)
+		wrote := make(chan error, 1)
+		go func() { wrote <- n.write(context.Background(), i) }()
+		held.Wait(t)
+		if n.written(t, i) {
+			t.Error("the server has executed it")
+		}
+		end(held)
+		lifted := i == 0
+		if err := <-wrote; (err == nil) != lifted || n.written(t, i) != lifted {
+			t.Errorf("lifted: %t, and the client got %v", lifted, err)
+		}
+	}
+}
+
+func TestDown(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	if err := n.write(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	n.proxy.Down()
+	if err := n.write(t.Context(), 2); err == nil || n.written(t, 2) {
+		t.Error("the server has executed it")
+	}
+	n.proxy.Up()
+	if err := n.write(t.Context(), 3); err != nil || !n.written(t, 3) {
+		t.Errorf("after Up: %v", err)
+	}
+}
+
+// A server of a test's own keeps what is committed, whether it ends in order or crashes.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	d := dbtest.OwnPostgreSQL(t)
+	for _, end := range []func(testing.TB){d.Server().Stop, d.Server().Crash} {
+		if _, err := d.Open(t).ExecContext(t.Context(), "create table if not exists notes (n integer); insert into notes values (1)"); err != nil {
+			t.Fatal(err)
+		}
+		end(t)
+		d.Server().Restart(t)
+	}
+	var n int
+	if err := d.Open(t).QueryRowContext(t.Context(), "select count(*) from notes").Scan(&n); err != nil || n != 2 {
+		t.Errorf("got %d rows, %v; want 2", n, err)
+	}
+}
+
 // What a client sends is passed on as it was, whatever it is.
 func FuzzRequests(f *testing.F) {
 	f.Add([]byte("Q\x00\x00\x00\x0bselect\x00"))

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// patience is how long a request that has to come may take.
+const patience = 30 * time.Second
+
 // Rule is a fault that a [Proxy] brings about at the first request that it matches. Use one rule for each fault.
 type Rule struct {
 	proxy  *Proxy
@@ -25,6 +28,7 @@ type effect int
 const (
 	cutBefore effect = iota
 	delay
+	holdRequest
 	dropReply
 	holdReply
 )
@@ -35,6 +39,10 @@ func (p *Proxy) CutBefore(m Match) *Rule { return p.addRule(m, cutBefore) }
 // Delay closes the client's connection when a matching request arrives, and keeps that from the server until the rule is
 // lifted: a request that arrives after its caller gave up.
 func (p *Proxy) Delay(m Match) *Rule { return p.addRule(m, delay) }
+
+// HoldRequest keeps a matching request from the server until the rule is lifted. If the connection is closed before, by
+// [Proxy.Cut] or [Proxy.Down], the server never sees it.
+func (p *Proxy) HoldRequest(m Match) *Rule { return p.addRule(m, holdRequest) }
 
 // DropReply forwards a matching request, waits for the server's reply, throws that away and closes the connection:
 // executed, and the client cannot know.
@@ -96,7 +104,7 @@ func (r *Rule) act(l *link) {
 		l.client.Close()
 		close(r.hit)
 		l.await(r.lifted)
-	case holdReply:
+	case holdRequest, holdReply:
 		close(r.hit)
 		l.await(r.lifted)
 	}

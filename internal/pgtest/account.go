@@ -1,4 +1,4 @@
-package dbtest
+package pgtest
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// account is the user that the server runs as; nil for the one of the test binary.
+// account is the user that the server runs as; nil for the one of this process.
 type account struct{ uid, gid int }
 
 // unprivileged returns an account for a server that refuses to run as root.

@@ -1,8 +1,8 @@
-package dbtest
+package pgtest
 
 import "syscall"
 
-// attributes lets a process run as that account and end with the test binary: SIGQUIT is the server's immediate shutdown,
+// attributes lets a process run as that account and end with this one: SIGQUIT is the server's immediate shutdown,
 // which ends its own processes and removes its shared memory.
 func attributes(as *account) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}

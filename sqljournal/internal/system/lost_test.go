@@ -1,0 +1,304 @@
+package system_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// A message between a run and the database is lost: JOURNAL.md's second table, in both modes.
+//
+// fault: journal: reply of Begin, complete, COMMIT's request, COMMIT's reply or End lost
+// fault: journal: database gone at Begin, after COMMIT
+// fault: journal: COMMIT arrives late
+// fault: journal: Redis forgot, anywhere
+func TestLost(t *testing.T) {
+	t.Parallel()
+	server := dbtest.OwnPostgreSQL(t).Server()
+	for _, row := range []struct {
+		lost      string
+		elsewhere bool // the handler does not use InTx
+		test      func(*losing, *testing.T)
+	}{
+		{"reply of Begin", false, (*losing).replyOfBegin},
+		{"reply of Begin, effect elsewhere", true, (*losing).replyOfBegin},
+		{"database gone at Begin", false, (*losing).databaseAtBegin},
+		{"database gone at Begin, effect elsewhere", true, (*losing).databaseAtBegin},
+		{"database gone at Begin, reply", false, (*losing).databaseAtReplyOfBegin},
+		{"request of complete", false, (*losing).completeRequest},
+		{"reply of complete", false, (*losing).completeReply},
+		{"COMMIT request", false, (*losing).commitRequest},
+		{"COMMIT reply", false, (*losing).commitReply},
+		{"COMMIT arrives late", false, (*losing).commitLate},
+		{"COMMIT sent, then database gone, committed", false, (*losing).databaseAfterCommit},
+		{"COMMIT sent, then database gone, not committed", false, (*losing).databaseBeforeCommit},
+		{"End, request", true, (*losing).endRequest},
+		{"End, reply", true, (*losing).endReply},
+		{"Redis forgot", false, (*losing).redisForgot},
+		{"Redis forgot, effect elsewhere", true, (*losing).redisForgot},
+	} {
+		t.Run(row.lost, func(t *testing.T) {
+			t.Parallel()
+			for _, mode := range []journalMode{transactional, intent} {
+				t.Run(string(mode), func(t *testing.T) {
+					t.Parallel()
+					l := &losing{scene: newScene(t, server), mode: mode, elsewhere: row.elsewhere}
+					s := shop{Journal: mode}
+					if row.elsewhere {
+						s.Provider = l.provider.url
+					}
+					l.customer = serve(t, l.proxied(s))
+					row.test(l, t)
+				})
+			}
+		})
+	}
+}
+
+// lostKey is the key of the only order.
+const lostKey = "order-1"
+
+// losing is a scene with one shop.
+type losing struct {
+	*scene
+	mode      journalMode
+	elsewhere bool
+	customer  customer
+}
+
+// want asks once more and checks the answer, and how many effects there are then.
+func (l *losing) want(t *testing.T, want string, effects int) answer {
+	t.Helper()
+	got := l.customer.ask(t.Context(), lostKey)
+	l.check(t, got, want, effects)
+	return got
+}
+
+func (l *losing) check(t *testing.T, got answer, want string, effects int) {
+	t.Helper()
+	wantAnswer(t, "answer", got, want)
+	l.wantEffects(t, lostKey, effects)
+}
+
+// wantReplay checks that a retry gets first's body, also after Redis has forgotten.
+func (l *losing) wantReplay(t *testing.T, first answer) {
+	t.Helper()
+	for range 2 {
+		if got := l.want(t, "201 replay", 1); got.body != first.body {
+			t.Errorf("two bodies: %s and %s", first.body, got.body)
+		}
+		l.redis.FlushAll(t)
+	}
+}
+
+// wantEventually asks until the answer is not that of a run under way.
+func (l *losing) wantEventually(t *testing.T, want string, effects int) answer {
+	t.Helper()
+	var got answer
+	await(t, want, func() bool {
+		got = l.customer.ask(t.Context(), lostKey)
+		return got.String() != "409 in-flight"
+	})
+	l.check(t, got, want, effects)
+	return got
+}
+
+func (l *losing) replyOfBegin(t *testing.T) {
+	lost := l.dbProxy.DropReply(beginOf(l.mode))
+	first := l.want(t, "201", 1)
+	lost.Wait(t)
+	l.wantReplay(t, first)
+}
+
+func (l *losing) databaseAtBegin(t *testing.T) {
+	l.dbProxy.Down()
+	l.want(t, "503 store-unavailable", 0)
+	await(t, "the release of the claim", func() bool { return !l.isClaimed(t) })
+	l.dbProxy.Up()
+	l.wantReplay(t, l.want(t, "201", 1))
+}
+
+// The row of an intent journal is stored, and undone when the database is back.
+func (l *losing) databaseAtReplyOfBegin(t *testing.T) {
+	lost := l.dbProxy.HoldReply(beginOf(l.mode))
+	got := l.customer.asks(t.Context(), lostKey)
+	lost.Wait(t)
+	l.dbProxy.Down()
+	l.check(t, <-got, "503 store-unavailable", 0)
+	l.dbProxy.Up()
+	l.wantReplay(t, l.wantEventually(t, "201", 1))
+}
+
+func (l *losing) completeRequest(t *testing.T) {
+	l.wantFailure(t, l.dbProxy.CutBefore(completes[l.mode]))
+}
+
+func (l *losing) completeReply(t *testing.T) {
+	l.wantFailure(t, l.dbProxy.DropReply(completes[l.mode]))
+}
+
+func (l *losing) commitRequest(t *testing.T) { l.wantFailure(t, l.dbProxy.CutBefore(commits)) }
+
+// wantFailure checks a run whose transaction certainly did not commit. A transactional journal lets a retry run.
+func (l *losing) wantFailure(t *testing.T, lost *dbtest.Rule) {
+	t.Helper()
+	first := l.want(t, "500", 0)
+	lost.Wait(t)
+	if l.mode == transactional {
+		l.wantReplay(t, l.want(t, "201", 1))
+		return
+	}
+	for range 2 {
+		if got := l.want(t, "500 replay", 0); got.body != first.body {
+			t.Errorf("two bodies: %s and %s", first.body, got.body)
+		}
+		l.redis.FlushAll(t)
+	}
+}
+
+func (l *losing) commitReply(t *testing.T) {
+	lost := l.dbProxy.DropReply(commits)
+	first := l.want(t, "201", 1)
+	lost.Wait(t)
+	l.wantReplay(t, first)
+}
+
+// The COMMIT arrives a second after its connection broke. The answer waits for it.
+func (l *losing) commitLate(t *testing.T) {
+	late := l.dbProxy.Delay(commits)
+	got := l.customer.asks(t.Context(), lostKey)
+	late.Wait(t)
+	await(t, "the probe, which waits for the transaction", func() bool {
+		var waits bool
+		err := l.db.QueryRowContext(t.Context(), `select exists (select from pg_stat_activity
+			where wait_event_type = 'Lock' and pid in (select pid from pg_locks where relation = 'onceguard_journal'::regclass))`).Scan(&waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	l.wantEffects(t, lostKey, 0)
+	second := time.After(time.Second)
+	select {
+	case a := <-got:
+		t.Errorf("got %v before the COMMIT has arrived", a)
+	case <-second:
+	}
+	late.Lift()
+	first := <-got
+	l.check(t, first, "201", 1)
+	l.wantReplay(t, first)
+}
+
+// wantUnknown lets the database be gone when rule has acted, and checks that the outcome is unknown.
+func (l *losing) wantUnknown(t *testing.T, rule *dbtest.Rule, effects int) {
+	t.Helper()
+	started := time.Now()
+	got := l.customer.asks(t.Context(), lostKey)
+	rule.Wait(t)
+	l.dbProxy.Down()
+	l.check(t, <-got, "503 commit-unknown", effects)
+	if took := time.Since(started); took < 3*time.Second {
+		t.Errorf("the answer came after %v, want 3 s", took)
+	}
+	l.want(t, "409 in-flight", effects)
+	l.dbProxy.Up()
+	l.want(t, "409 in-flight", effects)
+	l.elapseLease(t)
+}
+
+func (l *losing) databaseAfterCommit(t *testing.T) {
+	l.wantUnknown(t, l.dbProxy.HoldReply(commits), 1)
+	l.wantReplay(t, l.want(t, "201 replay", 1))
+}
+
+func (l *losing) databaseBeforeCommit(t *testing.T) {
+	l.wantUnknown(t, l.dbProxy.HoldRequest(commits), 0)
+	if l.mode == transactional {
+		l.wantReplay(t, l.want(t, "201", 1))
+		return
+	}
+	l.want(t, "409 in-flight", 0)
+	l.elapseLimit(t)
+	l.wantEventually(t, "409 outcome-unknown", 0)
+	l.sweepFree(t)
+	l.wantReplay(t, l.wantEventually(t, "201", 1))
+}
+
+func (l *losing) endRequest(t *testing.T) { l.wantMadeUp(t, l.dbProxy.HoldRequest(completes[l.mode])) }
+
+func (l *losing) endReply(t *testing.T) { l.wantMadeUp(t, l.dbProxy.HoldReply(completes[l.mode])) }
+
+// wantMadeUp lets the database be gone at End.
+func (l *losing) wantMadeUp(t *testing.T, end *dbtest.Rule) {
+	t.Helper()
+	got := l.customer.asks(t.Context(), lostKey)
+	end.Wait(t)
+	l.dbProxy.Down()
+	first := <-got
+	l.check(t, first, "201", 1)
+	l.want(t, "409 in-flight", 1)
+	l.dbProxy.Up()
+	if again := l.wantEventually(t, "201 replay", 1); again.body != first.body {
+		t.Errorf("two bodies: %s and %s", first.body, again.body)
+	}
+	l.wantReplay(t, first)
+}
+
+// Redis forgets before each statement of a run and before Settle, and a duplicate comes at that moment.
+func (l *losing) redisForgot(t *testing.T) {
+	at := map[string]dbtest.Match{"Begin": beginOf(l.mode)}
+	if l.elsewhere {
+		at["End"] = completes[l.mode]
+	} else {
+		at["handler"], at["complete"], at["COMMIT"] = opens, completes[l.mode], commits
+	}
+	if l.elsewhere && l.mode == transactional {
+		delete(at, "Begin") // an effect elsewhere is protected by Redis only
+		delete(at, "End")
+	}
+	other := l.other(t)
+	for arrow, match := range at {
+		key := "order-" + arrow
+		held := l.dbProxy.HoldRequest(match)
+		l.forget(t, key, held.Wait, held.Lift, other)
+	}
+	held := l.redisProxy.HoldRequest(settles)
+	l.forget(t, "order-Settle", func(t testing.TB) { held.Wait(t) }, held.Lift, other)
+}
+
+// other is another instance, past the proxies.
+func (l *losing) other(t *testing.T) customer {
+	t.Helper()
+	s := shop{Journal: l.mode}
+	if l.elsewhere {
+		s.Provider = l.provider.url
+	}
+	return serve(t, l.direct(s))
+}
+
+func (l *losing) forget(t *testing.T, key string, wait func(testing.TB), lift func(), other customer) {
+	t.Helper()
+	first := l.customer.asks(context.Background(), key)
+	wait(t)
+	l.redis.FlushAll(t)
+	duplicate := other.asks(context.Background(), key)
+	lift()
+	answers := []answer{<-first, <-duplicate, l.customer.ask(t.Context(), key), other.ask(t.Context(), key)}
+	body := ""
+	for i, a := range answers {
+		switch {
+		case a.status == http.StatusCreated && (body == "" || a.body == body):
+			body = a.body
+		case i == 1 && a.String() == "409 in-flight":
+		default:
+			t.Errorf("%s: answer %d is %v: %s; before: %s", key, i, a, a.body, body)
+		}
+	}
+	l.redis.FlushAll(t)
+	wantAnswer(t, key+", in the end", l.customer.ask(t.Context(), key), "201 replay")
+	l.wantEffects(t, key, 1)
+}

@@ -1,0 +1,17 @@
+// Package system_test tests the journal as a whole, on a real PostgreSQL and a real Redis: servers in processes of their
+// own that are killed, and messages that are lost at the instant a test names.
+package system_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m, redistest.Program{Name: "shop", Run: serveShop})
+}
+
+// patience bounds every wait. Only a failing test waits this long.
+const patience = 30 * time.Second

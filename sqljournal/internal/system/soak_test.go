@@ -1,0 +1,436 @@
+package system_test
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+const (
+	soakLease = time.Second
+	soakLimit = 2 * time.Second
+)
+
+// soakTime is how long a soak lasts.
+func soakTime() time.Duration {
+	all := 2 * time.Minute
+	if os.Getenv("CI") == "true" {
+		all = 20 * time.Second
+	}
+	return redistest.Rounds(3*time.Second, all)
+}
+
+// soakKeys is how many orders there are at least.
+func soakKeys() int { return redistest.Rounds(30, 300) }
+
+// Two processes take payments, each of which is asked for six times at once by customers who repeat a request until its answer is
+// final. Every second one of the processes is killed and replaced. Meanwhile Redis forgets everything every 20 ms, with or
+// without a database that restarts every second, or Redis is off from the beginning to the end. With InTx each key has
+// exactly one effect and one body. With an effect elsewhere it never has two, and Sweep finds every run without an end.
+//
+// By default a soak lasts 3 s instead of two minutes and has 30 keys instead of 300: see redistest.Rounds.
+//
+// fault: journal: processes killed -9 under load, FLUSHALL every 20 ms
+// fault: journal: database restarted every second under load
+// fault: journal: Redis off from beginning to end
+func TestSoak(t *testing.T) { // not parallel to other tests: it keeps the machine busy
+	shared := dbtest.OwnPostgreSQL(t).Server()
+	for _, trouble := range []struct {
+		name      string
+		restarts  bool // of the database
+		redisAway bool
+	}{
+		{name: "Redis forgets"},
+		{name: "database restarts", restarts: true},
+		{name: "Redis off", redisAway: true},
+	} {
+		t.Run(trouble.name, func(t *testing.T) {
+			t.Parallel()
+			for _, shops := range []struct {
+				name      string
+				mode      journalMode
+				elsewhere bool
+			}{
+				{name: "transactional InTx", mode: transactional},
+				{name: "intent InTx", mode: intent},
+				{name: "intent, effect elsewhere", mode: intent, elsewhere: true},
+			} {
+				t.Run(shops.name, func(t *testing.T) {
+					t.Parallel()
+					server := shared
+					if trouble.restarts {
+						server = dbtest.OwnPostgreSQL(t).Server()
+					}
+					k := newSoak(t, server, shops.mode, shops.elsewhere, trouble.redisAway)
+					k.load(trouble.restarts)
+					k.check()
+				})
+			}
+		})
+	}
+}
+
+// soak is a service whose instances are killed, with its customers and all that they know.
+type soak struct {
+	t         *testing.T
+	shop      shop
+	elsewhere bool
+	redis     *redistest.Server
+	redisAway bool
+	server    *dbtest.Server
+	db        *sql.DB
+	provider  *provider
+	customer  customer // without a URL
+
+	mu        sync.Mutex
+	urls      []string             // of the instances
+	processes []*redistest.Process // same order; only the test's goroutine uses it
+	orders    []*soakOrder         // by key, which is a number
+	stop      bool                 // the soak has lasted long enough
+	counts    soakCounts
+}
+
+type soakCounts struct{ asked, broken, kills, restarts, flushes, swept int }
+
+// soakOrder is what the customers know of a key. soak.mu guards all fields except key.
+type soakOrder struct {
+	key     string
+	body    string // of the 201, empty before
+	failure string // body of the 500 that is stored, empty before
+	unknown bool   // a customer got outcome-unknown, which is final for an effect elsewhere
+}
+
+func newSoak(t *testing.T, server *dbtest.Server, mode journalMode, elsewhere, redisAway bool) *soak {
+	t.Helper()
+	k := &soak{
+		t: t, elsewhere: elsewhere, redis: redistest.Start(t), redisAway: redisAway, server: server,
+		provider: newProvider(t), customer: newCustomer(t, ""),
+	}
+	database := k.server.Database(t)
+	k.db = database.Open(t)
+	createPayments(t, k.db)
+	k.shop = shop{Redis: k.redis.Addr(), Database: database.URL(), Journal: mode, Lease: soakLease, Limit: soakLimit}
+	if elsewhere {
+		k.shop.Provider = k.provider.url
+	}
+	if redisAway {
+		k.redis.Kill(t)
+	}
+	return k
+}
+
+// load runs the customers, kills instances, and returns when every order is final.
+func (k *soak) load(restarts bool) {
+	k.t.Helper()
+	for range 2 {
+		k.processes = append(k.processes, start(k.t, k.shop))
+	}
+	for _, p := range k.processes {
+		k.urls = append(k.urls, p.Line(k.t))
+	}
+	ctx, cancel := context.WithCancel(k.t.Context())
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	if !k.redisAway {
+		background.Go(func() { k.flush(ctx) })
+	}
+	if k.shop.Journal == intent && !k.elsewhere {
+		background.Go(func() { k.sweep(ctx) })
+	}
+
+	const customers = 12
+	var busy sync.WaitGroup
+	for range customers {
+		busy.Go(func() { k.buy(ctx) })
+	}
+	quiet := make(chan struct{})
+	background.Go(func() {
+		busy.Wait()
+		close(quiet)
+	})
+	k.disturb(quiet, restarts)
+}
+
+// disturb kills an instance every second, and may restart the database, until the soak is over and quiet.
+func (k *soak) disturb(quiet <-chan struct{}, restarts bool) {
+	k.t.Helper()
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	over := time.NewTimer(soakTime())
+	defer over.Stop()
+	late := time.NewTimer(soakTime() + 4*patience)
+	defer late.Stop()
+	for {
+		select {
+		case <-second.C:
+		case <-over.C:
+			k.mu.Lock()
+			k.stop = true
+			k.mu.Unlock()
+			continue
+		case <-quiet:
+			return
+		case <-late.C:
+			k.t.Fatal("the customers have not come to an end")
+		}
+		i := rand.N(len(k.processes))
+		k.processes[i].Kill(k.t)
+		k.counts.kills++
+		if restarts {
+			if k.counts.restarts%2 == 0 {
+				k.server.Stop(k.t)
+			} else {
+				k.server.Crash(k.t)
+			}
+			k.server.Restart(k.t)
+			k.counts.restarts++
+		}
+		k.processes[i] = start(k.t, k.shop)
+		url := k.processes[i].Line(k.t)
+		k.mu.Lock()
+		k.urls[i] = url
+		k.mu.Unlock()
+		second.Reset(time.Second) // or both might be down most of the time where a start takes long
+	}
+}
+
+func (k *soak) flush(ctx context.Context) {
+	client := redistest.NewClient(k.t, k.redis.Addr())
+	every := time.NewTicker(20 * time.Millisecond)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := client.FlushAll(ctx).Err(); err != nil && ctx.Err() == nil {
+			k.t.Errorf("FLUSHALL: %v", err)
+		}
+		k.counts.flushes++
+	}
+}
+
+// sweep frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may restart.
+func (k *soak) sweep(ctx context.Context) {
+	journal := sqljournal.Intent(k.db)
+	every := time.NewTicker(50 * time.Millisecond)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+		n, _ := journal.Sweep(ctx, 0, soakLimit, func(ctx context.Context, u sqljournal.Unfinished) error { return u.Free(ctx, k.db) })
+		k.counts.swept += n
+	}
+}
+
+// buy places one order after the other, each by six requests at once.
+func (k *soak) buy(ctx context.Context) {
+	for {
+		o := k.place()
+		if o == nil || ctx.Err() != nil {
+			return
+		}
+		var clicks sync.WaitGroup
+		for range 6 {
+			clicks.Go(func() {
+				for !k.ask(ctx, o) && ctx.Err() == nil && !k.t.Failed() {
+					time.Sleep(rand.N(20 * time.Millisecond)) // the customer thinks
+				}
+			})
+		}
+		clicks.Wait()
+	}
+}
+
+// place returns a new order, or nil when there are enough.
+func (k *soak) place() *soakOrder {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stop && len(k.orders) >= soakKeys() || k.t.Failed() {
+		return nil
+	}
+	o := &soakOrder{key: strconv.Itoa(len(k.orders))}
+	k.orders = append(k.orders, o)
+	return o
+}
+
+// ask sends the order once, and reports whether the answer is final.
+func (k *soak) ask(ctx context.Context, o *soakOrder) bool {
+	k.mu.Lock()
+	c := customer{http: k.customer.http, url: k.urls[rand.N(len(k.urls))]}
+	k.mu.Unlock()
+	a := c.ask(ctx, o.key)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.counts.asked++
+	switch a.String() {
+	case "broken":
+		k.counts.broken++
+		return false
+	case "201", "201 replay":
+		if o.body != "" && o.body != a.body || o.failure != "" {
+			k.t.Errorf("order %s: two bodies: %s, and before %s%s", o.key, a.body, o.body, o.failure)
+		}
+		o.body = a.body
+		return true
+	case "500 replay":
+		if o.failure != "" && o.failure != a.body || o.body != "" || k.shop.Journal == transactional {
+			k.t.Errorf("order %s: %s is stored, and before %s%s", o.key, a.body, o.body, o.failure)
+		}
+		o.failure = a.body
+		return true
+	case "409 outcome-unknown":
+		o.unknown = true
+		if k.shop.Journal == transactional {
+			k.t.Errorf("order %s: outcome-unknown", o.key)
+		}
+		return k.elsewhere
+	case "500", "409 in-flight", "503 store-unavailable", "503 commit-unknown":
+		return false
+	}
+	k.t.Errorf("order %s: got %v: %s", o.key, a, a.body)
+	return true
+}
+
+// check compares what the customers know with the effects, and ends what is unfinished.
+func (k *soak) check() {
+	k.t.Helper()
+	if k.t.Failed() {
+		return
+	}
+	k.customer.http.CloseIdleConnections()
+	for _, p := range k.processes {
+		if err := p.Wait(k.t); err != nil {
+			k.t.Error(err)
+		}
+	}
+	if !k.redisAway {
+		k.redis.FlushAll(k.t)
+	}
+	unfinished := k.endUnfinished()
+	effects := k.effects()
+	again := serve(k.t, k.shop)
+	var paid, failed, unknown int
+	for _, o := range k.orders {
+		n := effects[o.key]
+		delete(effects, o.key)
+		a := again.ask(k.t.Context(), o.key)
+		swept, isSwept := unfinished[o.key]
+		switch {
+		case isSwept && swept && n == 1:
+			wantAnswer(k.t, "an order that was swept Done", a, "409 response-not-stored")
+		case o.body != "" && n == 1 && !isSwept:
+			wantAnswer(k.t, "an order that is paid", a, "201 replay")
+			if a.body != o.body {
+				k.t.Errorf("order %s: two bodies: %s and %s", o.key, o.body, a.body)
+			}
+		case o.failure != "" && (n == 0 || k.elsewhere && n == 1):
+			wantAnswer(k.t, "an order that has failed", a, "500 replay")
+		case o.unknown && k.elsewhere && n == 0 && a.String() == "201": // its row was swept Free
+		case o.unknown && k.elsewhere && !isSwept && a.String() == "500 replay": // its run was merely late
+		case o.unknown && k.elsewhere && !isSwept && n == 1 && a.String() == "201 replay": // so was this one
+		default:
+			k.t.Errorf("order %s: %d effects; the customers had %+v; swept: %t; a retry gets %v %s", o.key, n, o, isSwept, a, a.body)
+		}
+		switch {
+		case o.body != "":
+			paid++
+		case o.failure != "":
+			failed++
+		default:
+			unknown++
+		}
+	}
+	for key, n := range effects {
+		k.t.Errorf("%d effects of %s, which nobody has ordered", n, key)
+	}
+	for key, n := range k.effects() {
+		if n != 1 {
+			k.t.Errorf("%d effects of %s in the end", n, key)
+		}
+	}
+	c := k.counts
+	k.t.Logf("%d orders: %d paid, %d left on a stored 5xx by a certain rollback, %d of unknown outcome; %d rows swept",
+		len(k.orders), paid, failed, unknown, c.swept)
+	k.t.Logf("%d requests, %d of them broken; %d kills, %d restarts of the database, %d times FLUSHALL",
+		c.asked, c.broken, c.kills, c.restarts, c.flushes)
+	if c.kills == 0 || c.broken == 0 || len(k.orders) < soakKeys() {
+		k.t.Error("want a kill, a broken connection, and all orders")
+	}
+}
+
+// effects returns how many payments there are, by key.
+func (k *soak) effects() map[string]int {
+	k.t.Helper()
+	n := map[string]int{}
+	k.provider.mu.Lock()
+	for key, paid := range k.provider.paid {
+		n[key] = paid
+	}
+	k.provider.mu.Unlock()
+	rows, err := k.db.QueryContext(k.t.Context(), "select key, count(*) from payments group by key")
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		var paid int
+		if err := rows.Scan(&key, &paid); err != nil {
+			k.t.Fatal(err)
+		}
+		n[key] += paid
+	}
+	if err := rows.Err(); err != nil {
+		k.t.Fatal(err)
+	}
+	return n
+}
+
+// endUnfinished asks the provider about each run without an end, and returns those that have noted what they are, by key:
+// whether the payment is made. With InTx there are none.
+func (k *soak) endUnfinished() map[string]bool {
+	k.t.Helper()
+	var begun int
+	err := k.db.QueryRowContext(k.t.Context(), "select count(*) from onceguard_journal where state = 1").Scan(&begun)
+	if err == nil {
+		_, err = k.db.ExecContext(k.t.Context(), "update onceguard_journal set until = until - interval '2 seconds' where state = 1")
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if begun > 0 && !k.elsewhere {
+		k.t.Errorf("%d rows are left without an end", begun)
+	}
+	ended := map[string]bool{}
+	n, err := sqljournal.Intent(k.db).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
+		key := string(u.Note)
+		paid := k.provider.count(key) > 0
+		if u.Note != nil {
+			ended[key] = paid
+		}
+		if paid {
+			return u.Done(ctx, k.db, time.Hour)
+		}
+		return u.Free(ctx, k.db)
+	})
+	if err != nil || n != begun {
+		k.t.Errorf("Sweep found %d of %d rows: %v", n, begun, err)
+	}
+	k.counts.swept += n
+	return ended
+}
