@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/onceguard/onceguard/internal/pgtest"
 )
 
 // redisFor returns a server that ends with the test. Without redis-server the test is skipped, or fails if CI=true.
@@ -21,6 +23,24 @@ func redisFor(t testing.TB) *server {
 	}
 	t.Cleanup(func() { _ = s.stop() })
 	return s
+}
+
+// postgresFor returns a server that ends with the test. Without PostgreSQL the test is skipped, or fails if CI=true.
+func postgresFor(t testing.TB) *postgres {
+	t.Helper()
+	if _, err := pgtest.Find(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	p, err := startPostgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.stop(); err != nil {
+			t.Errorf("stopping PostgreSQL: %v", err)
+		}
+	})
+	return p
 }
 
 // conditionsFor returns those of a small measurement.
@@ -43,52 +63,56 @@ func subjectOf(t testing.TB, set setUp, c conditions) *subject {
 	return s
 }
 
-// forEach runs f for every contender and number of callers.
+// forEach runs f for every contender of the suite and number of callers. pg is nil if the suite needs none.
 func forEach[T interface {
 	testing.TB
 	Run(string, func(T)) bool
-}](t T, f func(T, contender, conditions)) {
+}](t T, s suite, pg *postgres, f func(T, contender, conditions)) {
 	server := redisFor(t)
-	for _, of := range contenders() {
+	for _, of := range s.contenders {
 		for _, callers := range []int{1, 16} {
 			if callers < of.least {
 				continue
 			}
 			c := conditionsFor(server, callers)
-			c.late = of.late
+			c.late, c.postgres = of.late, pg
 			t.Run(fmt.Sprintf("%s/%d", of.id(), callers), func(t T) { f(t, of, c) })
 		}
 	}
 }
 
-func TestContenders(t *testing.T) {
-	forEach(t, func(t *testing.T, of contender, c conditions) {
-		s := subjectOf(t, of.setUp, c)
-		for range 2 { // a measurement must leave nothing to the next one
-			r, err := measure(t.Context(), s, c, limit{answers: 100})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := sum(r.answers); got != 100 {
-				t.Fatalf("%d answers, want 100", got)
-			}
+func TestContenders(t *testing.T)        { forEach(t, comparisonSuite(), nil, testContender) }
+func TestJournalContenders(t *testing.T) { forEach(t, journalSuite(), postgresFor(t), testContender) }
+
+func testContender(t *testing.T, of contender, c conditions) {
+	s := subjectOf(t, of.setUp, c)
+	for range 2 { // a measurement must leave nothing to the next one
+		r, err := measure(t.Context(), s, c, limit{answers: 100})
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		if got := sum(r.answers); got != 100 {
+			t.Fatalf("%d answers, want 100", got)
+		}
+	}
 }
 
-// BenchmarkContenders is for CI: once, and for its errors.
-func BenchmarkContenders(b *testing.B) {
-	forEach(b, func(b *testing.B, of contender, c conditions) {
-		s := subjectOf(b, of.setUp, c)
-		b.ReportAllocs()
-		r, err := measure(b.Context(), s, c, limit{answers: b.N})
-		if err != nil {
-			b.Fatal(err)
-		}
-		// Of the race alone, not of what is before and after it.
-		n := float64(b.N)
-		b.ReportMetric(float64(r.elapsed.Nanoseconds())/n, "ns/op")
-		b.ReportMetric(float64(r.allocs)/n, "allocs/op")
-		b.ReportMetric(float64(r.bytes)/n, "B/op")
-	})
+// The benchmarks are for CI: once, and for their errors.
+func BenchmarkContenders(b *testing.B) { forEach(b, comparisonSuite(), nil, benchmarkContender) }
+func BenchmarkJournalContenders(b *testing.B) {
+	forEach(b, journalSuite(), postgresFor(b), benchmarkContender)
+}
+
+func benchmarkContender(b *testing.B, of contender, c conditions) {
+	s := subjectOf(b, of.setUp, c)
+	b.ReportAllocs()
+	r, err := measure(b.Context(), s, c, limit{answers: b.N})
+	if err != nil {
+		b.Fatal(err)
+	}
+	// Of the race alone, not of what is before and after it.
+	n := float64(b.N)
+	b.ReportMetric(float64(r.elapsed.Nanoseconds())/n, "ns/op")
+	b.ReportMetric(float64(r.allocs)/n, "allocs/op")
+	b.ReportMetric(float64(r.bytes)/n, "B/op")
 }

@@ -1,4 +1,4 @@
-// The comparison: contenders measured round by round, for each number of callers on a Redis of its own.
+// The comparison: the contenders of a suite measured round by round, for each number of callers on a Redis of its own.
 
 package main
 
@@ -22,10 +22,15 @@ type compareConfig struct {
 }
 
 func parseCompare(s session) (compareConfig, error) {
-	cfg := compareConfig{callers: []int{1, 16, 64, 256}, only: new(regexp.Regexp)}
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.IntVar(&cfg.rounds, "rounds", 15, "how often everything is measured")
-	flags.DurationVar(&cfg.time, "time", 400*time.Millisecond, "how long one measurement takes")
+	return parseRounds(s, "bench", compareConfig{rounds: 15, time: 400 * time.Millisecond, callers: []int{1, 16, 64, 256}})
+}
+
+// parseRounds parses the flags of the command with that name. cfg has the defaults.
+func parseRounds(s session, name string, cfg compareConfig) (compareConfig, error) {
+	cfg.only = new(regexp.Regexp)
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.IntVar(&cfg.rounds, "rounds", cfg.rounds, "how often everything is measured")
+	flags.DurationVar(&cfg.time, "time", cfg.time, "how long one measurement takes")
 	flags.TextVar(cfg.only, "only", regexp.MustCompile(""), "a regular expression for the group/name of what is measured")
 	intsFlag(flags, &cfg.callers, "callers", 1, "numbers of concurrent callers")
 	return cfg, parseFlags(flags, s, func() bool { return cfg.rounds >= 1 && cfg.time > 0 })
@@ -34,20 +39,30 @@ func parseCompare(s session) (compareConfig, error) {
 // compare measures, and writes the tables.
 func compare(ctx context.Context, s session, cfg compareConfig) error {
 	head := about(ctx)
-	var columns []column
-	for _, callers := range cfg.callers {
-		b := board{cfg: cfg, session: s, column: column{callers: callers}}
-		if err := b.play(ctx); err != nil {
-			return fmt.Errorf("%s: %w", plural(callers, "caller"), err)
-		}
-		columns = append(columns, b.column)
+	suite := comparisonSuite()
+	columns, err := measureColumns(ctx, s, cfg, suite, nil)
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); bodies of %s; pools as large as the number of callers\n",
 		head, plural(cfg.rounds, "round"), cfg.time, size(bodySize))
 	for _, c := range columns {
 		fmt.Fprintf(s.out, "- %s: %s\n", plural(c.callers, "caller"), s.cores.describe(c.callers))
 	}
-	return writeTables(s.out, columns)
+	return suite.writeTables(s.out, columns)
+}
+
+// measureColumns measures the suite for each number of callers. pg is nil if the suite needs none.
+func measureColumns(ctx context.Context, s session, cfg compareConfig, suite suite, pg *postgres) ([]column, error) {
+	var columns []column
+	for _, callers := range cfg.callers {
+		b := board{cfg: cfg, session: s, suite: suite, column: column{callers: callers}, conditions: conditions{postgres: pg}}
+		if err := b.play(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", plural(callers, "caller"), err)
+		}
+		columns = append(columns, b.column)
+	}
+	return columns, nil
 }
 
 // column is what all rounds with one number of callers came to.
@@ -69,8 +84,9 @@ type score struct {
 type board struct {
 	column
 	session
+	suite
 	cfg        compareConfig
-	conditions conditions
+	conditions conditions  // at first PostgreSQL alone
 	ready      []contender // that are set up
 }
 
@@ -81,7 +97,9 @@ func (b *board) play(ctx context.Context) error {
 		return err
 	}
 	defer s.stop()
-	b.conditions = conditions{server: s, callers: b.callers, pool: b.callers, body: jsonOf(bodySize)}
+	b.conditions = conditions{
+		server: s, postgres: b.conditions.postgres, callers: b.callers, pool: b.callers, body: jsonOf(bodySize),
+	}
 	defer func() {
 		for _, c := range b.ready {
 			_ = c.close() // the server is stopped next
@@ -106,7 +124,7 @@ func (b *board) play(ctx context.Context) error {
 
 // fill sets up the contenders. Each has a first measurement that does not count: it opens connections and loads scripts.
 func (b *board) fill(ctx context.Context) error {
-	for _, c := range contenders() {
+	for _, c := range b.contenders {
 		if b.callers < c.least || !b.cfg.only.MatchString(c.id()) {
 			continue
 		}
@@ -117,7 +135,7 @@ func (b *board) fill(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", c.id(), err)
 		}
 		b.ready = append(b.ready, c)
-		b.measure(ctx, c, min(b.cfg.time, 200*time.Millisecond), scores{})
+		b.measure(ctx, c, min(3*b.cfg.time, b.warmUp), scores{})
 	}
 	return ctx.Err()
 }

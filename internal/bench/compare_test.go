@@ -49,7 +49,7 @@ func TestCompare(t *testing.T) {
 // What fails is named, and has no score.
 func TestFailuresHaveNoScore(t *testing.T) {
 	c := conditionsFor(redisFor(t), 1)
-	b := board{session: session{progress: t.Output()}, conditions: c, column: column{callers: 1}}
+	b := board{session: session{progress: t.Output()}, suite: comparisonSuite(), conditions: c, column: column{callers: 1}}
 	round := scores{}
 	for name, open := range map[string]opener{"sound": openBare(oneByOne), "broken": openMute} {
 		of := contender{group: first, name: name, subject: subjectOf(t, firsts(open), c)}
@@ -64,9 +64,10 @@ func TestFailuresHaveNoScore(t *testing.T) {
 }
 
 func TestShuffled(t *testing.T) {
+	suite := comparisonSuite()
 	orders := map[string]bool{}
 	for range 20 {
-		order := shuffled(contenders())
+		order := shuffled(suite.contenders)
 		ids := map[string]bool{}
 		text := ""
 		for _, c := range order {
@@ -74,11 +75,11 @@ func TestShuffled(t *testing.T) {
 			text += c.id() + " "
 		}
 		orders[text] = true
-		if len(ids) != len(contenders()) {
+		if len(ids) != len(suite.contenders) {
 			t.Fatalf("not all contenders: %s", text)
 		}
 		met := slices.CompactFunc(order, func(a, b contender) bool { return a.group == b.group })
-		if len(met) != len(groups) {
+		if len(met) != len(suite.groups) {
 			t.Fatalf("groups are torn apart: %s", text)
 		}
 	}
@@ -106,7 +107,7 @@ func TestCores(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	var out strings.Builder
-	err := writeTables(&out, []column{
+	err := comparisonSuite().writeTables(&out, []column{
 		{callers: 1, rounds: []scores{
 			{
 				"first/handler": {allocs: 3, bytes: 1024}, "first/bare": {rate: 20_000, allocs: 40},
@@ -141,22 +142,24 @@ func TestTables(t *testing.T) {
 
 // A comparison with a name that no contender has would have no row, and the row would not be missed.
 func TestComparisonsNameContenders(t *testing.T) {
-	ids := map[string]bool{}
-	for _, c := range contenders() {
-		if ids[c.id()] {
-			t.Errorf("two are called %s", c.id())
+	for name, suite := range map[string]suite{"compare": comparisonSuite(), "journal": journalSuite()} {
+		ids := map[string]bool{}
+		for _, c := range suite.contenders {
+			if ids[c.id()] {
+				t.Errorf("%s: two are called %s", name, c.id())
+			}
+			ids[c.id()] = true
 		}
-		ids[c.id()] = true
-	}
-	for _, c := range contenders() {
-		if c.baseline != "" && !ids[c.group+"/"+c.baseline] {
-			t.Errorf("the baseline of %s does not exist: %s", c.id(), c.baseline)
+		for _, c := range suite.contenders {
+			if c.baseline != "" && !ids[c.group+"/"+c.baseline] {
+				t.Errorf("%s: the baseline of %s does not exist: %s", name, c.id(), c.baseline)
+			}
 		}
-	}
-	for _, c := range comparisons {
-		for _, id := range strings.Fields(c.ids) {
-			if !ids[id] {
-				t.Errorf("%q compares %s, which does not exist", c.label, id)
+		for _, c := range suite.comparisons {
+			for _, id := range strings.Fields(c.ids) {
+				if !ids[id] {
+					t.Errorf("%s: %q compares %s, which does not exist", name, c.label, id)
+				}
 			}
 		}
 	}
@@ -166,7 +169,7 @@ func TestOnly(t *testing.T) {
 	redisFor(t)
 	var progress strings.Builder
 	cfg := compareConfig{rounds: 1, time: time.Millisecond, only: regexp.MustCompile("^lock/(bare|redsync)$")}
-	b := board{session: session{progress: &progress}, cfg: cfg, column: column{callers: 1}}
+	b := board{session: session{progress: &progress}, suite: comparisonSuite(), cfg: cfg, column: column{callers: 1}}
 	if err := b.play(t.Context()); err != nil || len(b.rounds) != 1 || len(b.rounds[0]) != 2 {
 		t.Errorf("rounds %v, error %v, want one round of two scores", b.rounds, err)
 	}

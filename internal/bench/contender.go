@@ -1,4 +1,4 @@
-// The contenders: everything that the tables compare.
+// The contenders of the comparison, and what a suite of contenders is.
 
 package main
 
@@ -29,12 +29,13 @@ type setUp func(context.Context, conditions) (*subject, error)
 
 // conditions are what a contender is set up for.
 type conditions struct {
-	server  *server
-	callers int
-	pool    int    // connections that a Redis client may have
-	db      int    // the database in Redis
-	body    []byte // of requests and responses
-	late    bool   // the Redis client may answer later than a context's deadline
+	server   *server
+	postgres *postgres // nil: not needed
+	callers  int
+	pool     int    // connections that a Redis client may have
+	db       int    // the database in Redis
+	body     []byte // of requests and responses
+	late     bool   // the Redis client may answer later than a context's deadline
 }
 
 // newClient returns a client with go-redis's defaults, but for the pool and for ContextTimeoutEnabled, which the README
@@ -66,16 +67,45 @@ const (
 	locks      = "lock"       // taking fresh keys and freeing them
 )
 
-// groups are the groups in the order of the tables, with their titles.
-var groups = []struct{ name, title string }{
-	{first, "First request"},
-	{replay, "Replay"},
-	{inFlight, "Duplicate in flight"},
-	{duplicates, "Eight at a time: the first one takes 2 ms, the others wait for its response"},
-	{locks, "Lock: acquire and release"},
+// suite is what one run measures and how its tables are arranged.
+type suite struct {
+	contenders  []contender  // in the order of the tables within a group
+	groups      []group      // in the order of the tables
+	comparisons []comparison // the rows of the table of ratios
+	rate        rateUnit
+	warmUp      time.Duration // the most that the first measurement of each contender takes, which does not count
 }
 
-// contenders returns all of them, in the order of the tables within a group.
+type group struct{ name, title string }
+
+// comparison compares the first contender with the fastest of the others.
+type comparison struct{ label, ids string }
+
+// rateUnit is how rates are written.
+type rateUnit struct {
+	name   string
+	size   float64
+	format string
+}
+
+// comparisonSuite is that of the comparison with the bare commands and with others.
+func comparisonSuite() suite {
+	return suite{
+		contenders: contenders(),
+		groups: []group{
+			{first, "First request"},
+			{replay, "Replay"},
+			{inFlight, "Duplicate in flight"},
+			{duplicates, "Eight at a time: the first one takes 2 ms, the others wait for its response"},
+			{locks, "Lock: acquire and release"},
+		},
+		comparisons: comparisons,
+		rate:        rateUnit{"thousands a second", 1000, "%.1f"},
+		warmUp:      200 * time.Millisecond,
+	}
+}
+
+// contenders returns those of the comparison.
 func contenders() []contender {
 	const (
 		set     = "bare: `SET NX GET PX`"

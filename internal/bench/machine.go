@@ -18,7 +18,7 @@ import (
 )
 
 // compared matches the modules whose versions matter.
-var compared = regexp.MustCompile("redis|redsync|fiber|fasthttp")
+var compared = regexp.MustCompile("redis|redsync|fiber|fasthttp|pgx")
 
 // about returns the head of a report: what somebody needs in order to get the same numbers. It is called before anything
 // is measured, since it reads the load of the machine.

@@ -5,6 +5,7 @@
 //	go run .          # the comparison with the bare commands and with others: ten minutes
 //	go run . curve    # over callers, stored keys and bodies: eight minutes, 4 GB of memory
 //	go run . soak     # half of the maximum, for 20 minutes
+//	go run . journal  # with a journal in PostgreSQL, which has to be installed: two minutes
 //
 // Each has a -help. For a first look:
 //
@@ -39,6 +40,13 @@
 // the delay of Go's timers, up to a millisecond on an idle machine. Half of the requests are first ones, four in ten are
 // replays, and the rest are other requests with a used key and duplicates of requests in flight. Retention is short, so
 // that keys expire as fast as they are stored. Redis deletes expired keys ten times a second, for a millisecond or more.
+//
+// # The journal
+//
+// It is measured as the comparison is, with a handler that inserts a payment into PostgreSQL in a transaction: that
+// transaction alone, under the middleware, and with a journal in each of its modes. PostgreSQL has its defaults, so a
+// commit waits for fsync. All run in the same pool of connections and on the same tables, which grow. PostgreSQL has a
+// process for each connection, so nothing is pinned.
 package main
 
 import (
@@ -55,6 +63,7 @@ import (
 // commands are the commands by name. The comparison has none.
 var commands = map[string]command{
 	"": commandOf(parseCompare, compare), "curve": commandOf(parseCurve, curve), "soak": commandOf(parseSoak, soak),
+	journalCommand: commandOf(parseJournal, journal),
 }
 
 type command func(context.Context, session) error
@@ -85,7 +94,11 @@ func main() {
 	if len(args) > 0 && commands[args[0]] != nil {
 		name, args = args[0], args[1:]
 	}
-	err := commands[name](ctx, session{args, os.Stdout, os.Stderr, pin(ctx, os.Stderr)})
+	s := session{args: args, out: os.Stdout, progress: os.Stderr}
+	if name != journalCommand {
+		s.cores = pin(ctx, s.progress)
+	}
+	err := commands[name](ctx, s)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

@@ -1,4 +1,4 @@
-// The tables of the comparison.
+// The tables of a suite.
 
 package main
 
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// comparisons are the rows of the table of ratios: the first contender to the fastest of the others.
-var comparisons = []struct{ label, ids string }{
+// comparisons are those of the comparison with the bare commands and with others.
+var comparisons = []comparison{
 	{"first request / the bare two commands", "first/onceguard first/bare"},
 	{"replay / bare `GET`", "replay/onceguard replay/bare-get"},
 	{"replay / bare `SET NX GET PX`", "replay/onceguard replay/bare-claim"},
@@ -70,22 +70,22 @@ func (t *table) write(w io.Writer) {
 }
 
 // writeTables writes the ratios, the rates of each group, the allocations and the failures, which are also its error.
-func writeTables(w io.Writer, columns []column) error {
+func (s suite) writeTables(w io.Writer, columns []column) error {
 	ratios := table{title: "Ratios of throughput", columns: columns}
-	for _, c := range comparisons {
+	for _, c := range s.comparisons {
 		ratios.add(c.label, func(rounds [][]score) string { return of(rounds, ratio).format("%.2f") }, strings.Fields(c.ids)...)
 	}
 	ratios.write(w)
 	allocations := table{title: "Allocations for each, over the handler's own", columns: columns}
-	for _, group := range groups {
-		rates := table{title: group.title + ", thousands a second", columns: columns}
+	for _, group := range s.groups {
+		rates := table{title: group.title + ", " + s.rate.name, columns: columns}
 		short, _, _ := strings.Cut(group.title, ":")
-		for _, c := range contenders() {
+		for _, c := range s.contenders {
 			if c.group != group.name {
 				continue
 			}
 			rates.add(c.label, func(rounds [][]score) string {
-				return of(rounds, func(s []score) float64 { return s[0].rate / 1000 }).format("%.1f")
+				return of(rounds, func(scores []score) float64 { return scores[0].rate / s.rate.size }).format(s.rate.format)
 			}, c.id())
 			ids := []string{c.id()}
 			if c.baseline != "" {

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
+)
+
+func TestParseJournal(t *testing.T) {
+	cfg, err := parseJournal(session{progress: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.rounds != 9 || !slices.Equal(cfg.callers, []int{1, 64}) || cfg.only.String() != "" {
+		t.Errorf("got %+v", cfg)
+	}
+}
+
+func TestJournal(t *testing.T) {
+	redisFor(t)
+	postgresFor(t) // or skip
+	var out, progress strings.Builder
+	args := []string{"-rounds", "2", "-time", "5ms", "-callers", "1,16"}
+	if err := commands[journalCommand](t.Context(), session{args: args, out: &out, progress: &progress}); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	for _, want := range []string{
+		"Redis server v=", "jackc/pgx/v5 v5.", "- PostgreSQL: server_version 1", ", fsync on, synchronous_commit on,",
+		"|  | 1 caller | 16 callers |", "| transactional journal / the transaction alone | ",
+		"| intent journal / the transaction alone | ", "### First request with a payment, answers a second",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// Answers that look right are not enough: the payment and the journal's row have to be there.
+func TestUnearnedPaymentsAreErrors(t *testing.T) {
+	c := conditionsFor(redisFor(t), 1)
+	c.postgres = postgresFor(t)
+	rollBack := func(db *sql.DB) (inTx, []middleware.Option) {
+		return func(ctx context.Context, f func(*sql.Tx) error) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err == nil {
+				err = f(tx)
+			}
+			if err != nil {
+				return err
+			}
+			return tx.Rollback()
+		}, nil
+	}
+	elsewhere := func(db *sql.DB) (inTx, []middleware.Option) {
+		_, opts := inJournal(sqljournal.Intent)(db)
+		in, _ := plainly(db)
+		return in, opts
+	}
+	for name, test := range map[string]struct {
+		setUp setUp
+		want  string
+	}{
+		"no payment": {payments(rollBack, unprotectedly, 0, 0), "0 payments, "},
+		"no journal": {payments(plainly, protectedly, 1, 1), "0 rows of the journal that are done"},
+		"no keys":    {payments(plainly, unprotectedly, 1, 0), "0 keys in Redis, want 10"},
+		"elsewhere":  {payments(elsewhere, protectedly, 1, 1), ""},
+	} {
+		_, err := measure(t.Context(), subjectOf(t, test.setUp, c), c, limit{answers: 10})
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want one with %q", name, err, test.want)
+		}
+	}
+}
+
+// A transaction that fails is not an answer.
+func TestFailedPaymentIsAnError(t *testing.T) {
+	c := conditionsFor(redisFor(t), 1)
+	c.postgres = postgresFor(t)
+	broken := func(*sql.DB) (inTx, []middleware.Option) {
+		return func(context.Context, func(*sql.Tx) error) error { return http.ErrServerClosed }, nil
+	}
+	_, err := measure(t.Context(), subjectOf(t, payments(broken, unprotectedly, 0, 0), c), c, limit{answers: 10})
+	if err == nil || !strings.Contains(err.Error(), "status 500, want [201]: http: Server closed") {
+		t.Errorf("error %v", err)
+	}
+}
