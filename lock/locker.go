@@ -101,5 +101,5 @@ func (l *Locker) Go(f func(context.Context)) {
 func (l *Locker) Close(ctx context.Context) error {
 	l.common.backlog.Close()
 	err := l.common.close(ctx)
-	return errors.Join(err, l.common.backlog.Lost())
+	return errors.Join(err, l.common.backlog.TakeUnstored())
 }

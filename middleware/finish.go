@@ -137,9 +137,9 @@ func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
 		err = lease.SettleAppend(&c.values, end.record.Room(), func(b []byte) []byte {
 			return c.codec.Append(b, c.running.writer.Scratch(), c.identity.inRedis, end.record)
 		}, end.retention)
-	default:
+	case end.action == abandonKey:
 		lease.Abandon()
-		err = lease.Err() // ErrLost: another request may have the key, and this run may have repeated the effect
+		err = lease.Err() // for the Event only: after ErrLost another request may have run, too
 	}
 	c.waited(start)
 	return err

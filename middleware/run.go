@@ -35,7 +35,8 @@ func (c *call) run(lease *lock.Lease) {
 		c.answer(&instead)
 		return
 	}
-	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err)) // 8: the response is sent
+	// 8: the response is sent, and the observer is called even if the underlying writer panics
+	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err))
 	w.Deliver(c.r.Context())
 }
 

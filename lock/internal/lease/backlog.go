@@ -96,9 +96,9 @@ func (b *Backlog) Close() {
 	b.closed = true
 }
 
-// Lost returns ErrGivenUp with the number of values that are pending or were given up since the last call, and nil if
-// there are none. It is called at the end of Close.
-func (b *Backlog) Lost() error {
+// TakeUnstored returns ErrGivenUp with the number of values that are pending or were given up since the last call, and
+// nil if there are none. It is called at the end of Close.
+func (b *Backlog) TakeUnstored() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.unstored + b.pending.Len()

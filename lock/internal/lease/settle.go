@@ -157,19 +157,20 @@ func (c *Core) settleLater(s settlement) bool {
 func (c *Core) keepSettling(s settlement, pending *pendingSettle) (stored bool) {
 	end := s.giveUpAt()
 	for pauses := background.NewBackoff(maxSettlePause); ; {
-		// lastTry: Close was called, the value was given up to make room, or the lease is over.
-		lastTry := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
+		// woken: the pause was cut short, because the Locker is closing, the value was given up to make room, or the
+		// lease has ended. Only closing gets one more try.
+		woken := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
 		ttl := s.remaining()
 		switch {
 		case c.IsOver():
 			return true
-		case lastTry && !c.config.Group.Closed(), ttl < minSettleTTL, !time.Now().Before(end):
+		case woken && !c.config.Group.Closed(), ttl < minSettleTTL, !time.Now().Before(end):
 			return false
 		}
 		if done, err := c.trySettle(s, ttl); done {
 			return err == nil
 		}
-		if lastTry { // that was the last try, for Close
+		if woken { // that was the last try, for Close
 			return false
 		}
 	}

@@ -382,7 +382,7 @@ func TestCloseSettlesOnceMore(t *testing.T) {
 					w.Errorf("%d settles were sent, want one more", got)
 				}
 				w.wantStats(test.stats)
-				wantIs(t, "Close again", w.backlog.Lost(), nil)
+				wantIs(t, "Close again", w.backlog.TakeUnstored(), nil)
 			})
 		})
 	}
@@ -401,7 +401,7 @@ func TestSettleAfterClose(t *testing.T) {
 		w.at(time.Second)
 		w.sent("settle 0s")
 		w.wantStats(lease.BacklogStats{GivenUp: 1})
-		wantIs(t, "Close again", w.backlog.Lost(), lease.ErrGivenUp)
+		wantIs(t, "Close again", w.backlog.TakeUnstored(), lease.ErrGivenUp)
 		wantIs(t, "Settle again", w.settle("v"), nil)
 	})
 }

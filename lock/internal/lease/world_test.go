@@ -160,7 +160,7 @@ func (w *world) close() error {
 	if err := w.group.Close(context.Background()); err != nil {
 		w.Errorf("closing the group: %v", err)
 	}
-	return w.backlog.Lost()
+	return w.backlog.TakeUnstored()
 }
 
 // at waits until d after the beginning.

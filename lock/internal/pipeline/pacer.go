@@ -18,7 +18,7 @@ const (
 // of them, the server would be idle while the client writes, and the client while the server executes. With n commands
 // waiting and m the current maximum,
 //
-//	batch(n) = min((n+1)/2, max(n/4, 16), m)
+//	batch(n) = min((n+1)/2, max(n/maxInFlight, minBatch), m)
 //
 // so 1 command goes alone; of 20 commands the first batch has 10 and the next 5; of 1,000 the first has 250.
 //

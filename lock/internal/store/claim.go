@@ -25,6 +25,7 @@ import (
 //   - If no try got a reply, Claim returns an error and releases the claim in the background, because it may have
 //     arrived (Result.Unsure).
 //   - If a reply arrives after Claim has returned, lateClaim releases the claim.
+//   - If a reply arrives in time for the caller and too late for the lease, Locker.leaseOn releases the claim.
 //   - If none of this reaches the server, the claim expires after the TTL. No caller believes that it owns the key.
 
 // State says what a key holds.
@@ -99,9 +100,9 @@ func (o *op) claimBy(send func() (pipeline.Reply, error)) (Entry, error) {
 	switch {
 	case r.Err != nil && r.Unsure:
 		o.releaseLater()
-		return Entry{}, answeredError("claim", r)
+		return Entry{}, failure("claim", r)
 	case r.Err != nil:
-		return Entry{}, answeredError("claim", r)
+		return Entry{}, failure("claim", r)
 	case r.Absent, o.isOurs(r.Text):
 		return o.granted(r.Reply)
 	}
@@ -127,8 +128,8 @@ func (o *op) releaseLater() { o.store.group.Go(o.releaseUnwanted) }
 // releaseUnwanted releases a claim that no caller wants. If that fails, the claim expires after the TTL.
 func (o *op) releaseUnwanted() { o.store.Release(background.WithoutEnd(o.Context), o.key, o.token) }
 
-// answeredError returns the error of a claim or a look that was answered with an error, or not executed.
-func answeredError(operation string, r pipeline.Result) error {
+// failure wraps the error of a claim or a look that got no usable reply.
+func failure(operation string, r pipeline.Result) error {
 	if r.Foreign {
 		return ErrForeign
 	}
@@ -184,7 +185,7 @@ func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 	r := o.Do(func() (pipeline.Reply, error) { return o.sendLook(true) })
 	switch {
 	case r.Err != nil:
-		return Entry{}, answeredError("look", r)
+		return Entry{}, failure("look", r)
 	case r.Absent:
 		return Entry{State: Free}, nil
 	}

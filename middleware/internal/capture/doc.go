@@ -30,7 +30,8 @@
 // # Goroutines that the handler leaves behind
 //
 // The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut
-// off every goroutine that still has the Writer, except from the map of Header, which is net/http's own. One of them
+// off every goroutine that still has the Writer, except from the map of Header, which is net/http's own. A
+// SetReadDeadline, SetWriteDeadline, EnableFullDuplex or Push that has begun by then may still take effect. One of them
 // may be inside a call to the underlying writer at that moment, for as long as its client reads nothing. Seal does not
 // wait for it, because the key must be settled all the same. When that call comes back, the goroutine changes nothing
 // in the Writer and calls the underlying writer no more. Deliver and Withdraw wait for it before they write. Abort does

@@ -44,7 +44,7 @@ func (m *mark) touch() {
 	}
 }
 
-// Mark begins a part of the response that Rewind can undo. Until Fix or Rewind nothing is sent. It
+// Mark begins a part of the response that Rewind can undo. Until Fix or Rewind nothing but 1xx statuses is sent. It
 // returns ErrSent if it is too late for that, ErrAnswered after Fix, and ErrReturned after Seal.
 func (w *Writer) Mark() error {
 	w.gate.enter()

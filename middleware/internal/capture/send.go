@@ -12,13 +12,13 @@ import (
 
 // send sends the header and the body so far. It leaves the header as it was sent, and the handler's own in after.
 func (w *Writer) send(next []byte) {
-	closed := w.gate.closed
+	wasClosed := w.gate.closed
 	w.state = headerSent
 	w.detectContentType(next)
 	h := w.Header()
 	changed := w.after != nil || !response.Unchanged(h, w.header) // after Fix, h may be anything
 	// The underlying writer may change h, too, while Response reads what the handler left in it.
-	if w.after == nil && (changed || !closed) {
+	if w.after == nil && (changed || !wasClosed) {
 		w.after = maps.Clone(h) // with the handler's own lists of values, which it may still change
 	}
 	if changed {
@@ -28,14 +28,15 @@ func (w *Writer) send(next []byte) {
 		response.Announce(h, w.after)
 	}
 	w.passStatus(w.status)
-	if closedMeanwhile := w.gate.closed != closed; !closedMeanwhile {
-		w.sendBody()
+	if w.gate.closed != wasClosed { // the serving goroutine has closed the gate during the call: w is its own now
+		return
 	}
+	w.sendBody()
 }
 
 // sendBody sends the body so far.
 func (w *Writer) sendBody() {
-	closed := w.gate.closed
+	wasClosed := w.gate.closed
 	w.state = sent
 	body := w.body.Bytes()
 	if len(body) == 0 {
@@ -45,9 +46,10 @@ func (w *Writer) sendBody() {
 	_, err := w.pass(body) // an error means that the client has left; the response is stored all the same
 	// After an error the underlying writer may still read the bytes: a Write of net/http's HTTP/2 returns when the client
 	// resets the stream, and the connection goes on.
-	if closedMeanwhile := w.gate.closed != closed; !closedMeanwhile {
-		w.body.SetLent(err != nil)
+	if w.gate.closed != wasClosed {
+		return
 	}
+	w.body.SetLent(err != nil)
 }
 
 func (w *Writer) pass(p []byte) (int, error) {
