@@ -12,9 +12,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/sqljournal"
 )
@@ -56,16 +60,70 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return json.NewEncoder(w).Encode(v)
 }
 
-// A handler whose effect is in the database: the payment, the response and the journal's row are committed together.
-func Example() {
-	db, remove := openSQLite()
-	defer remove()
-	journal := sqljournal.Transactional(db, sqljournal.SQLite())
-	if err := journal.Check(context.Background()); err != nil {
+// startLocker stands for a lock.New at your program's start.
+func startLocker() (locker *lock.Locker, server *miniredis.Miniredis, stop func()) {
+	server = miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
 		log.Fatal(err)
 	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	locker = lock.New(client, "payments-api")
+	return locker, server, func() {
+		locker.Close(context.Background())
+		client.Close()
+		server.Close()
+	}
+}
 
-	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// post sends a payment of the user ann, and prints the answer.
+func post(h http.Handler) {
+	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+	r.SetBasicAuth("ann", "")
+	r.Header.Set("Idempotency-Key", "8e03978e")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Header().Get("Idempotent-Replayed") == "true" {
+		fmt.Print("replayed ")
+	}
+	fmt.Print(w.Code, " ", w.Body)
+}
+
+// doubleClick posts twice to pay, protected by journal. Redis forgets everything between the two.
+func doubleClick(journal *sqljournal.Journal, pay http.HandlerFunc) {
+	locker, server, stop := startLocker()
+	defer stop()
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithJournal(journal))
+	handler := once(pay)
+	post(handler)
+	server.FlushAll()
+	post(handler)
+}
+
+// printPayments prints how many payments were really made.
+func printPayments(db *sql.DB) {
+	var n int
+	if err := db.QueryRow("select count(*) from payments").Scan(&n); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("payments:", n)
+}
+
+// The whole story: the payment, its response and the journal's row are committed together, so the second click is
+// answered with the first one's response even if Redis has forgotten everything in between.
+func ExampleJournal_InTx() {
+	db, remove := openSQLite()
+	defer remove()
+	locker, server, stop := startLocker()
+	defer stop()
+
+	journal := sqljournal.Transactional(db, sqljournal.SQLite())
+	if err := journal.Check(context.Background()); err != nil {
+		log.Print(err) // whether a finding ends the program is up to you
+	}
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
+		middleware.WithRequired(), middleware.WithJournal(journal))
+
+	pay := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		order := payment{Amount: 1250} // from the body of r
 		err := journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
 			payment, err := insertPayment(r.Context(), tx, order)
@@ -77,12 +135,16 @@ func Example() {
 		if err != nil {
 			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
 		}
-	})
+	}))
 
-	w := httptest.NewRecorder()
-	pay.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/payments", nil))
-	fmt.Print(w.Code, " ", w.Body)
-	// Output: 201 {"id":1,"amount":1250}
+	post(pay)
+	server.FlushAll() // Redis forgets everything
+	post(pay)         // the second click
+	printPayments(db)
+	// Output:
+	// 201 {"id":1,"amount":1250}
+	// replayed 201 {"id":1,"amount":1250}
+	// payments: 1
 }
 
 func ExampleSchema() {
@@ -198,8 +260,8 @@ func ExampleJournal_Around() {
 	defer remove()
 	journal := sqljournal.Transactional(db, sqljournal.SQLite())
 
-	handle := func(w http.ResponseWriter, r *http.Request) error {
-		return journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
+	doubleClick(journal, func(w http.ResponseWriter, r *http.Request) {
+		err := journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
 			tx, err := db.BeginTx(r.Context(), nil)
 			if err != nil {
 				return err
@@ -209,17 +271,21 @@ func ExampleJournal_Around() {
 				return err
 			}
 			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintln(w, "paid")
 			if err := complete(tx); err != nil {
 				return err
 			}
 			return tx.Commit()
 		})
-	}
-
-	w := httptest.NewRecorder()
-	err := handle(w, httptest.NewRequest(http.MethodPost, "/payments", nil))
-	fmt.Println(w.Code, err)
-	// Output: 201 <nil>
+		if err != nil {
+			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+		}
+	})
+	printPayments(db)
+	// Output:
+	// 201 paid
+	// replayed 201 paid
+	// payments: 1
 }
 
 // A transaction of pgx, in the same database as the journal's.
