@@ -145,6 +145,8 @@ func rollBack(tx *sql.Tx) { _ = tx.Rollback() }
 //		})
 //	})
 //
+// In a transaction of gorm, the Execer is tx.Statement.ConnPool.
+//
 // Around's errors are those of InTx. In addition, [middleware.ErrUncommitted] says that fn returned nil without having
 // called complete: what it has committed is not protected. In a run without a journal, and outside of a run, complete does nothing.
 func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
