@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -205,6 +207,34 @@ func TestReadmeIsCompiled(t *testing.T) {
 			if line = strings.TrimSpace(line); !compiled[line] {
 				t.Errorf("not in the Examples: %s", line)
 			}
+		}
+	}
+}
+
+// Every test that docs/guarantees.md names exists.
+func TestGuaranteesNameTests(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	err = filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(code, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(string(doc), -1) {
+		if !tests[name] {
+			t.Errorf("there is no %s", name)
 		}
 	}
 }
