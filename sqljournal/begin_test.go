@@ -17,7 +17,7 @@ func TestReplyToBeginIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, "intent")
 	run := newRun(time.Hour)
-	lost := f.proxy.DropReply(dbtest.Statement("with old as materialized"))
+	lost := f.proxy.DropReply(dbtest.Statement("insert into onceguard_journal (key, token, state, note"))
 	if _, err := f.j.Begin(t.Context(), run); err == nil {
 		t.Error("Begin has not failed")
 	}

@@ -13,12 +13,12 @@ type dialect struct {
 	look     string // key
 	lookMany string // keys as an array literal; empty: looks are not sent together
 
-	beginLooks bool   // begin answers what stands, too; otherwise a look goes before it
-	begin      string // key, token, note, limit: the intent row, over an expired one
-	insert     string // key, token, record, keep: a row that is done, over an expired one
-	finish     string // key, token, record, keep: the intent row becomes done
-	free       string // key, token: the intent row goes
-	note       string // key, token, note
+	beginNew string // key, token, note, limit: the intent row if there is no row; empty: a look goes before begin
+	begin    string // key, token, note, limit: the intent row, over an expired one. After beginNew it selects what stands, too
+	insert   string // key, token, record, keep: a row that is done, over an expired one
+	finish   string // key, token, record, keep: the intent row becomes done
+	free     string // key, token: the intent row goes
+	note     string // key, token, note
 
 	readCommitted sql.IsolationLevel // so that a statement that has waited sees what was committed meanwhile
 

@@ -14,8 +14,12 @@ var postgresql = dialect{
 	look:     postgresqlLook + ` where key = $1::text` + postgresqlAlive,
 	lookMany: postgresqlLook + ` where key = any($1::text::text[])` + postgresqlAlive,
 
-	// It looks first, so that a duplicate does not wait for an open transaction.
-	beginLooks: true,
+	// Both statements look first, so that a duplicate does not wait for an open transaction.
+	beginNew: `
+insert into onceguard_journal (key, token, state, note, until)
+select $1::text, $2::text::uuid, 1, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
+where not exists (select from onceguard_journal where key = $1::text)
+on conflict (key) do nothing`,
 	begin: `
 with old as materialized (` + postgresqlLook + ` where key = $1::text` + postgresqlAlive + `),
 new as (

@@ -1,15 +1,13 @@
 create table onceguard_journal (
-  key        text primary key,
+  key        text collate "C" primary key,
   token      uuid not null,
-  state      smallint not null check (state in (1, 2)), -- 1 begun, 2 done
+  state      smallint not null, -- 1 begun, 2 done
   note       bytea,
   record     bytea,
   began_at   timestamptz not null default now(),
   until      timestamptz,
   expires_at timestamptz,
-  attempts   integer not null default 0,
-  check ((state = 2) = (expires_at is not null)),
-  check ((state = 1) = (until is not null))
+  attempts   integer not null default 0
 );
 alter table onceguard_journal alter column record set storage external;
 create index onceguard_journal_until   on onceguard_journal (until)      where state = 1;

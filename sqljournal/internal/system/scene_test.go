@@ -321,9 +321,9 @@ func wantAnswer(t *testing.T, what string, got answer, want string) {
 
 // The statements and commands of a run, in their order.
 var (
-	looks     = dbtest.Statement("select key") // Begin of a transactional journal
-	begins    = dbtest.Statement("with old")   // Begin of an intent journal
-	opens     = dbtest.Statement("begin")      // InTx, its first statement
+	looks     = dbtest.Statement("select key")                                             // Begin of a transactional journal
+	begins    = dbtest.Statement("insert into onceguard_journal (key, token, state, note") // Begin of an intent journal
+	opens     = dbtest.Statement("begin")                                                  // InTx, its first statement
 	completes = map[journalMode]dbtest.Match{
 		transactional: dbtest.Statement("insert into onceguard_journal"),
 		intent:        dbtest.Statement("update onceguard_journal set state = 2"),
