@@ -328,3 +328,44 @@ func TestUnsealed(t *testing.T) {
 		})
 	})
 }
+
+// The first COMMIT arrives after truth has not seen it, while the handler already tries again with another response. What
+// was committed is the answer, although both have the run's token.
+func TestEarlierTryIsCommitted(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		modes(t, func(t *testing.T, j *memJournal) {
+			s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
+				exec := middleware.FromContext(r.Context())
+				var committed middleware.JournalEntry
+				for _, body := range []string{"first", "second"} {
+					err := exec.Transact(func(seal func() (middleware.Commit, error)) error {
+						_, _ = io.WriteString(w, body)
+						commit, err := seal()
+						if err != nil {
+							t.Errorf("seal: %v", err)
+						}
+						if body == "second" {
+							return errDown
+						}
+						committed = middleware.JournalEntry{
+							State: middleware.Done, Token: commit.Run.Token, Record: commit.Record, Left: commit.Keep,
+						}
+						return errDown
+					}, func(middleware.JournalRun, bool) (middleware.JournalEntry, error) {
+						if body == "first" {
+							return middleware.JournalEntry{}, nil
+						}
+						return committed, nil
+					})
+					if want := map[string]error{"first": errDown, "second": middleware.ErrAnswered}[body]; !errors.Is(err, want) {
+						t.Errorf("the %s transaction: %v, want %v", body, err, want)
+					}
+				}
+			})
+			if a := s.send(); a.status != http.StatusOK || a.body != "first" {
+				t.Errorf("the client got %d %q, want what was committed", a.status, a.body)
+			}
+			s.event()
+		})
+	})
+}
