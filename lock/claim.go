@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -129,7 +128,7 @@ func newEntry(stored store.Entry) entry {
 func (l *Locker) leaseOn(ctx context.Context, key store.Key, granted store.Entry) (*Lease, error) {
 	if !time.Now().Before(granted.Start.Add(lease.Validity(l.common.options.ttl))) {
 		token := granted.Token // the closure would move all of granted to the heap
-		l.common.group.Go(func() { l.store.Release(background.WithoutEnd(ctx), key, token) })
+		l.common.group.Go(func() { l.store.Release(l.common.group.Base(), key, token) })
 		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
 	}
 	return newLease(ctx, l.common, l.backend, lease.ID{Key: key, Token: granted.Token}, granted.Fence, granted.Start), nil

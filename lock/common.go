@@ -38,7 +38,7 @@ func newCommon(constructor, namespace string, opts []Option) *common {
 	}
 	o.check()
 	c := &common{
-		namespace: store.Namespace(namespace), options: o, group: background.NewGroup(), workers: pipeline.NewWorkers(),
+		namespace: store.Namespace(namespace), options: o, group: background.NewGroup(o.base), workers: pipeline.NewWorkers(),
 	}
 	c.leases = lease.Config{
 		TTL: o.ttl, OpTimeout: o.opTimeout, Renew: o.renew, Group: c.group, Timers: &c.timers, Backlog: &c.backlog,

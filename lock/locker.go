@@ -27,7 +27,7 @@ type Locker struct {
 //
 // The client stays the caller's: New changes none of its options, and Close does not close it. The Locker switches off
 // go-redis's retries for its commands, and retries by itself. It sends commands that come at the same time as one
-// pipeline: hooks then see a context without the values of any caller. For the options of the client see "Fast clients"
+// pipeline: hooks then see the values of [WithBaseContext] and of no caller. For the options of the client see "Fast clients"
 // in the package comment.
 //
 // The namespace is required because two services on one Redis must not share keys. New panics if it is empty or has
@@ -81,8 +81,8 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.store.Forget(ctx, l.common.namespace.Key(key))
 }
 
-// Go calls f in a goroutine that Close waits for. The context that f gets is done once Close is called: f has to return
-// soon after that. It is for work that belongs to a lease and goes on after the caller has returned.
+// Go calls f in a goroutine that Close waits for. The context that f gets has the values of [WithBaseContext], and is
+// done once Close is called: f has to return soon after that. It is for work that belongs to a lease and goes on after the caller has returned.
 func (l *Locker) Go(f func(context.Context)) {
 	group := l.common.group
 	group.Go(func() { f(group.Context()) })

@@ -49,7 +49,7 @@ func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
 	start, detached, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
 	release := func(s *store.Store, a store.Attempt) {
 		if a.MayExist && (granted == nil || granted.core.IsOver()) {
-			m.releaseOn(detached, s, lease.ID{Key: key, Token: token}, start.Add(ttl))
+			m.releaseOn(s, lease.ID{Key: key, Token: token}, start.Add(ttl))
 		}
 	}
 	results := onEach(m, func(s *store.Store) store.Attempt {
@@ -132,20 +132,21 @@ func (m *majority) Release(ctx context.Context, id lease.ID, expiry time.Time) (
 		return s.Release(ctx, id.Key, id.Token)
 	}, decided, func(s *store.Store, o store.Outcome) {
 		if all.Err == nil && o.Err != nil {
-			m.releaseOn(ctx, s, id, expiry)
+			m.releaseOn(s, id, expiry)
 		}
 	})
 	return m.agree(ctx, results, func(h store.Holder) bool { return h == store.Ours || h == store.Nobody })
 }
 
 // releaseOn releases the claim on one master, and retries until the claim has expired there.
-func (m *majority) releaseOn(ctx context.Context, s *store.Store, id lease.ID, expiry time.Time) {
+func (m *majority) releaseOn(s *store.Store, id lease.ID, expiry time.Time) {
+	group := m.common.group
 	try := func() bool {
-		o := s.Release(ctx, id.Key, id.Token)
+		o := s.Release(group.Base(), id.Key, id.Token)
 		return o.Err == nil || o.Foreign
 	}
 	if !try() {
-		background.Retry(m.common.group.Context(), expiry, try)
+		background.Retry(group.Context(), expiry, try)
 	}
 }
 

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -19,6 +20,7 @@ type options struct {
 	fencing        bool
 	replicas       int // 0 without WithReplicas
 	replicaTimeout time.Duration
+	base           context.Context
 }
 
 func defaultOptions() options {
@@ -27,6 +29,7 @@ func defaultOptions() options {
 		renew:     true,
 		opTimeout: 500 * time.Millisecond,
 		retry:     Retry{Min: 20 * time.Millisecond, Max: time.Second},
+		base:      context.Background(),
 	}
 }
 
@@ -137,6 +140,22 @@ func WithReplicas(n int, timeout time.Duration) Option {
 		panic(fmt.Sprintf("lock.WithReplicas: %v is below a millisecond", timeout))
 	}
 	return func(o *options) { o.replicas, o.replicaTimeout = n, timeout.Truncate(time.Millisecond) }
+}
+
+// WithBaseContext sets the context whose values go-redis's hooks see in commands that belong to no single caller:
+// batches of several callers' commands, and what the Locker sends on its own (renewals, retries in the background, the
+// release of what arrived too late, subscriptions, and polls for callers of Wait). The default is
+// [context.Background]. A command that a caller waits for and that travels alone has the values of that caller's
+// context. The cancellation and the deadline of ctx are ignored. WithBaseContext panics if ctx is nil.
+//
+// A tracing hook such as redisotel begins a trace of its own where the context has no span. A context that marks a
+// trace as not sampled keeps it from doing so; package contrib/otelonce has one. The context of [Locker.Go] has the
+// values too. What go-redis sends on its own, such as a Cluster's reload of its slots, has not.
+func WithBaseContext(ctx context.Context) Option {
+	if ctx == nil {
+		panic("lock.WithBaseContext: ctx is nil")
+	}
+	return func(o *options) { o.base = ctx }
 }
 
 // check panics if options contradict each other.

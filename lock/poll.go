@@ -88,7 +88,7 @@ func (l *waitList) beginPoll() store.ClaimOptions {
 // pollForAll polls once for all waiters and reports the result to them. timed says that a timer began the poll. It
 // returns how long the claim that it found lasts without a renewal, and 0 if that is not known.
 func (l *waitList) pollForAll(timed bool) (left time.Duration) {
-	taker, ctx, opts := l.nextTaker(), context.Background(), l.beginPoll()
+	taker, ctx, opts := l.nextTaker(), l.waiters.locker.common.group.Base(), l.beginPoll()
 	if taker != nil {
 		ctx = context.WithoutCancel(taker.ctx)
 	}
@@ -137,7 +137,8 @@ func (l *waitList) report(taker *waiter, found entry, err error, timed bool) {
 	l.last = state
 	if state == Granted {
 		if taker.place == nil {
-			l.waiters.locker.common.group.Go(func() { _ = found.claim.Lease.Release(context.Background()) })
+			group := l.waiters.locker.common.group
+			group.Go(func() { _ = found.claim.Lease.Release(group.Base()) })
 		}
 		l.finish(taker, found.claim, nil)
 	}

@@ -1,15 +1,43 @@
 package lock
 
-// Stats has the counts of a Locker. See [Locker.Stats].
+// Stats has the counts of a Locker: see [Locker.Stats]. Those that say "now" rise and fall. The others only grow, from
+// the time when the Locker was made.
 type Stats struct {
-	Pending        int    // values that could not be stored yet, and are retried in the background
-	PendingBytes   int    // their total size in bytes, at most 64 MiB
+	Leases int // valid now: granted, and neither settled, released, lost nor run out
+
+	// Waiters are calls of Acquire and Wait that wait now. Subscriptions are the keys that they are subscribed to now:
+	// the waiters of one key share a subscription, which begins after their first poll.
+	Waiters, Subscriptions int
+
+	// Queued are commands that wait to be sent now, and InFlight those that were sent and have no reply now. Queued is
+	// more than 0 only if more commands come than Redis takes. Batches and Commands were sent: their ratio is the mean
+	// size of a batch. The commands of Check and of subscriptions are not counted, nor is the WAIT of WithReplicas.
+	Queued, InFlight  int
+	Batches, Commands uint64
+
+	// Retries are tries after the first one of an operation, after an error that may pass. GivenUp are operations that
+	// ended without an answer from Redis: they timed out (WithOpTimeout), their context was done, or all tries failed.
+	Retries, GivenUp uint64
+
+	// Renewals were confirmed. Lost are leases that another caller took, that were deleted, or that ran out although
+	// their holder still relied on them. Leases that were abandoned are not among them.
+	Renewals, Lost uint64
+
+	Pending        int    // values that could not be stored yet and are retried in the background now
+	PendingBytes   int    // their total size in bytes now, at most 64 MiB
 	SettledLate    uint64 // values that were stored in the background, or no longer had to be
 	SettlesGivenUp uint64 // values that were never stored: see Lease.Settle
 }
 
-// Stats returns the counts since the Locker was made. It may be called concurrently, and sends nothing.
+// Stats returns the counts. It may be called concurrently, and sends nothing. The counts are not all of one instant.
 func (l *Locker) Stats() Stats {
-	b := l.common.backlog.Stats()
-	return Stats{Pending: b.Pending, PendingBytes: b.Bytes, SettledLate: b.Stored, SettlesGivenUp: b.GivenUp}
+	c := l.common
+	backlog, sent := c.backlog.Stats(), l.store.Stats()
+	return Stats{
+		Leases: c.leases.Counts.Active(), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
+		Queued: sent.Queued, InFlight: sent.InFlight, Batches: sent.Batches, Commands: sent.Commands,
+		Retries: sent.Retries, GivenUp: sent.GivenUp,
+		Renewals: c.leases.Counts.Renewals(), Lost: c.leases.Counts.Lost(),
+		Pending: backlog.Pending, PendingBytes: backlog.Bytes, SettledLate: backlog.Stored, SettlesGivenUp: backlog.GivenUp,
+	}
 }

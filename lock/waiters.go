@@ -21,6 +21,7 @@ type waiters struct {
 
 	mu    sync.Mutex
 	byKey map[string]*waitList // guarded by mu
+	count int                  // guarded by mu; of the waiters on all lists
 }
 
 func (ws *waiters) init(l *Locker, hub *notify.Hub) {
@@ -106,8 +107,16 @@ func (ws *waiters) add(key store.Key, w *waiter) (l *waitList, first bool) {
 		}
 		ws.byKey[key.Text] = l
 	}
+	ws.count++
 	w.place, w.joined, w.seenHeld = l.list.PushBack(w), l.polls, l.mustWait(w)
 	return l, !found
+}
+
+// number returns how many calls wait.
+func (ws *waiters) number() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.count
 }
 
 // cancel removes w from the list, if it is still there. It reports whether w has seen the key held, and returns the
@@ -124,6 +133,7 @@ func (l *waitList) remove(w *waiter) bool {
 	if w.place == nil {
 		return false
 	}
+	l.waiters.count--
 	l.list.Remove(w.place)
 	w.place = nil
 	if l.list.Len() == 0 {

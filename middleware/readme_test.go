@@ -138,12 +138,13 @@ func TestReadmeOptions(t *testing.T) {
 	locker := lock.New(redistest.Mini(t).Client(t), "test")
 	defer func() { _ = locker.Close(t.Context()) }()
 	defaults := map[string]string{
-		"lock.WithTTL":        middleware.InWords(locker.TTL()),
-		"lock.WithOpTimeout":  middleware.InWords(locker.OpTimeout()),
-		"lock.WithoutRenewal": "renewed",
-		"lock.WithRetry":      "20 ms to 1 s", // as the comment of lock.Retry says
-		"lock.WithReplicas":   "none",
-		"lock.WithFencing":    "none",
+		"lock.WithTTL":         middleware.InWords(locker.TTL()),
+		"lock.WithOpTimeout":   middleware.InWords(locker.OpTimeout()),
+		"lock.WithoutRenewal":  "renewed",
+		"lock.WithRetry":       "20 ms to 1 s", // as the comment of lock.Retry says
+		"lock.WithReplicas":    "none",
+		"lock.WithFencing":     "none",
+		"lock.WithBaseContext": "none",
 	}
 	for name, text := range middleware.Defaults() {
 		defaults["middleware."+name] = text

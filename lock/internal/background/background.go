@@ -13,7 +13,8 @@ import (
 // must not grow from zero while somebody waits, and work may begin during Close. A Group's methods may be called
 // concurrently.
 type Group struct {
-	ctx    context.Context
+	base   context.Context // never done
+	ctx    context.Context // base, and done once Close was called
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
@@ -21,15 +22,19 @@ type Group struct {
 	idle    chan struct{} // guarded by mu; closed when running falls to zero; nil while nobody waits
 }
 
-// NewGroup returns a Group that is open.
-func NewGroup() *Group {
-	g := new(Group)
-	g.ctx, g.cancel = context.WithCancel(context.Background())
+// NewGroup returns a Group that is open, whose contexts have the values of base. The end of base does not matter.
+func NewGroup(base context.Context) *Group {
+	g := &Group{base: WithoutEnd(base)}
+	g.ctx, g.cancel = context.WithCancel(g.base)
 	return g
 }
 
 // Context returns a context that is done once Close was called. Background work has to end then.
 func (g *Group) Context() context.Context { return g.ctx }
+
+// Base returns a context that is never done. It is for commands that no single caller waits for: see
+// lock.WithBaseContext.
+func (g *Group) Base() context.Context { return g.base }
 
 // Closed reports whether Close was called.
 func (g *Group) Closed() bool { return g.ctx.Err() != nil }

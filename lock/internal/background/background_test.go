@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCloseOfAnIdleGroup(t *testing.T) {
 	t.Parallel()
-	g := background.NewGroup()
+	g := background.NewGroup(context.Background())
 	if g.Closed() || g.Context().Err() != nil {
 		t.Fatal("a new Group is closed")
 	}
@@ -35,7 +35,7 @@ func TestCloseOfAnIdleGroup(t *testing.T) {
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := background.NewGroup()
+		g := background.NewGroup(context.Background())
 		begin := time.Now()
 		var finished atomic.Int32
 		for n := range 3 {
@@ -65,7 +65,7 @@ func TestCloseWaits(t *testing.T) {
 func TestCloseReturnsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := background.NewGroup()
+		g := background.NewGroup(context.Background())
 		stop := make(chan struct{})
 		g.Go(func() { <-stop })
 		cause := errors.New("shutdown took too long")
@@ -89,7 +89,7 @@ func TestCloseReturnsWithItsContext(t *testing.T) {
 func TestBeginDuringClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := background.NewGroup()
+		g := background.NewGroup(context.Background())
 		var finished atomic.Bool
 		g.Go(func() {
 			<-g.Context().Done()
@@ -112,7 +112,7 @@ func TestBeginDuringClose(t *testing.T) {
 func TestManyCloses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := background.NewGroup()
+		g := background.NewGroup(context.Background())
 		g.Begin()
 		results := make(chan error)
 		for range 3 {
@@ -138,7 +138,7 @@ func TestManyCloses(t *testing.T) {
 // A goroutine that ends by runtime.Goexit is done as well.
 func TestGoexit(t *testing.T) {
 	t.Parallel()
-	g := background.NewGroup()
+	g := background.NewGroup(context.Background())
 	g.Go(runtime.Goexit)
 	if err := g.Close(context.Background()); err != nil {
 		t.Errorf("Close: %v", err)

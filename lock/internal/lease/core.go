@@ -57,6 +57,7 @@ type Config struct {
 	Group     *background.Group
 	Timers    *Timers
 	Backlog   *Backlog
+	Counts    Counts
 }
 
 // phase says how far a lease has come. It only moves forward, by Core.advance, which ends the contexts of all handles:
@@ -110,6 +111,8 @@ type Core struct {
 	released   bool  // a Release was sent while the lease was valid, so somebody else may have the key since
 	releaseErr error // what Release returns once the phase is ended
 
+	lostCounted bool // Counts.lost has the lease
+
 	abandoned bool      // not renewed any more, so that it runs out
 	abandonAt time.Time // tick sets abandoned from then on; zero means never
 
@@ -131,6 +134,7 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 	defer c.mu.Unlock()
 	c.until, c.expiry = start.Add(Validity(config.TTL)), start.Add(config.TTL)
 	c.timer = config.Timers.set(c, time.Until(c.nextTick(start)))
+	config.Counts.add(c.id.Token, 1)
 	c.handles = c.room[:0]
 	c.addHandle(detached, first)
 }
@@ -172,6 +176,9 @@ func (c *Core) IsOver() bool {
 func (c *Core) advance(to phase, cause error) {
 	c.phase = max(c.phase, to)
 	c.stopTimer()
+	if errors.Is(cause, store.ErrLost) {
+		c.countLost()
+	}
 	for _, handle := range c.handles {
 		handle.end(cause)
 	}

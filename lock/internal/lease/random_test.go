@@ -257,7 +257,7 @@ func (s *server) Release(ctx context.Context, _ lease.ID, _ time.Time) store.Out
 
 // live runs steps of a lease's life, whose commands meet what fault returns, and then ends it.
 func live(t *testing.T, fault func() (fault, time.Duration), steps ...func(*life)) {
-	l := &life{t: t, begin: time.Now(), ends: map[*lease.Handle]error{}, group: background.NewGroup()}
+	l := &life{t: t, begin: time.Now(), ends: map[*lease.Handle]error{}, group: background.NewGroup(context.Background())}
 	s := &server{life: l, fault: fault, claimed: true, expiry: time.Now().Add(ttl)}
 	l.server = s
 	var backlog lease.Backlog

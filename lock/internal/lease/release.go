@@ -41,7 +41,7 @@ func (c *Core) release(ctx context.Context) error {
 	if group := c.config.Group; !done && first && !group.Closed() {
 		group.Go(func() {
 			background.Retry(group.Context(), c.keptUntil(), func() bool {
-				done, _ := c.tryRelease(ctx)
+				done, _ := c.tryRelease(group.Base())
 				return done
 			})
 		})
@@ -76,6 +76,9 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 		return false, o.Wrap("release")
 	case o.Holder == store.Another && !released && !(o.Unsure && valid):
 		releaseErr = store.ErrLost
+	}
+	if releaseErr != nil {
+		c.countLost()
 	}
 	c.end(context.Canceled, releaseErr)
 	return true, c.releaseErr

@@ -72,9 +72,13 @@ func (c *Core) tick() {
 // tick has set busy.
 func (c *Core) renew(until time.Time) error {
 	defer c.endBusy()
-	ctx, cancel := context.WithDeadline(c.detached, until)
+	ctx, cancel := context.WithDeadline(c.config.Group.Base(), until)
 	defer cancel()
-	return c.extend(ctx, c.config.TTL)
+	err := c.extend(ctx, c.config.TTL)
+	if err == nil {
+		c.config.Counts.renewals.Add(1)
+	}
+	return err
 }
 
 // exclusively calls do while no renewal, Extend or other Hold is in flight. hold.lua tells by what is left of the lease

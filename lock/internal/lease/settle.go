@@ -132,7 +132,7 @@ func (c *Core) settleLater(s settlement) bool {
 	case c.phase >= ending:
 		return false
 	}
-	s.value = slices.Clip(bytes.Clone(s.value)) // without unused capacity
+	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
 	pending := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.giveUpAt())
 	if pending == nil {
 		c.abandon()

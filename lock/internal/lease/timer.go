@@ -53,5 +53,6 @@ func (c *Core) stopTimer() {
 	if c.timer != nil {
 		c.config.Timers.stop(c.timer)
 		c.timer = nil
+		c.config.Counts.add(c.id.Token, -1)
 	}
 }

@@ -129,7 +129,7 @@ type world struct {
 func run(t *testing.T, answers map[string][]answer, test func(w *world), opts ...func(*lease.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, group: background.NewGroup()}
+		w := &world{T: t, group: background.NewGroup(context.Background())}
 		w.backend = &backend{begin: time.Now(), answers: answers}
 		w.config = lease.Config{
 			TTL: ttl, OpTimeout: opTimeout, Renew: true, Group: w.group, Timers: &w.timers, Backlog: &w.backlog,

@@ -35,6 +35,16 @@ func NewHub(client redis.UniversalClient, group *background.Group) *Hub {
 	return &Hub{client: client, group: group, conns: map[string]*conn{}}
 }
 
+// Subscriptions returns how many channels are subscribed, or are about to be.
+func (h *Hub) Subscriptions() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.conns {
+		n += len(c.subscribers)
+	}
+	return n
+}
+
 // Subscription receives the messages about one key. A key has at most one at a time.
 type Subscription struct {
 	hub  *Hub

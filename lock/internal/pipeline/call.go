@@ -65,17 +65,23 @@ func (c *Call) Do(try func() (Reply, error)) (r Result) {
 		}
 		var abandoned *abandonedError
 		if errors.As(err, &abandoned) {
+			c.Pipeline.givenUp.Add(1)
 			return Result{Unsure: r.Unsure || abandoned.sent, Err: abandoned.cause}
 		}
 		r.Unsure = r.Unsure || rediserr.MayHaveArrived(err)
 		if n == maxTries || errors.Is(err, ErrNotReplicated) || !rediserr.IsTemporary(err) {
 			r.Err, r.Foreign = err, rediserr.IsForeign(err)
+			if !rediserr.IsReply(err) && !errors.Is(err, ErrNotReplicated) {
+				c.Pipeline.givenUp.Add(1)
+			}
 			return r
 		}
 		if cause := c.pause(background.Jitter(firstPause << (n - 1))); cause != nil {
 			r.Err = fmt.Errorf("%w: %w", cause, err)
+			c.Pipeline.givenUp.Add(1)
 			return r
 		}
+		c.Pipeline.retries.Add(1)
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 type sharedDeadline struct {
 	lastStart time.Time // a command that begins later gets another deadline
 	end       time.Time
-	done      chan struct{} // closed at end
+	done      chan struct{}   // closed at end
+	values    context.Context // see Group.Base
 }
 
 func (d *sharedDeadline) Deadline() (time.Time, bool) { return d.end, true }
@@ -29,12 +30,14 @@ func (d *sharedDeadline) Err() error {
 	}
 }
 
-func (d *sharedDeadline) Value(any) any { return nil }
+// Value returns the value of the base context: a batch has several callers.
+func (d *sharedDeadline) Value(key any) any { return d.values.Value(key) }
 
 // deadlines makes deadlines and hands out the current one.
 type deadlines struct {
 	window   time.Duration // how long commands may begin under one deadline
 	lifetime time.Duration // from a deadline's first command to its end
+	values   context.Context
 
 	mu      sync.Mutex
 	current *sharedDeadline // guarded by mu; nil until first needed
@@ -45,7 +48,9 @@ func (ds *deadlines) forStart(start time.Time) *sharedDeadline {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	if ds.current == nil || start.After(ds.current.lastStart) {
-		d := &sharedDeadline{lastStart: start.Add(ds.window), end: start.Add(ds.lifetime), done: make(chan struct{})}
+		d := &sharedDeadline{
+			lastStart: start.Add(ds.window), end: start.Add(ds.lifetime), done: make(chan struct{}), values: ds.values,
+		}
 		time.AfterFunc(time.Until(d.end), func() { close(d.done) })
 		ds.current = d
 	}

@@ -73,15 +73,18 @@ func pairOf(held, more any) Reply {
 }
 
 // exec sends the commands of a batch and sets their results. Workers call it, and callers that send inline. It holds no
-// lock.
+// lock. A command that travels alone has the values of its caller's context, and a batch those of the base context.
 func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	p.router.load(ctx, batch[0].call.Key)
+	if len(batch) == 1 {
+		ctx = batch[0]
+	}
 	switch {
 	case batch[0].durable:
 		p.execDurable(ctx, batch)
 	case len(batch) == 1:
 		cmd := p.newCmder(batch[0])
-		err := p.client.Process(batch[0], cmd)
+		err := p.client.Process(ctx, cmd)
 		batch[0].setResult(cmd, err)
 	default:
 		p.execPipelined(ctx, p.client.Pipeline(), batch)

@@ -40,6 +40,9 @@ type Pipeline struct {
 	honorsDeadlines bool        // commands may go inline: the client returns at a context's deadline
 	answered        atomic.Bool // once; only becomes true (go-redis's first handshake ignores deadlines)
 
+	retries atomic.Uint64 // see Stats
+	givenUp atomic.Uint64
+
 	deadlines       deadlines // of batches that workers send: they end when no caller waits any longer
 	inlineDeadlines deadlines // of commands sent inline: they end when the first caller has to return
 	wakers          wakerPool
@@ -53,8 +56,8 @@ func New(client redis.UniversalClient, group *background.Group, workers *Workers
 	p := &Pipeline{
 		client: client, config: config, group: group, workers: workers,
 		honorsDeadlines: honorsDeadlines(client) && config.Replicas == 0,
-		deadlines:       deadlines{window: window, lifetime: window + config.OpTimeout},
-		inlineDeadlines: deadlines{window: window, lifetime: config.OpTimeout},
+		deadlines:       deadlines{window: window, lifetime: window + config.OpTimeout, values: group.Base()},
+		inlineDeadlines: deadlines{window: window, lifetime: config.OpTimeout, values: group.Base()},
 	}
 	p.router.init(p)
 	return p

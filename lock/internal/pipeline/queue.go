@@ -31,6 +31,10 @@ type queue struct {
 	spare    []*batch    // empty, to be used again
 	prober   *time.Timer // calls probe; nil while no command waits
 	pacer    pacer
+
+	unanswered int    // commands sent, in batches that are not complete, stalled ones included
+	batches    uint64 // sent; only grows
+	commands   uint64 // sent; only grows
 }
 
 // batch is a group of commands that are sent together. Only its sender uses it until complete.
@@ -79,8 +83,16 @@ func (q *queue) beginInline(c *command) *batch {
 	q.pipeline.group.Begin()
 	b := q.newBatch(c.call.Start)
 	b.commands = append(b.commands, c)
-	q.inFlight = append(q.inFlight, b)
+	q.begin(b)
 	return b
+}
+
+// begin counts a batch that is about to be sent. The caller holds mu.
+func (q *queue) begin(b *batch) {
+	q.inFlight = append(q.inFlight, b)
+	q.unanswered += len(b.commands)
+	q.batches++
+	q.commands += uint64(len(b.commands))
 }
 
 // dispatch gives commands that wait to workers, until maxInFlight batches are in flight. If commands still wait, it
@@ -143,7 +155,7 @@ func (q *queue) nextBatch(limit int) *batch {
 		b.commands = append(b.commands, c)
 	}
 	q.waiting = slices.Delete(q.waiting, 0, taken)
-	q.inFlight = append(q.inFlight, b)
+	q.begin(b)
 	return b
 }
 
@@ -190,6 +202,7 @@ func (q *queue) complete(b *batch) (next *batch) {
 	for _, c := range b.commands {
 		q.completeOne(c)
 	}
+	q.unanswered -= len(b.commands)
 	i := slices.Index(q.inFlight, b)
 	if i >= 0 {
 		if len(q.inFlight) >= maxInFlight {

@@ -95,7 +95,7 @@ const opTimeout = 500 * ms
 func bubble(t *testing.T, test func(t *testing.T, p *Pipeline, n *fakeNode)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		node, group, workers := &fakeNode{}, background.NewGroup(), NewWorkers()
+		node, group, workers := &fakeNode{}, background.NewGroup(context.Background()), NewWorkers()
 		p := New(node, group, workers, Config{OpTimeout: opTimeout})
 		test(t, p, node)
 		workers.Close()

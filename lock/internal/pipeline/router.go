@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -65,6 +67,13 @@ func (r *router) node(key string) *node {
 		r.byAddr[addr] = n
 	}
 	return n
+}
+
+// nodes returns all nodes that have had a command.
+func (r *router) nodes() []*node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.AppendSeq([]*node{&r.one}, maps.Values(r.byAddr))
 }
 
 // load makes the client of a Cluster ask for the slots, if it has not yet. That may take as long as ctx allows, so exec

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
@@ -126,7 +125,7 @@ func (l *lateClaim) HandleLate(r pipeline.Result) {
 func (o *op) releaseLater() { o.store.group.Go(o.releaseUnwanted) }
 
 // releaseUnwanted releases a claim that no caller wants. If that fails, the claim expires after the TTL.
-func (o *op) releaseUnwanted() { o.store.Release(background.WithoutEnd(o.Context), o.key, o.token) }
+func (o *op) releaseUnwanted() { o.store.Release(o.store.group.Base(), o.key, o.token) }
 
 // failure wraps the error of a claim or a look that got no usable reply.
 func failure(operation string, r pipeline.Result) error {

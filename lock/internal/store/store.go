@@ -46,6 +46,9 @@ func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.G
 	return s
 }
 
+// Stats returns the counts of the commands that were sent.
+func (s *Store) Stats() pipeline.Stats { return s.pipeline.Stats() }
+
 // op is one operation on a key, and all that it needs in one allocation.
 type op struct {
 	pipeline.Call
