@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -32,12 +33,25 @@ func (c *call) answer(a *answer) {
 	if !a.replays {
 		defer c.emit(a.outcome, a.problem.Status, a.err) // even if a WithProblem panics
 		c.tellOuter(a.problem)
+		a.problem.Instance = instance(c.storageKey())
 		c.writeRefusal(a.problem)
 		return
 	}
 	defer c.emit(a.outcome, c.replayed.Stored.Status, a.err)
 	c.replayed.Stored.WriteTo(c.w, c.r)
 	c.replayed.Free() // not after a panic of w, which may still have it
+}
+
+// instancePrefix is what a Problem's Instance begins with.
+const instancePrefix = "urn:onceguard:key:"
+
+// instance returns the Instance of a problem about a key, by which support staff find it: the hash alone, since the
+// namespace is nobody else's business.
+func instance(storageKey string) string {
+	if storageKey == "" {
+		return ""
+	}
+	return instancePrefix + storageKey[strings.LastIndexByte(storageKey, '}')+1:]
 }
 
 // tellOuter makes a run around this one, under another key, discard a refusal that a retry may overcome; not with
@@ -53,10 +67,9 @@ const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempote
 
 // writeRefusal writes p, with the header that all problems have.
 func (c *call) writeRefusal(p Problem) {
-	h := c.w.Header()
-	h.Set("Cache-Control", "no-store")
+	h, own := c.w.Header(), []string{"no-store", strconv.FormatBool(p.Retryable)} // one allocation for both
+	h["Cache-Control"], h["X-Should-Retry"] = own[:1:1], own[1:]
 	h.Add("Link", "<"+draft+`>; rel="describedby"`)
-	h.Set("X-Should-Retry", strconv.FormatBool(p.Retryable))
 	if p.Retryable {
 		h.Set("Retry-After", strconv.Itoa(max(1, int(p.RetryAfter/time.Second))))
 	}

@@ -55,7 +55,8 @@ type call struct {
 	identity identity          // read-only once the body is read
 	running  running           // only of the request that took the key
 	replayed *response.Scratch // has the stored response, only of a request that is answered with one
-	timing   timing            // for the Event, and for the limits on waiting
+	timing   timing            // for the limits on waiting, and for the record
+	event    *Event            // what is known so far; nil without an observer
 	values   values            // the context of calls to the locker
 	limited  requestBody
 	note     [record.NoteLen]byte
@@ -83,13 +84,24 @@ type running struct {
 	unclaimed error         // why there is no lease: with a journal Redis may be away
 }
 
-// timing has when things happened to a request, and how long they took.
+// timing has when things happened to a request. The Event has more.
 type timing struct {
-	entered   time.Time     // when the request arrived, before its body; zero without WithWait
-	asked     time.Time     // when the last claim was sent, by call.clock
-	inStore   time.Duration // spent waiting for Redis; 0 without an observer
-	inHandler time.Duration // spent in the handler
-	completed time.Time     // when the handler returned
+	entered   time.Time // when the request arrived, before its body; zero without WithWait
+	asked     time.Time // when the last claim was sent, by call.clock
+	completed time.Time // when the handler returned
+}
+
+// newCall returns a call, with its Event if there is an observer, in one allocation.
+func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handler) *call {
+	if g.observe == nil {
+		return &call{guard: g, w: w, r: r, next: next}
+	}
+	observed := &struct {
+		call
+		event Event
+	}{call: call{guard: g, w: w, r: r, next: next}}
+	observed.call.event = &observed.event
+	return &observed.call
 }
 
 // storageKey returns the key as it stands in Redis, empty if the request has none. It hashes the key only until
@@ -129,37 +141,35 @@ func (c *call) releaseUnused(lease *lock.Lease) {
 	}
 }
 
-// clock returns the time if it is needed: by the observer, or by the time limit on Claim and Hold. Otherwise it returns
+// clock returns the time if it is needed: by the Event, or by the time limit on Claim and Hold. Otherwise it returns
 // zero, which saves 50 ns.
 func (c *call) clock() (now time.Time) {
-	if c.observe != nil || c.atMostOnce {
+	if c.event != nil || c.atMostOnce {
 		now = time.Now()
 	}
 	return now
 }
 
-// waited adds the time since start, from clock, to the time spent waiting for Redis.
-func (c *call) waited(start time.Time) {
-	if c.observe != nil {
-		c.timing.inStore += time.Since(start)
+// ranHandler notes when the handler ran, with the request r.
+func (c *call) ranHandler(r *http.Request, handler Phase) {
+	if c.event != nil {
+		c.event.Handler, c.event.Pattern = handler, r.Pattern
 	}
 }
 
 // emit calls the observer. It is called once for every request except those that WithObserver names.
 func (c *call) emit(outcome Outcome, status int, err error) {
-	if c.observe == nil {
+	e := c.event
+	if e == nil {
 		return
 	}
 	if c.running.unclaimed != nil {
 		err = errors.Join(err, c.running.unclaimed)
 	}
-	c.observe(c.r.Context(), Event{
-		Outcome: outcome,
-		Key:     c.storageKey(),
-		Status:  status,
-		Err:     err,
-		Pending: errors.Is(err, lock.ErrPending),
-		Store:   c.timing.inStore,
-		Handler: c.timing.inHandler,
-	})
+	e.Outcome, e.Key, e.Method, e.Status = outcome, c.storageKey(), c.r.Method, status
+	e.Err, e.Pending = err, errors.Is(err, lock.ErrPending)
+	if e.Handler.Start.IsZero() {
+		e.Pattern = c.r.Pattern
+	}
+	c.observe(c.r.Context(), *e)
 }

@@ -17,6 +17,9 @@ func (c *call) claim() (lock.Claim, error) {
 		return lock.Claim{}, errRedisPaused
 	}
 	claim, err := c.sendClaim()
+	if c.event != nil {
+		c.event.Claim = phaseSince(c.timing.asked)
+	}
 	switch {
 	case err == nil:
 		c.identity.inRedis = claim.Key
@@ -30,9 +33,7 @@ func (c *call) claim() (lock.Claim, error) {
 func (c *call) sendClaim() (lock.Claim, error) {
 	note := c.encodeNote()
 	c.timing.asked = c.clock()
-	claim, err := c.locker.Claim(&c.values, c.identity.key, note)
-	c.waited(c.timing.asked)
-	return claim, err
+	return c.locker.Claim(&c.values, c.identity.key, note)
 }
 
 // encodeNote returns the note of the request's claim.
@@ -87,8 +88,9 @@ func (c *call) hold(lease *lock.Lease) error {
 	}
 	ctx, cancel := context.WithDeadline(&c.values, c.timing.asked.Add(c.locker.OpTimeout()))
 	defer cancel()
-	start := c.clock()
 	err := lease.Hold(ctx, c.retention)
-	c.waited(start)
+	if e := c.event; e != nil {
+		e.Hold = phaseSince(e.Claim.end())
+	}
 	return err
 }

@@ -59,6 +59,9 @@ func (c *call) replay(value []byte) answer {
 	r, err := c.codec.Decode(s, c.identity.inRedis, value)
 	alike := c.compare(r.Fingerprint)
 	if err == nil && alike == same && !r.Tombstone {
+		if e := c.event; e != nil {
+			e.Size, e.Age, e.Traceparent = len(value), max(0, e.latest().Sub(r.Completed)), r.Trace.String()
+		}
 		s.Stored = r.Response
 		c.replayed = s
 		return answer{outcome: Replayed, replays: true}

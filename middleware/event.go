@@ -47,10 +47,55 @@ const (
 // Event is what [WithObserver] reports about one request.
 type Event struct {
 	Outcome Outcome
-	Key     string        // the storage key: the key as it stands in Redis, hashed; empty if the request has none
-	Status  int           // of the response; 0 if there is none, or if it is not known
-	Err     error         // why something failed: the key function, Redis, or the client's body; why an outcome is Unknown
-	Pending bool          // the response is not stored yet: storing goes on in the background (lock.ErrPending)
-	Store   time.Duration // spent waiting for Redis; not for another request (WithWait)
-	Handler time.Duration // spent in the handler
+	Key     string // the storage key: the key as it stands in Redis, hashed; empty if the request has none
+	Method  string // of the request
+	Status  int    // of the response; 0 if there is none, or if it is not known
+	Err     error  // why something failed: the key function, Redis, or the client's body; why an outcome is Unknown
+	Pending bool   // the response is not stored yet: storing goes on in the background (lock.ErrPending)
+
+	// Pattern is [http.Request.Pattern] of the handler's request once the handler has returned. If the handler did not
+	// run, it is that of the request as it arrived. So a middleware around a single handler of a ServeMux has it always,
+	// and one around a whole mux only for requests that ran. It is empty if no mux has set it. A ServeMux's may begin
+	// with a method and a host; that of a chi sub-router has only the part that the sub-router matched.
+	Pattern string
+
+	// Size is the length in bytes of the record of the response, as it is stored: sealed, compressed. It is 0 if no
+	// record was stored or replayed.
+	Size int
+	// Age is the time since the replayed response was completed, by the wall clocks of two processes: never negative, and
+	// 0 if none was replayed.
+	Age time.Duration
+	// Traceparent belongs to the run whose response was replayed: see [WithTraceparent]. It is empty if there is none.
+	Traceparent string
+
+	// When the request was where. A phase is zero if the request did not come to it. They do not overlap, and stand in
+	// the order of time.
+	Claim   Phase // the key was claimed in Redis, or found to be taken
+	Hold    Phase // WithAtMostOnce: the claim was made to outlive this process
+	Wait    Phase // WithWait: for another request with the same key
+	Journal Phase // WithJournal: the journal was asked whether the run may begin, or how an earlier one ended
+	Handler Phase // the handler ran, protected or not
+	Settle  Phase // from the handler's return: the response was stored, in the journal too, or the key was freed
+}
+
+// Phase is a part of the time that a request took.
+type Phase struct {
+	Start    time.Time // with a monotonic reading; zero if the phase did not happen
+	Duration time.Duration
+}
+
+// phaseSince returns a Phase from start to now.
+func phaseSince(start time.Time) Phase { return Phase{start, time.Since(start)} }
+
+// end returns when the phase ended.
+func (p Phase) end() time.Time { return p.Start.Add(p.Duration) }
+
+// latest returns the end of the latest phase that is complete.
+func (e *Event) latest() (end time.Time) {
+	for _, p := range [...]Phase{e.Claim, e.Wait, e.Journal, e.Handler} {
+		if !p.Start.IsZero() {
+			end = p.end()
+		}
+	}
+	return end
 }

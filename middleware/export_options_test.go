@@ -41,6 +41,7 @@ func Defaults() map[string]string {
 		"WithPlaintextReads": unless(o.codec.PlaintextReads, "500"),
 		"WithCompression":    unless(o.codec.Compress, "none"),
 		"WithObserver":       unless(o.observe != nil, "none"),
+		"WithTraceparent":    unless(o.traceparent != nil, "none"),
 		"WithProblem":        contentTypes(o.writeProblem),
 	}
 }

@@ -84,12 +84,13 @@ func (c *Codec) Encode(storageKey string, body []byte) []byte {
 	})
 }
 
-// Decode reads a stored record and returns it encoded again, neither compressed nor sealed.
+// Decode reads a stored record and returns it encoded again, without an extension, neither compressed nor sealed.
 func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
 	r, err := c.codec.Decode(new(response.Scratch), storageKey, b)
 	if err != nil {
 		return nil, false
 	}
+	r.Trace = record.Trace{}
 	return new(record.Codec).Append(nil, new(response.Scratch), storageKey, r), true
 }
 

@@ -21,6 +21,7 @@ type ending struct {
 	record    record.Record // of storeRecord, unless encoded
 	encoded   []byte        // the record as it is in the journal, nil without one
 	inJournal bool          // the journal has it: whatever Redis says, the run is executed
+	size      int           // of the record in bytes, once it is stored or pending; for the Event
 	retention time.Duration // of the record
 	outcome   Outcome       // of the run, if action succeeds
 	why       error         // for the Event, if the outcome needs one
@@ -98,14 +99,14 @@ func (c *call) unknownEnding(decision decision, why error) ending {
 
 // storeTombstone stores that the request was processed and that its response cannot be replayed.
 func (c *call) storeTombstone(retention time.Duration, why error) ending {
-	tombstone := c.newRecord(response.Response{Status: c.running.writer.Status()})
+	tombstone := c.newRecord(response.Response{Status: c.running.writer.Status()}, c.timing.completed)
 	tombstone.Tombstone = true
 	return ending{action: storeRecord, record: tombstone, retention: retention, outcome: NotStored, why: why}
 }
 
 func (c *call) storeResponse(retention time.Duration) ending {
 	stored, cookiesDropped := c.running.writer.Response(c.cookies)
-	end := ending{action: storeRecord, record: c.newRecord(stored), retention: retention, outcome: Executed}
+	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
 	if !end.record.IsReadable() {
 		return c.storeTombstone(retention, nil)
 	}
@@ -118,30 +119,40 @@ func (c *call) storeResponse(retention time.Duration) ending {
 	return end
 }
 
-func (c *call) newRecord(r response.Response) record.Record {
-	return record.Record{Fingerprint: c.identity.fingerprints[0], Completed: c.timing.completed, Response: r}
+// newRecord returns the record of a response that was completed then.
+func (c *call) newRecord(r response.Response, completed time.Time) record.Record {
+	made := record.Record{Fingerprint: c.identity.fingerprints[0], Completed: completed, Response: r}
+	if c.traceparent != nil {
+		made.Trace = record.ParseTrace(c.traceparent(c.r.Context()))
+	}
+	return made
 }
 
 // settle does in Redis what was decided. lease is nil for a run that a journal allowed while Redis was away.
 func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
 	if lease == nil {
+		end.size = len(end.encoded)
 		return nil
 	}
-	start := c.clock()
 	switch {
 	case end.action == freeKey:
 		err = lease.Release(&c.values)
 	case end.encoded != nil:
+		end.size = len(end.encoded)
 		err = settleEncoded(&c.values, lease, end.encoded, end.retention)
 	case end.action == storeRecord:
 		err = lease.SettleAppend(&c.values, end.record.Room(), func(b []byte) []byte {
-			return c.codec.Append(b, c.running.writer.Scratch(), c.identity.inRedis, end.record)
+			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.inRedis, end.record)
+			end.size = len(encoded) - len(b)
+			return encoded
 		}, end.retention)
 	case end.action == abandonKey:
 		lease.Abandon()
 		err = lease.Err() // for the Event only: after ErrLost another request may have run, too
 	}
-	c.waited(start)
+	if err != nil && !errors.Is(err, lock.ErrPending) && !end.inJournal {
+		end.size = 0
+	}
 	return err
 }
 

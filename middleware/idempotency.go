@@ -71,7 +71,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 				next.ServeHTTP(w, r)
 				return
 			}
-			c := &call{guard: g, w: w, r: r, next: next}
+			c := g.newCall(w, r, next)
 			c.values.of = r.Context()
 			if g.wait > 0 {
 				c.timing.entered = time.Now()
@@ -126,7 +126,7 @@ func (c *call) serve() {
 func (c *call) pass(r *http.Request, err error) {
 	start := time.Now()
 	defer func() {
-		c.timing.inHandler = time.Since(start)
+		c.ranHandler(r, phaseSince(start))
 		c.emit(Unprotected, 0, err)
 	}()
 	c.next.ServeHTTP(c.w, r)

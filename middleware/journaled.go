@@ -49,7 +49,8 @@ func (c *call) askJournal(f func(context.Context) (JournalEntry, error)) (Journa
 
 // beginJournaled asks the journal whether the run may begin. lease is nil if Redis cannot be reached.
 func (c *call) beginJournaled(lease *lock.Lease) answer {
-	t := &journaledRun{call: c, overdue: time.Now().Add(c.maxDuration)}
+	start := time.Now()
+	t := &journaledRun{call: c, overdue: start.Add(c.maxDuration)}
 	t.ended.L = &t.mu
 	abandonAt(lease, t.overdue) // if the journal panics
 	t.run = JournalRun{Key: c.storageKey(), Note: bytes.Clone(c.encodeNote()), Limit: c.maxDuration}
@@ -62,6 +63,9 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	entry, err := c.askJournal(begin)
 	if err != nil { // the reply may have been lost: the same token gets the same answer
 		entry, err = c.askJournal(begin)
+	}
+	if c.event != nil {
+		c.event.Journal = phaseSince(start)
 	}
 	ours := entry.State == Absent || entry.State != Done && entry.Token == t.run.Token
 	if err == nil && ours && !time.Now().Before(c.earliest(t.overdue)) { // the run would end at once
@@ -151,7 +155,11 @@ func (c *call) answerFromJournalOr(otherwise answer) answer {
 	if c.journal == nil {
 		return otherwise
 	}
+	start := c.clock()
 	entry, err := c.askJournal(func(ctx context.Context) (JournalEntry, error) { return c.journal.Look(ctx, c.storageKey()) })
+	if c.event != nil {
+		c.event.Journal = phaseSince(start)
+	}
 	switch {
 	case err != nil:
 		return refusal(StoreUnavailable, storeUnavailable, err)
@@ -242,7 +250,7 @@ func (c *call) endLater(lease *lock.Lease, run JournalRun, end *ending, failed e
 		}
 		return failed
 	}
-	g, values := c.guard, c.values
+	g := c.guard
 	encoded, retention, returned := end.encoded, end.retention, c.timing.completed
 	c.locker.Go(func(ctx context.Context) {
 		defer g.pendingRecords.Add(-cost)
@@ -260,13 +268,14 @@ func (c *call) endLater(lease *lock.Lease, run JournalRun, end *ending, failed e
 		case !ended:
 			lease.Abandon()
 		case entry.canSettle():
-			_ = settleEncoded(&values, lease, entry.Record, entry.Left) // one that fails goes on in the background
+			_ = settleEncoded(ctx, lease, entry.Record, entry.Left) // one that fails goes on in the background
 		case encoded == nil, entry.State == Done:
-			_ = lease.Release(&values) // a release that fails goes on in the background
+			_ = lease.Release(ctx) // a release that fails goes on in the background
 		default:
 			lease.Abandon()
 		}
 	})
+	end.size = len(encoded)
 	return fmt.Errorf("%w; %w", failed, lock.ErrPending)
 }
 

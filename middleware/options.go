@@ -29,6 +29,7 @@ type options struct {
 	cookies      bool
 	codec        record.Codec
 	observe      func(context.Context, Event) // nil without WithObserver
+	traceparent  func(context.Context) string // nil without WithTraceparent
 	writeProblem func(http.ResponseWriter, *http.Request, Problem)
 }
 
@@ -74,6 +75,20 @@ func WithObserver(f func(context.Context, Event)) Option {
 		panic("middleware.WithObserver: f is nil")
 	}
 	return func(o *options) { o.observe = f }
+}
+
+// WithTraceparent stores, with each response, what f returns for the run's request: the traceparent of W3C Trace
+// Context (section 3.2) by which the run is found in a tracing system. A replay then has it in [Event].Traceparent. By
+// default nothing is stored. Package contrib/otelonce has an f.
+//
+// Only version 00 is stored, "00-" and 52 more characters, as 27 bytes; anything else that f returns counts as none. It
+// is sealed with the record ([WithEncryption]). Other instances read such a record, whatever their options and release.
+// ctx is the request's own context. f is called concurrently. WithTraceparent panics when f is nil.
+func WithTraceparent(f func(context.Context) string) Option {
+	if f == nil {
+		panic("middleware.WithTraceparent: f is nil")
+	}
+	return func(o *options) { o.traceparent = f }
 }
 
 // WithProblem replaces the function that writes the problem responses. The default writes application/problem+json (RFC

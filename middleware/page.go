@@ -22,6 +22,7 @@ func (p Problem) says(heading, text string) Problem {
 const pageStyle = `:root{color-scheme:light dark}` +
 	`body{margin:0 auto;max-width:32rem;padding:12vh 1.25rem 2rem;font:1rem/1.5 system-ui,sans-serif}` +
 	`h1{font-size:1.5rem;line-height:1.25}` +
+	`.reference{font-size:.875rem;opacity:.75}code{overflow-wrap:anywhere}` +
 	`details{margin-top:3rem;font-size:.875rem;opacity:.75}`
 
 // pagePolicy is the page's Content-Security-Policy: its own style is allowed, and neither scripts nor anything loaded.
@@ -40,6 +41,11 @@ func (p Problem) html(r *http.Request) []byte {
 	if to := cameFrom(r); to != "" {
 		back = fmt.Sprintf("\n<p><a href=\"%s\">Back to the page</a></p>", html.EscapeString(to))
 	}
+	reference := ""
+	if hash, ok := strings.CutPrefix(p.Instance, instancePrefix); ok {
+		reference = fmt.Sprintf("\n<p class=\"reference\">If you ask us about this, please tell us this number: <code>%s</code></p>",
+			html.EscapeString(hash))
+	}
 	return fmt.Appendf(nil, `<!doctype html>
 <html lang="en">
 <head>
@@ -50,7 +56,7 @@ func (p Problem) html(r *http.Request) []byte {
 </head>
 <body>
 <h1>%[1]s</h1>
-<p>%[3]s</p>%[4]s
+<p>%[3]s</p>%[4]s%[8]s
 <details>
 <summary>Technical details</summary>
 <p>%[5]s (%[6]d). %[7]s</p>
@@ -58,7 +64,7 @@ func (p Problem) html(r *http.Request) []byte {
 </body>
 </html>
 `, html.EscapeString(heading), pageStyle, html.EscapeString(text), back,
-		html.EscapeString(p.Title), p.Status, html.EscapeString(p.Detail))
+		html.EscapeString(p.Title), p.Status, html.EscapeString(p.Detail), reference)
 }
 
 // cameFrom returns path and query of the Referer (RFC 9110 section 10.1.3) if that is a page of the same origin, and is

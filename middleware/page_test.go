@@ -55,6 +55,23 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A shopper can read out the number by which support staff finds the key.
+func TestPageHasAReference(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, payOnce(), middleware.WithRequired())
+		s.want(s.send(), http.StatusCreated, middleware.Executed)
+		a := s.send(body("application/json", "{}"), header("Accept", "text/html"))
+		e := s.want(a, http.StatusUnprocessableEntity, middleware.Reused)
+		_, hash, _ := strings.Cut(e.Key, "}")
+		if want := "please tell us this number: <code>" + hash + "</code>"; !strings.Contains(a.body, want) {
+			t.Errorf("no %q in %s", want, a.body)
+		}
+		if a := s.send(noKey, header("Accept", "text/html")); strings.Contains(a.body, "<code>") {
+			t.Errorf("a reference without a key: %s", a.body)
+		}
+	})
+}
+
 // A problem made by a user's function shows its title and detail, escaped.
 func TestPageIsEscaped(t *testing.T) {
 	t.Parallel()

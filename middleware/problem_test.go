@@ -124,7 +124,7 @@ const secret = "the-secret-key-<b>"
 func TestProblem(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
-	s.send(key(`"` + secret + `"`))
+	s.want(s.send(key(`"`+secret+`"`)), http.StatusCreated, middleware.Executed)
 	titles := map[string]string{}
 	for name, edits := range map[string][]edit{
 		"key-invalid":  {key(`"` + secret)},
@@ -145,8 +145,8 @@ func TestProblem(t *testing.T) {
 			}
 		}
 		var p struct {
-			Type, Title, Detail string
-			Status              int
+			Type, Title, Detail, Instance string
+			Status                        int
 		}
 		d := json.NewDecoder(strings.NewReader(a.body))
 		d.DisallowUnknownFields()
@@ -160,6 +160,14 @@ func TestProblem(t *testing.T) {
 			t.Errorf("%s: title %q, and then %q", name, was, p.Title)
 		}
 		titles[name] = p.Title
+		want := ""
+		if e := s.event(); e.Key != "" {
+			_, hash, _ := strings.Cut(e.Key, "}")
+			want = "urn:onceguard:key:" + hash
+		}
+		if p.Instance != want || (want == "") != (name != "key-reused") || want != "" && len(want) != 18+64 {
+			t.Errorf("%s: instance %q, want %q", name, p.Instance, want)
+		}
 		if strings.Contains(a.body, secret) || strings.Contains(fmt.Sprint(a.header), secret) {
 			t.Errorf("%s echoes the key: %+v", name, a)
 		}

@@ -64,8 +64,9 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	r := c.request(ctx)
 	defer func() {
 		abandonAt(lease, time.Time{})
-		c.timing.inHandler = time.Since(started)
-		c.timing.completed = started.Add(c.timing.inHandler)
+		handler := phaseSince(started)
+		c.timing.completed = handler.end()
+		c.ranHandler(r, handler)
 		c.removeTemporaryFiles(r)
 		ctx.end(c.timing.completed)
 		c.identity.body = nil // not needed while the response is stored
@@ -89,13 +90,20 @@ func (c *call) earliest(deadline time.Time) time.Time {
 // there is one.
 func (c *call) conclude(lease *lock.Lease, end *ending) (instead answer, err error) {
 	if c.running.journaled != nil {
-		return c.concludeJournaled(lease, end)
+		instead, err = c.concludeJournaled(lease, end)
+	} else {
+		err = c.settle(lease, end)
+		if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Committed() {
+			instead, err = c.giveWay(end, err)
+		}
 	}
-	err = c.settle(lease, end)
-	if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Committed() {
-		return c.giveWay(end, err)
+	if e := c.event; e != nil && end.action != abandonKey {
+		e.Settle = phaseSince(e.Handler.end())
+		if !instead.given() {
+			e.Size = end.size
+		}
 	}
-	return answer{}, err
+	return instead, err
 }
 
 // finishInterrupted concludes a run whose handler panicked or called runtime.Goexit.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/middleware/internal/capture"
-	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
 // This file has what a [Journal] does with a run while its handler runs: a transaction of the handler's, and with it the
@@ -164,7 +163,7 @@ func (t *journaledRun) seal() (Commit, error) {
 		return Commit{}, err
 	}
 	response, dropped := w.Response(c.cookies)
-	r := record.Record{Fingerprint: c.identity.fingerprints[0], Completed: time.Now(), Response: response}
+	r := c.newRecord(response, time.Now())
 	if !r.IsReadable() {
 		return Commit{}, ErrTooLong
 	}

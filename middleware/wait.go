@@ -19,14 +19,20 @@ func (c *call) awaitOutcome() (lock.Claim, error) {
 	if c.waiting.Add(1) > c.maxWaiters {
 		return lock.Claim{}, errManyWait
 	}
-	ctx, cancel := context.WithDeadline(c.r.Context(), c.waitEnd())
+	start := time.Now()
+	ctx, cancel := context.WithDeadline(c.r.Context(), c.waitEnd(start))
 	defer cancel()
-	return c.locker.Wait(ctx, c.identity.key)
+	claim, err := c.locker.Wait(ctx, c.identity.key)
+	if c.event != nil {
+		c.event.Wait = phaseSince(start)
+	}
+	return claim, err
 }
 
-// waitEnd returns when a wait that begins now has to end, so that there is time left to send the answer. See [WithWait].
-func (c *call) waitEnd() time.Time {
-	end := time.Now().Add(c.wait)
+// waitEnd returns when a wait that begins at start has to end, so that there is time left to send the answer. See
+// [WithWait].
+func (c *call) waitEnd(start time.Time) time.Time {
+	end := start.Add(c.wait)
 	if server, ok := c.r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
 		end = earlier(end, c.leaveTime(server.WriteTimeout)) // net/http counts from the request's header, just before entered
 	}

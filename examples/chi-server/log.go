@@ -18,8 +18,9 @@ func logEvents(log *slog.Logger) func(context.Context, middleware.Event) {
 			slog.String("outcome", string(e.Outcome)),
 			slog.Int("status", e.Status),
 			slog.String("key", e.Key),
-			slog.Duration("store", e.Store),
-			slog.Duration("handler", e.Handler),
+			slog.Duration("claim", e.Claim.Duration),
+			slog.Duration("handler", e.Handler.Duration),
+			slog.Duration("settle", e.Settle.Duration),
 			slog.String("request", chimiddleware.GetReqID(ctx)),
 		}
 		if e.Err != nil {

@@ -178,7 +178,7 @@ func TestLog(t *testing.T) {
 		}
 	}
 	want := regexp.MustCompile(`"level":"INFO","msg":"protected request","outcome":"executed","status":201,` +
-		`"key":"chi-server:\{[0-9a-f]{4}\}[0-9a-f]{64}","store":[1-9]\d*,"handler":[1-9]\d*,"request":"request-7"\}`)
+		`"key":"chi-server:\{[0-9a-f]{4}\}[0-9a-f]{64}","claim":[1-9]\d*,"handler":[1-9]\d*,"settle":[1-9]\d*,"request":"request-7"\}`)
 	if len(about) != 1 || !want.MatchString(about[0]) {
 		t.Errorf("got %q, want one line like %s", about, want)
 	}

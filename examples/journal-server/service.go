@@ -106,7 +106,8 @@ func (s *service) logEvent(ctx context.Context, e middleware.Event) {
 		level, err = slog.LevelWarn, e.Err.Error()
 	}
 	s.log.LogAttrs(ctx, level, "protected request", slog.String("outcome", string(e.Outcome)), slog.Int("status", e.Status),
-		slog.String("key", e.Key), slog.Duration("store", e.Store), slog.Duration("handler", e.Handler), slog.String("err", err))
+		slog.String("key", e.Key), slog.Duration("claim", e.Claim.Duration), slog.Duration("handler", e.Handler.Duration),
+		slog.Duration("settle", e.Settle.Duration), slog.String("err", err))
 }
 
 // logFindings logs a warning for each reason why a commit may be lost, or why Redis forgets or refuses what it should

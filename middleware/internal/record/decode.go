@@ -23,7 +23,7 @@ func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record
 	}
 	d := decoder{b: content}
 	r := Record{Tombstone: flags&FlagTombstone != 0, Fingerprint: d.fingerprint(), Completed: d.time()}
-	d.skipExtension()
+	d.extension(&r)
 	if flags&FlagCompressed != 0 {
 		d.inflate()
 	}

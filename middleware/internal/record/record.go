@@ -25,7 +25,7 @@ import (
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
 //	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by the wall clock of its process
-//	extension    uvarint length, and as many bytes for the fields that later releases add; none today, and skipped
+//	extension    uvarint length, and as many bytes of fields that a reader may ignore: see extension.go
 //	response     the rest
 //
 // With FlagCompressed the response is a uvarint, which is its length before the compression, and one DEFLATE stream
@@ -76,6 +76,7 @@ type Record struct {
 	Tombstone   bool
 	Fingerprint Fingerprint
 	Completed   time.Time // in whole milliseconds, by the wall clock of its process: for information only
+	Trace       Trace     // zero if none was stored
 	response.Response
 }
 
@@ -120,6 +121,9 @@ func (r *Record) IsReadable() bool {
 func (r *Record) Room() int {
 	const length = 2 // of a uvarint up to 16383
 	n := ContentAt + fingerprintLen + timeLen + len(noExtension) + sealOverhead + 4*length + len(r.Body)
+	if r.Trace != (Trace{}) {
+		n += traceField
+	}
 	for _, list := range [...][]response.Change{r.Header, r.Trailer} {
 		for _, c := range list {
 			n += 1 + length + len(c.Name) + length
@@ -140,7 +144,7 @@ func (c *Codec) Append(to []byte, s *response.Scratch, storageKey string, r Reco
 	start := len(to)
 	to = r.Fingerprint.AppendTo(append(to, make([]byte, ContentAt)...))
 	to = binary.BigEndian.AppendUint64(to, uint64(r.Completed.UnixMilli()))
-	to = append(to, noExtension...)
+	to = appendExtension(to, r.Trace)
 	to, compressed := c.appendResponse(to, s, r)
 	if compressed {
 		flags |= FlagCompressed

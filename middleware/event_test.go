@@ -1,0 +1,345 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// phases returns the names of an Event's phases that happened, in the order of the fields. It checks that they stand in
+// the order of time, within the time given, and do not overlap.
+func phases(t *testing.T, e middleware.Event, from time.Time) string {
+	t.Helper()
+	var names []string
+	last := from
+	for _, p := range []struct {
+		name string
+		middleware.Phase
+	}{
+		{"claim", e.Claim}, {"hold", e.Hold}, {"wait", e.Wait}, {"journal", e.Journal}, {"handler", e.Handler}, {"settle", e.Settle},
+	} {
+		switch {
+		case p.Start.IsZero() && p.Duration == 0:
+			continue
+		case p.Start.Before(last) || p.Duration <= 0:
+			t.Errorf("%s began %v after the phase before it, and took %v", p.name, p.Start.Sub(last), p.Duration)
+		}
+		names, last = append(names, p.name), p.Start.Add(p.Duration)
+	}
+	if time.Now().Before(last) {
+		t.Errorf("the phases end in the future: %v", last)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestEventPhases(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for name, test := range map[string]struct {
+			opts          []middleware.Option
+			handler       http.HandlerFunc
+			first, replay string
+		}{
+			"default":      {nil, payOnce(), "claim handler settle", "claim"},
+			"at most once": {[]middleware.Option{middleware.WithAtMostOnce()}, payOnce(), "claim hold handler settle", "claim"},
+			"journal": {
+				[]middleware.Option{middleware.WithJournal(newJournal(true))}, payOnce(), "claim journal handler settle", "claim",
+			},
+			"hold and journal": {
+				[]middleware.Option{middleware.WithAtMostOnce(), middleware.WithJournal(newJournal(true))}, payOnce(),
+				"claim hold journal handler settle", "claim",
+			},
+			"unknown": {
+				[]middleware.Option{middleware.WithAtMostOnce()},
+				func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() }, "claim hold handler", "claim",
+			},
+			"freed": {
+				nil, func(_ http.ResponseWriter, r *http.Request) { _ = middleware.FromContext(r.Context()).Discard() },
+				"claim handler settle", "claim handler settle",
+			},
+		} {
+			s := serve(t, b, test.handler, test.opts...)
+			for _, want := range []string{test.first, test.replay} {
+				from := time.Now()
+				s.send(key(`"` + name + `"`))
+				e := s.event()
+				if got := phases(t, e, from); got != want {
+					t.Errorf("%s: %s: %s, want %s", name, e.Outcome, got, want)
+				}
+				if e.Method != http.MethodPost {
+					t.Errorf("%s: method %q", name, e.Method)
+				}
+			}
+		}
+		s := serve(t, b, payOnce())
+		from := time.Now()
+		s.send(noKey)
+		if got := phases(t, s.event(), from); got != "handler" {
+			t.Errorf("unprotected: %s", got)
+		}
+	})
+}
+
+func TestEventOfAWaiter(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		s := serve(t, b, behind(t, g, payOnce()), middleware.WithWait(time.Minute))
+		from := time.Now()
+		done := s.inBackground(g)
+		second := make(chan answer, 1)
+		go func() {
+			a, err := s.try(s.request())
+			if err != nil {
+				t.Error(err)
+			}
+			second <- a
+		}()
+		for s.locker.Stats().Waiters < 1 {
+			time.Sleep(time.Millisecond)
+		}
+		close(g.open)
+		<-done
+		<-second
+		for range 2 {
+			e := s.event()
+			want := "claim handler settle"
+			if e.Outcome == middleware.Replayed {
+				want = "claim wait"
+			}
+			if got := phases(t, e, from); got != want {
+				t.Errorf("%s: %s, want %s", e.Outcome, got, want)
+			}
+		}
+	})
+}
+
+// Size is the length of the middleware's part of the value in Redis, and Age what has passed since.
+func TestEventSizeAndAge(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for name, opts := range forms() {
+			s := serve(t, b, payOnce(), opts...)
+			before := time.Now().Truncate(time.Millisecond)
+			first := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Executed)
+			again := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Replayed)
+			if stored := len(rawOf(t, b, first.Key)[recordAt:]); first.Size != stored || again.Size != stored {
+				t.Errorf("%s: sizes %d and %d, want %d", name, first.Size, again.Size, stored)
+			}
+			if first.Age != 0 || again.Age <= 0 || again.Age > time.Since(before) {
+				t.Errorf("%s: ages %v and %v, want none, and up to %v", name, first.Age, again.Age, time.Since(before))
+			}
+			e := s.want(s.send(key(`"`+name+`"`), body("application/json", "{}")), http.StatusUnprocessableEntity, middleware.Reused)
+			if e.Size != 0 || e.Age != 0 {
+				t.Errorf("%s: size %d and age %v of a refusal", name, e.Size, e.Age)
+			}
+		}
+		s := serve(t, b, func(_ http.ResponseWriter, r *http.Request) { _ = middleware.FromContext(r.Context()).Discard() })
+		if e := s.want(s.send(), http.StatusOK, middleware.Freed); e.Size != 0 {
+			t.Errorf("size %d, although nothing is stored", e.Size)
+		}
+	})
+}
+
+// With a journal the record is in it, whether Redis is there or not.
+func TestEventSizeWithAJournal(t *testing.T) {
+	t.Parallel()
+	j := newJournal(true)
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithJournal(j))
+	e := s.want(s.send(), http.StatusCreated, middleware.Executed)
+	if want := len(j.rows[e.Key].entry.Record); e.Size != want || want == 0 {
+		t.Errorf("size %d, want %d", e.Size, want)
+	}
+}
+
+// A route-level middleware knows the pattern at once, one around a mux only once that has run.
+func TestEventPattern(t *testing.T) {
+	t.Parallel()
+	const path = "/payments/7"
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	type middlewares = func(http.Handler) http.Handler
+	for name, test := range map[string]struct {
+		mount         func(once middlewares) http.Handler
+		first, replay string
+	}{
+		"ServeMux, one route": {func(once middlewares) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("POST /payments/{id}", once(ok))
+			return mux
+		}, "POST /payments/{id}", "POST /payments/{id}"},
+		"ServeMux, all": {func(once middlewares) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("POST /payments/{id}", ok)
+			return once(mux)
+		}, "POST /payments/{id}", ""},
+		"chi, With": {func(once middlewares) http.Handler {
+			r := chi.NewRouter()
+			r.With(once).Post("/payments/{id}", ok)
+			return r
+		}, "/payments/{id}", "/payments/{id}"},
+		"chi, Use": {func(once middlewares) http.Handler {
+			r := chi.NewRouter()
+			r.Use(once)
+			r.Post("/payments/{id}", ok)
+			return r
+		}, "/payments/{id}", ""},
+		"chi, sub-router": {func(once middlewares) http.Handler {
+			r := chi.NewRouter()
+			r.Route("/payments", func(r chi.Router) { r.With(once).Post("/{id}", ok) })
+			return r
+		}, "/{id}", "/{id}"},
+		"none": {func(once middlewares) http.Handler { return once(ok) }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var events []middleware.Event
+			h := test.mount(middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), fixedKey,
+				middleware.WithObserver(func(_ context.Context, e middleware.Event) { events = append(events, e) })))
+			for range 2 {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
+			}
+			if len(events) != 2 || events[0].Pattern != test.first || events[1].Pattern != test.replay ||
+				events[1].Outcome != middleware.Replayed {
+				t.Errorf("%+v, want the patterns %q and %q", events, test.first, test.replay)
+			}
+		})
+	}
+}
+
+const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+func traced(traceparent string) middleware.Option {
+	return middleware.WithTraceparent(func(context.Context) string { return traceparent })
+}
+
+// Every form of a record has the trace of its run, the tombstone too, and a replay tells it.
+func TestTraceparent(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for name, opts := range forms() {
+			s := serve(t, b, payOnce(), append(opts, traced(someTrace))...)
+			first := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Executed)
+			again := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Replayed)
+			if first.Traceparent != "" || again.Traceparent != someTrace {
+				t.Errorf("%s: %q and %q, want %q of the replay", name, first.Traceparent, again.Traceparent, someTrace)
+			}
+		}
+		// An instance without the option reads such a record, and tells it too: its observer may want it.
+		s := serve(t, b, payOnce(), traced(someTrace))
+		s.want(s.send(), http.StatusCreated, middleware.Executed)
+		other := serve(t, b, payOnce())
+		if e := other.want(other.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != someTrace {
+			t.Errorf("%q, want %q", e.Traceparent, someTrace)
+		}
+	})
+}
+
+func TestTraceparentWithAJournal(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	s := serve(t, b, payOnce(), middleware.WithJournal(newJournal(true)), traced(someTrace))
+	s.want(s.send(), http.StatusCreated, middleware.Executed)
+	b.FlushAll(t)
+	if e := s.want(s.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != someTrace || e.Journal.Duration <= 0 {
+		t.Errorf("%+v, want %q from the journal", e, someTrace)
+	}
+}
+
+// Only what is known to be a traceparent is stored, and 27 bytes of it.
+func TestTraceparentIsChecked(t *testing.T) {
+	t.Parallel()
+	size := func(opts ...middleware.Option) (int, string) {
+		s := serve(t, redistest.Mini(t), payOnce(), opts...)
+		e := s.want(s.send(), http.StatusCreated, middleware.Executed)
+		return e.Size, s.want(s.send(), http.StatusCreated, middleware.Replayed).Traceparent
+	}
+	without, _ := size()
+	if with, _ := size(traced(someTrace)); with != without+27 {
+		t.Errorf("%d bytes with a traceparent, want 27 more than %d", with, without)
+	}
+	for _, wrong := range []string{
+		"", "00", someTrace[:54], someTrace + "-", strings.ToUpper(someTrace), "01" + someTrace[2:], "ff" + someTrace[2:],
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+		"00-0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333g-01",
+		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331_01", strings.Repeat("x", 55),
+	} {
+		if got, told := size(traced(wrong)); got != without || told != "" {
+			t.Errorf("%q: %d bytes, and %q, want %d and none", wrong, got, told, without)
+		}
+	}
+}
+
+// The golden form of an extension: tag 1, 25 bytes. A later release's fields around it are skipped, what is no list of
+// fields is ignored.
+func TestTraceparentFormat(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	s := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, payOnce(), traced(someTrace))
+	e := s.want(s.send(), http.StatusCreated, middleware.Executed)
+	field, _ := hex.DecodeString("0119" + "0af7651916cd43dd8448eb211c80319c" + "b7ad6b7169203331" + "01")
+	content := rawOf(t, b, e.Key)[recordAt+6:]
+	if got, want := content[extensionAt:extensionAt+28], append([]byte{27}, field...); !bytes.Equal(got, want) {
+		t.Errorf("extension %x, want %x", got, want)
+	}
+	for name, test := range map[string]struct{ extension, want string }{
+		"a later field before": {"\x02\x01a" + string(field), someTrace},
+		"a later field after":  {string(field) + "\x02\x00", someTrace},
+		"another length":       {"\x01\x02ab", ""},
+		"no id":                {"\x01\x19" + strings.Repeat("\x00", 25), ""},
+		"cut off":              {string(field[:20]), ""},
+		"no list":              {"a", ""},
+		"no list after it":     {string(field) + "\x07", someTrace},
+	} {
+		head := append(bytes.Clone(content[:extensionAt]), byte(len(test.extension)))
+		forged := append(append(head, test.extension...), content[extensionAt+28:]...)
+		b.FlushAll(t)
+		claim, err := s.locker.Claim(t.Context(), "k", nil)
+		if err != nil || claim.State != lock.Granted {
+			t.Fatal(claim.State, err)
+		}
+		if err := claim.Lease.Settle(t.Context(), middleware.NewCodec().Forge(e.Key, 0, forged), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if e := s.want(s.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != test.want {
+			t.Errorf("%s: %q, want %q", name, e.Traceparent, test.want)
+		}
+	}
+}
+
+// The function gets the context of the request, once for a run, and not for what is not stored.
+func TestTraceparentIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	type name struct{}
+	asked := make(chan any, 10)
+	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithTraceparent(func(ctx context.Context) string {
+		asked <- ctx.Value(name{})
+		return someTrace
+	}))
+	s.outer = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), name{}, "outer")))
+		})
+	}
+	s.want(s.send(), http.StatusCreated, middleware.Executed)
+	s.want(s.send(), http.StatusCreated, middleware.Replayed)
+	if len(asked) != 1 || <-asked != "outer" {
+		t.Errorf("asked %d times more, or with another context", len(asked))
+	}
+}
+
+func TestWithTraceparentPanics(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() != "middleware.WithTraceparent: f is nil" {
+			t.Error("no panic that names the option")
+		}
+	}()
+	middleware.WithTraceparent(nil)
+}
