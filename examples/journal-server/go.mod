@@ -11,8 +11,8 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/onceguard/onceguard v0.0.0-00010101000000-000000000000
-	github.com/onceguard/onceguard/sqljournal v0.0.0-00010101000000-000000000000
+	github.com/onceguard/onceguard v0.1.0
+	github.com/onceguard/onceguard/sqljournal v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	modernc.org/sqlite v1.53.0
 )

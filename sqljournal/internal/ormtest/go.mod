@@ -9,8 +9,8 @@ replace github.com/onceguard/onceguard/sqljournal => ../..
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/glebarez/sqlite v1.11.0
-	github.com/onceguard/onceguard v0.0.0-00010101000000-000000000000
-	github.com/onceguard/onceguard/sqljournal v0.0.0-00010101000000-000000000000
+	github.com/onceguard/onceguard v0.1.0
+	github.com/onceguard/onceguard/sqljournal v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	gorm.io/gorm v1.30.0
 )
