@@ -214,6 +214,20 @@ func TestEventPattern(t *testing.T) {
 	}
 }
 
+// A log and a library's metrics need not know of each other.
+func TestObservers(t *testing.T) {
+	t.Parallel()
+	var called []string
+	h := middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), fixedKey,
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) { called = append(called, "first "+string(e.Outcome)) }),
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) { called = append(called, "second "+string(e.Outcome)) }),
+	)(payOnce())
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	if got := strings.Join(called, ", "); got != "first executed, second executed" {
+		t.Errorf("called: %s", got)
+	}
+}
+
 const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 func traced(traceparent string) middleware.Option {

@@ -62,8 +62,10 @@ func (o *options) check() {
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that
-// served it. By default nothing is called. Log and measure here. f is called concurrently. WithObserver panics when f
-// is nil.
+// served it. By default nothing is called. Log and measure here. f is called concurrently. If the option is given more
+// than once, each f is called, in that order. WithObserver panics when f is nil.
+//
+// Packages contrib/otelonce and contrib/promonce have observers for OpenTelemetry and Prometheus.
 //
 // ctx is the request's own context, and may be done: the client may have disconnected. Event.Status is what was written
 // here; an http.TimeoutHandler outside may have answered otherwise.
@@ -74,7 +76,15 @@ func WithObserver(f func(context.Context, Event)) Option {
 	if f == nil {
 		panic("middleware.WithObserver: f is nil")
 	}
-	return func(o *options) { o.observe = f }
+	return func(o *options) {
+		first := o.observe
+		if o.observe = f; first != nil {
+			o.observe = func(ctx context.Context, e Event) {
+				first(ctx, e)
+				f(ctx, e)
+			}
+		}
+	}
 }
 
 // WithTraceparent stores, with each response, what f returns for the run's request: the traceparent of W3C Trace
