@@ -1,0 +1,51 @@
+// Package otelonce shows what onceguard does in OpenTelemetry: spans in the traces of requests, and metrics. Two lines
+// wire it:
+//
+//	locker := lock.New(client, "payments-api", otelonce.Untraced()) // batches begin no traces of their own
+//	telemetry := otelonce.New(locker)                               // an option for every Idempotency on locker
+//
+//	once := middleware.Idempotency(locker, key, telemetry, middleware.WithRequired())
+//
+// New takes the global providers (package otel) unless it is given others.
+//
+// # Traces
+//
+// A tracing middleware outside of Idempotency, such as otelhttp, begins the span of the request, the server span. If
+// that is recorded, New adds:
+//
+//   - child spans onceguard.claim, onceguard.hold, onceguard.wait, onceguard.journal and onceguard.settle, where the
+//     request came to them (see [middleware.Event]). The handler has none: its own spans are children of the server
+//     span;
+//   - attributes of the server span: onceguard.outcome; onceguard.key, the hashed key as Redis has it, whose last 64
+//     digits a problem's instance has; onceguard.record.size in bytes; onceguard.replay.age in seconds; and
+//     onceguard.pending if the response is not stored yet;
+//   - on a replay, a link from the server span to the run that made the response. For that each sampled run stores its
+//     traceparent with its response, 27 bytes ([middleware.WithTraceparent]);
+//   - the error of the Event as an exception of the server span. If Redis or the journal caused it, the status of that
+//     phase's span is an error too. The status of the server span is left to the middleware that began it.
+//
+// A Redis client with tracing hooks (redisotel) adds a span for each command that travels alone, as a child of the
+// server span. Commands of several requests travel together under load, and the lock sends others on its own, such as
+// renewals. [Untraced] keeps these from becoming traces. It does not reach what go-redis sends on its own: use
+// redisotel.WithDialFilter(true), since go-redis connects in the background.
+//
+// # Metrics
+//
+//	onceguard.requests          counter        {request}  outcome, method, route, error
+//	onceguard.store.duration    histogram      s          phase, error: of each call to Redis and the journal
+//	onceguard.wait.duration     histogram      s          outcome, method, route, error: of duplicates that waited
+//	onceguard.handler.duration  histogram      s          outcome, method, route, error
+//	onceguard.record.size       histogram      By         outcome, method, route, error: stored or replayed
+//	onceguard.runs.active       updowncounter  {run}      namespace: leases that are held now
+//	onceguard.waiters           updowncounter  {request}  namespace: requests that wait for another one now
+//	onceguard.leases.lost       counter        {lease}    namespace: two runs may have taken effect
+//
+// Here outcome is the attribute onceguard.outcome, one of the Outcomes of package middleware; method is
+// http.request.method, _OTHER for one that is not standardized; route is http.route, absent where it is not known;
+// error is error.type, absent where Event.Err is nil, and otherwise one of about twenty words such as timeout,
+// lease_lost, key_invalid and redis_oom, or _OTHER; phase is onceguard.phase: claim, hold, journal or settle; and
+// namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
+// attributes follow the semantic conventions 1.37.
+//
+// Alert on onceguard.leases.lost, and on onceguard.requests with the outcome unknown or store-unavailable.
+package otelonce

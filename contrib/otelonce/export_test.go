@@ -1,0 +1,29 @@
+package otelonce
+
+import (
+	"context"
+	"strconv"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// ClassOf returns the error.type of an error.
+func ClassOf(err error) string { return classOf(err) }
+
+// Observer returns the observer of New's option.
+func Observer(l *lock.Locker, opts ...Option) func(context.Context, middleware.Event) {
+	_, t := newTelemetry(l, opts)
+	return t.observe
+}
+
+// KeptAfter returns how many combinations of labels are kept after requests to n routes.
+func KeptAfter(n int) int {
+	m := newMetrics(sdkmetric.NewMeterProvider().Meter(""))
+	for i := range n {
+		m.ofRequests.of(labels{route: strconv.Itoa(i)})
+	}
+	return len(*m.ofRequests.known.Load())
+}

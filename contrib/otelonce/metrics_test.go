@@ -1,0 +1,289 @@
+package otelonce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/onceguard/onceguard/contrib/otelonce"
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// points returns the data points of an instrument as "attributes: number", where the number is the sum or, of a
+// histogram, the count.
+func points(t *testing.T, m metricdata.Metrics) (all []string) {
+	t.Helper()
+	add := func(set attribute.Set, n any) {
+		all = append(all, fmt.Sprintf("%s: %v", set.Encoded(attribute.DefaultEncoder()), n))
+	}
+	switch data := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		for _, p := range data.DataPoints {
+			add(p.Attributes, p.Value)
+		}
+	case metricdata.Histogram[float64]:
+		for _, p := range data.DataPoints {
+			add(p.Attributes, p.Count)
+			if p.Sum <= 0 || p.Sum > 60 {
+				t.Errorf("%s: %v seconds", m.Name, p.Sum)
+			}
+		}
+	case metricdata.Histogram[int64]:
+		for _, p := range data.DataPoints {
+			add(p.Attributes, p.Count)
+			if p.Sum < 50 || p.Sum > 1000 {
+				t.Errorf("%s: %v bytes", m.Name, p.Sum)
+			}
+		}
+	default:
+		t.Errorf("%s: a %T", m.Name, data)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, created, settings{middleware: []middleware.Option{middleware.WithAtMostOnce()}})
+	s.send("k")
+	s.send("k")
+	s.send(`"k`)
+	s.send("")
+	const (
+		post     = "http.request.method=POST,http.route=/payments/{id},onceguard.outcome="
+		executed = post + "executed: 1"
+		replayed = post + "replayed: 1"
+		lockers  = "onceguard.namespace=payments-1: "
+	)
+	metrics := s.metrics()
+	for name, want := range map[string]struct {
+		unit   string
+		points []string
+	}{
+		"onceguard.requests": {"{request}", []string{
+			"error.type=key_invalid," + post + "invalid-key: 1", executed, replayed, post + "unprotected: 1",
+		}},
+		"onceguard.store.duration": {"s", []string{
+			"onceguard.phase=claim: 2", "onceguard.phase=hold: 1", "onceguard.phase=settle: 1",
+		}},
+		"onceguard.handler.duration": {"s", []string{executed, post + "unprotected: 1"}},
+		"onceguard.record.size":      {"By", []string{executed, replayed}},
+		"onceguard.runs.active":      {"{run}", []string{lockers + "0"}},
+		"onceguard.waiters":          {"{request}", []string{lockers + "0"}},
+		"onceguard.leases.lost":      {"{lease}", []string{lockers + "0"}},
+	} {
+		m, ok := metrics[name]
+		if !ok {
+			t.Errorf("no %s", name)
+			continue
+		}
+		slices.Sort(want.points)
+		if got := points(t, m); m.Unit != want.unit || !slices.Equal(got, want.points) {
+			t.Errorf("%s: %s %q, want %s %q", name, m.Unit, got, want.unit, want.points)
+		}
+		if m.Description == "" {
+			t.Errorf("%s has no description", name)
+		}
+		delete(metrics, name)
+	}
+	if len(metrics) > 0 {
+		t.Errorf("more metrics: %v", metrics)
+	}
+}
+
+// Counters only grow; what is active may fall.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, created, settings{})
+	s.send("k")
+	metrics := s.metrics()
+	for name, grows := range map[string]bool{
+		"onceguard.requests": true, "onceguard.leases.lost": true, "onceguard.runs.active": false, "onceguard.waiters": false,
+	} {
+		if sum, ok := metrics[name].Data.(metricdata.Sum[int64]); !ok || sum.IsMonotonic != grows {
+			t.Errorf("%s: %T, grows only: %t", name, metrics[name].Data, !grows)
+		}
+	}
+	h := metrics["onceguard.store.duration"].Data.(metricdata.Histogram[float64])
+	if bounds := h.DataPoints[0].Bounds; bounds[0] != 0.0001 || bounds[len(bounds)-1] != 2.5 {
+		t.Errorf("buckets %v", bounds)
+	}
+}
+
+func TestActive(t *testing.T) {
+	t.Parallel()
+	entered, open := make(chan struct{}), make(chan struct{})
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-open
+		created(w, r)
+	}, settings{middleware: []middleware.Option{middleware.WithWait(1 << 40)}})
+	done := make(chan struct{}, 2)
+	send := func() { s.send("k"); done <- struct{}{} }
+	go send()
+	<-entered
+	go send()
+	await(t, func(st lock.Stats) bool { return st.Waiters == 1 }, s.locker)
+	metrics := s.metrics()
+	for _, name := range []string{"onceguard.runs.active", "onceguard.waiters"} {
+		if got := points(t, metrics[name]); !slices.Equal(got, []string{"onceguard.namespace=payments-1: 1"}) {
+			t.Errorf("%s: %q, want 1", name, got)
+		}
+	}
+	close(open)
+	<-done
+	<-done
+	metrics = s.metrics()
+	if got := points(t, metrics["onceguard.wait.duration"]); len(got) != 1 || !strings.HasSuffix(got[0], "onceguard.outcome=replayed: 1") {
+		t.Errorf("waits %q, want one", got)
+	}
+	if got := points(t, metrics["onceguard.runs.active"]); !slices.Equal(got, []string{"onceguard.namespace=payments-1: 0"}) {
+		t.Errorf("active: %q, want none", got)
+	}
+}
+
+// A Locker that is closed is not measured any more.
+func TestCloseEndsTheGauges(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, created, settings{})
+	s.send("k")
+	if err := s.locker.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := s.metrics()["onceguard.runs.active"]; ok {
+		t.Errorf("still there: %+v", m)
+	}
+}
+
+// A client can choose neither the name of a series nor how many there are.
+func TestLabelsAreFew(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ method, pattern, want string }{
+		{"POST", "/payments/{id}", "http.request.method=POST,http.route=/payments/{id}"},
+		{"POST", "POST /payments/{id}", "http.request.method=POST,http.route=/payments/{id}"},
+		{"POST", "POST  shop.example/payments/{$}", "http.request.method=POST,http.route=/payments/{$}"},
+		{"POST", "", "http.request.method=POST"},
+		{"post", "", "http.request.method=_OTHER"},
+		{"BREW", "", "http.request.method=_OTHER"},
+	} {
+		s := newSite(t, created, settings{})
+		once := middleware.Idempotency(s.locker, keyfunc.Anonymous(), middleware.WithMethods(test.method), s.telemetry)
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Method, r.Pattern = test.method, test.pattern
+		once(http.HandlerFunc(created)).ServeHTTP(httptest.NewRecorder(), r)
+		want := []string{test.want + ",onceguard.outcome=executed: 1"}
+		if got := points(t, s.metrics()["onceguard.requests"]); !slices.Equal(got, want) {
+			t.Errorf("%+v: %q, want %q", test, got, want)
+		}
+	}
+}
+
+func TestWithRoute(t *testing.T) {
+	t.Parallel()
+	whole := otelonce.WithRoute(func(ctx context.Context, _ middleware.Event) string { return chi.RouteContext(ctx).RoutePattern() })
+	s := newSite(t, created, settings{telemetry: []otelonce.Option{whole}})
+	outer := chi.NewRouter()
+	outer.Mount("/shop", s.handler)
+	s.handler = http.StripPrefix("", outer)
+	r := httptest.NewRequest(http.MethodPost, "/shop/payments/7", nil)
+	r.Header.Set("Idempotency-Key", "k")
+	s.handler.ServeHTTP(httptest.NewRecorder(), r)
+	want := "http.request.method=POST,http.route=/shop/payments/{id},onceguard.outcome=executed: 1"
+	if got := points(t, s.metrics()["onceguard.requests"]); !slices.Equal(got, []string{want}) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// brokenReply is an error that Redis sent.
+type brokenReply string
+
+func (brokenReply) RedisError()     {}
+func (e brokenReply) Error() string { return string(e) }
+
+func TestErrorTypes(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"":               nil,
+		"_OTHER":         errors.New("the handler's"),
+		"timeout":        fmt.Errorf("%w: no answer", context.DeadlineExceeded),
+		"canceled":       context.Canceled,
+		"network":        &net.OpError{Op: "dial", Err: errors.New("refused")},
+		"lease_lost":     errors.Join(errors.New("409"), lock.ErrLost),
+		"key_foreign":    lock.ErrForeign,
+		"not_replicated": fmt.Errorf("%w: 0 of 1", lock.ErrNotReplicated),
+		"locker_closed":  lock.ErrClosed,
+		"key_invalid":    keyfunc.ErrInvalid,
+		"redis_oom":      fmt.Errorf("lock: settle: %w; %w", brokenReply("OOM command not allowed"), lock.ErrPending),
+		"redis_readonly": brokenReply("READONLY You can't write"),
+		"body_too_large": &http.MaxBytesError{Limit: 1},
+		"pending":        fmt.Errorf("%w; %w", io.ErrUnexpectedEOF, lock.ErrPending),
+	} {
+		if got := otelonce.ClassOf(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+	var _ redis.Error = brokenReply("")
+}
+
+// With an SDK that does nothing, and outside of a recorded span, a request costs no allocation.
+func TestAllocations(t *testing.T) {
+	l := lock.New(redistest.Mini(t).Client(t), "payments-1")
+	defer func() { _ = l.Close(t.Context()) }()
+	observe := otelonce.Observer(l, otelonce.WithMeterProvider(noopmetric.NewMeterProvider()),
+		otelonce.WithTracerProvider(nooptrace.NewTracerProvider()))
+	e := middleware.Event{Outcome: middleware.Executed, Method: "POST", Pattern: "POST /payments/{id}", Size: 100}
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { observe(ctx, e) }); n > 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+// A WithRoute that returns paths does not fill the memory.
+func TestKeptAttributesAreBounded(t *testing.T) {
+	t.Parallel()
+	l := lock.New(redistest.Mini(t).Client(t), "payments-1")
+	defer func() { _ = l.Close(t.Context()) }()
+	kept := otelonce.KeptAfter(3000)
+	if kept > 2000 {
+		t.Errorf("%d combinations are kept, want 2,000 at most", kept)
+	}
+}
+
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	l := lock.New(redistest.Mini(t).Client(t), "payments-1")
+	defer func() { _ = l.Close(t.Context()) }()
+	for want, f := range map[string]func(){
+		"otelonce.New: the locker is nil":                  func() { otelonce.New(nil) },
+		"otelonce.New: an option is nil":                   func() { otelonce.New(l, nil) },
+		"otelonce.WithTracerProvider: the provider is nil": func() { otelonce.WithTracerProvider(nil) },
+		"otelonce.WithMeterProvider: the provider is nil":  func() { otelonce.WithMeterProvider(nil) },
+		"otelonce.WithRoute: f is nil":                     func() { otelonce.WithRoute(nil) },
+	} {
+		func() {
+			defer func() {
+				if got := recover(); got != want {
+					t.Errorf("panic %v, want %q", got, want)
+				}
+			}()
+			f()
+		}()
+	}
+}

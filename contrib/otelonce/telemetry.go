@@ -1,0 +1,108 @@
+package otelonce
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// scope is the name of the tracer and of the meter.
+const scope = "github.com/onceguard/onceguard/contrib/otelonce"
+
+// Option changes a default of [New].
+type Option func(*options)
+
+type options struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	route   func(context.Context, middleware.Event) string
+}
+
+// WithTracerProvider sets who makes the spans. The default is [otel.GetTracerProvider]. It panics if p is nil.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	if p == nil {
+		panic("otelonce.WithTracerProvider: the provider is nil")
+	}
+	return func(o *options) { o.tracers = p }
+}
+
+// WithMeterProvider sets who makes the instruments. The default is [otel.GetMeterProvider]. It panics if p is nil.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	if p == nil {
+		panic("otelonce.WithMeterProvider: the provider is nil")
+	}
+	return func(o *options) { o.meters = p }
+}
+
+// WithRoute sets what http.route is, "" where it is not known. The default is the path of [middleware.Event].Pattern. f
+// must return a pattern and never a path, because each value is a time series. It gets the context of the request, and
+// is called concurrently. WithRoute panics if f is nil.
+//
+// A sub-router of chi puts only its own part into Pattern. The whole route is
+//
+//	otelonce.WithRoute(func(ctx context.Context, _ middleware.Event) string {
+//		return chi.RouteContext(ctx).RoutePattern()
+//	})
+func WithRoute(f func(context.Context, middleware.Event) string) Option {
+	if f == nil {
+		panic("otelonce.WithRoute: f is nil")
+	}
+	return func(o *options) { o.route = f }
+}
+
+// New returns an option for every [middleware.Idempotency] on l, and measures l until [lock.Locker.Close]. Call it once
+// for each Locker: a second call would count its leases twice. An error of a provider goes to [otel.Handle], and what
+// failed is then not measured. New panics if l or an option is nil.
+//
+// The option is one for [middleware.WithObserver] and one for [middleware.WithTraceparent] in one. Another WithObserver
+// beside it, such as a log, is called too.
+func New(l *lock.Locker, opts ...Option) middleware.Option {
+	meter, t := newTelemetry(l, opts)
+	measure(l, meter)
+	return both(middleware.WithObserver(t.observe), middleware.WithTraceparent(traceparent))
+}
+
+func newTelemetry(l *lock.Locker, opts []Option) (metric.Meter, *telemetry) {
+	if l == nil {
+		panic("otelonce.New: the locker is nil")
+	}
+	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), route: patternRoute}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("otelonce.New: an option is nil")
+		}
+		opt(&o)
+	}
+	meter := o.meters.Meter(scope)
+	return meter, &telemetry{tracer: o.tracers.Tracer(scope), route: o.route, metrics: newMetrics(meter)}
+}
+
+// both returns one option that applies two. O is the type of the middleware's options, which is not exported.
+func both[O any](a, b func(O)) func(O) {
+	return func(o O) {
+		a(o)
+		b(o)
+	}
+}
+
+// telemetry observes requests.
+type telemetry struct {
+	tracer  trace.Tracer
+	route   func(context.Context, middleware.Event) string
+	metrics *metrics
+}
+
+func (t *telemetry) observe(ctx context.Context, e middleware.Event) {
+	class := classOf(e.Err)
+	t.metrics.record(ctx, &e, labels{
+		outcome: string(e.Outcome), method: methodOf(e.Method), route: t.route(ctx, e), class: class,
+	})
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		t.trace(ctx, span, &e, class)
+	}
+}

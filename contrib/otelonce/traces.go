@@ -1,0 +1,113 @@
+package otelonce
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// untraced is the parent of what belongs to no request. No such trace exists.
+var untraced = trace.NewSpanContext(trace.SpanContextConfig{
+	TraceID: trace.TraceID([]byte("onceguard: batch")),
+	SpanID:  trace.SpanID([]byte("no trace")),
+})
+
+// Untraced keeps commands that belong to no single request from becoming traces, for a Redis client with tracing hooks:
+// batches of several requests' commands, and what the lock sends on its own. It is [lock.WithBaseContext] of a context
+// whose span is not sampled. A sampler that asks its parent heeds that, as the SDK's default and every
+// sdktrace.ParentBased do; sdktrace.AlwaysSample alone does not.
+func Untraced() lock.Option {
+	return lock.WithBaseContext(trace.ContextWithSpanContext(context.Background(), untraced))
+}
+
+// traceparent returns what a run stores about its trace: nothing, if nobody could look at the trace.
+func traceparent(ctx context.Context) string {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ""
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier.Get("traceparent")
+}
+
+// firstRun returns the span of the run whose response was replayed.
+func firstRun(traceparent string) trace.SpanContext {
+	carrier := propagation.MapCarrier{"traceparent": traceparent}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+}
+
+// trace describes the request in its server span, and makes the child spans.
+func (t *telemetry) trace(ctx context.Context, server trace.Span, e *middleware.Event, class string) {
+	server.SetAttributes(outcomeKey.String(string(e.Outcome)))
+	if e.Key != "" {
+		server.SetAttributes(attribute.String("onceguard.key", e.Key))
+	}
+	if e.Size > 0 {
+		server.SetAttributes(attribute.Int("onceguard.record.size", e.Size))
+	}
+	if e.Age > 0 {
+		server.SetAttributes(attribute.Float64("onceguard.replay.age", e.Age.Seconds()))
+	}
+	if e.Pending {
+		server.SetAttributes(attribute.Bool("onceguard.pending", true))
+	}
+	if e.Traceparent != "" {
+		server.AddLink(trace.Link{SpanContext: firstRun(e.Traceparent)})
+	}
+	if e.Err != nil {
+		server.RecordError(e.Err)
+	}
+	failed := failedPhase(e)
+	for _, p := range phasesOf(e) {
+		t.child(ctx, p, e.Err, class, p.name == failed)
+	}
+}
+
+// child makes the span of a phase that is over.
+func (t *telemetry) child(ctx context.Context, p phase, err error, class string, failed bool) {
+	if p.Start.IsZero() {
+		return
+	}
+	_, span := t.tracer.Start(ctx, "onceguard."+p.name, trace.WithTimestamp(p.Start))
+	if failed {
+		span.SetAttributes(semconv.ErrorTypeKey.String(class))
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End(trace.WithTimestamp(p.Start.Add(p.Duration)))
+}
+
+// phase is a phase of an Event, with its name.
+type phase struct {
+	name string
+	middleware.Phase
+}
+
+// phasesOf returns the phases that become spans, in the order of time.
+func phasesOf(e *middleware.Event) [5]phase {
+	return [...]phase{{"claim", e.Claim}, {"hold", e.Hold}, {"wait", e.Wait}, {"journal", e.Journal}, {"settle", e.Settle}}
+}
+
+// failedPhase returns the phase whose failure Event.Err is, "" if it is none's: the handler's, the client's.
+func failedPhase(e *middleware.Event) (name string) {
+	switch {
+	case e.Err == nil:
+	case e.Pending, e.Outcome == middleware.LeaseLost:
+		return "settle"
+	case e.Outcome == middleware.Unprotected:
+		return "claim"
+	case e.Outcome == middleware.StoreUnavailable:
+		for _, p := range phasesOf(e) {
+			if !p.Start.IsZero() {
+				name = p.name
+			}
+		}
+	}
+	return name
+}
