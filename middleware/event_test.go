@@ -357,3 +357,16 @@ func TestWithTraceparentPanics(t *testing.T) {
 	}()
 	middleware.WithTraceparent(nil)
 }
+
+// FuzzTraceparent: what is stored is what was given, or nothing.
+func FuzzTraceparent(f *testing.F) {
+	f.Add(someTrace)
+	f.Add(strings.ToUpper(someTrace))
+	f.Add("00-00000000000000000000000000000000-0000000000000000-00")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, traceparent string) {
+		if got := middleware.StoredTraceparent(traceparent); got != "" && got != traceparent {
+			t.Errorf("%q was stored for %q", got, traceparent)
+		}
+	})
+}

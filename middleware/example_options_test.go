@@ -365,6 +365,58 @@ func ExampleEvent() {
 	// {"executed": 1, "replayed": 1, "unprotected": 1}
 }
 
+// Where the time of a request went.
+func ExampleEvent_phases() {
+	locker, server := startLocker()
+	defer server.stop()
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) {
+			inRedis := e.Claim.Duration + e.Hold.Duration + e.Settle.Duration
+			fmt.Println(e.Outcome, "in Redis:", inRedis > 0, "in the handler:", e.Handler.Duration > 0)
+		}))
+
+	pay := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	}))
+	post(pay, "8e03978e", `{"amount":1250}`)
+	post(pay, "8e03978e", `{"amount":1250}`)
+	// Output:
+	// executed in Redis: true in the handler: true
+	// 201
+	// replayed in Redis: true in the handler: false
+	// 201 replayed
+}
+
+// A replay leads to the trace of the run that it repeats. Package contrib/otelonce does this for OpenTelemetry.
+func ExampleWithTraceparent() {
+	locker, server := startLocker()
+	defer server.stop()
+	type traceKey struct{}
+	traceOf := func(ctx context.Context) string {
+		traceparent, _ := ctx.Value(traceKey{}).(string)
+		return traceparent
+	}
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithTraceparent(traceOf),
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) {
+			fmt.Printf("%s %q\n", e.Outcome, e.Traceparent)
+		}))
+
+	pay := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	}))
+	traced := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // a tracing middleware does this
+		const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		pay.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), traceKey{}, traceparent)))
+	})
+	post(traced, "8e03978e", `{"amount":1250}`)
+	post(traced, "8e03978e", `{"amount":1250}`)
+	// Output:
+	// executed ""
+	// 201
+	// replayed "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	// 201 replayed
+}
+
 // Errors in the format of the rest of the API.
 func ExampleWithProblem() {
 	locker, server := startLocker()

@@ -94,6 +94,9 @@ func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
 	return new(record.Codec).Append(nil, new(response.Scratch), storageKey, r), true
 }
 
+// StoredTraceparent returns what a replay tells of a traceparent.
+func StoredTraceparent(traceparent string) string { return record.ParseTrace(traceparent).String() }
+
 // Reads tells whether the record reads.
 func (c *Codec) Reads(storageKey string, b []byte) bool {
 	_, err := c.codec.Decode(new(response.Scratch), storageKey, b)
