@@ -1,0 +1,195 @@
+package ginonce_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// handlers answer in all the ways that gin has.
+func handlers(t *testing.T) map[string]gin.HandlerFunc {
+	file := filepath.Join(t.TempDir(), "invoice.txt")
+	if err := os.WriteFile(file, []byte("an invoice"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]gin.HandlerFunc{
+		"JSON":           func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"id": 1}) },
+		"String":         func(c *gin.Context) { c.String(http.StatusAccepted, "paid %d", 1) },
+		"Data":           func(c *gin.Context) { c.Data(http.StatusOK, "application/pdf", []byte("%PDF")) },
+		"DataFromReader": func(c *gin.Context) { c.DataFromReader(200, 4, "text/x", bytes.NewBufferString("paid"), nil) },
+		"XML":            func(c *gin.Context) { c.XML(http.StatusConflict, gin.H{"id": 1}) },
+		"File":           func(c *gin.Context) { c.File(file) },
+		"FileAttachment": func(c *gin.Context) { c.FileAttachment(file, "invoice.txt") },
+		"Redirect":       func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/1") },
+		"Status":         func(c *gin.Context) { c.Status(http.StatusNoContent) },
+		"Status, then another": func(c *gin.Context) {
+			c.Status(http.StatusAccepted)
+			c.Status(http.StatusCreated)
+		},
+		"a status after the body": func(c *gin.Context) {
+			c.String(http.StatusCreated, "paid")
+			c.Status(http.StatusTeapot)
+		},
+		"a status of -1":  func(c *gin.Context) { c.Status(http.StatusCreated); c.JSON(-1, "paid") },
+		"WriteHeaderNow":  func(c *gin.Context) { c.Status(http.StatusCreated); c.Writer.WriteHeaderNow() },
+		"nothing":         func(*gin.Context) {},
+		"Header":          func(c *gin.Context) { c.Header("Location", "/orders/1"); c.Header("X-Request-Cost", "3") },
+		"Write":           func(c *gin.Context) { _, _ = io.WriteString(c.Writer, "<p>paid</p>") },
+		"WriteString":     func(c *gin.Context) { _, _ = c.Writer.WriteString("paid") },
+		"Abort":           func(c *gin.Context) { c.String(http.StatusOK, "paid"); c.Abort() },
+		"AbortWithStatus": func(c *gin.Context) { c.AbortWithStatus(http.StatusBadRequest) },
+		"AbortWithStatusJSON": func(c *gin.Context) {
+			c.AbortWithStatusJSON(http.StatusUnprocessableEntity, gin.H{"error": "amount"})
+		},
+		"AbortWithError": func(c *gin.Context) { _ = c.AbortWithError(http.StatusBadRequest, io.EOF) },
+		"an error, and an answer": func(c *gin.Context) {
+			_ = c.Error(io.EOF)
+			c.String(http.StatusBadRequest, "no")
+		},
+		"Bind fails": func(c *gin.Context) {
+			var payment struct {
+				Missing string `json:"missing" binding:"required"`
+			}
+			_ = c.Bind(&payment)
+		},
+		"Flush": func(c *gin.Context) {
+			c.String(http.StatusCreated, "a")
+			c.Writer.Flush()
+			_, _ = c.Writer.WriteString("b")
+		},
+		"Flush by a controller": func(c *gin.Context) {
+			c.Status(http.StatusCreated)
+			_ = http.NewResponseController(c.Writer).Flush()
+			_, _ = c.Writer.WriteString("b")
+		},
+		"a write deadline": func(c *gin.Context) {
+			if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+				c.String(http.StatusTeapot, err.Error())
+			}
+		},
+		"Stream": func(c *gin.Context) {
+			n := 0
+			c.Stream(func(w io.Writer) bool {
+				n++
+				fmt.Fprintf(w, "%d,", n)
+				return n < 3
+			})
+		},
+		"SSEvent": func(c *gin.Context) {
+			n := 0
+			c.Stream(func(io.Writer) bool {
+				n++
+				c.SSEvent("progress", n)
+				return n < 3
+			})
+		},
+	}
+}
+
+// What the client gets, and what a middleware outside sees, is the same without this package, with it, and on a replay.
+func TestSameAsGin(t *testing.T) {
+	for name, h := range handlers(t) {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			s.engine.POST("/bare", h)
+			s.engine.POST("/payments", s.once, s.counted(h))
+			bare, bareSeen := s.post("/bare", "k", "{}"), <-s.seen
+
+			first, firstSeen := s.post("/payments", "k", "{}"), <-s.seen
+			s.wantEvent(middleware.Executed)
+			again, againSeen := s.post("/payments", "k", "{}"), <-s.seen
+			e := s.wantEvent(middleware.Replayed)
+
+			if !again.replayed() || first.replayed() || e.Status != bare.status {
+				t.Errorf("replayed: %v, then %v; the Event has the status %d", first.replayed(), again.replayed(), e.Status)
+			}
+			wantSame(t, "the first response", first, bare)
+			wantSame(t, "the replay", again, bare)
+			bareSeen.written, bareSeen.size = true, max(bareSeen.size, 0) // the header of an empty response is sent at once
+			if firstSeen != bareSeen || againSeen != bareSeen {
+				t.Errorf("a middleware outside sees %+v, then %+v, and %+v without this package", firstSeen, againSeen, bareSeen)
+			}
+			s.wantRuns(1)
+		})
+	}
+}
+
+func wantSame(t *testing.T, what string, got, want answer) {
+	t.Helper()
+	if got.err != nil || want.err != nil || got.status != want.status || got.body != want.body {
+		t.Errorf("%s is %d %q, error %v; without this package it is %d %q, error %v",
+			what, got.status, got.body, got.err, want.status, want.body, want.err)
+	}
+	for _, h := range []http.Header{got.header, want.header} {
+		for _, own := range []string{"Date", "Idempotent-Replayed", "Content-Length"} {
+			h.Del(own)
+		}
+	}
+	if !reflect.DeepEqual(got.header, want.header) {
+		t.Errorf("%s has the header %v; without this package %v", what, got.header, want.header)
+	}
+}
+
+// The handler sees in c.Writer what it sees without this package.
+func TestWriterSeenByTheHandler(t *testing.T) {
+	var got []string
+	h := func(c *gin.Context) {
+		got = nil
+		look := func(where string) {
+			got = append(got, fmt.Sprint(where, ": ", c.Writer.Status(), c.Writer.Size(), c.Writer.Written(), c.Writer.Pusher() == nil))
+		}
+		look("at first")
+		c.Writer.WriteHeader(0)
+		c.Status(http.StatusCreated)
+		look("status")
+		c.Writer.WriteHeaderNow()
+		look("header")
+		c.Status(http.StatusTeapot)
+		look("another status")
+		c.String(http.StatusOK, "paid")
+		look("body")
+		c.Writer.Flush()
+		look("flush")
+	}
+	s := newService(t)
+	s.engine.POST("/bare", h)
+	s.engine.POST("/payments", s.once, h)
+	s.post("/bare", "k", "{}")
+	want := got
+	s.post("/payments", "k", "{}")
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the handler sees\n%q, without this package\n%q", got, want)
+	}
+}
+
+// Put around c.Next by hand, the middleware sees what handlers write only as far as gin's own writer lets it.
+func TestWrappedByHand(t *testing.T) {
+	for name, test := range map[string]struct {
+		h       gin.HandlerFunc
+		status  int // of a retry
+		outcome middleware.Outcome
+	}{
+		"a redirect becomes an empty 200": {func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/1") }, 200, middleware.Replayed},
+		"a status becomes an empty 200":   {func(c *gin.Context) { c.Status(http.StatusAccepted) }, 200, middleware.Replayed},
+		"JSON cannot be replayed":         {func(c *gin.Context) { c.JSON(201, gin.H{"id": 1}) }, 409, middleware.NotStored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			once := byHand(t, s)
+			s.engine.POST("/payments", once, test.h)
+			s.post("/payments", "k", "{}")
+			<-s.events
+			s.want(s.post("/payments", "k", "{}"), test.status, "*", test.outcome)
+		})
+	}
+}

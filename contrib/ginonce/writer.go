@@ -1,0 +1,143 @@
+package ginonce
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// outerWriter is what the middleware writes to: the writer that the outer gin middlewares have left. It sends the header at
+// once, because an outer middleware must not change what is stored.
+type outerWriter struct {
+	gin.ResponseWriter
+	open     bool // nobody has answered: only the status is set, and an outer middleware or gin itself answers
+	bypassed bool // and the middleware is to store a tombstone
+}
+
+// Written reports to the middleware whether somebody has answered, or will, on this writer.
+func (w *outerWriter) Written() bool { return w.bypassed || w.ResponseWriter.Written() }
+
+// Unwrap returns the writer below, for http.ResponseController.
+func (w *outerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader sends the header. It drops a 1xx status, which gin would take for the final one.
+func (w *outerWriter) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+	if !w.open {
+		w.ResponseWriter.WriteHeaderNow()
+	}
+}
+
+// writer is the gin.ResponseWriter of a protected handler. It does what gin's own does, on the ResponseWriter that the
+// middleware gives to its handler. As with gin, its methods must not be called concurrently.
+type writer struct {
+	under    http.ResponseWriter
+	outer    gin.ResponseWriter
+	ctx      context.Context // of the run
+	status   int
+	set      bool // by the handler
+	size     int  // of the body, -1 until the header is written
+	hijacked bool
+}
+
+const unwritten = -1 // as gin says it
+
+func newWriter(under http.ResponseWriter, r *http.Request, outer gin.ResponseWriter) *writer {
+	return &writer{under: under, outer: outer, ctx: r.Context(), status: outer.Status(), size: unwritten}
+}
+
+// Unwrap returns the middleware's writer, for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.under }
+
+func (w *writer) Header() http.Header { return w.under.Header() }
+
+// WriteHeader sets the status. It is written with the body, by WriteHeaderNow, or at the end.
+func (w *writer) WriteHeader(status int) {
+	if status > 0 && !w.Written() {
+		w.status, w.set = status, true
+	}
+}
+
+func (w *writer) WriteHeaderNow() {
+	if !w.Written() {
+		w.size = 0
+		w.under.WriteHeader(w.status)
+	}
+}
+
+// writeStatus is called at the end. A handler that has not set a status leaves it to the middleware: 200, or 504 if its
+// context is done.
+func (w *writer) writeStatus() {
+	if w.set || w.status != http.StatusOK {
+		w.WriteHeaderNow()
+	}
+}
+
+func (w *writer) Write(p []byte) (n int, err error) {
+	w.WriteHeaderNow()
+	n, err = w.under.Write(p)
+	w.size += n
+	return n, err
+}
+
+func (w *writer) WriteString(s string) (n int, err error) {
+	w.WriteHeaderNow()
+	n, err = io.WriteString(w.under, s)
+	w.size += n
+	return n, err
+}
+
+func (w *writer) Status() int {
+	w.forgetRolledBack()
+	return w.status
+}
+
+func (w *writer) Size() int {
+	w.forgetRolledBack()
+	return w.size
+}
+
+func (w *writer) Written() bool { return w.Size() != unwritten }
+
+// forgetRolledBack makes w unwritten again when a journal's transaction was rolled back, and with it the response. The
+// middleware's writer has no status then.
+func (w *writer) forgetRolledBack() {
+	under, ok := w.under.(interface{ Status() int })
+	if ok && w.size != unwritten && !w.hijacked && under.Status() == 0 {
+		w.size, w.status, w.set = unwritten, http.StatusOK, false
+	}
+}
+
+func (w *writer) Flush() { _ = w.FlushError() }
+
+// FlushError is called by http.ResponseController.
+func (w *writer) FlushError() error {
+	w.WriteHeaderNow()
+	return http.NewResponseController(w.under).Flush()
+}
+
+// Hijack leaves w unwritten if it fails.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(w.under).Hijack()
+	if err == nil {
+		w.size, w.hijacked = max(w.size, 0), true
+	}
+	return conn, buf, err
+}
+
+// CloseNotify returns a channel that receives when the run is given up. It does not when the client disconnects: the
+// response is finished and stored for the client's retry.
+func (w *writer) CloseNotify() <-chan bool {
+	done := make(chan bool, 1)
+	context.AfterFunc(w.ctx, func() { done <- true })
+	return done
+}
+
+func (w *writer) Pusher() http.Pusher { return w.outer.Pusher() }
