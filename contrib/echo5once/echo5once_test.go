@@ -1,0 +1,359 @@
+package echo5once_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v5"
+	echomiddleware "github.com/labstack/echo/v5/middleware"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/contrib/echo5once"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+const lease = 10 * time.Second // the default
+
+func pay(c *echo.Context) error { return c.String(http.StatusCreated, "paid") }
+
+func fail(*echo.Context) error { return errNoCover }
+
+// newLocker returns another Locker on the Redis of s, in a namespace of its own.
+func newLocker(t *testing.T, s *service) *lock.Locker {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
+	locker := lock.New(client, "other")
+	t.Cleanup(func() {
+		_ = locker.Close(context.WithoutCancel(t.Context()))
+		_ = client.Close()
+	})
+	return locker
+}
+
+// In echo's own WrapMiddleware, what the HTTPErrorHandler writes comes too late.
+func TestWrappedByHand(t *testing.T) {
+	s := newService(t)
+	once := echo.WrapMiddleware(middleware.Idempotency(newLocker(t, s), keyfunc.Standard(keyfunc.Anonymous()),
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e })))
+	s.echo.POST("/payments", func(*echo.Context) error { return echo.NewHTTPError(http.StatusPaymentRequired, "no") }, once)
+	s.want(s.post("/payments", "k", "1"), http.StatusOK, "*", middleware.Executed)
+	s.want(s.post("/payments", "k", "1"), http.StatusOK, "", middleware.Replayed)
+}
+
+func TestConflicts(t *testing.T) {
+	s := newService(t, middleware.WithRequired())
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s.echo.POST("/payments", s.counted(func(c *echo.Context) error {
+		close(entered)
+		<-leave
+		return pay(c)
+	}), s.once)
+	first := make(chan answer)
+	go func() { first <- s.post("/payments", "k", "1") }()
+	<-entered
+	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
+	s.want(s.post("/payments", "k", "2"), http.StatusUnprocessableEntity, "*", middleware.Reused)
+	close(leave)
+	s.want(<-first, http.StatusCreated, "paid", middleware.Executed)
+	a := s.post("/payments", "k", "2")
+	s.want(a, http.StatusUnprocessableEntity, "*", middleware.Reused)
+	if !strings.Contains(a.body, "key-reused") {
+		t.Errorf("body %q, want the problem", a.body)
+	}
+	s.want(s.post("/payments", "", "1"), http.StatusBadRequest, "*", middleware.MissingKey)
+	s.wantRuns(1)
+}
+
+// An error is stored as the central HTTPErrorHandler writes it, which is not called for a replay.
+func TestReturnedError(t *testing.T) {
+	s := newService(t)
+	rendered := 0
+	s.echo.HTTPErrorHandler = func(c *echo.Context, err error) {
+		if response, _ := echo.UnwrapResponse(c.Response()); !response.Committed {
+			rendered++
+			_ = c.String(http.StatusPaymentRequired, err.Error())
+		}
+	}
+	s.echo.POST("/payments", s.counted(fail), s.once)
+	s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", middleware.Executed)
+	if got := <-s.seen; !errors.Is(got.err, errNoCover) || got.status != http.StatusPaymentRequired || !got.committed {
+		t.Errorf("a middleware outside sees %+v, want the error and its response", got)
+	}
+	s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", middleware.Replayed)
+	if got := <-s.seen; got.err != nil {
+		t.Errorf("a replay returns the error %v", got.err)
+	}
+	if s.wantRuns(1); rendered != 1 {
+		t.Errorf("rendered %d times, want once", rendered)
+	}
+}
+
+// What is left to outer middlewares cannot be stored, and is no 200.
+func TestErrorRenderedOutside(t *testing.T) {
+	for name, test := range map[string]struct {
+		h      echo.HandlerFunc
+		status int // of a retry once the lease is over
+		retry  middleware.Outcome
+		runs   int64
+	}{
+		"an error": {fail, http.StatusPaymentRequired, middleware.Unknown, 2},
+		"the effect is there": {func(c *echo.Context) error {
+			middleware.FromContext(c.Request().Context()).Keep()
+			return errNoCover
+		}, http.StatusConflict, middleware.NotStored, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			s.echo.HTTPErrorHandler = func(*echo.Context, error) {}
+			s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+				return func(c *echo.Context) error {
+					if err := next(c); err != nil {
+						return c.String(http.StatusPaymentRequired, err.Error())
+					}
+					return nil
+				}
+			})
+			s.echo.POST("/payments", s.counted(test.h), s.once)
+			a := s.post("/payments", "k", "1")
+			if <-s.events; a.status != http.StatusPaymentRequired || a.body != "no cover" {
+				t.Errorf("got %d %q, want what the outer middleware renders", a.status, a.body)
+			}
+			if again := s.post("/payments", "k", "1"); again.status != http.StatusConflict {
+				t.Errorf("status %d of a retry at once, want 409", again.status)
+			}
+			<-s.events
+			s.redis.FastForward(lease)
+			s.want(s.post("/payments", "k", "1"), test.status, "*", test.retry)
+			s.wantRuns(test.runs)
+		})
+	}
+}
+
+// A panic goes through this middleware to the Recover outside, and leaves the key to run out.
+func TestPanicWithRecoverOutside(t *testing.T) {
+	s := newService(t)
+	s.echo.Use(echomiddleware.Recover())
+	panics := true
+	s.echo.POST("/payments", s.counted(func(c *echo.Context) error {
+		if panics {
+			c.Response().Header().Set("Location", "/orders/1")
+			_ = pay(c)
+			panic("no")
+		}
+		return pay(c)
+	}), s.once)
+	a := s.post("/payments", "k", "1")
+	s.want(a, http.StatusInternalServerError, "{\"message\":\"Internal Server Error\"}\n", middleware.Unknown)
+	if a.header.Get("Location") != "" {
+		t.Error("the header of the response that was given up went out")
+	}
+	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
+	panics = false
+	s.redis.FastForward(lease)
+	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
+	s.wantRuns(2)
+}
+
+// A Recover inside makes a response of the panic, which frees the key: that is why it must be outside.
+func TestPanicWithRecoverInside(t *testing.T) {
+	s := newService(t)
+	s.echo.POST("/payments", s.counted(func(*echo.Context) error { panic("no") }), s.once, echomiddleware.Recover())
+	for range 2 {
+		s.want(s.post("/payments", "k", "1"), http.StatusInternalServerError, "*", middleware.Freed)
+	}
+	s.wantRuns(2)
+}
+
+func TestNoRoute(t *testing.T) {
+	s := newService(t)
+	s.echo.Use(s.once)
+	s.echo.GET("/payments", pay)
+	for range 2 {
+		s.want(s.post("/nowhere", "k", "1"), http.StatusNotFound, "{\"message\":\"Not Found\"}\n", middleware.Freed)
+		s.want(s.post("/payments", "k", "1"), http.StatusMethodNotAllowed, "{\"message\":\"Method Not Allowed\"}\n", middleware.Freed)
+	}
+}
+
+// A request that is not protected passes untouched, with its error.
+func TestUnprotected(t *testing.T) {
+	s := newService(t)
+	var outer *http.Request
+	var response http.ResponseWriter
+	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			outer, response = c.Request(), c.Response()
+			return next(c)
+		}
+	}, s.once)
+	h := func(c *echo.Context) error {
+		if c.Request() != outer || c.Response() != response {
+			t.Error("the handler has another request or response")
+		}
+		body, err := io.ReadAll(c.Request().Body)
+		return echo.NewHTTPError(http.StatusTeapot, string(body)).Wrap(err)
+	}
+	s.echo.PUT("/payments", h)
+	s.echo.POST("/payments", h)
+	if a := s.send(http.MethodPut, "/payments", "k", "1"); a.status != http.StatusTeapot || len(s.events) > 0 {
+		t.Errorf("PUT: %d", a.status)
+	}
+	s.want(s.post("/payments", "", "1"), http.StatusTeapot, "{\"message\":\"1\"}\n", middleware.Unprotected)
+}
+
+func TestFailOpen(t *testing.T) {
+	s := newService(t, middleware.WithFailOpen())
+	s.echo.POST("/payments", func(c *echo.Context) error {
+		body, _ := io.ReadAll(c.Request().Body)
+		return c.String(http.StatusOK, string(body))
+	}, s.once)
+	s.redis.Close()
+	s.want(s.post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
+}
+
+func TestMountedTwice(t *testing.T) {
+	s := newService(t)
+	s.echo.Use(s.once)
+	s.echo.POST("/payments", s.counted(pay), s.once)
+	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
+	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Replayed)
+	s.wantRuns(1)
+}
+
+func TestContext(t *testing.T) {
+	s := newService(t)
+	type ctxKey struct{}
+	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			c.Set("user", "ann")
+			c.SetRequest(c.Request().WithContext(context.WithValue(c.Request().Context(), ctxKey{}, "outer")))
+			r, response := c.Request(), c.Response()
+			own, _ := echo.UnwrapResponse(response)
+			own.Before(func() { response.Header().Set("X-Before", "outer") })
+			err := next(c)
+			if c.Request() != r || c.Response() != response || r.Context().Err() != nil || c.Get("set inside") != "yes" {
+				t.Error("c is not as it was")
+			}
+			return err
+		}
+	})
+	group := s.echo.Group("/users/:user", s.once)
+	group.POST("/payments", func(c *echo.Context) error {
+		c.Set("set inside", "yes")
+		if middleware.FromContext(c.Request().Context()) == nil {
+			t.Error("the handler has no run")
+		}
+		if c.Request().Pattern != "/users/:user/payments" || c.Param("user") != "42" || c.Get("user") != "ann" {
+			t.Errorf("pattern %q, param %q, value %v", c.Request().Pattern, c.Param("user"), c.Get("user"))
+		}
+		if c.Request().Context().Value(ctxKey{}) != "outer" {
+			t.Error("the values of the outer context are lost")
+		}
+		return pay(c)
+	})
+	a := s.post("/users/42/payments", "k", "1")
+	if s.want(a, http.StatusCreated, "paid", middleware.Executed); a.header.Get("X-Before") != "outer" {
+		t.Error("the outer Before was not called")
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	s := newService(t)
+	s.echo.POST("/payments", s.counted(func(c *echo.Context) error {
+		_ = middleware.FromContext(c.Request().Context()).Discard()
+		return echo.NewHTTPError(http.StatusConflict, "again")
+	}), s.once)
+	for range 2 {
+		s.want(s.post("/payments", "k", "1"), http.StatusConflict, "{\"message\":\"again\"}\n", middleware.Freed)
+	}
+	s.wantRuns(2)
+}
+
+func TestCookies(t *testing.T) {
+	s := newService(t, middleware.WithCookies())
+	s.echo.POST("/payments", func(c *echo.Context) error {
+		c.SetCookie(&http.Cookie{Name: "order", Value: "1"})
+		return pay(c)
+	}, s.once)
+	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+		a := s.post("/payments", "k", "1")
+		if s.want(a, http.StatusCreated, "paid", outcome); a.header.Get("Set-Cookie") != "order=1" {
+			t.Errorf("Set-Cookie %q", a.header.Get("Set-Cookie"))
+		}
+	}
+}
+
+// A connection that was hijacked has had its response: a retry does not run, not even after an error.
+func TestHijack(t *testing.T) {
+	s := newService(t)
+	s.echo.POST("/payments", s.counted(func(c *echo.Context) error {
+		conn, _, err := http.NewResponseController(c.Response()).Hijack()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid")
+		return nil
+	}), s.once)
+	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
+	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
+	s.wantRuns(1)
+}
+
+// The user comes from echo's own context.
+func TestUser(t *testing.T) {
+	s := newService(t)
+	user := func(c *echo.Context) string { return c.Request().Header.Get("X-User") }
+	once := echo5once.Idempotency(newLocker(t, s), keyfunc.Standard(echo5once.User(user)))
+	s.echo.POST("/payments", s.counted(pay), once)
+	for _, test := range []struct {
+		user   string
+		status int
+		runs   int64
+	}{{"ann", 201, 1}, {"bob", 201, 2}, {"ann", 201, 2}, {"", 401, 2}} {
+		r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		r.Header.Set("X-User", test.user)
+		w := httptest.NewRecorder()
+		if s.echo.ServeHTTP(w, r); w.Code != test.status {
+			t.Errorf("user %q: status %d, want %d", test.user, w.Code, test.status)
+		}
+		s.wantRuns(test.runs)
+	}
+	if _, err := echo5once.User(user)(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
+		t.Errorf("elsewhere: error %v, want ErrNoUser", err)
+	}
+}
+
+func TestPanics(t *testing.T) {
+	for name, f := range map[string]func(){
+		"echo5once.User: fn is nil":                 func() { echo5once.User(nil) },
+		"middleware.Idempotency: the locker is nil": func() { echo5once.Idempotency(nil, keyfunc.Body()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if got := recover(); got != name {
+					t.Errorf("panic %v, want %q", got, name)
+				}
+			}()
+			f()
+		})
+	}
+}
+
+// A handler that returns without an answer after its deadline has not answered 200.
+func TestDeadline(t *testing.T) {
+	s := newService(t, middleware.WithMaxDuration(time.Millisecond))
+	s.echo.POST("/payments", func(c *echo.Context) error {
+		<-c.Request().Context().Done()
+		return nil
+	}, s.once)
+	s.want(s.post("/payments", "k", "1"), http.StatusGatewayTimeout, "", middleware.Unknown)
+}

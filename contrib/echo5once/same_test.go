@@ -1,0 +1,130 @@
+package echo5once_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+var errNoCover = errors.New("no cover")
+
+// handlers answer in all the ways that echo has.
+func handlers(t *testing.T) map[string]echo.HandlerFunc {
+	file := filepath.Join(t.TempDir(), "invoice.txt")
+	if err := os.WriteFile(file, []byte("an invoice"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]echo.HandlerFunc{
+		"JSON":      func(c *echo.Context) error { return c.JSON(http.StatusCreated, map[string]any{"id": 1}) },
+		"String":    func(c *echo.Context) error { return c.String(http.StatusAccepted, "paid") },
+		"Blob":      func(c *echo.Context) error { return c.Blob(http.StatusOK, "application/pdf", []byte("%PDF")) },
+		"XML":       func(c *echo.Context) error { return c.XML(http.StatusConflict, "paid") },
+		"HTML":      func(c *echo.Context) error { return c.HTML(http.StatusOK, "<p>paid</p>") },
+		"File":      func(c *echo.Context) error { return c.FileFS(filepath.Base(file), os.DirFS(filepath.Dir(file))) },
+		"Stream":    func(c *echo.Context) error { return c.Stream(http.StatusOK, "text/x", bytes.NewBufferString("paid")) },
+		"Redirect":  func(c *echo.Context) error { return c.Redirect(http.StatusSeeOther, "/orders/1") },
+		"NoContent": func(c *echo.Context) error { return c.NoContent(http.StatusNoContent) },
+		"nothing":   func(*echo.Context) error { return nil },
+		"twice": func(c *echo.Context) error {
+			_ = c.String(http.StatusCreated, "paid")
+			return c.NoContent(http.StatusTeapot)
+		},
+		"a header": func(c *echo.Context) error {
+			c.Response().Header().Set("Location", "/orders/1")
+			return c.NoContent(http.StatusCreated)
+		},
+		"an HTTPError":              func(*echo.Context) error { return echo.NewHTTPError(http.StatusPaymentRequired, "no cover") },
+		"an HTTPError, sent before": func(c *echo.Context) error { c.Echo().HTTPErrorHandler(c, echo.NewHTTPError(409, "no")); return nil },
+		"an answer, and an error": func(c *echo.Context) error {
+			_ = c.String(http.StatusCreated, "paid")
+			return errNoCover
+		},
+		"Bind fails": func(c *echo.Context) error {
+			var payment struct{ Amount int }
+			c.Request().Header.Set("Content-Type", "text/x")
+			return c.Bind(&payment)
+		},
+		"Before and After": func(c *echo.Context) error {
+			response, err := echo.UnwrapResponse(c.Response())
+			if err != nil {
+				return err
+			}
+			response.Before(func() { response.Header().Set("X-Before", "1") })
+			return c.String(http.StatusCreated, "paid")
+		},
+		"Flush": func(c *echo.Context) error {
+			_ = c.String(http.StatusCreated, "a")
+			_ = http.NewResponseController(c.Response()).Flush()
+			_, err := c.Response().Write([]byte("b"))
+			return err
+		},
+		"a write deadline": func(c *echo.Context) error {
+			if err := http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+				return err
+			}
+			return c.NoContent(http.StatusCreated)
+		},
+	}
+}
+
+// What the client gets, and what a middleware outside sees, is the same without this package, with it, and on a replay.
+func TestSameAsEcho(t *testing.T) {
+	for name, h := range handlers(t) {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			s.echo.POST("/bare", h)
+			s.echo.POST("/payments", s.counted(h), s.once)
+			bare, bareSeen := s.post("/bare", "k", "{}"), <-s.seen
+
+			first, firstSeen := s.post("/payments", "k", "{}"), <-s.seen
+			kept := middleware.StoreDefault(bare.status)
+			outcome, outcomeAgain := middleware.Executed, middleware.Replayed
+			if !kept {
+				outcome, outcomeAgain = middleware.Freed, middleware.Freed
+			}
+			s.wantEvent(outcome)
+			again, againSeen := s.post("/payments", "k", "{}"), <-s.seen
+			s.wantEvent(outcomeAgain)
+
+			if again.replayed() != kept || first.replayed() {
+				t.Errorf("replayed: %v, then %v", first.replayed(), again.replayed())
+			}
+			wantSame(t, "the first response", first, bare)
+			wantSame(t, "the replay", again, bare)
+			if !reflect.DeepEqual(firstSeen.err, bareSeen.err) {
+				t.Errorf("a middleware outside gets the error %v, and %v without this package", firstSeen.err, bareSeen.err)
+			}
+			// An error is rendered inside, so that the outer middlewares already see its response.
+			want := seen{bare.status, int64(len(bare.body)), true, nil}
+			firstSeen.err, againSeen.err = nil, nil
+			if firstSeen != want || againSeen != want {
+				t.Errorf("a middleware outside sees %+v, then %+v, want %+v", firstSeen, againSeen, want)
+			}
+		})
+	}
+}
+
+func wantSame(t *testing.T, what string, got, want answer) {
+	t.Helper()
+	if got.err != nil || want.err != nil || got.status != want.status || got.body != want.body {
+		t.Errorf("%s is %d %q, error %v; without this package it is %d %q, error %v",
+			what, got.status, got.body, got.err, want.status, want.body, want.err)
+	}
+	for _, h := range []http.Header{got.header, want.header} {
+		for _, own := range []string{"Date", "Idempotent-Replayed", "Content-Length"} {
+			h.Del(own)
+		}
+	}
+	if !reflect.DeepEqual(got.header, want.header) {
+		t.Errorf("%s has the header %v; without this package %v", what, got.header, want.header)
+	}
+}

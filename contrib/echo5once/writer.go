@@ -1,0 +1,106 @@
+package echo5once
+
+import (
+	"bufio"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/labstack/echo/v5"
+)
+
+// outerWriter is what the middleware writes to: the response that the outer echo middlewares have, or a writer of theirs.
+type outerWriter struct {
+	http.ResponseWriter
+	open     bool // nobody has answered: an outer middleware or echo itself will
+	bypassed bool // and the middleware is to store a tombstone
+}
+
+// WriteHeader drops a 1xx status, which echo would take for the final one.
+func (w *outerWriter) WriteHeader(status int) {
+	if !w.open && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap returns the writer below, for http.ResponseController.
+func (w *outerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// response returns echo's own response below, nil if there is none.
+func (w *outerWriter) response() *echo.Response {
+	response, _ := echo.UnwrapResponse(w.ResponseWriter) // an error means that there is none
+	return response
+}
+
+// Written reports to the middleware whether somebody has answered, or will, on this writer.
+func (w *outerWriter) Written() bool {
+	response := w.response()
+	return w.bypassed || response != nil && response.Committed
+}
+
+// writer is between the response of a protected handler and the ResponseWriter that the middleware gives to its handler.
+// It notices when a journal's transaction was rolled back, and with it the response: the middleware's writer has no status
+// then, and echo must not take the response for committed any more.
+type writer struct {
+	http.ResponseWriter
+	response *echo.Response
+	hijacked bool
+}
+
+func newWriter(under http.ResponseWriter, outer *outerWriter, logger *slog.Logger) *writer {
+	w := &writer{ResponseWriter: under}
+	w.response = echo.NewResponse(w, logger)
+	w.response.Status = http.StatusOK
+	if response := outer.response(); response != nil {
+		w.response.Status = response.Status
+	}
+	return w
+}
+
+// Unwrap returns the middleware's writer, for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// hasStatus reports whether the middleware's writer has a status.
+func (w *writer) hasStatus() bool {
+	under, ok := w.ResponseWriter.(interface{ Status() int })
+	return !ok || under.Status() != 0
+}
+
+// hasAnswered reports whether the handler has.
+func (w *writer) hasAnswered() bool { return w.response.Committed || w.hijacked }
+
+func (w *writer) rolledBack() bool { return w.response.Committed && !w.hijacked && !w.hasStatus() }
+
+// forgetRolledBack makes the response uncommitted if it was rolled back.
+func (w *writer) forgetRolledBack() {
+	if w.rolledBack() {
+		w.response.Committed, w.response.Status, w.response.Size = false, http.StatusOK, 0
+	}
+}
+
+// answerRolledBack is called at the end. echo has dropped a status that the handler has set, or the handler has set none,
+// after its transaction was rolled back: it is a failure.
+func (w *writer) answerRolledBack() {
+	if w.rolledBack() {
+		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+// Write answers 500 if echo has dropped the status because of what was rolled back.
+func (w *writer) Write(p []byte) (int, error) {
+	w.answerRolledBack()
+	return w.ResponseWriter.Write(p)
+}
+
+// Hijack is called by http.ResponseController.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	w.hijacked = w.hijacked || err == nil
+	return conn, buf, err
+}
+
+// Header is called by echo before it writes a status with a body.
+func (w *writer) Header() http.Header {
+	w.forgetRolledBack()
+	return w.ResponseWriter.Header()
+}
