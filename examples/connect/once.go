@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// This file has what a connect service needs besides middleware.Idempotency: three functions that can be copied.
+
+// protect returns a middleware for the unary procedures of connect, whether they are called by Connect, gRPC or gRPC-Web.
+// The key is in the Idempotency-Key header, which gRPC calls metadata.
+func protect(locker *lock.Locker, opts ...middleware.Option) func(http.Handler) http.Handler {
+	opts = append([]middleware.Option{
+		middleware.WithRequired(), middleware.WithAtMostOnce(), middleware.WithProblem(writeProblem),
+	}, opts...)
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), opts...)
+	return func(procedure http.Handler) http.Handler { return once(withoutFlush(procedure)) }
+}
+
+var errorWriter = connect.NewErrorWriter()
+
+// writeProblem writes a problem as an error of the client's own protocol. gRPC's clients understand no other.
+func writeProblem(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
+	_ = errorWriter.Write(w, r, connect.NewError(codeOf(p), errors.New(p.Title+". "+p.Detail))) // fails if the client has left
+}
+
+// codeOf returns the code that tells a client what the status of p would: Aborted and Unavailable may be tried again.
+func codeOf(p middleware.Problem) connect.Code {
+	switch p.Status {
+	case http.StatusConflict:
+		if p.Retryable { // in-flight
+			return connect.CodeAborted
+		}
+		return connect.CodeFailedPrecondition // outcome-unknown, response-not-stored, fingerprint-changed
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return connect.CodeInvalidArgument
+	case http.StatusUnauthorized:
+		return connect.CodeUnauthenticated
+	case http.StatusRequestEntityTooLarge:
+		return connect.CodeResourceExhausted
+	case http.StatusServiceUnavailable:
+		return connect.CodeUnavailable
+	}
+	return connect.CodeInternal
+}
+
+// discardRefusals frees the key when the procedure was refused before it had an effect. It must be an interceptor, because
+// an error of gRPC has the HTTP status 200, which is stored. Of any other error nobody but the procedure knows whether
+// something happened: it calls Discard itself, or the error is stored and replayed.
+func discardRefusals(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		res, err := next(ctx, req)
+		if err != nil {
+			switch connect.CodeOf(err) {
+			case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeNotFound,
+				connect.CodeUnimplemented, connect.CodeResourceExhausted:
+				_ = middleware.FromContext(ctx).Discard() // fails only after Keep or Unknown, which count more
+			}
+		}
+		return res, err
+	}
+}
+
+// withoutFlush hides Flush from a unary procedure. connect flushes every message of gRPC, which would send the response
+// before it is stored, and undo a Discard. A procedure that streams needs Flush, and cannot be protected in this way.
+func withoutFlush(procedure http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		procedure.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	})
+}

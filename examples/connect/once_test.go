@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type (
+	amount  = connect.Request[wrapperspb.Int64Value]
+	payment = connect.Response[wrapperspb.StringValue]
+)
+
+// service is the service on a real server, and a client of one protocol.
+type service struct {
+	t      *testing.T
+	redis  *miniredis.Miniredis
+	client *connect.Client[wrapperspb.Int64Value, wrapperspb.StringValue]
+	events chan middleware.Event
+	runs   atomic.Int64
+}
+
+// each runs test for each protocol, over HTTP/2 and, but for gRPC, HTTP/1.1.
+func each(t *testing.T, test func(t *testing.T, start func(pay procedure) *service)) {
+	t.Helper()
+	for name, c := range map[string]struct {
+		http2 bool
+		opts  []connect.ClientOption
+	}{
+		"Connect":            {true, nil},
+		"Connect, HTTP/1.1":  {false, nil},
+		"Connect as JSON":    {true, []connect.ClientOption{connect.WithProtoJSON()}},
+		"gRPC":               {true, []connect.ClientOption{connect.WithGRPC()}},
+		"gRPC-Web":           {true, []connect.ClientOption{connect.WithGRPCWeb()}},
+		"gRPC-Web, HTTP/1.1": {false, []connect.ClientOption{connect.WithGRPCWeb()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(pay procedure) *service { return start(t, pay, c.http2, c.opts) })
+		})
+	}
+}
+
+func start(t *testing.T, pay procedure, http2 bool, opts []connect.ClientOption) *service {
+	t.Helper()
+	s := &service{t: t, redis: miniredis.RunT(t), events: make(chan middleware.Event, 100)}
+	redisClient := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
+	locker := lock.New(redisClient, "test")
+	once := protect(locker, middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e }))
+	server := httptest.NewUnstartedServer(routes(once, func(ctx context.Context, req *amount) (*payment, error) {
+		s.runs.Add(1)
+		return pay(ctx, req)
+	}))
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.Protocols = transport.Protocols
+	server.Config.Protocols.SetUnencryptedHTTP2(http2)
+	server.Config.Protocols.SetHTTP1(!http2)
+	server.Start()
+	s.client = connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](
+		&http.Client{Transport: transport}, server.URL+payments, opts...)
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+		_ = locker.Close(context.WithoutCancel(t.Context()))
+		_ = redisClient.Close()
+	})
+	return s
+}
+
+func (s *service) pay(key string, value int64) (*payment, error) {
+	req := connect.NewRequest(wrapperspb.Int64(value))
+	if key != "" {
+		req.Header().Set("Idempotency-Key", key)
+	}
+	req.Header().Set("Authorization", "Basic YW5uOg==") // ann
+	return s.client.CallUnary(s.t.Context(), req)
+}
+
+// wantError checks the error of a call, and its Event.
+func (s *service) wantError(err error, code connect.Code, text string, outcome middleware.Outcome) {
+	s.t.Helper()
+	if connect.CodeOf(err) != code || err == nil || !strings.Contains(err.Error(), text) {
+		s.t.Errorf("error %v, want %v with %q", err, code, text)
+	}
+	if e := <-s.events; e.Outcome != outcome {
+		s.t.Errorf("outcome %s (%v), want %s", e.Outcome, e.Err, outcome)
+	}
+}
+
+func (s *service) wantRuns(n int64) {
+	s.t.Helper()
+	if got := s.runs.Load(); got != n {
+		s.t.Errorf("the procedure ran %d times, want %d", got, n)
+	}
+}
+
+// The message, the header and the trailers are replayed.
+func TestReplay(t *testing.T) {
+	each(t, func(t *testing.T, start func(procedure) *service) {
+		s := start(func(ctx context.Context, req *amount) (*payment, error) {
+			res, err := pay(ctx, req)
+			res.Header().Set("Location", "/payments/1")
+			res.Trailer().Set("Receipt", "17")
+			return res, err
+		})
+		first, err := s.pay("k", 1250)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := s.pay("k", 1250)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Msg.Value != again.Msg.Value || first.Msg.Value == "" {
+			t.Errorf("payment %q, then %q", first.Msg.Value, again.Msg.Value)
+		}
+		for i, res := range []*payment{first, again} {
+			if res.Header().Get("Location") != "/payments/1" || res.Trailer().Get("Receipt") != "17" {
+				t.Errorf("response %d: header %v, trailer %v", i+1, res.Header(), res.Trailer())
+			}
+			if replayed := res.Header().Get("Idempotent-Replayed") == "true"; replayed != (i == 1) {
+				t.Errorf("response %d: replayed %v", i+1, replayed)
+			}
+		}
+		s.wantRuns(1)
+	})
+}
+
+// An error that the client can rely on is stored, also where its HTTP status is 200.
+func TestErrorIsReplayed(t *testing.T) {
+	each(t, func(t *testing.T, start func(procedure) *service) {
+		s := start(func(context.Context, *amount) (*payment, error) {
+			return nil, connect.NewError(connect.CodeInternal, errors.New("charged, and not booked"))
+		})
+		_, err := s.pay("k", 1)
+		s.wantError(err, connect.CodeInternal, "charged, and not booked", middleware.Executed)
+		_, err = s.pay("k", 1)
+		s.wantError(err, connect.CodeInternal, "charged, and not booked", middleware.Replayed)
+		s.wantRuns(1)
+	})
+}
+
+// An error that was discarded is not: a retry runs.
+func TestDiscard(t *testing.T) {
+	each(t, func(t *testing.T, start func(procedure) *service) {
+		for name, refuse := range map[string]func(context.Context) connect.Code{
+			"by the interceptor": func(context.Context) connect.Code { return connect.CodeNotFound },
+			"by the procedure": func(ctx context.Context) connect.Code {
+				_ = middleware.FromContext(ctx).Discard()
+				return connect.CodeUnavailable
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := start(func(ctx context.Context, req *amount) (*payment, error) {
+					if req.Msg.Value == 1 {
+						return nil, connect.NewError(refuse(ctx), errors.New("try later"))
+					}
+					return pay(ctx, req)
+				})
+				for range 2 {
+					_, err := s.pay("k", 1)
+					if e := <-s.events; err == nil || e.Outcome != middleware.Freed {
+						t.Errorf("error %v, outcome %s, want freed", err, e.Outcome)
+					}
+				}
+				s.wantRuns(2)
+			})
+		}
+	})
+}
+
+// Refusals are errors of the client's own protocol.
+func TestProblems(t *testing.T) {
+	each(t, func(t *testing.T, start func(procedure) *service) {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		s := start(func(ctx context.Context, req *amount) (*payment, error) {
+			close(entered)
+			<-leave
+			return pay(ctx, req)
+		})
+		first := make(chan error)
+		go func() {
+			_, err := s.pay("k", 1)
+			first <- err
+		}()
+		<-entered
+		_, err := s.pay("k", 1)
+		s.wantError(err, connect.CodeAborted, "not answered yet", middleware.InFlight)
+		_, err = s.pay("k", 2)
+		s.wantError(err, connect.CodeInvalidArgument, "already used", middleware.Reused)
+		_, err = s.pay("", 1)
+		s.wantError(err, connect.CodeInvalidArgument, "missing", middleware.MissingKey)
+		close(leave)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		<-s.events
+		s.redis.Close()
+		_, err = s.pay("k2", 1)
+		s.wantError(err, connect.CodeUnavailable, "", middleware.StoreUnavailable)
+		s.wantRuns(1)
+	})
+}
+
+// A panic is an unknown outcome, which WithAtMostOnce does not run again.
+func TestPanic(t *testing.T) {
+	each(t, func(t *testing.T, start func(procedure) *service) {
+		s := start(func(context.Context, *amount) (*payment, error) { panic("no") })
+		if _, err := s.pay("k", 1); err == nil {
+			t.Error("no error")
+		}
+		if e := <-s.events; e.Outcome != middleware.Unknown {
+			t.Errorf("outcome %s, want unknown", e.Outcome)
+		}
+		s.redis.FastForward(10 * time.Second) // the lease
+		_, err := s.pay("k", 1)
+		s.wantError(err, connect.CodeFailedPrecondition, "not known", middleware.Unknown)
+		s.wantRuns(1)
+	})
+}
+
+// With connect's Flush a Discard would come to nothing: that is why withoutFlush is there.
+func TestFlushUndoesDiscard(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	locker := lock.New(client, "test")
+	outcomes := make(chan middleware.Outcome, 1)
+	once := middleware.Idempotency(locker, func(*http.Request) (string, error) { return "k", nil },
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) { outcomes <- e.Outcome }))
+	h := routes(once, func(context.Context, *amount) (*payment, error) {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("no"))
+	})
+	r := httptest.NewRequest(http.MethodPost, payments, strings.NewReader("\x00\x00\x00\x00\x00"))
+	r.ProtoMajor = 2
+	r.Header.Set("Content-Type", "application/grpc")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if got := <-outcomes; got != middleware.Executed {
+		t.Errorf("outcome %s: connect no longer flushes, and withoutFlush can go", got)
+	}
+	_ = locker.Close(t.Context())
+	_ = client.Close()
+}
