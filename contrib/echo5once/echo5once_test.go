@@ -238,7 +238,7 @@ func TestContext(t *testing.T) {
 			own, _ := echo.UnwrapResponse(response)
 			own.Before(func() { response.Header().Set("X-Before", "outer") })
 			err := next(c)
-			if c.Request() != r || c.Response() != response || r.Context().Err() != nil || c.Get("set inside") != "yes" {
+			if c.Request() != r || c.Response() != response || r.Context().Err() != nil || (c.Get("set inside") != "yes") != (response.Header().Get("Idempotent-Replayed") == "true") {
 				t.Error("c is not as it was")
 			}
 			return err
@@ -258,9 +258,12 @@ func TestContext(t *testing.T) {
 		}
 		return pay(c)
 	})
-	a := s.post("/users/42/payments", "k", "1")
-	if s.want(a, http.StatusCreated, "paid", middleware.Executed); a.header.Get("X-Before") != "outer" {
-		t.Error("the outer Before was not called")
+	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+		a := s.post("/users/42/payments", "k", "1")
+		e := s.want(a, http.StatusCreated, "paid", outcome)
+		if e.Pattern != "/users/:user/payments" || a.header.Get("X-Before") != "outer" {
+			t.Errorf("%s: the Event has the pattern %q, the outer Before set %q", outcome, e.Pattern, a.header.Get("X-Before"))
+		}
 	}
 }
 
