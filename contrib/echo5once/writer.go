@@ -9,7 +9,8 @@ import (
 	"github.com/labstack/echo/v5"
 )
 
-// outerWriter is what the middleware writes to: the response that the outer echo middlewares have, or a writer of theirs.
+// outerWriter is what the middleware writes to: the response that the outer echo middlewares have, or a writer of
+// theirs.
 type outerWriter struct {
 	http.ResponseWriter
 	open     bool // nobody has answered: an outer middleware or echo itself will
@@ -38,9 +39,9 @@ func (w *outerWriter) Written() bool {
 	return w.bypassed || response != nil && response.Committed
 }
 
-// writer is between the response of a protected handler and the ResponseWriter that the middleware gives to its handler.
-// It notices when a journal's transaction was rolled back, and with it the response: the middleware's writer has no status
-// then, and echo must not take the response for committed any more.
+// writer is between the response of a protected handler and the ResponseWriter that the middleware gives to its
+// handler. It notices when a journal's transaction was rolled back, and with it the response: the middleware's writer
+// has no status then, and echo must not take the response for committed any more.
 type writer struct {
 	http.ResponseWriter
 	response *echo.Response
@@ -78,8 +79,8 @@ func (w *writer) forgetRolledBack() {
 	}
 }
 
-// answerRolledBack is called at the end. echo has dropped a status that the handler has set, or the handler has set none,
-// after its transaction was rolled back: it is a failure.
+// answerRolledBack is called at the end. echo has dropped a status that the handler has set, or the handler has set
+// none, after its transaction was rolled back: it is a failure.
 func (w *writer) answerRolledBack() {
 	if w.rolledBack() {
 		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)

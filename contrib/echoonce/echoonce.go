@@ -1,22 +1,22 @@
-// Package echoonce protects the handlers of echo v4 against double submission: it is package middleware of onceguard for
-// echo. For echo v5 there is package echo5once.
+// Package echoonce protects the handlers of echo v4 against double submission: it is package middleware of onceguard
+// for echo. For echo v5 there is package echo5once.
 //
 //	once := echoonce.Idempotency(locker, keyfunc.Standard(echoonce.User(currentUser)), middleware.WithRequired())
 //	e := echo.New()
 //	e.Use(authenticate)
 //	e.POST("/payments", pay, once)
 //
-// Everything that [middleware.Idempotency] says of keys, stored responses, waiting and problems applies here too, and its
-// options are the same. This package makes echo's errors visible to it. A handler that returns an error has not answered
-// yet: echo's HTTPErrorHandler does so when all middlewares have returned. middleware.Idempotency in echo.WrapMiddleware
-// stores, and sends, an empty 200 in place of it.
+// Everything that [middleware.Idempotency] says of keys, stored responses, waiting and problems applies here too, and
+// its options are the same. This package makes echo's errors visible to it. A handler that returns an error has not
+// answered yet: echo's HTTPErrorHandler does so when all middlewares have returned. middleware.Idempotency in
+// echo.WrapMiddleware stores, and sends, an empty 200 in place of it.
 //
 // # Errors
 //
 // If the handler returns an error, this middleware calls the HTTPErrorHandler (Context.Error) at once, stores what it
-// writes, and returns the same error, so that outer middlewares see it: those that log, or end a transaction. They, and echo
-// itself, may call the HTTPErrorHandler again: like echo's own it must do nothing if Context.Response().Committed is set.
-// A replay returns no error.
+// writes, and returns the same error, so that outer middlewares see it: those that log, or end a transaction. They, and
+// echo itself, may call the HTTPErrorHandler again: like echo's own it must do nothing if Context.Response().Committed
+// is set. A replay returns no error.
 //
 // A middleware that turns one error into another one, or answers it, comes behind this one: what is decided outside is
 // not stored. If the HTTPErrorHandler writes nothing, the response is left to the outer middlewares, and the outcome is
@@ -32,9 +32,9 @@
 //	e.Use(authenticate)                   // outside: a replay is for somebody who may have it
 //	e.POST("/payments", pay, once)
 //
-// Recover is outside: a panic reaches this middleware first, which leaves the key to run out, and then goes on to Recover. A
-// Recover inside would make an error of it, and so a 500, a response like any other: it frees the key, and a retry runs at
-// once.
+// Recover is outside: a panic reaches this middleware first, which leaves the key to run out, and then goes on to
+// Recover. A Recover inside would make an error of it, and so a 500, a response like any other: it frees the key, and a
+// retry runs at once.
 //
 // # In the handler
 //
@@ -43,11 +43,12 @@
 //	run := middleware.FromContext(c.Request().Context())
 //
 // The context goes on when the client disconnects, so that the response can be stored for its retry. In the handler
-// Context.Response() is another one than outside. The functions that outer middlewares have given to Before and After of
-// theirs are called when the response goes out, for a replay too.
+// Context.Response() is another one than outside. The functions that outer middlewares have given to Before and After
+// of theirs are called when the response goes out, for a replay too.
 //
-// A handler that answers after a transaction of a journal ([middleware.WithJournal]) was rolled back can do so in all ways
-// but Context.NoContent, which echo drops because of what was written in the transaction: the response is 500 then.
+// A handler that answers after a transaction of a journal ([middleware.WithJournal]) was rolled back can do so in all
+// ways but Context.NoContent, which echo drops because of what was written in the transaction: the response is 500
+// then.
 package echoonce
 
 import (
@@ -61,8 +62,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Idempotency returns an echo middleware that lets each request take effect once. Parameters, options and panics are those
-// of [middleware.Idempotency].
+// Idempotency returns an echo middleware that lets each request take effect once. Parameters, options and panics are
+// those of [middleware.Idempotency].
 //
 // If it answers a request itself, with a stored response or a problem, the next handler is not called, and no error is
 // returned. Its requests have the route's path, Context.Path, as their Pattern. It may be registered for any number of
@@ -86,9 +87,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 //
 //	echoonce.User(func(c echo.Context) string { id, _ := c.Get("account").(string); return id })
 //
-// It works with [Idempotency] of this package; elsewhere, and if fn returns "", it returns keyfunc.ErrNoUser. The id must
-// be stable; do not use a session or an access token. fn must not keep c. User panics when fn is nil. The Func is safe for
-// concurrent use if fn is.
+// It works with [Idempotency] of this package; elsewhere, and if fn returns "", it returns keyfunc.ErrNoUser. The id
+// must be stable; do not use a session or an access token. fn must not keep c. User panics when fn is nil. The Func is
+// safe for concurrent use if fn is.
 func User(fn func(echo.Context) string) keyfunc.Func {
 	if fn == nil {
 		panic("echoonce.User: fn is nil")
@@ -127,7 +128,8 @@ func serveNext(w http.ResponseWriter, r *http.Request) {
 		x.run(w, r)
 		return
 	}
-	x.c.Request().Body = r.Body // the request passes unprotected; its key or fingerprint may have been looked for in the body
+	// The request passes unprotected. Its key or its fingerprint may have been looked for in the body.
+	x.c.Request().Body = r.Body
 	x.err = x.next(x.c)
 }
 
@@ -156,8 +158,8 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// leaveUnknown makes the outcome of a run unknown whose response is left to others. A handler that has said Keep must not
-// run again: a tombstone is stored, as for any handler that answers on another writer.
+// leaveUnknown makes the outcome of a run unknown whose response is left to others. A handler that has said Keep must
+// not run again: a tombstone is stored, as for any handler that answers on another writer.
 func (x *exchange) leaveUnknown(run *middleware.Execution) {
 	if run.Discard() == nil { // neither Keep nor Unknown was called
 		run.Unknown()

@@ -28,9 +28,9 @@ func (w *outerWriter) Unwrap() http.ResponseWriter { return w.Response }
 // Written reports to the middleware whether somebody has answered, or will, on this writer.
 func (w *outerWriter) Written() bool { return w.bypassed || w.Committed }
 
-// writer is between the response of a protected handler and the ResponseWriter that the middleware gives to its handler.
-// It notices when a journal's transaction was rolled back, and with it the response: the middleware's writer has no status
-// then, and echo must not take the response for committed any more.
+// writer is between the response of a protected handler and the ResponseWriter that the middleware gives to its
+// handler. It notices when a journal's transaction was rolled back, and with it the response: the middleware's writer
+// has no status then, and echo must not take the response for committed any more.
 type writer struct {
 	http.ResponseWriter
 	response *echo.Response
@@ -65,8 +65,8 @@ func (w *writer) forgetRolledBack() {
 	}
 }
 
-// answerRolledBack is called at the end. echo has dropped a status that the handler has set, or the handler has set none,
-// after its transaction was rolled back: it is a failure.
+// answerRolledBack is called at the end. echo has dropped a status that the handler has set, or the handler has set
+// none, after its transaction was rolled back: it is a failure.
 func (w *writer) answerRolledBack() {
 	if w.rolledBack() {
 		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)

@@ -10,8 +10,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// outerWriter is what the middleware writes to: the writer that the outer gin middlewares have left. It sends the header at
-// once, because an outer middleware must not change what is stored.
+// outerWriter is what the middleware writes to: the writer that the outer gin middlewares have left. It sends the
+// header at once, because an outer middleware must not change what is stored.
 type outerWriter struct {
 	gin.ResponseWriter
 	open     bool // nobody has answered: only the status is set, and an outer middleware or gin itself answers

@@ -2,8 +2,8 @@
 //
 //	go run .
 //
-// It listens on 127.0.0.1:8080, by HTTP/1.1 and by HTTP/2 without TLS, with an embedded Redis that is forgotten at the end.
-// Twice the same call gives the same payment:
+// It listens on 127.0.0.1:8080, by HTTP/1.1 and by HTTP/2 without TLS, with an embedded Redis that is forgotten at the
+// end. Twice the same call gives the same payment:
 //
 //	curl -i -u ann: 127.0.0.1:8080/payments.v1.Payments/Pay -H 'Content-Type: application/json' \
 //	  -H 'Idempotency-Key: k1' -d '"1250"'

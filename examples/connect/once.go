@@ -14,8 +14,8 @@ import (
 
 // This file has what a connect service needs besides middleware.Idempotency: three functions that can be copied.
 
-// protect returns a middleware for the unary procedures of connect, whether they are called by Connect, gRPC or gRPC-Web.
-// The key is in the Idempotency-Key header, which gRPC calls metadata.
+// protect returns a middleware for the unary procedures of connect, whether they are called by Connect, gRPC or
+// gRPC-Web. The key is in the Idempotency-Key header, which gRPC calls metadata.
 func protect(locker *lock.Locker, opts ...middleware.Option) func(http.Handler) http.Handler {
 	opts = append([]middleware.Option{
 		middleware.WithRequired(), middleware.WithAtMostOnce(), middleware.WithProblem(writeProblem),
@@ -28,7 +28,8 @@ var errorWriter = connect.NewErrorWriter()
 
 // writeProblem writes a problem as an error of the client's own protocol. gRPC's clients understand no other.
 func writeProblem(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
-	_ = errorWriter.Write(w, r, connect.NewError(codeOf(p), errors.New(p.Title+". "+p.Detail))) // fails if the client has left
+	err := connect.NewError(codeOf(p), errors.New(p.Title+". "+p.Detail))
+	_ = errorWriter.Write(w, r, err) // fails if the client has left
 }
 
 // codeOf returns the code that tells a client what the status of p would: Aborted and Unavailable may be tried again.
@@ -51,9 +52,9 @@ func codeOf(p middleware.Problem) connect.Code {
 	return connect.CodeInternal
 }
 
-// discardRefusals frees the key when the procedure was refused before it had an effect. It must be an interceptor, because
-// an error of gRPC has the HTTP status 200, which is stored. Of any other error nobody but the procedure knows whether
-// something happened: it calls Discard itself, or the error is stored and replayed.
+// discardRefusals frees the key when the procedure was refused before it had an effect. It must be an interceptor,
+// because an error of gRPC has the HTTP status 200, which is stored. Of any other error nobody but the procedure knows
+// whether something happened: it calls Discard itself, or the error is stored and replayed.
 func discardRefusals(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		res, err := next(ctx, req)
