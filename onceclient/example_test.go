@@ -1,0 +1,135 @@
+package onceclient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/onceclient"
+)
+
+// shop starts a server that takes orders, and counts them. It loses the response to the first request: the order is
+// placed, and the connection closes.
+func shop() (url string, orders func() int, stop func()) {
+	store, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
+	locker := lock.New(client, "shop")
+	placed, lost := 0, false
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()), middleware.WithWait(5*time.Second))
+	handler := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		placed++
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "order %d", placed)
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !lost {
+			lost = true
+			handler.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	return server.URL, func() int { return placed }, func() {
+		server.Close()
+		_ = locker.Close(context.Background())
+		_ = client.Close()
+		store.Close()
+	}
+}
+
+// The response to the first try is lost. The second try gets the stored one, and there is one order.
+func Example() {
+	url, orders, stop := shop()
+	defer stop()
+
+	transport := onceclient.New(nil)
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+
+	key := onceclient.NewKey() // store it beside the order, before the first try
+	ctx := onceclient.WithKey(context.Background(), key)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/orders", strings.NewReader(`{"item":"book"}`))
+	if err != nil {
+		panic(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		panic(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	fmt.Println(resp.StatusCode, string(body), "- replayed:", resp.Header.Get("Idempotent-Replayed"))
+	fmt.Println("orders:", orders())
+	// Output:
+	// 201 order 1 - replayed: true
+	// orders: 1
+}
+
+// A caller that gets a GaveUpError asks again later, with the same key.
+func ExampleGaveUpError() {
+	down := httptest.NewServer(nil)
+	down.Close()
+
+	client := &http.Client{Transport: onceclient.New(nil, onceclient.WithLimit(50*time.Millisecond))}
+	_, err := client.Post(down.URL, "application/json", strings.NewReader(`{"amount":1250}`))
+	var gaveUp *onceclient.GaveUpError
+	if errors.As(err, &gaveUp) {
+		fmt.Println("tried:", gaveUp.Attempts > 0, "- last status:", gaveUp.Status, "- key to ask again with:", gaveUp.Key != "")
+	}
+	// Output: tried: true - last status: 0 - key to ask again with: true
+}
+
+// Two kinds of 409: one that a repetition cures is repeated by the Transport, the others are returned.
+func ExampleProblemType() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.Header().Set("X-Should-Retry", "false")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"type":"urn:onceguard:problem:outcome-unknown","status":409}`)
+	}))
+	defer server.Close()
+	transport := onceclient.New(nil)
+	defer transport.CloseIdleConnections()
+
+	resp, err := (&http.Client{Transport: transport}).Post(server.URL, "application/json", strings.NewReader(`{}`))
+	if err != nil {
+		panic(err)
+	}
+	defer resp.Body.Close()
+	if onceclient.ProblemType(resp) == onceclient.OutcomeUnknown {
+		fmt.Println("look into the ledger before anything is sent again")
+	}
+	// Output: look into the ledger before anything is sent again
+}
+
+// The hook gets one Attempt for each try, with nothing in it that must not be logged.
+func ExampleWithObserver() {
+	url, _, stop := shop()
+	defer stop()
+	transport := onceclient.New(nil, onceclient.WithObserver(func(_ context.Context, a onceclient.Attempt) {
+		fmt.Printf("try %d: status %d, failed: %t, again: %t\n", a.Number, a.Status, a.Err != nil, a.Again)
+	}))
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Post(url+"/orders", "application/json", strings.NewReader(`{}`))
+	if err != nil {
+		panic(err)
+	}
+	resp.Body.Close()
+	// Output:
+	// try 1: status 0, failed: true, again: true
+	// try 2: status 201, failed: false, again: false
+}

@@ -1,0 +1,90 @@
+package onceclient
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// ErrInvalidKey is the error of a request whose [WithKey] has a key that no server accepts. Nothing was sent.
+var ErrInvalidKey = errors.New("onceclient: the key of WithKey must have 1 to 255 printable ASCII characters")
+
+// maxKeyLength is the longest key that onceguard's middleware accepts, and Stripe's API too.
+const maxKeyLength = 255
+
+// keyInContext is the key of a context's value.
+type keyInContext struct{}
+
+// NewKey returns a new key: a UUID of version 7 (RFC 9562 section 5.7), which begins with the time, so that stored keys
+// sort by age and are cheap to index.
+func NewKey() string { return uuid.Must(uuid.NewV7()).String() }
+
+// WithKey returns a context for one operation: every request that is sent with it has this key, instead of a new one. Make
+// the key with [NewKey], or take an id of your own that stands for this one intent, such as an order's. Store it before the
+// first try, and use it for every repetition, also after a restart.
+//
+// A key has 1 to 255 printable ASCII characters, spaces included; with another one, RoundTrip returns [ErrInvalidKey]. It
+// is sent as a string in the sense of RFC 9651 section 3.3.3, in double quotes. A request that already has the header
+// keeps that.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, keyInContext{}, key)
+}
+
+// key returns the value of the header that carries the key of req, and "" if req has it already.
+func (t *Transport) key(req *http.Request) (string, error) {
+	if len(req.Header[t.header]) > 0 {
+		return "", nil
+	}
+	if previous := redirectedFrom(req); previous != nil && previous.Header.Get(t.header) != "" {
+		return previous.Header.Get(t.header), nil
+	}
+	key, ok := req.Context().Value(keyInContext{}).(string)
+	if !ok {
+		return quote(NewKey()), nil
+	}
+	if !valid(key) {
+		return "", ErrInvalidKey
+	}
+	return quote(key), nil
+}
+
+// redirectedFrom returns the request whose response made http.Client send req, or nil. http.Client copies only the
+// caller's own header fields to req.
+func redirectedFrom(req *http.Request) *http.Request {
+	if req.Response == nil {
+		return nil
+	}
+	return req.Response.Request
+}
+
+func valid(key string) bool {
+	if key == "" || len(key) > maxKeyLength {
+		return false
+	}
+	for i := range len(key) {
+		if key[i] < ' ' || key[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func quote(key string) string { return `"` + escaper.Replace(key) + `"` }
+
+// unquote returns the key in a header's value, which a caller may have sent bare.
+func unquote(value string) string {
+	inner, ok := strings.CutPrefix(value, `"`)
+	if !ok {
+		return value
+	}
+	inner, ok = strings.CutSuffix(inner, `"`)
+	if !ok {
+		return value
+	}
+	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(inner)
+}

@@ -1,0 +1,216 @@
+package onceclient_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/onceclient"
+)
+
+func TestNewKey(t *testing.T) {
+	t.Parallel()
+	before := onceclient.NewKey()
+	for range 1000 {
+		key := onceclient.NewKey()
+		id, err := uuid.Parse(key)
+		if err != nil || id.Version() != 7 || len(key) != 36 {
+			t.Fatalf("got %q, %v", key, err)
+		}
+		if key <= before {
+			t.Fatalf("%q does not sort after %q", key, before)
+		}
+		before = key
+	}
+}
+
+// Each request has a key of its own, the same in all tries.
+func TestGeneratedKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[string]bool{}
+		for range 10 {
+			base := &fakeBase{steps: []step{fail, fail, created}}
+			resp, _, err := send(t, t.Context(), base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys := base.keys("Idempotency-Key")
+			if keys[0] != keys[1] || keys[0] != keys[2] || seen[keys[0]] || resp.Request.Header.Get("Idempotency-Key") != keys[0] {
+				t.Errorf("sent %q", keys)
+			}
+			if id, err := uuid.Parse(strings.Trim(keys[0], `"`)); err != nil || id.Version() != 7 {
+				t.Errorf("sent %q", keys[0])
+			}
+			seen[keys[0]] = true
+		}
+	})
+}
+
+// The middleware reads the key that the caller gave.
+func TestKeyOfTheContext(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"order-7", "a b", `say "hi"`, `back\slash`, `\"`, "~", strings.Repeat("k", 255)} {
+		base := &fakeBase{steps: []step{created}}
+		if _, _, err := send(t, onceclient.WithKey(t.Context(), key), base); err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header = base.heads[0]
+		got, err := keyfunc.Header("Idempotency-Key")(r)
+		r.Header = http.Header{"Idempotency-Key": {`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`}}
+		want, _ := keyfunc.Header("Idempotency-Key")(r)
+		if err != nil || got != want || onceclient.Unquote(base.heads[0].Get("Idempotency-Key")) != key {
+			t.Errorf("%q: sent %q, the server reads %q, %v", key, base.heads[0], got, err)
+		}
+	}
+	for _, key := range []string{"", strings.Repeat("k", 256), "tab\t", "line\n", "zoë", "\x7f"} {
+		base := &fakeBase{steps: []step{created}}
+		if _, _, err := send(t, onceclient.WithKey(t.Context(), key), base); !errors.Is(err, onceclient.ErrInvalidKey) || base.tries() != 0 {
+			t.Errorf("%q: got %v after %d tries", key, err, base.tries())
+		}
+	}
+}
+
+func FuzzQuote(f *testing.F) {
+	f.Add("order-7")
+	f.Add(`say "hi" \`)
+	f.Fuzz(func(t *testing.T, key string) {
+		if got := onceclient.Unquote(onceclient.Quote(key)); got != key {
+			t.Errorf("got %q, want %q", got, key)
+		}
+	})
+}
+
+func TestHeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, test := range map[string]struct {
+			header http.Header
+			opts   []onceclient.Option
+			sentIn string
+			want   string // "" for any
+		}{
+			"kept":           {http.Header{"Idempotency-Key": {"mine"}}, nil, "Idempotency-Key", "mine"},
+			"kept, empty":    {http.Header{"Idempotency-Key": {""}}, nil, "Idempotency-Key", ""},
+			"without values": {http.Header{"Idempotency-Key": nil}, nil, "Idempotency-Key", `"of the context"`},
+			"another name":   {nil, []onceclient.Option{onceclient.WithHeader("x-request-key")}, "X-Request-Key", `"of the context"`},
+		} {
+			base := &fakeBase{steps: []step{fail, created}}
+			req := postBody(t, onceclient.WithKey(t.Context(), "of the context"), nil, 0)
+			req.Header = test.header
+			resp, err := onceclient.New(base, test.opts...).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			for _, h := range base.heads {
+				if got := h.Values(test.sentIn); len(got) != 1 || got[0] != test.want {
+					t.Errorf("%s: sent %q, want %q", name, got, test.want)
+				}
+			}
+		}
+	})
+}
+
+// Other methods pass: no key, one try, the request itself.
+func TestOtherMethods(t *testing.T) {
+	t.Parallel()
+	var got *http.Request
+	base := tripper(func(req *http.Request) (*http.Response, error) {
+		got = req
+		return nil, errNetwork
+	})
+	for _, method := range []string{"", "GET", "HEAD", "PUT", "DELETE", "OPTIONS", "post"} {
+		req := postBody(t, onceclient.WithKey(t.Context(), "k"), nil, 0)
+		req.Method = method
+		_, err := onceclient.New(base).RoundTrip(req)
+		if got != req || err != errNetwork || len(req.Header) != 0 {
+			t.Errorf("%s: got %v, %v", method, got, err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		covered := &fakeBase{steps: []step{fail, created}}
+		req := postBody(t, t.Context(), nil, 0)
+		req.Method = http.MethodPut
+		resp, err := onceclient.New(covered, onceclient.WithMethods(http.MethodPut)).RoundTrip(req)
+		if err != nil || covered.tries() != 2 || covered.keys("Idempotency-Key")[0] == "" {
+			t.Fatalf("PUT covered: %v after %d tries", err, covered.tries())
+		}
+		resp.Body.Close()
+	})
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The key reaches neither a log nor the text of an error nor the observer. It does not run in parallel: it replaces what
+// the process logs to.
+func TestKeyIsNotLogged(t *testing.T) {
+	var out bytes.Buffer
+	log.SetOutput(&out)
+	defer log.SetOutput(os.Stderr)
+	stderr := os.Stderr
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stderr = w
+	const key = "secret-key-of-ann"
+	synctest.Test(t, func(t *testing.T) {
+		logger := slog.New(slog.NewJSONHandler(&out, nil))
+		opt := onceclient.WithObserver(func(_ context.Context, a onceclient.Attempt) {
+			logger.Info("try", "attempt", a)
+			fmt.Fprintf(&out, "%v %+v %#v", a, a, a)
+		})
+		for _, steps := range [][]step{{fail}, {problem(409, "in-flight")}, {hang}} {
+			_, _, err := send(t, onceclient.WithKey(t.Context(), key), &fakeBase{steps: steps}, opt)
+			e := gaveUp(t, err)
+			if e.Key != key {
+				t.Errorf("the error has the key %q", e.Key)
+			}
+			logger.Error("gave up", "err", err, "bare", e)
+			fmt.Fprintf(&out, "%v %+v %#v %s %q %v %+v", e, e, e, e, e, err, err)
+			encoded, _ := json.Marshal(map[string]any{"err": err.Error()})
+			out.Write(encoded)
+		}
+		_, _, err := send(t, onceclient.WithKey(t.Context(), key+"\n"), &fakeBase{steps: []step{created}}, opt)
+		fmt.Fprint(&out, err)
+	})
+	os.Stderr = stderr
+	w.Close()
+	if _, err := out.ReadFrom(r); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if !strings.Contains(out.String(), "outcome unknown after") || strings.Contains(out.String(), key) {
+		t.Errorf("logged:\n%s", out.String())
+	}
+}
+
+func TestGaveUpError(t *testing.T) {
+	t.Parallel()
+	for want, e := range map[string]*onceclient.GaveUpError{
+		"onceclient: outcome unknown after 1 try in 1.5s: connection reset by the test": {Key: "k", Attempts: 1, Elapsed: 1500 * time.Millisecond, Err: errNetwork},
+		"onceclient: outcome unknown after 7 tries in 1m0s, last status 409":            {Key: "k", Attempts: 7, Elapsed: time.Minute, Status: 409},
+	} {
+		if e.Error() != want {
+			t.Errorf("got %q, want %q", e.Error(), want)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package onceclient
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// errLength is the error of a body that is shorter or longer than its request says.
+var errLength = errors.New("onceclient: the body does not have the length of the request's ContentLength")
+
+// payload is the body of one request, for each of its tries.
+type payload struct {
+	first io.ReadCloser                 // of the first try; nil without a body
+	again func() (io.ReadCloser, error) // of the others; nil if there is a body and it can be sent only once
+}
+
+// close closes a payload of which nothing was sent.
+func (p payload) close() {
+	if p.first != nil {
+		p.first.Close()
+	}
+}
+
+// payload returns the body of req, and reads it if it has to. If it fails, it has closed the body, or will.
+func (t *Transport) payload(req *http.Request) (payload, error) {
+	switch {
+	case req.Context().Err() != nil:
+		closeBody(req)
+		return payload{}, ended(req.Context())
+	case req.Body == nil || req.Body == http.NoBody:
+		return payload{req.Body, func() (io.ReadCloser, error) { return req.Body, nil }}, nil
+	case req.GetBody != nil:
+		return payload{req.Body, req.GetBody}, nil
+	case req.ContentLength > t.maxBody || t.maxBody == 0:
+		return payload{first: req.Body}, nil
+	}
+	return t.keep(req)
+}
+
+// keep reads the body of req into memory. The context ends the wait for it; the goroutine that reads then ends with the
+// Read that it is in, as it does in http.Transport.
+func (t *Transport) keep(req *http.Request) (payload, error) {
+	type result struct {
+		payload
+		err error
+	}
+	read := make(chan result, 1)
+	go func() {
+		p, err := readBody(req, t.maxBody)
+		if err != nil {
+			closeBody(req)
+		}
+		read <- result{p, err}
+	}()
+	select {
+	case r := <-read:
+		return r.payload, r.err
+	case <-req.Context().Done():
+		go func() { // nobody sends what is read from now on
+			r := <-read
+			r.close()
+		}()
+		return payload{}, ended(req.Context())
+	}
+}
+
+// readBody reads up to limit bytes. If that is all of the body, it closes it; if there is more, the payload is the prefix
+// and the rest, once.
+func readBody(req *http.Request, limit int64) (payload, error) {
+	kept, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
+	if err != nil {
+		return payload{}, err
+	}
+	if int64(len(kept)) > limit {
+		return payload{first: struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(kept), req.Body), req.Body}}, nil
+	}
+	if req.ContentLength > 0 && req.ContentLength != int64(len(kept)) {
+		return payload{}, errLength
+	}
+	again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
+	first, _ := again()
+	return payload{first, again}, req.Body.Close()
+}

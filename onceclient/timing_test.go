@@ -1,0 +1,291 @@
+package onceclient_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceguard/onceguard/onceclient"
+)
+
+// pauses returns the time between the tries.
+func (f *fakeBase) pauses() (pauses []time.Duration) {
+	for i := 1; i < len(f.at); i++ {
+		pauses = append(pauses, f.at[i].Sub(f.at[i-1]))
+	}
+	return pauses
+}
+
+// The tries go on for 90 s, far longer than a run and its lease can last, and the last one is a second before the end.
+func TestDefaultLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{steps: []step{problem(409, "in-flight")}}
+		began := time.Now()
+		_, _, err := send(t, t.Context(), base)
+		e := gaveUp(t, err)
+		last := base.at[len(base.at)-1].Sub(began)
+		if last < 70*time.Second || last > 90*time.Second || time.Since(began) > 90*time.Second {
+			t.Errorf("the last try was after %v, the end after %v", last, time.Since(began))
+		}
+		want := onceclient.GaveUpError{Key: e.Key, Attempts: base.tries(), Elapsed: time.Since(began), Status: 409, Problem: onceclient.InFlight}
+		if e.Attempts != want.Attempts || e.Elapsed != want.Elapsed || e.Status != want.Status || e.Problem != want.Problem || e.Err != nil {
+			t.Errorf("got %v, want %v", e, &want)
+		}
+		if !e.Timeout() || onceclient.Quote(e.Key) != base.heads[0].Get("Idempotency-Key") {
+			t.Errorf("timeout %v, the key of the error is not the one that was sent", e.Timeout())
+		}
+		if base.open != 0 {
+			t.Errorf("%d response bodies were not closed", base.open)
+		}
+	})
+}
+
+// With a limit of d, the last try begins when no more than the reserve is left, whatever Retry-After says.
+func TestLastTry(t *testing.T) {
+	t.Parallel()
+	for _, retryAfter := range []string{"", "7", "3600"} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &fakeBase{steps: []step{answer(503, "", "Retry-After: "+retryAfter)}}
+			began := time.Now()
+			_, _, err := send(t, t.Context(), base, onceclient.WithLimit(20*time.Second))
+			if e := gaveUp(t, err); e.Status != 503 || !e.Timeout() {
+				t.Errorf("got %v", e)
+			}
+			if last := base.at[len(base.at)-1].Sub(began); last < 19*time.Second || last > 20*time.Second {
+				t.Errorf("Retry-After %q: the last try was after %v", retryAfter, last)
+			}
+		})
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		longest, small := make([]time.Duration, 12), 0
+		for range 200 {
+			base := &fakeBase{steps: []step{fail}}
+			_, _, err := send(t, t.Context(), base, onceclient.WithBackoff(time.Second, 10*time.Second))
+			gaveUp(t, err)
+			for i, pause := range base.pauses() {
+				if bound := min(time.Second<<min(i, 10), 10*time.Second); pause > bound {
+					t.Fatalf("pause %d is %v, the bound is %v", i+1, pause, bound)
+				}
+				if i < len(longest) {
+					longest[i] = max(longest[i], pause)
+				}
+				if pause < 100*time.Millisecond {
+					small++
+				}
+			}
+		}
+		// Full jitter comes near both ends of its range.
+		for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+			if longest[i] < want*time.Second*8/10 {
+				t.Errorf("the longest of 200 pauses %d is %v, the bound is %v", i+1, longest[i], want*time.Second)
+			}
+		}
+		if small == 0 {
+			t.Error("no pause is short")
+		}
+	})
+}
+
+func TestRetryAfterIsObeyed(t *testing.T) {
+	t.Parallel()
+	inSeven := func(req *http.Request) (*http.Response, error) {
+		date := time.Now().Add(-time.Hour) // the server's clock is late
+		return answer(503, "", "Date: "+date.UTC().Format(http.TimeFormat), "Retry-After: "+date.Add(7*time.Second).UTC().Format(http.TimeFormat))(req)
+	}
+	tests := map[string]struct {
+		first    step
+		opts     []onceclient.Option
+		min, max time.Duration
+	}{
+		"seconds":     {answer(503, "", "Retry-After: 7"), nil, 7 * time.Second, 8 * time.Second},
+		"of a 409":    {problem(409, "in-flight", "Retry-After: 7"), nil, 7 * time.Second, 8 * time.Second},
+		"date":        {inSeven, nil, 7 * time.Second, 8 * time.Second},
+		"too long":    {answer(429, "", "Retry-After: 3600"), nil, 15 * time.Second, 16 * time.Second},
+		"overflowing": {answer(429, "", "Retry-After: "+strings.Repeat("9", 100)), nil, 15 * time.Second, 16 * time.Second},
+		"own cap":     {answer(429, "", "Retry-After: 7"), []onceclient.Option{onceclient.WithMaxRetryAfter(2 * time.Second)}, 2 * time.Second, 3 * time.Second},
+		"none":        {answer(503, ""), nil, 0, time.Second},
+		"invalid":     {answer(503, "", "Retry-After: soon"), nil, 0, time.Second},
+		"negative":    {answer(503, "", "Retry-After: -7"), nil, 0, time.Second},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &fakeBase{steps: []step{test.first, created}}
+				if _, _, err := send(t, t.Context(), base, test.opts...); err != nil {
+					t.Fatal(err)
+				}
+				if pause := base.pauses()[0]; pause < test.min || pause > test.max {
+					t.Errorf("pause %v, want %v to %v", pause, test.min, test.max)
+				}
+			})
+		})
+	}
+}
+
+func TestTryTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var seen []onceclient.Attempt
+		base := &fakeBase{steps: []step{hang, created}}
+		_, body, err := send(t, t.Context(), base, onceclient.WithTryTimeout(5*time.Second),
+			onceclient.WithObserver(func(_ context.Context, a onceclient.Attempt) { seen = append(seen, a) }))
+		if err != nil || body != "done" {
+			t.Fatalf("got %q, %v", body, err)
+		}
+		var timeout interface{ Timeout() bool }
+		if len(seen) != 2 || !errors.As(seen[0].Err, &timeout) || !timeout.Timeout() || seen[0].Duration != 5*time.Second ||
+			!seen[0].Again || seen[1].Again || seen[1].Status != 201 || seen[1].Pause != 0 || seen[1].Number != 2 {
+			t.Errorf("the observer saw %+v", seen)
+		}
+		if pause := base.pauses()[0]; pause != seen[0].Duration+seen[0].Pause {
+			t.Errorf("the second try began %v after the first; the observer saw %+v", pause, seen[0])
+		}
+	})
+}
+
+// A response that may be repeated and whose body stalls ends with the try. The body of another is not part of a try.
+func TestStalledBody(t *testing.T) {
+	t.Parallel()
+	slow := func(status int) step {
+		return func(req *http.Request) (*http.Response, error) {
+			resp, err := answer(status, "")(req)
+			resp.Body = readerBody(func(p []byte) (int, error) {
+				select {
+				case <-req.Context().Done():
+					return 0, req.Context().Err()
+				case <-time.After(time.Minute):
+					return copy(p, "late"), io.EOF
+				}
+			})
+			return resp, err
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{steps: []step{slow(503), created}}
+		began := time.Now()
+		if _, body, err := send(t, t.Context(), base, onceclient.WithTryTimeout(5*time.Second)); body != "done" || err != nil {
+			t.Errorf("got %q, %v", body, err)
+		}
+		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if base.open != 0 {
+			t.Errorf("%d response bodies were not closed", base.open)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{steps: []step{slow(201)}}
+		_, body, err := send(t, t.Context(), base, onceclient.WithTryTimeout(5*time.Second), onceclient.WithLimit(10*time.Second))
+		if body != "late" || err != nil {
+			t.Errorf("got %q, %v; want a body that comes after the limit", body, err)
+		}
+	})
+}
+
+// A cancelled context ends it at once: during a try, in a pause, before the first try.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	reason := errors.New("the user has left")
+	for name, first := range map[string]step{"try": hang, "pause": answer(503, "", "Retry-After: 10")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(3*time.Second, func() { cancel(reason) })
+				base := &fakeBase{steps: []step{first}}
+				began := time.Now()
+				_, _, err := send(t, ctx, base)
+				if took := time.Since(began); took != 3*time.Second {
+					t.Errorf("it ended after %v", took)
+				}
+				e := gaveUp(t, err)
+				if !errors.Is(err, context.Canceled) || !errors.Is(err, reason) || e.Timeout() || e.Attempts != 1 || base.tries() != 1 {
+					t.Errorf("got %v after %d tries", err, base.tries())
+				}
+				if base.open != 0 {
+					t.Errorf("%d response bodies were not closed", base.open)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		base := &fakeBase{steps: []step{created}}
+		_, _, err := send(t, ctx, base)
+		var e *onceclient.GaveUpError
+		if !errors.Is(err, context.Canceled) || errors.As(err, &e) || base.tries() != 0 {
+			t.Errorf("cancelled before: got %v after %d tries", err, base.tries())
+		}
+	})
+}
+
+// The error reaches the caller whole although a deadline has ended it, also that of http.Client.Timeout, which would
+// otherwise replace it.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	for name, steps := range map[string][]step{
+		"no response": {hang}, "refused": {fail}, "in flight": {problem(409, "in-flight", "Retry-After: 10")},
+	} {
+		check := func(t *testing.T, base *fakeBase, err error, began time.Time) {
+			t.Helper()
+			e := gaveUp(t, err)
+			var timeout interface{ Timeout() bool }
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || e.Key == "" {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(began); took < 18*time.Second || took >= 20*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if name != "no response" && base.tries() < 2 {
+				t.Errorf("%d tries", base.tries())
+			}
+		}
+		t.Run(name+", Client.Timeout", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &fakeBase{steps: steps}
+				client := &http.Client{Transport: onceclient.New(base), Timeout: 20 * time.Second}
+				began := time.Now()
+				_, err := client.Post("http://shop.test/orders", "text/plain", strings.NewReader("book"))
+				check(t, base, err, began)
+			})
+		})
+		t.Run(name+", context", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				base := &fakeBase{steps: steps}
+				began := time.Now()
+				_, _, err := send(t, ctx, base)
+				check(t, base, err, began)
+			})
+		})
+	}
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for _, value := range []string{"0", "120", "-1", "1e9", "99999999999999999999", "Sun, 22 Nov 2026 12:00:07 GMT", "Sunday, 22-Nov-26 12:00:07 GMT", " 7 "} {
+		f.Add(value, "Sun, 22 Nov 2026 12:00:00 GMT")
+	}
+	f.Fuzz(func(t *testing.T, value, date string) {
+		h := http.Header{"Retry-After": {value}, "Date": {date}}
+		got := onceclient.RetryAfter(h, now)
+		if got < 0 {
+			t.Errorf("%q: %v", value, got)
+		}
+		if n, err := strconv.ParseUint(value, 10, 31); err == nil && strings.Trim(value, "0123456789") == "" && got != time.Duration(n)*time.Second {
+			t.Errorf("%q: got %v", value, got)
+		}
+	})
+}
