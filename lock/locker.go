@@ -97,7 +97,7 @@ func (l *Locker) Go(f func(context.Context)) {
 //
 // Close a Locker after http.Server.Shutdown and before its client. A closed Locker takes no key ([ErrClosed]). It does
 // not renew its leases, which run out, but they can still be settled and released. In a testing/synctest bubble, close
-// it before the bubble ends, because idle goroutines stay for up to 100 ms otherwise.
+// it before the bubble ends, because idle goroutines stay for up to 200 ms otherwise.
 func (l *Locker) Close(ctx context.Context) error {
 	l.common.backlog.Close()
 	err := l.common.close(ctx)

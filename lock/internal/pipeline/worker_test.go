@@ -1,0 +1,79 @@
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func (w *Workers) countIdle() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.idle)
+}
+
+// becomeIdle lets four workers become idle.
+func becomeIdle(t *testing.T, p *Pipeline, n *fakeNode) {
+	t.Helper()
+	n.takes = func([]string) time.Duration { return 10 * ms }
+	var results []func() Result
+	for i := range 4 {
+		results = append(results, start(p, t.Context(), fmt.Sprint(i), nil))
+	}
+	for _, result := range results {
+		result()
+	}
+	n.takes = nil
+	synctest.Wait()
+	if got := p.workers.countIdle(); got != 4 {
+		t.Fatalf("%d workers are idle, want 4", got)
+	}
+}
+
+// Workers that are not needed end, and the one that is needed stays.
+func TestIdleWorkersEnd(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		becomeIdle(t, p, n)
+		time.Sleep(minIdle - ms)
+		if got := p.workers.countIdle(); got != 4 {
+			t.Errorf("%d workers are idle before the time is over, want 4", got)
+		}
+		for range 20 {
+			start(p, t.Context(), "a", nil)()
+			time.Sleep(minIdle / 4)
+		}
+		if got := p.workers.countIdle(); got != 1 {
+			t.Errorf("%d workers are idle, want the one that is used", got)
+		}
+		time.Sleep(2 * minIdle)
+		if got := p.workers.countIdle(); got != 0 {
+			t.Errorf("%d workers are idle after the time, want none", got)
+		}
+		wantReply(t, start(p, t.Context(), "b", nil)(), "b")
+	})
+}
+
+// After Close idle workers are gone at once, a worker ends with its batch, and batches are still sent. The bubble fails
+// if a goroutine is left.
+func TestWorkersClose(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		becomeIdle(t, p, n)
+		time.Sleep(minIdle) // so that some count as unused
+		n.takes = func([]string) time.Duration { return 10 * ms }
+		last := start(p, t.Context(), "last", nil)
+		p.workers.Close()
+		synctest.Wait()
+		if got := p.workers.countIdle(); got != 0 {
+			t.Errorf("%d workers are idle after Close", got)
+		}
+		wantReply(t, last(), "last")
+		wantReply(t, start(p, t.Context(), "later", nil)(), "later")
+		time.Sleep(2 * minIdle)
+		if got := p.workers.countIdle(); got != 0 {
+			t.Errorf("%d workers are idle after Close", got)
+		}
+	})
+}
