@@ -14,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -92,23 +91,6 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	return errors.Join(
 		lease.Extend(ctx, minTTL), lease.Hold(ctx, d), lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, key),
 	)
-}
-
-// withTimeout calls f, and returns within the time for one operation even if go-redis ignores the context.
-func (c *common) withTimeout(ctx context.Context, f func(context.Context) error) error {
-	limit := c.options.opTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
-	done := make(chan error, 1)
-	c.group.Go(func() {
-		defer cancel()
-		done <- f(ctx)
-	})
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // checkNode returns the findings about one server.

@@ -83,3 +83,18 @@ func (c *common) ready(ctx context.Context, doing string) error {
 	}
 	return nil
 }
+
+// withTimeout calls f, and returns within the time for one operation even if go-redis ignores the context.
+func (c *common) withTimeout(ctx context.Context, f func(context.Context) error) error {
+	limit := c.options.opTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
+	defer cancel() // and not in the goroutine: ctx must not be done because f has returned
+	done := make(chan error, 1)
+	c.group.Go(func() { done <- f(ctx) })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
