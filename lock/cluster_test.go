@@ -27,6 +27,7 @@ func TestCluster(t *testing.T) {
 		t.Run("readers", func(t *testing.T) { t.Parallel(); testClusterReaders(t, c) })
 		t.Run("replicas", func(t *testing.T) { t.Parallel(); testClusterReplicas(t, c) })
 		t.Run("check", func(t *testing.T) { t.Parallel(); testClusterCheck(t, c) })
+		t.Run("operator", func(t *testing.T) { t.Parallel(); testClusterOperator(t, c) })
 	})
 	t.Run("moves", func(t *testing.T) {
 		t.Run("leases", func(t *testing.T) { testClusterMove(t, c) })

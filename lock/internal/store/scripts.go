@@ -24,12 +24,18 @@ var (
 	releaseSource string
 	//go:embed lua/forget.lua
 	forgetSource string
+	//go:embed lua/inspect.lua
+	inspectSource string
+	//go:embed lua/override.lua
+	overrideSource string
 
-	claimScript   = pipeline.NewScript(claimSource)
-	confirmScript = pipeline.NewScript(confirmSource)
-	holdScript    = pipeline.NewScript(holdSource)
-	extendScript  = pipeline.NewScript(extendSource)
-	settleScript  = pipeline.NewScript(settleSource)
-	releaseScript = pipeline.NewScript(releaseSource)
-	forgetScript  = pipeline.NewScript(forgetSource)
+	claimScript    = pipeline.NewScript(claimSource)
+	confirmScript  = pipeline.NewScript(confirmSource)
+	holdScript     = pipeline.NewScript(holdSource)
+	extendScript   = pipeline.NewScript(extendSource)
+	settleScript   = pipeline.NewScript(settleSource)
+	releaseScript  = pipeline.NewScript(releaseSource)
+	forgetScript   = pipeline.NewScript(forgetSource)
+	inspectScript  = pipeline.NewScript(inspectSource)
+	overrideScript = pipeline.NewScript(overrideSource)
 )

@@ -1,0 +1,40 @@
+-- Removes a claim or a value, or writes a value in its place, and publishes a message for the waiters. Anything else
+-- under the key stays as it is, and so does a claim whose lease has not run out, unless ARGV[3] allows it.
+--
+-- KEYS[1] the key and the channel   ARGV[1] the head of the claim or value   ARGV[2] the command that publishes
+-- ARGV[3] 'live' to act on a lease that has not run out as well
+-- ARGV[4] the value with its head, empty to remove   ARGV[5] the value's TTL in milliseconds
+-- Returns the head of what the key held, nil if the key was absent, or a sentence if the lease has not run out.
+local found = redis.call('GETRANGE', KEYS[1], '0', '44')
+local head = string.sub(found, 1, 20)
+if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
+  return nil
+end
+
+-- Reports whether what was found is a claim that is not abandoned.
+local function isLive()
+  if string.sub(found, 1, 3) ~= 'OGc' or #found < 45 then
+    return false
+  end
+  local hold = 0
+  for i = 38, 45 do
+    hold = hold * 256 + string.byte(found, i)
+  end
+  return hold == 0 or redis.call('PTTL', KEYS[1]) > hold
+end
+
+-- An earlier try has written the value if its reply was lost. It is written again for the WAIT, as in extend.lua.
+local isOurValue = ARGV[4] ~= '' and head == string.sub(ARGV[4], 1, 20)
+if head ~= ARGV[1] and not isOurValue then
+  return head
+end
+if ARGV[3] ~= 'live' and isLive() then
+  return 'the lease has not run out'
+end
+if ARGV[4] == '' then
+  redis.call('DEL', KEYS[1])
+else
+  redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])
+end
+redis.pcall(ARGV[2], KEYS[1], '')
+return head

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// What an operator names: a key as a log or a problem has it, and the claim or value that the operator has looked at.
+
+// ErrNotStorageKey is the error of a text that names no key of the namespace. Package lock exports and documents it.
+var ErrNotStorageKey = errors.New("lock: this is not a storage key of the locker")
+
+// keyURN begins a key in the "instance" of a problem response. The rest is the hash.
+const keyURN = "urn:onceguard:key:"
+
+// hashLen is the length of a key's hash: a SHA-256 in hex.
+const hashLen = 64
+
+// ParseKey returns the key that text names: "namespace:{tag}hash", "urn:onceguard:key:hash", or the hash alone. The
+// error does not repeat text, which may be a caller's raw key.
+func (n Namespace) ParseKey(text string) (Key, error) {
+	hash, whole := text, false
+	switch {
+	case len(text) > len(keyURN) && strings.EqualFold(text[:len(keyURN)], keyURN): // RFC 8141, section 3.1
+		hash = text[len(keyURN):]
+	case strings.ContainsAny(text, "{}"):
+		_, hash, _ = strings.Cut(text, "}")
+		whole = true
+	}
+	if whole && hash == "fence" {
+		return Key{}, fmt.Errorf("%w: it is that of a fence counter", ErrNotStorageKey)
+	}
+	if !whole {
+		hash = strings.ToLower(hash)
+	}
+	sum, err := hex.DecodeString(hash)
+	if err != nil || len(hash) != hashLen {
+		return Key{}, fmt.Errorf("%w: it does not end in %d hexadecimal digits", ErrNotStorageKey, hashLen)
+	}
+	key := string(hex.AppendEncode(n.appendTag(nil, sum[0], sum[1]), sum))
+	if whole && text != key {
+		return Key{}, fmt.Errorf("%w: it has another namespace, or a tag that is not the hash's", ErrNotStorageKey)
+	}
+	return Key{Text: key, arg: key}, nil
+}
+
+// valueName begins the name of a value, so that a claim and the value that its lease has settled have two names.
+const valueName = "value-"
+
+// nameOf returns the name of the claim or value that stored is: ParseName returns its head.
+func nameOf(stored []byte) string {
+	token := uuid.UUID(stored[len(claimMagic):headLen]).String()
+	if string(stored[:len(valueMagic)]) == valueMagic {
+		return valueName + token
+	}
+	return token
+}
+
+// ParseName returns the head of the claim or value that name has named.
+func ParseName(name string) (head []byte, err error) {
+	token, isValue := strings.CutPrefix(name, valueName)
+	id, err := uuid.Parse(token)
+	if err != nil {
+		return nil, errors.New("lock: the token is none that Inspect returns")
+	}
+	if isValue {
+		return appendHead(nil, valueMagic, id), nil
+	}
+	return appendHead(nil, claimMagic, id), nil
+}

@@ -1,0 +1,157 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceguard/onceguard/lock/internal/store"
+)
+
+// What an operator needs who has a key from a log line or a problem response: Inspect, ForgetStored, SettleAbandoned.
+// They take the storage key, since the key that a caller claimed is hashed and nobody has it. scan.go finds keys.
+
+// Info is what [Locker.Inspect] and [Locker.Scan] find under a key: everything but the note and the value, which may be
+// secret. All times left are by the clock of Redis.
+type Info struct {
+	Key   string // as it stands in Redis, see Locker.StorageKey
+	State State  // Free, Held, Abandoned or Settled; never Granted
+
+	// Token names this claim or value for ForgetStored and SettleAbandoned; empty when Free. A claim's is that of its
+	// lease, [Lease.Token]. A value's is another, so that whoever has looked at a claim cannot remove the value that has
+	// taken its place.
+	Token string
+	Fence int64 // of a claim, see Lease.Fence; 0 without WithFencing
+	Size  int   // of what the key holds, in bytes: the note or the value, and up to 53 bytes before it
+
+	// ClaimedAt is set when Held or Abandoned, SettledAt when Settled. See [Claim].
+	ClaimedAt, SettledAt time.Time
+
+	// LeaseLeft is when Held: the time until the lease ends, unless it is renewed. HoldLeft is how long the claim
+	// stays after its lease: when Held, the whole hold, and when Abandoned, what is left of it.
+	LeaseLeft, HoldLeft time.Duration
+
+	// TTL is the time until the key is free by itself: after lease and hold, or when the value expires. It is 0 when
+	// Free, and negative if another program has taken the expiry off.
+	TTL time.Duration
+}
+
+// Inspect returns what a storage key holds. It changes nothing, and tells nobody's secrets: neither note nor value is
+// sent to this process.
+//
+// storageKey is the key as it stands in Redis ([Locker.StorageKey], middleware.Event.Key), its last 64 digits, or these
+// digits after "urn:onceguard:key:", as a problem response has them. The error wraps [ErrNotStorageKey] if the text is no
+// key of this Locker's namespace, and is [ErrForeign] if the key holds what this package did not write. After any other
+// error, nothing is known: Redis did not answer in time ([WithOpTimeout]), or answered with an error.
+//
+// A server that fails over may lose what Inspect has just seen, also with [WithReplicas]: Inspect asks the master alone.
+func (l *Locker) Inspect(ctx context.Context, storageKey string) (Info, error) {
+	if err := l.common.ready(ctx, "inspect"); err != nil {
+		return Info{}, err
+	}
+	key, err := l.common.namespace.ParseKey(storageKey)
+	if err != nil {
+		return Info{}, err
+	}
+	return l.inspect(ctx, key)
+}
+
+func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {
+	f, err := l.store.Inspect(ctx, key)
+	if err != nil {
+		return Info{}, err
+	}
+	info := Info{Key: key.Text, State: State(f.State), Token: f.Name, Fence: f.Fence, Size: f.Size, TTL: f.TTL}
+	switch info.State {
+	case Held:
+		info.ClaimedAt, info.LeaseLeft, info.HoldLeft = f.At, f.Left, f.Hold
+	case Abandoned:
+		info.ClaimedAt, info.HoldLeft = f.At, f.Left
+	case Settled:
+		info.SettledAt = f.At
+	}
+	return info, nil
+}
+
+// ForgetOption changes what [Locker.ForgetStored] may remove.
+type ForgetOption func(*forgetOptions)
+
+type forgetOptions struct{ evenIfLive bool }
+
+// EvenIfLive lets ForgetStored remove a claim whose lease has not run out. By default it returns [ErrLive]: the holder
+// may be at work, and learns only by its next renewal that it has lost the lease. Another caller can take the key, and
+// do the same work, before that.
+func EvenIfLive() ForgetOption {
+	return func(o *forgetOptions) { o.evenIfLive = true }
+}
+
+// ForgetStored removes the claim or value that token names ([Info.Token]), and nothing else: Redis compares and removes
+// in one step. The key is free then, and whoever waits for it is woken. If it was a claim, its operation may have
+// happened, and the next caller does it again: find out first, and if it has happened, see [Locker.SettleAbandoned].
+//
+// It returns nil also if the key is free already. [ErrChanged] means that the key holds another claim or value than the
+// one that token names, [ErrLive] that the lease has not run out ([EvenIfLive]); [ErrNotStorageKey] and [ErrForeign] are
+// as for [Locker.Inspect]. These have changed nothing. [ErrNotReplicated] means that it is removed, and that a failover
+// may bring it back ([WithReplicas]). After any other error it may be removed or not.
+//
+// A holder that still works, and a Settle that is retried in the background ([ErrPending]), can store a value under the
+// key afterwards if it is free: what has happened is not done again. ForgetStored panics when an option is nil.
+func (l *Locker) ForgetStored(ctx context.Context, storageKey, token string, opts ...ForgetOption) error {
+	var o forgetOptions
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("lock.ForgetStored: option %d is nil", i+1))
+		}
+		opt(&o)
+	}
+	key, head, err := l.named(ctx, "forget", storageKey, token)
+	if err != nil {
+		return err
+	}
+	return l.store.Remove(ctx, key, head, o.evenIfLive)
+}
+
+// SettleAbandoned stores a value for ttl, in whole milliseconds, in place of the abandoned claim that token names
+// ([Info.Token]). It is for the operator of an operation that has happened, although its holder died before it could
+// say so. settle gets the claim's note and returns the value; its error is returned as it is, and nothing is stored. The
+// value is written in one step with the check that the claim is still there and still abandoned; whoever waits for the
+// key is woken. From then on a claim of the key returns the value, and a late Settle or Release of the holder changes
+// nothing.
+//
+// [ErrChanged] means that the key is free, or holds something else than that claim, and [ErrLive] that the claim's lease
+// has not run out. Nothing is stored then, nor with [ErrNotStorageKey], [ErrForeign], and an error for a ttl below 1 ms.
+// After any other error the value may be stored or not: Inspect tells.
+func (l *Locker) SettleAbandoned(
+	ctx context.Context, storageKey, token string, settle func(note []byte) (value []byte, err error), ttl time.Duration,
+) error {
+	if ttl < time.Millisecond {
+		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
+	}
+	key, head, err := l.named(ctx, "settle", storageKey, token)
+	if err != nil {
+		return err
+	}
+	note, err := l.store.Abandoned(ctx, key, head)
+	if err != nil {
+		return err
+	}
+	value, err := settle(note)
+	if err != nil {
+		return err
+	}
+	stored := append(store.NewValue(store.NewToken(), time.Now(), len(value)), value...)
+	return l.store.Replace(ctx, key, head, stored, ttl)
+}
+
+// named returns the key, and the head of the claim or value, that an operator has named.
+func (l *Locker) named(ctx context.Context, doing, storageKey, token string) (store.Key, []byte, error) {
+	if err := l.common.ready(ctx, doing); err != nil {
+		return store.Key{}, nil, err
+	}
+	key, err := l.common.namespace.ParseKey(storageKey)
+	if err != nil {
+		return store.Key{}, nil, err
+	}
+	head, err := store.ParseName(token)
+	return key, head, err
+}
