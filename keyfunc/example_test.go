@@ -200,3 +200,13 @@ func ExampleStandard() {
 	fmt.Println(key(r))
 	// Output: 17:4:POST9:/payments3:ada13:8e03978e-40d5 <nil>
 }
+
+// An operator knows what a customer has sent, and looks for its key in Redis: locker.StorageKey hashes it.
+func ExampleStandardKey() {
+	r := httptest.NewRequest(http.MethodPost, "/payments?source=app", nil)
+	r.Header.Set("Idempotency-Key", `"8e03978e-40d5"`)
+	key, _ := keyfunc.Standard(keyfunc.User(userID))(signedIn(r, "ada"))
+
+	fmt.Println(key == keyfunc.StandardKey("ada", "POST", "/payments", "8e03978e-40d5"))
+	// Output: true
+}

@@ -1,8 +1,10 @@
 package keyfunc
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/onceguard/onceguard/internal/canonical"
 )
@@ -37,10 +39,29 @@ func Standard(user Func) Func {
 		if err != nil {
 			return "", err
 		}
-		var route, joined [256]byte
-		b := canonical.AppendPart(joined[:0], canonical.AppendRoute(route[:0], r))
-		b = canonical.AppendPart(b, id)
-		b = canonical.AppendPart(b, key)
-		return string(b), nil
+		var route [256]byte
+		return joinStandard(canonical.AppendRoute(route[:0], r), id, key), nil
 	}
+}
+
+// joinStandard joins the parts of Standard's keys.
+func joinStandard(route []byte, user, key string) string {
+	var joined [256]byte
+	b := canonical.AppendPart(joined[:0], route)
+	b = canonical.AppendPart(b, user)
+	return string(canonical.AppendPart(b, key))
+}
+
+// StandardKey returns the key that [Standard] derives from such a request. It is for an operator who knows what a
+// customer has sent, and looks for its key: lock.Locker.StorageKey hashes it.
+//
+// user is what the user Func returns, such as the name for [BasicUser]. method is in capitals, and path as the client
+// has sent it, without decoding; a query is ignored, as [Route] ignores it. key is the content of the header: 8e03978e,
+// not "8e03978e" with its quotes.
+//
+// StandardKey checks nothing: for what no request can have it returns a key that no request has.
+func StandardKey(user, method, path, key string) string {
+	path, _, _ = strings.Cut(path, "?")
+	route := canonical.AppendPart(canonical.AppendPart(nil, cmp.Or(method, http.MethodGet)), cmp.Or(path, "/"))
+	return joinStandard(route, user, key)
 }

@@ -1,6 +1,7 @@
 package keyfunc_test
 
 import (
+	"bufio"
 	"fmt"
 	"net/http"
 	"strings"
@@ -112,4 +113,47 @@ func TestConcurrentUse(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStandardKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ user, method, target, line, key string }{
+		{"42", "POST", "/orders", "abc", "abc"},
+		{"42", "", "/orders", `"abc"`, "abc"},
+		{"42", "PATCH", "/orders/7?page=2", `"a \"b\\"`, `a "b\`},
+		{"ü:1", "POST", "/a%2Fb/../c//", "abc", "abc"},
+		{"42", "POST", "/", "abc", "abc"},
+		{strings.Repeat("u", 400), "POST", "/" + strings.Repeat("p", 400), strings.Repeat("k", 255), strings.Repeat("k", 255)},
+	} {
+		r := as(post(c.target), c.user)
+		r.Method = c.method
+		r.Header.Set("Idempotency-Key", c.line)
+		expect(t, keyfunc.Standard(keyfunc.User(currentUser)), r, keyfunc.StandardKey(c.user, c.method, c.target, c.key), nil)
+	}
+	if keyfunc.StandardKey("42", "POST", "", "abc") != keyfunc.StandardKey("42", "POST", "/", "abc") {
+		t.Error("an empty path is not /")
+	}
+}
+
+// FuzzStandardKey sends arbitrary requests over the wire. StandardKey derives what Standard derives.
+func FuzzStandardKey(f *testing.F) {
+	f.Add("42", "POST", "/orders", "abc")
+	f.Add("\x00anonymous", "PATCH", "/a%2f/../b?c=d", `a"b\c`)
+	f.Add("3:abc", "M", "/ü", " ")
+	standard := keyfunc.Standard(keyfunc.User(currentUser))
+	f.Fuzz(func(t *testing.T, user, method, path, key string) {
+		line := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		wire := method + " " + path + " HTTP/1.1\r\nHost: a\r\nIdempotency-Key: " + line + "\r\n\r\n"
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(wire)))
+		if err != nil || !strings.HasPrefix(r.RequestURI, "/") || r.RequestURI != path || r.Method != method {
+			return
+		}
+		want, err := standard(as(r, user))
+		if err != nil {
+			return
+		}
+		if got := keyfunc.StandardKey(user, method, path, key); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -57,14 +56,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	if key == nil {
 		panic("middleware.Idempotency: key is nil")
 	}
-	g := &guard{locker: l, keyFunc: key, options: defaultOptions()}
-	for i, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("middleware.Idempotency: option %d is nil", i+1))
-		}
-		opt(&g.options)
-	}
-	g.options.check()
+	g := &guard{locker: l, keyFunc: key, options: newOptions("middleware.Idempotency", opts)}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !g.methods[r.Method] {

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -45,6 +46,19 @@ func defaultOptions() options {
 		rules:        defaultRules,
 		writeProblem: writeProblem,
 	}
+}
+
+// newOptions returns the defaults with opts. It panics when one of them is nil, or when they contradict each other.
+func newOptions(caller string, opts []Option) options {
+	o := defaultOptions()
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("%s: option %d is nil", caller, i+1))
+		}
+		opt(&o)
+	}
+	o.check()
+	return o
 }
 
 // check panics when options contradict each other.

@@ -14,7 +14,7 @@ import (
 
 // The errors of an override that changed nothing. Package lock exports and documents them.
 var (
-	ErrChanged = errors.New("lock: the key holds another claim or value")
+	ErrChanged = errors.New("lock: the key does not hold the claim or value that the token names")
 	ErrLive    = errors.New("lock: the lease has not run out")
 )
 

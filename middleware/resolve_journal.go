@@ -1,0 +1,100 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// resolveJournaled resolves the run in the journal, which has the last word, and then in Redis. A crash in between leaves
+// what a crash of the run at that point would: the journal has the outcome, and a retry is answered from it.
+func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
+	entry, err := r.askJournal(ctx, func(ctx context.Context) (JournalEntry, error) { return r.journal.Look(ctx, r.key) })
+	if err != nil {
+		return err
+	}
+	switch {
+	case entry.State == Done:
+		return fmt.Errorf("%w: the journal has its outcome", lock.ErrChanged)
+	case entry.State != Absent && entry.Token != r.token:
+		return fmt.Errorf("%w: the journal has another run, or a sweep has taken this one", lock.ErrChanged)
+	case entry.State == Unfinished:
+		if info.State == lock.Held && info.Token == r.token { // the process is still there
+			return lock.ErrLive
+		}
+		return r.resolveRow(ctx, info, entry)
+	case entry.State != Absent:
+		return fmt.Errorf("%w: in the journal it has %v left", lock.ErrLive, entry.Left)
+	}
+	return r.resolveWithoutRow(ctx, info)
+}
+
+// resolveRow resolves a run of which the journal has a row.
+func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry JournalEntry) error {
+	run := JournalRun{Key: r.key, Token: r.token, Note: entry.Note, Intent: true}
+	encoded, err := r.encodeUnless(nothingHappened, entry.Note)
+	if err == nil {
+		err = r.end(ctx, run, encoded)
+	}
+	if err != nil || r.checkClaim(info) != nil { // without the claim, Redis follows when the key is claimed next
+		return err
+	}
+	if r.said.kind == nothingHappened {
+		err = r.locker.ForgetStored(ctx, r.key, r.token)
+	} else {
+		same := func([]byte) ([]byte, error) { return encoded, nil }
+		err = r.locker.SettleAbandoned(ctx, r.key, r.token, same, r.retention)
+	}
+	if errors.Is(err, lock.ErrChanged) {
+		return nil // it was claimed since, and that request has asked the journal
+	}
+	return err
+}
+
+// resolveWithoutRow resolves a run that the journal does not know. An End that frees need not be sent: there is nothing.
+func (r *resolver) resolveWithoutRow(ctx context.Context, info lock.Info) error {
+	if err := r.checkClaim(info); err != nil {
+		return err
+	}
+	if r.said.kind == nothingHappened {
+		return r.locker.ForgetStored(ctx, r.key, r.token)
+	}
+	return r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
+		encoded, err := r.encode(note)
+		if err != nil {
+			return nil, err
+		}
+		return encoded, r.end(ctx, JournalRun{Key: r.key, Token: r.token, Note: note}, encoded)
+	}, r.retention)
+}
+
+// encodeUnless returns the record, or nil if the resolution is of that kind.
+func (r *resolver) encodeUnless(kind resolutionKind, note []byte) ([]byte, error) {
+	if r.said.kind == kind {
+		return nil, nil
+	}
+	return r.encode(note)
+}
+
+// end stores the record in the journal, or frees the run's row if it is nil.
+func (r *resolver) end(ctx context.Context, run JournalRun, encoded []byte) error {
+	entry, err := r.askJournal(ctx, func(ctx context.Context) (JournalEntry, error) {
+		return r.journal.End(ctx, run, encoded, r.retention)
+	})
+	switch {
+	case err != nil:
+		return err
+	case !stands(entry, run, encoded):
+		return fmt.Errorf("%w: the journal has the outcome %v of another run", lock.ErrChanged, entry.State)
+	}
+	return nil
+}
+
+// askJournal calls f with the time that one call to the journal may take.
+func (r *resolver) askJournal(ctx context.Context, f func(context.Context) (JournalEntry, error)) (JournalEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
+	defer cancel()
+	return f(ctx)
+}

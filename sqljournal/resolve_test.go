@@ -1,0 +1,73 @@
+package sqljournal_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// An operator's resolution of a run is the outcome in the journal too: it stands when Redis forgets.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		for mode := range modes {
+			t.Run(mode+" responded", func(t *testing.T) {
+				said := middleware.Responded(http.StatusAccepted, nil, []byte("said"))
+				testResolve(t, modes[mode](d, t), said, http.StatusAccepted)
+			})
+			t.Run(mode+" nothing happened", func(t *testing.T) {
+				testResolve(t, modes[mode](d, t), middleware.NothingHappened(), http.StatusCreated)
+			})
+		}
+	})
+}
+
+func testResolve(t *testing.T, j middleware.Journal, said middleware.Resolution, want int) {
+	locker, server, stop := startLocker()
+	defer stop()
+	works := false
+	h := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j),
+		middleware.WithAtMostOnce(), middleware.WithMaxDuration(50*time.Millisecond),
+	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !works {
+			middleware.FromContext(r.Context()).Unknown()
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	post := func() *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("pay"))
+		r.Header.Set("Idempotency-Key", t.Name())
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	post()
+	works = true
+	server.FastForward(time.Minute)
+	key := locker.StorageKey(t.Name())
+	for e := (middleware.JournalEntry{State: middleware.Running}); e.State == middleware.Running; {
+		var err error
+		if e, err = j.Look(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := locker.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := middleware.Resolve(t.Context(), locker, key, info.Token, said, middleware.WithJournal(j)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if w := post(); w.Code != want {
+			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
+		}
+		server.FlushAll()
+	}
+}
