@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
 // claim claims the request's key, unless its deadline has passed. It does not heed a client that disconnected: that is
@@ -42,7 +43,8 @@ func (c *call) encodeNote() []byte {
 	if len(c.codec.Keys) > 0 { // only a seal needs it before the claim returns it
 		sealedFor = c.storageKey()
 	}
-	return c.codec.EncodeNote(c.note[:0], sealedFor, c.identity.fingerprints[0])
+	note := record.Note{Fingerprint: c.identity.fingerprints[0], Journaled: c.journal != nil}
+	return c.codec.EncodeNote(c.note[:0], sealedFor, note)
 }
 
 // mayFailOpen reports whether the handler may run although the claim failed with err. See [WithFailOpen].

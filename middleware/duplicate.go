@@ -45,7 +45,7 @@ func (c *call) answerBy(claim lock.Claim) answer {
 	switch {
 	case err != nil:
 		return refusal(Unreadable, recordUnreadable, err)
-	case c.compare(theirs) == different:
+	case c.compare(theirs.Fingerprint) == different:
 		return refusal(Reused, keyReused, nil)
 	case claim.State == lock.Abandoned:
 		return refusal(Unknown, outcomeUnknown, errAbandoned)

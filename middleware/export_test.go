@@ -111,7 +111,7 @@ func (c *Codec) ReadNote(storageKey string, note []byte) bool {
 
 // Note returns a note as it is stored.
 func (c *Codec) Note(storageKey string) []byte {
-	return c.codec.EncodeNote(nil, storageKey, anyFingerprint)
+	return c.codec.EncodeNote(nil, storageKey, record.Note{Fingerprint: anyFingerprint})
 }
 
 // Forge returns a record whose checksum and seal are right, whatever the content is.

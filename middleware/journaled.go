@@ -141,7 +141,7 @@ func (c *call) answerByEntry(entry JournalEntry) answer {
 	switch {
 	case err != nil:
 		return refusal(Unreadable, recordUnreadable, err)
-	case c.compare(theirs) == different:
+	case c.compare(theirs.Fingerprint) == different:
 		return refusal(Reused, keyReused, nil)
 	case entry.State == Unfinished:
 		return refusal(Unknown, outcomeUnknown, errUnfinished)

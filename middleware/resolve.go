@@ -43,6 +43,9 @@ func Responded(status int, header http.Header, body []byte) Resolution {
 // ErrResolution means that a [Resolution] could not have been a run's. Nothing was changed.
 var ErrResolution = errors.New("middleware: this cannot be a response")
 
+// ErrJournaled means that a run has a journal, and that [Resolve] was not given it ([WithJournal]). Nothing was changed.
+var ErrJournaled = errors.New("middleware: the run has a journal, which has the last word")
+
 // Resolve settles, with an operator's word, a run whose outcome is unknown: one that died, panicked or called
 // [Execution.Unknown] under [WithAtMostOnce], and whose retries get 409 outcome-unknown. First find out, in the system
 // where it took its effect, whether it did: nothing here can check what the resolution says, and a wrong NothingHappened
@@ -66,6 +69,8 @@ var ErrResolution = errors.New("middleware: this cannot be a response")
 //     [WithCookies].
 //   - [lock.ErrNotStorageKey], [lock.ErrForeign].
 //   - an error that says that the claim's note is unreadable: these are not the middleware's options, or not its keys.
+//   - [ErrJournaled]: the run had a journal, and the options have none. What Redis alone is told, the journal would not
+//     know: resolve it with [WithJournal], or by the journal's own Sweep.
 //
 // After any other error, of Redis or of the journal, look again: it may have been resolved.
 //
@@ -111,9 +116,26 @@ func (r *resolver) resolveStored(ctx context.Context, info lock.Info) error {
 		return err
 	}
 	if r.said.kind == nothingHappened {
-		return r.locker.ForgetStored(ctx, r.key, r.token)
+		return r.free(ctx)
 	}
 	return r.locker.SettleAbandoned(ctx, r.key, r.token, r.encode, r.retention)
+}
+
+// errFree makes SettleAbandoned store nothing, once the note was read.
+var errFree = errors.New("middleware: the key is to be freed")
+
+// free frees the key, unless its note says that these are not the middleware's options.
+func (r *resolver) free(ctx context.Context) error {
+	err := r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
+		if _, err := r.decode(note); err != nil {
+			return nil, err
+		}
+		return nil, errFree
+	}, r.retention)
+	if !errors.Is(err, errFree) {
+		return err
+	}
+	return r.locker.ForgetStored(ctx, r.key, r.token)
 }
 
 // checkClaim returns an error unless the key holds the abandoned claim.
@@ -129,11 +151,20 @@ func (r *resolver) checkClaim(info lock.Info) error {
 
 // encode returns the response as a record, with the fingerprint of note.
 func (r *resolver) encode(note []byte) ([]byte, error) {
-	fingerprint, err := r.codec.DecodeNote(r.key, note)
+	n, err := r.decode(note)
 	if err != nil {
 		return nil, err
 	}
-	return r.capture(fingerprint)
+	return r.capture(n.Fingerprint)
+}
+
+// decode decodes the claim's note.
+func (r *resolver) decode(note []byte) (record.Note, error) {
+	n, err := r.codec.DecodeNote(r.key, note)
+	if err == nil && n.Journaled && r.journal == nil {
+		err = ErrJournaled
+	}
+	return n, err
 }
 
 // capture takes the response through the writer that a handler's response goes through.

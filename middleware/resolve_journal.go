@@ -59,7 +59,7 @@ func (r *resolver) resolveWithoutRow(ctx context.Context, info lock.Info) error 
 		return err
 	}
 	if r.said.kind == nothingHappened {
-		return r.locker.ForgetStored(ctx, r.key, r.token)
+		return r.free(ctx)
 	}
 	return r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
 		encoded, err := r.encode(note)

@@ -159,3 +159,21 @@ func changeAt(op string, j *memJournal, row *memRow) func(string) error {
 		return nil
 	}
 }
+
+// Without its journal a run is not resolved: Redis alone would be told.
+func TestResolveNeedsTheJournal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		modes(t, func(t *testing.T, j *memJournal) {
+			s, info, _ := stranded(t, b, j)
+			for _, said := range []middleware.Resolution{middleware.NothingHappened(), middleware.Responded(200, nil, nil)} {
+				err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said)
+				if !errors.Is(err, middleware.ErrJournaled) {
+					t.Errorf("%v, want ErrJournaled", err)
+				}
+			}
+			if now := s.inspect("k1"); now.State != lock.Abandoned || now.Token != info.Token {
+				t.Errorf("%+v, want the claim as it was", now)
+			}
+		})
+	})
+}

@@ -113,9 +113,6 @@ func (d *decoder) time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b)))
 }
 
-// skipExtension skips the fields that a later release may have added.
-func (d *decoder) skipExtension() { d.take(d.count()) }
-
 // inflate replaces the rest by its decompressed form.
 func (d *decoder) inflate() {
 	size := d.number(math.MaxInt)

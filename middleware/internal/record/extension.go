@@ -11,10 +11,13 @@ import (
 //	length       1 byte
 //	content      as many bytes
 //
-// A reader skips a tag that it does not know. Where the bytes are no such list, it ignores the rest of them: an extension
-// never makes a record unreadable.
+// No tag is 0. A reader skips a tag that it does not know. Where the bytes are no such list, it ignores the rest of
+// them: an extension never makes a record or a note unreadable.
 const (
-	traceTag = 1 // a Trace
+	traceTag     = 1 // a Trace, of a record
+	journaledTag = 2 // empty: the run of this note has a journal
+
+	journaledExtension = "\x02\x02\x00" // with its length
 
 	traceField = 2 + len(Trace{})
 )
@@ -62,12 +65,30 @@ func appendExtension(b []byte, t Trace) []byte {
 	return append(b, t[:]...)
 }
 
-// extension reads the fields of an extension that are known.
+// extension reads the fields of a record's extension that are known.
 func (d *decoder) extension(r *Record) {
-	for b := d.take(d.count()); len(b) >= 2 && int(b[1]) <= len(b)-2; b = b[2+int(b[1]):] {
-		content := b[2 : 2+int(b[1])]
-		if b[0] == traceTag && len(content) == len(r.Trace) && !hasNoID(content) {
+	tag, content, rest := cutField(d.take(d.count()))
+	for ; tag != 0; tag, content, rest = cutField(rest) {
+		if tag == traceTag && len(content) == len(r.Trace) && !hasNoID(content) {
 			r.Trace = Trace(content)
 		}
 	}
+}
+
+// journaled reads the extension of a note, and reports whether it has the field of journaledTag.
+func (d *decoder) journaled() bool {
+	tag, _, rest := cutField(d.take(d.count()))
+	for tag != 0 && tag != journaledTag {
+		tag, _, rest = cutField(rest)
+	}
+	return tag == journaledTag
+}
+
+// cutField returns the first field of an extension and the fields behind it. The tag is 0 if b has no field.
+func cutField(b []byte) (tag byte, content, rest []byte) {
+	if len(b) < 2 || int(b[1]) > len(b)-2 {
+		return 0, nil, nil
+	}
+	end := 2 + int(b[1])
+	return b[0], b[2:end], b[end:]
 }

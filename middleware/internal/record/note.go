@@ -9,43 +9,51 @@ package record
 // note, and below the seal, the content is
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
-//	extension    uvarint length and bytes: see record.go, whose compatibility rule applies to notes too
+//	extension    uvarint length and bytes: see extension.go, and record.go, whose compatibility rule applies to notes too
 const (
 	NotePlain  = 1
 	NoteSealed = 2
 )
 
-// NoteLen is the length of a plain note from EncodeNote.
-const NoteLen = 1 + fingerprintLen + len(noExtension)
+// NoteLen is the greatest length of a plain note from EncodeNote.
+const NoteLen = 1 + fingerprintLen + len(journaledExtension)
 
-// EncodeNote returns the note of a fingerprint. A plain note is appended to room. Only a sealed one needs the storage
-// key.
-func (c *Codec) EncodeNote(room []byte, storageKey string, f Fingerprint) []byte {
+// Note is a note as a value.
+type Note struct {
+	Fingerprint
+	Journaled bool // the run has a journal beside Redis, which has the last word about its outcome
+}
+
+// EncodeNote encodes a note. A plain one is appended to room. Only a sealed one needs the storage key.
+func (c *Codec) EncodeNote(room []byte, storageKey string, n Note) []byte {
 	if len(c.Keys) == 0 {
-		return appendNote(room, NotePlain, f)
+		return appendNote(room, NotePlain, n)
 	}
-	b := appendNote(make([]byte, 0, NoteLen+sealOverhead), NoteSealed, f)
+	b := appendNote(make([]byte, 0, NoteLen+sealOverhead), NoteSealed, n)
 	return c.Keys.Seal(NotePurpose, storageKey, []byte{NoteSealed}, b, 1)
 }
 
-func appendNote(b []byte, form byte, f Fingerprint) []byte {
-	return append(f.AppendTo(append(b, form)), noExtension...)
+func appendNote(b []byte, form byte, n Note) []byte {
+	b = n.AppendTo(append(b, form))
+	if n.Journaled {
+		return append(b, journaledExtension...)
+	}
+	return append(b, noExtension...)
 }
 
-// DecodeNote returns the fingerprint in a note. Its errors are those of Decode.
-func (c *Codec) DecodeNote(storageKey string, note []byte) (Fingerprint, error) {
+// DecodeNote decodes a note. Its errors are those of Decode.
+func (c *Codec) DecodeNote(storageKey string, note []byte) (Note, error) {
 	if len(note) == 0 || note[0] != NotePlain && note[0] != NoteSealed {
-		return Fingerprint{}, errDamaged
+		return Note{}, errDamaged
 	}
 	content, err := c.unseal(note[0] == NoteSealed, NotePurpose, storageKey, note[:1], note[1:])
 	if err != nil {
-		return Fingerprint{}, err
+		return Note{}, err
 	}
 	d := decoder{b: content}
-	f := d.fingerprint()
-	d.skipExtension()
+	n := Note{Fingerprint: d.fingerprint(), Journaled: d.journaled()}
 	if d.failed || len(d.rest()) > 0 {
-		return Fingerprint{}, errDamaged
+		return Note{}, errDamaged
 	}
-	return f, nil
+	return n, nil
 }
