@@ -43,6 +43,10 @@ func Responded(status int, header http.Header, body []byte) Resolution {
 // ErrResolution means that a [Resolution] could not have been a run's. Nothing was changed.
 var ErrResolution = errors.New("middleware: this cannot be a response")
 
+// ErrUnreadable means that what a claim has stored about its request is damaged, or not readable with these options of
+// [Resolve]: its keys are not the middleware's. Nothing was changed.
+var ErrUnreadable = record.ErrUnreadable
+
 // ErrJournaled means that a run has a journal, and that [Resolve] was not given it ([WithJournal]). Nothing was changed.
 var ErrJournaled = errors.New("middleware: the run has a journal, which has the last word")
 
@@ -68,7 +72,7 @@ var ErrJournaled = errors.New("middleware: the run has a journal, which has the 
 //     than the Content-Length says, the status allows no body, a header field is malformed, or it is Set-Cookie without
 //     [WithCookies].
 //   - [lock.ErrNotStorageKey], [lock.ErrForeign].
-//   - an error that says that the claim's note is unreadable: these are not the middleware's options, or not its keys.
+//   - [ErrUnreadable]: these are not the middleware's options, or not its keys.
 //   - [ErrJournaled]: the run had a journal, and the options have none. What Redis alone is told, the journal would not
 //     know: resolve it with [WithJournal], or by the journal's own Sweep.
 //

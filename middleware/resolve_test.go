@@ -236,9 +236,11 @@ func TestResolveNeedsTheKeys(t *testing.T) {
 		for name, opts := range map[string][]middleware.Option{
 			"none": nil, "another": {middleware.WithEncryption(now)},
 		} {
-			err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said, opts...)
-			if err == nil || !strings.Contains(err.Error(), "unreadable") {
-				t.Errorf("%s: %v, want unreadable", name, err)
+			for _, said := range []middleware.Resolution{said, middleware.NothingHappened()} {
+				err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said, opts...)
+				if !errors.Is(err, middleware.ErrUnreadable) {
+					t.Errorf("%s: %v, want ErrUnreadable", name, err)
+				}
 			}
 			if state := s.inspect("k1").State; state != lock.Abandoned {
 				t.Errorf("%s: %v", name, state)

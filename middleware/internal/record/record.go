@@ -198,11 +198,11 @@ func checksumOf(s *response.Scratch, storageKey string, encoded []byte) uint32 {
 	return Checksum(s.Key, encoded)
 }
 
-// Why a record or a note cannot be read. Each wraps errUnreadable.
+// Why a record or a note cannot be read. Each wraps ErrUnreadable, which package middleware exports.
 var (
-	errUnreadable = errors.New("middleware: what is stored is unreadable")
-	errDamaged    = fmt.Errorf("%w: damaged, of another key, or of a newer version", errUnreadable)
-	errSealed     = fmt.Errorf("%w: sealed, and there is no WithEncryption", errUnreadable)
-	errNotSealed  = fmt.Errorf("%w: not sealed, and there is no WithPlaintextReads", errUnreadable)
-	errNoKeyOpens = fmt.Errorf("%w: no key of WithEncryption opens it", errUnreadable)
+	ErrUnreadable = errors.New("middleware: what is stored is unreadable")
+	errDamaged    = fmt.Errorf("%w: damaged, of another key, or of a newer version", ErrUnreadable)
+	errSealed     = fmt.Errorf("%w: sealed, and there is no WithEncryption", ErrUnreadable)
+	errNotSealed  = fmt.Errorf("%w: not sealed, and there is no WithPlaintextReads", ErrUnreadable)
+	errNoKeyOpens = fmt.Errorf("%w: no key of WithEncryption opens it", ErrUnreadable)
 )

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// environment is what a command needs of its process.
+type environment struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	terminal       bool // stderr is one
+	getenv         func(string) string
+	user           string // who runs this process
+}
+
+// command is one of the commands.
+type command struct {
+	name, args, summary string
+	takesKey            bool
+	flags               func(*flag.FlagSet, *config)
+	prepare             func(environment, *config) (action, error) // checks the flags, before anything is sent
+}
+
+// action is what a command does with Redis.
+type action func(context.Context, *session) error
+
+var commands = []command{
+	{"inspect", "[flags] KEY", "say what a key holds", true, nil, prepareInspect},
+	{"forget", "-token TOKEN -reason TEXT [flags] KEY", "remove exactly that claim or stored response", true, forgetFlags, prepareForget},
+	{"resolve", "-token TOKEN -reason TEXT (-nothing-happened | -status N) [flags] KEY",
+		"settle a request whose outcome is unknown", true, resolveFlags, prepareResolve},
+	{"scan", "-namespace NAME [flags]", "list the held and abandoned keys", false, scanFlags, prepareScan},
+}
+
+// The exit codes.
+const (
+	exitDone = iota
+	exitFailed
+	exitUsage
+	exitFree
+	exitRefused
+)
+
+// errFree means that the key holds nothing.
+var errFree = errors.New("the key is free")
+
+// usageError is the error of wrong flags or arguments.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run runs the command line and returns its exit code.
+func run(ctx context.Context, args []string, env environment) int {
+	if len(args) == 0 {
+		printUsage(env.stderr)
+		return exitUsage
+	}
+	for _, c := range commands {
+		if c.name == args[0] {
+			return report(env, c.execute(ctx, args[1:], env))
+		}
+	}
+	if args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" {
+		printUsage(env.stdout)
+		return exitDone
+	}
+	fmt.Fprintf(env.stderr, "onceguard: there is no command %q\n", args[0])
+	printUsage(env.stderr)
+	return exitUsage
+}
+
+func printUsage(w io.Writer) {
+	fmt.Fprint(w, "onceguard looks at the keys of package middleware in Redis, and settles requests whose outcome is unknown.\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(w, "  onceguard %-8s %s\n", c.name, c.summary)
+	}
+	fmt.Fprint(w, "\nonceguard COMMAND -help lists the flags. The manual: go doc github.com/onceguard/onceguard/cmd/onceguard\n")
+}
+
+// execute parses the arguments of the command and runs it.
+func (c *command) execute(ctx context.Context, args []string, env environment) error {
+	cfg := new(config)
+	set := flag.NewFlagSet("onceguard "+c.name, flag.ContinueOnError)
+	set.SetOutput(env.stderr)
+	set.Usage = func() {
+		fmt.Fprintf(set.Output(), "usage: onceguard %s %s\n%s\n\n", c.name, c.args, c.summary)
+		set.PrintDefaults()
+	}
+	cfg.commonFlags(set, c.takesKey)
+	if c.flags != nil {
+		c.flags(set, cfg)
+	}
+	rest, err := parse(set, args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return nil
+	case err != nil:
+		return usageError{errSaid}
+	}
+	act, err := c.prepare(env, cfg)
+	if err != nil {
+		return err
+	}
+	s, err := newSession(ctx, env, cfg, c.takesKey, rest)
+	if err != nil {
+		return err
+	}
+	return errors.Join(act(ctx, s), s.close())
+}
+
+// errSaid is the error of flags that package flag has reported already.
+var errSaid = errors.New("wrong flags")
+
+// parse parses flags before and behind the arguments that are none, and returns these.
+func parse(set *flag.FlagSet, args []string) (rest []string, err error) {
+	for {
+		if err := set.Parse(args); err != nil {
+			return nil, err
+		}
+		if set.NArg() == 0 {
+			return rest, nil
+		}
+		rest, args = append(rest, set.Arg(0)), set.Args()[1:]
+	}
+}
+
+// report prints the error, if there is one, and returns the exit code for it.
+func report(env environment, err error) int {
+	code := exitCode(err)
+	if err != nil && !errors.Is(err, errSaid) && !errors.Is(err, errFree) {
+		fmt.Fprintf(env.stderr, "onceguard: %v\n", err)
+	}
+	return code
+}
+
+func exitCode(err error) int {
+	var usage usageError
+	is := func(targets ...error) bool {
+		for _, target := range targets {
+			if errors.Is(err, target) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage), is(lock.ErrNotStorageKey, middleware.ErrResolution):
+		return exitUsage
+	case is(errFree):
+		return exitFree
+	case is(lock.ErrChanged, lock.ErrLive, lock.ErrForeign, middleware.ErrUnreadable, middleware.ErrJournaled):
+		return exitRefused
+	}
+	return exitFailed
+}
