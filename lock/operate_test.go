@@ -566,6 +566,29 @@ func TestOperatorsScriptsAreSentAgain(t *testing.T) {
 	}
 }
 
+// A server that is full still tells what it holds, and lets go of it.
+func TestOperatorOnAFullServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	locker := newLocker(t, client, lock.WithoutRenewal())
+	leave(t, locker, server, "k", lock.Abandoned)
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	info := inspect(t, locker, "k", lock.Abandoned)
+	settle := func([]byte) ([]byte, error) { return []byte("mine"), nil }
+	err := locker.SettleAbandoned(t.Context(), info.Key, info.Token, settle, time.Hour)
+	if err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("settle: %v, want OOM", err)
+	}
+	inspect(t, locker, "k", lock.Abandoned)
+	if err := locker.ForgetStored(t.Context(), info.Key, info.Token); err != nil {
+		t.Errorf("forget: %v", err)
+	}
+	inspect(t, locker, "k", lock.Free)
+}
+
 func TestOperatorsErrors(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

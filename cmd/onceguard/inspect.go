@@ -98,13 +98,14 @@ func writeFacts(w io.Writer, info lock.Info, now time.Time) {
 		row("settled", "%s", moment(info.SettledAt, now))
 	}
 	switch {
-	case info.State == lock.Held && info.LeaseLeft > 0:
-		row("lease", "%v left, unless it is renewed", short(info.LeaseLeft))
 	case info.State == lock.Abandoned:
 		row("lease", "over")
-	}
-	if info.HoldLeft > 0 {
 		row("hold", "%v left", short(info.HoldLeft))
+	case info.LeaseLeft > 0:
+		row("lease", "%v left, unless it is renewed", short(info.LeaseLeft))
+		if info.HoldLeft > 0 {
+			row("hold", "%v after that", short(info.HoldLeft))
+		}
 	}
 	if info.TTL < 0 {
 		row("ends", "never: another program has taken the expiry off")

@@ -148,7 +148,7 @@ func TestInspectPrintsTheState(t *testing.T) {
 		s.run("inspect", "-json", key).want(t, exitFree, `{"key":"`+key+`","state":"free","ttl_ms":0}`)
 		s.works = false
 		s.post("k1")
-		s.run("inspect", key).want(t, exitDone, "held:", "fence", "lease", "hold     24h0m0s left", "claimed")
+		s.run("inspect", key).want(t, exitDone, "held:", "fence", "lease", "hold     24h0m0s after that", "claimed")
 		s.elapse(2 * time.Second)
 		s.run("inspect", key).want(t, exitDone, "abandoned: a request ended without an outcome", "lease    over", "hold     23h59m5")
 		s.works = true
