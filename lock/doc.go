@@ -113,6 +113,12 @@
 // an old master that still takes writes, clocks that differ in speed by more than one percent, a handler that released
 // although it had its effect, and the end of a hold.
 //
+// # Operators
+//
+// [Locker.Inspect] says what a stored key holds, and never its note or value. [Locker.ForgetStored] removes exactly what
+// was seen, [Locker.SettleAbandoned] stores a value for a holder that died, and [Locker.Scan] finds keys. Command
+// onceguard has them for the keys of package middleware.
+//
 // # Servers
 //
 // Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses that, and gets a script

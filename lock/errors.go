@@ -37,8 +37,8 @@ var (
 	// program's value, a newer format. It was left as it is.
 	ErrForeign = store.ErrForeign
 
-	// ErrNotStorageKey means that a text names no storage key of the Locker: another namespace, a fence counter, a raw key.
-	// Redis was not asked.
+	// ErrNotStorageKey means that a text names no storage key of the Locker: another namespace, a fence counter, a raw
+	// key. Redis was not asked.
 	ErrNotStorageKey = store.ErrNotStorageKey
 
 	// ErrChanged means that a key holds another claim or value than the token names, or none. It was left as it is.

@@ -77,6 +77,8 @@ func (l *Locker) OpTimeout() time.Duration { return l.common.options.opTimeout }
 // once, and a holder that still works learns by its next renewal that its lease is lost. A Settle that is retried in
 // the background ([ErrPending]) may still store its value if nobody has taken the key. After an error the key may be
 // removed or not.
+//
+// Where the operator has a storage key, or has looked before, see [Locker.ForgetStored].
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.store.Forget(ctx, l.common.namespace.Key(key))
 }

@@ -18,8 +18,8 @@ type Info struct {
 	State State  // Free, Held, Abandoned or Settled; never Granted
 
 	// Token names this claim or value for ForgetStored and SettleAbandoned; empty when Free. A claim's is that of its
-	// lease, [Lease.Token]. A value's is another, so that whoever has looked at a claim cannot remove the value that has
-	// taken its place.
+	// lease, [Lease.Token]. A value's is another, so that an operator who has looked at a claim cannot remove the value
+	// that has taken its place.
 	Token string
 	Fence int64 // of a claim, see Lease.Fence; 0 without WithFencing
 	Size  int   // of what the key holds, in bytes: the note or the value, and up to 53 bytes before it
@@ -36,15 +36,16 @@ type Info struct {
 	TTL time.Duration
 }
 
-// Inspect returns what a storage key holds. It changes nothing, and tells nobody's secrets: neither note nor value is
-// sent to this process.
+// Inspect returns what a storage key holds. It changes nothing, and neither note nor value is sent to this
+// process.
 //
 // storageKey is the key as it stands in Redis ([Locker.StorageKey], middleware.Event.Key), its last 64 digits, or these
-// digits after "urn:onceguard:key:", as a problem response has them. The error wraps [ErrNotStorageKey] if the text is no
-// key of this Locker's namespace, and is [ErrForeign] if the key holds what this package did not write. After any other
-// error, nothing is known: Redis did not answer in time ([WithOpTimeout]), or answered with an error.
+// digits after "urn:onceguard:key:", as a problem response has them. The error wraps [ErrNotStorageKey] if the text is
+// no key of this Locker's namespace, and is [ErrForeign] if the key holds what this package did not write. After any
+// other error, nothing is known: Redis did not answer in time ([WithOpTimeout]), or answered with an error.
 //
-// A server that fails over may lose what Inspect has just seen, also with [WithReplicas]: Inspect asks the master alone.
+// A server that fails over may lose what Inspect has just seen, also with [WithReplicas]: Inspect asks the master
+// alone.
 func (l *Locker) Inspect(ctx context.Context, storageKey string) (Info, error) {
 	if err := l.common.ready(ctx, "inspect"); err != nil {
 		return Info{}, err
@@ -86,13 +87,13 @@ func EvenIfLive() ForgetOption {
 }
 
 // ForgetStored removes the claim or value that token names ([Info.Token]), and nothing else: Redis compares and removes
-// in one step. The key is free then, and whoever waits for it is woken. If it was a claim, its operation may have
+// in one step. The key is free then, and its waiters are woken. If it was a claim, its operation may have
 // happened, and the next caller does it again: find out first, and if it has happened, see [Locker.SettleAbandoned].
 //
 // It returns nil also if the key is free already. [ErrChanged] means that the key holds another claim or value than the
-// one that token names, [ErrLive] that the lease has not run out ([EvenIfLive]); [ErrNotStorageKey] and [ErrForeign] are
-// as for [Locker.Inspect]. These have changed nothing. [ErrNotReplicated] means that it is removed, and that a failover
-// may bring it back ([WithReplicas]). After any other error it may be removed or not.
+// one that token names, [ErrLive] that the lease has not run out ([EvenIfLive]); [ErrNotStorageKey] and [ErrForeign]
+// are as for [Locker.Inspect]. These have changed nothing. [ErrNotReplicated] means that it is removed, and that a
+// failover may bring it back ([WithReplicas]). After any other error it may be removed or not.
 //
 // A holder that still works, and a Settle that is retried in the background ([ErrPending]), can store a value under the
 // key afterwards if it is free: what has happened is not done again. ForgetStored panics when an option is nil.
@@ -113,14 +114,13 @@ func (l *Locker) ForgetStored(ctx context.Context, storageKey, token string, opt
 
 // SettleAbandoned stores a value for ttl, in whole milliseconds, in place of the abandoned claim that token names
 // ([Info.Token]). It is for the operator of an operation that has happened, although its holder died before it could
-// say so. settle gets the claim's note and returns the value; its error is returned as it is, and nothing is stored. The
-// value is written in one step with the check that the claim is still there and still abandoned; whoever waits for the
-// key is woken. From then on a claim of the key returns the value, and a late Settle or Release of the holder changes
-// nothing.
+// say so. settle gets the claim's note and returns the value; its error is returned as it is, and nothing is stored.
+// The value is written in one step with the check that the claim is still there and still abandoned; its waiters are
+// woken. From then on a claim of the key returns the value, and a late Settle or Release of the holder changes nothing.
 //
-// [ErrChanged] means that the key is free, or holds something else than that claim, and [ErrLive] that the claim's lease
-// has not run out. Nothing is stored then, nor with [ErrNotStorageKey], [ErrForeign], and an error for a ttl below 1 ms.
-// After any other error the value may be stored or not: Inspect tells.
+// [ErrChanged] means that the key is free, or holds something else than that claim, and [ErrLive] that the claim's
+// lease has not run out. Nothing is stored then, nor with [ErrNotStorageKey], [ErrForeign], and an error for a ttl
+// below 1 ms. After any other error the value may be stored or not: Inspect tells.
 func (l *Locker) SettleAbandoned(
 	ctx context.Context, storageKey, token string, settle func(note []byte) (value []byte, err error), ttl time.Duration,
 ) error {

@@ -21,15 +21,15 @@ type Scanned struct {
 }
 
 // Scan looks through the keys of all masters for those of the Locker's namespace. In each step it asks one server to
-// look at about count of its keys, whoever they belong to (https://redis.io/docs/latest/commands/scan/), and inspects
+// look at about count of its keys, of any program (https://redis.io/docs/latest/commands/scan/), and inspects
 // those of the namespace. Most steps find nothing in a server that has many keys of others. Nothing is sent between two
 // steps, so that the loop's body sets the pace; count is from 1 to 1,000. Scan panics if it is not.
 //
 // A key that is there from the first step to the last is found, perhaps twice. One that comes or goes meanwhile, or
 // moves to another server of a Cluster, may be missed. Fence counters are left out.
 //
-// An error is the last step: what is still to come is not known. Each step takes at most twice the time for one operation
-// ([WithOpTimeout]).
+// An error is the last step: what is still to come is not known. Each step takes at most twice the time for one
+// operation ([WithOpTimeout]).
 func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] {
 	if count < 1 || count > maxScan {
 		panic(fmt.Sprintf("lock.Scan: count is %d, want 1 to %d", count, maxScan))

@@ -47,17 +47,18 @@ var ErrResolution = errors.New("middleware: this cannot be a response")
 // [Resolve]: its keys are not the middleware's. Nothing was changed.
 var ErrUnreadable = record.ErrUnreadable
 
-// ErrJournaled means that a run has a journal, and that [Resolve] was not given it ([WithJournal]). Nothing was changed.
+// ErrJournaled means that a run has a journal, and that [Resolve] was not given it ([WithJournal]). Nothing was
+// changed.
 var ErrJournaled = errors.New("middleware: the run has a journal, which has the last word")
 
 // Resolve settles, with an operator's word, a run whose outcome is unknown: one that died, panicked or called
 // [Execution.Unknown] under [WithAtMostOnce], and whose retries get 409 outcome-unknown. First find out, in the system
-// where it took its effect, whether it did: nothing here can check what the resolution says, and a wrong NothingHappened
-// lets the effect happen twice.
+// where it took its effect, whether it did: nothing here can check what the resolution says, and a wrong
+// NothingHappened lets the effect happen twice.
 //
 // storageKey is the run's key in any of the forms that [lock.Locker.Inspect] takes. token is [lock.Info].Token, as the
-// operator has seen it: Resolve acts on that abandoned claim only, and Redis compares in the same step. What the request
-// was (its fingerprint) is kept, so that another request with this key still gets 422.
+// operator has seen it: Resolve acts on that abandoned claim only, and Redis compares in the same step. What the
+// request was (its fingerprint) is kept, so that another request with this key still gets 422.
 //
 // The options are those of the middleware: give the same ones. Those that count are [WithEncryption],
 // [WithPlaintextReads], [WithCompression], [WithRetention], which counts from now, [WithMaxResponse], [WithCookies] and
@@ -65,8 +66,8 @@ var ErrJournaled = errors.New("middleware: the run has a journal, which has the 
 //
 // These errors mean that nothing was changed:
 //
-//   - [lock.ErrChanged]: the key is free, or it holds another claim or a value. The run itself may have ended meanwhile,
-//     late. Look again.
+//   - [lock.ErrChanged]: the key is free, or it holds another claim or a value. The run itself may have ended
+//     meanwhile, late. Look again.
 //   - [lock.ErrLive]: the run's lease has not run out, or its time in the journal. It may still be at work.
 //   - [ErrResolution], with the reason: the status is not from 200 to 999, the body is longer than [WithMaxResponse] or
 //     than the Content-Length says, the status allows no body, a header field is malformed, or it is Set-Cookie without

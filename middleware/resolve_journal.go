@@ -8,8 +8,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// resolveJournaled resolves the run in the journal, which has the last word, and then in Redis. A crash in between leaves
-// what a crash of the run at that point would: the journal has the outcome, and a retry is answered from it.
+// resolveJournaled resolves the run in the journal, which has the last word, and then in Redis. A crash in between
+// leaves what a crash of the run at that point would: the journal has the outcome, and a retry is answered from it.
 func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
 	entry, err := r.askJournal(ctx, func(ctx context.Context) (JournalEntry, error) { return r.journal.Look(ctx, r.key) })
 	if err != nil {
@@ -53,7 +53,8 @@ func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry Journal
 	return err
 }
 
-// resolveWithoutRow resolves a run that the journal does not know. An End that frees need not be sent: there is nothing.
+// resolveWithoutRow resolves a run that the journal does not know. An End that frees need not be sent: there is
+// nothing.
 func (r *resolver) resolveWithoutRow(ctx context.Context, info lock.Info) error {
 	if err := r.checkClaim(info); err != nil {
 		return err

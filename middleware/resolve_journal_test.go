@@ -100,6 +100,9 @@ func TestResolveFreesTheJournalsRow(t *testing.T) {
 						b.FlushAll(t)
 					}
 					s.want(s.send(), http.StatusConflict, middleware.Unknown)
+					if forgotten {
+						s.awaitFree(b) // that request releases its claim in the background
+					}
 					err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, middleware.NothingHappened(), middleware.WithJournal(j))
 					if err != nil {
 						t.Fatal(err)

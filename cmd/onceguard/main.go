@@ -14,13 +14,13 @@
 // try runs the request again. It refuses one whose lease has not run out, since its process may be at work; with
 // -even-if-live it does not.
 //
-// resolve settles an abandoned claim with the word of an operator who has looked into the ledger: -nothing-happened frees
-// the key, and a response, given by -status, -header and -body-file ("-" is the standard input), is what every retry gets
-// from then on. The options of the middleware that decide how a response is stored are flags here, and must be the same:
-// -keys-file, -plaintext-reads, -compression, -retention, -max-response, -cookies.
+// resolve settles an abandoned claim with the word of an operator who has looked into the ledger: -nothing-happened
+// frees the key, and a response, given by -status, -header and -body-file ("-" is the standard input), is what every
+// retry gets from then on. The options of the middleware that decide how a response is stored are flags here, and must
+// be the same: -keys-file, -plaintext-reads, -compression, -retention, -max-response, -cookies.
 //
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
-// whoever they belong to, and shows its progress if the standard error is a terminal.
+// of any program, and shows its progress if the standard error is a terminal.
 //
 // # The key
 //
@@ -41,9 +41,9 @@
 //	redis://host:port?addr=host2:port&addr=host3:port       a Cluster
 //	redis://host:port?master_name=NAME&addr=host2:port      a master behind Sentinels, and these are the Sentinels
 //
-// With rediss:// the connection uses TLS. -timeout is for one operation. -replicas makes a change count only once so many
-// replicas have it, as lock.WithReplicas does. An ACL user needs what the middleware's needs, and for scan +scan as well.
-// One that may not send INFO has to give two addresses of a Cluster.
+// With rediss:// the connection uses TLS. -timeout is for one operation. -replicas makes a change count only once so
+// many replicas have it, as lock.WithReplicas does. An ACL user needs what the middleware's needs, and for scan +scan
+// as well. One that may not send INFO has to give two addresses of a Cluster.
 //
 // # The keys file
 //
@@ -53,17 +53,18 @@
 //
 // # Journals
 //
-// This command has no database driver, so it cannot ask a journal (middleware.WithJournal). It refuses to resolve the run
-// of a middleware that has one: call middleware.Resolve with the journal, or the journal's Sweep, in a program of your
-// own. To forget such a key is harmless and changes little: the journal still knows the outcome, and has the last word.
+// This command has no database driver, so it cannot ask a journal (middleware.WithJournal). It refuses to resolve the
+// run of a middleware that has one: call middleware.Resolve with the journal, or the journal's Sweep, in a program of
+// your own. To forget such a key is harmless and changes little: the journal still knows the outcome, and has the last
+// word.
 //
 // # Output, log and exit codes
 //
 // The result is on the standard output, for people, or with -json as one line of JSON for each key. Fields are only
 // added. Times left are in milliseconds; a ttl_ms below 0 means that the key never expires.
 //
-// Where something is changed, -reason is required, and the standard error gets a log line with the user of this process,
-// the reason, the key, the token, the state before and the result.
+// Where something is changed, -reason is required, and the standard error gets a log line with the user of this
+// process, the reason, the key, the token, the state before and the result.
 //
 //	0  done
 //	1  failed: Redis did not answer, or answered with an error; a change may have been made or not

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// openRedis returns a client of the deployment at a URL. A server that belongs to a Cluster gets a Cluster's client, since
-// every other one would be told that most keys have moved.
+// openRedis returns a client of the deployment at a URL. A server that belongs to a Cluster gets a Cluster's client,
+// since every other one would be told that most keys have moved.
 func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.UniversalClient, error) {
 	u, err := url.Parse(text)
 	if err != nil { // whose text has the password

@@ -19,7 +19,7 @@ func TestWrongUsage(t *testing.T) {
 	key := "shop:{290c}a43065beb94174f18c2774127949e802b5db609eaa504db86bcae1f38564c511"
 	const token = "01234567-89ab-4def-8123-456789abcdef"
 	for want, args := range map[string][]string{
-		"there is no command":                {"look"},
+		"first argument is no command":       {"-redis=" + url, "inspect", key},
 		"onceguard inspect":                  {},
 		"-redis is missing":                  {"inspect", key},
 		"KEY is missing":                     {"inspect", "-redis", url},

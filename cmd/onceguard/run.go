@@ -33,7 +33,8 @@ type action func(context.Context, *session) error
 
 var commands = []command{
 	{"inspect", "[flags] KEY", "say what a key holds", true, nil, prepareInspect},
-	{"forget", "-token TOKEN -reason TEXT [flags] KEY", "remove exactly that claim or stored response", true, forgetFlags, prepareForget},
+	{"forget", "-token TOKEN -reason TEXT [flags] KEY",
+		"remove exactly that claim or stored response", true, forgetFlags, prepareForget},
 	{"resolve", "-token TOKEN -reason TEXT (-nothing-happened | -status N) [flags] KEY",
 		"settle a request whose outcome is unknown", true, resolveFlags, prepareResolve},
 	{"scan", "-namespace NAME [flags]", "list the held and abandoned keys", false, scanFlags, prepareScan},
@@ -71,13 +72,13 @@ func run(ctx context.Context, args []string, env environment) int {
 		printUsage(env.stdout)
 		return exitDone
 	}
-	fmt.Fprintf(env.stderr, "onceguard: there is no command %q\n", args[0])
+	fmt.Fprintln(env.stderr, "onceguard: the first argument is no command") // which may be -redis=URL
 	printUsage(env.stderr)
 	return exitUsage
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "onceguard looks at the keys of package middleware in Redis, and settles requests whose outcome is unknown.\n\n")
+	fmt.Fprint(w, "onceguard looks at the keys of package middleware in Redis, and settles requests whose outcome\nis unknown.\n\n")
 	for _, c := range commands {
 		fmt.Fprintf(w, "  onceguard %-8s %s\n", c.name, c.summary)
 	}

@@ -1,8 +1,8 @@
 -- Reads what a key holds, but not its note or value.
 --
 -- KEYS[1] the key
--- Returns {the bytes before the note or value, its PTTL in milliseconds and its size in bytes, as one text}, or {false, ''} if the key
--- is absent.
+-- Returns {the bytes before the note or value, its PTTL in milliseconds and its size in bytes, as one text}, or {false,
+-- ''} if the key is absent.
 local held = redis.call('GET', KEYS[1])
 if not held then
   return {false, ''}
