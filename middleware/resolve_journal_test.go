@@ -180,3 +180,21 @@ func TestResolveNeedsTheJournal(t *testing.T) {
 		})
 	})
 }
+
+// The claim of a run with a journal says so in a field that an older release skips; without a journal it is as it was.
+func TestClaimSaysThatThereIsAJournal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		const headAndTimes, formAndFingerprint = 53, 41
+		note := func(s *site) string {
+			info := s.strand(b, "k1")
+			stored, _ := b.Raw(t, info.Key)
+			return stored[headAndTimes:]
+		}
+		without := note(serve(t, b, unknown, middleware.WithAtMostOnce()))
+		s, _ := journaled(t, b, newJournal(true), unknown, middleware.WithAtMostOnce())
+		with := note(s)
+		if without[formAndFingerprint:] != "\x00" || with != without[:formAndFingerprint]+"\x02\x02\x00" {
+			t.Errorf("without a journal %q, with one %q", without, with)
+		}
+	})
+}
