@@ -14,7 +14,8 @@
 //   - [Header]: a header with a name of your choice.
 //   - [Form]: a hidden field of an HTML form. A form cannot send a header of its own.
 //   - [Query]: a parameter of the URL, for clients that can set neither.
-//   - [Body]: the body itself, for clients that send no key, such as a webhook whose body names its event.
+//   - [JSON]: a value in a JSON body, such as the id of a webhook's event.
+//   - [Body]: the body itself, for clients that send no key.
 //   - [Func]: code of yours, for example the event id in a webhook's path.
 //
 // # One key for each operation and user

@@ -157,6 +157,18 @@ func ExampleBody() {
 	// false
 }
 
+func ExampleJSON() {
+	key := keyfunc.JSON("/id")
+	r := httptest.NewRequest(http.MethodPost, "/hooks/payments", strings.NewReader(`{"id":"evt_1Mx","type":"paid"}`))
+	fmt.Println(key(r))
+
+	r = httptest.NewRequest(http.MethodPost, "/hooks/payments", strings.NewReader(`{"type":"paid"}`))
+	fmt.Println(key(r))
+	// Output:
+	// evt_1Mx <nil>
+	//  keyfunc: the request has no key in the JSON value /id
+}
+
 func ExampleAnonymous() {
 	key := keyfunc.Standard(keyfunc.Anonymous())
 	r := httptest.NewRequest(http.MethodPost, "/votes", nil)

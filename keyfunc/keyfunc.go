@@ -30,7 +30,7 @@ var (
 // MissingError is [ErrMissing] to errors.Is, and names the place where the key belongs. The middleware sends both
 // fields to the client, so a [Func] of your own must not copy text from the request into them.
 type MissingError struct {
-	In   string // kind of place: "header", "form field", "query parameter"
+	In   string // kind of place: "header", "form field", "query parameter", "JSON value"
 	Name string // its name, such as "Idempotency-Key"
 }
 

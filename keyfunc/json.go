@@ -1,0 +1,153 @@
+package keyfunc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/onceguard/onceguard/internal/canonical"
+)
+
+// JSON reads the key from a value in a JSON body, at a JSON Pointer (RFC 6901) such as "/id" or "/events/0/id". It is
+// for webhooks whose body names its event. Check the sender's signature in an outer middleware that puts the body back:
+// otherwise a stranger can use up an event's id.
+//
+// The value is a string or a number. A number is taken as it is written: it keeps all of its digits, 1 and 1.0 differ,
+// and 1 is the same key as "1". A provider that sends an event again may change other members, such as a counter of
+// tries; compare by what identifies the event then, with middleware.WithFingerprint.
+//
+// JSON reads the whole body and puts it back. As with [Form], it sets no limit, and returns errors of reading wrapped.
+// It parses every body but a form, whatever its Content-Type: some providers send JSON as text/plain.
+//
+// [MissingError]: there is no body, it is a form, or it has nothing, or null, at the pointer. ErrInvalid: the body is
+// not one JSON text in UTF-8 (RFC 8259), or is nested more than 10,000 deep; an object on the pointer's way has the
+// name twice, so that two parsers could see two keys (RFC 8259, section 4); or the value is an object, an array, true
+// or false, is empty, is longer than 255 characters, or has characters outside 0x20-0x7E. JSON panics unless pointer is
+// a JSON Pointer that is not empty. The Func is safe for concurrent use.
+func JSON(pointer string) Func {
+	steps, ok := parsePointer(pointer)
+	if !ok {
+		panic(fmt.Sprintf("keyfunc.JSON: %q is not a JSON Pointer to a value in the body, such as \"/id\"", pointer))
+	}
+	place := fmt.Sprintf("JSON value %q", pointer)
+	missing := error(MissingError{In: "JSON value", Name: pointer})
+	return func(r *http.Request) (string, error) {
+		switch canonical.MediaType(r.Header.Get("Content-Type")) {
+		case "application/x-www-form-urlencoded", "multipart/form-data":
+			return "", missing
+		}
+		body, err := readBody(r)
+		if err != nil {
+			return "", err
+		}
+		if bodyConsumed(r, body) {
+			return "", errBodyConsumed
+		}
+		if len(body) == 0 {
+			return "", missing
+		}
+		if !utf8.Valid(body) || !json.Valid(body) {
+			return "", invalid(place, "cannot be read: the body is not JSON")
+		}
+		value, err := lookUp(json.NewDecoder(bytes.NewReader(body)), steps)
+		switch {
+		case errors.Is(err, errNameTwice):
+			return "", invalid(place, problemTwice)
+		case err != nil:
+			return "", invalid(place, "cannot be read: the body is not JSON")
+		}
+		return scalar(place, missing, value)
+	}
+}
+
+// step is one reference token of a JSON Pointer.
+type step struct {
+	name  string
+	index int // -1 if name is not an index of an array
+}
+
+// parsePointer parses a JSON Pointer. It rejects the empty one, which is the whole body.
+func parsePointer(pointer string) (steps []step, ok bool) {
+	if !strings.HasPrefix(pointer, "/") || !utf8.ValidString(pointer) {
+		return nil, false
+	}
+	for token := range strings.SplitSeq(pointer[1:], "/") {
+		rest := strings.NewReplacer("~0", "", "~1", "").Replace(token)
+		if strings.Contains(rest, "~") {
+			return nil, false
+		}
+		s := step{name: strings.NewReplacer("~0", "~", "~1", "/").Replace(token), index: -1}
+		if n, err := strconv.Atoi(token); err == nil && strconv.Itoa(n) == token { // no sign, no leading zero: section 4
+			s.index = n
+		}
+		steps = append(steps, s)
+	}
+	return steps, true
+}
+
+var errNameTwice = errors.New("keyfunc: an object has a name twice")
+
+// lookUp reads one value and returns what steps lead to in it, nil if that does not exist. The body must be valid JSON.
+// The time is linear, and the depth of the recursion is that of the pointer.
+func lookUp(body *json.Decoder, steps []step) (found json.RawMessage, err error) {
+	if len(steps) == 0 {
+		err = body.Decode(&found)
+		return found, err
+	}
+	opening, err := body.Token()
+	if err != nil {
+		return nil, err
+	}
+	container, ok := opening.(json.Delim)
+	if !ok {
+		return nil, nil
+	}
+	var skipped json.RawMessage
+	met := false
+	for n := 0; body.More(); n++ {
+		matches := n == steps[0].index
+		if container == '{' {
+			name, err := body.Token()
+			if err != nil {
+				return nil, err
+			}
+			matches = name == steps[0].name
+		}
+		switch {
+		case !matches:
+			err = body.Decode(&skipped)
+		case met:
+			err = errNameTwice
+		default:
+			met = true
+			found, err = lookUp(body, steps[1:])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	_, err = body.Token() // the end of the container
+	return found, err
+}
+
+// scalar returns the key that a value stands for; nil is no value.
+func scalar(place string, missing error, value json.RawMessage) (string, error) {
+	switch {
+	case value == nil, value[0] == 'n': // null
+		return "", missing
+	case value[0] == '"':
+		var text string
+		if err := json.Unmarshal(value, &text); err != nil {
+			return "", invalid(place, "cannot be read")
+		}
+		return single(place, missing, []string{text})
+	case value[0] == '-', '0' <= value[0] && value[0] <= '9':
+		return single(place, missing, []string{string(value)})
+	}
+	return "", invalid(place, "is neither a string nor a number")
+}
