@@ -24,7 +24,7 @@ type guard struct {
 	keyFunc keyfunc.Func
 	waiting atomic.Int64 // requests in awaitOutcome
 
-	redis          breaker      // used with a journal
+	redis          breaker      // used with a journal, and in shadow
 	pendingRecords atomic.Int64 // bytes of records that wait for the journal
 	undoing        atomic.Int64 // runs in undoBegin
 
@@ -54,9 +54,10 @@ type call struct {
 
 	identity identity          // read-only once the body is read
 	running  running           // only of the request that took the key
+	watched  *watched          // only in shadow
 	replayed *response.Scratch // has the stored response, only of a request that is answered with one
 	timing   timing            // for the limits on waiting, and for the record
-	event    *Event            // what is known so far; nil without an observer
+	event    *Event            // what is known so far; nil without an observer, unless in shadow
 	values   values            // the context of calls to the locker
 	limited  requestBody
 	note     [record.NoteLen]byte
@@ -91,9 +92,9 @@ type timing struct {
 	completed time.Time // when the handler returned
 }
 
-// newCall returns a call, with its Event if there is an observer, in one allocation.
+// newCall returns a call, with its Event if there is an observer or the call is in shadow, in one allocation.
 func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handler) *call {
-	if g.observe == nil {
+	if g.observe == nil && !g.shadow {
 		return &call{guard: g, w: w, r: r, next: next}
 	}
 	observed := &struct {
@@ -160,7 +161,7 @@ func (c *call) ranHandler(r *http.Request, handler Phase) {
 // emit calls the observer. It is called once for every request except those that WithObserver names.
 func (c *call) emit(outcome Outcome, status int, err error) {
 	e := c.event
-	if e == nil {
+	if c.observe == nil {
 		return
 	}
 	if c.running.unclaimed != nil {
@@ -170,6 +171,9 @@ func (c *call) emit(outcome Outcome, status int, err error) {
 	e.Err, e.Pending = err, errors.Is(err, lock.ErrPending)
 	if e.Handler.Start.IsZero() {
 		e.Pattern = c.r.Pattern
+	}
+	if c.watched != nil {
+		e.Shadow, e.Differs = true, c.watched.differs
 	}
 	c.observe(c.r.Context(), *e)
 }

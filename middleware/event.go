@@ -68,6 +68,12 @@ type Event struct {
 	// Traceparent belongs to the run whose response was replayed: see [WithTraceparent]. It is empty if there is none.
 	Traceparent string
 
+	// Shadow is true with [WithShadow]: the rest says what would have happened. The handler ran, and its response was sent.
+	Shadow bool
+	// Differs is true if Shadow is, the outcome is Replayed, and the handler answered with another status or body than
+	// that of the response that would have been replayed.
+	Differs bool
+
 	// When the request was where. A phase is zero if the request did not come to it. They do not overlap, and stand in
 	// the order of time.
 	Claim   Phase // the key was claimed in Redis, or found to be taken

@@ -15,6 +15,7 @@ var ErrCommitted = errors.New("middleware: the response is committed")
 // must not be called after the handler has returned; those of a nil Execution do nothing.
 type Execution struct {
 	key   string
+	alias string     // in shadow: what Key returns
 	fence int64      // 0: the Locker does not number its leases
 	outer *Execution // of the middleware around this one, under another key
 
@@ -38,10 +39,13 @@ func FromContext(ctx context.Context) *Execution {
 	return e
 }
 
-// Key returns the key as it stands in Redis, hashed.
+// Key returns the key as it stands in Redis, hashed. In shadow it is another one for each run ([WithShadow]).
 func (e *Execution) Key() string {
 	if e == nil {
 		return ""
+	}
+	if e.alias != "" {
+		return e.alias
 	}
 	return e.key
 }
@@ -131,10 +135,11 @@ func (e *Execution) decision() decision {
 	return decision{keep: e.committed || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
 }
 
-// runs reports whether e, or a run around it, has this key.
-func (e *Execution) runs(key string) bool {
+// runs reports whether e, or a run around it, has this key. A run in shadow counts only if the caller is in shadow too: it
+// protects nothing.
+func (e *Execution) runs(key string, shadow bool) bool {
 	for ; e != nil; e = e.outer {
-		if e.key == key {
+		if e.key == key && (shadow || e.alias == "") {
 			return true
 		}
 	}

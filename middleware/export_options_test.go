@@ -35,6 +35,7 @@ func Defaults() map[string]string {
 		"WithMaxResponse":    fmt.Sprintf("%d MiB", o.maxResponse>>20),
 		"WithFingerprint":    unless(o.rules[0].lends, "SHA-256 of method, path, query, media type, body"),
 		"WithFailOpen":       unless(o.failOpen, "503"),
+		"WithShadow":         unless(o.shadow, "acts"),
 		"WithCookies":        unless(o.cookies, "left out"),
 		"WithJournal":        unless(o.journal != nil, "Redis alone"),
 		"WithEncryption":     unless(len(o.codec.Keys) > 0, "none"),

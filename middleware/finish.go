@@ -67,7 +67,7 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 	case verdict == capture.Partial:
 		return c.storeTombstone(decision.retention, nil)
 	}
-	status := c.running.writer.Status()
+	status := c.responseStatus()
 	if decision.keep || c.stored(status) || c.running.exec.atMostOnce && status >= 500 {
 		return c.storeResponse(decision.retention)
 	}
@@ -99,12 +99,23 @@ func (c *call) unknownEnding(decision decision, why error) ending {
 
 // storeTombstone stores that the request was processed and that its response cannot be replayed.
 func (c *call) storeTombstone(retention time.Duration, why error) ending {
-	tombstone := c.newRecord(response.Response{Status: c.running.writer.Status()}, c.timing.completed)
+	tombstone := c.newRecord(response.Response{Status: c.responseStatus()}, c.timing.completed)
 	tombstone.Tombstone = true
 	return ending{action: storeRecord, record: tombstone, retention: retention, outcome: NotStored, why: why}
 }
 
+// responseStatus returns the status that the handler has set, 0 if that is not known.
+func (c *call) responseStatus() int {
+	if c.shadow {
+		return c.watched.tee.Status()
+	}
+	return c.running.writer.Status()
+}
+
 func (c *call) storeResponse(retention time.Duration) ending {
+	if c.shadow {
+		return c.storeDigest(retention, c.watched.tee.Digest())
+	}
 	stored, cookiesDropped := c.running.writer.Response(c.cookies)
 	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
 	if !end.record.IsReadable() {

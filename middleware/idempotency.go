@@ -68,6 +68,10 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 			if g.wait > 0 {
 				c.timing.entered = time.Now()
 			}
+			if g.shadow {
+				c.serveShadow()
+				return
+			}
 			c.serve()
 		})
 	}

@@ -26,6 +26,7 @@ type options struct {
 	maxResponse  int
 	rules        []rule // at least one; see defaultRules
 	failOpen     bool
+	shadow       bool
 	journal      Journal // nil without WithJournal
 	cookies      bool
 	codec        record.Codec
@@ -68,6 +69,8 @@ func (o *options) check() {
 		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
 	case o.journal != nil && o.failOpen:
 		panic("middleware.WithJournal: cannot be kept with WithFailOpen")
+	case o.journal != nil && o.shadow:
+		panic("middleware.WithShadow: cannot be kept with WithJournal")
 	case o.atMostOnce && o.retention > lock.MaxHold:
 		panic("middleware.WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
 	case o.codec.PlaintextReads && len(o.codec.Keys) == 0:

@@ -48,6 +48,41 @@ func WithFailOpen() Option {
 	return func(o *options) { o.failOpen = true }
 }
 
+// WithShadow only watches: every request runs, and the [Event] says what would have happened without this option. By
+// default the middleware acts. Use it to see, on a live API, which requests would be refused or replayed, before
+// anything is.
+//
+// Event.Outcome and Event.Status are what the client would have got: Reused and 422, although the handler ran.
+// Event.Shadow is true. If a response would have been replayed, Event.Differs reports whether the handler now answered
+// with another status or body: then the request took effect again. A duplicate in flight does not wait ([WithWait]).
+//
+// What a request meets is what it would meet without the middleware, with these exceptions:
+//
+//   - A body of up to [WithMaxBody] bytes is read before the handler runs. A longer one is not limited, and reaches the
+//     handler unchanged. A body of unknown length on HTTP/2 is left alone, since its sender may wait for an answer in
+//     between: the outcome is Unprotected, and Event.Err says so. A handler of HTTP/1 that calls EnableFullDuplex and
+//     answers before such a body is complete must stay outside of the middleware.
+//   - Redis may delay a request by the time for one operation ([lock.WithOpTimeout]) in all. After an error it is left
+//     alone for one second, and requests are StoreUnavailable meanwhile.
+//   - The handler's ResponseWriter is wrapped if the request would have run or been replayed. It has the methods Flush,
+//     Hijack, Push and CloseNotify if the original one has them, and what is written goes out at once.
+//   - [FromContext] returns an Execution, unless another middleware of this package around this one acts. Its Key is
+//     another one for each run and its Fence is 0, so that nothing behind the handler takes two runs for one. Keep,
+//     Discard, Retain and Unknown count for the Event, and for what a later request is compared with.
+//
+// The context of the handler ends with the request's, and neither with the lease nor after [WithMaxDuration]; Event.Err
+// says if the handler took longer. A panic in the key function or in a function of [WithFingerprint], [WithStored] or
+// [WithTraceparent] is recovered, and is in Event.Err.
+//
+// Shadow has keys of its own in Redis, in the Locker's namespace. An instance that acts sees nothing of what one in
+// shadow has stored, and the reverse: two runs under one key, which shadow allows, leave nothing that could be replayed.
+// It stores fingerprints, and of a response its status and the SHA-256 of its body, for the retention.
+//
+// Idempotency panics when WithShadow is combined with [WithJournal], whose rows belong to runs that happen once.
+func WithShadow() Option {
+	return func(o *options) { o.shadow = true }
+}
+
 // WithJournal has a database decide, beside Redis, what has happened: see [Journal], and package sqljournal. Redis may
 // then forget, fail over or be away, and no request is refused because of it. The default is none. It panics if j is
 // nil; Idempotency panics if it is combined with [WithFailOpen].

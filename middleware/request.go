@@ -37,7 +37,7 @@ func (c *call) findKey() (way, answer) {
 		return protected, refusal(InvalidKey, keyFailed, errBodyUsed)
 	case err == nil && key != "":
 		id.key, id.outer = key, FromContext(c.r.Context())
-		if id.outer != nil && id.outer.runs(c.storageKey()) {
+		if id.outer != nil && id.outer.runs(c.storageKey(), c.shadow) {
 			return nested, answer{}
 		}
 		return protected, answer{}

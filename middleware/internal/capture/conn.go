@@ -149,12 +149,12 @@ func isAnswered(under http.ResponseWriter) bool {
 	})
 }
 
-// wraps reports whether w, or a writer that it wraps, has the property. A Writer has every method and decides nothing:
-// what it writes to decides.
+// wraps reports whether w, or a writer that it wraps, has the property. A Writer and a Tee decide nothing: what they write
+// to decides.
 func wraps(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	for {
-		if outer, ok := w.(*Writer); ok {
-			w = outer.w
+		if outer, ok := w.(interface{ under() http.ResponseWriter }); ok {
+			w = outer.under()
 			continue
 		}
 		if has(w) {

@@ -17,8 +17,10 @@
 //	Deliver                         get ErrReturned                     all that the Writer has    sent
 //
 // writer.go has the Writer and the gate that lets one goroutine in at a time, handler.go and conn.go what the handler
-// calls, send.go what is given to the underlying writer, seal.go what the serving goroutine calls, and mark.go what
-// undoes or ends a response while its handler goes on.
+// calls, send.go what is given to the underlying writer, seal.go what the serving goroutine calls, mark.go what
+// undoes or ends a response while its handler goes on, and tee.go and tee_writer.go the Tee.
+//
+// A [Tee] holds nothing back: it only takes down what a response was.
 //
 // # Transactions
 //

@@ -78,6 +78,9 @@ func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, run CommitObs
 	w.answered = isAnswered(under)
 }
 
+// under returns the underlying writer.
+func (w *Writer) under() http.ResponseWriter { return w.w }
+
 // Status returns the final status, 0 if the handler has set none or has answered around w.
 func (w *Writer) Status() int { return w.status }
 

@@ -1,0 +1,70 @@
+package middleware
+
+import (
+	"io"
+	"net/http"
+)
+
+// prefetch is the body of a request in shadow. What is read of it before the handler runs is kept, so that the handler
+// gets the whole body. Only the goroutine that serves the request uses it.
+type prefetch struct {
+	source io.ReadCloser
+	kept   []byte // all that was read of source
+	end    error  // of reading source; nil until a Read fails
+	closed error  // what Read returns instead of reading; nil if the body may be read
+}
+
+// open begins to read the body of r. A body whose sender may wait for an answer before it sends the rest is not read.
+func (p *prefetch) open(r *http.Request) {
+	p.source = r.Body
+	if p.source == nil {
+		p.source = http.NoBody
+	}
+	if r.ContentLength < 0 && r.ProtoMajor >= 2 {
+		p.closed = errShadowStream
+	}
+}
+
+func (p *prefetch) Read(b []byte) (int, error) {
+	switch {
+	case p.closed != nil:
+		return 0, p.closed
+	case p.end != nil:
+		return 0, p.end
+	}
+	n, err := p.source.Read(b)
+	p.kept, p.end = append(p.kept, b[:n]...), err
+	return n, err
+}
+
+// Close does nothing: the body belongs to the handler.
+func (*prefetch) Close() error { return nil }
+
+// handOver returns the body for the handler.
+func (p *prefetch) handOver() io.ReadCloser {
+	if len(p.kept) == 0 && p.end == nil {
+		return p.source
+	}
+	return &handedOver{ReadCloser: p.source, kept: p.kept, end: p.end}
+}
+
+// handedOver is a body whose beginning was read in advance. Close closes the original body.
+type handedOver struct {
+	io.ReadCloser
+	kept []byte
+	end  error // what follows kept, if the original body was read to its end
+}
+
+func (b *handedOver) Read(p []byte) (int, error) {
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case len(b.kept) > 0:
+		n := copy(p, b.kept)
+		b.kept = b.kept[n:]
+		return n, nil
+	case b.end != nil:
+		return 0, b.end
+	}
+	return b.ReadCloser.Read(p)
+}
