@@ -1,0 +1,199 @@
+package oncetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// exchange is one request and what comes of it. It is the handler's ResponseWriter too.
+type exchange struct {
+	stage  *stage
+	by     *instance
+	asked  int64 // commands that the instance had sent before
+	fault  fault
+	cancel context.CancelFunc // the client disconnects
+	done   chan struct{}      // closed when the handler has returned; status, sent and panicked are for reading then
+
+	mu      sync.Mutex // guards the fields below, and is not held in a call to the fault
+	header  http.Header
+	status  int
+	sent    http.Header // the header as it was sent
+	body    bytes.Buffer
+	leaving bool // the client has disconnected
+
+	panicked any
+}
+
+// fault is what happens to a run once it has had its effect. Its functions may be nil.
+type fault struct {
+	answering func(*exchange) // the handler, or what is around it, touches the response; called once, after the effect
+	sending   func()          // a byte of the body is sent
+}
+
+// send lets the instance serve a request in a goroutine of its own.
+func (i *instance) send(r *http.Request, f fault) *exchange {
+	ctx, cancel := context.WithCancel(r.Context())
+	x := &exchange{stage: i.stage, by: i, asked: i.written.Load(), fault: f, cancel: cancel, done: make(chan struct{}), header: http.Header{}}
+	go func() {
+		defer close(x.done)
+		defer cancel()
+		defer func() { x.panicked = recover() }()
+		i.handler.ServeHTTP(x, r.WithContext(ctx))
+	}()
+	return x
+}
+
+// answered waits until the exchange is over, or its handler waits for something, and reports which it is.
+func (x *exchange) answered() bool {
+	poll, end := time.NewTicker(5*time.Millisecond), time.Now().Add(5*glance) // it may wait without asking Redis
+	defer poll.Stop()
+	for waits := false; ; {
+		select {
+		case <-x.done:
+			return true
+		case now := <-poll.C:
+			if !waits && x.by.written.Load() > x.asked {
+				waits, end = true, now.Add(glance)
+			}
+			if now.After(end) {
+				return false
+			}
+		}
+	}
+}
+
+// await waits for the end of the exchange. If there is none, it reports a fault.
+func (x *exchange) await() bool {
+	x.stage.t.Helper()
+	select {
+	case <-x.done:
+		return true
+	case <-time.After(patience):
+	}
+	x.stage.failf("there was no answer within %v. Does the handler wait for something that comes only after it?", patience)
+	return false
+}
+
+// do sends the request that newRequest returns and waits for its answer. It sends it again after a 503, as clients do.
+func (i *instance) do(newRequest func(key string) *http.Request) (x *exchange, ok bool) {
+	i.stage.t.Helper()
+	const tries = 5
+	for range tries {
+		x = i.send(newRequest(i.stage.key), fault{})
+		if !x.await() {
+			return x, false
+		}
+		if x.finalStatus() != http.StatusServiceUnavailable {
+			break
+		}
+	}
+	return x, true
+}
+
+// String describes the answer, for failure messages: without the body, which may be private.
+func (x *exchange) String() string {
+	select {
+	case <-x.done:
+	default:
+		return "none yet"
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.panicked != nil:
+		return "a panic"
+	case x.replayed():
+		return fmt.Sprintf("%d, replayed", x.finalStatus())
+	}
+	return fmt.Sprintf("%d", x.finalStatus())
+}
+
+func (x *exchange) replayed() bool { return x.sent.Get("Idempotent-Replayed") == "true" }
+
+// succeeded reports whether the answer promises that the request was carried out.
+func (x *exchange) succeeded() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.panicked == nil && x.finalStatus() < 400
+}
+
+func (x *exchange) finalStatus() int {
+	if x.status == 0 {
+		return http.StatusOK
+	}
+	return x.status
+}
+
+// Header returns the header of the response. The middleware asks for it when the handler sets a status, so it is here
+// that a fault strikes in the midst of a handler, whatever is mounted around it.
+func (x *exchange) Header() http.Header {
+	x.touch()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.header
+}
+
+func (x *exchange) touch() {
+	x.mu.Lock()
+	strike := x.fault.answering
+	x.mu.Unlock()
+	if strike == nil || !x.stage.happened() {
+		return
+	}
+	x.mu.Lock()
+	first := x.fault.answering != nil
+	x.fault.answering = nil
+	x.mu.Unlock()
+	if first {
+		strike(x)
+	}
+}
+
+// struck reports whether the fault has happened, or need not happen.
+func (x *exchange) struck() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.fault.answering == nil
+}
+
+// WriteHeader sends the status and the header.
+func (x *exchange) WriteHeader(status int) {
+	x.touch()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.status == 0 && status >= 200 {
+		x.status, x.sent = status, x.header.Clone()
+	}
+}
+
+var errGone = errors.New("oncetest: the client has disconnected")
+
+// Write sends a part of the body.
+func (x *exchange) Write(p []byte) (int, error) {
+	x.WriteHeader(http.StatusOK)
+	if x.fault.sending != nil {
+		x.fault.sending()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.leaving {
+		return 0, errGone
+	}
+	return x.body.Write(p)
+}
+
+// Flush does nothing: what is written has been sent.
+func (*exchange) Flush() {}
+
+// disconnect lets the client go.
+func (x *exchange) disconnect() {
+	x.mu.Lock()
+	x.leaving = true
+	x.mu.Unlock()
+	x.cancel()
+}

@@ -1,0 +1,224 @@
+package oncetest
+
+import (
+	"net/http"
+	"time"
+)
+
+// scenario is one of the ways in which a request comes twice.
+type scenario struct {
+	name    string
+	applies func(*Case) bool // nil: always
+	run     func(*stage)
+}
+
+var scenarios = []scenario{
+	{name: "double click", run: doubleClick},
+	{name: "lost response", run: lostResponse},
+	{name: "crash", run: crash},
+	{name: "panic", run: panicking},
+	{name: "slow client", run: slowClient},
+	{name: "other request", run: otherRequest, applies: func(c *Case) bool { return c.OtherRequest != nil }},
+	{name: "other user", run: otherUser, applies: func(c *Case) bool { return c.OtherUser != nil }},
+}
+
+// What to do about a fault.
+const (
+	adviceNoEffect = "Does Case.Request reach the handler, and does Case.Effects count what it does?"
+	adviceLate     = "A crash in between loses it, or a retry does it again: have the effect before you answer, and wait for " +
+		"every goroutine that takes part in it. For work that takes longer, store an order for it, and answer with 202."
+	adviceWrap = "Mount middleware.Idempotency around this route, on the Redis client that Case.Handler gets, " +
+		"and check that the key function finds the key that Case.Request sends."
+	adviceOnce = "If middleware.Idempotency is mounted, something between it and the effect repeats the call: a retry in the " +
+		"handler, or a second route. " + adviceWrap
+	adviceUnknown = "Nobody can know whether the effect had happened. Use middleware.WithAtMostOnce, which then refuses the retry, " +
+		"or a journal in the database that has the effect; or set Case.RunsAgain if that may happen."
+	adviceRecover = "The key was free at once. Mount the Recoverer outside of the middleware: inside, it makes a 500 of the panic, " +
+		"which counts as an answer. A handler that has had its effect must not call Discard."
+	adviceUser = "The key does not tell users apart. Put the user into it: keyfunc.Standard(keyfunc.User(...)), with " +
+		"authentication mounted outside of the middleware."
+)
+
+// begin sends the first request of a scenario and returns when it is over, or when its fault has struck and waits. A
+// machine that is busy may be too slow for Redis once: a request that gets 503 and has no effect is sent as a new one.
+func (s *stage) begin(i *instance, f fault, waits <-chan struct{}) (x *exchange, ok bool) {
+	s.t.Helper()
+	const tries = 5
+	for range tries {
+		x = i.send(s.c.Request(s.key), f)
+		select {
+		case <-waits:
+			return x, true
+		case <-x.done:
+		case <-time.After(patience):
+			s.failf("there was no answer to the first request within %v, nor an effect. %s", patience, adviceNoEffect)
+			return x, false
+		}
+		if x.finalStatus() != http.StatusServiceUnavailable || s.effects() > 0 {
+			break
+		}
+		s.key = newKey()
+	}
+	return x, s.hadEffect(x)
+}
+
+// hadEffect reports whether a first request that is over has had its effect, and reports a fault if not.
+func (s *stage) hadEffect(x *exchange) bool {
+	s.t.Helper()
+	if s.effects() > 0 {
+		return true
+	}
+	if x.succeeded() {
+		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if s.effects() > 0 {
+				s.failf("the handler answered %s, and the effect happened only after that. %s", x, adviceLate)
+				return false
+			}
+		}
+	}
+	s.failf("the first request was answered with %s, and the effect did not happen. %s", x, adviceNoEffect)
+	return false
+}
+
+// holding returns a fault that holds a run between its effect and its answer, a channel that is closed when it does so,
+// and a function that lets the run go on.
+func holding() (f fault, held <-chan struct{}, release func()) {
+	isHeld, released := make(chan struct{}), make(chan struct{})
+	f.answering = func(*exchange) {
+		close(isHeld)
+		<-released
+	}
+	return f, isHeld, func() { close(released) }
+}
+
+func doubleClick(s *stage) {
+	s.t.Helper()
+	i := s.start()
+	f, held, release := holding()
+	first, ok := s.begin(i, f, held)
+	if !ok {
+		release()
+		return
+	}
+	second := i.send(s.c.Request(s.key), fault{})
+	second.answered() // or it waits for the first
+	release()
+	if first.await() && second.await() {
+		s.expectOne("two requests with one key came at once", second, adviceOnce)
+	}
+}
+
+func lostResponse(s *stage) {
+	s.t.Helper()
+	i := s.start()
+	first, ok := s.begin(i, fault{answering: (*exchange).disconnect}, nil)
+	if !ok {
+		return
+	}
+	if n := s.effects(); n > 1 {
+		s.failf("one request was sent, answered with %s, and the effect happened %s. %s", first, times(n), adviceOnce)
+		return
+	}
+	if again, ok := i.do(s.c.Request); ok {
+		s.expectOne("the response was lost and the request was sent again", again, adviceWrap)
+	}
+}
+
+func crash(s *stage) {
+	s.t.Helper()
+	dying := s.start()
+	dying.doomed.Store(true)
+	defer dying.bury()
+	if _, ok := s.begin(dying, fault{}, nil); !ok {
+		return
+	}
+	s.leaseRunsOut()
+	again, ok := s.start().do(s.c.Request)
+	if ok && !(s.c.RunsAgain && s.effects() == 2) {
+		s.expectOne("the process died after the effect, and when the lease had run out the request was sent again", again, adviceUnknown)
+	}
+}
+
+func panicking(s *stage) {
+	s.t.Helper()
+	i := s.start()
+	first, ok := s.begin(i, fault{answering: func(*exchange) { panic("oncetest: a panic after the effect") }}, nil)
+	if !ok {
+		return
+	}
+	if !first.struck() {
+		s.t.Logf("oncetest: panic: not tried: Case.Effects showed the effect only after the handler had answered")
+		return
+	}
+	again := i.send(s.c.Request(s.key), fault{})
+	early := again.answered()
+	if n := s.effects(); n > 1 {
+		again.await()
+		s.failf("the handler panicked after the effect, the request was sent again at once, and the effect happened %s. %s", times(n), adviceRecover)
+		return
+	}
+	s.leaseRunsOut()
+	if !early && !again.await() {
+		return
+	}
+	again, ok = i.do(s.c.Request)
+	if ok && !(s.c.RunsAgain && s.effects() == 2) {
+		s.expectOne("the handler panicked after the effect, and when the lease had run out the request was sent again", again, adviceUnknown)
+	}
+}
+
+func slowClient(s *stage) {
+	s.t.Helper()
+	i := s.start()
+	stuck, read := make(chan struct{}, 1), make(chan struct{})
+	first, ok := s.begin(i, fault{sending: func() {
+		select {
+		case stuck <- struct{}{}:
+		default:
+		}
+		<-read
+	}}, stuck)
+	if !ok {
+		close(read)
+		return
+	}
+	second := i.send(s.c.Request(s.key), fault{})
+	second.answered()
+	close(read)
+	if first.await() && second.await() {
+		s.expectOne("the client did not read the response and sent the request again", second, adviceWrap)
+	}
+}
+
+func otherRequest(s *stage) {
+	s.t.Helper()
+	i := s.start()
+	if _, ok := s.begin(i, fault{}, nil); !ok {
+		return
+	}
+	other, ok := i.do(s.c.OtherRequest)
+	switch {
+	case !ok:
+	case s.effects() > 1:
+		s.failf("another request with the same key was answered with %s, and had an effect too. %s", other, adviceWrap)
+	case other.succeeded():
+		s.failf("another request with the same key had no effect, and was answered with %s. Its client takes that for a success: "+
+			"a middleware.WithFingerprint must tell the two apart.", other)
+	}
+}
+
+func otherUser(s *stage) {
+	s.t.Helper()
+	i := s.start()
+	if _, ok := s.begin(i, fault{}, nil); !ok {
+		return
+	}
+	other, ok := i.do(s.c.OtherUser)
+	switch {
+	case !ok:
+	case other.replayed():
+		s.failf("another user who chose the same key got the response of the first. %s", adviceUser)
+	case s.effects() < 2:
+		s.failf("another user who chose the same key was answered with %s, and had no effect. %s", other, adviceUser)
+	}
+}
