@@ -211,15 +211,19 @@ func TestReadmeIsCompiled(t *testing.T) {
 	}
 }
 
-// Every test that docs/guarantees.md names exists.
+// Every test that these pages name exists.
 func TestGuaranteesNameTests(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/guarantees.md")
-	if err != nil {
-		t.Fatal(err)
+	var doc []byte
+	for _, page := range []string{"guarantees.md", "rollout.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc = append(doc, text...)
 	}
 	tests := map[string]bool{}
-	err = filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
