@@ -322,10 +322,15 @@ func TestShadowDoesNotWaitForTheStore(t *testing.T) {
 	s := serveOn(t, newLocker(t, proxy.Client(t), lock.WithOpTimeout(2*time.Second)), payOnce(), middleware.WithShadow())
 	held := proxy.HoldRequest(redistest.Named("EVALSHA", "EVAL"))
 	a := s.send()
-	if e := s.wantShadow(a, 201, middleware.NotStored, 201); !e.Pending || !errors.Is(e.Err, lock.ErrPending) {
+	e := s.wantShadow(a, 201, middleware.NotStored, 201)
+	if !e.Pending || !errors.Is(e.Err, lock.ErrPending) {
 		t.Errorf("%+v, want it pending", e)
 	}
 	held.Lift()
+	eventually(t, "the value to be stored", func() bool {
+		info, err := s.locker.Inspect(t.Context(), e.Key)
+		return err == nil && info.State == lock.Settled
+	})
 }
 
 func TestShadowFailsOpen(t *testing.T) {
