@@ -29,12 +29,11 @@ const (
 		"every goroutine that takes part in it. For work that takes longer, store an order for it, and answer with 202."
 	adviceWrap = "Mount middleware.Idempotency around this route, on the Redis client that Case.Handler gets, " +
 		"and check that the key function finds the key that Case.Request sends."
-	adviceOnce = "If middleware.Idempotency is mounted, something between it and the effect repeats the call: a retry in the " +
-		"handler, or a second route. " + adviceWrap
+	adviceOnce    = adviceWrap + " If all that is so, something behind the middleware repeats the call, such as a retry in the handler."
 	adviceUnknown = "Nobody can know whether the effect had happened. Use middleware.WithAtMostOnce, which then refuses the retry, " +
 		"or a journal in the database that has the effect; or set Case.RunsAgain if that may happen."
-	adviceRecover = "The key was free at once. Mount the Recoverer outside of the middleware: inside, it makes a 500 of the panic, " +
-		"which counts as an answer. A handler that has had its effect must not call Discard."
+	adviceRecover = "If middleware.Idempotency is mounted, the key was free at once. Mount the Recoverer outside of it: inside, it " +
+		"makes a 500 of the panic, which counts as an answer. A handler that has had its effect must not call Discard."
 	adviceUser = "The key does not tell users apart. Put the user into it: keyfunc.Standard(keyfunc.User(...)), with " +
 		"authentication mounted outside of the middleware."
 )
