@@ -54,8 +54,8 @@ func WithLive() Option { return func(p *page) { p.live = true } }
 // included, and a request that it refuses gets 403. Authentication is your business: mount the page behind it.
 //
 // audit is called twice for each look-up and each change: before, with Done false, when an error keeps it from being
-// done and answers 503; and after, with Done true and the result. If that call fails, the page says that it was done and
-// not recorded. An error's text is not shown.
+// done and answers 503; and after, with Done true and the result. If that call fails, the page says that it was done
+// and not recorded. An error's text is not shown.
 //
 // The page is served on whatever path it is mounted on. GET shows the form. A key is never in a URL, where logs and
 // histories would keep it: look-ups and changes are POST, and a request with a query is answered with 400. A POST from
