@@ -18,7 +18,8 @@
 //     span;
 //   - attributes of the server span: onceguard.outcome; onceguard.key, the hashed key as Redis has it, whose last 64
 //     digits a problem's instance has; onceguard.record.size in bytes; onceguard.replay.age in seconds; and
-//     onceguard.pending if the response is not stored yet;
+//     onceguard.pending if the response is not stored yet; with [middleware.WithShadow], onceguard.shadow, and
+//     onceguard.shadow.differs if the handler answered otherwise than the replay would have;
 //   - on a replay, a link from the server span to the run that made the response. For that each sampled run stores its
 //     traceparent with its response, 27 bytes ([middleware.WithTraceparent]);
 //   - the error of the Event as an exception of the server span. If Redis or the journal caused it, the status of that
@@ -32,6 +33,7 @@
 // # Metrics
 //
 //	onceguard.requests          counter        {request}  outcome, method, route, error
+//	onceguard.shadow.requests   counter        {request}  outcome, method, route, error: what would have happened
 //	onceguard.store.duration    histogram      s          phase, error: of each call to Redis and the journal
 //	onceguard.wait.duration     histogram      s          outcome, method, route, error: of duplicates that waited
 //	onceguard.handler.duration  histogram      s          outcome, method, route, error
@@ -46,6 +48,9 @@
 // lease_lost, key_invalid and redis_oom, or _OTHER; phase is onceguard.phase: claim, hold, journal or settle; and
 // namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
 // attributes follow the semantic conventions 1.37.
+//
+// A request in shadow ([middleware.WithShadow]) counts in onceguard.shadow.requests and in onceguard.store.duration, and
+// in no other metric.
 //
 // Alert on onceguard.leases.lost, and on onceguard.requests with the outcome unknown or store-unavailable.
 package otelonce

@@ -22,7 +22,7 @@ const (
 
 // metrics are the instruments of requests.
 type metrics struct {
-	requests             metric.Int64Counter
+	requests, shadow     metric.Int64Counter
 	store, wait, handler metric.Float64Histogram
 	size                 metric.Int64Histogram
 	ofRequests, ofStore  attributes
@@ -50,6 +50,8 @@ func newMetrics(meter metric.Meter) *metrics {
 	return &metrics{
 		requests: made(meter.Int64Counter("onceguard.requests", metric.WithUnit("{request}"),
 			metric.WithDescription("Requests whose method is protected, by what happened to them."))),
+		shadow: made(meter.Int64Counter("onceguard.shadow.requests", metric.WithUnit("{request}"),
+			metric.WithDescription("Requests with WithShadow, by what would have happened to them."))),
 		store: seconds("onceguard.store.duration", "Duration of the calls to Redis, and to the journal.", storeBuckets),
 		wait: seconds("onceguard.wait.duration", "How long duplicates waited for the response of the first request.",
 			handlerBuckets),
@@ -71,7 +73,15 @@ func made[I any](instrument I, err error) I {
 
 // record measures one request.
 func (m *metrics) record(ctx context.Context, e *middleware.Event, l labels) {
-	of := m.ofRequests.of(l)
+	if of := m.ofRequests.of(l); e.Shadow { // what did not happen must not wake anybody up
+		m.shadow.Add(ctx, 1, of.add...)
+	} else {
+		m.recordRequest(ctx, e, of)
+	}
+	m.recordStore(ctx, e, l.class)
+}
+
+func (m *metrics) recordRequest(ctx context.Context, e *middleware.Event, of *measured) {
 	m.requests.Add(ctx, 1, of.add...)
 	if !e.Handler.Start.IsZero() {
 		m.handler.Record(ctx, e.Handler.Duration.Seconds(), of.record...)
@@ -82,6 +92,10 @@ func (m *metrics) record(ctx context.Context, e *middleware.Event, l labels) {
 	if e.Size > 0 {
 		m.size.Record(ctx, int64(e.Size), of.record...)
 	}
+}
+
+// recordStore measures the phases that were spent in Redis and the journal.
+func (m *metrics) recordStore(ctx context.Context, e *middleware.Event, class string) {
 	failed := failedPhase(e)
 	for _, p := range phasesOf(e) {
 		if p.Start.IsZero() || p.name == "wait" {
@@ -89,7 +103,7 @@ func (m *metrics) record(ctx context.Context, e *middleware.Event, l labels) {
 		}
 		of := labels{phase: p.name}
 		if p.name == failed {
-			of.class = l.class
+			of.class = class
 		}
 		m.store.Record(ctx, p.Duration.Seconds(), m.ofStore.of(of).record...)
 	}

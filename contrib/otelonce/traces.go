@@ -58,6 +58,12 @@ func (t *telemetry) trace(ctx context.Context, server trace.Span, e *middleware.
 	if e.Pending {
 		server.SetAttributes(attribute.Bool("onceguard.pending", true))
 	}
+	if e.Shadow {
+		server.SetAttributes(attribute.Bool("onceguard.shadow", true))
+		if e.Differs {
+			server.SetAttributes(attribute.Bool("onceguard.shadow.differs", true))
+		}
+	}
 	if e.Traceparent != "" {
 		server.AddLink(trace.Link{SpanContext: firstRun(e.Traceparent)})
 	}
