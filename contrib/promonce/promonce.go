@@ -1,0 +1,132 @@
+package promonce
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// Metrics are the metrics of one Locker and of the middlewares on it. It is a [prometheus.Collector]. [New] makes it. Its
+// methods may be called concurrently.
+type Metrics struct {
+	requests requests
+	locker   lockerStats
+	route    func(context.Context, middleware.Event) string
+	exemplar func(context.Context, middleware.Event) prometheus.Labels // nil without WithExemplar
+}
+
+// Option changes a default of [New].
+type Option func(*options)
+
+type options struct {
+	name     string
+	route    func(context.Context, middleware.Event) string
+	exemplar func(context.Context, middleware.Event) prometheus.Labels
+}
+
+// WithName sets the label locker. The default is the namespace of the Locker. Two Lockers with one namespace in one
+// process need two names. WithName panics if name is empty or is not UTF-8.
+func WithName(name string) Option {
+	if name == "" || !utf8.ValidString(name) {
+		panic("promonce.WithName: the name is empty or not UTF-8")
+	}
+	return func(o *options) { o.name = name }
+}
+
+// WithRoute sets what the label route is, empty if it is not known. The default is the path of
+// [middleware.Event].Pattern. f must return a pattern and never a path, because each value makes new time series. It gets
+// the context of the request, and is called concurrently. WithRoute panics if f is nil.
+//
+// A sub-router of chi puts only its own part into Pattern. The whole route is
+//
+//	promonce.WithRoute(func(ctx context.Context, _ middleware.Event) string {
+//		return chi.RouteContext(ctx).RoutePattern()
+//	})
+func WithRoute(f func(context.Context, middleware.Event) string) Option {
+	if f == nil {
+		panic("promonce.WithRoute: f is nil")
+	}
+	return func(o *options) { o.route = f }
+}
+
+// WithExemplar adds the labels that f returns, such as the id of the trace, as an exemplar to the counters of
+// requests and the histograms. By default there are none. f is called once for each request, concurrently, with the context of the
+// request. It returns nil for a request without an exemplar, such as one whose trace is not sampled. WithExemplar panics
+// if f is nil.
+//
+// An exemplar is left out, and the request still counted, if its names and values together have more than
+// [prometheus.ExemplarMaxRunes] characters, if a name has other characters than letters, digits and underscores or
+// begins with a digit or two underscores, or if a value is not UTF-8. Exemplars are exposed in the OpenMetrics format
+// only: see promhttp.HandlerOpts.EnableOpenMetrics. They are no secret: do not put a key or a user into them.
+func WithExemplar(f func(context.Context, middleware.Event) prometheus.Labels) Option {
+	if f == nil {
+		panic("promonce.WithExemplar: f is nil")
+	}
+	return func(o *options) { o.exemplar = f }
+}
+
+// New returns the metrics of l, registered with reg. Call it once for each Locker, and pass [Metrics.Observe] to every
+// [middleware.Idempotency] on l. The metrics stay registered after [lock.Locker.Close]; reg.Unregister removes them.
+//
+// New panics if reg, l or an option is nil, and if reg has the metrics of a Locker with the same name already.
+func New(reg prometheus.Registerer, l *lock.Locker, opts ...Option) *Metrics {
+	switch {
+	case reg == nil:
+		panic("promonce.New: the registerer is nil")
+	case l == nil:
+		panic("promonce.New: the locker is nil")
+	}
+	o := options{name: namespaceOf(l), route: patternRoute}
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("promonce.New: option %d is nil", i+1))
+		}
+		opt(&o)
+	}
+	of := prometheus.Labels{"locker": o.name}
+	m := &Metrics{requests: newRequests(of), locker: newLockerStats(l, of), route: o.route, exemplar: o.exemplar}
+	if err := reg.Register(m); err != nil {
+		panic(fmt.Sprintf("promonce.New: the metrics of the Locker %q cannot be registered; "+
+			"call New once for each Locker, and give Lockers with one namespace a WithName each: %v", o.name, err))
+	}
+	return m
+}
+
+// namespaceOf returns the namespace of l, which stands before the first brace of every storage key.
+func namespaceOf(l *lock.Locker) string {
+	namespace, _, _ := strings.Cut(l.StorageKey(""), ":{")
+	return strings.ToValidUTF8(namespace, "�")
+}
+
+// Observe counts one request. It is the function for [middleware.WithObserver], which may be given beside others.
+func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
+	var exemplar prometheus.Labels
+	if m.exemplar != nil {
+		exemplar = checkedExemplar(m.exemplar(ctx, e))
+	}
+	m.requests.observe(&e, labels{
+		outcome: string(e.Outcome), method: methodOf(e.Method), route: m.route(ctx, e), errorType: errorType(&e),
+	}, exemplar)
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, c := range m.requests.collectors() {
+		c.Describe(out)
+	}
+	m.locker.describe(out)
+}
+
+// Collect implements [prometheus.Collector].
+func (m *Metrics) Collect(out chan<- prometheus.Metric) {
+	for _, c := range m.requests.collectors() {
+		c.Collect(out)
+	}
+	m.locker.collect(out)
+}

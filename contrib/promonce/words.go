@@ -1,0 +1,99 @@
+package promonce
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// The values of labels: few, whatever clients send.
+
+// other stands for a value that is not known, as in OpenTelemetry's semantic conventions.
+const other = "_OTHER"
+
+// methodOf returns a method that is standardized (RFC 9110 section 9, RFC 5789), and _OTHER for any other.
+func methodOf(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return method
+	}
+	return other
+}
+
+// patternRoute returns the path of the pattern: that of a ServeMux may begin with a method and a host.
+func patternRoute(_ context.Context, e middleware.Event) string {
+	if i := strings.IndexByte(e.Pattern, '/'); i >= 0 {
+		return e.Pattern[i:]
+	}
+	return ""
+}
+
+// classes are the words for errors, the most telling first: an Event's error may wrap several.
+var classes = []struct {
+	err  error
+	word string
+}{
+	{lock.ErrLost, "lease_lost"},
+	{lock.ErrForeign, "key_foreign"},
+	{lock.ErrNotReplicated, "not_replicated"},
+	{lock.ErrClosed, "locker_closed"},
+	{keyfunc.ErrInvalid, "key_invalid"},
+	{keyfunc.ErrMissing, "key_missing"},
+	{keyfunc.ErrNoUser, "user_unknown"},
+}
+
+// prefixes are the errors of Redis that operators know by name.
+var prefixes = []struct{ prefix, word string }{
+	{"OOM", "redis_oom"}, {"READONLY", "redis_readonly"}, {"LOADING", "redis_loading"}, {"BUSY", "redis_busy"},
+	{"CLUSTERDOWN", "redis_clusterdown"}, {"MASTERDOWN", "redis_masterdown"}, {"TRYAGAIN", "redis_tryagain"},
+	{"MISCONF", "redis_misconf"}, {"NOAUTH", "redis_noauth"}, {"NOPERM", "redis_noperm"}, {"NOREPLICAS", "redis_noreplicas"},
+}
+
+// errorType returns the label error_type, empty without an error.
+func errorType(e *middleware.Event) string {
+	if e.Err == nil {
+		return ""
+	}
+	for _, c := range classes {
+		if errors.Is(e.Err, c.err) {
+			return c.word
+		}
+	}
+	if e.Outcome == middleware.Unreadable && e.Status >= http.StatusInternalServerError {
+		return "record_unreadable" // and not the client's body
+	}
+	for _, p := range prefixes {
+		if redis.HasErrorPrefix(e.Err, p.prefix) {
+			return p.word
+		}
+	}
+	return passingError(e.Err)
+}
+
+// passingError returns the word for an error of the network or of a limit.
+func passingError(err error) string {
+	var network net.Error
+	var body *http.MaxBytesError
+	switch timedOut := errors.As(err, &network) && network.Timeout(); {
+	case timedOut, errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case network != nil:
+		return "network"
+	case errors.As(err, &body):
+		return "body_too_large"
+	case errors.Is(err, lock.ErrPending):
+		return "pending"
+	}
+	return other
+}
