@@ -10,9 +10,6 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// ClassOf returns the error.type of an error.
-func ClassOf(err error) string { return classOf(err) }
-
 // Observer returns the observer of New's option.
 func Observer(l *lock.Locker, opts ...Option) func(context.Context, middleware.Event) {
 	_, t := newTelemetry(l, opts)

@@ -2,11 +2,11 @@ package otelonce
 
 import (
 	"context"
-	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -18,8 +18,7 @@ func measure(l *lock.Locker, meter metric.Meter) {
 		metric.WithDescription("Requests that wait for the response of another one.")))
 	lost := made(meter.Int64ObservableCounter("onceguard.leases.lost", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that were lost while their holder relied on them: two runs may have taken effect.")))
-	namespace, _, _ := strings.Cut(l.StorageKey(""), ":{")
-	of := metric.WithAttributes(namespaceKey.String(namespace))
+	of := metric.WithAttributes(namespaceKey.String(words.Namespace(l)))
 	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := l.Stats()
 		o.ObserveInt64(runs, int64(s.Leases), of)

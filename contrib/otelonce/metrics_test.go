@@ -2,10 +2,7 @@ package otelonce_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/attribute"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -209,37 +205,6 @@ func TestWithRoute(t *testing.T) {
 	if got := points(t, s.metrics()["onceguard.requests"]); !slices.Equal(got, []string{want}) {
 		t.Errorf("%q, want %q", got, want)
 	}
-}
-
-// brokenReply is an error that Redis sent.
-type brokenReply string
-
-func (brokenReply) RedisError()     {}
-func (e brokenReply) Error() string { return string(e) }
-
-func TestErrorTypes(t *testing.T) {
-	t.Parallel()
-	for want, err := range map[string]error{
-		"":               nil,
-		"_OTHER":         errors.New("the handler's"),
-		"timeout":        fmt.Errorf("%w: no answer", context.DeadlineExceeded),
-		"canceled":       context.Canceled,
-		"network":        &net.OpError{Op: "dial", Err: errors.New("refused")},
-		"lease_lost":     errors.Join(errors.New("409"), lock.ErrLost),
-		"key_foreign":    lock.ErrForeign,
-		"not_replicated": fmt.Errorf("%w: 0 of 1", lock.ErrNotReplicated),
-		"locker_closed":  lock.ErrClosed,
-		"key_invalid":    keyfunc.ErrInvalid,
-		"redis_oom":      fmt.Errorf("lock: settle: %w; %w", brokenReply("OOM command not allowed"), lock.ErrPending),
-		"redis_readonly": brokenReply("READONLY You can't write"),
-		"body_too_large": &http.MaxBytesError{Limit: 1},
-		"pending":        fmt.Errorf("%w; %w", io.ErrUnexpectedEOF, lock.ErrPending),
-	} {
-		if got := otelonce.ClassOf(err); got != want {
-			t.Errorf("%v: %q, want %q", err, got, want)
-		}
-	}
-	var _ redis.Error = brokenReply("")
 }
 
 // With an SDK that does nothing, and outside of a recorded span, a request costs no allocation.

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -71,7 +72,7 @@ func newTelemetry(l *lock.Locker, opts []Option) (metric.Meter, *telemetry) {
 	if l == nil {
 		panic("otelonce.New: the locker is nil")
 	}
-	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), route: patternRoute}
+	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), route: words.Route}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("otelonce.New: an option is nil")
@@ -98,9 +99,9 @@ type telemetry struct {
 }
 
 func (t *telemetry) observe(ctx context.Context, e middleware.Event) {
-	class := classOf(e.Err)
+	class := words.ErrorType(&e)
 	t.metrics.record(ctx, &e, labels{
-		outcome: string(e.Outcome), method: methodOf(e.Method), route: t.route(ctx, e), class: class,
+		outcome: string(e.Outcome), method: words.Method(e.Method), route: t.route(ctx, e), class: class,
 	})
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		t.trace(ctx, span, &e, class)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/onceguard/onceguard/contrib/internal/words"
 )
 
 // The names of labels.
@@ -74,7 +76,7 @@ func (s *series[M]) add(l labels) M {
 	defer s.mu.Unlock()
 	known := *s.known.Load()
 	if len(known) >= maxSeries && l.route != "" {
-		l.route = other
+		l.route = words.Other
 	}
 	m, ok := known[l]
 	if ok {

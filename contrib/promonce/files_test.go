@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/onceguard/onceguard/contrib/promonce"
+	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -161,14 +161,14 @@ var (
 	aTemplate = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// words are what is no metric in the expressions.
-var words = strings.Fields("sum max rate increase histogram_quantile by without offset unless or and")
+// noMetrics are what is no metric in the expressions.
+var noMetrics = strings.Fields("sum max rate increase histogram_quantile by without offset unless or and")
 
 // used checks that the expression uses only metrics, labels and values that there are, and returns the metrics. promtool
 // has parsed it.
 func used(t *testing.T, where, expr string, metrics map[string][]string) (names []string) {
 	t.Helper()
-	values := map[string][]string{"error_type": promonce.ErrorTypes(), "phase": {"claim", "hold", "journal", "settle"}}
+	values := map[string][]string{"error_type": words.ErrorTypes(), "phase": {"claim", "hold", "journal", "settle"}}
 	for _, o := range everyOutcome {
 		values["outcome"] = append(values["outcome"], string(o))
 	}
@@ -182,7 +182,7 @@ func used(t *testing.T, where, expr string, metrics map[string][]string) (names 
 	known := []string{"pod"}
 	for _, s := range aSelector.FindAllStringSubmatch(expr, -1) {
 		name, matchers := s[1], s[2]
-		if slices.Contains(words, name) {
+		if slices.Contains(noMetrics, name) {
 			continue
 		}
 		labels, ok := metrics[name]

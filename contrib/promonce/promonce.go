@@ -3,11 +3,11 @@ package promonce
 import (
 	"context"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -82,7 +82,7 @@ func New(reg prometheus.Registerer, l *lock.Locker, opts ...Option) *Metrics {
 	case l == nil:
 		panic("promonce.New: the locker is nil")
 	}
-	o := options{name: namespaceOf(l), route: patternRoute}
+	o := options{name: words.Namespace(l), route: words.Route}
 	for i, opt := range opts {
 		if opt == nil {
 			panic(fmt.Sprintf("promonce.New: option %d is nil", i+1))
@@ -98,12 +98,6 @@ func New(reg prometheus.Registerer, l *lock.Locker, opts ...Option) *Metrics {
 	return m
 }
 
-// namespaceOf returns the namespace of l, which stands before the first brace of every storage key.
-func namespaceOf(l *lock.Locker) string {
-	namespace, _, _ := strings.Cut(l.StorageKey(""), ":{")
-	return strings.ToValidUTF8(namespace, "�")
-}
-
 // Observe counts one request. It is the function for [middleware.WithObserver], which may be given beside others.
 func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	var exemplar prometheus.Labels
@@ -111,7 +105,7 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 		exemplar = checkedExemplar(m.exemplar(ctx, e))
 	}
 	m.requests.observe(&e, labels{
-		outcome: string(e.Outcome), method: methodOf(e.Method), route: m.route(ctx, e), errorType: errorType(&e),
+		outcome: string(e.Outcome), method: words.Method(e.Method), route: m.route(ctx, e), errorType: words.ErrorType(&e),
 	}, exemplar)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -279,51 +277,6 @@ func TestLabels(t *testing.T) {
 		m.Observe(t.Context(), test.event)
 		if found := metricsOf(t, reg, "onceguard_requests_total"); found["error_type=,locker=payments-api,"+test.want] == nil {
 			t.Errorf("%s: %v, want %s", name, found, test.want)
-		}
-	}
-}
-
-func TestErrorTypes(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		event middleware.Event
-		want  string
-	}{
-		{middleware.Event{}, ""},
-		{middleware.Event{Err: errors.Join(errors.New("any"), fmt.Errorf("%w; %w", context.DeadlineExceeded, lock.ErrLost))}, "lease_lost"},
-		{middleware.Event{Err: lock.ErrForeign, Outcome: middleware.Unreadable, Status: 500}, "key_foreign"},
-		{middleware.Event{Err: errors.New("damaged"), Outcome: middleware.Unreadable, Status: 500}, "record_unreadable"},
-		{middleware.Event{Err: errors.New("EOF"), Outcome: middleware.Unreadable, Status: 400}, "_OTHER"},
-		{middleware.Event{Err: &keyfunc.MissingError{}}, "key_missing"},
-		{middleware.Event{Err: redis.ErrClosed}, "_OTHER"},
-		{middleware.Event{Err: fmt.Errorf("claim: %w", &net.OpError{Op: "dial", Err: errors.New("refused")})}, "network"},
-		{middleware.Event{Err: context.Canceled}, "canceled"},
-		{middleware.Event{Err: context.DeadlineExceeded}, "timeout"},
-		{middleware.Event{Err: &http.MaxBytesError{}}, "body_too_large"},
-		{middleware.Event{Err: lock.ErrPending}, "pending"},
-	} {
-		if got := promonce.ErrorType(test.event); got != test.want {
-			t.Errorf("%v: %q, want %q", test.event.Err, got, test.want)
-		}
-	}
-}
-
-// The words for errors of Redis are those of a server's replies.
-func TestErrorTypeOfAReply(t *testing.T) {
-	t.Parallel()
-	server := miniredis.RunT(t)
-	client := redistest.NewClient(t, server.Addr(), redistest.OneTry)
-	for reply, want := range map[string]string{
-		"OOM command not allowed when used memory > 'maxmemory'.":         "redis_oom",
-		"READONLY You can't write against a read only replica.":           "redis_readonly",
-		"MISCONF Redis is configured to save RDB snapshots":               "redis_misconf",
-		"NOPERM User default has no permissions to run the 'set' command": "redis_noperm",
-		"ERR unknown command": "_OTHER",
-	} {
-		server.SetError(reply)
-		err := client.Set(t.Context(), "k", "v", 0).Err()
-		if got := promonce.ErrorType(middleware.Event{Err: fmt.Errorf("claim: %w", err)}); got != want {
-			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }

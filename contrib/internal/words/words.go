@@ -1,4 +1,6 @@
-package promonce
+// Package words has the values of labels and attributes that contrib/promonce and contrib/otelonce share: few, whatever
+// clients send, so that each is worth a time series.
+package words
 
 import (
 	"context"
@@ -14,23 +16,21 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// The values of labels: few, whatever clients send.
+// Other stands for a value that is not known, as in OpenTelemetry's semantic conventions.
+const Other = "_OTHER"
 
-// other stands for a value that is not known, as in OpenTelemetry's semantic conventions.
-const other = "_OTHER"
-
-// methodOf returns a method that is standardized (RFC 9110 section 9, RFC 5789), and _OTHER for any other.
-func methodOf(method string) string {
+// Method returns a method that is standardized (RFC 9110 section 9, RFC 5789), and _OTHER for any other.
+func Method(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 		http.MethodConnect, http.MethodOptions, http.MethodTrace:
 		return method
 	}
-	return other
+	return Other
 }
 
-// patternRoute returns the path of the pattern: that of a ServeMux may begin with a method and a host.
-func patternRoute(_ context.Context, e middleware.Event) string {
+// Route returns the path of the pattern: that of a ServeMux may begin with a method and a host.
+func Route(_ context.Context, e middleware.Event) string {
 	if i := strings.IndexByte(e.Pattern, '/'); i >= 0 {
 		return e.Pattern[i:]
 	}
@@ -58,8 +58,8 @@ var prefixes = []struct{ prefix, word string }{
 	{"MISCONF", "redis_misconf"}, {"NOAUTH", "redis_noauth"}, {"NOPERM", "redis_noperm"}, {"NOREPLICAS", "redis_noreplicas"},
 }
 
-// errorType returns the label error_type, empty without an error.
-func errorType(e *middleware.Event) string {
+// ErrorType returns the word for the error of an Event, empty without one: one of about twenty.
+func ErrorType(e *middleware.Event) string {
 	if e.Err == nil {
 		return ""
 	}
@@ -79,6 +79,18 @@ func errorType(e *middleware.Event) string {
 	return passingError(e.Err)
 }
 
+// ErrorTypes returns every word that ErrorType returns.
+func ErrorTypes() []string {
+	all := []string{"", "record_unreadable", "timeout", "canceled", "network", "body_too_large", "pending", Other}
+	for _, c := range classes {
+		all = append(all, c.word)
+	}
+	for _, p := range prefixes {
+		all = append(all, p.word)
+	}
+	return all
+}
+
 // passingError returns the word for an error of the network or of a limit.
 func passingError(err error) string {
 	var network net.Error
@@ -95,5 +107,11 @@ func passingError(err error) string {
 	case errors.Is(err, lock.ErrPending):
 		return "pending"
 	}
-	return other
+	return Other
+}
+
+// Namespace returns the namespace of l, which stands before the first brace of every storage key.
+func Namespace(l *lock.Locker) string {
+	namespace, _, _ := strings.Cut(l.StorageKey(""), ":{")
+	return strings.ToValidUTF8(namespace, "\uFFFD")
 }

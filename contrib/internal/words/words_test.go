@@ -1,0 +1,72 @@
+package words_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/contrib/internal/words"
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+)
+
+func TestErrorTypes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		event middleware.Event
+		want  string
+	}{
+		{middleware.Event{}, ""},
+		{middleware.Event{Err: errors.Join(errors.New("any"), fmt.Errorf("%w; %w", context.DeadlineExceeded, lock.ErrLost))}, "lease_lost"},
+		{middleware.Event{Err: lock.ErrForeign, Outcome: middleware.Unreadable, Status: 500}, "key_foreign"},
+		{middleware.Event{Err: errors.New("damaged"), Outcome: middleware.Unreadable, Status: 500}, "record_unreadable"},
+		{middleware.Event{Err: errors.New("EOF"), Outcome: middleware.Unreadable, Status: 400}, "_OTHER"},
+		{middleware.Event{Err: &keyfunc.MissingError{}}, "key_missing"},
+		{middleware.Event{Err: redis.ErrClosed}, "_OTHER"},
+		{middleware.Event{Err: fmt.Errorf("claim: %w", &net.OpError{Op: "dial", Err: errors.New("refused")})}, "network"},
+		{middleware.Event{Err: context.Canceled}, "canceled"},
+		{middleware.Event{Err: context.DeadlineExceeded}, "timeout"},
+		{middleware.Event{Err: &http.MaxBytesError{}}, "body_too_large"},
+		{middleware.Event{Err: fmt.Errorf("%w; %w", io.ErrUnexpectedEOF, lock.ErrPending)}, "pending"},
+		{middleware.Event{Err: fmt.Errorf("%w: 0 of 1", lock.ErrNotReplicated)}, "not_replicated"},
+		{middleware.Event{Err: lock.ErrClosed}, "locker_closed"},
+		{middleware.Event{Err: keyfunc.ErrInvalid}, "key_invalid"},
+		{middleware.Event{Err: keyfunc.ErrNoUser}, "user_unknown"},
+	} {
+		if got := words.ErrorType(&test.event); got != test.want {
+			t.Errorf("%v: %q, want %q", test.event.Err, got, test.want)
+		} else if !slices.Contains(words.ErrorTypes(), got) {
+			t.Errorf("ErrorTypes lacks %q", got)
+		}
+	}
+}
+
+// The words for errors of Redis are those of a server's replies.
+func TestErrorTypeOfAReply(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	client := redistest.NewClient(t, server.Addr(), redistest.OneTry)
+	for reply, want := range map[string]string{
+		"OOM command not allowed when used memory > 'maxmemory'.":         "redis_oom",
+		"READONLY You can't write against a read only replica.":           "redis_readonly",
+		"MISCONF Redis is configured to save RDB snapshots":               "redis_misconf",
+		"NOPERM User default has no permissions to run the 'set' command": "redis_noperm",
+		"ERR unknown command": "_OTHER",
+	} {
+		server.SetError(reply)
+		err := client.Set(t.Context(), "k", "v", 0).Err()
+		if got := words.ErrorType(&middleware.Event{Err: fmt.Errorf("claim: %w", err)}); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}
