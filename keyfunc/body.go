@@ -9,7 +9,8 @@ import (
 
 // Body derives the key from the body, for clients that send no key: requests with the same body are one request. The
 // key is the SHA-256, in hex, of the media type and the body. Parameters of the media type do not count, nor does the
-// boundary of a multipart body. draft-ietf-httpapi-idempotency-key-header-07, section 2.4, calls this a fingerprint.
+// boundary of a multipart body. draft-ietf-httpapi-idempotency-key-header-07 (expired, see [Header]), section 2.4,
+// calls this a fingerprint.
 //
 // Two equal orders, both intended, are one request as long as the response is kept. Use Body only if each body names
 // its subject, such as an event id, or with a retention as short as a double click. An empty body counts too. [Compose]

@@ -9,9 +9,9 @@ import (
 // Header reads the key from a header field. The case of the name does not matter, that of the key does.
 //
 // The value is a quoted string, "abc", as in RFC 9651, section 4.2.5, and
-// draft-ietf-httpapi-idempotency-key-header-07, section 2.1. Its parameters are checked and ignored. Many clients send
-// abc without quotes, and Header accepts that as the same key if it has no spaces, quotes, backslashes, commas or
-// semicolons.
+// draft-ietf-httpapi-idempotency-key-header-07, section 2.1. (That Internet-Draft expired on 2026-04-18 and has not
+// become an RFC.) Its parameters are checked and ignored. Many clients send abc without quotes, and Header accepts that
+// as the same key if it has no spaces, quotes, backslashes, commas or semicolons.
 //
 // [MissingError]: the request has no such field. ErrInvalid: the field is empty, occurs more than once, has more than
 // 255 characters, or is in neither form. Header panics unless name is a valid field name. The Func is safe for

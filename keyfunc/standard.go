@@ -14,7 +14,8 @@ import (
 //	Compose(Route(), user, Header("Idempotency-Key"))
 //
 // It reads the header first, so that a missing or malformed key is refused before user is called. The header is that of
-// draft-ietf-httpapi-idempotency-key-header-07, whose section 2.2 leaves the scope of a key to the server.
+// draft-ietf-httpapi-idempotency-key-header-07, which has expired (see [Header]). Its section 2.2 leaves the scope of a
+// key to the server.
 //
 // The user is a parameter and not an option: nobody can forget it and let one user replay the response of another. Pass
 // [Anonymous] if there are no users.

@@ -62,7 +62,8 @@ func (c *call) tellOuter(p Problem) {
 	}
 }
 
-// draft specifies the Idempotency-Key header. Every problem links to it.
+// draft specifies the Idempotency-Key header. Every problem links to it. It expired on 2026-04-18, as -07, and stays
+// readable at this address.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
 
 // writeRefusal writes p, with the header that all problems have.
