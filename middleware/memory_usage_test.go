@@ -16,18 +16,20 @@ import (
 // the server and its allocator add.
 func TestMemoryUsage(t *testing.T) {
 	t.Parallel()
-	const (
-		bodySize = 1 << 10
-		overhead = 400
-	)
 	server := redistest.Start(t)
 	for _, test := range []struct {
 		name    string
+		body    int
 		most    int64 // bytes, 0 for no bound
 		options []middleware.Option
 	}{
-		{name: "plain", most: bodySize + overhead},
-		{name: "sealed", options: []middleware.Option{middleware.WithEncryption(master(1))}},
+		{name: "plain", body: 1 << 10, most: 1<<10 + 400},
+		{name: "sealed", body: 1 << 10, options: []middleware.Option{middleware.WithEncryption(master(1))}},
+		// The other rows of the table in docs/operations.md:
+		{name: "no body", body: 0, most: 400},
+		{name: "200 bytes", body: 200, most: 600},
+		{name: "16 KiB", body: 16 << 10, most: 21 << 10},
+		{name: "256 KiB", body: 256 << 10, most: 325 << 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server.FlushAll(t)
@@ -38,7 +40,7 @@ func TestMemoryUsage(t *testing.T) {
 					t.Errorf("Close: %v", err)
 				}
 			})
-			s := serveOn(t, locker, payOnceWith(strings.Repeat("x", bodySize)), test.options...)
+			s := serveOn(t, locker, payOnceWith(strings.Repeat("x", test.body)), test.options...)
 			s.want(s.send(), http.StatusCreated, middleware.Executed)
 
 			keys := server.Keys(t)
@@ -49,7 +51,7 @@ func TestMemoryUsage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d bytes for a body of %d, under a key of %d", used, bodySize, len(keys[0]))
+			t.Logf("%d bytes for a body of %d, under a key of %d", used, test.body, len(keys[0]))
 			if test.most > 0 && used > test.most {
 				t.Errorf("%d bytes, want at most %d", used, test.most)
 			}
