@@ -98,7 +98,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A Locker that may claim but not settle would let every operation run again. The ACL here is the README's.
+// A Locker that may claim but not settle would let every operation run again. The ACL here is that of docs/operations.md.
 func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Defaults returns, by the name of each option, its default in the README's words.
+// Defaults returns, by the name of each option, its default in the words of docs/reference.md.
 func Defaults() map[string]string {
 	o := defaultOptions()
 	unless := func(on bool, words string) string {

@@ -12,7 +12,7 @@ import (
 )
 
 // Problem is an error response in the terms of RFC 9457. All problems of one Type have the same Title, Status and
-// Retryable. The README lists the types.
+// Retryable. docs/reference.md lists the types.
 type Problem struct {
 	Type           string `json:"type"` // an absolute URI: "urn:onceguard:problem:" and a name
 	Title          string `json:"title"`

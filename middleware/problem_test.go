@@ -23,10 +23,10 @@ type problem struct {
 	retry  bool
 }
 
-// problems is the README's table of problems, by their type.
+// problems is the table of problems in docs/reference.md, by their type.
 var problems = sync.OnceValue(func() map[string]problem {
 	table := map[string]problem{}
-	for _, row := range readmeTable("Problems") {
+	for _, row := range referenceTable("Problems") {
 		status, _ := strconv.Atoi(row[1])
 		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[0], -1) {
 			table[m[1]] = problem{status, row[2] == "yes"}

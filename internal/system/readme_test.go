@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +24,7 @@ import (
 // The README's quick start works as described, in an empty module. The test replaces its two addresses by free ones.
 func TestReadmeQuickStart(t *testing.T) {
 	t.Parallel()
-	program, _ := readmeBlocks(t)
+	program := readmeProgram(t)
 	redis, addr := redistest.Start(t), freeAddr(t)
 	program = replaceOnce(t, program, `"127.0.0.1:6379"`, fmt.Sprintf("%q", redis.Addr()))
 	program = replaceOnce(t, program, `"127.0.0.1:8080"`, fmt.Sprintf("%q", addr))
@@ -46,6 +48,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	case first.body != second.body:
 		t.Errorf("replay %s, want %s", second.body, first.body)
 	}
+	wantPrinted(t, first)
 	if other := payAt(t, addr, "k2"); other.body == first.body {
 		t.Error("another key got the same payment")
 	}
@@ -65,25 +68,33 @@ func TestReadmeQuickStart(t *testing.T) {
 	}
 }
 
-// readmeBlocks returns the README's blocks of Go: the quick start and the others.
-func readmeBlocks(t *testing.T) (program string, others []string) {
+// readPage returns a file by its path from the root of the module.
+func readPage(t *testing.T, name string) string {
 	t.Helper()
-	readme, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile(filepath.Join("../..", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range strings.Split(string(readme), "```go\n")[1:] {
+	return string(text)
+}
+
+// goBlocks returns a page's blocks of Go.
+func goBlocks(page string) (blocks []string) {
+	for _, block := range strings.Split(page, "```go\n")[1:] {
 		code, _, _ := strings.Cut(block, "```")
-		if strings.HasPrefix(code, "package main") {
-			program = code
-			continue
-		}
-		others = append(others, code)
+		blocks = append(blocks, code)
 	}
-	if program == "" || len(others) != 2 {
-		t.Fatalf("a program of %d bytes and %d more blocks of Go, want one and two", len(program), len(others))
+	return blocks
+}
+
+// readmeProgram returns the README's program, which is its only block of Go.
+func readmeProgram(t *testing.T) string {
+	t.Helper()
+	blocks := goBlocks(readPage(t, "README.md"))
+	if len(blocks) != 1 || !strings.HasPrefix(blocks[0], "package main") {
+		t.Fatalf("%d blocks of Go, want one, a program", len(blocks))
 	}
-	return program, others
+	return blocks[0]
 }
 
 func replaceOnce(t *testing.T, s, old, with string) string {
@@ -159,13 +170,37 @@ func awaitServer(t *testing.T, addr string, ended <-chan error) {
 	}
 }
 
+// wantPrinted checks that the README prints such an answer: all but the date and the payment's id.
+func wantPrinted(t *testing.T, got paid) {
+	t.Helper()
+	_, printed, _ := strings.Cut(readPage(t, "README.md"), "The first prints\n\n")
+	printed, _, _ = strings.Cut(printed, "\nand the second")
+	want := []string{"HTTP/1.1 " + strconv.Itoa(got.status) + " " + http.StatusText(got.status)}
+	for name, values := range got.header {
+		want = append(want, name+": "+values[0])
+	}
+	want = append(want, strings.TrimSpace(got.body))
+	volatile := regexp.MustCompile(`Date: .*|"[A-Z2-7]{26}"`)
+	printed = volatile.ReplaceAllString(strings.ReplaceAll(printed, "    ", ""), "…")
+	shown := strings.FieldsFunc(printed, func(r rune) bool { return r == '\n' })
+	for i, line := range want {
+		want[i] = volatile.ReplaceAllString(line, "…")
+	}
+	slices.Sort(shown)
+	slices.Sort(want)
+	if !slices.Equal(shown, want) {
+		t.Errorf("the README prints %q, want %q", shown, want)
+	}
+}
+
 type paid struct {
 	status   int
+	header   http.Header
 	replayed bool
 	body     string
 }
 
-// payAt sends the request of the README's curl line.
+// payAt sends the request of the README's curl lines.
 func payAt(t *testing.T, addr, key string) paid {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/payments", strings.NewReader(`{"amount":1250}`))
@@ -185,43 +220,42 @@ func payAt(t *testing.T, addr, key string) paid {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return paid{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", string(body)}
+	return paid{res.StatusCode, res.Header, res.Header.Get("Idempotent-Replayed") == "true", string(body)}
 }
 
-// Every line of the README's other code is a line of the Examples.
-func TestReadmeIsCompiled(t *testing.T) {
+// Every line of the pages' Go is a line of the Examples. (The pages of other modules have tests there.)
+func TestPagesAreCompiled(t *testing.T) {
 	t.Parallel()
 	compiled := map[string]bool{}
-	for _, file := range []string{"../../middleware/example_test.go", "../../sqljournal/example_test.go"} {
-		examples, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(examples)) {
+	for _, file := range []string{"middleware/example_test.go", "sqljournal/example_test.go", "example_test.go"} {
+		for line := range strings.Lines(readPage(t, file)) {
 			compiled[strings.TrimSpace(line)] = true
 		}
 	}
-	_, blocks := readmeBlocks(t)
-	for _, block := range blocks {
-		for line := range strings.Lines(block) {
-			if line = strings.TrimSpace(line); !compiled[line] {
-				t.Errorf("not in the Examples: %s", line)
+	blocks := 0
+	for _, page := range []string{"docs/guarantees.md", "docs/operations.md", "docs/reference.md"} {
+		for _, block := range goBlocks(readPage(t, page)) {
+			blocks++
+			for line := range strings.Lines(block) {
+				if line = strings.TrimSpace(line); !compiled[line] {
+					t.Errorf("%s: not in the Examples: %s", page, line)
+				}
 			}
+		}
+	}
+	if blocks != 3 {
+		t.Errorf("%d blocks of Go, want 3", blocks)
+	}
+	for line := range strings.Lines(readPage(t, "doc.go")) {
+		if code, ok := strings.CutPrefix(line, "//\t"); ok && !compiled[strings.TrimSpace(code)] {
+			t.Errorf("doc.go: not in the Example: %s", code)
 		}
 	}
 }
 
-// Every test that these pages name exists.
-func TestGuaranteesNameTests(t *testing.T) {
+// Every test that a page names exists.
+func TestPagesNameTests(t *testing.T) {
 	t.Parallel()
-	var doc []byte
-	for _, page := range []string{"guarantees.md", "rollout.md"} {
-		text, err := os.ReadFile("../../docs/" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		doc = append(doc, text...)
-	}
 	tests := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -236,9 +270,19 @@ func TestGuaranteesNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(string(doc), -1) {
-		if !tests[name] {
-			t.Errorf("there is no %s", name)
+	named := 0
+	for _, page := range pages(t) {
+		if page == "CONTRIBUTING.md" { // it has patterns for -run
+			continue
 		}
+		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(readPage(t, page), -1) {
+			named++
+			if !tests[name] {
+				t.Errorf("%s names %s, which does not exist", page, name)
+			}
+		}
+	}
+	if named < 40 {
+		t.Errorf("%d tests are named, want more", named)
 	}
 }

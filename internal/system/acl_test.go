@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,11 +21,11 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// A Redis user with exactly the README's rules is refused nothing, and uses every rule.
-func TestReadmeACL(t *testing.T) {
+// A Redis user with exactly the rules of docs/operations.md is refused nothing, and uses every rule.
+func TestOperationsACL(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "6.2", "an ACL of channels")
-	acl := readReadmeACL(t)
+	acl := readACL(t)
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
@@ -67,34 +66,31 @@ func TestReadmeACL(t *testing.T) {
 	})
 }
 
-// readmeACL is what the README says that an ACL must allow.
-type readmeACL struct {
+// accessRules is what docs/operations.md says that an ACL must allow.
+type accessRules struct {
 	namespace         string
 	rules             []string // in all cases
 	cluster, replicas []string // besides
 }
 
-func readReadmeACL(t *testing.T) readmeACL {
+func readACL(t *testing.T) accessRules {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readPage(t, "README.md") + readPage(t, "docs/operations.md")
 	find := func(pattern string) string {
-		matches := regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1)
+		matches := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
 		if len(matches) != 1 {
-			t.Fatalf("the README has %d matches of %s, want one", len(matches), pattern)
+			t.Fatalf("README and operations have %d matches of %s, want one", len(matches), pattern)
 		}
 		return matches[0][1]
 	}
-	acl := readmeACL{
+	acl := accessRules{
 		namespace: find(`lock\.New\(client, "([^"]+)"\) // the namespace`),
 		rules:     strings.Fields(find(`An ACL must allow\n\n((?:    .*\n)+)`)),
 		cluster:   strings.Fields(find("A Cluster needs `([^`]+)`")),
 		replicas:  strings.Fields(find("`lock.WithReplicas` needs `([^`]+)`")),
 	}
 	if want := []string{"~" + acl.namespace + ":*", "&" + acl.namespace + ":*"}; !slices.Equal(acl.rules[:2], want) {
-		t.Errorf("the README allows the keys and channels %q, want %q", acl.rules[:2], want)
+		t.Errorf("operations.md allows the keys and channels %q, want %q", acl.rules[:2], want)
 	}
 	return acl
 }
@@ -139,12 +135,12 @@ func wantUse(t *testing.T, admins []*redis.Client, rules []string) {
 	})
 	for rule := range called {
 		if !slices.Contains(rules, rule) {
-			t.Errorf("%s is called, and not in the README", rule)
+			t.Errorf("%s is called, and not in operations.md", rule)
 		}
 	}
 	for _, rule := range rules {
 		if strings.HasPrefix(rule, "+") && !called[rule] {
-			t.Errorf("%s is in the README, and never called", rule)
+			t.Errorf("%s is in operations.md, and never called", rule)
 		}
 	}
 }

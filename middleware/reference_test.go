@@ -18,19 +18,19 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// The README's tables are tied to the code: what only one of the two has fails a test.
+// The tables of docs/reference.md are tied to the code: what only one of the two has fails a test.
 
-var readme = sync.OnceValue(func() string {
-	text, err := os.ReadFile("../README.md")
+var reference = sync.OnceValue(func() string {
+	text, err := os.ReadFile("../docs/reference.md")
 	if err != nil {
 		panic(err)
 	}
 	return string(text)
 })
 
-// readmeTable returns the cells of the first table under a heading of the README, without its head.
-func readmeTable(heading string) (rows [][]string) {
-	_, section, _ := strings.Cut(readme(), "\n## "+heading+"\n")
+// referenceTable returns the cells of the first table under a heading of docs/reference.md, without its head.
+func referenceTable(heading string) (rows [][]string) {
+	_, section, _ := strings.Cut(reference(), "\n## "+heading+"\n")
 	_, table, _ := strings.Cut(section, "|---|")
 	_, table, _ = strings.Cut(table, "\n")
 	for line := range strings.Lines(table) {
@@ -80,6 +80,9 @@ func exported(t *testing.T, dir string) map[string]string {
 					if pointer, ok := receiver.(*ast.StarExpr); ok {
 						receiver = pointer.X
 					}
+					if generic, ok := receiver.(*ast.IndexExpr); ok {
+						receiver = generic.X
+					}
 					name = receiver.(*ast.Ident).Name + "." + name
 				}
 				names[name] = d.Doc.Text()
@@ -105,9 +108,9 @@ func isOption(name string) bool {
 	return strings.HasPrefix(name, "With") && !strings.Contains(name, ".")
 }
 
-// Each type of problem that the code makes is in the README's table. That its status and the rest are right there is for
+// Each type of problem that the code makes is in the table. That its status and the rest are right there is for
 // checkProblem.
-func TestReadmeProblems(t *testing.T) {
+func TestReferenceProblems(t *testing.T) {
 	t.Parallel()
 	made := 0
 	for _, file := range sources(t, ".") {
@@ -122,18 +125,18 @@ func TestReadmeProblems(t *testing.T) {
 			made++
 			name := strings.Trim(call.Args[0].(*ast.BasicLit).Value, `"`)
 			if _, listed := problems()[name]; !listed {
-				t.Errorf("%s is not in the README", name)
+				t.Errorf("%s is not in the table", name)
 			}
 			return true
 		})
 	}
 	if made != len(problems()) {
-		t.Errorf("the code makes %d types of problems, and the README has %d", made, len(problems()))
+		t.Errorf("the code makes %d types of problems, and the table has %d", made, len(problems()))
 	}
 }
 
-// Each option has one row in the README's table, which names its default; so does each option of the lock.
-func TestReadmeOptions(t *testing.T) {
+// Each option has one row in the table, which names its default; so does each option of the lock.
+func TestReferenceOptions(t *testing.T) {
 	t.Parallel()
 	locker := lock.New(redistest.Mini(t).Client(t), "test")
 	defer func() { _ = locker.Close(t.Context()) }()
@@ -161,18 +164,18 @@ func TestReadmeOptions(t *testing.T) {
 		t.Errorf("defaults are known of %q; the packages have %q", got, want)
 	}
 	rows := map[string]int{}
-	for _, row := range readmeTable("Defaults") {
+	for _, row := range referenceTable("Options") {
 		for _, m := range regexp.MustCompile("`(\\w+\\.With\\w+)`").FindAllStringSubmatch(row[2], -1) {
 			name := m[1]
 			rows[name]++
 			if want := defaults[name]; !strings.Contains(row[1], want) {
-				t.Errorf("the README's default of %s is %q, want %q in it", name, row[1], want)
+				t.Errorf("the default of %s is %q, want %q in it", name, row[1], want)
 			}
 		}
 	}
 	for name, doc := range options {
 		if rows[name] != 1 {
-			t.Errorf("%s is in %d rows of the README's table, want one", name, rows[name])
+			t.Errorf("%s is in %d rows of the table, want one", name, rows[name])
 		}
 		if strings.HasPrefix(name, "middleware.") && !strings.Contains(strings.ToLower(doc), "default") {
 			t.Errorf("the comment of %s does not say what is the default", name)
@@ -180,13 +183,43 @@ func TestReadmeOptions(t *testing.T) {
 	}
 }
 
-// What the README calls by its name exists.
-func TestReadmeNamesWhatExists(t *testing.T) {
+// Each outcome has one row in the table of Events.
+func TestReferenceOutcomes(t *testing.T) {
+	t.Parallel()
+	var listed, made []string
+	for _, row := range referenceTable("Events") {
+		listed = append(listed, strings.Trim(row[0], "`"))
+	}
+	for _, file := range sources(t, ".") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if of, ok := spec.Type.(*ast.Ident); ok && of.Name == "Outcome" && len(spec.Values) == 1 {
+				made = append(made, strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`))
+			}
+			return true
+		})
+	}
+	slices.Sort(listed)
+	slices.Sort(made)
+	if !slices.Equal(listed, made) {
+		t.Errorf("the table has %q, the code has %q", listed, made)
+	}
+}
+
+// What the README and the pages call by its name exists.
+func TestPagesNameWhatExists(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
-	for _, dir := range []string{"middleware", "lock", "keyfunc", "sqljournal"} {
-		for name := range exported(t, "../"+dir) {
-			names[dir+"."+name] = true
+	dirs, err := filepath.Glob("../contrib/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range append(dirs, "../middleware", "../lock", "../keyfunc", "../sqljournal", "../onceclient") {
+		for name := range exported(t, dir) {
+			names[filepath.Base(dir)+"."+name] = true
 			if strings.Contains(name, ".") {
 				names[name] = true // a method, by its type
 			}
@@ -196,13 +229,24 @@ func TestReadmeNamesWhatExists(t *testing.T) {
 		}
 	}
 	name := regexp.MustCompile(`\b((?:middleware|lock|keyfunc|sqljournal|Execution|Locker|Journal)\.[A-Z]\w*)|` + "`(With[A-Z]\\w*)")
-	called := name.FindAllStringSubmatch(readme(), -1)
-	for _, m := range called {
-		if name := m[1] + m[2]; !names[name] {
-			t.Errorf("the README names %s, which does not exist", name)
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range name.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if name := m[1] + m[2]; !names[name] && !strings.Contains(name, ".Test") { // tests: internal/system
+				t.Errorf("%s names %s, which does not exist", page, name)
+			}
 		}
 	}
-	if len(called) < 50 {
-		t.Errorf("%d names found in the README, want more", len(called))
+	if found < 100 {
+		t.Errorf("%d names found, want more", found)
 	}
 }
