@@ -45,6 +45,17 @@ func TestOperationsACL(t *testing.T) {
 			lock.WithReplicas(1, 5*time.Second))
 		wantUse(t, admins, rules)
 	})
+	t.Run("operators", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		admins := []*redis.Client{server.Client(t)}
+		rules := slices.Concat(acl.rules, acl.operators)
+		permit(t, admins, rules)
+		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser })
+		exercise(t, acl.namespace, client)
+		operate(t, acl.namespace, client)
+		wantUse(t, admins, rules)
+	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		redistest.Since(t, "7.0", "sharded pub/sub")
@@ -68,9 +79,9 @@ func TestOperationsACL(t *testing.T) {
 
 // accessRules is what docs/operations.md says that an ACL must allow.
 type accessRules struct {
-	namespace         string
-	rules             []string // in all cases
-	cluster, replicas []string // besides
+	namespace                    string
+	rules                        []string // in all cases
+	cluster, replicas, operators []string // besides
 }
 
 func readACL(t *testing.T) accessRules {
@@ -88,6 +99,7 @@ func readACL(t *testing.T) accessRules {
 		rules:     strings.Fields(find(`An ACL must allow\n\n((?:    .*\n)+)`)),
 		cluster:   strings.Fields(find("A Cluster needs `([^`]+)`")),
 		replicas:  strings.Fields(find("`lock.WithReplicas` needs `([^`]+)`")),
+		operators: strings.Fields(find("`Locker.Scan` needs `([^`]+)`")),
 	}
 	if want := []string{"~" + acl.namespace + ":*", "&" + acl.namespace + ":*"}; !slices.Equal(acl.rules[:2], want) {
 		t.Errorf("operations.md allows the keys and channels %q, want %q", acl.rules[:2], want)
@@ -250,6 +262,40 @@ func exerciseLock(ctx context.Context, t *testing.T, locker *lock.Locker, key st
 		return
 	}
 	if err := errors.Join(locker.Forget(ctx, key), lease.Release(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
+// operate does what an operator does: find a key that is held, look at it, and free it.
+func operate(t *testing.T, namespace string, client redis.UniversalClient) {
+	t.Helper()
+	locker := lock.New(client, namespace, lock.WithOpTimeout(patience))
+	defer func() { _ = locker.Close(context.Background()) }()
+	const key = "operated"
+	lease, err := locker.Acquire(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for step, err := range locker.Scan(t.Context(), 100) {
+		if err != nil {
+			t.Error(err)
+		}
+		for _, info := range step.Infos {
+			found = found || info.Key == locker.StorageKey(key) && info.State == lock.Held
+		}
+	}
+	if !found {
+		t.Error("Scan does not find the key")
+	}
+	info, err := locker.Inspect(t.Context(), locker.StorageKey(key))
+	if err != nil {
+		t.Error(err)
+	}
+	if err := locker.ForgetStored(t.Context(), info.Key, info.Token, lock.EvenIfLive()); err != nil {
+		t.Error(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
