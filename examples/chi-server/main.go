@@ -1,10 +1,11 @@
-// Command chi-server is a payments API and a page with an order form. Neither executes a request twice.
+// Command chi-server is a payments API, and a page on which you can see double clicks and worse: the same shop twice,
+// with onceguard and without.
 //
 //	go run ./examples/chi-server
 //
-// listens on 127.0.0.1:8080. Redis is embedded, and its data is lost when the process ends. With -redis URL, or
-// REDIS_URL in the environment, the server uses a real Redis, which any number of these servers can share. Send this
-// twice:
+// listens on 127.0.0.1:8080: open http://127.0.0.1:8080 in a browser. Redis is embedded, and its data is lost when the
+// process ends. With -redis URL, or REDIS_URL in the environment, the server uses a real Redis, which any number of these
+// servers can share. Send this twice:
 //
 //	curl -i -u ann: -X POST localhost:8080/payments -H 'Content-Type: application/json' \
 //	  -H 'Idempotency-Key: "k1"' -d '{"amount":1250,"currency":"EUR"}'
@@ -27,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/onceguard/onceguard/examples/chi-server/internal/demo"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -70,7 +72,15 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 		return errors.Join(err, listener.Close())
 	}
 	locker := lock.New(db.client, "chi-server", lock.WithOpTimeout(cfg.opTimeout))
-	server := newServer(log, newHandler(log, locker, db.client))
+	shops := demo.New(demo.Config{
+		Redis:     db.options,
+		Embedded:  db.embedded != nil,
+		OpTimeout: cfg.opTimeout,
+		Visitor:   visitorID,
+		Observe:   logEvents(log),
+	})
+	server := newServer(log, newHandler(log, locker, db.client, shops))
+	server.RegisterOnShutdown(shops.CloseStreams)
 
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -84,7 +94,7 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 	case <-ctx.Done():
 		log.Info("stopping", "why", context.Cause(ctx).Error())
 	}
-	return errors.Join(err, shutDown(server, locker), db.close())
+	return errors.Join(err, shutDown(server, locker, shops), db.close())
 }
 
 // logFindings logs a warning for each reason why the Redis server cannot keep the promises of the lock. No answer is
@@ -110,7 +120,7 @@ const (
 
 // shutDown stops accepting connections and waits for the running requests, and then for the locker's background work.
 // Close the Redis client only after that.
-func shutDown(server *http.Server, locker *lock.Locker) error {
+func shutDown(server *http.Server, locker *lock.Locker, shops *demo.Demo) error {
 	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	err := server.Shutdown(drain)
@@ -119,5 +129,5 @@ func shutDown(server *http.Server, locker *lock.Locker) error {
 	}
 	rest, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	return errors.Join(err, locker.Close(rest))
+	return errors.Join(err, shops.Close(rest), locker.Close(rest))
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"strings"
 	"testing"
@@ -50,11 +51,24 @@ func start(t *testing.T, redisURL string) *server {
 	t.Cleanup(transport.CloseIdleConnections)
 	s.http = &http.Client{
 		Transport:     transport,
+		Jar:           newJar(t),
 		Timeout:       patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s.url = "http://" + s.log.next(t, "listening")["addr"].(string)
 	return s
+}
+
+// newVisitor forgets the cookies.
+func (s *server) newVisitor() { s.http.Jar = newJar(s.t) }
+
+func newJar(t *testing.T) http.CookieJar {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jar
 }
 
 // awaitEnd returns the result of run.
@@ -217,6 +231,28 @@ func TestShutDownWaitsForRunningRequests(t *testing.T) {
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://")); err == nil {
 		conn.Close()
 		t.Error("the port still accepts connections")
+	}
+}
+
+// The server ends although a page is open: nobody waits for its stream of events.
+func TestStopsWithOpenStreams(t *testing.T) {
+	t.Parallel()
+	s := start(t, "")
+	s.form()
+	res, err := s.http.Get(s.url + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if got := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || got != "text/event-stream" {
+		t.Fatalf("got %d %s, want 200 text/event-stream", res.StatusCode, got)
+	}
+	s.stop()
+	if err := s.awaitEnd(); err != nil {
+		t.Errorf("run: got %v, want nil", err)
+	}
+	if data, err := io.ReadAll(res.Body); err != nil || !strings.HasPrefix(string(data), "event: shop\ndata: {") {
+		t.Errorf("the stream: %q, %v; want one event and its end", data, err)
 	}
 }
 

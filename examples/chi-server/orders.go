@@ -1,17 +1,19 @@
 package main
 
 import (
-	"bytes"
-	_ "embed" // the page
-	"html/template"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/examples/chi-server/internal/demo"
 	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/middleware"
 )
 
 // order is an order that was placed.
@@ -19,6 +21,8 @@ type order struct {
 	ID       string
 	Item     string
 	Quantity int
+
+	key string // as it stands in Redis, hashed
 }
 
 const (
@@ -28,35 +32,28 @@ const (
 
 // orderKey takes the key from a hidden field of the form, because an HTML form cannot send a header of its own. One
 // page view is one order.
-//
-// The page has no login, so the key has no user in it. Anonymous is safe here because the server makes the key, a
-// random UUID that no other visitor can guess. With a login, use the user.
 func orderKey() keyfunc.Func {
-	return keyfunc.Compose(keyfunc.Route(), keyfunc.Anonymous(), keyfunc.Form(keyField))
+	return keyfunc.Compose(keyfunc.Route(), keyfunc.User(visitorID), keyfunc.Form(keyField))
 }
 
 const keyField = "idempotency_key"
 
-//go:embed page.html
-var pageSource string
-
-var pages = template.Must(template.New("").Parse(pageSource))
-
-// ordersPage is the page with the order form. All visitors see the same orders.
+// ordersPage places the orders of the form. A visitor sees only their own.
 type ordersPage struct {
 	placed history[order]
+	page   func(http.ResponseWriter, *http.Request, demo.OrderForm)
 }
 
-// form shows the form with a fresh key, and all orders. It must not be cached: a cached form has a used key.
-func (o *ordersPage) form(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Cache-Control", "no-store")
-	render(w, http.StatusOK, "form", map[string]any{
-		"KeyField": keyField,
-		"Key":      uuid.NewString(),
-		"MaxItem":  maxItem,
-		"MaxCount": maxQuantity,
-		"Orders":   o.placed.of(""),
-	})
+// form shows the form with a fresh key, and the visitor's orders.
+func (o *ordersPage) form(w http.ResponseWriter, r *http.Request) {
+	form := demo.OrderForm{KeyField: keyField, Key: uuid.NewString(), MaxItem: maxItem, MaxQuantity: maxQuantity}
+	for _, placed := range o.placed.of(visitorID(r.Context())) {
+		form.Placed = append(form.Placed, demo.Link{
+			Path: "/orders/" + placed.ID,
+			Text: fmt.Sprintf("%d × %s", placed.Quantity, placed.Item),
+		})
+	}
+	o.page(w, r, form)
 }
 
 // create places an order and redirects the browser to it, so that a reload does not place another (RFC 9110, section
@@ -77,14 +74,15 @@ func (o *ordersPage) create(w http.ResponseWriter, r *http.Request) {
 		render(w, http.StatusServiceUnavailable, "late", nil)
 		return
 	}
-	placed := order{ID: uuid.NewString(), Item: item, Quantity: quantity}
-	o.placed.add("", placed.ID, placed)
+	key := middleware.FromContext(r.Context()).Key()
+	placed := order{ID: uuid.NewString(), Item: item, Quantity: quantity, key: key}
+	o.placed.add(visitorID(r.Context()), placed.ID, placed)
 	http.Redirect(w, r, "/orders/"+placed.ID, http.StatusSeeOther)
 }
 
 // show shows one order.
 func (o *ordersPage) show(w http.ResponseWriter, r *http.Request) {
-	placed, ok := o.placed.find("", chi.URLParam(r, "id"))
+	placed, ok := o.placed.find(visitorID(r.Context()), chi.URLParam(r, "id"))
 	if !ok {
 		render(w, http.StatusNotFound, "unknown", nil)
 		return
@@ -92,14 +90,18 @@ func (o *ordersPage) show(w http.ResponseWriter, r *http.Request) {
 	render(w, http.StatusOK, "order", placed)
 }
 
-// render answers with a page, or with 500 if the template fails.
-func render(w http.ResponseWriter, status int, name string, data any) {
-	var page bytes.Buffer
-	if err := pages.ExecuteTemplate(&page, name, data); err != nil {
-		writeProblem(w, http.StatusInternalServerError, "The page cannot be shown.")
+// problem answers instead of Idempotency's own pages. It is for middleware.WithProblem. The one that matters is what a
+// visitor gets who has gone back to the form and sent it with another quantity.
+func (o *ordersPage) problem(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
+	if p.Type != "urn:onceguard:problem:key-reused" {
+		render(w, p.Status, "problem", p)
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = page.WriteTo(w) // the client may have disconnected
+	hash := strings.TrimPrefix(p.Instance, "urn:onceguard:key:")
+	placed := o.placed.of(visitorID(r.Context()))
+	var found *order // nil while it is being placed
+	if i := slices.IndexFunc(placed, func(o order) bool { return strings.HasSuffix(o.key, hash) }); i >= 0 {
+		found = &placed[i]
+	}
+	render(w, p.Status, "already", map[string]any{"Placed": found})
 }

@@ -60,6 +60,63 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
+// Back, and another quantity: the visitor is told that they have ordered already, and what.
+func TestOrderAlreadyPlaced(t *testing.T) {
+	t.Parallel()
+	s := start(t, "")
+	form := s.form()
+	place := s.submit(form).header.Get("Location")
+	form.Set("quantity", "3")
+	got := s.submit(form)
+	if got.status != http.StatusUnprocessableEntity {
+		t.Errorf("got %d, want 422", got.status)
+	}
+	for _, want := range []string{"You have already placed this order", "2 × &lt;tea&gt;", `href="` + place + `"`, "See it", "Order again"} {
+		if !strings.Contains(got.body, want) {
+			t.Errorf("the page lacks %s: %s", want, got.body)
+		}
+	}
+	if strings.Contains(got.body, form.Get(keyField)) {
+		t.Error("the key is on the page")
+	}
+}
+
+// Each visitor sees their own orders only, and one without a cookie cannot order.
+func TestVisitors(t *testing.T) {
+	t.Parallel()
+	s := start(t, "")
+	form := s.form()
+	place := s.submit(form).header.Get("Location")
+	s.newVisitor()
+	if got := s.submit(form); got.status != http.StatusForbidden || !strings.Contains(got.body, "cookie") {
+		t.Errorf("without a cookie: got %d %s, want 403 and why", got.status, got.body)
+	}
+	if got := s.get("", place); got.status != http.StatusNotFound {
+		t.Errorf("another visitor's order: got %d, want 404", got.status)
+	}
+	s.form() // for its cookie
+	if other := s.submit(form); other.status != http.StatusSeeOther || other.header.Get("Location") == place {
+		t.Errorf("another visitor with the same key: got %d to %s, want an order of their own", other.status, other.header.Get("Location"))
+	}
+	if page := s.get("", "/").body; strings.Count(page, `<a href="/orders/`) != 1 {
+		t.Error("another visitor sees more than their own order")
+	}
+}
+
+// The page of another site cannot make a browser order.
+func TestCrossOrigin(t *testing.T) {
+	t.Parallel()
+	s := start(t, "")
+	form := s.form().Encode()
+	for _, path := range []string{"/orders", "/payments", "/demo/unprotected/orders", "/demo/start-over", "/demo/redis/empty"} {
+		r := s.request("POST", path, form)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		if got := s.do(r); got.status != http.StatusForbidden || strings.Contains(got.body, "cookie") {
+			t.Errorf("%s: got %d %s, want 403", path, got.status, got.body)
+		}
+	}
+}
+
 // storesAnOrder reports whether a command stores the response of an order.
 func storesAnOrder(c redistest.Command) bool {
 	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("/orders/"))
@@ -117,10 +174,11 @@ func TestOrderTimesOut(t *testing.T) {
 		}
 	})
 	orders := &ordersPage{}
+	ctx := context.WithValue(t.Context(), visitorKey{}, uuid.NewString())
 	once := middleware.Idempotency(locker, orderKey(), middleware.WithMaxDuration(10*time.Millisecond))
 	for range 2 {
 		form := url.Values{keyField: {"k"}, "item": {"tea"}, "quantity": {"1"}}.Encode()
-		r := httptest.NewRequest(http.MethodPost, "/orders?delay=10s", strings.NewReader(form))
+		r := httptest.NewRequest(http.MethodPost, "/orders?delay=10s", strings.NewReader(form)).WithContext(ctx)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
 		once(http.HandlerFunc(orders.create)).ServeHTTP(w, r)
@@ -128,7 +186,7 @@ func TestOrderTimesOut(t *testing.T) {
 			t.Errorf("got %d %s, want 503 from the handler", w.Code, w.Body)
 		}
 	}
-	if placed := orders.placed.of(""); len(placed) > 0 {
+	if placed := orders.placed.of(visitorID(ctx)); len(placed) > 0 {
 		t.Errorf("placed: %v", placed)
 	}
 }

@@ -10,6 +10,7 @@ import (
 // database is the Redis server of this process.
 type database struct {
 	client   *redis.Client
+	options  *redis.Options
 	name     string               // for the log, without credentials
 	embedded *miniredis.Miniredis // nil for a real server
 }
@@ -24,7 +25,7 @@ func openRedis(url string) (*database, error) {
 		return nil, errors.New("the Redis URL is malformed: want redis://[user:password@]host:port[/database]")
 	}
 	options.ContextTimeoutEnabled = true // otherwise the PING of /healthz could take longer than its context
-	return &database{client: redis.NewClient(options), name: options.Addr}, nil
+	return &database{client: redis.NewClient(options), options: options, name: options.Addr}, nil
 }
 
 // embeddedRedis starts a miniredis in this process.
@@ -36,8 +37,10 @@ func embeddedRedis() (*database, error) {
 	// By default miniredis expires keys only when a test moves its clock. Here leases and stored responses must expire
 	// in real time.
 	m.ClockTTL(true)
+	options := &redis.Options{Addr: m.Addr(), ContextTimeoutEnabled: true}
 	return &database{
-		client:   redis.NewClient(&redis.Options{Addr: m.Addr(), ContextTimeoutEnabled: true}),
+		client:   redis.NewClient(options),
+		options:  options,
 		name:     "embedded miniredis, forgotten at exit",
 		embedded: m,
 	}, nil
