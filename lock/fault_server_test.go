@@ -133,8 +133,8 @@ func TestClaimIsRemoved(t *testing.T) {
 			}
 			removed := time.Now()
 			<-lease.Context().Done()
-			if took := time.Since(removed); took > 2*time.Second+time.Second { // a third, and a busy machine's
-				t.Errorf("told after %v", took)
+			if took := time.Since(removed); took > 5*time.Second { // a third of the lease, and time for a busy machine
+				t.Errorf("told after %v, want before the lease would have ended", took)
 			}
 			if got := context.Cause(lease.Context()); got != lock.ErrLost {
 				t.Errorf("cause %v, want ErrLost", got)

@@ -56,7 +56,8 @@ type Event struct {
 	// Pattern is [http.Request.Pattern] of the handler's request once the handler has returned. If the handler did not
 	// run, it is that of the request as it arrived. So a middleware around a single handler of a ServeMux has it always,
 	// and one around a whole mux only for requests that ran. It is empty if no mux has set it. A ServeMux's may begin
-	// with a method and a host; that of a chi sub-router has only the part that the sub-router matched.
+	// with a method and a host; that of a chi sub-router has, in older versions of chi,
+	// only the part that the sub-router matched.
 	Pattern string
 
 	// Size is the length in bytes of the record of the response, as it is stored: sealed, compressed. It is 0 if no

@@ -44,7 +44,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 // must return a pattern and never a path, because each value is a time series. It gets the context of the request, and
 // is called concurrently. WithRoute panics if f is nil.
 //
-// A sub-router of chi puts only its own part into Pattern. The whole route is
+// In older versions of chi a sub-router puts only its own part into Pattern. The whole route is
 //
 //	otelonce.WithRoute(func(ctx context.Context, _ middleware.Event) string {
 //		return chi.RouteContext(ctx).RoutePattern()

@@ -43,7 +43,7 @@ func WithName(name string) Option {
 // [middleware.Event].Pattern. f must return a pattern and never a path, because each value makes new time series. It gets
 // the context of the request, and is called concurrently. WithRoute panics if f is nil.
 //
-// A sub-router of chi puts only its own part into Pattern. The whole route is
+// In older versions of chi a sub-router puts only its own part into Pattern. The whole route is
 //
 //	promonce.WithRoute(func(ctx context.Context, _ middleware.Event) string {
 //		return chi.RouteContext(ctx).RoutePattern()
