@@ -2,6 +2,7 @@ package onceclient
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -29,6 +30,8 @@ func (t *Transport) payload(req *http.Request) (payload, error) {
 	case req.Context().Err() != nil:
 		closeBody(req)
 		return payload{}, ended(req.Context())
+	case (req.Body == nil || req.Body == http.NoBody) && req.ContentLength > 0:
+		return payload{}, errLength
 	case req.Body == nil || req.Body == http.NoBody:
 		return payload{req.Body, func() (io.ReadCloser, error) { return req.Body, nil }}, nil
 	case req.GetBody != nil:
@@ -40,7 +43,7 @@ func (t *Transport) payload(req *http.Request) (payload, error) {
 }
 
 // keep reads the body of req into memory. The context ends the wait for it; the goroutine that reads then ends with the
-// Read that it is in, as it does in http.Transport.
+// Read that it is in, as it does in http.Transport, and closes the body.
 func (t *Transport) keep(req *http.Request) (payload, error) {
 	type result struct {
 		payload
@@ -69,7 +72,7 @@ func (t *Transport) keep(req *http.Request) (payload, error) {
 // readBody reads up to limit bytes. If that is all of the body, it closes it; if there is more, the payload is the prefix
 // and the rest, once.
 func readBody(req *http.Request, limit int64) (payload, error) {
-	kept, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
+	kept, err := io.ReadAll(io.LimitReader(untilDone{req.Context(), req.Body}, limit+1))
 	if err != nil {
 		return payload{}, err
 	}
@@ -85,4 +88,17 @@ func readBody(req *http.Request, limit int64) (payload, error) {
 	again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
 	first, _ := again()
 	return payload{first, again}, req.Body.Close()
+}
+
+// untilDone is an io.Reader that reads from Reader until ctx is done.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (u untilDone) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, ended(u.ctx)
+	}
+	return u.Reader.Read(p)
 }

@@ -181,6 +181,24 @@ func TestBodyThatBlocks(t *testing.T) {
 	})
 }
 
+// After a cancellation no more of the body is read.
+func TestBodyIsLeftAfterACancellation(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reads := 0
+	b := newBody(readerBody(func(p []byte) (int, error) {
+		reads++
+		cancel()
+		return 1, nil
+	}))
+	_, err := onceclient.New(&fakeBase{steps: []step{created}}).RoundTrip(postBody(t, ctx, b, -1))
+	<-b.closed
+	if !errors.Is(err, context.Canceled) || reads != 1 {
+		t.Errorf("got %v after %d reads", err, reads)
+	}
+}
+
 // RoundTrip closes the body also when it sends nothing.
 func TestBodyIsClosed(t *testing.T) {
 	t.Parallel()
