@@ -16,6 +16,7 @@ import (
 type call struct {
 	transport *Transport
 	req       *http.Request // with the key and without the body
+	key       string        // without quotes
 	payload   payload
 	began     time.Time
 	deadline  time.Time     // when it gives up
@@ -48,14 +49,15 @@ const maxReserve = time.Second
 func newCall(t *Transport, req *http.Request, key string, p payload) *call {
 	out := req.WithContext(req.Context())
 	out.Body, out.GetBody = nil, nil
+	out.RequestURI = "" // a reverse proxy leaves the server's, and http.Client rejects it
 	out.Header = req.Header.Clone()
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}
-	if key != "" {
+	if _, ok := t.keyIn(out.Header); !ok {
 		out.Header.Set(t.header, key)
 	}
-	c := &call{transport: t, req: out, payload: p, began: time.Now()}
+	c := &call{transport: t, req: out, key: unquote(key), payload: p, began: time.Now()}
 	c.deadline = c.began.Add(t.limit)
 	if end, ok := req.Context().Deadline(); ok {
 		end = end.Add(-min(contextMargin, time.Until(end)/10))
@@ -108,8 +110,7 @@ func (c *call) check(ctx context.Context, _ *http.Response, err error) (bool, er
 	case err != nil && c.last.err == nil: // http.Client's own, such as an invalid Location
 		c.last.err = withoutURL(err)
 	case err != nil && c.last.repeat:
-		// False for an unsupported scheme, an invalid header and an untrusted certificate.
-		c.last.repeat, _ = retryablehttp.DefaultRetryPolicy(ctx, nil, err)
+		c.last.repeat = !unsendable(c.last.err)
 		c.unsent = c.attempts == 1 && !c.last.repeat && ctx.Err() == nil
 	}
 	left := time.Until(c.deadline) - c.reserve
@@ -134,14 +135,14 @@ func (c *call) nextPause() time.Duration {
 	if doublings := c.attempts - 1; doublings < 63 && t.backoffMin <= t.backoffMax>>doublings {
 		bound = t.backoffMin << doublings
 	}
-	return min(c.last.retryAfter, t.maxRetryAfter) + rand.N(bound)
+	jitter := rand.N(bound)
+	return min(c.last.retryAfter, t.maxRetryAfter, math.MaxInt64-jitter) + jitter
 }
 
 // gaveUp returns the error of a call whose last try has not settled the request.
 func (c *call) gaveUp() error {
 	e := &GaveUpError{
-		Key:      unquote(c.req.Header.Get(c.transport.header)),
-		Attempts: c.attempts, Elapsed: time.Since(c.began),
+		Key: c.key, Attempts: c.attempts, Elapsed: time.Since(c.began),
 		Status: c.last.status, Problem: c.last.problem, Err: c.last.err,
 	}
 	ctx := c.req.Context()

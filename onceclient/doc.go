@@ -16,8 +16,8 @@
 //
 // # The key
 //
-// A request that already has the header Idempotency-Key keeps it. Otherwise the key is the one of [WithKey], or else a
-// new one from [NewKey]. A new one protects against lost responses while RoundTrip runs, and no longer: a caller that
+// A request that already has the header Idempotency-Key keeps it; if that is empty, RoundTrip returns [ErrInvalidKey].
+// Otherwise the key is the one of [WithKey], or else a new one from [NewKey]. A new one protects against lost responses while RoundTrip runs, and no longer: a caller that
 // wants to send the request again after an error, a crash or a restart makes the key itself and stores it first. A key
 // stands for one intent, such as one order: it is used again for each repetition of that intent, and never for another.
 //
@@ -35,7 +35,8 @@
 //	500                                             repeated, unless the problem is record-unreadable or key-failed
 //	every other status, every other 409             returned
 //
-// An error that a repetition cannot cure is returned: an unsupported scheme, an invalid header, an untrusted certificate.
+// An error that a repetition cannot cure is returned: an unsupported scheme, a URL without a host, an invalid header, an
+// untrusted certificate.
 //
 // The pause before a repetition is random between 0 and a bound that doubles with each try (full jitter), see
 // [WithBackoff]. Retry-After, in seconds or as a date (RFC 9110 section 10.2.3), is waited for in full and jitter is added

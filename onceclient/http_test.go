@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/http/httputil"
 	"net/textproto"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceguard/onceguard/onceclient"
@@ -221,11 +224,18 @@ func TestErrorsThatAreNotRepeated(t *testing.T) {
 	defer server.Close()
 	invalid := post(t, t.Context(), server.URL, strings.NewReader("book"))
 	invalid.Header.Set("X-Mine", "two\nlines")
+	trailing := post(t, t.Context(), server.URL, strings.NewReader("book"))
+	trailing.Trailer = http.Header{"X-Mine": {"two\nlines"}}
+	bodiless := post(t, t.Context(), server.URL, nil)
+	bodiless.ContentLength = 4
 	for name, req := range map[string]*http.Request{
 		"untrusted certificate": post(t, t.Context(), server.URL, strings.NewReader("book")),
 		"unsupported scheme":    post(t, t.Context(), "shop://orders", strings.NewReader("book")),
 		"relative URL":          post(t, t.Context(), "/orders", strings.NewReader("book")),
+		"no host":               post(t, t.Context(), "http:///orders", strings.NewReader("book")),
 		"invalid header":        invalid,
+		"invalid trailer":       trailing,
+		"length without a body": bodiless,
 	} {
 		var tries int
 		client := newClient(t, onceclient.WithObserver(func(context.Context, onceclient.Attempt) { tries++ }))
@@ -256,3 +266,45 @@ type closing struct{ closed int }
 
 func (c *closing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errNetwork }
 func (c *closing) CloseIdleConnections()                           { c.closed++ }
+
+// A reverse proxy hands the Transport the request that it was sent, with its RequestURI.
+func TestReverseProxy(t *testing.T) {
+	t.Parallel()
+	var keys []string
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		keys = append(keys, r.Header.Get("Idempotency-Key")+" "+r.RequestURI+" "+string(body))
+		if len(keys) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	target, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	defer base.CloseIdleConnections()
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: onceclient.New(base, quick()), ErrorLog: discard(),
+	}
+	r := httptest.NewRequest(http.MethodPost, "/orders?a=1", io.NopCloser(strings.NewReader("book")))
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	proxy.ServeHTTP(w, r)
+	if want := "k /orders?a=1 book,k /orders?a=1 book"; w.Code != http.StatusOK || strings.Join(keys, ",") != want {
+		t.Errorf("got %d, the server %q, want %q", w.Code, keys, want)
+	}
+}
+
+// The server has answered, in a way that HTTP/2 forbids: it was sent.
+func TestInvalidHeaderOfTheResponse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bad := errors.New(`stream error: stream ID 1; PROTOCOL_ERROR; invalid header field value for "X-Trace"`)
+		base := &fakeBase{steps: []step{func(*http.Request) (*http.Response, error) { return nil, bad }, created}}
+		if _, content, err := send(t, t.Context(), base); content != "done" || err != nil {
+			t.Errorf("got %q, %v after %d tries", content, err, base.tries())
+		}
+	})
+}

@@ -9,8 +9,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrInvalidKey is the error of a request whose [WithKey] has a key that no server accepts. Nothing was sent.
-var ErrInvalidKey = errors.New("onceclient: the key of WithKey must have 1 to 255 printable ASCII characters")
+// ErrInvalidKey is the error of a request whose [WithKey] has a key that no server accepts, or whose header has an empty
+// one, which some servers take for none. Nothing was sent.
+var ErrInvalidKey = errors.New("onceclient: the key must have 1 to 255 printable ASCII characters")
 
 // maxKeyLength is the longest key that onceguard's middleware accepts, and Stripe's API too.
 const maxKeyLength = 255
@@ -28,18 +29,23 @@ func NewKey() string { return uuid.Must(uuid.NewV7()).String() }
 //
 // A key has 1 to 255 printable ASCII characters, spaces included; with another one, RoundTrip returns [ErrInvalidKey]. It
 // is sent as a string in the sense of RFC 9651 section 3.3.3, in double quotes. A request that already has the header
-// keeps that.
+// keeps that, unless it is empty: then RoundTrip returns ErrInvalidKey.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyInContext{}, key)
 }
 
-// key returns the value of the header that carries the key of req, and "" if req has it already.
+// key returns the value of the header that carries the key of req, from req itself if it has one.
 func (t *Transport) key(req *http.Request) (string, error) {
-	if len(req.Header[t.header]) > 0 {
-		return "", nil
+	if value, ok := t.keyIn(req.Header); ok {
+		if unquote(strings.Trim(value, " \t")) == "" {
+			return "", ErrInvalidKey
+		}
+		return value, nil
 	}
-	if previous := redirectedFrom(req); previous != nil && previous.Header.Get(t.header) != "" {
-		return previous.Header.Get(t.header), nil
+	if previous := redirectedFrom(req); previous != nil {
+		if value, ok := t.keyIn(previous.Header); ok {
+			return value, nil
+		}
 	}
 	key, ok := req.Context().Value(keyInContext{}).(string)
 	if !ok {
@@ -49,6 +55,17 @@ func (t *Transport) key(req *http.Request) (string, error) {
 		return "", ErrInvalidKey
 	}
 	return quote(key), nil
+}
+
+// keyIn returns the first value of the header that carries the key, and whether h has one. A caller may have set it by
+// the name that HTTP/2 has for it, in lower case.
+func (t *Transport) keyIn(h http.Header) (string, bool) {
+	for name, values := range h {
+		if len(values) > 0 && strings.EqualFold(name, t.header) {
+			return values[0], true
+		}
+	}
+	return "", false
 }
 
 // redirectedFrom returns the request whose response made http.Client send req, or nil. http.Client copies only the

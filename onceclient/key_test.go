@@ -106,7 +106,6 @@ func TestHeader(t *testing.T) {
 			want   string // "" for any
 		}{
 			"kept":           {http.Header{"Idempotency-Key": {"mine"}}, nil, "Idempotency-Key", "mine"},
-			"kept, empty":    {http.Header{"Idempotency-Key": {""}}, nil, "Idempotency-Key", ""},
 			"without values": {http.Header{"Idempotency-Key": nil}, nil, "Idempotency-Key", `"of the context"`},
 			"another name":   {nil, []onceclient.Option{onceclient.WithHeader("x-request-key")}, "X-Request-Key", `"of the context"`},
 		} {
@@ -119,12 +118,46 @@ func TestHeader(t *testing.T) {
 			}
 			resp.Body.Close()
 			for _, h := range base.heads {
-				if got := h.Values(test.sentIn); len(got) != 1 || got[0] != test.want {
+				if got := h.Values(test.sentIn); len(got) != 1 || got[0] != test.want || len(h) != 1 {
 					t.Errorf("%s: sent %q, want %q", name, got, test.want)
 				}
 			}
 		}
 	})
+}
+
+// A header that was set in lower case, as HTTP/2 has it, is the request's key too: two would be sent otherwise.
+func TestHeaderInLowerCase(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{steps: []step{fail}}
+		req := postBody(t, onceclient.WithKey(t.Context(), "of the context"), nil, 0)
+		req.Header = http.Header{"idempotency-key": {`"mine"`}}
+		_, err := onceclient.New(base).RoundTrip(req)
+		if e := gaveUp(t, err); e.Key != "mine" {
+			t.Errorf("the error has the key %q", e.Key)
+		}
+		for _, h := range base.heads {
+			if len(h) != 1 || len(h["idempotency-key"]) != 1 {
+				t.Fatalf("sent %q", h)
+			}
+		}
+	})
+}
+
+// Some servers take an empty key for none: a POST that is repeated with it would take effect twice.
+func TestEmptyHeader(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"", " ", `""`} {
+		base := &fakeBase{steps: []step{fail, created}}
+		b := newBody(strings.NewReader("book"))
+		req := postBody(t, onceclient.WithKey(t.Context(), "of the context"), b, 4)
+		req.Header.Set("Idempotency-Key", value)
+		if _, err := onceclient.New(base).RoundTrip(req); !errors.Is(err, onceclient.ErrInvalidKey) || base.tries() != 0 {
+			t.Errorf("%q: got %v after %d tries", value, err, base.tries())
+		}
+		<-b.closed
+	}
 }
 
 // Other methods pass: no key, one try, the request itself.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -288,4 +289,18 @@ func FuzzRetryAfter(f *testing.F) {
 			t.Errorf("%q: got %v", value, got)
 		}
 	})
+}
+
+func TestRetryAfterThatIsNeverCut(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []string{"9223372036", "99999999999999999999"} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &fakeBase{steps: []step{answer(503, "", "Retry-After: "+seconds), created}}
+			began := time.Now()
+			_, content, err := send(t, t.Context(), base, onceclient.WithMaxRetryAfter(math.MaxInt64))
+			if took := time.Since(began); content != "done" || err != nil || took != 89*time.Second {
+				t.Errorf("%s: got %q, %v after %v", seconds, content, err, took)
+			}
+		})
+	}
 }

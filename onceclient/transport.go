@@ -27,7 +27,8 @@ func New(base http.RoundTripper, opts ...Option) *Transport {
 // has returned.
 //
 // An error is a [*GaveUpError], unless nothing was sent: then it is [ErrInvalidKey], the context's error, the error of
-// reading the body, or the base's for an unsupported scheme, an invalid header or an untrusted certificate.
+// reading the body, or the base's for an unsupported scheme, a URL without a host, an invalid header or an untrusted
+// certificate.
 //
 // A request with a method that is not covered goes to the base as it is.
 //

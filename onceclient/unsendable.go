@@ -1,0 +1,30 @@
+package onceclient
+
+import (
+	"crypto/tls"
+	"errors"
+	"strings"
+)
+
+// unsendableErrors are how http.Transport's errors begin for a request that it rejects before it connects. It has no
+// values for them. Errors about a response also have words such as "invalid header", but never begin in this way.
+var unsendableErrors = []string{
+	"unsupported protocol scheme", "http: no Host in request URL", "net/http: invalid header ", "net/http: invalid trailer ",
+}
+
+// unsendable reports whether err, which is the base's, means that the request was not sent and cannot be.
+func unsendable(err error) bool {
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		return true
+	}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	for _, start := range unsendableErrors {
+		if strings.HasPrefix(err.Error(), start) {
+			return true
+		}
+	}
+	return false
+}
