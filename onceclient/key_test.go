@@ -132,13 +132,14 @@ func TestHeaderInLowerCase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{steps: []step{fail}}
 		req := postBody(t, onceclient.WithKey(t.Context(), "of the context"), nil, 0)
-		req.Header = http.Header{"idempotency-key": {`"mine"`}}
+		name := strings.ToLower("Idempotency-Key")
+		req.Header = http.Header{name: {`"mine"`}}
 		_, err := onceclient.New(base).RoundTrip(req)
 		if e := gaveUp(t, err); e.Key != "mine" {
 			t.Errorf("the error has the key %q", e.Key)
 		}
 		for _, h := range base.heads {
-			if len(h) != 1 || len(h["idempotency-key"]) != 1 {
+			if len(h) != 1 || len(h[name]) != 1 {
 				t.Fatalf("sent %q", h)
 			}
 		}
