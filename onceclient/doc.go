@@ -17,9 +17,10 @@
 // # The key
 //
 // A request that already has the header Idempotency-Key keeps it; if that is empty, RoundTrip returns [ErrInvalidKey].
-// Otherwise the key is the one of [WithKey], or else a new one from [NewKey]. A new one protects against lost responses while RoundTrip runs, and no longer: a caller that
-// wants to send the request again after an error, a crash or a restart makes the key itself and stores it first. A key
-// stands for one intent, such as one order: it is used again for each repetition of that intent, and never for another.
+// Otherwise the key is the one of [WithKey], or else a new one from [NewKey]. A new one protects against lost responses
+// while RoundTrip runs, and no longer: a caller that wants to send the request again after an error, a crash or a restart
+// makes the key itself and stores it first. A key stands for one intent, such as one order: it is used again for each
+// repetition of that intent, and never for another.
 //
 // A redirect that keeps the method (307 and 308) keeps the key.
 //
