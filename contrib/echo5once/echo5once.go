@@ -130,6 +130,10 @@ func serveNext(w http.ResponseWriter, r *http.Request) {
 	}
 	// The request passes unprotected. Its key or its fingerprint may have been looked for in the body.
 	x.c.Request().Body = r.Body
+	if request := x.c.Request(); r.Context() != context.Context(x) { // WithShadow: it has an Execution
+		x.c.SetRequest(r)
+		defer x.c.SetRequest(request)
+	}
 	x.err = x.next(x.c)
 }
 

@@ -1,0 +1,56 @@
+package ginonce_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// In shadow every request runs, and each run has a Key of its own: what is behind the handler must not take two runs for
+// one because both have none.
+func TestShadow(t *testing.T) {
+	s := newService(t, middleware.WithShadow())
+	keys := make(chan string, 10)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s.engine.Use(func(c *gin.Context) {
+		r := c.Request
+		c.Next()
+		if c.Request != r {
+			t.Error("c.Request is not as it was")
+		}
+	})
+	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) {
+		keys <- middleware.FromContext(c.Request.Context()).Key()
+		body, err := c.GetRawData()
+		if string(body) == "first" {
+			entered <- struct{}{}
+			<-leave
+		}
+		if err != nil || len(body) == 0 {
+			t.Errorf("the handler reads %q, %v", body, err)
+		}
+		c.String(http.StatusCreated, "paid")
+	}))
+	first := make(chan answer, 1)
+	go func() { first <- s.post("/payments", "k", "first") }()
+	<-entered
+	s.want(s.post("/payments", "k", "other"), http.StatusCreated, "paid", middleware.Reused)
+	close(leave)
+	s.want(<-first, http.StatusCreated, "paid", middleware.Executed)
+	go func() { <-entered }()
+	if e := s.want(s.post("/payments", "k", "first"), http.StatusCreated, "paid", middleware.Replayed); e.Differs {
+		t.Error("the same response differs")
+	}
+	s.want(s.post("/payments", "", "no key"), http.StatusCreated, "paid", middleware.Unprotected)
+	s.wantRuns(4)
+	for known := map[string]bool{}; len(known) < 3; {
+		key := <-keys
+		if key == "" || known[key] {
+			t.Fatalf("the key %q, after %v", key, known)
+		}
+		known[key] = true
+	}
+}
