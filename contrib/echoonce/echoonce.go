@@ -20,7 +20,8 @@
 //
 // A middleware that turns one error into another one, or answers it, comes behind this one: what is decided outside is
 // not stored. If the HTTPErrorHandler writes nothing, the response is left to the outer middlewares, and the outcome is
-// unknown, as after [middleware.Execution.Unknown].
+// unknown, as after [middleware.Execution.Unknown]. All of this holds with [middleware.WithShadow] too, which otherwise
+// changes no response: put such a middleware behind this one before you watch.
 //
 // # Order
 //

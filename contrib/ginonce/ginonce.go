@@ -150,6 +150,8 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 	case c.FullPath() == "" && !inner.set: // left to gin, which answers 404 or 405
 		x.outer.open = true
 		_ = run.Discard() // fails only after Keep or Unknown, which count more
+	case r.Context().Done() == x.Done(): // WithShadow, whose runs end with the request: outer middlewares see what they saw
+		x.outer.open = true
 	}
 	inner.writeStatus()
 }

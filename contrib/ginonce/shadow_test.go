@@ -54,3 +54,20 @@ func TestShadow(t *testing.T) {
 		known[key] = true
 	}
 }
+
+// In shadow an outer middleware may answer in place of a handler that has only set a status, as without this one.
+func TestShadowLeavesTheResponseToOthers(t *testing.T) {
+	s := newService(t, middleware.WithShadow())
+	s.engine.Use(func(c *gin.Context) {
+		if c.Next(); !c.Writer.Written() {
+			c.String(http.StatusTeapot, "in place of %d", c.Writer.Status())
+		}
+	})
+	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) { c.Status(http.StatusAccepted) }))
+	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+		e := s.want(s.post("/payments", "k", "1"), http.StatusTeapot, "in place of 202", outcome)
+		if e.Status != http.StatusAccepted || e.Differs {
+			t.Errorf("%s: the Event has the status %d, and differs is %t", outcome, e.Status, e.Differs)
+		}
+	}
+}
