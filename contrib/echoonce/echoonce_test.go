@@ -214,7 +214,7 @@ func TestFailOpen(t *testing.T) {
 		body, _ := io.ReadAll(c.Request().Body)
 		return c.String(http.StatusOK, string(body))
 	}, s.once)
-	s.redis.Close()
+	s.away.Store(true)
 	s.want(s.post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
 }
 

@@ -254,14 +254,14 @@ func TestFailOpen(t *testing.T) {
 		body, _ := c.GetRawData()
 		c.String(http.StatusOK, "%s", body)
 	})
-	s.redis.Close()
+	s.away.Store(true)
 	s.want(s.post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
 }
 
 func TestStoreUnavailable(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, s.counted(pay))
-	s.redis.Close()
+	s.away.Store(true)
 	s.want(s.post("/payments", "k", "1"), http.StatusServiceUnavailable, "*", middleware.StoreUnavailable)
 	s.wantRuns(0)
 }

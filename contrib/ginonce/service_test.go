@@ -2,8 +2,10 @@ package ginonce_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -36,6 +38,7 @@ type service struct {
 	server *httptest.Server
 	events chan middleware.Event
 	runs   atomic.Int64 // of handlers made by counted
+	away   atomic.Bool  // Redis cannot be reached by new connections
 	seen   chan seen    // by the middleware outside
 }
 
@@ -49,7 +52,7 @@ type seen struct {
 func newService(t *testing.T, opts ...middleware.Option) *service {
 	t.Helper()
 	s := &service{t: t, engine: gin.New(), redis: miniredis.RunT(t), events: make(chan middleware.Event, 100), seen: make(chan seen, 100)}
-	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true, Dialer: s.dial})
 	locker := lock.New(client, "test")
 	opts = append([]middleware.Option{
 		middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e }),
@@ -68,6 +71,14 @@ func newService(t *testing.T, opts ...middleware.Option) *service {
 		s.seen <- seen{c.Writer.Status(), c.Writer.Size(), c.Writer.Written()}
 	})
 	return s
+}
+
+// dial fails once Redis is away. A test must not close Redis for that: another process may be given its port at once.
+func (s *service) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if s.away.Load() {
+		return nil, errors.New("redis is away")
+	}
+	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 // counted counts the runs of h.
