@@ -39,6 +39,9 @@
 // An error that a repetition cannot cure is returned: an unsupported scheme, a URL without a host, an invalid header, an
 // untrusted certificate.
 //
+// A 4xx that is returned after a try without a response may come from something in front of the server, such as a
+// gateway or a login. The earlier try may have taken effect all the same: keep the key until that is known.
+//
 // The pause before a repetition is random between 0 and a bound that doubles with each try (full jitter), see
 // [WithBackoff]. Retry-After, in seconds or as a date (RFC 9110 section 10.2.3), is waited for in full and jitter is added
 // to it; a very long one is cut, see [WithMaxRetryAfter].
