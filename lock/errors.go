@@ -41,7 +41,8 @@ var (
 	// key. Redis was not asked.
 	ErrNotStorageKey = store.ErrNotStorageKey
 
-	// ErrChanged means that a key holds another claim or value than the token names, or none. It was left as it is.
+	// ErrChanged means that a key holds another claim or value than the token names, or none, or that the token is
+	// malformed. The key was left as it is.
 	ErrChanged = store.ErrChanged
 
 	// ErrLive means that a claim's lease has not run out, so that its holder may be at work. It was left as it is.

@@ -511,6 +511,55 @@ func TestOperatorsReplyIsLost(t *testing.T) {
 	}
 }
 
+// afterFailure is a hook that calls do when a command has got no reply.
+type afterFailure struct{ do func() }
+
+func (afterFailure) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h afterFailure) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		var reply redis.Error
+		if err != nil && !errors.As(err, &reply) {
+			h.do()
+		}
+		return err
+	}
+}
+
+func (afterFailure) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// The server has done it, the reply is lost, and another takes the key before the next try. ErrChanged would say that
+// nothing was changed.
+func TestOperatorsReplyIsLostAndTheKeyIsTaken(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	client := proxy.Client(t)
+	holder, operator := newLocker(t, server.Client(t), lock.WithoutRenewal()), newLocker(t, client)
+	leave(t, holder, server, "warm", lock.Settled) // the server learns the script
+	if err := operator.ForgetStored(t.Context(), holder.StorageKey("warm"), inspect(t, holder, "warm", lock.Settled).Token); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, holder, server, "k", lock.Abandoned)
+	info := inspect(t, operator, "k", lock.Abandoned)
+	var next *lock.Lease
+	client.AddHook(afterFailure{func() { next = acquire(t, holder, "k") }})
+	lost := proxy.DropReply(redistest.Nth(1, func(c redistest.Command) bool {
+		return len(c.Args) > 4 && strings.HasPrefix(string(c.Args[3]), claimStart)
+	}))
+	err := operator.ForgetStored(t.Context(), info.Key, info.Token)
+	lost.Wait(t)
+	if err == nil || errors.Is(err, lock.ErrChanged) || !strings.Contains(err.Error(), "may have been done") {
+		t.Errorf("%v, want an error which says that it may have been done", err)
+	}
+	if got := inspect(t, holder, "k", lock.Held); got.Token != next.Token() {
+		t.Errorf("the key has the claim %s, want that of the next caller", got.Token)
+	}
+}
+
 // Those that wait in Acquire for an abandoned key get it at once, and those that wait for an answer too.
 func TestOperatorWakesWaiters(t *testing.T) {
 	t.Parallel()
@@ -597,8 +646,8 @@ func TestOperatorsErrors(t *testing.T) {
 		leave(t, locker, b, "k", lock.Abandoned)
 		info := inspect(t, locker, "k", lock.Abandoned)
 		for _, token := range []string{"", "value-", "abandoned", "value-value-" + info.Token, info.Token[1:]} {
-			if err := locker.ForgetStored(t.Context(), info.Key, token); err == nil {
-				t.Errorf("token %q: no error", token)
+			if err := locker.ForgetStored(t.Context(), info.Key, token); !errors.Is(err, lock.ErrChanged) {
+				t.Errorf("token %q: %v, want ErrChanged", token, err)
 			}
 		}
 		if err := locker.SettleAbandoned(t.Context(), info.Key, info.Token, mustNotSettle(t), time.Microsecond); err == nil {

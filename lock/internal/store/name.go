@@ -60,12 +60,13 @@ func nameOf(stored []byte) string {
 	return token
 }
 
-// ParseName returns the head of the claim or value that name has named.
+// ParseName returns the head of the claim or value that name has named. The error is ErrChanged: no key holds what a
+// malformed name names.
 func ParseName(name string) (head []byte, err error) {
 	token, isValue := strings.CutPrefix(name, valueName)
 	id, err := uuid.Parse(token)
 	if err != nil {
-		return nil, errors.New("lock: the token is none that Inspect returns")
+		return nil, fmt.Errorf("%w: it is no token that Inspect returns", ErrChanged)
 	}
 	if isValue {
 		return appendHead(nil, valueMagic, id), nil

@@ -18,6 +18,9 @@ var (
 	ErrLive    = errors.New("lock: the lease has not run out")
 )
 
+// errUnsure is the error of an override of which a reply was lost, and whose next try has found something else.
+var errUnsure = errors.New("a reply was lost, and the key has changed since: it may have been done")
+
 // Facts is what Inspect finds. The Entry has neither note nor value.
 type Facts struct {
 	Entry
@@ -82,7 +85,11 @@ func (s *Store) override(
 	if r.Err != nil {
 		return failure(doing, r)
 	}
-	return overridden(r.Reply, head, value)
+	err := overridden(r.Reply, head, value)
+	if r.Unsure && errors.Is(err, ErrChanged) { // perhaps since an earlier try, whose reply was lost
+		return wrap(doing, errUnsure)
+	}
+	return err
 }
 
 // overridden returns what the reply of override.lua means.
@@ -122,7 +129,7 @@ func (s *Store) Abandoned(ctx context.Context, key Key, head []byte) (note []byt
 	case !bytes.HasPrefix(r.Text, head):
 		return nil, ErrChanged
 	case e.State == Settled:
-		return nil, errors.New("lock: settle: the token is a value's, not a claim's")
+		return nil, fmt.Errorf("%w: the token is a value's, not a claim's", ErrChanged)
 	case e.State == Held:
 		return nil, ErrLive
 	}
