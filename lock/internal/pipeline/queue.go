@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -62,15 +63,18 @@ func (q *queue) sendInline(c *command, d *sharedDeadline, returnBy time.Time) bo
 		return false
 	}
 	c.deadline, c.returnBy = d, returnBy
-	defer func() { // even when a hook panics
-		if next := q.complete(b); next != nil {
-			q.pipeline.workers.send(next) // its worker calls group.Done
-			return
-		}
-		q.pipeline.group.Done()
-	}()
+	defer q.handOver(b) // even when a hook panics
 	q.pipeline.exec(c.deadline, b.commands)
 	return true
+}
+
+// handOver completes a batch whose sender sends no other, and gives a worker the next one.
+func (q *queue) handOver(b *batch) {
+	if next := q.complete(b); next != nil {
+		q.pipeline.workers.send(next) // its worker calls group.Done
+		return
+	}
+	q.pipeline.group.Done()
 }
 
 // beginInline returns a batch of c alone, and nil if maxInFlight batches are in flight.
@@ -181,9 +185,21 @@ func (q *queue) newBatch(start time.Time) *batch {
 	return &batch{queue: q, start: start}
 }
 
+// errHookEnded is the error of the commands of a batch whose worker has ended before their replies.
+var errHookEnded = errors.New("a hook of the Redis client called runtime.Goexit")
+
 // send sends b, and then the batches that complete returns. A worker calls it.
 func (q *queue) send(b *batch) {
-	defer q.pipeline.group.Done()
+	defer func() {
+		if b == nil {
+			q.pipeline.group.Done()
+			return
+		}
+		for _, c := range b.commands { // a hook has ended this goroutine
+			c.err = errHookEnded
+		}
+		q.handOver(b)
+	}()
 	for b != nil {
 		deadline := q.pipeline.deadlines.forStart(b.start)
 		for _, c := range b.commands {
