@@ -34,7 +34,7 @@ func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
 // resolveRow resolves a run of which the journal has a row.
 func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry JournalEntry) error {
 	run := JournalRun{Key: r.key, Token: r.token, Note: entry.Note, Intent: true}
-	encoded, err := r.encodeUnless(nothingHappened, entry.Note)
+	encoded, err := r.outcome(entry.Note)
 	if err == nil {
 		err = r.end(ctx, run, encoded)
 	}
@@ -47,8 +47,14 @@ func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry Journal
 		same := func([]byte) ([]byte, error) { return encoded, nil }
 		err = r.locker.SettleAbandoned(ctx, r.key, r.token, same, r.retention)
 	}
-	if errors.Is(err, lock.ErrChanged) {
-		return nil // it was claimed since, and that request has asked the journal
+	return afterJournal(err)
+}
+
+// afterJournal returns the error of Redis once the journal has the outcome: nil if the claim has ended since, or is
+// renewed again, because the journal is asked before the next run, and by that run at its end.
+func afterJournal(err error) error {
+	if errors.Is(err, lock.ErrChanged) || errors.Is(err, lock.ErrLive) {
+		return nil
 	}
 	return err
 }
@@ -62,19 +68,26 @@ func (r *resolver) resolveWithoutRow(ctx context.Context, info lock.Info) error 
 	if r.said.kind == nothingHappened {
 		return r.free(ctx)
 	}
-	return r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
+	ended := false
+	err := r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
 		encoded, err := r.encode(note)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = r.end(ctx, JournalRun{Key: r.key, Token: r.token, Note: note}, encoded)
 		}
-		return encoded, r.end(ctx, JournalRun{Key: r.key, Token: r.token, Note: note}, encoded)
+		ended = err == nil
+		return encoded, err
 	}, r.retention)
+	if ended {
+		return afterJournal(err)
+	}
+	return err
 }
 
-// encodeUnless returns the record, or nil if the resolution is of that kind.
-func (r *resolver) encodeUnless(kind resolutionKind, note []byte) ([]byte, error) {
-	if r.said.kind == kind {
-		return nil, nil
+// outcome returns the record, or nil if nothing happened. In both cases the note has to be readable.
+func (r *resolver) outcome(note []byte) ([]byte, error) {
+	if r.said.kind == nothingHappened {
+		_, err := r.decode(note)
+		return nil, err
 	}
 	return r.encode(note)
 }

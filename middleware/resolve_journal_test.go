@@ -198,3 +198,51 @@ func TestClaimSaysThatThereIsAJournal(t *testing.T) {
 		}
 	})
 }
+
+// Once the journal has the outcome, Resolve has done its work, whatever becomes of the claim meanwhile.
+func TestResolveHasEndedInTheJournal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		modes(t, func(t *testing.T, j *memJournal) {
+			s, info, works := stranded(t, b, j)
+			works.Store(true)
+			j.setHooks(nil, func(op string) error {
+				if op == "end" {
+					b.FlushAll(t)
+				}
+				return nil
+			})
+			said := middleware.Responded(http.StatusAccepted, nil, []byte("said"))
+			err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said, middleware.WithJournal(j))
+			if err != nil {
+				t.Errorf("%v although the journal has the outcome", err)
+			}
+			j.setHooks(nil, nil)
+			if a := s.send(); a.body != "said" {
+				t.Errorf("a retry got %+v", a)
+			}
+			s.wantRuns(1)
+		})
+	})
+}
+
+// With other keys than the middleware's nothing is freed, in the journal neither.
+func TestResolveReadsTheNoteOfTheJournal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		modes(t, func(t *testing.T, j *memJournal) {
+			s, info, _ := stranded(t, b, j)
+			for _, said := range []middleware.Resolution{middleware.NothingHappened(), middleware.Responded(200, nil, nil)} {
+				err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said,
+					middleware.WithJournal(j), middleware.WithEncryption(make([]byte, 32)))
+				if !errors.Is(err, middleware.ErrUnreadable) {
+					t.Errorf("%v, want ErrUnreadable", err)
+				}
+				if e := j.look(info.Key); j.intent && e.State != middleware.Unfinished {
+					t.Errorf("the journal has %+v", e)
+				}
+				if now := s.inspect("k1"); now.State != lock.Abandoned || now.Token != info.Token {
+					t.Errorf("%+v, want the claim as it was", now)
+				}
+			}
+		})
+	})
+}
