@@ -62,11 +62,14 @@ type changed struct {
 // run looks at the key, makes the change, and logs who has made it, why, and to what.
 func (c change) run(ctx context.Context, s *session) error {
 	info, err := s.look(ctx)
-	if err != nil && !errors.Is(err, errFree) {
+	if errors.Is(err, lock.ErrNotStorageKey) { // it may be a raw key, which is not to be logged
 		return err
 	}
-	log := s.log.With("user", s.user, "reason", s.change.reason, "key", info.Key, "token", s.change.token,
-		"before", info.State.String())
+	before := "unknown"
+	if err == nil || errors.Is(err, errFree) {
+		before = info.State.String()
+	}
+	log := s.log.With("user", s.user, "reason", s.change.reason, "key", info.Key, "token", s.change.token, "before", before)
 	if err == nil {
 		err = c.make(ctx, s, info)
 	}

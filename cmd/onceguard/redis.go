@@ -11,12 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+var errMalformedURL = usagef("-redis: the URL is malformed: want redis://[user:password@]host:port[/database], " +
+	"with a password in percent-encoding")
+
 // openRedis returns a client of the deployment at a URL. A server that belongs to a Cluster gets a Cluster's client,
 // since every other one would be told that most keys have moved.
 func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.UniversalClient, error) {
 	u, err := url.Parse(text)
 	if err != nil { // whose text has the password
-		return nil, usagef("-redis: the URL is malformed: want redis://[user:password@]host:port[/database]")
+		return nil, errMalformedURL
 	}
 	switch q := u.Query(); {
 	case q.Has("master_name"):
@@ -78,9 +81,13 @@ func openSentinel(u *url.URL) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(opts), nil
 }
 
-// wrongURL returns the error of a URL that go-redis does not take, without its password.
+// wrongURL returns the error of a URL that go-redis does not take, without its password. That may have ended up in the
+// path or the query, because it has a / or a ? which is not encoded: then an @ is behind it.
 func wrongURL(u *url.URL, err error) error {
 	text := err.Error()
+	if strings.Contains(text, "@") {
+		return errMalformedURL
+	}
 	if password, ok := u.User.Password(); ok && password != "" {
 		text = strings.ReplaceAll(text, password, "xxxxx")
 	}

@@ -50,6 +50,9 @@ func TestWrongUsage(t *testing.T) {
 		"-redis: the URL":                    {"inspect", "-redis", "redis://:secret@host:port:port", key},
 		"invalid URL scheme: http":           {"inspect", "-redis", "http://:secret@host", key},
 		"invalid database number: \"xxxxx\"": {"inspect", "-redis", "redis://:secret@host/secret", key},
+		"the URL is malformed":               {"inspect", "-redis", "redis://ops:12/secret@host:6379", key},
+		"in percent-encoding":                {"inspect", "-redis", "redis://ops:12?secret@host:6379", key},
+		"not from 0 to":                      {"resolve", "-redis", url, "-token", token, "-reason", "r", "-status", "200", "-max-response", "9223372036854775807", key},
 	} {
 		r := onceguard(t, args...)
 		r.want(t, exitUsage, want)
@@ -108,7 +111,8 @@ func TestForeign(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.run("inspect", key).want(t, exitRefused, "foreign")
-		s.run("forget", "-token", token, "-reason", "r", key).want(t, exitRefused, "foreign")
+		s.run("forget", "-token", token, "-reason", "r", key).want(t, exitRefused, "foreign",
+			"level=WARN", "msg=forget", "user=ops", "reason=r", "key="+key, "token="+token, "before=unknown")
 		s.run("resolve", "-token", token, "-reason", "r", "-nothing-happened", key).want(t, exitRefused, "foreign")
 		s.run("scan", "-namespace", "shop").want(t, exitDone, "1 keys that hold what onceguard did not write")
 		if got := client.Get(t.Context(), key).Val(); got != "not ours" {

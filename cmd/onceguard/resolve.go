@@ -45,6 +45,9 @@ func resolveFlags(set *flag.FlagSet, c *config) {
 	set.IntVar(&r.maxResponse, "max-response", 1<<20, "as middleware.WithMaxResponse, in `bytes`")
 }
 
+// maxValue is how many bytes Redis stores under a key, unless it is configured otherwise.
+const maxValue = 512 << 20
+
 // headerFlag is a header whose fields are given one by one.
 type headerFlag http.Header
 
@@ -133,8 +136,8 @@ func (r *resolveConfig) options() (opts []middleware.Option, err error) {
 	switch {
 	case r.retention < time.Millisecond:
 		return nil, usagef("-retention: %v is below a millisecond", r.retention)
-	case r.maxResponse < 0:
-		return nil, usagef("-max-response: %d is negative", r.maxResponse)
+	case r.maxResponse < 0 || r.maxResponse > maxValue:
+		return nil, usagef("-max-response: %d is not from 0 to %d", r.maxResponse, maxValue)
 	case r.compression < -1:
 		return nil, usagef("-compression: %d is negative", r.compression)
 	case r.plaintextReads && r.keysFile == "":

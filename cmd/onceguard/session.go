@@ -150,14 +150,17 @@ func (s *session) storageKey() (string, error) {
 	return s.locker.StorageKey(keyfunc.StandardKey(user, strings.ToUpper(r.method), r.path, r.key)), nil
 }
 
-// look returns what the key holds, or errFree as well.
+// look returns what the key holds, or errFree as well. With any other error only the Info's Key is set.
 func (s *session) look(ctx context.Context) (lock.Info, error) {
 	key, err := s.storageKey()
 	if err != nil {
 		return lock.Info{}, err
 	}
 	info, err := s.locker.Inspect(ctx, key)
-	if err == nil && info.State == lock.Free {
+	switch {
+	case err != nil:
+		info.Key = key
+	case info.State == lock.Free:
 		err = errFree
 	}
 	return info, err
