@@ -18,7 +18,7 @@ var errMalformedURL = usagef("-redis: the URL is malformed: want redis://[user:p
 // since every other one would be told that most keys have moved.
 func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.UniversalClient, error) {
 	u, err := url.Parse(text)
-	if err != nil { // whose text has the password
+	if err != nil || u.Fragment != "" { // err has the password, and the fragment the rest of one that has a #
 		return nil, errMalformedURL
 	}
 	switch q := u.Query(); {

@@ -51,11 +51,15 @@ func TestWrongUsage(t *testing.T) {
 		"invalid URL scheme: http":           {"inspect", "-redis", "http://:secret@host", key},
 		"invalid database number: \"xxxxx\"": {"inspect", "-redis", "redis://:secret@host/secret", key},
 		"the URL is malformed":               {"inspect", "-redis", "redis://ops:12/secret@host:6379", key},
+		"want redis://":                      {"inspect", "-redis", "redis://ops:12#secret@host:6379", key},
 		"in percent-encoding":                {"inspect", "-redis", "redis://ops:12?secret@host:6379", key},
 		"not from 0 to":                      {"resolve", "-redis", url, "-token", token, "-reason", "r", "-status", "200", "-max-response", "9223372036854775807", key},
 	} {
 		r := onceguard(t, args...)
 		r.want(t, exitUsage, want)
+		if strings.Contains(r.stderr, "wrong flags") { // package flag has said what is wrong
+			t.Errorf("it is said twice: %s", r.stderr)
+		}
 		if strings.Contains(r.stdout+r.stderr, "secret") {
 			t.Errorf("the password is printed: %s%s", r.stdout, r.stderr)
 		}

@@ -55,6 +55,8 @@ var errFree = errors.New("the key is free")
 // usageError is the error of wrong flags or arguments.
 type usageError struct{ error }
 
+func (e usageError) Unwrap() error { return e.error }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // run runs the command line and returns its exit code.
