@@ -253,7 +253,7 @@ func TestStatsCountLostLeases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := redistest.Mini(t)
-			locker := newLocker(t, b.Client(t), lock.WithTTL(100*time.Millisecond))
+			locker := newLocker(t, b.Client(t), lock.WithTTL(2*time.Second))
 			lease := acquire(t, locker, "k")
 			if s := locker.Stats(); s.Leases != 1 {
 				t.Errorf("%+v, want a lease", s)
