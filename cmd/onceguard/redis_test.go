@@ -174,9 +174,9 @@ func TestSentinel(t *testing.T) {
 	key := s.strand("k1")
 	await(t, func() bool { return strings.Contains(s.run("inspect", key).stdout, "abandoned") })
 	s.run("resolve", "-token", s.token(key), "-reason", "r", "-status", "202", "-replicas", "1", key).want(t, exitDone, "resolved")
-	s.run("resolve", "-token", s.token(key), "-reason", "r", "-status", "202", "-replicas", "2", "-timeout", "200ms", key).
+	s.run("resolve", "-token", s.token(key), "-reason", "r", "-status", "202", "-replicas", "2", key).
 		want(t, exitRefused)
-	s.run("forget", "-token", s.token(key), "-reason", "r", "-replicas", "2", "-timeout", "200ms", key).
+	s.run("forget", "-token", s.token(key), "-reason", "r", "-replicas", "2", "-timeout", "6s", key).
 		want(t, exitFailed, "not replicated: 1 of 2 have it")
 }
 
