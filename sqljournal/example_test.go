@@ -190,9 +190,8 @@ func ExampleJournal_Sweep() {
 	}
 	wasPaid := func(context.Context, []byte) (bool, error) { return true, nil } // asks the provider
 
-	for n := 0; n == 0; {
-		var err error
-		n, err = journal.Sweep(ctx, 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
+	sweep := func() int { // a service calls it once a minute
+		n, err := journal.Sweep(ctx, 2*time.Minute, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
 			paid, err := wasPaid(ctx, u.Note)
 			if err != nil {
 				return err // it is handed out again when the lease of a minute is over
@@ -205,11 +204,20 @@ func ExampleJournal_Sweep() {
 		if err != nil {
 			log.Print(err)
 		}
+		return n
 	}
+	fmt.Println("handed out:", sweep()) // the run may still be late
 
+	if _, err := db.Exec("update onceguard_journal set until = 0"); err != nil { // long ago
+		log.Fatal(err)
+	}
+	fmt.Println("handed out:", sweep())
 	entry, err := journal.Look(ctx, run.Key)
 	fmt.Println(entry.State, err)
-	// Output: done <nil>
+	// Output:
+	// handed out: 0
+	// handed out: 1
+	// done <nil>
 }
 
 // An intent handler notes what a sweep needs in order to find out what has happened.

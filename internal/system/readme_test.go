@@ -227,13 +227,14 @@ func payAt(t *testing.T, addr, key string) paid {
 func TestPagesAreCompiled(t *testing.T) {
 	t.Parallel()
 	compiled := map[string]bool{}
-	for _, file := range []string{"middleware/example_test.go", "sqljournal/example_test.go", "example_test.go"} {
+	for _, file := range []string{"middleware/example_test.go", "sqljournal/example_test.go",
+		"sqljournal/example_provider_test.go", "sqljournal/internal/guide/main.go", "example_test.go"} {
 		for line := range strings.Lines(readPage(t, file)) {
 			compiled[strings.TrimSpace(line)] = true
 		}
 	}
 	blocks := 0
-	for _, page := range []string{"docs/guarantees.md", "docs/operations.md", "docs/reference.md"} {
+	for _, page := range []string{"docs/guarantees.md", "docs/journal.md", "docs/operations.md", "docs/reference.md"} {
 		for _, block := range goBlocks(readPage(t, page)) {
 			blocks++
 			for line := range strings.Lines(block) {
@@ -243,13 +244,22 @@ func TestPagesAreCompiled(t *testing.T) {
 			}
 		}
 	}
-	if blocks != 3 {
-		t.Errorf("%d blocks of Go, want 3", blocks)
+	if blocks != 5 {
+		t.Errorf("%d blocks of Go, want 5", blocks)
 	}
 	for line := range strings.Lines(readPage(t, "doc.go")) {
 		if code, ok := strings.CutPrefix(line, "//\t"); ok && !compiled[strings.TrimSpace(code)] {
 			t.Errorf("doc.go: not in the Example: %s", code)
 		}
+	}
+}
+
+// The program of the page on the journal is complete, and compiled in the module of the journal.
+func TestJournalPageProgram(t *testing.T) {
+	t.Parallel()
+	blocks := goBlocks(readPage(t, "docs/journal.md"))
+	if len(blocks) != 1 || blocks[0] != readPage(t, "sqljournal/internal/guide/main.go") {
+		t.Errorf("%d blocks of Go, want one that is sqljournal/internal/guide/main.go", len(blocks))
 	}
 }
 
