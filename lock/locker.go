@@ -27,8 +27,9 @@ type Locker struct {
 //
 // The client stays the caller's: New changes none of its options, and Close does not close it. The Locker switches off
 // go-redis's retries for its commands, and retries by itself. It sends commands that come at the same time as one
-// pipeline: hooks then see the values of [WithBaseContext] and of no caller. For the options of the client see "Fast clients"
-// in the package comment.
+// pipeline: hooks then see the values of [WithBaseContext] and of no caller. A hook that panics there ends the process,
+// because no caller's goroutine is below it that could recover. For the options of the client see "Fast clients" in the
+// package comment.
 //
 // The namespace is required because two services on one Redis must not share keys. New panics if it is empty or has
 // braces (braces would move keys to another Cluster slot), if client is nil, and if client is a *redis.Ring: a ring

@@ -19,7 +19,8 @@ var (
 
 // Note stores b, at most [MaxNote] bytes, beside the row of the intent run that ctx belongs to, in place of an earlier
 // note. [Journal.Sweep] hands it out if the run does not come to an end. Store in it what it takes to find out what has
-// happened, such as the number of the order: the key is only a hash. The note goes when the run ends.
+// happened, such as the number of the order: the key is only a hash. The note goes when the run ends. It is stored as it is, also with
+// [middleware.WithEncryption].
 //
 // Call it before the effect, outside of InTx, and heed its error. After [ErrLost] a sweep has handed the row out already:
 // the handler must not take effect, and the client gets 409 whatever it answers. Note fails in a run of a transactional
