@@ -56,8 +56,8 @@ type Event struct {
 	// Pattern is [http.Request.Pattern] of the handler's request once the handler has returned. If the handler did not
 	// run, it is that of the request as it arrived. So a middleware around a single handler of a ServeMux has it always,
 	// and one around a whole mux only for requests that ran. It is empty if no mux has set it. A ServeMux's may begin
-	// with a method and a host; that of a chi sub-router has, in older versions of chi,
-	// only the part that the sub-router matched.
+	// with a method and a host; that of a chi sub-router has, in older versions of chi, only the part that the
+	// sub-router matched.
 	Pattern string
 
 	// Size is the length in bytes of the record of the response, as it is stored: sealed, compressed. It is 0 if no
@@ -75,7 +75,7 @@ type Event struct {
 	// that of the response that would have been replayed.
 	Differs bool
 
-	// When the request was where. A phase is zero if the request did not come to it. They do not overlap, and stand in
+	// The phases of the request. One is zero if the request did not come to it. They do not overlap, and stand in
 	// the order of time.
 	Claim   Phase // the key was claimed in Redis, or found to be taken
 	Hold    Phase // WithAtMostOnce: the claim was made to outlive this process

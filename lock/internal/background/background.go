@@ -121,7 +121,7 @@ func WithoutEnd(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// Jitter returns a random duration from 0 up to, and not including, d.
+// Jitter returns a random duration from 0 up to, and not including, d, which must be positive.
 func Jitter(d time.Duration) time.Duration { return rand.N(d) }
 
 // Backoff makes growing pauses. Each is random between half of its bound and the bound. The bound doubles up to Max.

@@ -95,8 +95,8 @@ type Core struct {
 	detached context.Context // never done; has the values of the context that the lease was requested with
 
 	mu      sync.Mutex
-	phase   phase         // guarded by mu, as all below
-	hold    holdState     // whether the claim outlives the process
+	phase   phase         // guarded by mu, like all fields below
+	hold    holdState     // how far a Hold is, after which the claim outlives the process
 	handles []*Handle     // those that are not released, and the last one even then
 	room    [1]*Handle    // holds handles while there is one
 	timer   *timer        // calls tick at the next renewal or at until; nil once the phase is not active
@@ -108,7 +108,7 @@ type Core struct {
 	latestExpiry time.Time     // latest expiry if every extension without a reply has arrived; only grows
 	longestHold  time.Duration // the longest hold that the claim may have; only grows
 
-	released   bool  // a Release was sent while the lease was valid, so somebody else may have the key since
+	released   bool  // a Release was sent while the lease was valid, so somebody else may have taken the key since
 	releaseErr error // what Release returns once the phase is ended
 
 	lostCounted bool // Counts.lost has the lease

@@ -12,8 +12,7 @@ const maxArgs = 9
 
 // command is one command and its result. It is also the context under which go-redis sends it, with the values of its
 // caller's context. Done is that of the shared deadline, and limits how long go-redis waits for a connection. Deadline
-// limits reading and writing: it is the shared deadline too, except that an inline command has until
-// returnBy.
+// limits reading and writing: it is the shared deadline too, except that an inline command has until returnBy.
 type command struct {
 	// set before it is sent
 	call     *Call // nil until the command is used

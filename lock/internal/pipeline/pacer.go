@@ -81,5 +81,6 @@ func (p *pacer) stalledBefore(start time.Time) time.Time {
 // probeAfter returns how long a node may complete nothing before it is probed.
 func (p *pacer) probeAfter() time.Duration { return p.opTimeout / probesPerTimeout }
 
-// silent reports whether no batch has completed for probeAfter, so that the node is to be probed.
+// silent reports whether no batch has completed for probeAfter while maxInFlight were in flight, so that the node is to be
+// probed.
 func (p *pacer) silent(now time.Time) bool { return now.Sub(p.completed) >= p.probeAfter() }

@@ -30,7 +30,7 @@ type queue struct {
 	waiting  []*command  // guarded by mu, as all below; not sent yet; empty unless maxInFlight batches are in flight
 	inFlight []*batch    // without those that have stalled
 	spare    []*batch    // empty, to be used again
-	prober   *time.Timer // calls probe; nil while no command waits
+	prober   *time.Timer // calls probe; nil, or set until it next fires
 	pacer    pacer
 
 	unanswered int    // commands sent, in batches that are not complete, stalled ones included

@@ -63,7 +63,7 @@ func (w *Workers) work(b *batch) {
 	}
 }
 
-// rest makes a worker idle. It returns false after Close.
+// rest adds a worker to those that are idle. It returns false after Close.
 func (w *Workers) rest(jobs chan *batch) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *Workers) rest(jobs chan *batch) bool {
 	return true
 }
 
-// reap ends the workers that were idle since the last time, and comes again while there are others.
+// reap ends the workers that were idle since the last time, and reschedules itself while any are left.
 func (w *Workers) reap() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 //     arrived (Result.Unsure).
 //   - If a reply arrives after Claim has returned, lateClaim releases the claim.
 //   - If a reply arrives in time for the caller and too late for the lease, Locker.leaseOn releases the claim.
-//   - If none of this reaches the server, the claim expires after the TTL. No caller believes that it owns the key.
+//   - If none of this reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller believes that it owns the key.
 
 // State says what a key holds.
 type State int
@@ -35,7 +35,7 @@ const (
 	Free      State = iota + 1 // nothing; only Look returns it, because Claim would take the key
 	Granted                    // our own claim
 	Held                       // somebody else's claim
-	Abandoned                  // somebody else's claim, which is held and no longer renewed
+	Abandoned                  // somebody else's claim, which a hold keeps although nobody renews it any more
 	Settled                    // a value
 )
 
@@ -77,7 +77,7 @@ func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, e
 	e, err := o.claimBy(o.sendSet)
 	if e.State == Held && e.hold > 0 && e.Left == 0 { // SET does not tell whether the holder still renews it
 		again := s.newOp(ctx, key)
-		again.claim, again.token, again.Start = o.claim, o.token, o.Start // the same token: an earlier SET that arrives late is ours
+		again.claim, again.token, again.Start = o.claim, o.token, o.Start // the same token: it is ours if an earlier SET arrives late
 		if more, err := again.claimByScript(false); err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
 			return more, err
 		}

@@ -33,9 +33,9 @@
 //
 // The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut
 // off every goroutine that still has the Writer, except from the map of Header, which is net/http's own. A
-// SetReadDeadline, SetWriteDeadline, EnableFullDuplex or Push that has begun by then may still take effect. One of them
+// SetReadDeadline, SetWriteDeadline, EnableFullDuplex or Push that has begun by then may still take effect. A goroutine
 // may be inside a call to the underlying writer at that moment, for as long as its client reads nothing. Seal does not
 // wait for it, because the key must be settled all the same. When that call comes back, the goroutine changes nothing
-// in the Writer and calls the underlying writer no more. Deliver and Withdraw wait for it before they write. Abort does
+// in the Writer and does not call the underlying writer again. Deliver and Withdraw wait for it before they write. Abort does
 // not wait: that call is as dangerous then as on net/http's writer.
 package capture

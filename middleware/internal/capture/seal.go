@@ -146,7 +146,7 @@ func (w *Writer) Abort() {
 	case w.state == unsent && !w.gate.stray && w.status != 0:
 		response.Replace(w.Header(), w.before)
 	}
-	w.body, w.header, w.before = nil, nil, nil // the lease that is left to run out refers to the call, and so to w
+	w.body, w.header, w.before = nil, nil, nil // the abandoned lease keeps the call, and so w, reachable
 }
 
 // free lets other requests use w's memory, unless a goroutine left behind may have parts of it.

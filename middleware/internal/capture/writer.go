@@ -49,7 +49,7 @@ type Writer struct {
 	fixed bool  // the response is final although the handler goes on
 }
 
-// CommitObserver is told when a part of the response leaves the Writer. It must not call the Writer.
+// CommitObserver is told right before the first part of the response leaves the Writer. It must not call the Writer.
 type CommitObserver interface {
 	// Commit is called before the first byte leaves: from then on the request must not run again.
 	Commit()
@@ -98,15 +98,14 @@ func (w *Writer) Committed() bool { return w.state != unsent || w.verdict == Byp
 // Scratch returns memory that is used again together with w's own, for what is stored of the response.
 func (w *Writer) Scratch() *response.Scratch { return w.scratch }
 
-// gate lets one goroutine into the Writer at a time, and none but the serving one after it is closed.
+// gate lets one goroutine into the Writer at a time, and only the serving one after it is closed.
 //
 // Its mutex is not held in a call to the underlying writer, which may take as long as the client likes; inWrite keeps the
-// others out meanwhile, so that the serving goroutine can close the gate. A goroutine that comes back from such a
-// call to a closed gate may read closed, and nothing else of the
-// Writer.
+// others out meanwhile, so that the serving goroutine can close the gate. A goroutine that comes back from such a call to a
+// closed gate may read closed, and nothing else of the Writer.
 type gate struct {
 	mu      sync.Mutex
-	idle    chan struct{} // closed when inWrite becomes false; nil if nobody waits for that
+	idle    chan struct{} // closed when inWrite becomes false; nil if nobody is waiting
 	inWrite bool          // a goroutine is in a call to the underlying writer
 	closed  bool          // by Seal or Abort
 	stray   bool          // inWrite was true at that time
