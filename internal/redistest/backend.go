@@ -99,4 +99,4 @@ func (k keyspace) do(t testing.TB, what string, f func(context.Context, *redis.C
 }
 
 // patience bounds every wait. Only a failing test waits this long.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
