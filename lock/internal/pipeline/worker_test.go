@@ -77,3 +77,24 @@ func TestWorkersClose(t *testing.T) {
 		}
 	})
 }
+
+// A worker that is busy when the idle ones are ended stays.
+func TestBusyWorkerStays(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		becomeIdle(t, p, n)
+		time.Sleep(minIdle + 10*ms) // from now on all four count as unused
+		n.takes = func([]string) time.Duration { return 2 * minIdle }
+		slow := start(p, t.Context(), "slow", nil)
+		time.Sleep(minIdle)
+		synctest.Wait()
+		if got := p.workers.countIdle(); got != 0 {
+			t.Errorf("%d workers are idle, want none but the busy one", got)
+		}
+		wantReply(t, slow(), "slow")
+		synctest.Wait()
+		if got := p.workers.countIdle(); got != 1 {
+			t.Errorf("%d workers are idle, want the one that was busy", got)
+		}
+	})
+}
