@@ -9,13 +9,15 @@ import (
 // answer is the response to a request without a run: a problem, or a stored response. The zero answer means that the
 // request goes on. Every step that can refuse a request returns one; only [call.answer] writes it.
 type answer struct {
-	outcome Outcome
-	problem Problem // unless replays
-	err     error   // for the Event
-	replays bool    // the response is call.replayed
+	outcome    Outcome
+	problem    *Problem      // nil if replays; not changed, because all requests share it
+	retryAfter time.Duration // replaces the problem's RetryAfter, unless it is 0
+	replays    bool          // the response is call.replayed
+	err        error         // for the Event
 }
 
-func refusal(outcome Outcome, p Problem, err error) answer {
+// refuse returns the answer that is the problem p.
+func refuse(outcome Outcome, p *Problem, err error) answer {
 	return answer{outcome: outcome, problem: p, err: err}
 }
 
@@ -31,10 +33,14 @@ func (a *answer) isAboutOther() bool {
 func (c *call) answer(a *answer) {
 	c.limited.refused(c.r)
 	if !a.replays {
-		defer c.emit(a.outcome, a.problem.Status, a.err) // even if a WithProblem panics
-		c.tellOuter(a.problem)
-		a.problem.Instance = instance(c.storageKey())
-		c.writeRefusal(a.problem)
+		p := *a.problem
+		if a.retryAfter > 0 {
+			p.RetryAfter = a.retryAfter
+		}
+		defer c.emit(a.outcome, p.Status, a.err) // even if a WithProblem panics
+		c.tellOuter(p)
+		p.Instance = instance(c.storageKey())
+		c.writeRefusal(p)
 		return
 	}
 	defer c.emit(a.outcome, c.replayed.Stored.Status, a.err)

@@ -58,9 +58,7 @@ type call struct {
 	replayed *response.Scratch // has the stored response, only of a request that is answered with one
 	timing   timing            // for the limits on waiting, and for the record
 	event    *Event            // what is known so far; nil without an observer, unless in shadow
-	values   values            // the context of calls to the locker
 	limited  requestBody
-	note     [record.NoteLen]byte
 }
 
 // identity is what tells a request from others.
@@ -138,7 +136,7 @@ func (c *call) releaseUnused(lease *lock.Lease) {
 	c.identity.body.Free()
 	c.identity.body = nil // the release keeps the call until Redis answers
 	if lease != nil {
-		lease.ReleaseInBackground(&c.values)
+		lease.ReleaseInBackground(c.values())
 	}
 }
 

@@ -32,19 +32,20 @@ func (c *call) claim() (lock.Claim, error) {
 
 // sendClaim sends the claim, with the request's fingerprint as its note.
 func (c *call) sendClaim() (lock.Claim, error) {
-	note := c.encodeNote()
+	var room [record.NoteLen]byte
+	note := c.encodeNote(room[:0])
 	c.timing.asked = c.clock()
-	return c.locker.Claim(&c.values, c.identity.key, note)
+	return c.locker.Claim(c.values(), c.identity.key, note)
 }
 
-// encodeNote returns the note of the request's claim.
-func (c *call) encodeNote() []byte {
+// encodeNote returns the note of the request's claim, in room if it fits.
+func (c *call) encodeNote(room []byte) []byte {
 	sealedFor := ""
 	if len(c.codec.Keys) > 0 { // only a seal needs it before the claim returns it
 		sealedFor = c.storageKey()
 	}
 	note := record.Note{Fingerprint: c.identity.fingerprints[0], Journaled: c.journal != nil}
-	return c.codec.EncodeNote(c.note[:0], sealedFor, note)
+	return c.codec.EncodeNote(room, sealedFor, note)
 }
 
 // mayFailOpen reports whether the handler may run although the claim failed with err. See [WithFailOpen].
@@ -58,11 +59,11 @@ func (c *call) mayFailOpen(err error) bool {
 func refuseClaim(err error) answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign):
-		return refusal(Unreadable, recordUnreadable, err)
+		return refuse(Unreadable, &recordUnreadable, err)
 	case errors.Is(err, lock.ErrSettled):
-		return refusal(StoreUnavailable, responseUnconfirmed, err)
+		return refuse(StoreUnavailable, &responseUnconfirmed, err)
 	}
-	return refusal(StoreUnavailable, storeUnavailable, err)
+	return refuse(StoreUnavailable, &storeUnavailable, err)
 }
 
 // begin holds a claimed key ([WithAtMostOnce]), and checks that the request's deadline has not passed. If either fails,
@@ -80,7 +81,7 @@ func (c *call) begin(lease *lock.Lease) answer {
 		return answer{}
 	}
 	c.releaseUnused(lease)
-	return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
+	return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 }
 
 // hold, with [WithAtMostOnce], keeps the key for the retention even if this process dies.
@@ -88,7 +89,7 @@ func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {
 		return nil
 	}
-	ctx, cancel := context.WithDeadline(&c.values, c.timing.asked.Add(c.locker.OpTimeout()))
+	ctx, cancel := context.WithDeadline(c.values(), c.timing.asked.Add(c.locker.OpTimeout()))
 	defer cancel()
 	err := lease.Hold(ctx, c.retention)
 	if e := c.event; e != nil {

@@ -8,10 +8,13 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// values is a context with the values of another one, and no end: a client that disconnects affects neither the claim nor
-// its settlement. It is context.WithoutCancel as a part of call, which saves an allocation. (The cause of the request's
-// end is hidden too: context.Cause asks for Err first.)
-type values struct{ of context.Context }
+// values is a call as a context. It has the values of the request's context and no end: a client that disconnects affects
+// neither the claim nor its settlement. It is context.WithoutCancel without an allocation. (The cause of the request's end
+// is hidden too: context.Cause asks for Err first.)
+type values call
+
+// values returns the context of calls to the locker and the journal.
+func (c *call) values() *values { return (*values)(c) }
 
 func (*values) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
@@ -19,7 +22,7 @@ func (*values) Done() <-chan struct{} { return nil }
 
 func (*values) Err() error { return nil }
 
-func (v *values) Value(key any) any { return v.of.Value(key) }
+func (v *values) Value(key any) any { return v.r.Context().Value(key) }
 
 // runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
 // is lost, at the deadline, or when the handler has returned.

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"time"
 
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/response"
@@ -27,9 +28,9 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
 		return refuseClaim(err)
 	case err != nil: // the wait is over, or was not allowed
-		return refusal(InFlight, c.inFlightSince(claim.ClaimedAt), trouble(err))
+		return c.refuseInFlight(claim, trouble(err))
 	case after.State == lock.Free:
-		return c.answerFromJournalOr(refusal(Freed, runFailed, nil))
+		return c.answerFromJournalOr(refuse(Freed, &runFailed, nil))
 	case after.State == lock.Abandoned:
 		return c.answerFromJournalOr(c.answerBy(after))
 	}
@@ -44,13 +45,22 @@ func (c *call) answerBy(claim lock.Claim) answer {
 	theirs, err := c.codec.DecodeNote(c.identity.inRedis, claim.Note)
 	switch {
 	case err != nil:
-		return refusal(Unreadable, recordUnreadable, err)
+		return refuse(Unreadable, &recordUnreadable, err)
 	case c.compare(theirs.Fingerprint) == different:
-		return refusal(Reused, keyReused, nil)
+		return refuse(Reused, &keyReused, nil)
 	case claim.State == lock.Abandoned:
-		return refusal(Unknown, outcomeUnknown, errAbandoned)
+		return refuse(Unknown, &outcomeUnknown, errAbandoned)
 	}
-	return refusal(InFlight, c.inFlightSince(claim.ClaimedAt), nil)
+	return c.refuseInFlight(claim, nil)
+}
+
+// refuseInFlight returns the answer to a duplicate of a run that holds the key. Retry-After is the run's age, between 1 s
+// and one lease: a client that obeys it doubles its pause with each try, and need not wait longer than a lease for a run
+// that died. The bounds also catch an age that is wrong because two clocks differ.
+func (c *call) refuseInFlight(claim lock.Claim, err error) answer {
+	a := refuse(InFlight, &inFlight, err)
+	a.retryAfter = max(time.Second, min(time.Since(claim.ClaimedAt), c.locker.TTL()).Truncate(time.Second))
+	return a
 }
 
 // replay returns the answer that follows from a stored value: its response, or why that cannot be sent.
@@ -69,13 +79,13 @@ func (c *call) replay(value []byte) answer {
 	s.Free()
 	switch {
 	case err != nil:
-		return refusal(Unreadable, recordUnreadable, err)
+		return refuse(Unreadable, &recordUnreadable, err)
 	case alike == different:
-		return refusal(Reused, keyReused, nil)
+		return refuse(Reused, &keyReused, nil)
 	case alike == incomparable:
-		return refusal(FingerprintChanged, fingerprintChanged, nil)
+		return refuse(FingerprintChanged, &fingerprintChanged, nil)
 	}
 	p := responseNotStored
 	p.OriginalStatus = r.Status
-	return refusal(NotStored, p, nil)
+	return refuse(NotStored, &p, nil)
 }

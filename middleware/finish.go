@@ -147,12 +147,12 @@ func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
 	}
 	switch {
 	case end.action == freeKey:
-		err = lease.Release(&c.values)
+		err = lease.Release(c.values())
 	case end.encoded != nil:
 		end.size = len(end.encoded)
-		err = settleEncoded(&c.values, lease, end.encoded, end.retention)
+		err = settleEncoded(c.values(), lease, end.encoded, end.retention)
 	case end.action == storeRecord:
-		err = lease.SettleAppend(&c.values, end.record.Room(), func(b []byte) []byte {
+		err = lease.SettleAppend(c.values(), end.record.Room(), func(b []byte) []byte {
 			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.inRedis, end.record)
 			end.size = len(encoded) - len(b)
 			return encoded

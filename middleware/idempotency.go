@@ -65,7 +65,6 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 				return
 			}
 			c := g.newCall(w, r, next)
-			c.values.of = r.Context()
 			if g.wait > 0 {
 				c.timing.entered = time.Now()
 			}

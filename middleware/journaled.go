@@ -41,7 +41,7 @@ func (c *call) mayRunWithoutLease(err error) bool {
 
 // askJournal calls f with the time that one call to the journal may take.
 func (c *call) askJournal(f func(context.Context) (JournalEntry, error)) (JournalEntry, error) {
-	ctx, cancel := context.WithTimeout(&c.values, journalTimeout)
+	ctx, cancel := context.WithTimeout(c.values(), journalTimeout)
 	defer cancel()
 	return f(ctx)
 }
@@ -52,7 +52,7 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	t := &journaledRun{call: c, overdue: start.Add(c.maxDuration)}
 	t.ended.L = &t.mu
 	abandonAt(lease, t.overdue) // if the journal panics
-	t.run = JournalRun{Key: c.storageKey(), Note: bytes.Clone(c.encodeNote()), Limit: c.maxDuration}
+	t.run = JournalRun{Key: c.storageKey(), Note: c.encodeNote(nil), Limit: c.maxDuration}
 	if lease != nil {
 		t.run.Token = lease.Token()
 	} else {
@@ -74,7 +74,7 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	case err != nil:
 		c.undoBegin(t.run)
 		c.releaseUnused(lease)
-		return refusal(StoreUnavailable, notBegun(c.locker.TTL()), err)
+		return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 	case ours:
 		t.run.Intent = entry.State != Absent
 		c.running.journaled = t
@@ -113,7 +113,7 @@ func (c *call) answerFromJournal(lease *lock.Lease, entry JournalEntry) answer {
 		c.releaseUnused(lease)
 		return a
 	}
-	err := settleEncoded(&c.values, lease, entry.Record, entry.Left)
+	err := settleEncoded(c.values(), lease, entry.Record, entry.Left)
 	if err != nil {
 		a.err = errors.Join(a.err, err)
 	}
@@ -130,22 +130,22 @@ func (e *JournalEntry) canSettle() bool {
 func (c *call) answerByEntry(entry JournalEntry) answer {
 	switch {
 	case entry.State == Absent: // of a run whose row was removed meanwhile
-		return refusal(Unknown, outcomeUnknown, nil)
+		return refuse(Unknown, &outcomeUnknown, nil)
 	case entry.State == Done && entry.Record == nil:
-		return refusal(NotStored, responseNotStored, nil)
+		return refuse(NotStored, &responseNotStored, nil)
 	case entry.State == Done:
 		return c.replay(entry.Record)
 	}
 	theirs, err := c.codec.DecodeNote(c.storageKey(), entry.Note)
 	switch {
 	case err != nil:
-		return refusal(Unreadable, recordUnreadable, err)
+		return refuse(Unreadable, &recordUnreadable, err)
 	case c.compare(theirs.Fingerprint) == different:
-		return refusal(Reused, keyReused, nil)
+		return refuse(Reused, &keyReused, nil)
 	case entry.State == Unfinished:
-		return refusal(Unknown, outcomeUnknown, errUnfinished)
+		return refuse(Unknown, &outcomeUnknown, errUnfinished)
 	}
-	return refusal(InFlight, inFlight, nil)
+	return refuse(InFlight, &inFlight, nil)
 }
 
 // answerFromJournalOr answers a duplicate by the record that the journal has, and with otherwise if it has none. It is
@@ -161,7 +161,7 @@ func (c *call) answerFromJournalOr(otherwise answer) answer {
 	}
 	switch {
 	case err != nil:
-		return refusal(StoreUnavailable, storeUnavailable, err)
+		return refuse(StoreUnavailable, &storeUnavailable, err)
 	case entry.State == Done:
 		return c.answerByEntry(entry)
 	}
@@ -203,7 +203,7 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer
 	status := c.running.writer.Status()
 	instead = c.answerFromJournal(lease, entry)
 	if instead.isAboutOther() { // this request ran
-		instead = refusal(Unknown, outcomeUnknown, nil)
+		instead = refuse(Unknown, &outcomeUnknown, nil)
 	}
 	instead.outcome = LeaseLost
 	instead.err = errors.Join(fmt.Errorf("%w, and this one answered %d", errOvertaken, status), instead.err)
@@ -217,12 +217,12 @@ func (c *call) concludeUndecided(lease *lock.Lease) answer {
 	if decision.keep && !c.running.exec.atMostOnce {
 		end := c.storeTombstone(decision.retention, nil)
 		end.encoded = c.encode(end.record)
-		return refusal(Unknown, commitUnknown, c.endLater(lease, t.run, &end, t.cause))
+		return refuse(Unknown, &commitUnknown, c.endLater(lease, t.run, &end, t.cause))
 	}
 	if lease != nil {
 		lease.Abandon()
 	}
-	return refusal(Unknown, commitUnknown, t.cause)
+	return refuse(Unknown, &commitUnknown, t.cause)
 }
 
 // encode returns the record as it is stored, in memory of its own.

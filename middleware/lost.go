@@ -32,11 +32,11 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return refuseClaim(err)
 	case err != nil: // not store-unavailable, which asks for a retry: if the key was freed, that would run again
-		return refusal(Unknown, outcomeUnknown, err)
+		return refuse(Unknown, &outcomeUnknown, err)
 	}
 	a := c.answerBy(claim)
 	if a.isAboutOther() { // this request ran
-		return refusal(Unknown, outcomeUnknown, nil)
+		return refuse(Unknown, &outcomeUnknown, nil)
 	}
 	return a
 }

@@ -48,13 +48,13 @@ func (p Problem) retryable() Problem {
 
 // in returns p with a detail that names the place where the key was looked for, if err is a [keyfunc.MissingError]. No
 // other text of a key function reaches a client, since it might repeat what the client sent.
-func (p Problem) in(err error) Problem {
+func (p Problem) in(err error) *Problem {
 	var missing keyfunc.MissingError
 	if errors.As(err, &missing) {
 		p.Detail = fmt.Sprintf("This operation must carry an idempotency key in the %s %s, so that it can be repeated safely.",
 			missing.In, missing.Name)
 	}
-	return p
+	return &p
 }
 
 var (
@@ -138,18 +138,10 @@ var (
 
 // notBegun returns the problem of a request that claimed its key and did not run. The key may stay claimed for one more
 // lease.
-func notBegun(lease time.Duration) Problem {
-	return storeUnavailable.withDetail(fmt.Sprintf("The server could not begin to process this request, so nothing was done. "+
+func notBegun(lease time.Duration) *Problem {
+	p := storeUnavailable.withDetail(fmt.Sprintf("The server could not begin to process this request, so nothing was done. "+
 		"Repeat it later. For up to %v a repetition may be answered with 409.", lease))
-}
-
-// inFlightSince returns the problem for a duplicate of a run that claimed the key at the given time. Retry-After is the
-// run's age, between 1 s and one lease: a client that obeys it doubles its pause with each try, and need not wait longer
-// than a lease for a run that died. The bounds also catch an age that is wrong because two clocks differ.
-func (g *guard) inFlightSince(claimed time.Time) Problem {
-	p := inFlight
-	p.RetryAfter = max(time.Second, min(time.Since(claimed), g.locker.TTL()).Truncate(time.Second))
-	return p
+	return &p
 }
 
 // writeProblem is the default of [WithProblem].

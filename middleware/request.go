@@ -34,7 +34,7 @@ func (c *call) findKey() (way, answer) {
 	failed := c.limited.failed()
 	switch {
 	case failed == nil && c.limited.read && !c.replaced():
-		return protected, refusal(InvalidKey, keyFailed, errBodyUsed)
+		return protected, refuse(InvalidKey, &keyFailed, errBodyUsed)
 	case err == nil && key != "":
 		id.key, id.outer = key, FromContext(c.r.Context())
 		if id.outer != nil && id.outer.runs(c.storageKey(), c.shadow) {
@@ -46,13 +46,13 @@ func (c *call) findKey() (way, answer) {
 	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
 		return unprotected, answer{}
 	case errors.Is(err, keyfunc.ErrMissing):
-		return protected, refusal(MissingKey, keyMissing.in(err), nil)
+		return protected, refuse(MissingKey, keyMissing.in(err), nil)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
-		return protected, refusal(InvalidKey, keyInvalid, err)
+		return protected, refuse(InvalidKey, &keyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):
-		return protected, refusal(NoUser, userUnknown, nil)
+		return protected, refuse(NoUser, &userUnknown, nil)
 	}
-	return protected, refusal(InvalidKey, keyFailed, err)
+	return protected, refuse(InvalidKey, &keyFailed, err)
 }
 
 // replaced reports whether the key function has replaced the request's body.
@@ -69,7 +69,7 @@ func (c *call) original() *http.Request {
 // readBody reads the body whole and makes the fingerprints.
 func (c *call) readBody() answer {
 	if c.r.ContentLength > c.maxBody {
-		return refusal(TooLarge, bodyTooLarge, nil)
+		return refuse(TooLarge, &bodyTooLarge, nil)
 	}
 	limit := c.maxBody
 	if c.r.ContentLength > 0 {
@@ -80,7 +80,7 @@ func (c *call) readBody() answer {
 		return refuseBody(err)
 	}
 	if len(body.Bytes()) == 0 && c.hadBody() {
-		return refusal(InvalidKey, keyFailed, errBodyUsed)
+		return refuse(InvalidKey, &keyFailed, errBodyUsed)
 	}
 	c.identity.body, c.identity.source = body, nil // a key function's copy of it is no longer needed
 	c.takeFingerprints()
@@ -100,7 +100,7 @@ var errBodyUsed = errors.New("middleware: the body was used up before its finger
 func refuseBody(err error) answer {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return refusal(TooLarge, bodyTooLarge, nil)
+		return refuse(TooLarge, &bodyTooLarge, nil)
 	}
-	return refusal(Unreadable, bodyUnreadable, err)
+	return refuse(Unreadable, &bodyUnreadable, err)
 }

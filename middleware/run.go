@@ -57,7 +57,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 		overdue = c.running.journaled.overdue
 	}
 	abandonAt(lease, overdue)
-	*ctx = runContext{exec: exec, values: &c.values, lease: lease, deadline: c.earliest(overdue)}
+	*ctx = runContext{exec: exec, values: c.values(), lease: lease, deadline: c.earliest(overdue)}
 	if c.journal != nil { // the journal decides who has run: the loss of the lease does not end the run
 		ctx.lease = nil
 	}

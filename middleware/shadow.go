@@ -94,7 +94,7 @@ func (c *call) identify() (way way, would answer) {
 		}
 		c.r, c.w = s.original, w
 		if recover() != nil { // the value may hold what must not be logged
-			would = refusal(InvalidKey, keyFailed, errShadowPanic)
+			would = refuse(InvalidKey, &keyFailed, errShadowPanic)
 		}
 	}()
 	way, would = c.findKey()
@@ -124,7 +124,7 @@ func (c *call) claimWatched() (*lock.Lease, answer, error) {
 		if err = c.hold(claim.Lease); err == nil {
 			return claim.Lease, answer{}, nil
 		}
-		claim.Lease.ReleaseInBackground(&c.values)
+		claim.Lease.ReleaseInBackground(c.values())
 	}
 	if err != nil {
 		c.tripAfter(err)
@@ -181,7 +181,10 @@ func (c *call) handleWatched(w http.ResponseWriter, r *http.Request) {
 
 // runBeside runs the handler of a request that would not have run, or would have run unprotected.
 func (c *call) runBeside(would *answer, r *http.Request) {
-	s, w, status := c.watched, c.w, would.problem.Status
+	s, w, status := c.watched, c.w, 0
+	if would.problem != nil {
+		status = would.problem.Status
+	}
 	if s.replay != nil {
 		s.tee, status = capture.NewTee(c.w, r), s.replay.status
 		w = s.tee.Writer()
@@ -271,12 +274,12 @@ func (c *call) settleWatched(lease *lock.Lease, end *ending) error {
 	settled := make(chan error, 1)
 	timeout := time.NewTimer(c.locker.OpTimeout() - c.event.Claim.Duration - c.event.Hold.Duration)
 	defer timeout.Stop()
-	values, encoded, retention := c.values, end.encoded, end.retention
+	values, encoded, retention := context.WithoutCancel(c.r.Context()), end.encoded, end.retention
 	c.locker.Go(func(context.Context) {
 		if encoded == nil {
-			settled <- lease.Release(&values)
+			settled <- lease.Release(values)
 		} else {
-			settled <- settleEncoded(&values, lease, encoded, retention)
+			settled <- settleEncoded(values, lease, encoded, retention)
 		}
 	})
 	var err error

@@ -55,7 +55,8 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	if err != nil {
 		return err
 	}
-	called, before, over := h.beginSettle()
+	now := time.Now()
+	called, before, over := h.beginSettle(now)
 	if over && before == nil {
 		return store.ErrLost
 	}
@@ -70,17 +71,17 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	case over:
 		return store.ErrLost
 	}
-	return h.core.settle(settlement{backend: backend, ctx: ctx, value: value, called: called, begun: time.Now(), ttl: ttl})
+	return h.core.settle(settlement{backend: backend, ctx: ctx, value: value, called: called, begun: now, ttl: ttl})
 }
 
 // beginSettle returns when Settle was first called, and reports whether this handle can no longer settle. before is the
 // value that a pending Settle has stored in that case, and nil if none has.
-func (h *Handle) beginSettle() (called time.Time, before []byte, over bool) {
+func (h *Handle) beginSettle(now time.Time) (called time.Time, before []byte, over bool) {
 	c := h.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.settleCalled.IsZero() {
-		c.settleCalled = time.Now()
+		c.settleCalled = now
 	}
 	if h.released {
 		return c.settleCalled, nil, true

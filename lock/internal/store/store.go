@@ -60,7 +60,7 @@ type op struct {
 	claim  pipeline.Bytes     // the claim to write, or the head of the claim to act on
 	stored pipeline.Bytes     // of Settle: the value with its head
 	ttl    pipeline.Bytes     // of Settle: milliseconds, in decimal digits
-	room   [notePos + 64]byte // holds claim if the note has at most 64 bytes, and ttl
+	room   [notePos + 48]byte // holds claim if the note has at most 48 bytes, and ttl
 }
 
 // newOp returns an operation on key.
