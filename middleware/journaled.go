@@ -215,7 +215,7 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (instead answer
 func (c *call) concludeUndecided(lease *lock.Lease) answer {
 	t, decision := c.running.journaled, c.running.exec.decision()
 	if decision.keep && !c.running.exec.atMostOnce {
-		end := c.storeTombstone(decision.retention, nil)
+		end := c.storeTombstone(max(decision.retention, c.retention), nil)
 		end.encoded = c.encode(end.record)
 		return refuse(Unknown, &commitUnknown, c.endLater(lease, t.run, &end, t.cause))
 	}

@@ -35,9 +35,10 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 //
 // Transact returns nil exactly if the transaction is committed. [ErrAnswered] means that the middleware answers the
 // request itself: another run's response is stored, or it is not known whether this transaction was committed. After
-// any other error nothing has happened, and the response is as it was before the call: the handler answers, or calls
-// Transact again. It returns [ErrTwice] after a transaction that was committed, and [ErrCommitted] once a byte of the
-// response has left. A panic of do goes on; the response is then as it was before or, if seal had succeeded, the
+// any other error except [ErrUncommitted] nothing has happened, and the response is as it was before the call: the
+// handler answers, or calls Transact again. ErrUncommitted means that do has returned nil without having called seal:
+// what it has done is not known, and the middleware answers the request. Transact returns [ErrTwice] after a transaction
+// that was committed, and [ErrCommitted] once a byte of the response has left. A panic of do goes on; the response is then as it was before or, if seal had succeeded, the
 // middleware answers the request, because the transaction may be committed.
 //
 // The handler must not return before Transact has, which it may call in another goroutine. If it does, a transaction that

@@ -105,7 +105,7 @@ type Core struct {
 	// until <= expiry <= latestExpiry
 	until        time.Time     // the lease is valid until then: only grows, after the backend has confirmed that
 	expiry       time.Time     // until, plus what Validity takes off: the server does not expire the claim before
-	latestExpiry time.Time     // latest expiry if every extension without a reply has arrived; only grows
+	latestExpiry time.Time     // expiry if every Extend and Hold without a reply has arrived; only grows
 	longestHold  time.Duration // the longest hold that the claim may have; only grows
 
 	released   bool  // a Release was sent while the lease was valid, so somebody else may have taken the key since
@@ -133,6 +133,7 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until, c.expiry = start.Add(Validity(config.TTL)), start.Add(config.TTL)
+	c.latestExpiry = c.expiry
 	c.timer = config.Timers.set(c, time.Until(c.nextTick(start)))
 	config.Counts.add(c.id.Token, 1)
 	c.handles = c.room[:0]

@@ -61,10 +61,10 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	valid, released := c.valid(), c.released
 	c.released = released || valid
 	c.advance(ending, context.Canceled)
-	expiry := later(c.expiry, c.latestExpiry)
+	latestExpiry := c.latestExpiry
 	c.mu.Unlock()
 
-	o := c.backend.Release(ctx, c.id, expiry)
+	o := c.backend.Release(ctx, c.id, latestExpiry)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *Core) keptUntil() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	left := later(c.expiry, c.latestExpiry).Sub(now) + c.longestHold
+	left := c.latestExpiry.Sub(now) + c.longestHold
 	return now.Add(min(left, maxRetry))
 }
 

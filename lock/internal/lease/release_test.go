@@ -110,8 +110,13 @@ func TestReleaseIsTriedFor(t *testing.T) {
 		"an Extend of no reply": {func(w *world) { w.answerWith("extend 1m0s", down); _ = w.first.Extend(w.Context(), time.Minute) }, time.Minute - slack, time.Minute + opTimeout + slack},
 		"a hold":                {func(w *world) { _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + slack},
 		"a Hold of no reply":    {func(w *world) { w.answerWith("hold", down); _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + slack},
-		"a long hold":           {func(w *world) { _ = w.first.Hold(w.Context(), 24*time.Hour) }, time.Hour - slack, time.Hour + slack},
-		"a lease that is over":  {func(w *world) { w.at(time.Minute) }, 0, 0},
+		"a late Hold of no reply": {func(w *world) {
+			w.at(8 * time.Second)
+			w.answerWith("hold", down)
+			_ = w.first.Hold(w.Context(), time.Second)
+		}, ttl + time.Second - slack, ttl + time.Second + opTimeout + slack},
+		"a long hold":          {func(w *world) { _ = w.first.Hold(w.Context(), 24*time.Hour) }, time.Hour - slack, time.Hour + slack},
+		"a lease that is over": {func(w *world) { w.at(time.Minute) }, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -131,9 +131,7 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 		c.mu.Unlock()
 		return store.ErrLost
 	}
-	if end := start.Add(c.config.OpTimeout + d); end.After(c.latestExpiry) {
-		c.latestExpiry = end
-	}
+	c.latestExpiry = later(c.latestExpiry, start.Add(c.config.OpTimeout+d))
 	c.mu.Unlock()
 	o := c.backend.Extend(ctx, c.id, d)
 
@@ -170,6 +168,7 @@ func (c *Core) applyOutcome(o store.Outcome, doing string) error {
 func (c *Core) prolong(start time.Time, d time.Duration) {
 	if until := start.Add(Validity(d)); until.After(c.until) {
 		c.until, c.expiry = until, start.Add(d)
+		c.latestExpiry = later(c.latestExpiry, c.expiry)
 	}
 }
 
@@ -222,6 +221,7 @@ func (c *Core) beginHold(d, wait time.Duration) (least time.Duration, err error)
 		return 0, store.ErrLost
 	}
 	c.longestHold, c.hold = max(c.longestHold, d), holding
+	c.latestExpiry = later(c.latestExpiry, time.Now().Add(wait+c.config.TTL))
 	c.wakeAt(c.until)
 	return max(time.Until(c.expiry)-wait, 0), nil
 }

@@ -242,3 +242,17 @@ func TestNoHintBetweenMarkAndFix(t *testing.T) {
 	w.Seal(t.Context())
 	w.Deliver(t.Context())
 }
+
+// A goroutine that the transaction has left behind may still try to fix a response that was rewound.
+func TestFixAfterRewind(t *testing.T) {
+	w, _, _ := begin(http.MethodPost)
+	if err := w.Mark(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, w, "paid")
+	w.Rewind()
+	if err := w.Fix(); !errors.Is(err, capture.ErrNoResponse) {
+		t.Errorf("Fix returned %v, want ErrNoResponse", err)
+	}
+	write(t, w, "failed")
+}

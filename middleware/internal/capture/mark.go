@@ -15,7 +15,7 @@ var (
 	ErrAnswered = errors.New("middleware: the request is answered already")
 	// ErrSent is Mark's error when a part of the response was sent before.
 	ErrSent = errors.New("middleware: a part of the response was sent already")
-	// ErrNoResponse is Fix's error when nothing was written since Mark.
+	// ErrNoResponse is Fix's error when nothing was written since Mark, or Rewind has undone that.
 	ErrNoResponse = errors.New("middleware: no response was written in the transaction")
 	// ErrTooLong is the error of a Write between Mark and Fix, and of Fix, when the body is longer than the limit.
 	ErrTooLong = errors.New("middleware: the response is too long to be stored")
@@ -74,7 +74,7 @@ func (w *Writer) Fix() error {
 		return ErrReturned
 	case w.fixed:
 		return ErrAnswered
-	case !w.mark.touched:
+	case w.mark == nil, !w.mark.touched:
 		return ErrNoResponse
 	case w.mark.tooLong:
 		return ErrTooLong
@@ -101,9 +101,11 @@ func (w *Writer) Rewind() {
 	w.after, w.fixed, w.mark = nil, false, nil
 }
 
-// Refuse makes every later write fail with ErrAnswered: the response will be withdrawn.
+// Refuse makes every later write fail with ErrAnswered: the response will be withdrawn. It does nothing after Seal.
 func (w *Writer) Refuse() {
 	w.gate.enter()
 	defer w.gate.leave()
-	w.fixed = true
+	if !w.gate.closed {
+		w.fixed = true
+	}
 }
