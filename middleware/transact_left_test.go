@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/middleware"
@@ -157,7 +158,9 @@ func TestKeepAndUndecided(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				j := newJournal(false)
 				s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
-					middleware.FromContext(r.Context()).Keep()
+					e := middleware.FromContext(r.Context())
+					e.Keep()
+					e.Retain(time.Minute) // of a response: not of what stands for an unknown outcome
 					_ = j.inTx(r.Context(), func() error { return created(w) })
 				})
 				if j.setHooks(fails("commit"), fails("truth")); committed {
@@ -173,6 +176,11 @@ func TestKeepAndUndecided(t *testing.T) {
 				})
 				if committed && !(a.replayed() && a.body == "created") || !committed && a.problem() != "response-not-stored" {
 					t.Errorf("got %+v", a)
+				}
+				if !committed {
+					j.setHooks(fails("begin", "look"), nil)
+					b.Elapse(t, time.Hour)
+					s.want(s.send(), http.StatusConflict, middleware.NotStored)
 				}
 				s.wantRuns(1)
 			})
