@@ -31,7 +31,7 @@ func TestOperationsACL(t *testing.T) {
 		server := redistest.Start(t)
 		admins := []*redis.Client{server.Client(t)}
 		permit(t, admins, acl.rules)
-		exercise(t, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }))
+		exercise(t, admins, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }))
 		wantUse(t, admins, acl.rules)
 	})
 	t.Run("replicas", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestOperationsACL(t *testing.T) {
 		admins := []*redis.Client{server.Client(t)}
 		rules := slices.Concat(acl.rules, acl.replicas)
 		permit(t, admins, rules)
-		exercise(t, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }),
+		exercise(t, admins, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }),
 			lock.WithReplicas(1, 5*time.Second))
 		wantUse(t, admins, rules)
 	})
@@ -52,7 +52,7 @@ func TestOperationsACL(t *testing.T) {
 		rules := slices.Concat(acl.rules, acl.operators)
 		permit(t, admins, rules)
 		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser })
-		exercise(t, acl.namespace, client)
+		exercise(t, admins, acl.namespace, client)
 		operate(t, acl.namespace, client)
 		wantUse(t, admins, rules)
 	})
@@ -72,7 +72,7 @@ func TestOperationsACL(t *testing.T) {
 		to := slices.IndexFunc(cluster.Servers(), func(s *redistest.Server) bool { return s != cluster.Owner(t, moving) })
 		cluster.BeginMove(t, moving, cluster.Servers()[to])
 		permit(t, admins, rules)
-		exercise(t, acl.namespace, client)
+		exercise(t, admins, acl.namespace, client)
 		wantUse(t, admins, rules)
 	})
 }
@@ -175,7 +175,7 @@ func wantNoDenials(t *testing.T, admin *redis.Client) {
 const plainLock = "plain-lock"
 
 // exercise does with Redis whatever the library does.
-func exercise(t *testing.T, namespace string, client redis.UniversalClient, opts ...lock.Option) {
+func exercise(t *testing.T, admins []*redis.Client, namespace string, client redis.UniversalClient, opts ...lock.Option) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -183,9 +183,9 @@ func exercise(t *testing.T, namespace string, client redis.UniversalClient, opts
 	plain := lock.New(client, namespace, opts...)
 	fenced := lock.New(client, namespace, append(opts, lock.WithFencing())...)
 	var users sync.WaitGroup
-	users.Go(func() { exerciseHTTP(t, plain, "plain") })
-	users.Go(func() { exerciseHTTP(t, plain, "plain-once", middleware.WithAtMostOnce()) })
-	users.Go(func() { exerciseHTTP(t, fenced, "fenced-once", middleware.WithAtMostOnce()) })
+	users.Go(func() { exerciseHTTP(t, admins, plain, "plain") })
+	users.Go(func() { exerciseHTTP(t, admins, plain, "plain-once", middleware.WithAtMostOnce()) })
+	users.Go(func() { exerciseHTTP(t, admins, fenced, "fenced-once", middleware.WithAtMostOnce()) })
 	users.Go(func() { exerciseLock(ctx, t, plain, plainLock) })
 	users.Go(func() { exerciseLock(ctx, t, fenced, "fenced-lock") })
 	users.Wait()
@@ -198,7 +198,7 @@ func exercise(t *testing.T, namespace string, client redis.UniversalClient, opts
 
 // exerciseHTTP sends requests of every outcome: executed, replayed, waited for, reused, freed, unknown, and run under a
 // key that an operator has freed.
-func exerciseHTTP(t *testing.T, locker *lock.Locker, name string, opts ...middleware.Option) {
+func exerciseHTTP(t *testing.T, admins []*redis.Client, locker *lock.Locker, name string, opts ...middleware.Option) {
 	t.Helper()
 	entered, release := make(chan struct{}), make(chan struct{})
 	opts = append(opts, middleware.WithWait(patience))
@@ -242,16 +242,31 @@ func exerciseHTTP(t *testing.T, locker *lock.Locker, name string, opts ...middle
 		return
 	}
 	go func() { second <- send("/slow", "1") }()
-	time.Sleep(quiet)
+	awaitPing(t, admins)
 	release <- struct{}{}
 	if got := []int{<-first, <-second}; !slices.Equal(got, []int{200, 200}) {
 		t.Errorf("%s, a run and its waiter: %v, want 200", name, got)
 	}
 }
 
-// quiet is longer than a subscription stays without a message before the server is asked whether it is still there, and
-// longer than a third of a lease.
-const quiet = 3500 * time.Millisecond
+// awaitPing waits until a subscription has stayed without a message for so long that it asks whether its server is still
+// there. By then a lease of 6 s was renewed.
+func awaitPing(t *testing.T, admins []*redis.Client) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for _, admin := range admins {
+			stats, err := admin.Info(t.Context(), "commandstats").Result()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if strings.Contains(stats, "cmdstat_ping:calls=") {
+				return
+			}
+		}
+	}
+	t.Error("no subscription has sent a PING")
+}
 
 // exerciseLock takes a key that an operator frees.
 func exerciseLock(ctx context.Context, t *testing.T, locker *lock.Locker, key string) {

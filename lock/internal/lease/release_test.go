@@ -108,8 +108,8 @@ func TestReleaseIsTriedFor(t *testing.T) {
 		"the lease":             {func(*world) {}, ttl - slack, ttl + slack},
 		"the lease, extended":   {func(w *world) { _ = w.first.Extend(w.Context(), time.Minute) }, time.Minute - slack, time.Minute + opTimeout + slack},
 		"an Extend of no reply": {func(w *world) { w.answerWith("extend 1m0s", down); _ = w.first.Extend(w.Context(), time.Minute) }, time.Minute - slack, time.Minute + opTimeout + slack},
-		"a hold":                {func(w *world) { _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + slack},
-		"a Hold of no reply":    {func(w *world) { w.answerWith("hold", down); _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + slack},
+		"a hold":                {func(w *world) { _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + opTimeout + slack},
+		"a Hold of no reply":    {func(w *world) { w.answerWith("hold", down); _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + opTimeout + slack},
 		"a late Hold of no reply": {func(w *world) {
 			w.at(8 * time.Second)
 			w.answerWith("hold", down)
