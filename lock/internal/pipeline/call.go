@@ -16,40 +16,40 @@ const (
 )
 
 // Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
-// times out. A Call belongs to one goroutine. It is not reused, because a go-redis hook may keep a command's context,
-// which is part of the Call. The caller sets the exported fields before Do. The methods other than Do are for the
-// function that Do calls.
+// times out. The caller sets the exported fields and calls Do with a function, which calls the other methods. A Call
+// belongs to one goroutine. It is not reused, because a go-redis hook may keep a command's context, which is part of
+// the Call.
 type Call struct {
 	Pipeline *Pipeline
 	Context  context.Context // the caller's
 	Key      string          // decides to which node the commands go
-	Start    time.Time       // when the operation began, which decides when it times out; zero means when Do is called
-	Late     LateHandler     // gets a result that arrives after Do has returned; nil if nobody wants it
+	Start    time.Time       // when the operation began: it times out OpTimeout later; Do sets it if it is zero
+	Late     LateHandler     // gets the result of a canceled command; may be nil
 
-	// MayInline allows the caller's goroutine to send the first command. It cannot abandon that command, so MayInline
+	// MayInline allows the caller's goroutine to send the first command. It cannot cancel that command, so MayInline
 	// is set only for what a request waits for: store.Claim, store.Settle and store.ReleaseInline.
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
-	timedOut bool    // the operation has timed out; only becomes true
+	timedOut bool    // the waker's timer has fired; never cleared
 	first    command // avoids an allocation: most operations send one command
 }
 
-// LateHandler gets the result of a command that its caller has abandoned. HandleLate is called in a goroutine of its
-// own, at most once for each command.
+// LateHandler gets the result of a command that its caller has canceled. HandleLate is called in a new goroutine, at
+// most once for each command.
 type LateHandler interface{ HandleLate(Result) }
 
 // Result is the result of a Call.
 type Result struct {
 	Reply
-	Err     error // no try was answered, or the server answered with an error
-	Unsure  bool  // some try may have been executed although its reply did not arrive
-	Foreign bool  // Err is the server's: the key holds another type
+	Err     error // nil on success; otherwise the last error, or why the caller stopped waiting
+	Unsure  bool  // Redis may have executed a try whose reply did not arrive
+	Foreign bool  // Err is Redis's: the key holds another type
 }
 
 // Do calls try until Redis answers, at most 4 times. It calls try again after an error that may pass (see
 // [rediserr.IsTemporary]; not ErrNotReplicated), after a random pause of up to 20, 40 and 80 ms. Do returns when the
-// operation times out or the Call's Context is done. (A command that goes inline is the exception: see Call.MayInline.)
+// operation times out or the Call's Context is done. A command that is sent inline can delay that until its deadline.
 func (c *Call) Do(try func() (Reply, error)) (r Result) {
 	if c.Start.IsZero() {
 		c.Start = time.Now()
@@ -63,38 +63,44 @@ func (c *Call) Do(try func() (Reply, error)) (r Result) {
 			}
 			return r
 		}
-		var abandoned *abandonedError
-		if errors.As(err, &abandoned) {
+		var canceled *canceledError
+		if errors.As(err, &canceled) {
 			c.Pipeline.givenUp.Add(1)
-			return Result{Unsure: r.Unsure || abandoned.sent, Err: abandoned.cause}
+			return Result{Unsure: r.Unsure || canceled.sent, Err: canceled.cause}
 		}
 		r.Unsure = r.Unsure || rediserr.MayHaveArrived(err)
-		if n == maxTries || errors.Is(err, ErrNotReplicated) || !rediserr.IsTemporary(err) {
-			r.Err, r.Foreign = err, rediserr.IsForeign(err)
-			if !rediserr.IsReply(err) && !errors.Is(err, ErrNotReplicated) {
+		if n == maxTries || isFinal(err) {
+			if !isAnswer(err) {
 				c.Pipeline.givenUp.Add(1)
 			}
+			r.Err, r.Foreign = err, rediserr.IsForeign(err)
 			return r
 		}
 		if cause := c.pause(background.Jitter(firstPause << (n - 1))); cause != nil {
-			r.Err = fmt.Errorf("%w: %w", cause, err)
 			c.Pipeline.givenUp.Add(1)
+			r.Err = fmt.Errorf("%w: %w", cause, err)
 			return r
 		}
 		c.Pipeline.retries.Add(1)
 	}
 }
 
-// abandonedError is the error of a command whose caller stopped waiting for it. It does not wrap its cause: go-redis
+// isFinal reports whether err is not worth another try.
+func isFinal(err error) bool { return errors.Is(err, ErrNotReplicated) || !rediserr.IsTemporary(err) }
+
+// isAnswer reports whether err tells what Redis has answered.
+func isAnswer(err error) bool { return errors.Is(err, ErrNotReplicated) || rediserr.IsReply(err) }
+
+// canceledError is the error of a command whose caller stopped waiting for it. It does not wrap its cause: go-redis
 // recognizes some errors of a server by their text, and the cause may be such an error of another call.
-type abandonedError struct {
+type canceledError struct {
 	cause error
 	sent  bool // false: the command was not sent, and never will be
 }
 
-func (e *abandonedError) Error() string { return "the caller has abandoned the command" }
+func (e *canceledError) Error() string { return "the caller has canceled the command" }
 
-// cause returns why the caller stops waiting: the operation timed out, or its Context is done.
+// cause returns why the caller stops waiting: the operation has timed out, or its Context is done.
 func (c *Call) cause() error {
 	if c.timedOut {
 		return background.TimeoutError(c.Pipeline.config.OpTimeout)
@@ -116,7 +122,7 @@ func (c *Call) disarm() {
 	}
 }
 
-// pause waits for d. It returns an error if the operation ends first.
+// pause waits for d. It returns the cause if the operation times out first or its Context is done.
 func (c *Call) pause(d time.Duration) error {
 	if c.timedOut {
 		return c.cause()

@@ -10,43 +10,61 @@ import (
 // maxArgs is how many arguments a command can have without an allocation for them.
 const maxArgs = 9
 
-// command is one command and its result. It is also the context under which go-redis sends it, with the values of its
-// caller's context. Done is that of the shared deadline, and limits how long go-redis waits for a connection. Deadline
-// limits reading and writing: it is the shared deadline too, except that an inline command has until returnBy.
+// command is one command and its result. Its sender moves it from phase to phase; its caller may cancel it in each:
+//
+//	phase      what it means                          if its caller cancels it then
+//	waiting    in the queue                           it is never sent
+//	sent       in a batch that is being sent          its result goes to the Call's Late
+//	complete   its result is set                      the caller returns the result after all
+//
+// A queued command that is too late to be answered in time leaves the queue unsent, and stays in the phase waiting: its
+// caller is about to time out and cancel it. A command that is sent inline cannot be canceled.
+//
+// A command is also the context under which go-redis sends it, if it goes alone. Done bounds the wait for a connection,
+// and Deadline bounds reading and writing.
 type command struct {
 	// set before it is sent
-	call     *Call // nil until the command is used
-	args     []any
-	room     [maxArgs]any    // holds args if they fit
-	typed    bool            // go-redis has to parse the reply
-	durable  bool            // a WAIT follows it
-	addr     string          // the node to send it to, from a redirection; empty for the node of its key
-	asking   bool            // that node wants an ASKING first
-	deadline *sharedDeadline // shared with other commands
-	returnBy time.Time       // when the caller of an inline command has to return; zero for a worker's
+	call           *Call // nil until the command is used
+	args           []any
+	room           [maxArgs]any // holds args if they fit
+	typed          bool         // go-redis has to parse the reply
+	durable        bool         // a WAIT follows it
+	addr           string       // the node to send it to, from a redirection; empty for the node of its key
+	asking         bool         // that node wants an ASKING first
+	shared         *sharedContext
+	callerDeadline time.Time // when the caller of an inline command has to return; zero if a worker sends it
 
-	// set by its sender, and read by its caller after done or, for an inline command, in the same goroutine
-	done  chan struct{} // receives when the result is there; nil for an inline command
+	// set by the sender; the caller reads them after done has received, or directly if the command was inline
+	done  chan struct{} // receives when the command is complete; nil for an inline command
 	reply Reply
 	acked error // ErrNotReplicated if too few replicas have what it wrote; nil without a WAIT
 	err   error
 
-	// guarded by queue.mu; each only becomes true
-	sent      bool // taken out of the queue for a batch
-	complete  bool // has its result
-	abandoned bool // its caller has stopped waiting
+	// guarded by queue.mu
+	phase    phase // only moves forward
+	canceled bool  // its caller has stopped waiting; never cleared
 }
 
+// phase is how far a command has come.
+type phase uint8
+
+const (
+	phaseWaiting phase = iota
+	phaseSent
+	phaseComplete
+)
+
+// Deadline returns the caller's deadline if the command is sent inline, and otherwise that of the shared context.
 func (c *command) Deadline() (time.Time, bool) {
-	if c.returnBy.IsZero() {
-		return c.deadline.Deadline()
+	if c.callerDeadline.IsZero() {
+		return c.shared.Deadline()
 	}
-	return c.returnBy, true
+	return c.callerDeadline, true
 }
 
-func (c *command) Done() <-chan struct{} { return c.deadline.Done() }
+func (c *command) Done() <-chan struct{} { return c.shared.Done() }
 
-func (c *command) Err() error { return c.deadline.Err() }
+func (c *command) Err() error { return c.shared.Err() }
 
 // Value returns the value of the caller's context, for hooks of go-redis.
 func (c *command) Value(key any) any { return c.call.Context.Value(key) }
@@ -82,10 +100,8 @@ func sizeOf(arg any) int {
 }
 
 // Bytes is an argument of a command, passed as a *Bytes: go-redis writes the bytes without a copy, and a pointer in an
-// interface takes no allocation.
-//
-// Bytes prints as its length, because hooks of go-redis print arguments into traces and logs, and arguments may be
-// secret.
+// interface takes no allocation. It prints as its length: hooks of go-redis print arguments into traces and logs, and
+// arguments may be secret.
 type Bytes []byte
 
 // MarshalBinary returns the bytes, for go-redis.

@@ -1,6 +1,6 @@
 package pipeline
 
-// From a batch to go-redis and back. Workers run this, and callers that send inline; no lock is held.
+// Sends a batch by go-redis, and sets the result of each command. No lock is held.
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// cmder is a command of go-redis whose reply can be had as a Reply. go-redis never retries it: the effect of a second
-// command depends on the first, and a retry inside go-redis would not be seen here.
+// cmder is a command of go-redis that returns its reply as a Reply. go-redis never retries it: the effect of a second
+// command depends on the first, and Do would not know of a retry inside go-redis.
 type cmder interface {
 	redis.Cmder
 	reply() (Reply, error)
@@ -25,18 +25,18 @@ type raw struct{ *redis.RawCmd }
 
 func (raw) NoRetry() bool { return true }
 
-// reply returns the reply or the error. A whole reply counts even if go-redis has set an error as well, because the
-// connection broke after it.
+// reply returns the reply or the error. A whole reply counts even if the connection broke after it, and go-redis has
+// set an error as well.
 func (c raw) reply() (Reply, error) {
 	b, err := c.Result()
 	if err == nil && len(b) == 0 {
 		return Reply{}, errNoReply
 	}
-	r, malformed := ParseReply(b)
-	if err != nil && errors.Is(malformed, ErrProtocol) {
+	r, parseErr := ParseReply(b)
+	if err != nil && errors.Is(parseErr, ErrProtocol) {
 		return Reply{}, err
 	}
-	return r, malformed
+	return r, parseErr
 }
 
 // typed is a cmder whose reply go-redis parses. A ClusterClient needs that to see that a slot has moved.
@@ -64,16 +64,16 @@ func (c typed) reply() (Reply, error) {
 	return Reply{}, fmt.Errorf("%w: a %T", ErrProtocol, c.Val())
 }
 
-// pairOf returns the pair that claim.lua has returned.
-func pairOf(held, more any) Reply {
+// pairOf returns the reply of claim.lua.
+func pairOf(held, fenceOrLeft any) Reply {
 	text, found := held.(string)
-	fence, _ := more.(string)
-	left, _ := more.(int64)
+	fence, _ := fenceOrLeft.(string)
+	left, _ := fenceOrLeft.(int64)
 	return Reply{Pair: true, Text: []byte(text), Absent: !found, Fence: fence, Left: left}
 }
 
-// exec sends the commands of a batch and sets their results. Workers call it, and callers that send inline. It holds no
-// lock. A command that travels alone has the values of its caller's context, and a batch those of the base context.
+// exec sends the commands of a batch and sets their results. Workers call it, and callers that send inline. A command
+// that goes alone has the values of its caller's context, and a larger batch those of the base context.
 func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	p.router.load(ctx, batch[0].call.Key)
 	if len(batch) == 1 {
@@ -91,7 +91,7 @@ func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	}
 }
 
-// execPipelined adds a batch to pipe, then last, and sends the pipe.
+// execPipelined adds a batch and then the commands last to pipe, and sends the pipe.
 func (p *Pipeline) execPipelined(ctx context.Context, pipe redis.Pipeliner, batch []*command, last ...redis.Cmder) {
 	cmders := make([]cmder, len(batch))
 	for i, c := range batch {
@@ -115,8 +115,8 @@ func (p *Pipeline) newCmder(c *command) cmder {
 	return raw{redis.NewRawCmd(c, c.args...)}
 }
 
-// setResult sets the result of c from the command of go-redis. err is the error of the whole batch: go-redis does not
-// always set it on a command that was not sent.
+// setResult sets the result of c from the command of go-redis. err is the error of the whole batch: if go-redis has not
+// sent a command, it does not always set the error there.
 func (c *command) setResult(cmd cmder, err error) {
 	c.reply, c.err = cmd.reply()
 	if errors.Is(c.err, errNoReply) && err != nil {

@@ -3,48 +3,50 @@ package pipeline
 import "time"
 
 const (
-	maxInFlight      = 4         // batches of one queue
-	minBatch         = 16        // commands: pacer.max is never less
-	maxFirstBatch    = 256       // commands: pacer.max before any batch was measured
-	maxBatchBytes    = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
-	probesPerTimeout = 10        // a silent node is probed after a tenth of the time for one operation
+	maxInFlight   = 4         // batches of one queue, except for probes
+	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
+
+	smallBatch = 16  // commands: the pacer never makes a batch smaller than that, except to leave half of the queue
+	initialMax = 256 // commands: pacer.max until slow or fast batches change it
+
+	silenceDivisor = 10 // a node or connection may be silent for OpTimeout/silenceDivisor: see maxSilence
 )
 
-// pacer decides how many commands a batch has, which commands are too late to be sent, and when a node is silent. It is
-// policy alone, with no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits
-// a batch to maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see queue.nextBatch.)
+// pacer decides how many commands a batch has, which commands are too late to be sent, and when a node is silent. It
+// has no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits a batch to
+// maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see batch.admits.)
 //
-// Several batches in flight are faster than one, and a batch has at most half of the commands that wait: if it had all
+// Several batches in flight are faster than one. So a batch has at most half of the commands that wait: if it had all
 // of them, the server would be idle while the client writes, and the client while the server executes. With n commands
-// waiting and m the current maximum,
+// waiting,
 //
-//	batch(n) = min((n+1)/2, max(n/maxInFlight, minBatch), m)
+//	batch(n) = min((n+1)/2, max(n/maxInFlight, smallBatch), pacer.max)
 //
 // so 1 command goes alone; of 20 commands the first batch has 10 and the next 5; of 1,000 the first has 250.
 //
 // Under overload, excess calls fail early so that the rest succeed: a command whose reply comes after its caller has
-// stopped waiting only adds load. So the maximum falls to half of a batch that takes more than a quarter of the time
-// for one operation, and doubles after a full batch that takes less than a sixteenth; and a command whose reply would
-// come too late is not sent.
+// stopped waiting only adds load. So pacer.max falls to half of a batch that takes more than a quarter of OpTimeout,
+// and doubles after a full batch that takes less than a sixteenth. A command whose reply would come too late is not
+// sent.
 type pacer struct {
-	opTimeout time.Duration // the time for one operation
+	opTimeout time.Duration
 
-	max        int           // commands in a batch; at least minBatch
+	max        int           // commands in a batch; at least smallBatch
 	took       time.Duration // moving average: how long a batch takes while maxInFlight are in flight
 	completed  time.Time     // when such a batch last completed
 	replyBytes int           // moving average: bytes in a reply
 }
 
-func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout, max: maxFirstBatch} }
+func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout, max: initialMax} }
 
 // batch returns how many commands the next batch has when that many wait.
 func (p *pacer) batch(waiting int) int {
-	return min((waiting+1)/2, min(max(waiting/maxInFlight, minBatch), p.max))
+	return min((waiting+1)/2, max(waiting/maxInFlight, smallBatch), p.max)
 }
 
-// latestStart returns the latest start of a Call whose reply would come too late if its command were sent now. While
-// nothing is in flight, no command is too late, because took may be old.
-func (p *pacer) latestStart(now time.Time, inFlight int) time.Time {
+// tooLateCutoff returns a time: a Call that started then or earlier is too late, because the reply to a command sent
+// now would come after its OpTimeout. While nothing is in flight, no command is too late, because took may be old.
+func (p *pacer) tooLateCutoff(now time.Time, inFlight int) time.Time {
 	if inFlight == 0 {
 		return time.Time{}
 	}
@@ -62,25 +64,23 @@ func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.took += (took - p.took) / 4
 	switch {
 	case took > p.opTimeout/4:
-		p.max = min(p.max, max(commands/2, minBatch))
+		p.max = min(p.max, max(commands/2, smallBatch))
 	case took < p.opTimeout/16 && commands == p.max:
 		p.max = 2 * commands
 	}
 }
 
-// reset restores the first maximum. The queue calls it when it has run empty.
-func (p *pacer) reset() { p.max = maxFirstBatch }
+// reset restores the initial maximum. The queue calls it when it has run empty.
+func (p *pacer) reset() { p.max = initialMax }
 
-// stalledBefore returns the cutoff for stalled batches, now that a batch that began at start is complete: batches that
-// began before the cutoff count as stalled. The connection of a stalled batch may have fallen silent, and must not
-// delay what other connections can send.
-func (p *pacer) stalledBefore(start time.Time) time.Time {
-	return start.Add(-p.opTimeout / probesPerTimeout)
-}
+// maxSilence is how long a node may complete no batch before the queue probes it. It is also how much earlier than a
+// complete batch another may have begun without counting as stalled.
+func (p *pacer) maxSilence() time.Duration { return p.opTimeout / silenceDivisor }
 
-// probeAfter returns how long a node may complete nothing before it is probed.
-func (p *pacer) probeAfter() time.Duration { return p.opTimeout / probesPerTimeout }
+// stalledBefore returns the time before which a batch must have begun to count as stalled, now that a batch that began
+// at start is complete. The connection of a stalled batch may have fallen silent, and must not delay what other
+// connections can send.
+func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.maxSilence()) }
 
-// silent reports whether no batch has completed for probeAfter while maxInFlight were in flight, so that the node is to be
-// probed.
-func (p *pacer) silent(now time.Time) bool { return now.Sub(p.completed) >= p.probeAfter() }
+// silent reports whether no batch has completed for maxSilence while maxInFlight were in flight.
+func (p *pacer) silent(now time.Time) bool { return now.Sub(p.completed) >= p.maxSilence() }

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	pacerLimit = 800 * time.Millisecond // of all tests of the pacer
-	ms         = time.Millisecond
+	pacerTimeout = 800 * time.Millisecond // OpTimeout in all tests of the pacer
+	ms           = time.Millisecond
 )
 
 func TestPacerBatch(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ waiting, first, least, large int }{
-		// waiting commands and, for each maximum, how many of them go together
+		// waiting commands and, for each maximum, the size of the next batch
 		{0, 0, 0, 0},
 		{1, 1, 1, 1},
 		{2, 1, 1, 1},
@@ -34,11 +34,11 @@ func TestPacerBatch(t *testing.T) {
 		{5000, 256, 16, 1250},
 	} {
 		for name, c := range map[string]struct{ most, want int }{
-			"first maximum":    {newPacer(pacerLimit).max, test.first},
-			"smallest maximum": {minBatch, test.least},
+			"first maximum":    {newPacer(pacerTimeout).max, test.first},
+			"smallest maximum": {smallBatch, test.least},
 			"large maximum":    {1 << 20, test.large},
 		} {
-			p := newPacer(pacerLimit)
+			p := newPacer(pacerTimeout)
 			p.max = c.most
 			if got := p.batch(test.waiting); got != c.want {
 				t.Errorf("%s, %d waiting: a batch of %d, want %d", name, test.waiting, got, c.want)
@@ -47,11 +47,11 @@ func TestPacerBatch(t *testing.T) {
 	}
 }
 
-// As long as somebody waits a batch has one command at least, and never more than half of them, or than the maximum.
+// If a command waits, a batch has at least one, and never more than half of those that wait, or than the maximum.
 func TestPacerBatchBounds(t *testing.T) {
 	t.Parallel()
-	for most := minBatch; most < 1<<15; most *= 3 {
-		p := newPacer(pacerLimit)
+	for most := smallBatch; most < 1<<15; most *= 3 {
+		p := newPacer(pacerTimeout)
 		p.max = most
 		last := 0
 		for waiting := 1; waiting < 10_000; waiting++ {
@@ -72,18 +72,18 @@ func TestPacerTooLate(t *testing.T) {
 		inFlight int
 		want     time.Time
 	}{
-		"nothing in flight":                      {0, 0, time.Time{}},
-		"nothing in flight, after slow batches":  {pacerLimit, 0, time.Time{}},
-		"nothing known yet":                      {0, 1, now.Add(-pacerLimit)},
-		"little load":                            {8 * ms, 1, now.Add(8*ms - pacerLimit)},
-		"much load":                              {200 * ms, maxInFlight, now.Add(-600 * ms)},
-		"a batch takes half of the limit":        {400 * ms, maxInFlight, now.Add(-400 * ms)},
-		"a batch takes more than half the limit": {500 * ms, maxInFlight, now.Add(-400 * ms)},
-		"a batch takes longer than the limit":    {time.Hour, maxInFlight, now.Add(-400 * ms)},
+		"nothing in flight":                     {0, 0, time.Time{}},
+		"nothing in flight, after slow batches": {pacerTimeout, 0, time.Time{}},
+		"nothing known yet":                     {0, 1, now.Add(-pacerTimeout)},
+		"little load":                           {8 * ms, 1, now.Add(8*ms - pacerTimeout)},
+		"much load":                             {200 * ms, maxInFlight, now.Add(-600 * ms)},
+		"a batch takes half of the timeout":     {400 * ms, maxInFlight, now.Add(-400 * ms)},
+		"a batch takes more than half of it":    {500 * ms, maxInFlight, now.Add(-400 * ms)},
+		"a batch takes longer than the timeout": {time.Hour, maxInFlight, now.Add(-400 * ms)},
 	} {
-		p := newPacer(pacerLimit)
+		p := newPacer(pacerTimeout)
 		p.took = test.took
-		if got := p.latestStart(now, test.inFlight); !got.Equal(test.want) {
+		if got := p.tooLateCutoff(now, test.inFlight); !got.Equal(test.want) {
 			t.Errorf("%s: %v from now, want %v", name, got.Sub(now), test.want.Sub(now))
 		}
 	}
@@ -97,23 +97,23 @@ func TestPacerAdapt(t *testing.T) {
 		commands int
 		want     int
 	}{
-		"just a quarter of the limit":           {256, 200 * ms, 256, 256},
+		"just a quarter of the timeout":         {256, 200 * ms, 256, 256},
 		"above a quarter":                       {256, 200*ms + 1, 256, 128},
 		"above a quarter, a smaller batch":      {256, 201 * ms, 100, 50},
 		"above a quarter, an odd batch":         {256, 201 * ms, 101, 50},
-		"above a quarter, a larger batch":       {64, 201 * ms, 256, 64}, // of before the maximum fell
-		"above a quarter, a small batch":        {256, 201 * ms, 20, minBatch},
-		"above a quarter, one command":          {256, time.Hour, 1, minBatch},
-		"above a quarter, at the least":         {minBatch, time.Hour, minBatch, minBatch},
+		"above a quarter, a larger batch":       {64, 201 * ms, 256, 64}, // began before the maximum fell
+		"above a quarter, a small batch":        {256, 201 * ms, 20, smallBatch},
+		"above a quarter, one command":          {256, time.Hour, 1, smallBatch},
+		"above a quarter, at the least":         {smallBatch, time.Hour, smallBatch, smallBatch},
 		"below a sixteenth, a full batch":       {256, 50*ms - 1, 256, 512},
 		"just a sixteenth, a full batch":        {256, 50 * ms, 256, 256},
 		"below a sixteenth, not quite full":     {256, ms, 255, 256},
 		"below a sixteenth, more than full":     {256, ms, 257, 256},
-		"below a sixteenth, at the least, full": {minBatch, ms, minBatch, 2 * minBatch},
+		"below a sixteenth, at the least, full": {smallBatch, ms, smallBatch, 2 * smallBatch},
 		"no time at all":                        {256, 0, 256, 512},
 		"in between":                            {256, 100 * ms, 256, 256},
 	} {
-		p := newPacer(pacerLimit)
+		p := newPacer(pacerTimeout)
 		p.max = test.most
 		start := time.Now()
 		now := start.Add(test.took)
@@ -133,32 +133,32 @@ func TestPacerAdapt(t *testing.T) {
 // Under overload the maximum falls to its least and not below, and grows again when batches are fast.
 func TestPacerAdaptsBackAndForth(t *testing.T) {
 	t.Parallel()
-	p := newPacer(pacerLimit)
+	p := newPacer(pacerTimeout)
 	start := time.Now()
 	for range 100 {
-		p.adapt(start, start.Add(pacerLimit), p.max)
+		p.adapt(start, start.Add(pacerTimeout), p.max)
 	}
-	if p.max != minBatch {
-		t.Errorf("after slow batches the maximum is %d, want %d", p.max, minBatch)
+	if p.max != smallBatch {
+		t.Errorf("after slow batches the maximum is %d, want %d", p.max, smallBatch)
 	}
-	if p.took < pacerLimit-ms || p.took > pacerLimit {
-		t.Errorf("a batch takes %v, want about %v", p.took, pacerLimit)
+	if p.took < pacerTimeout-ms || p.took > pacerTimeout {
+		t.Errorf("a batch takes %v, want about %v", p.took, pacerTimeout)
 	}
-	for want := 2 * minBatch; want <= 4096; want *= 2 {
+	for want := 2 * smallBatch; want <= 4096; want *= 2 {
 		p.adapt(start, start.Add(ms), p.max)
 		if p.max != want {
 			t.Fatalf("after a fast batch the maximum is %d, want %d", p.max, want)
 		}
 	}
 	p.reset()
-	if p.max != maxFirstBatch {
-		t.Errorf("after reset the maximum is %d, want %d", p.max, maxFirstBatch)
+	if p.max != initialMax {
+		t.Errorf("after reset the maximum is %d, want %d", p.max, initialMax)
 	}
 }
 
 func TestPacerReplied(t *testing.T) {
 	t.Parallel()
-	p := newPacer(pacerLimit)
+	p := newPacer(pacerTimeout)
 	p.replied(800)
 	if p.replyBytes != 100 {
 		t.Errorf("after one reply of 800 bytes: %d, want 100", p.replyBytes)
@@ -179,16 +179,16 @@ func TestPacerReplied(t *testing.T) {
 
 func TestPacerSilence(t *testing.T) {
 	t.Parallel()
-	p := newPacer(pacerLimit)
+	p := newPacer(pacerTimeout)
 	start := time.Now()
-	if got := p.probeAfter(); got != 80*ms {
+	if got := p.maxSilence(); got != 80*ms {
 		t.Errorf("probes after %v, want a tenth of the limit", got)
 	}
 	if got := p.stalledBefore(start); !got.Equal(start.Add(-80 * ms)) {
 		t.Errorf("stalled before %v, want a tenth of the limit before the start", got.Sub(start))
 	}
 	if !p.silent(start) {
-		t.Error("a node that has never been heard is not silent")
+		t.Error("a node that has never completed a batch is not silent")
 	}
 	p.adapt(start.Add(-ms), start, 1)
 	for after, want := range map[time.Duration]bool{0: false, 80*ms - 1: false, 80 * ms: true, time.Hour: true} {

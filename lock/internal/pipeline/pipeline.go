@@ -4,15 +4,17 @@
 // times out. A command goes down through these layers, and its reply comes back up as a value:
 //
 //	Call.Do         the only retry loop (call.go)
-//	Call.Send       sends one command, and sends it again after a redirection (send.go)
+//	Call.Send       sends one command, and sends it again after an error that go-redis must see (send.go)
 //	roundTrip       decides: inline, in the caller's goroutine, or through the queue (send.go)
 //	queue           batches the commands to one node (queue.go); the pacer decides the batch size (pacer.go)
 //	worker          sends one batch after the other (worker.go)
 //	exec            sends a batch as go-redis commands or pipelines (exec.go), with a WAIT for replicas (replicas.go)
 //
-// The package knows nothing of claims, tokens or leases. A caller waits at most until its operation times out or its
-// context is done, although go-redis may take longer. The caller then abandons its command, and a result that still
-// arrives goes to the Call's Late.
+// The package knows nothing of claims, tokens or leases.
+//
+// go-redis may take longer than a caller wants to wait. So when
+// the operation times out, or the caller's context is done, the caller cancels its command and returns. A result that
+// still arrives goes to the Call's Late.
 package pipeline
 
 import (
@@ -37,41 +39,41 @@ type Pipeline struct {
 	config Config
 	group  *background.Group
 
-	honorsDeadlines bool        // commands may go inline: the client returns at a context's deadline
-	answered        atomic.Bool // once; only becomes true (go-redis's first handshake ignores deadlines)
+	inlineAllowed bool        // the client returns at a context's deadline, and no WAIT follows its commands
+	answered      atomic.Bool // Redis has answered once; never cleared (go-redis's first handshake ignores deadlines)
 
 	retries atomic.Uint64 // see Stats
 	givenUp atomic.Uint64
 
-	deadlines       deadlines // of batches that workers send: they end when no caller waits any longer
-	inlineDeadlines deadlines // of commands sent inline: they end when the first caller has to return
-	wakers          wakerPool
-	workers         *Workers
-	router          router
+	workerContexts sharedContexts // of batches that workers send: see sharedContext
+	inlineContexts sharedContexts // of commands that are sent inline
+	wakers         wakerPool
+	workers        *Workers
+	router         router
 }
 
-// New returns a Pipeline on a client, which stays the caller's. group counts what outlives a Call.
+// New returns a Pipeline on a client, which it does not close. group counts work that outlives a Call.
 func New(client redis.UniversalClient, group *background.Group, workers *Workers, config Config) *Pipeline {
 	window := config.OpTimeout / 10
 	p := &Pipeline{
 		client: client, config: config, group: group, workers: workers,
-		honorsDeadlines: honorsDeadlines(client) && config.Replicas == 0,
-		deadlines:       deadlines{window: window, lifetime: window + config.OpTimeout, values: group.Base()},
-		inlineDeadlines: deadlines{window: window, lifetime: config.OpTimeout, values: group.Base()},
+		inlineAllowed:  honorsDeadlines(client) && config.Replicas == 0,
+		workerContexts: sharedContexts{window: window, lifetime: window + config.OpTimeout, values: group.Base()},
+		inlineContexts: sharedContexts{window: window, lifetime: config.OpTimeout, values: group.Base()},
 	}
 	p.router.init(p)
 	return p
 }
 
-// honorsDeadlines reports whether client returns at a context's deadline. A *redis.ClusterClient does not count as one
-// that does, because it may ask other nodes for the slots first. The options that are excluded make go-redis wait
-// without a context.
+// honorsDeadlines reports whether client returns at a context's deadline. A *redis.ClusterClient may not: it may ask
+// other nodes for the slots first.
 func honorsDeadlines(client redis.UniversalClient) bool {
 	single, ok := client.(*redis.Client)
 	if !ok {
 		return false
 	}
 	o := single.Options()
-	return o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0 &&
-		o.Limiter == nil && o.CredentialsProvider == nil && o.StreamingCredentialsProvider == nil
+	setsDeadlines := o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
+	waitsWithoutContext := o.Limiter != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
+	return setsDeadlines && !waitsWithoutContext
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// fakeNode answers in the place of a client: it has no connection and no pool, so that it can be used in a bubble. It
-// writes down the batches that it was sent.
+// fakeNode is a client that answers by itself: it has no connection and no pool, so a bubble can use it. It records the
+// batches that it was sent.
 type fakeNode struct {
-	redis.UniversalClient // nil: nothing else of it is called
+	redis.UniversalClient // nil: no other method is called
 
 	takes func(batch []string) time.Duration // how long the answer to a batch takes
 	err   error                              // instead of a reply
 
-	mu        sync.Mutex
-	batches   [][]string // guarded by mu: the last argument of each command
-	inFlight  int        // guarded by mu
-	mostAtOne int        // guarded by mu: batches in flight
+	mu         sync.Mutex
+	batches    [][]string // guarded by mu: the last argument of each command
+	inFlight   int        // guarded by mu
+	mostAtOnce int        // guarded by mu: batches in flight
 }
 
 func (n *fakeNode) Process(_ context.Context, cmd redis.Cmder) error {
@@ -45,7 +45,7 @@ func (n *fakeNode) exec(cmds []redis.Cmder) error {
 	n.mu.Lock()
 	n.batches = append(n.batches, names)
 	n.inFlight++
-	n.mostAtOne = max(n.mostAtOne, n.inFlight)
+	n.mostAtOnce = max(n.mostAtOnce, n.inFlight)
 	err := n.err
 	n.mu.Unlock()
 	if n.takes != nil {
@@ -107,7 +107,7 @@ func bubble(t *testing.T, test func(t *testing.T, p *Pipeline, n *fakeNode)) {
 	})
 }
 
-// start sends a command in another goroutine, and returns what waits for its result.
+// start sends a command in another goroutine, and returns a function that waits for its result.
 func start(p *Pipeline, ctx context.Context, name string, late LateHandler) func() Result {
 	done := make(chan Result, 1)
 	go func() {
@@ -136,7 +136,7 @@ func TestOneCommandGoesAtOnce(t *testing.T) {
 	})
 }
 
-// While fewer than four batches are in flight a command goes at once; then commands wait, and go together.
+// While fewer than four batches are in flight, a command is sent at once. Later commands wait, and are sent together.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
@@ -151,8 +151,8 @@ func TestBatches(t *testing.T) {
 		for i, result := range results {
 			wantReply(t, result(), fmt.Sprint(i))
 		}
-		if n.mostAtOne != maxInFlight {
-			t.Errorf("%d batches were in flight at once, want %d", n.mostAtOne, maxInFlight)
+		if n.mostAtOnce != maxInFlight {
+			t.Errorf("%d batches were in flight at once, want %d", n.mostAtOnce, maxInFlight)
 		}
 		var sizes []int
 		for _, b := range n.batches[4:] {
@@ -165,7 +165,7 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// Commands that are read by go-redis go alone.
+// A command whose reply go-redis parses is sent alone.
 func TestTypedCommandsGoAlone(t *testing.T) {
 	t.Parallel()
 	for kinds, want := range map[string]string{
@@ -182,7 +182,7 @@ func TestTypedCommandsGoAlone(t *testing.T) {
 	}
 }
 
-// A batch ends before it has too many bytes, of arguments and of replies, but has one command at least.
+// A batch has at most maxBatchBytes of arguments and replies, but at least one command.
 func TestBatchBytes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ size, replies, want int }{
@@ -208,24 +208,25 @@ func TestBatchBytes(t *testing.T) {
 	}
 }
 
-// What is abandoned, or can no longer be answered in time, is not sent, wherever it stands in the queue.
-func TestNextLeavesOut(t *testing.T) {
+// A command that is canceled is not sent, wherever it stands in the queue, and neither are commands that can no longer
+// be answered in time.
+func TestNextBatchDrops(t *testing.T) {
 	t.Parallel()
-	// a: abandoned, x: too late while something is in flight, .: to be sent
+	// c: canceled, x: too late while a batch is in flight, .: to be sent
 	for kinds, test := range map[string]struct {
 		inFlight int
 		sent     int
 		stay     int
 	}{
 		"....":     {1, 2, 2},
-		"aa..":     {1, 1, 1},
+		"cc..":     {1, 1, 1},
 		"xx..":     {1, 1, 1},
-		"axax....": {1, 2, 2},
-		"xx...":    {0, 3, 2}, // nothing is in flight: nobody is too late
-		".aaa..":   {1, 3, 0}, // those in the middle are passed over
-		"aaaa":     {1, 0, 0},
+		"cxcx....": {1, 2, 2},
+		"xx...":    {0, 3, 2}, // nothing is in flight: no command is too late
+		".ccc..":   {1, 3, 0}, // those in the middle are passed over
+		"cccc":     {1, 0, 0},
 		"xxxx":     {1, 0, 0},
-		"xxa":      {0, 2, 1},
+		"xxc":      {0, 2, 1},
 		"":         {1, 0, 0},
 	} {
 		q := new(queue)
@@ -235,7 +236,7 @@ func TestNextLeavesOut(t *testing.T) {
 			q.inFlight = append(q.inFlight, &batch{})
 		}
 		for _, kind := range kinds {
-			c := &command{call: &Call{Start: now}, abandoned: kind == 'a'}
+			c := &command{call: &Call{Start: now}, canceled: kind == 'c'}
 			if kind == 'x' {
 				c.call.Start = now.Add(-2 * opTimeout)
 			}
@@ -245,8 +246,8 @@ func TestNextLeavesOut(t *testing.T) {
 		if b := q.nextBatch(len(kinds)); b != nil {
 			sent = len(b.commands)
 			for _, c := range b.commands {
-				if c.abandoned || !c.sent {
-					t.Errorf("%q: the batch has a command that is abandoned %t, sent %t", kinds, c.abandoned, c.sent)
+				if c.canceled || c.phase != phaseSent {
+					t.Errorf("%q: the batch has a command that is canceled %t, in phase %d", kinds, c.canceled, c.phase)
 				}
 			}
 		}
@@ -256,16 +257,16 @@ func TestNextLeavesOut(t *testing.T) {
 	}
 }
 
-// A queue that is empty forgets the load, and does not keep much room.
+// An empty queue forgets the load, and keeps little memory.
 func TestEmptyQueue(t *testing.T) {
 	t.Parallel()
 	q := new(queue)
 	q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
-	q.pacer.max, q.waiting = minBatch, make([]*command, 0, 2*maxIdleRoom)
+	q.pacer.max, q.waiting = smallBatch, make([]*command, 0, 2*maxIdleRoom)
 	if b := q.nextBatch(1); b != nil {
 		t.Error("a batch of nothing")
 	}
-	if q.pacer.max != maxFirstBatch || cap(q.waiting) > maxIdleRoom {
+	if q.pacer.max != initialMax || cap(q.waiting) > maxIdleRoom {
 		t.Errorf("the maximum is %d, and there is room for %d", q.pacer.max, cap(q.waiting))
 	}
 }
@@ -274,10 +275,10 @@ type lateResults chan Result
 
 func (l lateResults) HandleLate(r Result) { l <- r }
 
-// A caller does not wait longer than the operation may take, or than its context lasts.
-func TestAbandon(t *testing.T) {
+// A caller stops waiting when the operation times out or its context is done. A later result goes to Late.
+func TestCancel(t *testing.T) {
 	t.Parallel()
-	cause := errors.New("the request is over")
+	cause := errors.New("the client has gone")
 	for name, test := range map[string]struct {
 		limit time.Duration // of the caller's context
 		takes time.Duration
@@ -315,8 +316,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// A command that was abandoned in the queue is never sent, and has no late result.
-func TestAbandonInTheQueue(t *testing.T) {
+// A command that is canceled in the queue is never sent, and has no late result.
+func TestCancelInTheQueue(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 		n.takes = func([]string) time.Duration { return 20 * ms }
@@ -326,17 +327,17 @@ func TestAbandonInTheQueue(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		late := make(lateResults, 1)
-		abandoned := start(p, ctx, "abandoned", late)
+		canceled := start(p, ctx, "canceled", late)
 		waits := start(p, t.Context(), "waits", nil)
 		cancel()
-		if r := abandoned(); !errors.Is(r.Err, context.Canceled) || r.Unsure {
+		if r := canceled(); !errors.Is(r.Err, context.Canceled) || r.Unsure {
 			t.Errorf("%v, unsure %t, want that it was not sent", r.Err, r.Unsure)
 		}
 		for i, result := range results {
 			wantReply(t, result(), fmt.Sprint(i))
 		}
 		wantReply(t, waits(), "waits")
-		if got := n.sent(); strings.Contains(got, "abandoned") || len(late) != 0 {
+		if got := n.sent(); strings.Contains(got, "canceled") || len(late) != 0 {
 			t.Errorf("sent %s; %d late results", got, len(late))
 		}
 	})
@@ -357,7 +358,7 @@ func TestDoneContextSendsNothing(t *testing.T) {
 	})
 }
 
-// An operation is tried four times, and its result says whether a try may have arrived.
+// Do calls try at most four times, and its result tells whether a try may have arrived.
 func TestDoTriesAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -389,7 +390,7 @@ func TestDoTriesAgain(t *testing.T) {
 	}
 }
 
-// A command that no connection took is sent again.
+// A command that go-redis could not send is sent again.
 func TestSendFails(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
@@ -401,8 +402,8 @@ func TestSendFails(t *testing.T) {
 	})
 }
 
-// One batch that hangs does not hold up what comes by other connections, and four that hang do not either: the node is
-// probed, and the batches that hang are not counted once another one is complete.
+// Batches that hang do not delay commands on other connections, even if four hang: the queue probes the node and, once
+// a probe is complete, gives the places of those batches to others.
 func TestSilentConnections(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
@@ -425,7 +426,7 @@ func TestSilentConnections(t *testing.T) {
 		for i, result := range results {
 			wantReply(t, result(), fmt.Sprint(i))
 		}
-		if took := time.Since(begin); took > 2*opTimeout/probesPerTimeout {
+		if took := time.Since(begin); took > 2*opTimeout/silenceDivisor {
 			t.Errorf("20 commands took %v beside connections that hang", took)
 		}
 		for _, result := range hang {
@@ -436,7 +437,7 @@ func TestSilentConnections(t *testing.T) {
 	})
 }
 
-// Under overload some commands fail in time, and the others are answered in time.
+// Under overload some commands fail, the others are answered, and each caller returns in time.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {

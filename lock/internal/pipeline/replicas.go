@@ -23,8 +23,7 @@ func (p *Pipeline) execDurable(ctx context.Context, batch []*command) {
 		p.execAndWait(ctx, p.client.Pipeline(), batch)
 		return
 	}
-	// A WAIT has no key, so a ClusterClient cannot route it: the commands and the WAIT go to a node that is chosen
-	// here.
+	// A WAIT has no key, so a ClusterClient cannot route it. So the commands and the WAIT are sent to one node.
 	var onOwner []*command
 	for _, c := range batch {
 		if c.addr == "" {
@@ -59,8 +58,8 @@ func (p *Pipeline) execOnOwner(ctx context.Context, cluster *redis.ClusterClient
 	}
 }
 
-// execAt sends a command to the node that a redirection has named. The client may not know that node yet, and does not
-// know one that has no slot. So execAt makes a client to which that node is the whole Cluster.
+// execAt sends a command to the node that a redirection has named. The client may not know that node: it may be new, or
+// have no slot. So execAt makes a client to which that node is the whole Cluster.
 func (p *Pipeline) execAt(ctx context.Context, c *command) {
 	addr := withBrackets(c.addr)
 	opt := *p.router.cluster.Options()
@@ -82,8 +81,7 @@ func (p *Pipeline) execAt(ctx context.Context, c *command) {
 	p.execAndWait(ctx, pipe, []*command{c})
 }
 
-// withBrackets returns addr, which is host:port, with brackets around an IPv6 address. A node sends it without
-// brackets.
+// withBrackets returns addr, which is host:port, with brackets around an IPv6 host: Redis sends none.
 func withBrackets(addr string) string {
 	i := max(strings.LastIndexByte(addr, ':'), 0)
 	return net.JoinHostPort(strings.Trim(addr[:i], "[]"), strings.TrimPrefix(addr[i:], ":"))
@@ -99,7 +97,7 @@ func (p *Pipeline) execAndWait(ctx context.Context, pipe redis.Pipeliner, batch 
 	}
 }
 
-// acknowledged returns nil if enough replicas have acknowledged, by the reply to a WAIT.
+// acknowledged returns nil if enough replicas have acknowledged, according to the reply to a WAIT.
 func (p *Pipeline) acknowledged(wait *redis.IntCmd) error {
 	switch n, err := wait.Result(); {
 	case err != nil:

@@ -1,6 +1,6 @@
 package pipeline
 
-// The parser of replies that go-redis hands over unparsed (raw in exec.go). It has no state.
+// The parser of the replies that go-redis returns unparsed (raw in exec.go). It has no state.
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 // Reply is the reply to a command: null, a text, or the pair that claim.lua returns.
 type Reply struct {
-	Absent bool   // null: the key does not exist, or did not before this command
+	Absent bool   // null: the key did not exist when Redis executed the command
 	Text   []byte // what the key holds, or the head that a script has read from it
 	Pair   bool   // this is a reply of claim.lua, which sets Fence or Left
 	Fence  string // the fence of a claim that was granted, in decimal digits
@@ -25,7 +25,7 @@ var ErrProtocol = errors.New("lock: unexpected reply")
 // errNoReply is the error of a command that has neither a reply nor an error.
 var errNoReply = fmt.Errorf("%w: none", ErrProtocol)
 
-// replyError is an error that the server has sent. To go-redis's functions it is one of go-redis's own.
+// replyError is an error that Redis has sent. go-redis's functions treat it as one of their errors.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }
@@ -33,7 +33,7 @@ func (e replyError) Error() string { return string(e) }
 // RedisError marks it as a redis.Error.
 func (replyError) RedisError() {}
 
-// isExpected reports whether the error is one that callers of Send handle, so that go-redis need not see it.
+// isExpected reports whether callers of Send handle the error, so that go-redis need not see it.
 func (e replyError) isExpected() bool {
 	return strings.HasPrefix(string(e), "NOSCRIPT ") || strings.HasPrefix(string(e), "ERR syntax error")
 }
@@ -116,7 +116,7 @@ func parseScalar(raw []byte) (v scalar, rest []byte, err error) {
 	return scalar{}, nil, fmt.Errorf("%w: %.20q", ErrProtocol, line)
 }
 
-// parseBulk parses a text, or null, of the length in the line before it.
+// parseBulk parses a text or null. length is the line before it, without the $.
 func parseBulk(length, rest []byte) (scalar, []byte, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {

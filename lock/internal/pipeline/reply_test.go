@@ -42,7 +42,7 @@ func isSame(a, b pipeline.Reply) bool {
 	return bytes.Equal(a.Text, b.Text) && a.Absent == b.Absent && a.Pair == b.Pair && a.Fence == b.Fence && a.Left == b.Left
 }
 
-func TestParseReplyOfAnError(t *testing.T) {
+func TestParseReplyError(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"ERR", "ERR syntax error", "NOSCRIPT No matching script.", "LOADING", "READONLY x", "MOVED 1 a:1"} {
 		for _, raw := range []string{"-" + text + "\r\n", "*2\r\n-" + text + "\r\n:1\r\n", "*2\r\n$-1\r\n-" + text + "\r\n"} {
@@ -55,7 +55,7 @@ func TestParseReplyOfAnError(t *testing.T) {
 	}
 }
 
-// notReplies are no RESP, or not what is ever asked for.
+// notReplies are not RESP, or not of a kind that a command of ours returns.
 var notReplies = []string{
 	"", "\r\n", "\r", "\n", "x", "x\r\n", "OK\r\n", "+OK", "+OK\r", "+OK\n", "-ERR", ":x\r\n", ":\r\n",
 	":9223372036854775808\r\n",
@@ -69,7 +69,7 @@ var notReplies = []string{
 	"%1\r\n+a\r\n+b\r\n", "~1\r\n+a\r\n", ">1\r\n+a\r\n", "|1\r\n+a\r\n+b\r\n+c\r\n", "=5\r\ntxt:a\r\n", "(1\r\n", "$?\r\n",
 }
 
-func TestParseReplyOfWhatIsNone(t *testing.T) {
+func TestParseReplyRejects(t *testing.T) {
 	t.Parallel()
 	for _, raw := range notReplies {
 		if got, err := parseReply(t, []byte(raw)); !errors.Is(err, pipeline.ErrProtocol) {
@@ -78,7 +78,7 @@ func TestParseReplyOfWhatIsNone(t *testing.T) {
 	}
 }
 
-// parseReply says on which input the parser has panicked.
+// parseReply reports the input on which the parser panics.
 func parseReply(t *testing.T, raw []byte) (r pipeline.Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -128,7 +128,7 @@ func FuzzReply(f *testing.F) {
 		if got, err := pipeline.ParseReply(append(before, '+')); err == nil {
 			t.Errorf("%q and one byte more: %+v, want no reply", raw, got)
 		}
-		for i := range raw { // the text is a part of it, and no copy
+		for i := range raw { // the text is a slice of raw, not a copy
 			raw[i] ^= 0xff
 		}
 		for i := range r.Text {

@@ -16,14 +16,14 @@ type router struct {
 	pipeline *Pipeline
 	cluster  *redis.ClusterClient // nil unless the client is a Cluster's
 
-	one    node        // the only node; of a Cluster: until the slots are known, and for slots that no node has
-	loaded atomic.Bool // the client of a Cluster knows the slots; only becomes true
+	one    node        // the only node; for a Cluster: used until the slots are known, and for slots that no node has
+	loaded atomic.Bool // a Cluster's client knows the slots; only becomes true
 
 	mu     sync.Mutex
 	byAddr map[string]*node // guarded by mu; only grows; nil unless the client is a Cluster's
 }
 
-// node has the queues to one node. A batch is durable as a whole, so durable commands have a queue of their own.
+// node has the queues to one node. A batch is durable as a whole, so durable commands have a separate queue.
 type node struct{ plain, durable queue }
 
 func (n *node) init(p *Pipeline) {
@@ -76,8 +76,8 @@ func (r *router) nodes() []*node {
 	return slices.AppendSeq([]*node{&r.one}, maps.Values(r.byAddr))
 }
 
-// load makes the client of a Cluster ask for the slots, if it has not yet. That may take as long as ctx allows, so exec
-// calls it, and not node.
+// load makes a Cluster's client ask for the slots, if it has not yet. That may take as long as ctx allows, so exec
+// calls it, and not node, which no caller could cancel.
 func (r *router) load(ctx context.Context, key string) {
 	if r.cluster == nil || r.loaded.Load() {
 		return

@@ -1,7 +1,7 @@
 package pipeline
 
-// From here to the node's queue: which commands a Call sends, when it sends one again, and whether a command goes
-// inline or through the queue. A goroutine that waits for a reply holds no mutex.
+// Which commands a Call sends, when it sends one again, and whether a command is sent inline or through the queue. A
+// goroutine that waits for a reply holds no mutex.
 
 import (
 	"errors"
@@ -18,15 +18,14 @@ func (c *Call) Send(args ...any) (Reply, error) {
 	return r, err
 }
 
-// SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command:
-// acked is nil if enough replicas have what the command wrote, and [ErrNotReplicated] otherwise. Without it acked is
-// nil.
+// SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command,
+// and acked is [ErrNotReplicated] if too few replicas have what the command wrote. Otherwise acked is nil.
 func (c *Call) SendDurable(args ...any) (r Reply, acked, err error) {
 	return c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...))
 }
 
-// Eval runs a script by its digest and returns its reply. A server that does not know the digest does nothing, and gets
-// the source in a second command. args are the number of keys, the keys, and the script's arguments.
+// Eval runs a script by its digest and returns its reply. If the server does not know the digest, Eval sends the source
+// in a second command. args are the number of keys, the keys, and the script's arguments.
 func (c *Call) Eval(s Script, args ...any) (Reply, error) {
 	r, _, err := c.eval(false, s, args...)
 	return r, err
@@ -56,65 +55,84 @@ func (c *Call) command(durable bool, prefix []any, args ...any) *command {
 	return cmd
 }
 
-// send sends a command, and sends it once more when the reply was an error that go-redis has to see, or a redirection
-// that go-redis has not followed. An error reply means that the first command did nothing.
+// send sends a command and, if the error calls for it, its replacement.
 func (c *Call) send(cmd *command) (r Reply, acked, err error) {
 	r, acked, err = c.roundTrip(cmd)
 	if err == nil {
 		return r, acked, nil
 	}
-	again := command{call: c, args: cmd.args, durable: cmd.durable}
-	var refused replyError
-	if errors.As(err, &refused) && !refused.isExpected() {
-		// go-redis has not parsed the reply. It has to see errors: it closes a connection to a server that is no longer
-		// the master.
-		again.typed = true
-		return c.roundTrip(&again)
-	}
-	if addr, asking, ok := rediserr.Redirection(err); ok && cmd.durable { // go-redis follows the others
-		again.addr, again.asking = addr, asking
-		return c.roundTrip(&again)
+	if second := cmd.replacement(err); second != nil {
+		return c.roundTrip(second)
 	}
 	return r, acked, err
 }
 
+// replacement returns the command to send after c has returned err, and nil if the caller is to get err. There is one
+// only after an error reply: Redis has not executed c then.
+func (c *command) replacement(err error) *command {
+	var reply replyError
+	if errors.As(err, &reply) && !reply.isExpected() {
+		// go-redis has not parsed the reply. It has to see errors: it closes a connection to a server that is no longer
+		// the master.
+		return &command{call: c.call, args: c.args, durable: c.durable, typed: true}
+	}
+	if addr, asking, ok := rediserr.Redirection(err); ok && c.durable { // go-redis follows the others
+		return &command{call: c.call, args: c.args, durable: true, addr: addr, asking: asking}
+	}
+	return nil
+}
+
 // roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, if
-// inlineDeadline allows it and fewer than maxInFlight batches are in flight; otherwise through the queue of the
-// command's node, by a worker, and then this goroutine can stop waiting at any time.
+// sendInline can; otherwise by a worker, through the queue of the command's node.
 func (c *Call) roundTrip(cmd *command) (r Reply, acked, err error) {
-	if c.timedOut || c.Context.Err() != nil { // also after a reply that arrived at the same moment
-		return Reply{}, nil, &abandonedError{cause: c.cause()}
+	if c.timedOut || c.Context.Err() != nil { // checked before every try: a reply may have arrived at the last moment
+		return Reply{}, nil, &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
-	if d, returnBy, ok := c.inlineDeadline(cmd); ok && q.sendInline(cmd, d, returnBy) {
+	if c.sendInline(q, cmd) {
 		return cmd.reply, cmd.acked, cmd.err
 	}
 	return c.sendQueued(q, cmd)
 }
 
-// maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a connection's send
-// buffer. A longer one could fill that, and closing a TLS connection with a full buffer can block past the deadline.
+// maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a socket's send buffer. A
+// longer one could fill the buffer, and closing a TLS connection with a full buffer can block past the deadline.
 const maxInline = 4 << 10
 
-// inlineDeadline returns the context under which the caller may send cmd inline, and the time by which it has to
-// return. It reports false unless all of these hold: the Call allows it, the client honors deadlines and has been
-// answered before, cmd is the Call's first command and has no long argument, and the context's Done, which is shared,
-// does not outlast the caller. Reads and writes may take until returnBy (see command).
-func (c *Call) inlineDeadline(cmd *command) (d *sharedDeadline, returnBy time.Time, ok bool) {
+// sendInline sends cmd in this goroutine, and reports whether it did. It sends nothing if cmd cannot be sent inline, if
+// go-redis could wait for a connection past the caller's deadline, or if maxInFlight batches of q are in flight.
+func (c *Call) sendInline(q *queue, cmd *command) bool {
+	if !c.canInline(cmd) {
+		return false
+	}
+	deadline := c.deadline()
+	shared := c.Pipeline.inlineContexts.forStart(c.Start)
+	if shared.end.After(deadline) {
+		return false
+	}
+	return q.sendInline(cmd, shared, deadline)
+}
+
+// canInline reports whether the Call allows this goroutine to send cmd, and go-redis then returns at a deadline. A
+// Call's later commands follow an error: a worker sends them, so that the caller can cancel them.
+func (c *Call) canInline(cmd *command) bool {
 	p := c.Pipeline
-	if !c.MayInline || !p.honorsDeadlines || !p.answered.Load() || cmd != &c.first || !cmd.fits(maxInline) {
-		return nil, time.Time{}, false
+	isAllowed := c.MayInline && cmd == &c.first
+	returnsInTime := p.inlineAllowed && p.answered.Load()
+	return isAllowed && returnsInTime && cmd.fits(maxInline)
+}
+
+// deadline returns when the operation times out or, if that is earlier, the deadline of the caller's context.
+func (c *Call) deadline() time.Time {
+	timeout := c.Start.Add(c.Pipeline.config.OpTimeout)
+	if d, ok := c.Context.Deadline(); ok && d.Before(timeout) {
+		return d
 	}
-	returnBy = c.Start.Add(p.config.OpTimeout)
-	if limit, ok := c.Context.Deadline(); ok && limit.Before(returnBy) {
-		returnBy = limit
-	}
-	d = p.inlineDeadlines.forStart(c.Start)
-	return d, returnBy, !returnBy.Before(d.end)
+	return timeout
 }
 
 // sendQueued puts cmd into q, for a worker to send, and waits for its result. When the operation times out, or the
-// caller's context is done, it abandons cmd.
+// caller's context is done, it cancels cmd.
 func (c *Call) sendQueued(q *queue, cmd *command) (r Reply, acked, err error) {
 	c.arm()
 	cmd.done, c.waker.expectsDone = c.waker.done, true
@@ -127,11 +145,11 @@ func (c *Call) sendQueued(q *queue, cmd *command) (r Reply, acked, err error) {
 	case <-c.waker.timer.C:
 		c.timedOut = true
 	}
-	sent, complete := q.abandon(cmd)
-	if complete {
+	phase := q.cancel(cmd)
+	if phase == phaseComplete {
 		<-cmd.done
 		c.waker.expectsDone = false
 		return cmd.reply, cmd.acked, cmd.err
 	}
-	return Reply{}, nil, &abandonedError{cause: c.cause(), sent: sent}
+	return Reply{}, nil, &canceledError{cause: c.cause(), sent: phase == phaseSent}
 }

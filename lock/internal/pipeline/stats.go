@@ -22,7 +22,7 @@ func (q *queue) addTo(s *Stats) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, c := range q.waiting {
-		if !c.abandoned {
+		if !c.canceled {
 			s.Queued++
 		}
 	}

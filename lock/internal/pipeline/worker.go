@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"time"
 )
@@ -10,17 +11,18 @@ import (
 // minIdle is how long an idle worker stays at least. It ends before twice that time.
 const minIdle = 100 * time.Millisecond
 
-// Workers are goroutines that send batches, for all queues of a Locker or Quorum. An idle worker stays for 100 to 200 ms:
-// go-redis calls deep, and growing a fresh stack costs more than the send. Workers may be used concurrently.
+// Workers are goroutines that send batches, for all queues of a Locker or Quorum. An idle worker stays for 100 to
+// 200 ms: go-redis's call stack is deep, and growing a new goroutine's stack costs more than the send itself. Workers
+// may be used concurrently.
 //
-// The worker that became idle last gets the next batch, so those at the bottom of the stack are the ones that are not
-// needed. Each has a channel of its own: a select on a shared one, a timer and the end took a tenth of a lone request.
+// The worker that became idle last gets the next batch, so those at the bottom of the stack are not needed. Each worker
+// waits on one channel: a select over a shared channel, a timer and a stop signal cost 10% of an uncontended request.
 type Workers struct {
 	mu      sync.Mutex
-	idle    []chan *batch // a stack of workers; each channel has room for one batch, and is closed to end its worker
-	unused  int           // how many at the bottom of idle have stayed there since the last reap
+	idle    []chan *batch // guarded by mu, as all below; a stack: the jobs of each idle worker
+	unused  int           // how many at the bottom of idle were not needed since the last reap
 	reaping bool          // a timer for reap runs
-	closed  bool
+	closed  bool          // only becomes true
 }
 
 // NewWorkers returns Workers without a goroutine: the first batch starts one.
@@ -35,8 +37,8 @@ func (w *Workers) Close() {
 	w.end(len(w.idle))
 }
 
-// send gives b to an idle worker, or to a new one. The worker then sends what waits in b's queue as well.
-func (w *Workers) send(b *batch) {
+// assign gives b to an idle worker, or to a new one. The worker then sends what waits in b's queue as well.
+func (w *Workers) assign(b *batch) {
 	w.mu.Lock()
 	n := len(w.idle) - 1
 	if n < 0 {
@@ -44,27 +46,28 @@ func (w *Workers) send(b *batch) {
 		go w.work(b)
 		return
 	}
-	worker := w.idle[n]
+	jobs := w.idle[n]
 	w.idle, w.unused = w.idle[:n], min(w.unused, n)
 	w.mu.Unlock()
-	worker <- b
+	jobs <- b
 }
 
-// work is one worker.
+// work runs one worker. It gets the next batch from its channel, jobs, which has room for one, and ends when that is
+// closed.
 func (w *Workers) work(b *batch) {
 	pprof.SetGoroutineLabels(context.Background()) // a goroutine inherits those of the caller that started it
 	jobs := make(chan *batch, 1)
 	for b != nil {
-		b.queue.send(b)
-		if !w.rest(jobs) {
+		b.queue.sendBatches(b)
+		if !w.addIdle(jobs) {
 			return
 		}
 		b = <-jobs
 	}
 }
 
-// rest adds a worker to those that are idle. It returns false after Close.
-func (w *Workers) rest(jobs chan *batch) bool {
+// addIdle makes an idle worker available to send. It returns false after Close: the worker has to end.
+func (w *Workers) addIdle(jobs chan *batch) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -78,7 +81,7 @@ func (w *Workers) rest(jobs chan *batch) bool {
 	return true
 }
 
-// reap ends the workers that were idle since the last time, and reschedules itself while any are left.
+// reap ends the workers that were idle since the last time, and schedules itself again if any are left.
 func (w *Workers) reap() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,10 +94,8 @@ func (w *Workers) reap() {
 
 // end ends n workers at the bottom of the stack. The caller holds mu.
 func (w *Workers) end(n int) {
-	for _, worker := range w.idle[:n] {
-		close(worker)
+	for _, jobs := range w.idle[:n] {
+		close(jobs)
 	}
-	rest := copy(w.idle, w.idle[n:])
-	clear(w.idle[rest:])
-	w.idle = w.idle[:rest]
+	w.idle = slices.Delete(w.idle, 0, n)
 }

@@ -13,7 +13,7 @@ func (w *Workers) countIdle() int {
 	return len(w.idle)
 }
 
-// becomeIdle lets four workers become idle.
+// becomeIdle starts four workers and waits until they are idle.
 func becomeIdle(t *testing.T, p *Pipeline, n *fakeNode) {
 	t.Helper()
 	n.takes = func([]string) time.Duration { return 10 * ms }
@@ -31,14 +31,14 @@ func becomeIdle(t *testing.T, p *Pipeline, n *fakeNode) {
 	}
 }
 
-// Workers that are not needed end, and the one that is needed stays.
+// Workers that are not needed end, and the one in use stays.
 func TestIdleWorkersEnd(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 		becomeIdle(t, p, n)
 		time.Sleep(minIdle - ms)
 		if got := p.workers.countIdle(); got != 4 {
-			t.Errorf("%d workers are idle before the time is over, want 4", got)
+			t.Errorf("%d workers are idle before minIdle, want 4", got)
 		}
 		for range 20 {
 			start(p, t.Context(), "a", nil)()
@@ -49,14 +49,14 @@ func TestIdleWorkersEnd(t *testing.T) {
 		}
 		time.Sleep(2 * minIdle)
 		if got := p.workers.countIdle(); got != 0 {
-			t.Errorf("%d workers are idle after the time, want none", got)
+			t.Errorf("%d workers are idle after minIdle, want none", got)
 		}
 		wantReply(t, start(p, t.Context(), "b", nil)(), "b")
 	})
 }
 
-// After Close idle workers are gone at once, a worker ends with its batch, and batches are still sent. The bubble fails
-// if a goroutine is left.
+// Close ends idle workers at once, and a busy one after its batch. Later batches are still sent. The bubble fails if a
+// goroutine is left.
 func TestWorkersClose(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {

@@ -1,0 +1,41 @@
+package pipeline
+
+import "time"
+
+// batch is a group of commands that are sent together. Only its sender uses it, until it calls complete.
+type batch struct {
+	queue    *queue
+	start    time.Time // of an inline batch, when its Call started
+	commands []*command
+}
+
+// admits reports whether c may join b, which would then have that many bytes of arguments and expected replies.
+func (b *batch) admits(c *command, bytes int) bool {
+	if len(b.commands) == 0 {
+		return true
+	}
+	// go-redis looks for errors only in the first reply of a pipeline, so a command whose reply it has to parse goes
+	// alone.
+	goesAlone := c.typed || b.commands[0].typed
+	return bytes <= maxBatchBytes && !goesAlone
+}
+
+// newBatch returns an empty batch. The caller holds mu.
+func (q *queue) newBatch(start time.Time) *batch {
+	if n := len(q.spare); n > 0 {
+		b := q.spare[n-1]
+		q.spare = q.spare[:n-1]
+		b.start = start
+		return b
+	}
+	return &batch{queue: q, start: start}
+}
+
+// recycle empties b, for newBatch. The caller holds mu.
+func (q *queue) recycle(b *batch) {
+	clear(b.commands)
+	b.commands = b.commands[:0]
+	if len(q.spare) < maxInFlight {
+		q.spare = append(q.spare, b)
+	}
+}
