@@ -12,7 +12,8 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// call is one RoundTrip: a loop of tries and pauses, which go-retryablehttp runs. Only the goroutine of RoundTrip uses it.
+// call is one RoundTrip: a loop of tries and pauses, which go-retryablehttp runs. Only the goroutine of RoundTrip uses
+// it.
 type call struct {
 	transport *Transport
 	req       *http.Request // with the key and without the body
@@ -21,7 +22,7 @@ type call struct {
 	began     time.Time
 	deadline  time.Time     // when it gives up
 	byContext bool          // whether deadline comes from the request's context
-	reserve   time.Duration // what is kept, of the time until deadline, for the last try
+	reserve   time.Duration // the part of the time until deadline that is kept for the last try
 	attempts  int           // only grows
 	last      outcome       // of the latest try
 	pause     time.Duration // before the next try
@@ -29,21 +30,21 @@ type call struct {
 	unsent    bool          // whether its only try failed before anything was sent
 }
 
-// outcome is what a try has led to.
+// outcome is the result of a try.
 type outcome struct {
 	status     int           // 0 without a response
 	problem    string        // the type of the response's problem document, if it was read
 	err        error         // nil with a response
 	repeat     bool          // whether the response, or the error, calls for a repetition
-	retryAfter time.Duration // 0 if the response does not say
+	retryAfter time.Duration // 0 without a Retry-After
 	duration   time.Duration // of the try
 }
 
-// contextMargin is how long before the deadline of the request's context a call ends, so that http.Client.Timeout, which
-// sets that deadline, does not replace the call's error by its own.
+// contextMargin is how long before the deadline of the request's context a call ends. http.Client.Timeout sets that
+// deadline, and would replace the call's error by another one.
 const contextMargin = 100 * time.Millisecond
 
-// maxReserve is the most time that is kept for the last try.
+// maxReserve is the longest time that is kept for the last try.
 const maxReserve = time.Second
 
 func newCall(t *Transport, req *http.Request, key string, p payload) *call {
@@ -69,8 +70,9 @@ func newCall(t *Transport, req *http.Request, key string, p payload) *call {
 	return c
 }
 
-// do runs the loop. The client is the call's own, since go-retryablehttp hands no state to Backoff. Its transport has no
-// CloseIdleConnections: go-retryablehttp calls that after every failure, and the base may be shared.
+// do runs the loop. Each call has its own retryablehttp.Client, because go-retryablehttp passes no state to Backoff.
+// The client's transport has no CloseIdleConnections: go-retryablehttp calls that after every failure, and the base may
+// be shared.
 func (c *call) do() (*http.Response, error) {
 	client := retryablehttp.Client{
 		HTTPClient: &http.Client{
@@ -139,7 +141,7 @@ func (c *call) nextPause() time.Duration {
 	return min(c.last.retryAfter, t.maxRetryAfter, math.MaxInt64-jitter) + jitter
 }
 
-// gaveUp returns the error of a call whose last try has not settled the request.
+// gaveUp returns the error of a call whose outcome is unknown after the last try.
 func (c *call) gaveUp() error {
 	e := &GaveUpError{
 		Key: c.key, Attempts: c.attempts, Elapsed: time.Since(c.began),
@@ -163,7 +165,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timed) && timed.Timeout()
 }
 
-// withoutURL returns what http.Client has wrapped: the outer http.Client wraps it again.
+// withoutURL returns the error that http.Client has wrapped in a *url.Error: the outer http.Client will wrap it again.
 func withoutURL(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {

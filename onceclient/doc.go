@@ -1,5 +1,6 @@
-// Package onceclient is an http.RoundTripper that sends a POST or PATCH until its outcome is known, and lets it take
-// effect once. It is for servers that honour an idempotency key, such as those that use onceguard's middleware.
+// Package onceclient has an http.RoundTripper that repeats a POST or PATCH until its outcome is known, always with the
+// same idempotency key, so that it takes effect once. It is for servers that honor such a key, for example with
+// onceguard's middleware.
 //
 //	client := &http.Client{Transport: onceclient.New(nil)}
 //
@@ -11,16 +12,16 @@
 //
 // # Which servers
 //
-// Do not use it with a server that ignores the key. It repeats a POST after a lost response, and such a server would then
-// process the request twice.
+// Do not use it with a server that ignores the key: the Transport repeats a POST after a lost response, and that server
+// would process the request twice.
 //
 // # The key
 //
 // A request that already has the header Idempotency-Key keeps it; if that is empty, RoundTrip returns [ErrInvalidKey].
-// Otherwise the key is the one of [WithKey], or else a new one from [NewKey]. A new one protects against lost responses
-// while RoundTrip runs, and no longer: a caller that wants to send the request again after an error, a crash or a restart
-// makes the key itself and stores it first. A key stands for one intent, such as one order: it is used again for each
-// repetition of that intent, and never for another.
+// Otherwise the key is that of [WithKey], or else a new one from [NewKey]. A new one protects against lost responses
+// only while RoundTrip runs. To send the request again after an error, a crash or a restart, make the key yourself and
+// store it first. A key stands for one intent, such as one order: use it for each repetition of that intent, and never
+// for another.
 //
 // A redirect that keeps the method (307 and 308) keeps the key.
 //
@@ -36,45 +37,45 @@
 //	500                                             repeated, unless the problem is record-unreadable or key-failed
 //	every other status, every other 409             returned
 //
-// An error that a repetition cannot cure is returned: an unsupported scheme, a URL without a host, an invalid header, an
-// untrusted certificate.
+// An error that a repetition cannot cure is returned: an unsupported scheme, a URL without a host, an invalid header,
+// an untrusted certificate.
 //
-// A 4xx that is returned after a try without a response may come from something in front of the server, such as a
-// gateway or a login. The earlier try may have taken effect all the same: keep the key until that is known.
+// A 4xx after a try without a response may come from something in front of the server, such as a gateway or a login.
+// The earlier try may still have taken effect: keep the key until you know.
 //
 // The pause before a repetition is random between 0 and a bound that doubles with each try (full jitter), see
-// [WithBackoff]. Retry-After, in seconds or as a date (RFC 9110 section 10.2.3), is waited for in full and jitter is added
-// to it; a very long one is cut, see [WithMaxRetryAfter].
+// [WithBackoff]. After a Retry-After, in seconds or as a date (RFC 9110 section 10.2.3), the pause is that time plus
+// the jitter. A very long one is cut, see [WithMaxRetryAfter].
 //
 // # When it ends
 //
-// It ends by time and not by the number of tries, see [WithLimit]: a process that died while it handled the request
-// leaves a key that is taken until its lease has run out, which is 10 s by default, however often a client asks. The
-// default limit is longer than a run and a lease of a server with default settings together. The request's context ends it
-// earlier: at once if it is cancelled, and a moment before its deadline, so that there is time left to return the error.
+// RoundTrip gives up after a time, see [WithLimit], and not after a number of tries: if the process that handled the
+// request dies, the key stays taken until its lease has run out, by default for 10 s, however often a client asks. The
+// default limit is longer than a run and a lease together on a server with default settings. The request's context can
+// end RoundTrip earlier: at once if it is cancelled, and shortly before its deadline, to leave time for returning the
+// error.
 //
-// The error is then a [*GaveUpError]: the request may have taken effect, and may still do so. A 409 outcome-unknown is a
-// response, see [ProblemType].
+// The error is then a [*GaveUpError]: the request may have taken effect, and may still do so. A 409 outcome-unknown is
+// a response, see [ProblemType].
 //
 // # Bodies
 //
 // A request body is sent again by Request.GetBody, which http.NewRequest sets for bytes.Buffer, bytes.Reader and
-// strings.Reader. A body without it is read into memory first, up to [WithMaxBody]. A longer one is sent once, under the
-// key: its response is returned whatever it says, and a network error is a GaveUpError. A caller that can
-// produce the same bytes again sends it anew with the same key, or sets GetBody.
+// strings.Reader. Without GetBody, RoundTrip first reads the body into memory, up to [WithMaxBody]. It sends a longer
+// body only once, with the key, and returns any response; a network error is then a GaveUpError. If you can produce the
+// same bytes again, set GetBody, or send the request again with the same key.
 //
-// A response body is not part of a try, except for the first 64 KiB of a response that may have to be repeated. If the
-// body of the final response breaks off, RoundTrip has returned already: send the request again with the same key, and the
-// stored response comes once more.
+// A try ends with the response's header, or after the first 64 KiB of the body if the response may have to be repeated.
+// If the body breaks off later, send the request again with the same key to get the stored response.
 //
 // # What belongs where
 //
-// RoundTrip calls the base once for each try. What must be fresh for each try, such as an access token, a signature or a
-// span, belongs into the base; what stands for the whole operation belongs around the [Transport]. Do not put another
+// RoundTrip calls the base once for each try. Put into the base what must be fresh for each try, such as an access
+// token, a signature or a span, and around the [Transport] what belongs to the whole operation. Do not put another
 // retrying client around it or below it: the tries would multiply. http.Transport itself repeats a keyed request on
-// another connection if a reused one breaks before the response; that is within one try.
+// another connection if a reused one breaks before the response. That is within one try.
 //
-// http.Client.Timeout bounds the whole, the reading of the response body included. Leave it at 0, or make it longer than
-// WithLimit. Expect: 100-continue, informational responses (httptrace), trailers of the request, HTTP/2 and proxies work
-// as with the base.
+// http.Client.Timeout bounds everything, including the reading of the response body. Leave it at 0, or make it longer
+// than WithLimit. Expect: 100-continue, informational responses (httptrace), trailers of the request, HTTP/2 and
+// proxies work as with the base.
 package onceclient

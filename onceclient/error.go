@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// GaveUpError says that the outcome of a request is not known: it was sent, or may have been, and no response settles it. It
-// may have taken effect, and may still do so. To find out, send it again with Key, see [WithKey]; it does not take
-// effect twice.
+// GaveUpError is the error of a request whose outcome is unknown: it may have been sent, and no response tells the
+// outcome. It may have taken effect, and may still do so. To find out, send it again with Key, see [WithKey]: it does
+// not take effect twice.
 //
-// Find it with errors.As. An http.Client with a Timeout returns another error if that time is over first; a Transport
-// therefore ends a moment before the deadline of the request's context, which that Timeout sets.
+// Find it with errors.As. An http.Client whose Timeout is over first returns another error. So a Transport gives up
+// shortly before the deadline of the request's context, which that Timeout sets.
 type GaveUpError struct {
-	Key      string        // that was sent, without quotes; Error does not contain it
+	Key      string        // as it was sent, without quotes; Error does not contain it
 	Attempts int           // at least 1
 	Elapsed  time.Duration // since the first try began
 	Status   int           // of the response to the last try, which called for a repetition; 0 without one
 	Problem  string        // the type of that response's problem document, if it was read
-	Err      error         // the context's error if that ended it, or else why the last try got no response; nil if it got one
+	Err      error         // the context's error if that ended the call; else why the last try got no response; nil if it got one
 
 	timeout bool
 }
 
-// Error returns a text that may be logged: it does not contain the key. (The text of Err is the base's.)
+// Error returns a text that does not contain the key, and may be logged. It includes the text of Err, which comes from
+// the base.
 func (e *GaveUpError) Error() string {
 	tries := "tries"
 	if e.Attempts == 1 {
@@ -46,8 +47,8 @@ func (e *GaveUpError) GoString() string { return e.Error() }
 // Unwrap returns Err.
 func (e *GaveUpError) Unwrap() error { return e.Err }
 
-// Timeout reports whether time ended it: [WithLimit], the deadline of the context, or the timeout of a request that can be
-// sent only once. url.Error.Timeout calls it.
+// Timeout reports whether the call ended because of [WithLimit], the deadline of the context, or the timeout of a
+// request that can be sent only once. url.Error.Timeout calls it.
 func (e *GaveUpError) Timeout() bool { return e.timeout }
 
 // ended returns why ctx is done, with both its error and its cause.

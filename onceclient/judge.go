@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Types of onceguard's problem documents (RFC 9457) that a caller may want to tell apart, see [ProblemType]. docs/clients.md
-// says what to do about each.
+// Types of onceguard's problem documents (RFC 9457) that a caller may want to tell apart, see [ProblemType]. The page
+// docs/clients.md describes what to do about each.
 const (
 	InFlight           = "urn:onceguard:problem:in-flight"           // 409: repeated by the Transport
-	OutcomeUnknown     = "urn:onceguard:problem:outcome-unknown"     // 409: begun, and nobody knows whether it took effect
+	OutcomeUnknown     = "urn:onceguard:problem:outcome-unknown"     // 409: begun, and it may have taken effect
 	ResponseNotStored  = "urn:onceguard:problem:response-not-stored" // 409: processed, and the response is not available again
 	FingerprintChanged = "urn:onceguard:problem:fingerprint-changed" // 409: processed, and cannot be compared
 	KeyReused          = "urn:onceguard:problem:key-reused"          // 422: the key was used for another request
 	KeyFailed          = "urn:onceguard:problem:key-failed"          // 500: nothing was done
-	RecordUnreadable   = "urn:onceguard:problem:record-unreadable"   // 500: nobody knows whether it took effect
+	RecordUnreadable   = "urn:onceguard:problem:record-unreadable"   // 500: it may have taken effect
 )
 
-// maxProblem is how much of a response's body is read in order to find its problem type, and before a repetition.
+// maxProblem is how many bytes of a response's body are read to find its problem type, and before a repetition.
 const maxProblem = 64 << 10
 
 // ProblemType returns the type of the problem document in the body of resp, or "" if there is none or it is longer than
-// 64 KiB. Call it before the body is read. It can be read from its beginning afterwards; if it breaks off, the type is "",
-// and reading it gives the error.
+// 64 KiB. Call it before you read the body. The body can still be read from its beginning. If the body breaks off, the
+// type is "", and reading the body returns the error.
 func ProblemType(resp *http.Response) string {
 	kept, err := peek(resp)
 	if err != nil {
@@ -36,8 +36,9 @@ func ProblemType(resp *http.Response) string {
 	return problemType(resp.Header, kept)
 }
 
-// judge reports whether resp calls for a repetition, and the type of its problem document if that was read. If it does,
-// the beginning of its body is in memory: nothing can stall that reads it. An error means that the body broke off.
+// judge reports whether resp calls for a repetition, and returns the type of its problem document if that was read.
+// Before a repetition it reads the beginning of the body into memory, so that a later read of it cannot stall. An error
+// means that the body broke off.
 func judge(resp *http.Response) (repeat bool, problem string, err error) {
 	repeat, ask := judgeHeader(resp)
 	if !repeat && !ask {
@@ -54,7 +55,7 @@ func judge(resp *http.Response) (repeat bool, problem string, err error) {
 	return repeat, problem, nil
 }
 
-// judgeHeader reports whether resp calls for a repetition, or whether to ask its problem document.
+// judgeHeader reports whether resp calls for a repetition, or whether its problem document decides that (ask).
 func judgeHeader(resp *http.Response) (repeat, ask bool) {
 	if resp.StatusCode < 400 {
 		return false, false
@@ -87,7 +88,7 @@ func judgeProblem(status int, problem string) bool {
 	return problem != RecordUnreadable && problem != KeyFailed
 }
 
-// peek reads the beginning of the body of resp and puts it back, if there was no error.
+// peek returns the beginning of the body of resp, and leaves the whole body to be read, if there is no error.
 func peek(resp *http.Response) ([]byte, error) {
 	kept, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 	if err != nil {
@@ -110,7 +111,7 @@ type failing struct{ error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.error }
 
-// problemType returns the member "type" of a document whose media type says that it is a problem.
+// problemType returns the member "type" of body, if its media type is that of a problem document.
 func problemType(h http.Header, body []byte) string {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	if err != nil || mediaType != "application/problem+json" {

@@ -9,11 +9,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrInvalidKey is the error of a request whose [WithKey] has a key that no server accepts, or whose header has an empty
-// one, which some servers take for none. Nothing was sent.
+// ErrInvalidKey is the error of a request with a [WithKey] that no server accepts, or with an empty key in its header,
+// which some servers ignore. Nothing was sent.
 var ErrInvalidKey = errors.New("onceclient: the key must have 1 to 255 printable ASCII characters")
 
-// maxKeyLength is the longest key that onceguard's middleware accepts, and Stripe's API too.
+// maxKeyLength is the length of the longest key that onceguard's middleware and Stripe's API accept, in characters.
 const maxKeyLength = 255
 
 // keyInContext is the key of a context's value.
@@ -23,13 +23,13 @@ type keyInContext struct{}
 // sort by age and are cheap to index.
 func NewKey() string { return uuid.Must(uuid.NewV7()).String() }
 
-// WithKey returns a context for one operation: every request that is sent with it has this key, instead of a new one. Make
-// the key with [NewKey], or take an id of your own that stands for this one intent, such as an order's. Store it before the
+// WithKey returns a context for one operation: every request that is sent with it has this key, instead of a new one.
+// Make the key with [NewKey], or use an id that stands for this one intent, such as an order's. Store it before the
 // first try, and use it for every repetition, also after a restart.
 //
-// A key has 1 to 255 printable ASCII characters, spaces included; with another one, RoundTrip returns [ErrInvalidKey]. It
-// is sent as a string in the sense of RFC 9651 section 3.3.3, in double quotes. A request that already has the header
-// keeps that, unless it is empty: then RoundTrip returns ErrInvalidKey.
+// A key has 1 to 255 printable ASCII characters, spaces included. For any other, RoundTrip returns [ErrInvalidKey]. It
+// is sent as a string of RFC 9651 section 3.3.3, in double quotes. A request that already has the header keeps it. If
+// it is empty, RoundTrip returns ErrInvalidKey.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyInContext{}, key)
 }
@@ -58,7 +58,7 @@ func (t *Transport) key(req *http.Request) (string, error) {
 }
 
 // keyIn returns the first value of the header that carries the key, and whether h has one. A caller may have set it by
-// the name that HTTP/2 has for it, in lower case.
+// its name in HTTP/2, which is in lower case.
 func (t *Transport) keyIn(h http.Header) (string, bool) {
 	for name, values := range h {
 		if len(values) > 0 && strings.EqualFold(name, t.header) {
@@ -68,8 +68,8 @@ func (t *Transport) keyIn(h http.Header) (string, bool) {
 	return "", false
 }
 
-// redirectedFrom returns the request whose response made http.Client send req, or nil. http.Client copies only the
-// caller's own header fields to req.
+// redirectedFrom returns the request that was redirected to req, or nil. http.Client copies to req only the header
+// fields that the caller set, and not the key that a Transport added.
 func redirectedFrom(req *http.Request) *http.Request {
 	if req.Response == nil {
 		return nil

@@ -40,16 +40,16 @@ func defaults() config {
 // WithLimit sets how long RoundTrip may take, pauses included, from its first try to the header of the final response.
 // The default is 90 s. The last pause is shortened so that a last try fits.
 //
-// It should be longer than the server's WithMaxDuration and its lease together (60 s and 10 s by default): then no run can
-// end after the client has given up. A d that is not positive panics.
+// It should be longer than the server's WithMaxDuration and its lease together (60 s and 10 s by default): then every
+// run ends before the client gives up. A d that is not positive panics.
 func WithLimit(d time.Duration) Option {
 	mustBePositive("WithLimit", d)
 	return func(c *config) { c.limit = d }
 }
 
-// WithTryTimeout sets how long one try waits for the header of the response, and for the body of one that may have to be
-// repeated. The default is 30 s. The request may be running on the server when a try times out: the next try gets its
-// response, or 409 in-flight until there is one. A d that is not positive panics.
+// WithTryTimeout sets how long one try waits for the header of the response, and for the beginning of its body if it
+// may have to be repeated. The default is 30 s. When a try times out, the request may still run on the server: the next
+// try gets its response, or 409 in-flight until there is one. A d that is not positive panics.
 func WithTryTimeout(d time.Duration) Option {
 	mustBePositive("WithTryTimeout", d)
 	return func(c *config) { c.tryTimeout = d }
@@ -65,16 +65,16 @@ func WithBackoff(shortest, longest time.Duration) Option {
 	return func(c *config) { c.backoffMin, c.backoffMax = shortest, longest }
 }
 
-// WithMaxRetryAfter sets the longest Retry-After that is obeyed; a longer one counts as d. The default is 15 s, which is
-// more than onceguard sends with default settings. A d that is not positive panics.
+// WithMaxRetryAfter sets the longest Retry-After: a longer one counts as d. The default is 15 s, which is more than
+// onceguard sends with default settings. A d that is not positive panics.
 func WithMaxRetryAfter(d time.Duration) Option {
 	mustBePositive("WithMaxRetryAfter", d)
 	return func(c *config) { c.maxRetryAfter = d }
 }
 
-// WithMaxBody sets how many bytes of a request body without GetBody are kept in memory so that they can be sent again. A
-// longer body is sent once. The default is 1 MiB, as of the server's WithMaxBody. With 0 no body is kept. A
-// negative n panics.
+// WithMaxBody sets how many bytes of a request body without GetBody are kept in memory so that they can be sent again.
+// A longer body is sent once. The default is 1 MiB, as for the server's WithMaxBody. With 0 no body is kept. A negative
+// n panics.
 func WithMaxBody(n int64) Option {
 	if n < 0 {
 		panic(fmt.Sprintf("onceclient.WithMaxBody: %d is negative", n))
@@ -83,7 +83,7 @@ func WithMaxBody(n int64) Option {
 }
 
 // WithMethods sets the methods that get a key and are repeated. The default is POST and PATCH. Other methods go to the
-// base as they are. No method, or an invalid one, panics. The server must cover the same ones.
+// base as they are. The server must cover the same methods. No method, or an invalid one, panics.
 func WithMethods(methods ...string) Option {
 	if len(methods) == 0 {
 		panic("onceclient.WithMethods: no method")
@@ -98,7 +98,7 @@ func WithMethods(methods ...string) Option {
 	return func(c *config) { c.methods = covered }
 }
 
-// WithHeader sets the header that carries the key. The default is Idempotency-Key. A name that is not one panics.
+// WithHeader sets the header that carries the key. The default is Idempotency-Key. An invalid name panics.
 func WithHeader(name string) Option {
 	if !isToken(name) {
 		panic(fmt.Sprintf("onceclient.WithHeader: %q is not the name of a header", name))

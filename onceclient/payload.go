@@ -8,13 +8,13 @@ import (
 	"net/http"
 )
 
-// errLength is the error of a body that is shorter or longer than its request says.
+// errLength is the error of a body whose length is not the request's ContentLength.
 var errLength = errors.New("onceclient: the body does not have the length of the request's ContentLength")
 
 // payload is the body of one request, for each of its tries.
 type payload struct {
 	first io.ReadCloser                 // of the first try; nil without a body
-	again func() (io.ReadCloser, error) // of the others; nil if there is a body and it can be sent only once
+	again func() (io.ReadCloser, error) // of the later tries; nil if the body can be sent only once
 }
 
 // close closes a payload of which nothing was sent.
@@ -24,7 +24,8 @@ func (p payload) close() {
 	}
 }
 
-// payload returns the body of req, and reads it if it has to. If it fails, it has closed the body, or will.
+// payload returns the body of req, and reads it if it cannot be sent again otherwise. If payload returns an error, it
+// has closed the body, or closes it soon.
 func (t *Transport) payload(req *http.Request) (payload, error) {
 	switch {
 	case req.Context().Err() != nil:
@@ -42,8 +43,8 @@ func (t *Transport) payload(req *http.Request) (payload, error) {
 	return t.keep(req)
 }
 
-// keep reads the body of req into memory. The context ends the wait for it; the goroutine that reads then ends with the
-// Read that it is in, as it does in http.Transport, and closes the body.
+// keep reads the body of req into memory. If the context is done first, keep returns at once. The goroutine that reads
+// then ends after the Read in which it is, as http.Transport's does, and closes the body.
 func (t *Transport) keep(req *http.Request) (payload, error) {
 	type result struct {
 		payload
@@ -61,7 +62,7 @@ func (t *Transport) keep(req *http.Request) (payload, error) {
 	case r := <-read:
 		return r.payload, r.err
 	case <-req.Context().Done():
-		go func() { // nobody sends what is read from now on
+		go func() { // the body is not sent any more
 			r := <-read
 			r.close()
 		}()
@@ -69,8 +70,8 @@ func (t *Transport) keep(req *http.Request) (payload, error) {
 	}
 }
 
-// readBody reads up to limit bytes. If that is all of the body, it closes it; if there is more, the payload is the prefix
-// and the rest, once.
+// readBody reads up to limit bytes. If that is the whole body, it closes the body. If there is more, the payload is
+// what it has read followed by the rest, and can be sent once.
 func readBody(req *http.Request, limit int64) (payload, error) {
 	kept, err := io.ReadAll(io.LimitReader(untilDone{req.Context(), req.Body}, limit+1))
 	if err != nil {

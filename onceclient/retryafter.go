@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// retryAfter returns how long Retry-After asks to wait, and 0 if it is absent, invalid or over. A date is compared with the
-// response's own Date, and with now if there is none: the clocks of client and server may differ.
+// retryAfter returns the time to wait by Retry-After, and 0 if it is absent, invalid or in the past. A date is compared
+// with the response's Date, because the clocks of client and server may differ, and with now if there is none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if isDigits(value) {

@@ -9,8 +9,8 @@ type Transport struct {
 	config
 }
 
-// New returns a Transport that sends each try through base. A nil base is http.DefaultTransport. The base must not follow
-// redirects, change the body, or repeat requests on its own; http.Transport is right. An invalid option panics.
+// New returns a Transport that sends each try through base. A nil base means http.DefaultTransport. The base must not
+// follow redirects, change the body or repeat requests; an http.Transport is right. An invalid option panics.
 func New(base http.RoundTripper, opts ...Option) *Transport {
 	if base == nil {
 		base = http.DefaultTransport
@@ -22,13 +22,13 @@ func New(base http.RoundTripper, opts ...Option) *Transport {
 	return t
 }
 
-// RoundTrip sends req, which it does not change, until its outcome is known. It returns at once when the context of req is
-// cancelled. It may read the whole body before the first try, and it always closes the body, which may happen after it
-// has returned.
+// RoundTrip sends req until its outcome is known, and does not change req. It returns at once if the context of req is
+// cancelled. It may read the whole body before the first try. It always closes the body, possibly after it has
+// returned.
 //
-// An error is a [*GaveUpError], unless nothing was sent: then it is [ErrInvalidKey], the context's error, the error of
-// reading the body, or the base's for an unsupported scheme, a URL without a host, an invalid header or an untrusted
-// certificate.
+// The error is a [*GaveUpError] unless nothing was sent. Then it is [ErrInvalidKey], the context's error, the error of
+// reading the body, or the base's error for an unsupported scheme, a URL without a host, an invalid header or an
+// untrusted certificate.
 //
 // A request with a method that is not covered goes to the base as it is.
 //

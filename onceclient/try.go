@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// try sends the request once through the base and judges the response. Its time limit covers that, and not the rest of
-// the response's body.
+// try sends the request once through the base and judges the response. Its timeout covers that, but not the rest of the
+// response's body.
 func (c *call) try(req *http.Request) (*http.Response, error) {
 	c.attempts++
 	began := time.Now()
@@ -40,7 +40,7 @@ func (c *call) try(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// send sends the request with its body, and sets what the response says about a repetition.
+// send sends the request with its body, and sets whether and when the response calls for a repetition.
 func (c *call) send(req *http.Request) (*http.Response, error) {
 	req.Body, req.GetBody = c.payload.first, c.payload.again
 	if c.attempts > 1 {
@@ -56,7 +56,7 @@ func (c *call) send(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if resp.Body == nil {
-		resp.Body = http.NoBody // http.Client accepts that of a base, too
+		resp.Body = http.NoBody // http.Client, too, allows a base to return a nil Body
 	}
 	c.last.repeat, c.last.problem, err = judge(resp)
 	if err != nil {
@@ -68,8 +68,8 @@ func (c *call) send(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// cancelOnClose returns body so that its Close, or its end, also calls cancel. It stays an io.Writer if it is one, as the
-// body of 101 Switching Protocols is.
+// cancelOnClose returns body so that its Close, or its end, also calls cancel. It stays an io.Writer if it is one, as
+// the body of 101 Switching Protocols is.
 func cancelOnClose(body io.ReadCloser, cancel context.CancelCauseFunc) io.ReadCloser {
 	b := &responseBody{body, cancel}
 	if w, ok := body.(io.Writer); ok {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// unsendableErrors are how http.Transport's errors begin for a request that it rejects before it connects. It has no
-// values for them. Errors about a response also have words such as "invalid header", but never begin in this way.
+// unsendableErrors are the beginnings of http.Transport's errors for a request that it rejects before it connects.
+// There are no exported values for them. Errors about a response also contain words such as "invalid header", but never
+// begin like this.
 var unsendableErrors = []string{
 	"unsupported protocol scheme", "http: no Host in request URL", "net/http: invalid header ", "net/http: invalid trailer ",
 }
