@@ -23,8 +23,8 @@ var (
 	policy       = policyFor(style)
 )
 
-// policyFor returns a Content-Security-Policy (level 3) that allows this style sheet, forms to the page itself, and
-// nothing else.
+// policyFor returns a Content-Security-Policy (level 3) that allows only this style sheet, and forms to the page
+// itself.
 func policyFor(style string) string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
@@ -33,7 +33,7 @@ func policyFor(style string) string {
 
 func setHeader(h http.Header) {
 	h.Set("Cache-Control", "no-store")
-	h.Add("Content-Security-Policy", policy) // beside an outer one: both hold
+	h.Add("Content-Security-Policy", policy) // an outer policy, if there is one, applies too
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -58,8 +58,8 @@ type found struct {
 	Meaning    string
 	Facts      []fact
 	CanForget  bool // there is something to remove
-	Live       bool // a run may be at work
-	AskLive    bool // and may be removed by ticking a box
+	Live       bool // the handler may still be running
+	AskLive    bool // Live, and WithLive: show the checkbox
 }
 
 type fact struct{ Name, Value string }

@@ -58,7 +58,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readForm reads the form, and leaves r.PostForm alone. status is 0 unless there is no form that can be read.
+// readForm returns the form of a POST, or the status with which to refuse it.
 func readForm(w http.ResponseWriter, r *http.Request) (form url.Values, status int) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
 		return nil, http.StatusUnsupportedMediaType
@@ -144,7 +144,7 @@ func (p *page) forget(r *http.Request, entry Entry) view {
 	return v
 }
 
-// checkForget returns what is wrong with a form that frees a key.
+// checkForget returns what is wrong with a form that frees a key, and "" if nothing is.
 func checkForget(entry Entry) string {
 	control := func(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
 	switch n := utf8.RuneCountInString(entry.Reason); {
@@ -158,7 +158,8 @@ func checkForget(entry Entry) string {
 	return ""
 }
 
-// look returns what the key holds, for a page that has another subject.
+// look returns the page of what the key holds, to which the caller adds the result of something else. It has only the
+// key if Redis does not answer.
 func (p *page) look(r *http.Request, key string) view {
 	info, err := p.locker.Inspect(r.Context(), key)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// exchange is one request and what comes of it. It is the handler's ResponseWriter too.
+// exchange is one request and its response. It is also the handler's ResponseWriter.
 type exchange struct {
 	stage  *stage
 	by     *instance
-	asked  int64 // commands that the instance had sent before
+	asked  int64 // instance.written before the request
 	fault  fault
 	cancel context.CancelFunc // the client disconnects
-	done   chan struct{}      // closed when the handler has returned; status, sent and panicked are for reading then
+	done   chan struct{}      // closed when the handler has returned; then status, sent and panicked do not change
 
 	mu      sync.Mutex // guards the fields below, and is not held in a call to the fault
 	header  http.Header
@@ -29,13 +29,13 @@ type exchange struct {
 	panicked any
 }
 
-// fault is what happens to a run once it has had its effect. Its functions may be nil.
+// fault is what happens to a run after its effect. Its functions may be nil.
 type fault struct {
-	answering func(*exchange) // the handler, or what is around it, touches the response; called once, after the effect
-	sending   func()          // a byte of the body is sent
+	answering func(*exchange) // called once, when the handler or a middleware touches the response after the effect
+	sending   func()          // called before each part of the body is sent
 }
 
-// send lets the instance serve a request in a goroutine of its own.
+// send starts a goroutine in which the instance serves a request.
 func (i *instance) send(r *http.Request, f fault) *exchange {
 	ctx, cancel := context.WithCancel(r.Context())
 	x := &exchange{stage: i.stage, by: i, asked: i.written.Load(), fault: f, cancel: cancel, done: make(chan struct{}), header: http.Header{}}
@@ -48,7 +48,8 @@ func (i *instance) send(r *http.Request, f fault) *exchange {
 	return x
 }
 
-// answered waits until the exchange is over, or its handler waits for something, and reports which it is.
+// answered waits until the exchange is over, or its handler seems to wait for something. It reports whether the
+// exchange is over.
 func (x *exchange) answered() bool {
 	poll, end := time.NewTicker(5*time.Millisecond), time.Now().Add(5*glance) // it may wait without asking Redis
 	defer poll.Stop()
@@ -67,7 +68,7 @@ func (x *exchange) answered() bool {
 	}
 }
 
-// await waits for the end of the exchange. If there is none, it reports a fault.
+// await waits for the end of the exchange. If there is none within patience, the test fails.
 func (x *exchange) await() bool {
 	x.stage.t.Helper()
 	select {
@@ -79,7 +80,7 @@ func (x *exchange) await() bool {
 	return false
 }
 
-// do sends the request that newRequest returns and waits for its answer. It sends it again after a 503, as clients do.
+// do sends the request that newRequest returns, and waits for its answer. After a 503 it tries again, as clients do.
 func (i *instance) do(newRequest func(key string) *http.Request) (x *exchange, ok bool) {
 	i.stage.t.Helper()
 	const tries = 5
@@ -95,7 +96,7 @@ func (i *instance) do(newRequest func(key string) *http.Request) (x *exchange, o
 	return x, true
 }
 
-// String describes the answer, for failure messages: without the body, which may be private.
+// String describes the answer for failure messages, without the body, which may be private.
 func (x *exchange) String() string {
 	select {
 	case <-x.done:
@@ -129,8 +130,8 @@ func (x *exchange) finalStatus() int {
 	return x.status
 }
 
-// Header returns the header of the response. The middleware asks for it when the handler sets a status, so it is here
-// that a fault strikes in the midst of a handler, whatever is mounted around it.
+// Header returns the header of the response. The middleware calls it when the handler sets a status. So a fault strikes
+// here while the handler runs, whatever is mounted around it.
 func (x *exchange) Header() http.Header {
 	x.touch()
 	x.mu.Lock()
@@ -154,7 +155,7 @@ func (x *exchange) touch() {
 	}
 }
 
-// struck reports whether the fault has happened, or need not happen.
+// struck reports whether the fault's answering has been called, or is nil.
 func (x *exchange) struck() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -190,7 +191,7 @@ func (x *exchange) Write(p []byte) (int, error) {
 // Flush does nothing: what is written has been sent.
 func (*exchange) Flush() {}
 
-// disconnect lets the client go.
+// disconnect disconnects the client.
 func (x *exchange) disconnect() {
 	x.mu.Lock()
 	x.leaving = true

@@ -1,6 +1,6 @@
-// Package oncetest drives your own handler, as it is mounted, through what makes requests come twice: a double click, a
-// lost response, a crash, a panic, a slow client. A test of one statement tells whether the effect, such as a payment,
-// happens once all the same:
+// Package oncetest sends your own handler, with all its middlewares, through the cases in which a request comes twice:
+// a double click, a lost response, a crash, a panic, a slow client. A test of one statement tells whether the effect,
+// such as a payment, still happens only once:
 //
 //	func TestPaymentsHappenOnce(t *testing.T) {
 //		provider := newFakeProvider()
@@ -11,9 +11,9 @@
 //		})
 //	}
 //
-// Redis is embedded: the package starts a miniredis for each scenario, and moves its clock on where a lease has to run
-// out. Nothing needs a network beside loopback. All scenarios together take about two seconds, most of them for Redis
-// operations that have to time out.
+// Redis is embedded: the package starts a miniredis for each scenario, and advances its clock where a lease has to run
+// out. It uses no network but loopback. All scenarios together take about two seconds, mostly for Redis operations that
+// have to time out.
 package oncetest
 
 import (
@@ -24,45 +24,45 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Case is what [Run] needs to know of a handler. Handler, Request and Effects are required.
+// Case describes a handler for [Run]. Handler, Request and Effects are required.
 type Case struct {
-	// Handler returns your handler with all that is mounted around it: authentication, the middleware, a Recoverer. It
-	// is called several times, once for each process that takes part, and each gets a client of its own for Redis. What
-	// it starts it should stop by the test's Cleanup: the Locker, for example.
+	// Handler returns your handler with all that is mounted around it: authentication, the middleware, a Recoverer. Run
+	// calls it once for each simulated process, each time with another Redis client. What Handler starts, such as the
+	// Locker, the test's Cleanup should stop.
 	Handler func(client redis.UniversalClient) http.Handler
 
-	// Request returns the request that has the effect, such as the payment of a user. It is called for each try: with
+	// Request returns the request that has the effect, such as the payment of a user. Run calls it for each try: with
 	// the same key it must return the same request. Each scenario uses another key.
 	Request func(key string) *http.Request
 
 	// Effects returns how often the effect has happened since the program began: the rows of a table, the charges of a
-	// fake provider. Only differences count. It is called concurrently, also while the handler runs, and must not wait
-	// for something that a running handler holds, such as a mutex; a call that takes too long is as if nothing had
-	// happened yet.
+	// fake provider. Only differences count. Run calls it concurrently, also while the handler runs, so it must not
+	// wait for a mutex that a running handler holds. If a call takes too long, Run assumes that nothing has happened
+	// yet.
 	Effects func() int
 
 	// OtherRequest returns another request with the same key, such as another amount. It must not have an effect, nor
-	// get the response of the first. By default nothing is tried.
+	// get the response of the first. If OtherRequest is nil, Run leaves its scenario out.
 	OtherRequest func(key string) *http.Request
 
-	// OtherUser returns the same request with the same key from another user. It must have an effect of its own. By
-	// default nothing is tried.
+	// OtherUser returns the same request with the same key from another user. It must have another effect. If OtherUser
+	// is nil, Run leaves its scenario out.
 	OtherUser func(key string) *http.Request
 
-	// Lease is the longest time for which a process that died keeps a key: the value of lock.WithTTL. The default is
-	// that of package lock, 10 s.
+	// Lease is the longest time for which a dead process keeps a key: the value of lock.WithTTL. The default is that of
+	// package lock, 10 s.
 	Lease time.Duration
 
-	// RunsAgain accepts that the effect happens a second time after a crash or a panic whose outcome nobody knows, as
-	// the middleware does without WithAtMostOnce and without a journal. By default that is a failure. A repetition that
-	// comes before the lease has run out is one in any case.
+	// RunsAgain accepts that the effect happens a second time after a crash or a panic, as it does without
+	// WithAtMostOnce and without a journal: the outcome of the first run is then unknown. By default that is a failure.
+	// A second effect before the lease has run out is always a failure.
 	RunsAgain bool
 }
 
-// Run drives the handler through all scenarios, and reports each of them in which the effect did not happen exactly once
-// by t.Errorf: what happened, and what to do about it. It returns when all are done. It panics if a required field of
-// the Case is nil or Lease is negative. Run must be called in the test's own goroutine; several may run in parallel,
-// with Cases whose Effects are independent.
+// Run sends the handler through all scenarios, one after the other. If the effect does not happen exactly once, it
+// calls t.Errorf with what happened and what to do about it. It panics if a required field of the Case is nil or Lease
+// is negative. Call Run in the test's goroutine. Several may run in parallel if the Effects of their Cases are
+// independent.
 //
 // The scenarios are:
 //
@@ -72,11 +72,11 @@ type Case struct {
 //     the request again to another process.
 //   - panic: the handler panics after the effect, when it begins to answer. The client sends the request again at once,
 //     and when the lease has run out.
-//   - slow client: the client does not read the response, and sends the request again beside it.
+//   - slow client: the client does not read the response, and sends the request again at the same time.
 //   - other request, other user: if the Case has them.
 //
-// The handler is called directly, without a server. Its ResponseWriter is an http.Flusher and no http.Hijacker. What Run
-// does to a run, it does when Effects shows the effect: what happens before it is for your own tests.
+// Run calls the handler directly, without a server. Its ResponseWriter is an http.Flusher and no http.Hijacker. Run
+// causes each fault only after Effects shows the effect: faults before the effect are for your own tests.
 func Run(t testing.TB, c Case) {
 	t.Helper()
 	c.check()

@@ -38,8 +38,8 @@ const (
 		"authentication mounted outside of the middleware."
 )
 
-// begin sends the first request of a scenario and returns when it is over, or when its fault has struck and waits. A
-// machine that is busy may be too slow for Redis once: a request that gets 503 and has no effect is sent as a new one.
+// begin sends the first request of a scenario, and returns when it is over or waits has received. On a busy machine
+// Redis may time out: if the request gets 503 and has no effect, begin tries again with a new key.
 func (s *stage) begin(i *instance, f fault, waits <-chan struct{}) (x *exchange, ok bool) {
 	s.t.Helper()
 	const tries = 5
@@ -61,7 +61,7 @@ func (s *stage) begin(i *instance, f fault, waits <-chan struct{}) (x *exchange,
 	return x, s.hadEffect(x)
 }
 
-// hadEffect reports whether a first request that is over has had its effect, and reports a fault if not.
+// hadEffect reports whether a first request that is over has had its effect. If not, the test fails.
 func (s *stage) hadEffect(x *exchange) bool {
 	s.t.Helper()
 	if s.effects() > 0 {
@@ -79,29 +79,29 @@ func (s *stage) hadEffect(x *exchange) bool {
 	return false
 }
 
-// holding returns a fault that holds a run between its effect and its answer, a channel that is closed when it does so,
-// and a function that lets the run go on.
-func holding() (f fault, held <-chan struct{}, release func()) {
-	isHeld, released := make(chan struct{}), make(chan struct{})
+// pausing returns a fault that pauses a run between its effect and its answer, a channel that is closed when the run
+// pauses, and a function that lets the run go on.
+func pausing() (f fault, paused <-chan struct{}, resume func()) {
+	pauses, resumed := make(chan struct{}), make(chan struct{})
 	f.answering = func(*exchange) {
-		close(isHeld)
-		<-released
+		close(pauses)
+		<-resumed
 	}
-	return f, isHeld, func() { close(released) }
+	return f, pauses, func() { close(resumed) }
 }
 
 func doubleClick(s *stage) {
 	s.t.Helper()
 	i := s.start()
-	f, held, release := holding()
-	first, ok := s.begin(i, f, held)
+	f, paused, resume := pausing()
+	first, ok := s.begin(i, f, paused)
 	if !ok {
-		release()
+		resume()
 		return
 	}
 	second := i.send(s.c.Request(s.key), fault{})
 	second.answered() // or it waits for the first
-	release()
+	resume()
 	if first.await() && second.await() {
 		s.expectOne("two requests with one key came at once", second, adviceOnce)
 	}

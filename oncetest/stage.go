@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	patience = 15 * time.Second       // for an answer: longer than most handlers wait for a first request
-	glance   = 200 * time.Millisecond // after which a request that has asked Redis and has no answer waits for something
-	counting = 100 * time.Millisecond // for a call of Effects
+	patience = 15 * time.Second       // the time for an answer: longer than most handlers wait for a first request
+	glance   = 200 * time.Millisecond // a request that has asked Redis and has no answer after that waits for something
+	counting = 100 * time.Millisecond // the time for a call of Effects
 )
 
-// stage is the world of one scenario: a Redis, a key, and the effects since the scenario began. Its methods are for the
-// goroutine of the test, unless they say otherwise.
+// stage is what one scenario runs on: a Redis, a key, and the count of effects before. Call its methods in the test's
+// goroutine, unless their comment says otherwise.
 type stage struct {
 	t      testing.TB
 	c      *Case
@@ -30,7 +30,7 @@ type stage struct {
 	key    string
 	server *miniredis.Miniredis
 	before int          // effects when the scenario began
-	stuck  atomic.Int64 // calls of Case.Effects that have taken too long and are not over
+	stuck  atomic.Int64 // calls of Case.Effects that took too long and have not returned
 }
 
 func newStage(t testing.TB, c *Case, name string) *stage {
@@ -40,7 +40,7 @@ func newStage(t testing.TB, c *Case, name string) *stage {
 
 func newKey() string { return "oncetest-" + rand.Text() }
 
-// failf reports a fault: what happened, and then what to do.
+// failf fails the test with what happened, and then what to do.
 func (s *stage) failf(format string, args ...any) {
 	s.t.Helper()
 	s.t.Errorf("oncetest: "+s.name+": "+format, args...)
@@ -49,9 +49,9 @@ func (s *stage) failf(format string, args ...any) {
 // effects returns how often the effect has happened in the scenario.
 func (s *stage) effects() int { return s.c.Effects() - s.before }
 
-// happened reports whether the effect has happened. It is called in the handler's goroutine and others: a call of Effects
-// that has to wait for the handler, which waits for this very call, counts as no. Until that call has come back, happened
-// does not wait again.
+// happened reports whether the effect has happened. It may be called in any goroutine. In the handler's, Effects may
+// wait for a mutex of the handler, which waits for happened: so happened returns false if Effects takes too long, and
+// at once until that call has returned.
 func (s *stage) happened() bool {
 	if s.stuck.Load() > 0 {
 		return false
@@ -71,16 +71,16 @@ func (s *stage) happened() bool {
 	return false
 }
 
-// leaseRunsOut moves the clock of Redis behind the end of every lease that is not renewed.
+// leaseRunsOut advances the clock of Redis past the end of every lease that is not renewed.
 func (s *stage) leaseRunsOut() { s.server.FastForward(s.c.Lease + time.Second) }
 
-// instance is one process of the service: a handler with a client for Redis of its own.
+// instance is one process of the service: a handler and its Redis client.
 type instance struct {
 	stage   *stage
 	handler http.Handler
 	doomed  atomic.Bool  // it dies at the first command to Redis after the effect
-	dead    atomic.Bool  // nothing it sends reaches Redis any more
-	written atomic.Int64 // commands to Redis, or several at a time
+	dead    atomic.Bool  // nothing that it sends reaches Redis
+	written atomic.Int64 // writes to Redis, of one or several commands
 
 	mu    sync.Mutex // guards conns
 	conns []net.Conn // all that were dialled
@@ -94,7 +94,7 @@ func (s *stage) start() *instance {
 		Addr: s.server.Addr(), ContextTimeoutEnabled: true, Dialer: i.dial,
 	})
 	s.t.Cleanup(func() { _ = client.Close() })
-	if err := client.Ping(context.Background()).Err(); err != nil { // also so that the first request finds a connection
+	if err := client.Ping(context.Background()).Err(); err != nil { // this also opens a connection for the first request
 		s.t.Logf("oncetest: %s: the embedded Redis does not answer: %v", s.name, err)
 	}
 	i.handler = s.c.Handler(client)
@@ -121,8 +121,8 @@ func (i *instance) dies() bool {
 	return i.dead.Load()
 }
 
-// bury ends the simulation of a dead process. What its Locker still tries to store in the background is stored, so that
-// it can be closed without an error.
+// bury ends the simulation of a dead process. It lets the Locker store what it still tries to store in the background,
+// so that the Locker can be closed without an error.
 func (i *instance) bury() {
 	i.doomed.Store(false)
 	if !i.dead.Load() {
@@ -131,7 +131,7 @@ func (i *instance) bury() {
 	asked := i.written.Load()
 	i.dead.Store(false)
 	i.mu.Lock()
-	for _, conn := range i.conns { // they wait for replies to what was never sent
+	for _, conn := range i.conns { // the client waits there for replies to commands that were never sent
 		_ = conn.Close()
 	}
 	i.mu.Unlock()
@@ -140,8 +140,7 @@ func (i *instance) bury() {
 	}
 }
 
-// mortalConn is a connection to Redis over which a dead instance sends nothing. To the instance it looks as if Redis were
-// silent.
+// mortalConn is a connection to Redis over which a dead instance sends nothing. To the instance, Redis seems silent.
 type mortalConn struct {
 	net.Conn
 	owner *instance
@@ -155,8 +154,8 @@ func (c *mortalConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// expectOne reports the fault if the effect did not happen exactly once. done says what was done; advice what to do if it
-// happened more than once.
+// expectOne fails the test if the effect did not happen exactly once. done is what was done, and advice what to do if
+// it happened more than once.
 func (s *stage) expectOne(done string, last *exchange, advice string) {
 	s.t.Helper()
 	switch n := s.effects(); {

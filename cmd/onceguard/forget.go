@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// changeFlags are the flags of what changes something.
+// changeFlags are the flags of commands that change something.
 type changeFlags struct {
 	token, reason string
 	evenIfLive    bool
@@ -27,7 +27,7 @@ func forgetFlags(set *flag.FlagSet, c *config) {
 	set.BoolVar(&c.change.evenIfLive, "even-if-live", false, "remove a claim whose lease has not run out as well")
 }
 
-// prepareForget prepares to remove the claim or the stored response that the token names.
+// prepareForget returns the action that removes the claim or the stored response that the token names.
 func prepareForget(_ environment, c *config) (action, error) {
 	var opts []lock.ForgetOption
 	if c.change.evenIfLive {
@@ -42,7 +42,7 @@ func prepareForget(_ environment, c *config) (action, error) {
 	return forget.run, c.change.check()
 }
 
-// change is something that a command does to a key.
+// change is a change that a command makes to a key.
 type change struct {
 	name string     // for the log
 	did  string     // what was done, for the output

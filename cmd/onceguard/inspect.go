@@ -13,7 +13,7 @@ import (
 
 func prepareInspect(environment, *config) (action, error) { return inspect, nil }
 
-// inspect says what the key holds.
+// inspect prints what the key holds.
 func inspect(ctx context.Context, s *session) error {
 	info, err := s.look(ctx)
 	if err != nil && !errors.Is(err, errFree) {
@@ -62,7 +62,7 @@ func writeJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// meaning says what a state means to a customer.
+// meaning returns what a state means to a customer.
 func meaning(s lock.State) string {
 	switch s {
 	case lock.Free:

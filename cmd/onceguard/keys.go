@@ -25,7 +25,7 @@ func readKeys(name string) ([][]byte, error) {
 	return parseKeys(string(text))
 }
 
-// parseKeys parses the keys, one on each line. The errors never have a part of a line.
+// parseKeys parses the keys, one on each line. Its errors never contain any part of a line.
 func parseKeys(text string) (keys [][]byte, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -46,7 +46,7 @@ func parseKeys(text string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// parseKey parses one key, and returns nil if it is none. The forms differ in length.
+// parseKey parses one key, and returns nil if line is not one. The two forms differ in length.
 func parseKey(line string) []byte {
 	if key, err := hex.DecodeString(line); err == nil && len(key) == keySize {
 		return key

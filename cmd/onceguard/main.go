@@ -1,5 +1,5 @@
-// Command onceguard looks at the keys that package middleware keeps in Redis, and settles what no retry can: a request
-// whose outcome is unknown.
+// Command onceguard shows the keys that package middleware keeps in Redis, and settles a request whose outcome is
+// unknown, which no retry can do.
 //
 //	onceguard inspect -redis URL KEY
 //	onceguard forget  -redis URL -token TOKEN -reason TEXT [-even-if-live] KEY
@@ -7,26 +7,26 @@
 //	onceguard resolve -redis URL -token TOKEN -reason TEXT -status N [-header 'Name: value'] [-body-file FILE] KEY
 //	onceguard scan    -redis URL -namespace NAME [-rate N]
 //
-// inspect says what a key holds, in words: free, held (a request runs), abandoned (it ended without an outcome, and
-// retries get 409 outcome-unknown) or settled (retries get the stored response). It never shows what is stored.
+// inspect prints what a key holds, in words: free, held (a request runs), abandoned (it ended without an outcome, and
+// retries get 409 outcome-unknown) or settled (retries get the stored response). It never shows the stored response.
 //
 // forget removes exactly the claim or the stored response that TOKEN names, as inspect has printed it, so that the next
-// try runs the request again. It refuses one whose lease has not run out, since its process may be at work; with
-// -even-if-live it does not.
+// try runs the request again. If the claim's lease has not run out, its process may still be running, and forget
+// refuses unless -even-if-live is given.
 //
-// resolve settles an abandoned claim with the word of an operator who has looked into the ledger: -nothing-happened
-// frees the key, and a response, given by -status, -header and -body-file ("-" is the standard input), is what every
-// retry gets from then on. The options of the middleware that decide how a response is stored are flags here, and must
-// be the same: -keys-file, -plaintext-reads, -compression, -retention, -max-response, -cookies.
+// resolve settles an abandoned claim for an operator who has found out what happened, in the ledger for example. With
+// -nothing-happened it frees the key. With -status, -header and -body-file ("-" is the standard input) it stores a
+// response, which every later retry gets. The middleware's options that decide how a response is stored are flags here,
+// and must have the same values: -keys-file, -plaintext-reads, -compression, -retention, -max-response, -cookies.
 //
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
-// of any program, and shows its progress if the standard error is a terminal.
+// those of other programs included, and shows its progress if the standard error is a terminal.
 //
 // # The key
 //
-// KEY is the key as it stands in Redis and in logs, NAMESPACE:{1b2f}6cbd…; or "urn:onceguard:key:" and 64 digits, as a
-// problem response has it in "instance"; or these 64 digits. The last two need -namespace. Instead of KEY, what the
-// customer sent may be given, if the keys are those of keyfunc.Standard:
+// KEY is the key as Redis and logs have it, NAMESPACE:{1b2f}6cbd…; or "urn:onceguard:key:" and 64 digits, as a problem
+// response has it in "instance"; or these 64 digits. The last two need -namespace. If the service uses
+// keyfunc.Standard, what the customer sent can be given instead of KEY:
 //
 //	onceguard inspect -redis URL -namespace payments-api -user ann -method POST -path /payments -key 8e03978e
 //
@@ -41,9 +41,9 @@
 //	redis://host:port?addr=host2:port&addr=host3:port       a Cluster
 //	redis://host:port?master_name=NAME&addr=host2:port      a master behind Sentinels, and these are the Sentinels
 //
-// With rediss:// the connection uses TLS. -timeout is for one operation. -replicas makes a change count only once so
-// many replicas have it, as lock.WithReplicas does. An ACL user needs what the middleware's needs, and for scan +scan
-// as well. One that may not send INFO has to give two addresses of a Cluster.
+// With rediss:// the connection uses TLS. -timeout is the time for one operation. -replicas is the number of replicas
+// that must have a change before it counts, as with lock.WithReplicas. An ACL user needs the rights of the
+// middleware's, and +scan for scan. If it may not send INFO, the URL of a Cluster needs at least two addresses.
 //
 // # The keys file
 //
@@ -53,25 +53,24 @@
 //
 // # Journals
 //
-// This command has no database driver, so it cannot ask a journal (middleware.WithJournal). It refuses to resolve the
-// run of a middleware that has one: call middleware.Resolve with the journal, or the journal's Sweep, in a program of
-// your own. To forget such a key is harmless and changes little: the journal still knows the outcome, and has the last
-// word.
+// This command has no database driver, so it cannot ask a journal (middleware.WithJournal), and it refuses to resolve a
+// run that has one. Write a program that calls middleware.Resolve with the journal, or the journal's Sweep. Forgetting
+// such a key is harmless: the journal still knows the outcome and decides.
 //
 // # Output, log and exit codes
 //
-// The result is on the standard output, for people, or with -json as one line of JSON for each key. Fields are only
-// added. Times left are in milliseconds; a ttl_ms below 0 means that the key never expires.
+// The result goes to the standard output: for people, or with -json as one line of JSON for each key. Later versions
+// only add fields. Fields that end in _ms are in milliseconds; a ttl_ms below 0 means that the key never expires.
 //
-// Where something is changed, -reason is required, and the standard error gets a log line with the user of this
+// A command that changes something requires -reason. It logs a line to the standard error, with the user of this
 // process, the reason, the key, the token, the state before and the result.
 //
 //	0  done
-//	1  failed: Redis did not answer, or answered with an error; a change may have been made or not
+//	1  failed: Redis did not answer, or answered with an error; the change may have been made
 //	2  wrong usage: flags, the key's form, a response that no run can have; nothing was sent or changed
 //	3  the key is free
-//	4  refused: the key has changed since, its lease has not run out, it holds what onceguard did not write, what it
-//	   holds is unreadable without its keys, or its run has a journal; nothing was changed
+//	4  refused, nothing was changed: the key has changed since, its lease has not run out, another program wrote it,
+//	   it is unreadable without the right -keys-file, or its run has a journal
 package main
 
 import (
@@ -94,8 +93,8 @@ func main() {
 	}))
 }
 
-// silent is the logger of go-redis: what it logs is in the errors too, and its text may have addresses in the middle of
-// the output.
+// silent is go-redis's logger. It prints nothing: the errors have the same facts, and go-redis would log addresses into
+// the middle of the output.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}

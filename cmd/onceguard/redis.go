@@ -14,8 +14,8 @@ import (
 var errMalformedURL = usagef("-redis: the URL is malformed: want redis://[user:password@]host:port[/database], " +
 	"with a password in percent-encoding")
 
-// openRedis returns a client of the deployment at a URL. A server that belongs to a Cluster gets a Cluster's client,
-// since every other one would be told that most keys have moved.
+// openRedis returns a client of the deployment at a URL. If the server belongs to a Cluster, that is a Cluster's
+// client: the server would answer any other one that most keys have moved.
 func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.UniversalClient, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Fragment != "" { // err has the password, and the fragment the rest of one that has a #
@@ -46,7 +46,7 @@ func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.U
 	return openCluster(u)
 }
 
-// isClustered reports whether the server is a node of a Cluster. A server that does not say counts as none.
+// isClustered reports whether the server is a node of a Cluster, false if an ACL or an old server hides that.
 func isClustered(ctx context.Context, client *redis.Client, timeout time.Duration) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -81,8 +81,8 @@ func openSentinel(u *url.URL) (redis.UniversalClient, error) {
 	return redis.NewFailoverClient(opts), nil
 }
 
-// wrongURL returns the error of a URL that go-redis does not take, without its password. That may have ended up in the
-// path or the query, because it has a / or a ? which is not encoded: then an @ is behind it.
+// wrongURL returns the error of a URL that go-redis does not accept, without its password. If the password has a / or a
+// ? that is not encoded, its end is in the path or the query, and an @ follows.
 func wrongURL(u *url.URL, err error) error {
 	text := err.Error()
 	if strings.Contains(text, "@") {

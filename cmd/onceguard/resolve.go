@@ -65,7 +65,7 @@ func (h *headerFlag) Set(line string) error {
 	return nil
 }
 
-// prepareResolve prepares to settle an abandoned claim with the operator's word.
+// prepareResolve returns the action that settles an abandoned claim with the outcome that the flags give.
 func prepareResolve(env environment, c *config) (action, error) {
 	if err := c.change.check(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func prepareResolve(env environment, c *config) (action, error) {
 	return resolve.run, nil
 }
 
-// resolution returns what the flags say about the outcome.
+// resolution returns the outcome that the flags give.
 func (r *resolveConfig) resolution(stdin io.Reader) (said middleware.Resolution, err error) {
 	answered := r.status != 0 || r.header != nil || r.bodyFile != ""
 	switch {
@@ -109,7 +109,7 @@ func (r *resolveConfig) resolution(stdin io.Reader) (said middleware.Resolution,
 	return middleware.Responded(r.status, http.Header(r.header), body), err
 }
 
-// body reads the body: not more than one byte too many, which makes it too long.
+// body reads the body. It stops one byte after maxResponse, so that Resolve sees that the body is too long.
 func (r *resolveConfig) body(stdin io.Reader) ([]byte, error) {
 	from := stdin
 	switch r.bodyFile {
@@ -131,7 +131,7 @@ func (r *resolveConfig) body(stdin io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// options returns the middleware's options.
+// options returns the middleware's options that the flags give.
 func (r *resolveConfig) options() (opts []middleware.Option, err error) {
 	switch {
 	case r.retention < time.Millisecond:

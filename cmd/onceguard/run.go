@@ -11,7 +11,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// environment is what a command needs of its process.
+// environment is what a command uses of its process.
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

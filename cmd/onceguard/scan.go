@@ -92,7 +92,7 @@ func (s *session) list(found lock.Scanned, t *tally, p *progress) error {
 	return nil
 }
 
-// progress is a line on a terminal. A nil one shows nothing.
+// progress is a line on a terminal. A nil *progress shows nothing.
 type progress struct {
 	session *session
 	total   int64 // keys on all servers, 0 if that is not known
@@ -100,7 +100,7 @@ type progress struct {
 	shown   bool
 }
 
-// newProgress returns nil if the standard error is no terminal.
+// newProgress returns nil if the standard error is not a terminal.
 func (s *session) newProgress(ctx context.Context) *progress {
 	if !s.terminal {
 		return nil
@@ -110,7 +110,7 @@ func (s *session) newProgress(ctx context.Context) *progress {
 	return &progress{session: s, total: countKeys(ctx, s.client)}
 }
 
-// countKeys returns how many keys all servers have, 0 if one of them does not say.
+// countKeys returns how many keys all servers have, or 0 if one of them does not answer.
 func countKeys(ctx context.Context, client redis.UniversalClient) int64 {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -143,7 +143,7 @@ func (p *progress) show(t tally) {
 	p.last, p.shown = time.Now(), true
 }
 
-// clear removes the line, so that something else can be written.
+// clear removes the line, so that other output can follow.
 func (p *progress) clear() {
 	if p != nil && p.shown {
 		fmt.Fprint(p.session.stderr, "\r\x1b[K")

@@ -28,7 +28,7 @@ type config struct {
 	rate      int
 }
 
-// requestFlags say what the customer sent, in place of a KEY.
+// requestFlags are what the customer sent. They are given instead of KEY.
 type requestFlags struct {
 	user, method, path, key string
 	anonymous               bool
@@ -119,7 +119,7 @@ func (s *session) findKey(takesKey bool, args []string) error {
 	return nil
 }
 
-// check returns an error if something is missing of the request.
+// check returns an error if a flag of the request is missing.
 func (r *requestFlags) check(namespace string) error {
 	switch {
 	case namespace == "":
@@ -134,7 +134,7 @@ func (r *requestFlags) check(namespace string) error {
 	return nil
 }
 
-// storageKey returns the key that the command is about, in a form that the locker takes.
+// storageKey returns the command's key, in a form that the locker accepts.
 func (s *session) storageKey() (string, error) {
 	if s.key != "" {
 		return s.key, nil
@@ -150,7 +150,8 @@ func (s *session) storageKey() (string, error) {
 	return s.locker.StorageKey(keyfunc.StandardKey(user, strings.ToUpper(r.method), r.path, r.key)), nil
 }
 
-// look returns what the key holds, or errFree as well. With any other error only the Info's Key is set.
+// look returns what the key holds. If it holds nothing, look also returns errFree. With any other error only the Info's
+// Key is set.
 func (s *session) look(ctx context.Context) (lock.Info, error) {
 	key, err := s.storageKey()
 	if err != nil {
