@@ -13,8 +13,8 @@ import (
 // theirs.
 type outerWriter struct {
 	http.ResponseWriter
-	open     bool // nobody has answered: an outer middleware or echo itself will
-	bypassed bool // and the middleware is to store a tombstone
+	open     bool // the handler has not answered: an outer middleware or echo itself will
+	bypassed bool // the same, and the middleware is to store a tombstone
 }
 
 // WriteHeader drops a 1xx status, which echo would take for the final one.
@@ -33,15 +33,15 @@ func (w *outerWriter) response() *echo.Response {
 	return response
 }
 
-// Written reports to the middleware whether somebody has answered, or will, on this writer.
+// Written reports to the middleware whether others have answered, or will answer, on this writer.
 func (w *outerWriter) Written() bool {
 	response := w.response()
 	return w.bypassed || response != nil && response.Committed
 }
 
-// writer is between the response of a protected handler and the ResponseWriter that the middleware gives to its
-// handler. It notices when a journal's transaction was rolled back, and with it the response: the middleware's writer
-// has no status then, and echo must not take the response for committed any more.
+// writer is between echo's response in a protected handler and the middleware's ResponseWriter. It notices when a
+// journal has rolled back a transaction, and with it the response: then the middleware's writer has no status, and
+// echo's response must not stay Committed.
 type writer struct {
 	http.ResponseWriter
 	response *echo.Response
@@ -67,9 +67,10 @@ func (w *writer) hasStatus() bool {
 	return !ok || under.Status() != 0
 }
 
-// hasAnswered reports whether the handler has.
+// hasAnswered reports whether the handler has answered.
 func (w *writer) hasAnswered() bool { return w.response.Committed || w.hijacked }
 
+// rolledBack reports whether the response was rolled back.
 func (w *writer) rolledBack() bool { return w.response.Committed && !w.hijacked && !w.hasStatus() }
 
 // forgetRolledBack makes the response uncommitted if it was rolled back.
@@ -79,15 +80,15 @@ func (w *writer) forgetRolledBack() {
 	}
 }
 
-// answerRolledBack is called at the end. echo has dropped a status that the handler has set, or the handler has set
-// none, after its transaction was rolled back: it is a failure.
+// answerRolledBack answers 500 if the response was rolled back and the handler has not answered again, or has set a
+// status that echo has dropped.
 func (w *writer) answerRolledBack() {
 	if w.rolledBack() {
 		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
 	}
 }
 
-// Write answers 500 if echo has dropped the status because of what was rolled back.
+// Write writes a part of the body, after the status 500 if echo has dropped the handler's: see answerRolledBack.
 func (w *writer) Write(p []byte) (int, error) {
 	w.answerRolledBack()
 	return w.ResponseWriter.Write(p)

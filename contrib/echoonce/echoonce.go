@@ -6,22 +6,22 @@
 //	e.Use(authenticate)
 //	e.POST("/payments", pay, once)
 //
-// Everything that [middleware.Idempotency] says of keys, stored responses, waiting and problems applies here too, and
-// its options are the same. This package makes echo's errors visible to it. A handler that returns an error has not
-// answered yet: echo's HTTPErrorHandler does so when all middlewares have returned. middleware.Idempotency in
-// echo.WrapMiddleware stores, and sends, an empty 200 in place of it.
+// Keys, stored responses, waiting and problems are as in [middleware.Idempotency], and so are the options. This package
+// makes echo's errors visible to it. When a handler returns an error, it has not answered yet: echo calls its
+// HTTPErrorHandler after all middlewares have returned. So middleware.Idempotency in echo.WrapMiddleware would store
+// and send an empty 200.
 //
 // # Errors
 //
-// If the handler returns an error, this middleware calls the HTTPErrorHandler (Context.Error) at once, stores what it
-// writes, and returns the same error, so that outer middlewares see it: those that log, or end a transaction. They, and
-// echo itself, may call the HTTPErrorHandler again: like echo's own it must do nothing if Context.Response().Committed
+// If the handler returns an error, this middleware calls the HTTPErrorHandler (Context.Error) at once and stores what
+// it writes. Then it returns the same error to the outer middlewares, which may log it or end a transaction. They, and
+// echo itself, may call the HTTPErrorHandler again. Like echo's own, it must do nothing if Context.Response().Committed
 // is set. A replay returns no error.
 //
-// A middleware that turns one error into another one, or answers it, comes behind this one: what is decided outside is
-// not stored. If the HTTPErrorHandler writes nothing, the response is left to the outer middlewares, and the outcome is
-// unknown, as after [middleware.Execution.Unknown]. All of this holds with [middleware.WithShadow] too, which otherwise
-// changes no response: put such a middleware behind this one before you watch.
+// Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
+// the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after
+// [middleware.Execution.Unknown]. This holds with [middleware.WithShadow] too, which otherwise changes no response:
+// move such a middleware inside before you watch.
 //
 // # Order
 //
@@ -29,27 +29,25 @@
 //
 //	e := echo.New()
 //	e.Use(echomiddleware.RequestLogger()) // sees the status that the client gets, of replays too
-//	e.Use(echomiddleware.Recover())       // outside: a panic means that nobody knows what happened
-//	e.Use(authenticate)                   // outside: a replay is for somebody who may have it
+//	e.Use(echomiddleware.Recover())       // outside: after a panic the outcome is unknown
+//	e.Use(authenticate)                   // outside: only the right user gets a replay
 //	e.POST("/payments", pay, once)
 //
-// Recover is outside: a panic reaches this middleware first, which leaves the key to run out, and then goes on to
-// Recover. A Recover inside would make an error of it, and so a 500, a response like any other: it frees the key, and a
-// retry runs at once.
+// A panic first reaches this middleware, which lets the key expire, and then goes on to Recover. A Recover inside would
+// turn the panic into an error, and so into a 500 response: it frees the key, and a retry runs at once.
 //
 // # In the handler
 //
-// The run is in the request's context:
+// The request's context has the run:
 //
 //	run := middleware.FromContext(c.Request().Context())
 //
-// The context goes on when the client disconnects, so that the response can be stored for its retry. In the handler
-// Context.Response() is another one than outside. The functions that outer middlewares have given to Before and After
-// of theirs are called when the response goes out, for a replay too.
+// The context goes on when the client disconnects, so that the response can be stored for the retry. Context.Response()
+// in the handler is not the one outside. If outer middlewares have registered functions with Before and After there,
+// they are called when the response is sent, and for a replay too.
 //
-// A handler that answers after a transaction of a journal ([middleware.WithJournal]) was rolled back can do so in all
-// ways but Context.NoContent, which echo drops because of what was written in the transaction: the response is 500
-// then.
+// After a journal ([middleware.WithJournal]) has rolled back a transaction, the handler can still answer, but not by
+// Context.NoContent: echo drops that status because of what the transaction had written, and the response is 500.
 package echoonce
 
 import (
@@ -66,9 +64,9 @@ import (
 // Idempotency returns an echo middleware that lets each request take effect once. Parameters, options and panics are
 // those of [middleware.Idempotency].
 //
-// If it answers a request itself, with a stored response or a problem, the next handler is not called, and no error is
-// returned. Its requests have the route's path, Context.Path, as their Pattern. It may be registered for any number of
-// routes, and is safe for concurrent use.
+// If the middleware answers a request itself, with a stored response or a problem, it does not call the next handler
+// and returns no error. It sets the request's Pattern to the route's path, Context.Path. It may be registered for any
+// number of routes, and is safe for concurrent use.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) echo.MiddlewareFunc {
 	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(serveNext))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -88,9 +86,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 //
 //	echoonce.User(func(c echo.Context) string { id, _ := c.Get("account").(string); return id })
 //
-// It works with [Idempotency] of this package; elsewhere, and if fn returns "", it returns keyfunc.ErrNoUser. The id
-// must be stable; do not use a session or an access token. fn must not keep c. User panics when fn is nil. The Func is
-// safe for concurrent use if fn is.
+// It needs [Idempotency] of this package. Elsewhere, or if fn returns "", it returns keyfunc.ErrNoUser. The id must be
+// stable: do not use a session or an access token. fn must not keep c. User panics if fn is nil. The Func is safe for
+// concurrent use if fn is.
 func User(fn func(echo.Context) string) keyfunc.Func {
 	if fn == nil {
 		panic("echoonce.User: fn is nil")
@@ -122,14 +120,14 @@ func (x *exchange) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// serveNext is the http.Handler that is protected.
+// serveNext is the handler that middleware.Idempotency protects.
 func serveNext(w http.ResponseWriter, r *http.Request) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	if w != http.ResponseWriter(&x.outer) {
 		x.run(w, r)
 		return
 	}
-	// The request passes unprotected. Its key or its fingerprint may have been looked for in the body.
+	// The request passes unprotected. The middleware may have read the body for the key or the fingerprint.
 	x.c.Request().Body = r.Body
 	if request := x.c.Request(); r.Context() != context.Context(x) { // WithShadow: it has an Execution
 		x.c.SetRequest(r)
@@ -138,7 +136,7 @@ func serveNext(w http.ResponseWriter, r *http.Request) {
 	x.err = x.next(x.c)
 }
 
-// run calls the next handler with what it writes going to w.
+// run calls the next handler with a response that writes to w.
 func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 	c, request := x.c, x.c.Request()
 	inner := newWriter(w, x.outer.Response, c.Echo())
@@ -163,8 +161,8 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// leaveUnknown makes the outcome of a run unknown whose response is left to others. A handler that has said Keep must
-// not run again: a tombstone is stored, as for any handler that answers on another writer.
+// leaveUnknown makes the outcome unknown of a run that others answer. If the handler has called Keep, it must not run
+// again: the middleware stores a tombstone, as for any handler that answers on another writer.
 func (x *exchange) leaveUnknown(run *middleware.Execution) {
 	if run.Discard() == nil { // neither Keep nor Unknown was called
 		run.Unknown()

@@ -6,10 +6,10 @@
 //	router.Use(authenticate)
 //	router.POST("/payments", once, pay)
 //
-// Everything that [middleware.Idempotency] says of keys, stored responses, waiting and problems applies here too, and
-// its options are the same. This package makes gin's responses visible to it. gin's own writer keeps the status to
-// itself, and handlers answer on the gin context: middleware.Idempotency that is put around c.Next by hand stores a
-// redirect as an empty 200, and cannot replay anything else.
+// Keys, stored responses, waiting and problems are as in [middleware.Idempotency], and so are the options. This package
+// makes gin's responses visible to it: gin's writer keeps the status to itself, and handlers answer on the gin context.
+// Do not wrap c.Next in middleware.Idempotency by hand: that stores a redirect as an empty 200, and cannot replay
+// anything else.
 //
 // # Order
 //
@@ -17,30 +17,30 @@
 //
 //	router := gin.New()
 //	router.Use(gin.Logger())                          // sees the status and size that the client gets, of replays too
-//	router.Use(gin.Recovery())                        // before once: a panic means that nobody knows what happened
-//	router.Use(authenticate)                          // before once: a replay is for somebody who may have it
+//	router.Use(gin.Recovery())                        // before once: after a panic the outcome is unknown
+//	router.Use(authenticate)                          // before once: only the right user gets a replay
 //	router.POST("/payments", once, renderErrors, pay) // what writes a part of the response comes after once
 //
 // Why in this order:
 //
-//   - Recovery comes before: a panic reaches this middleware first, which leaves the key to run out, and then goes on
-//     to Recovery. A Recovery behind it would make a 500 of the panic, a response like any other: it frees the key, and
-//     a retry runs at once.
-//   - What renders the errors in c.Errors comes behind. What is written outside of this middleware is not stored, and
-//     c.Errors is empty for a replay. A handler that calls c.Error and leaves the response to others has not answered:
-//     if nobody behind this middleware has either, the outcome is unknown, as after [middleware.Execution.Unknown]. An
-//     error with a status of its own, as by c.AbortWithError or c.Bind, is an answer: that status, without a body.
-//   - A middleware behind this one that replaces c.Request passes on its changes to what comes behind it, and not to
-//     what comes before: there c.Request is again the one that was there.
+//   - Recovery comes before: a panic first reaches this middleware, which lets the key expire, and then goes on to
+//     Recovery. A Recovery after it would turn the panic into a 500 response: it frees the key, and a retry runs at
+//     once.
+//   - What renders the errors in c.Errors comes after: a response that is written outside of this middleware is not
+//     stored, and c.Errors is empty for a replay. If a handler calls c.Error and no handler after this middleware
+//     answers, the outcome is unknown, as after [middleware.Execution.Unknown]. An error with a status, as by
+//     c.AbortWithError or c.Bind, is an answer: that status, without a body.
+//   - A later middleware may replace c.Request for the handlers after it. When they have returned, c.Request is the
+//     earlier one again.
 //
 // # In the handler
 //
-// The run is in the request's context. c itself has it only with gin.Engine.ContextWithFallback:
+// The request's context has the run. c itself has it only with gin.Engine.ContextWithFallback:
 //
 //	run := middleware.FromContext(c.Request.Context())
 //
-// The context goes on when the client disconnects, so that the response can be stored for its retry. So does c.Stream:
-// its channel of CloseNotify fires when that context is done, not when the client leaves.
+// The context goes on when the client disconnects, so that the response can be stored for the retry. So does c.Stream:
+// the channel of CloseNotify fires when that context is done, not when the client disconnects.
 //
 // gin writes the header late: c.Status and c.Redirect write nothing by themselves. In a transaction of a journal
 // ([middleware.WithJournal]) call c.Writer.WriteHeaderNow after them.
@@ -60,9 +60,9 @@ import (
 // Idempotency returns a gin middleware that lets each request take effect once. Parameters, options and panics are
 // those of [middleware.Idempotency].
 //
-// If it answers a request itself, with a stored response or a problem, c is aborted, and no later handler runs. Its
-// requests have the route's path, c.FullPath, as their Pattern. It may be registered for any number of routes, and is
-// safe for concurrent use.
+// If the middleware answers a request itself, with a stored response or a problem, it aborts c, and no later handler
+// runs. It sets the request's Pattern to the route's path, c.FullPath. It may be registered for any number of routes,
+// and is safe for concurrent use.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) gin.HandlerFunc {
 	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(serveNext))
 	return func(c *gin.Context) {
@@ -82,9 +82,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) gi
 //
 //	ginonce.User(func(c *gin.Context) string { return c.GetString(gin.AuthUserKey) })
 //
-// It works with [Idempotency] of this package; elsewhere, and if fn returns "", it returns keyfunc.ErrNoUser. The id
-// must be stable; do not use a session or an access token. fn must not keep c. User panics when fn is nil. The Func is
-// safe for concurrent use if fn is.
+// It needs [Idempotency] of this package. Elsewhere, or if fn returns "", it returns keyfunc.ErrNoUser. The id must be
+// stable: do not use a session or an access token. fn must not keep c. User panics if fn is nil. The Func is safe for
+// concurrent use if fn is.
 func User(fn func(*gin.Context) string) keyfunc.Func {
 	if fn == nil {
 		panic("ginonce.User: fn is nil")
@@ -103,7 +103,7 @@ type exchange struct {
 	context.Context
 	c      *gin.Context
 	outer  outerWriter
-	called bool // the next handlers were
+	called bool // the next handlers were called
 }
 
 type exchangeKey struct{}
@@ -115,7 +115,7 @@ func (x *exchange) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// serveNext is the http.Handler that is protected.
+// serveNext is the handler that middleware.Idempotency protects.
 func serveNext(w http.ResponseWriter, r *http.Request) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	x.called = true
@@ -123,7 +123,7 @@ func serveNext(w http.ResponseWriter, r *http.Request) {
 		x.run(w, r)
 		return
 	}
-	// The request passes unprotected. Its key or its fingerprint may have been looked for in the body.
+	// The request passes unprotected. The middleware may have read the body for the key or the fingerprint.
 	x.c.Request.Body = r.Body
 	if request := x.c.Request; r.Context() != context.Context(x) { // WithShadow: it has an Execution
 		x.c.Request = r
@@ -132,7 +132,7 @@ func serveNext(w http.ResponseWriter, r *http.Request) {
 	x.c.Next()
 }
 
-// run runs the next handlers with what they write going to w.
+// run calls the next handlers with a gin.ResponseWriter that writes to w.
 func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 	c, request, before := x.c, x.c.Request, len(x.c.Errors)
 	inner := newWriter(w, r, x.outer.ResponseWriter)
@@ -156,8 +156,8 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 	inner.writeStatus()
 }
 
-// leaveUnknown makes the outcome of a run unknown whose response is left to others. A handler that has said Keep must
-// not run again: a tombstone is stored, as for any handler that answers on another writer.
+// leaveUnknown makes the outcome unknown of a run that others answer. If the handler has called Keep, it must not run
+// again: the middleware stores a tombstone, as for any handler that answers on another writer.
 func (x *exchange) leaveUnknown(run *middleware.Execution, status int) {
 	if run.Discard() == nil { // neither Keep nor Unknown was called
 		run.Unknown()

@@ -14,11 +14,11 @@ import (
 // header at once, because an outer middleware must not change what is stored.
 type outerWriter struct {
 	gin.ResponseWriter
-	open     bool // nobody has answered: only the status is set, and an outer middleware or gin itself answers
-	bypassed bool // and the middleware is to store a tombstone
+	open     bool // the handler has only set the status: an outer middleware or gin itself answers
+	bypassed bool // the same, and the middleware is to store a tombstone
 }
 
-// Written reports to the middleware whether somebody has answered, or will, on this writer.
+// Written reports to the middleware whether others have answered, or will answer, on this writer.
 func (w *outerWriter) Written() bool { return w.bypassed || w.ResponseWriter.Written() }
 
 // Unwrap returns the writer below, for http.ResponseController.
@@ -47,7 +47,7 @@ type writer struct {
 	hijacked bool
 }
 
-const unwritten = -1 // as gin says it
+const unwritten = -1 // as in gin
 
 func newWriter(under http.ResponseWriter, r *http.Request, outer gin.ResponseWriter) *writer {
 	return &writer{under: under, outer: outer, ctx: r.Context(), status: outer.Status(), size: unwritten}

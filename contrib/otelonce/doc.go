@@ -13,9 +13,9 @@
 // A tracing middleware outside of Idempotency, such as otelhttp, begins the span of the request, the server span. If
 // that is recorded, New adds:
 //
-//   - child spans onceguard.claim, onceguard.hold, onceguard.wait, onceguard.journal and onceguard.settle, where the
-//     request came to them (see [middleware.Event]). The handler has none: its own spans are children of the server
-//     span;
+//   - child spans onceguard.claim, onceguard.hold, onceguard.wait, onceguard.journal and onceguard.settle, for the
+//     phases that the request reached (see [middleware.Event]). The handler has none: the spans that it begins are
+//     children of the server span;
 //   - attributes of the server span: onceguard.outcome; onceguard.key, the hashed key as Redis has it, whose last 64
 //     digits a problem's instance has; onceguard.record.size in bytes; onceguard.replay.age in seconds; and
 //     onceguard.pending if the response is not stored yet; with [middleware.WithShadow], onceguard.shadow, and
@@ -25,10 +25,10 @@
 //   - the error of the Event as an exception of the server span. If Redis or the journal caused it, the status of that
 //     phase's span is an error too. The status of the server span is left to the middleware that began it.
 //
-// A Redis client with tracing hooks (redisotel) adds a span for each command that travels alone, as a child of the
-// server span. Commands of several requests travel together under load, and the lock sends others on its own, such as
-// renewals. [Untraced] keeps these from becoming traces. It does not reach what go-redis sends on its own: use
-// redisotel.WithDialFilter(true), since go-redis connects in the background.
+// A Redis client with tracing hooks (redisotel) adds a span for each command that is sent alone, as a child of the
+// server span. Under load, commands of several requests are sent together, and the lock sends others in the background,
+// such as renewals. [Untraced] keeps these from becoming traces. It does not affect what go-redis sends by itself: use
+// redisotel.WithDialFilter(true), because go-redis connects in the background.
 //
 // # Metrics
 //
@@ -49,8 +49,8 @@
 // namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
 // attributes follow the semantic conventions 1.37.
 //
-// A request in shadow ([middleware.WithShadow]) counts in onceguard.shadow.requests and in onceguard.store.duration, and
-// in no other metric.
+// A request in shadow ([middleware.WithShadow]) counts in onceguard.shadow.requests and in onceguard.store.duration,
+// and in no other metric.
 //
 // Alert on onceguard.leases.lost, and on onceguard.requests with the outcome unknown or store-unavailable.
 package otelonce

@@ -28,7 +28,7 @@ type metrics struct {
 	ofRequests, ofStore  attributes
 }
 
-// labels are what a measurement is told by; "" is no attribute.
+// labels are the values of a measurement's attributes; "" is no attribute.
 type labels struct {
 	outcome, method, route string // of a request
 	phase                  string // of a call to the store
@@ -71,9 +71,9 @@ func made[I any](instrument I, err error) I {
 	return instrument
 }
 
-// record measures one request.
+// record measures a request.
 func (m *metrics) record(ctx context.Context, e *middleware.Event, l labels) {
-	if of := m.ofRequests.of(l); e.Shadow { // what did not happen must not wake anybody up
+	if of := m.ofRequests.of(l); e.Shadow { // must not raise an alert
 		m.shadow.Add(ctx, 1, of.add...)
 	} else {
 		m.recordRequest(ctx, e, of)

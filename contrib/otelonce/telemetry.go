@@ -24,7 +24,7 @@ type options struct {
 	route   func(context.Context, middleware.Event) string
 }
 
-// WithTracerProvider sets who makes the spans. The default is [otel.GetTracerProvider]. It panics if p is nil.
+// WithTracerProvider sets the provider of spans. The default is [otel.GetTracerProvider]. It panics if p is nil.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	if p == nil {
 		panic("otelonce.WithTracerProvider: the provider is nil")
@@ -32,7 +32,7 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *options) { o.tracers = p }
 }
 
-// WithMeterProvider sets who makes the instruments. The default is [otel.GetMeterProvider]. It panics if p is nil.
+// WithMeterProvider sets the provider of instruments. The default is [otel.GetMeterProvider]. It panics if p is nil.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	if p == nil {
 		panic("otelonce.WithMeterProvider: the provider is nil")
@@ -40,9 +40,9 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(o *options) { o.meters = p }
 }
 
-// WithRoute sets what http.route is, "" where it is not known. The default is the path of [middleware.Event].Pattern. f
-// must return a pattern and never a path, because each value is a time series. It gets the context of the request, and
-// is called concurrently. WithRoute panics if f is nil.
+// WithRoute sets the function that returns http.route, "" if it is not known. The default is the path of
+// [middleware.Event].Pattern. f must return a pattern and never a path, because each value is a time series. It gets
+// the context of the request, and is called concurrently. WithRoute panics if f is nil.
 //
 // In older versions of chi a sub-router puts only its own part into Pattern. The whole route is
 //
@@ -57,11 +57,11 @@ func WithRoute(f func(context.Context, middleware.Event) string) Option {
 }
 
 // New returns an option for every [middleware.Idempotency] on l, and measures l until [lock.Locker.Close]. Call it once
-// for each Locker: a second call would count its leases twice. An error of a provider goes to [otel.Handle], and what
-// failed is then not measured. New panics if l or an option is nil.
+// for each Locker: a second call would count its leases twice. New passes a provider's error to [otel.Handle], and does
+// not measure what failed. New panics if l or an option is nil.
 //
-// The option is one for [middleware.WithObserver] and one for [middleware.WithTraceparent] in one. Another WithObserver
-// beside it, such as a log, is called too.
+// The option combines a [middleware.WithObserver] and a [middleware.WithTraceparent]. The middleware also calls the
+// function of another WithObserver beside it, such as a log.
 func New(l *lock.Locker, opts ...Option) middleware.Option {
 	meter, t := newTelemetry(l, opts)
 	measure(l, meter)

@@ -13,21 +13,21 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// untraced is the parent of what belongs to no request. No such trace exists.
+// untraced is the parent of commands that belong to no request. No such trace exists.
 var untraced = trace.NewSpanContext(trace.SpanContextConfig{
 	TraceID: trace.TraceID([]byte("onceguard: batch")),
 	SpanID:  trace.SpanID([]byte("no trace")),
 })
 
-// Untraced keeps commands that belong to no single request from becoming traces, for a Redis client with tracing hooks:
-// batches of several requests' commands, and what the lock sends on its own. It is [lock.WithBaseContext] of a context
-// whose span is not sampled. A sampler that asks its parent heeds that, as the SDK's default and every
-// sdktrace.ParentBased do; sdktrace.AlwaysSample alone does not.
+// Untraced keeps commands that belong to no single request from becoming traces: batches of several requests' commands,
+// and commands that the lock sends in the background. It is for a Redis client with tracing hooks. It is
+// [lock.WithBaseContext] with a context whose span is not sampled. A sampler that asks the parent, such as the SDK's
+// default or any sdktrace.ParentBased, then samples nothing; sdktrace.AlwaysSample alone does.
 func Untraced() lock.Option {
 	return lock.WithBaseContext(trace.ContextWithSpanContext(context.Background(), untraced))
 }
 
-// traceparent returns what a run stores about its trace: nothing, if nobody could look at the trace.
+// traceparent returns what a run stores about its trace: nothing if the trace is not sampled.
 func traceparent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ""
@@ -100,7 +100,8 @@ func phasesOf(e *middleware.Event) [5]phase {
 	return [...]phase{{"claim", e.Claim}, {"hold", e.Hold}, {"wait", e.Wait}, {"journal", e.Journal}, {"settle", e.Settle}}
 }
 
-// failedPhase returns the phase whose failure Event.Err is, "" if it is none's: the handler's, the client's.
+// failedPhase returns the name of the phase that failed with Event.Err. It is empty if none did: the error is the
+// handler's or the client's.
 func failedPhase(e *middleware.Event) (name string) {
 	switch {
 	case e.Err == nil:

@@ -25,8 +25,8 @@ func record(o prometheus.Observer, v float64, exemplar prometheus.Labels) {
 	o.Observe(v)
 }
 
-// checkedExemplar returns l, or nil if l has no labels or if client_golang would panic on them. Its names are held to the
-// syntax of OpenMetrics, which is stricter than client_golang.
+// checkedExemplar returns l, or nil if l has no labels, or labels on which client_golang would panic. The names must
+// have the syntax of OpenMetrics, which is stricter than client_golang's.
 func checkedExemplar(l prometheus.Labels) prometheus.Labels {
 	runes := 0
 	for name, value := range l {

@@ -12,8 +12,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Metrics are the metrics of one Locker and of the middlewares on it. It is a [prometheus.Collector]. [New] makes it. Its
-// methods may be called concurrently.
+// Metrics are the metrics of one Locker and of the middlewares on it. It is a [prometheus.Collector]. [New] makes it.
+// Its methods may be called concurrently.
 type Metrics struct {
 	requests requests
 	locker   lockerStats
@@ -39,9 +39,9 @@ func WithName(name string) Option {
 	return func(o *options) { o.name = name }
 }
 
-// WithRoute sets what the label route is, empty if it is not known. The default is the path of
-// [middleware.Event].Pattern. f must return a pattern and never a path, because each value makes new time series. It gets
-// the context of the request, and is called concurrently. WithRoute panics if f is nil.
+// WithRoute sets the function that returns the label route, empty if it is not known. The default is the path of
+// [middleware.Event].Pattern. f must return a pattern and never a path, because each value makes new time series. It
+// gets the context of the request, and is called concurrently. WithRoute panics if f is nil.
 //
 // In older versions of chi a sub-router puts only its own part into Pattern. The whole route is
 //
@@ -55,15 +55,15 @@ func WithRoute(f func(context.Context, middleware.Event) string) Option {
 	return func(o *options) { o.route = f }
 }
 
-// WithExemplar adds the labels that f returns, such as the id of the trace, as an exemplar to the counters of
-// requests and the histograms. By default there are none. f is called once for each request, concurrently, with the context of the
-// request. It returns nil for a request without an exemplar, such as one whose trace is not sampled. WithExemplar panics
-// if f is nil.
+// WithExemplar adds the labels that f returns, such as the id of the trace, as an exemplar to the counters of requests
+// and the histograms. By default there are none. f is called once for each request, concurrently, with the request's
+// context. It returns nil for a request without an exemplar, such as one whose trace is not sampled. WithExemplar
+// panics if f is nil.
 //
-// An exemplar is left out, and the request still counted, if its names and values together have more than
-// [prometheus.ExemplarMaxRunes] characters, if a name has other characters than letters, digits and underscores or
-// begins with a digit or two underscores, or if a value is not UTF-8. Exemplars are exposed in the OpenMetrics format
-// only: see promhttp.HandlerOpts.EnableOpenMetrics. They are no secret: do not put a key or a user into them.
+// Metrics counts the request without its exemplar in these cases: its names and values together have more than
+// [prometheus.ExemplarMaxRunes] characters; a name has a character that is no letter, digit or underscore, or begins
+// with a digit or two underscores; a value is not UTF-8. Exemplars are exposed in the OpenMetrics format only: see
+// promhttp.HandlerOpts.EnableOpenMetrics. They are public: do not put a key or a user into them.
 func WithExemplar(f func(context.Context, middleware.Event) prometheus.Labels) Option {
 	if f == nil {
 		panic("promonce.WithExemplar: f is nil")
@@ -74,7 +74,7 @@ func WithExemplar(f func(context.Context, middleware.Event) prometheus.Labels) O
 // New returns the metrics of l, registered with reg. Call it once for each Locker, and pass [Metrics.Observe] to every
 // [middleware.Idempotency] on l. The metrics stay registered after [lock.Locker.Close]; reg.Unregister removes them.
 //
-// New panics if reg, l or an option is nil, and if reg has the metrics of a Locker with the same name already.
+// New panics if reg, l or an option is nil, or if reg already has the metrics of a Locker with the same name.
 func New(reg prometheus.Registerer, l *lock.Locker, opts ...Option) *Metrics {
 	switch {
 	case reg == nil:
@@ -98,7 +98,7 @@ func New(reg prometheus.Registerer, l *lock.Locker, opts ...Option) *Metrics {
 	return m
 }
 
-// Observe counts one request. It is the function for [middleware.WithObserver], which may be given beside others.
+// Observe counts one request. Pass it to [middleware.WithObserver]; other observers may be set beside it.
 func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	var exemplar prometheus.Labels
 	if m.exemplar != nil {

@@ -62,7 +62,7 @@ func (r *requests) collectors() [6]prometheus.Collector {
 
 // observe counts the request. exemplar may be nil.
 func (r *requests) observe(e *middleware.Event, l labels, exemplar prometheus.Labels) {
-	if e.Shadow { // what did not happen must not wake anybody up
+	if e.Shadow { // must not raise an alert
 		increment(r.shadow.of(l), exemplar)
 	} else {
 		r.observeRequest(e, l, exemplar)
@@ -112,8 +112,8 @@ func callsOf(e *middleware.Event) [4]call {
 	return [...]call{{"claim", e.Claim}, {"hold", e.Hold}, {"journal", e.Journal}, {"settle", e.Settle}}
 }
 
-// failedCall returns the name of the call whose failure Event.Err is. It is empty if the error has another cause: the
-// handler, the client.
+// failedCall returns the name of the call that failed with Event.Err. It is empty if none did: the error is the
+// handler's or the client's.
 func failedCall(e *middleware.Event, calls *[4]call) (name string) {
 	switch {
 	case e.Err == nil:

@@ -1,5 +1,5 @@
-// Package words has the values of labels and attributes that contrib/promonce and contrib/otelonce share: few, whatever
-// clients send, so that each is worth a time series.
+// Package words has the values of labels and attributes that contrib/promonce and contrib/otelonce share. There are
+// few, whatever clients send, so that each can be a time series.
 package words
 
 import (
