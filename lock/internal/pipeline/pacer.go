@@ -82,5 +82,6 @@ func (p *pacer) maxSilence() time.Duration { return p.opTimeout / silenceDivisor
 // connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.maxSilence()) }
 
-// silent reports whether no batch has completed for maxSilence while maxInFlight were in flight.
+// silent reports whether no batch has completed for maxSilence while maxInFlight were in flight: the node should be
+// probed.
 func (p *pacer) silent(now time.Time) bool { return now.Sub(p.completed) >= p.maxSilence() }

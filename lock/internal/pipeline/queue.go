@@ -84,10 +84,11 @@ func (q *queue) beginInline(c *command) *batch {
 	return b
 }
 
-// handOver completes b for a sender that will not send another batch, and gives the next one, if any, to a worker.
+// handOver completes b for a sender that will not send another batch, and gives the next one, if any, to a worker. The
+// worker then calls group.Done for both.
 func (q *queue) handOver(b *batch) {
 	if next := q.complete(b); next != nil {
-		q.pipeline.workers.assign(next) // its worker calls group.Done
+		q.pipeline.workers.assign(next)
 		return
 	}
 	q.pipeline.group.Done()
@@ -96,7 +97,7 @@ func (q *queue) handOver(b *batch) {
 // errHookEnded is the error of a batch whose worker was ended by a hook before it had the replies.
 var errHookEnded = errors.New("a hook of the Redis client called runtime.Goexit")
 
-// sendBatches sends b, and then the batches that complete returns. A worker calls it.
+// sendBatches sends b, and then the batches that complete returns, all under one group.Begin. A worker calls it.
 func (q *queue) sendBatches(b *batch) {
 	for b != nil {
 		b = q.sendBatch(b)
@@ -134,7 +135,8 @@ func (q *queue) complete(b *batch) (next *batch) {
 		q.deliver(c)
 	}
 	q.unanswered -= len(b.commands)
-	if stalled := !slices.Contains(q.inFlight, b); !stalled && q.full() {
+	counted := slices.Contains(q.inFlight, b) // false if b has stalled
+	if counted && q.full() {
 		q.pacer.adapt(b.start, time.Now(), len(b.commands))
 		q.dropStalled(b.start)
 	}
@@ -213,8 +215,8 @@ func (q *queue) dispatchOne(limit int) bool {
 // noLimit lets nextBatch take as many commands as the pacer allows.
 const noLimit = math.MaxInt
 
-// nextBatch takes a batch of at most limit commands out of the queue, and counts it as in flight. It returns nil if no
-// command is left to send. The caller holds mu.
+// nextBatch drops commands that are too late, takes a batch of at most limit commands out of the queue, and counts it as
+// in flight. It returns nil if no command is left to send. The caller holds mu.
 func (q *queue) nextBatch(limit int) *batch {
 	var now time.Time
 	if len(q.waiting) > 0 {
