@@ -16,7 +16,7 @@ import (
 type State int
 
 const (
-	Free      State = State(store.Free)      // nothing; only Wait returns it, because Claim takes a free key
+	Free      State = State(store.Free)      // nothing; Wait and Inspect return it, Claim takes a free key
 	Granted   State = State(store.Granted)   // our own claim, just taken: Claim.Lease
 	Held      State = State(store.Held)      // somebody else's claim: Claim.Note
 	Abandoned State = State(store.Abandoned) // somebody else's claim that is under Hold and no longer renewed: Claim.Note
@@ -59,7 +59,7 @@ type Claim struct {
 // that is still renewed; if the second one fails, such a claim is returned as Held. An older server and [WithReplicas]
 // may also take a second one.
 //
-// The note is stored with the claim, and returned to others that claim the key meanwhile. It is stored as given, so
+// The note is stored with the claim, and returned to others that claim the key until it is settled or free. It is stored as given, so
 // keep secrets out of it.
 //
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or

@@ -82,7 +82,8 @@
 //
 // Other commands are sent by a worker, and their caller can stop waiting at any time:
 //
-//   - the first command of a Locker, and all with [WithReplicas];
+//   - all until Redis has answered the Locker for the first time, all with [WithReplicas], and retries;
+//   - a Claim or TryAcquire whose context ends within a tenth of the time for one operation before it would time out;
 //   - those with a note or a value of about 4 KiB or more;
 //   - all on a client that may miss a deadline: one with a ReadTimeout or WriteTimeout of -2, a Limiter, a
 //     CredentialsProvider or a StreamingCredentialsProvider.
@@ -93,12 +94,12 @@
 // # What is checked
 //
 // The tests walk every interleaving of two processes that claim one key twice each, with a crash, a lost reply, a
-// command that arrives after its sender has abandoned it, and the end of leases at any moment. In all of them:
+// command that arrives after its caller has canceled it, and the end of leases at any moment. In all of them:
 //
 //   - there are never two valid leases;
 //   - nobody has an effect once a value is stored;
 //   - a Settle that was confirmed is what every later claim returns;
-//   - without a crash no claim is left over, except one whose command had to be abandoned, and that expires with its
+//   - without a crash no claim is left over, except one whose command had to be canceled, and that expires with its
 //     lease.
 //
 // Two more properties hold even through a failover and a flush: release, renewal, Hold and Settle never touch another's

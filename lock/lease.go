@@ -114,7 +114,7 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // is renewed (except with [WithoutRenewal]), and Abandon has no effect. [Locker.Close] tries each such value once more.
 // A Locker keeps at most 64 MiB of them, with 16 KiB added for each, and gives up the oldest for a new one;
 // [Locker.Stats] counts them. Settle may be called again with the same value, and returns nil if the background has
-// succeeded meanwhile. With another value it is tried once: the background goes on with the first.
+// succeeded since. With another value it is tried once: the background goes on with the first.
 //
 // Settle ignores the cancellation and the deadline of ctx, and uses only its values. It returns within the time for one
 // operation ([WithOpTimeout]). It copies value.

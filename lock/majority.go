@@ -44,7 +44,7 @@ func onEach[T any](
 // safer. A master whose result comes after the decision keeps its claim if the lease was granted, and otherwise
 // releases it.
 func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
-	var granted *Lease
+	var granted *Lease // set before decided is closed, and read only after that
 	ttl, token := m.common.options.ttl, store.NewToken()
 	start, detached, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
 	release := func(s *store.Store, a store.Attempt) {
@@ -72,8 +72,9 @@ func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
 	return granted, nil
 }
 
-// isGranted reports whether a majority has granted the claim. It returns as soon as that is decided. The error is
-// ErrForeign or ErrSettled if a majority holds that, and otherwise means that a majority failed or ctx is done.
+// isGranted reports whether a majority has granted the claim. It returns as soon as that is decided, with the last result
+// at the latest: one of the cases then has a majority. The error is ErrForeign or ErrSettled if a majority holds that, and
+// otherwise means that a majority failed or ctx is done.
 func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) (bool, error) {
 	granted, denied, foreign, settled, failed := 0, 0, 0, 0, []error(nil)
 	for rest := len(m.all) - 1; ; rest-- {
@@ -170,12 +171,12 @@ func (m *majority) agree(ctx context.Context, results <-chan store.Outcome, good
 		default:
 			no++
 		}
-		switch m.size() {
-		case yes:
+		switch size := m.size(); {
+		case yes == size:
 			return store.Outcome{Holder: store.Ours, Unsure: unsure}
-		case no:
+		case no == size:
 			return store.Outcome{Holder: store.Another, Unsure: unsure}
-		case len(failed):
+		case len(failed) == size:
 			return store.Outcome{Unsure: unsure, Err: fmt.Errorf("no majority: %w", errors.Join(failed...))}
 		}
 	}

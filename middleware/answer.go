@@ -31,7 +31,7 @@ func (a *answer) isAboutOther() bool {
 
 // answer writes a and emits the Event.
 func (c *call) answer(a *answer) {
-	c.limited.refused(c.r)
+	c.limitedBody.refused(c.r)
 	if !a.replays {
 		p := *a.problem
 		if a.retryAfter > 0 {

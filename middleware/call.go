@@ -18,7 +18,7 @@ import (
 
 // This file has what all steps of a request share. The steps themselves begin in idempotency.go.
 
-// guard is what one call of Idempotency made, shared by all its requests.
+// guard is the state that one call of Idempotency shares among all its requests.
 type guard struct {
 	locker  *lock.Locker
 	keyFunc keyfunc.Func
@@ -52,19 +52,19 @@ type call struct {
 	r    *http.Request
 	next http.Handler
 
-	identity identity          // read-only once the body is read
-	running  running           // only of the request that took the key
-	watched  *watched          // only in shadow
-	replayed *response.Scratch // has the stored response, only of a request that is answered with one
-	timing   timing            // for the limits on waiting, and for the record
-	event    *Event            // what is known so far; nil without an observer, unless in shadow
-	limited  requestBody
+	identity    identity          // read-only once the body is read
+	running     running           // only of the request that took the key
+	watched     *watched          // only in shadow
+	replayed    *response.Scratch // has the stored response, only of a request that is answered with one
+	timing      timing            // for the limits on waiting, and for the record
+	event       *Event            // what is known so far; nil without an observer, unless in shadow
+	limitedBody requestBody       // the client's body: counts and limits what is read
 }
 
 // identity is what tells a request from others.
 type identity struct {
 	key          string                // what the key function returned
-	inRedis      string                // the storage key; use call.storageKey before the claim
+	storageKey   string                // empty before the claim has returned it, or call.storageKey has made it
 	outer        *Execution            // the run around this request; nil if there is none
 	source       io.ReadCloser         // of the body: limited, or what a key function put in its place
 	body         *buffer.Buffer        // whole; nil before it is read, and when it is no longer needed
@@ -80,7 +80,7 @@ type running struct {
 	body   handlerBody
 
 	journaled *journaledRun // nil without a journal
-	unclaimed error         // why there is no lease: with a journal Redis may be away
+	claimErr  error         // why there is no lease; with a journal, a run does without
 }
 
 // timing has when things happened to a request. The Event has more.
@@ -107,10 +107,10 @@ func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handle
 // the claim has returned, which carries the hash too.
 func (c *call) storageKey() string {
 	id := &c.identity
-	if id.inRedis == "" && id.key != "" {
-		id.inRedis = c.locker.StorageKey(id.key)
+	if id.storageKey == "" && id.key != "" {
+		id.storageKey = c.locker.StorageKey(id.key)
 	}
-	return id.inRedis
+	return id.storageKey
 }
 
 // request returns the handler's request: the original one with ctx and the body that was read.
@@ -131,8 +131,8 @@ func (c *call) removeTemporaryFiles(r *http.Request) {
 	}
 }
 
-// releaseUnused gives back the key of a request that does not run; lease may be nil.
-func (c *call) releaseUnused(lease *lock.Lease) {
+// dropClaim gives back the key of a request that does not run; lease may be nil.
+func (c *call) dropClaim(lease *lock.Lease) {
 	c.identity.body.Free()
 	c.identity.body = nil // the release keeps the call until Redis answers
 	if lease != nil {
@@ -162,8 +162,8 @@ func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return
 	}
-	if c.running.unclaimed != nil {
-		err = errors.Join(err, c.running.unclaimed)
+	if c.running.claimErr != nil {
+		err = errors.Join(err, c.running.claimErr)
 	}
 	e.Outcome, e.Key, e.Method, e.Status = outcome, c.storageKey(), c.r.Method, status
 	e.Err, e.Pending = err, errors.Is(err, lock.ErrPending)

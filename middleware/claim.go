@@ -23,7 +23,7 @@ func (c *call) claim() (lock.Claim, error) {
 	}
 	switch {
 	case err == nil:
-		c.identity.inRedis = claim.Key
+		c.identity.storageKey = claim.Key
 	case c.mayRunWithoutLease(err):
 		c.redis.trip()
 	}
@@ -64,36 +64,4 @@ func refuseClaim(err error) answer {
 		return refuse(StoreUnavailable, &responseUnconfirmed, err)
 	}
 	return refuse(StoreUnavailable, &storeUnavailable, err)
-}
-
-// begin holds a claimed key ([WithAtMostOnce]), and checks that the request's deadline has not passed. If either fails,
-// it releases the key in the background and returns a refusal. Claim and Hold together take at most the time for one
-// operation.
-func (c *call) begin(lease *lock.Lease) answer {
-	err := c.hold(lease)
-	if err == nil && errors.Is(c.r.Context().Err(), context.DeadlineExceeded) {
-		err = c.r.Context().Err()
-	}
-	switch {
-	case err == nil && c.journal != nil:
-		return c.beginJournaled(lease)
-	case err == nil:
-		return answer{}
-	}
-	c.releaseUnused(lease)
-	return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
-}
-
-// hold, with [WithAtMostOnce], keeps the key for the retention even if this process dies.
-func (c *call) hold(lease *lock.Lease) error {
-	if !c.atMostOnce {
-		return nil
-	}
-	ctx, cancel := context.WithDeadline(c.values(), c.timing.asked.Add(c.locker.OpTimeout()))
-	defer cancel()
-	err := lease.Hold(ctx, c.retention)
-	if e := c.event; e != nil {
-		e.Hold = phaseSince(e.Claim.end())
-	}
-	return err
 }

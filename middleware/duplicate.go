@@ -28,7 +28,7 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
 		return refuseClaim(err)
 	case err != nil: // the wait is over, or was not allowed
-		return c.refuseInFlight(claim, trouble(err))
+		return c.refuseInFlight(claim, waitFailure(err))
 	case after.State == lock.Free:
 		return c.answerFromJournalOr(refuse(Freed, &runFailed, nil))
 	case after.State == lock.Abandoned:
@@ -42,7 +42,7 @@ func (c *call) answerBy(claim lock.Claim) answer {
 	if claim.State == lock.Settled {
 		return c.replay(claim.Value)
 	}
-	theirs, err := c.codec.DecodeNote(c.identity.inRedis, claim.Note)
+	theirs, err := c.codec.DecodeNote(c.identity.storageKey, claim.Note)
 	switch {
 	case err != nil:
 		return refuse(Unreadable, &recordUnreadable, err)
@@ -66,7 +66,7 @@ func (c *call) refuseInFlight(claim lock.Claim, err error) answer {
 // replay returns the answer that follows from a stored value: its response, or why that cannot be sent.
 func (c *call) replay(value []byte) answer {
 	s := response.NewScratch()
-	r, err := c.codec.Decode(s, c.identity.inRedis, value)
+	r, err := c.codec.Decode(s, c.identity.storageKey, value)
 	alike := c.compare(r.Fingerprint)
 	if err == nil && alike == same && !r.Tombstone {
 		if e := c.event; e != nil {

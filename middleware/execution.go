@@ -59,8 +59,8 @@ func (e *Execution) Fence() int64 {
 	return e.fence
 }
 
-// Keep stores this response whatever its status is: the effect is there, so the key must not be freed. Of Keep and
-// Unknown the later call counts.
+// Keep stores this response whatever its status is: the effect is there, so the key must not be freed. If both
+// Keep and Unknown are called, the last call wins.
 func (e *Execution) Keep() {
 	if e == nil {
 		return
@@ -75,7 +75,7 @@ func (e *Execution) Keep() {
 // in-flight until the lease has run out, and then runs again, or with [WithAtMostOnce] is answered with 409
 // outcome-unknown until the retention is over. Once a byte has left, a retry never runs, as after a panic too.
 //
-// Unknown overrides Discard, whichever is called first. Of Keep and Unknown the later call counts.
+// Unknown overrides Discard, whichever is called first. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Unknown() {
 	if e == nil {
 		return
@@ -86,8 +86,8 @@ func (e *Execution) Unknown() {
 }
 
 // Discard stores nothing and frees the key when the handler returns: nothing has happened, so a retry runs. It
-// returns [ErrCommitted] once a byte of the response has left, and after Keep and Unknown; and it is void when a byte
-// leaves later.
+// returns [ErrCommitted] once a byte of the response has left, and after Keep and Unknown; and a byte that is
+// sent later cancels it.
 func (e *Execution) Discard() error {
 	if e == nil {
 		return nil

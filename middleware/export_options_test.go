@@ -28,7 +28,7 @@ func Defaults() map[string]string {
 		"WithWait":           unless(o.wait > 0, "409"),
 		"WithMaxWaiters":     fmt.Sprintf("%d,%03d", o.maxWaiters/1000, o.maxWaiters%1000),
 		"WithRetention":      InWords(o.retention),
-		"WithStored":         "all but " + notStored(o.stored),
+		"WithStored":         "all but " + notStored(o.shouldStore),
 		"WithAtMostOnce":     unless(o.atMostOnce, "may run again when its lease has run out"),
 		"WithMaxDuration":    InWords(o.maxDuration),
 		"WithMaxBody":        fmt.Sprintf("%d MiB", o.maxBody>>20),

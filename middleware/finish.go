@@ -12,15 +12,15 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file decides what a finished run does with its key (decideEnding), and does it in Redis (settle). conclude, in
-// run.go, calls settle.
+// This file decides what a finished run does with its key, its ending (decideEnding), and does that in Redis
+// (applyEnding). conclude, in run.go, calls both the journal and applyEnding.
 
 // ending is what a run does with its key.
 type ending struct {
 	action    action
 	record    record.Record // of storeRecord, unless encoded
 	encoded   []byte        // the record as it is in the journal, nil without one
-	inJournal bool          // the journal has it: whatever Redis says, the run is executed
+	inJournal bool          // the journal has it: the run counts as Executed, whatever happens in Redis
 	size      int           // of the record in bytes, once it is stored or pending; for the Event
 	retention time.Duration // of the record
 	outcome   Outcome       // of the run, if action succeeds
@@ -32,7 +32,7 @@ type action int
 const (
 	freeKey     action = iota // release it: a retry runs
 	storeRecord               // settle it with a record: a retry is answered with that
-	abandonKey                // neither: it stays taken until the lease, and a hold behind it, run out
+	abandonKey                // neither: it stays taken until the lease, and any hold after it, has expired
 )
 
 // Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
@@ -57,7 +57,7 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 	case decision.unknown:
 		return c.unknownEnding(decision, errSaidUnknown)
 	case verdict == capture.Bypassed:
-		return c.storeTombstone(decision.retention, errBypassed)
+		return c.tombstoneEnding(decision.retention, errBypassed)
 	case decision.discard:
 		return ending{action: freeKey, outcome: Freed}
 	case verdict == capture.Expired:
@@ -65,11 +65,11 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 	case verdict == capture.Broken:
 		return c.unknownEnding(decision, errBroken)
 	case verdict == capture.Partial:
-		return c.storeTombstone(decision.retention, nil)
+		return c.tombstoneEnding(decision.retention, nil)
 	}
 	status := c.responseStatus()
-	if decision.keep || c.stored(status) || c.running.exec.atMostOnce && status >= 500 {
-		return c.storeResponse(decision.retention)
+	if decision.keep || c.shouldStore(status) || c.running.exec.atMostOnce && status >= 500 {
+		return c.responseEnding(decision.retention)
 	}
 	return ending{action: freeKey, outcome: Freed}
 }
@@ -78,27 +78,27 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 // done since.
 func (t *journaledRun) committedEnding() ending {
 	end := ending{action: storeRecord, encoded: t.record, retention: t.retained, outcome: Executed}
-	if t.dropped {
+	if t.cookiesDropped {
 		end.outcome = CookiesDropped
 	}
 	return end
 }
 
-// unknownEnding decides for a run of which nobody knows what it did. Its key is not freed: a retry that comes at once
+// unknownEnding returns the ending of a run whose outcome is unknown. Its key is not freed: a retry that comes at once
 // must not run. If the key must never be freed (Keep was called, or a byte has left), a tombstone is stored. With
 // WithAtMostOnce the hold, or in an intent journal the row, already keeps the key, and also records that the outcome is
 // unknown.
 func (c *call) unknownEnding(decision decision, why error) ending {
 	if decision.keep && !c.running.exec.atMostOnce {
-		end := c.storeTombstone(max(decision.retention, c.retention), why)
+		end := c.tombstoneEnding(max(decision.retention, c.retention), why)
 		end.outcome = Unknown
 		return end
 	}
 	return ending{action: abandonKey, outcome: Unknown, why: why}
 }
 
-// storeTombstone stores that the request was processed and that its response cannot be replayed.
-func (c *call) storeTombstone(retention time.Duration, why error) ending {
+// tombstoneEnding returns the ending that stores that the request was processed, without a response to replay.
+func (c *call) tombstoneEnding(retention time.Duration, why error) ending {
 	tombstone := c.newRecord(response.Response{Status: c.responseStatus()}, c.timing.completed)
 	tombstone.Tombstone = true
 	return ending{action: storeRecord, record: tombstone, retention: retention, outcome: NotStored, why: why}
@@ -112,14 +112,14 @@ func (c *call) responseStatus() int {
 	return c.running.writer.Status()
 }
 
-func (c *call) storeResponse(retention time.Duration) ending {
+func (c *call) responseEnding(retention time.Duration) ending {
 	if c.shadow {
-		return c.storeDigest(retention, c.watched.tee.Digest())
+		return c.digestEnding(retention, c.watched.tee.Digest())
 	}
 	stored, cookiesDropped := c.running.writer.Response(c.cookies)
 	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
 	if !end.record.IsReadable() {
-		return c.storeTombstone(retention, nil)
+		return c.tombstoneEnding(retention, nil)
 	}
 	if cookiesDropped {
 		end.outcome = CookiesDropped
@@ -130,7 +130,7 @@ func (c *call) storeResponse(retention time.Duration) ending {
 	return end
 }
 
-// newRecord returns the record of a response that was completed then.
+// newRecord returns the record of a response that was completed at that time.
 func (c *call) newRecord(r response.Response, completed time.Time) record.Record {
 	made := record.Record{Fingerprint: c.identity.fingerprints[0], Completed: completed, Response: r}
 	if c.traceparent != nil {
@@ -139,8 +139,9 @@ func (c *call) newRecord(r response.Response, completed time.Time) record.Record
 	return made
 }
 
-// settle does in Redis what was decided. lease is nil for a run that a journal allowed while Redis was away.
-func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
+// applyEnding stores the record in Redis, frees the key or abandons it. lease is nil for a run that a journal allowed while
+// Redis did not answer.
+func (c *call) applyEnding(lease *lock.Lease, end *ending) (err error) {
 	if lease == nil {
 		end.size = len(end.encoded)
 		return nil
@@ -153,7 +154,7 @@ func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
 		err = settleEncoded(c.values(), lease, end.encoded, end.retention)
 	case end.action == storeRecord:
 		err = lease.SettleAppend(c.values(), end.record.Room(), func(b []byte) []byte {
-			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.inRedis, end.record)
+			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.storageKey, end.record)
 			end.size = len(encoded) - len(b)
 			return encoded
 		}, end.retention)

@@ -7,7 +7,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// giveWay handles a run that lost its key to another request before a byte of its response left. It returns what the
+// giveWay handles a run that lost its key to another request before any of its response was sent. It returns what the
 // client gets instead of that response: what the key holds, or 409, so that two clicks never see two receipts. If the
 // key is free again, giveWay settles it for this run and returns no answer: the run's own response is sent, and err is
 // for the Event.
@@ -17,7 +17,7 @@ func (c *call) giveWay(end *ending, lost error) (a answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
 	claim, err := c.sendClaim()
 	if err == nil && claim.State == lock.Granted {
-		if err = c.settle(claim.Lease, end); !errors.Is(err, lock.ErrLost) {
+		if err = c.applyEnding(claim.Lease, end); !errors.Is(err, lock.ErrLost) {
 			return answer{}, errors.Join(lost, err)
 		}
 	}
@@ -34,8 +34,13 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	case err != nil: // not store-unavailable, which asks for a retry: if the key was freed, that would run again
 		return refuse(Unknown, &outcomeUnknown, err)
 	}
-	a := c.answerBy(claim)
-	if a.isAboutOther() { // this request ran
+	return answerAfterRun(c.answerBy(claim))
+}
+
+// answerAfterRun returns a, or outcome-unknown in place of an answer that the key belongs to another request: this one
+// has run, so that would mislead.
+func answerAfterRun(a answer) answer {
+	if a.isAboutOther() {
 		return refuse(Unknown, &outcomeUnknown, nil)
 	}
 	return a

@@ -20,7 +20,7 @@ type options struct {
 	wait         time.Duration
 	maxWaiters   int64
 	atMostOnce   bool
-	stored       func(status int) bool
+	shouldStore  func(status int) bool
 	maxDuration  time.Duration
 	maxBody      int64
 	maxResponse  int
@@ -40,7 +40,7 @@ func defaultOptions() options {
 		methods:      map[string]bool{http.MethodPost: true, http.MethodPatch: true},
 		retention:    24 * time.Hour,
 		maxWaiters:   1000,
-		stored:       StoreDefault,
+		shouldStore:  StoreDefault,
 		maxDuration:  60 * time.Second,
 		maxBody:      1 << 20,
 		maxResponse:  1 << 20,

@@ -24,7 +24,7 @@ func WithStored(f func(status int) bool) Option {
 	if f == nil {
 		panic("middleware.WithStored: f is nil")
 	}
-	return func(o *options) { o.stored = f }
+	return func(o *options) { o.shouldStore = f }
 }
 
 // StoreDefault stores every final status except those which say that this request was not carried out, or not because

@@ -24,16 +24,16 @@ func (c *call) findKey() (way, answer) {
 	if body == nil {
 		body = http.NoBody
 	}
-	c.limited = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
-	c.r.Body = &c.limited
+	c.limitedBody = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
+	c.r.Body = &c.limitedBody
 	key, err := c.keyFunc(c.r)
 	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
 	// inspects if it answers before the body was read.
 	id.source, c.r.Body = c.r.Body, body
 
-	failed := c.limited.failed()
+	failed := c.limitedBody.failed()
 	switch {
-	case failed == nil && c.limited.read && !c.replaced():
+	case failed == nil && c.limitedBody.read && !c.replaced():
 		return protected, refuse(InvalidKey, &keyFailed, errBodyUsed)
 	case err == nil && key != "":
 		id.key, id.outer = key, FromContext(c.r.Context())
@@ -56,7 +56,7 @@ func (c *call) findKey() (way, answer) {
 }
 
 // replaced reports whether the key function has replaced the request's body.
-func (c *call) replaced() bool { return c.identity.source != io.ReadCloser(&c.limited) }
+func (c *call) replaced() bool { return c.identity.source != io.ReadCloser(&c.limitedBody) }
 
 // original returns the request as it arrived, for a handler that runs unprotected or nested.
 func (c *call) original() *http.Request {

@@ -100,7 +100,7 @@ func (r *resolver) end(ctx context.Context, run JournalRun, encoded []byte) erro
 	switch {
 	case err != nil:
 		return err
-	case !stands(entry, run, encoded):
+	case !isOurEnd(entry, run, encoded):
 		return fmt.Errorf("%w: the journal has the outcome %v of another run", lock.ErrChanged, entry.State)
 	}
 	return nil

@@ -19,7 +19,7 @@ func (c *call) run(lease *lock.Lease) {
 	c.initExecution(exec, lease)
 	w.Begin(c.w, c.r, (*committer)(exec), c.maxResponse)
 
-	interrupted := errNoReturn // what a panic means at this point; nil once the key is settled
+	interrupted := errNoReturn // what to record if the code below panics; nil once the key needs no more care
 	defer func() {
 		if interrupted != nil { // a panic or a runtime.Goexit, which goes on after this
 			c.finishInterrupted(lease, interrupted)
@@ -28,14 +28,15 @@ func (c *call) run(lease *lock.Lease) {
 	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
 	interrupted = errNoDecision
 	end := c.decideEnding(verdict)
-	instead, err := c.conclude(lease, &end) // 7: the key is settled
+	replacement, err := c.conclude(lease, &end) // 7: the ending is applied to the key
 	interrupted = nil
-	if instead.given() {
+	if replacement.given() {
 		w.Withdraw()
-		c.answer(&instead)
+		c.answer(&replacement)
 		return
 	}
-	// 8: the response is sent, and the observer is called even if the underlying writer panics
+	// 8: the response is sent, and the observer is called even if the underlying writer panics. The status is read now:
+	// Deliver gives back what it stands in.
 	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err))
 	w.Deliver(c.r.Context())
 }
@@ -52,12 +53,12 @@ func (c *call) initExecution(e *Execution, lease *lock.Lease) {
 func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
-	overdue := started.Add(c.maxDuration)
+	deadline := started.Add(c.maxDuration)
 	if c.running.journaled != nil {
-		overdue = c.running.journaled.overdue
+		deadline = c.running.journaled.deadline
 	}
-	abandonAt(lease, overdue)
-	*ctx = runContext{exec: exec, values: c.values(), lease: lease, deadline: c.earliest(overdue)}
+	abandonAt(lease, deadline)
+	*ctx = runContext{exec: exec, values: c.values(), lease: lease, deadline: c.capByRequest(deadline)}
 	if c.journal != nil { // the journal decides who has run: the loss of the lease does not end the run
 		ctx.lease = nil
 	}
@@ -77,33 +78,33 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	return w.Seal(ctx)
 }
 
-// earliest returns deadline, or the deadline of the request's context if that is earlier. Nothing else that ends the
-// request's context ends the run: net/http cancels it as soon as the client has left.
-func (c *call) earliest(deadline time.Time) time.Time {
+// capByRequest returns deadline, or the deadline of the request's context if that is earlier. Nothing else that ends the
+// request's context ends the run: net/http cancels it as soon as the client disconnects.
+func (c *call) capByRequest(deadline time.Time) time.Time {
 	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
 		return outer
 	}
 	return deadline
 }
 
-// conclude does with the key what was decided. It returns the answer that goes out in place of the run's own response, if
-// there is one.
-func (c *call) conclude(lease *lock.Lease, end *ending) (instead answer, err error) {
+// conclude applies the ending to the key. If the run has lost its key to another, it returns the answer that replaces the
+// run's own response.
+func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err error) {
 	if c.running.journaled != nil {
-		instead, err = c.concludeJournaled(lease, end)
+		replacement, err = c.concludeJournaled(lease, end)
 	} else {
-		err = c.settle(lease, end)
+		err = c.applyEnding(lease, end)
 		if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Committed() {
-			instead, err = c.giveWay(end, err)
+			replacement, err = c.giveWay(end, err)
 		}
 	}
 	if e := c.event; e != nil && end.action != abandonKey {
 		e.Settle = phaseSince(e.Handler.end())
-		if !instead.given() {
+		if !replacement.given() {
 			e.Size = end.size
 		}
 	}
-	return instead, err
+	return replacement, err
 }
 
 // finishInterrupted concludes a run whose handler panicked or called runtime.Goexit.
@@ -115,8 +116,8 @@ func (c *call) finishInterrupted(lease *lock.Lease, why error) {
 		end = t.committedEnding()
 		end.why = why
 	}
-	instead, err := c.conclude(lease, &end) // nobody is left to send instead to
-	err = errors.Join(err, instead.err)
+	replacement, err := c.conclude(lease, &end) // it is not sent: the panic goes on
+	err = errors.Join(err, replacement.err)
 	c.emit(end.outcomeAfter(err), c.running.writer.SentStatus(), errors.Join(end.why, err))
 }
 

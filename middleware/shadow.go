@@ -111,7 +111,7 @@ func (c *call) initWatched() {
 	e := &c.running.exec
 	e.key, e.outer, e.retention = c.storageKey(), c.identity.outer, c.retention
 	e.alias, e.atMostOnce = c.locker.StorageKey("run "+uuid.NewString()), c.atMostOnce
-	c.identity.key, c.identity.inRedis = "\x00shadow\x00"+c.identity.key, ""
+	c.identity.key, c.identity.storageKey = "\x00shadow\x00"+c.identity.key, ""
 }
 
 // claimWatched claims the key, and holds it with [WithAtMostOnce]. The answer is given if another request has it.
@@ -242,7 +242,7 @@ func (c *call) decideWatched(returned bool) (end ending) {
 	case !returned:
 		end = c.unknownEnding(said, errNoReturn)
 	case c.clientLeft() && !said.unknown && !said.discard: // without shadow the handler would not have learnt that
-		end = c.storeDigest(said.retention, nil)
+		end = c.digestEnding(said.retention, nil)
 	default:
 		end = c.decideEnding(verdict)
 	}
@@ -254,8 +254,8 @@ func (c *call) decideWatched(returned bool) (end ending) {
 	return end
 }
 
-// storeDigest stores what a duplicate is compared with; an empty digest is never compared.
-func (c *call) storeDigest(retention time.Duration, digest []byte) ending {
+// digestEnding stores what a duplicate is compared with; an empty digest is never compared.
+func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
 	stored := response.Response{Status: c.watched.tee.Status(), Body: digest}
 	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
 	if c.watched.tee.SetCookies() && !c.cookies {

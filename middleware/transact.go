@@ -27,25 +27,31 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 // do begins the transaction, runs the handler's part of it, calls seal, stores the [Commit] that seal returns in the
 // same transaction, commits, and returns nil. On any error, its own or seal's, it rolls back and returns that error.
 // seal makes the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until
-// do has returned, nothing that the handler writes leaves.
+// do has returned, nothing that the handler writes is sent.
 //
-// truth is called when do has returned an error, also after a COMMIT without a reply. It returns what the journal holds
-// for the run's key. If sealed is true, do may have sent a COMMIT: truth must then wait until that transaction has
-// ended, and return an error if it cannot tell.
+// lookUp is called when do has returned an error, including when the reply to a COMMIT was lost. It returns what the
+// journal holds for the run's key. If sealed is true, do may have sent a COMMIT: lookUp must then wait until that
+// transaction has ended, and return an error if it cannot tell.
 //
-// Transact returns nil exactly if the transaction is committed. [ErrAnswered] means that the middleware answers the
-// request itself: another run's response is stored, or it is not known whether this transaction was committed. After
-// any other error except [ErrUncommitted] nothing has happened, and the response is as it was before the call: the
-// handler answers, or calls Transact again. ErrUncommitted means that do has returned nil without having called seal:
-// what it has done is not known, and the middleware answers the request. Transact returns [ErrTwice] after a transaction
-// that was committed, and [ErrCommitted] once a byte of the response has left. A panic of do goes on; the response is then as it was before or, if seal had succeeded, the
-// middleware answers the request, because the transaction may be committed.
+// Transact returns nil if and only if the transaction is committed. Its errors are
 //
-// The handler must not return before Transact has, which it may call in another goroutine. If it does, a transaction that
-// is not sealed is not committed any more, and the client is told that the outcome is not known.
+//   - [ErrAnswered]: the middleware answers the request itself, because another run's response is stored, or because it is
+//     not known whether this transaction was committed.
+//   - [ErrUncommitted]: do has returned nil without having called seal. What it has done is not known, and the middleware
+//     answers the request.
+//   - [ErrTwice]: the run has committed a transaction before.
+//   - [ErrCommitted]: a part of the response was sent already.
+//   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The handler
+//     answers, or calls Transact again.
+//
+// A panic of do goes on. The response is then as it was before or, if seal had succeeded, the middleware answers the
+// request, because the transaction may be committed.
+//
+// The handler must not return before Transact does, even if another goroutine called it. Otherwise a transaction that is
+// not sealed yet cannot be committed, and the client is told that the outcome is not known.
 //
 // It panics without a journal: see [Execution.Journaled].
-func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth func(run JournalRun, sealed bool) (JournalEntry, error)) error {
+func (e *Execution) Transact(do func(seal func() (Commit, error)) error, lookUp func(run JournalRun, sealed bool) (JournalEntry, error)) error {
 	if e == nil || e.journaled == nil {
 		panic("middleware.Execution.Transact: the run has no journal")
 	}
@@ -53,7 +59,7 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth f
 	if err := t.begin(); err != nil {
 		return err
 	}
-	end := txEnd{phase: txInterrupted} // after a panic or a Goexit of do or truth
+	end := txEnd{phase: txInterrupted} // after a panic or a Goexit of do or lookUp
 	defer func() { t.finish(end) }()
 	err := do(t.seal)
 	sealed := t.isSealed()
@@ -65,25 +71,25 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, truth f
 		end = txEnd{phase: txUndecided, cause: ErrUncommitted}
 		return ErrUncommitted
 	}
-	entry, lookErr := truth(t.run, sealed)
-	end, err = t.judge(entry, err, lookErr, sealed)
+	entry, lookErr := lookUp(t.run, sealed)
+	end, err = t.decideAfterError(entry, err, lookErr, sealed)
 	return err
 }
 
 // journaledRun is a run under a journal. The handler calls Transact, in any of its goroutines; all else is the serving
 // goroutine's.
 type journaledRun struct {
-	call    *call
-	run     JournalRun
-	overdue time.Time // when the run must have ended: not after the limit that the journal counts from Begin
+	call     *call
+	run      JournalRun
+	deadline time.Time // of the handler: not after the limit that the journal counts from Begin
 
-	mu       sync.Mutex
-	ended    sync.Cond     // phase is no longer txSealed
-	txEnd                  // of the last transaction; does not change once cutOff has returned
-	returned bool          // the handler has: no transaction begins, and nothing is sealed any more
-	record   []byte        // as it was sealed, the last time
-	retained time.Duration // with the record
-	dropped  bool          // the record is without its cookies
+	mu             sync.Mutex
+	unsealed       sync.Cond     // phase is no longer txSealed
+	txEnd                        // of the last transaction; does not change once cutOff has returned
+	returned       bool          // the handler has: no transaction begins, and nothing is sealed any more
+	record         []byte        // as it was sealed, the last time
+	retained       time.Duration // with the record
+	cookiesDropped bool          // the record is without its cookies
 }
 
 // txEnd is how a transaction has ended or, while it runs, how far it is.
@@ -100,7 +106,7 @@ type txEnd struct {
 //	txOpen           txSealed                           seal
 //	txOpen           txNone, txOvertaken                do has failed
 //	txOpen           txUndecided                        the handler has returned
-//	txSealed         txCommitted                        do has returned nil, or truth the run's own record
+//	txSealed         txCommitted                        do has returned nil, or lookUp the run's own record
 //	txSealed         txNone, txOvertaken, txUndecided   do has failed
 type txPhase uint8
 
@@ -112,7 +118,7 @@ const (
 	txOvertaken                // rolled back, and another run has the key
 	txUndecided                // it is not known whether it was committed
 
-	txInterrupted // only for finish: do or truth has not returned
+	txInterrupted // only for finish: do or lookUp has not returned
 )
 
 // Why the end of a transaction is not known. A panic's value is left out, as in errNoReturn.
@@ -154,8 +160,8 @@ func (t *journaledRun) seal() (Commit, error) {
 	switch {
 	case t.returned:
 		return Commit{}, capture.ErrReturned
-	case t.phase == txSealed: // the transaction is tried again by code that owns it
-		return t.commit(), nil
+	case t.phase == txSealed: // code that owns the transaction tries it again, and seals again
+		return t.asCommit(), nil
 	case t.phase != txOpen:
 		return Commit{}, ErrTwice
 	}
@@ -168,13 +174,15 @@ func (t *journaledRun) seal() (Commit, error) {
 	if !r.IsReadable() {
 		return Commit{}, ErrTooLong
 	}
-	t.record = c.codec.Append(make([]byte, 0, r.Room()), w.Scratch(), c.identity.inRedis, r)
-	t.retained, t.dropped = c.running.exec.decision().retention, dropped
+	t.record = c.codec.Append(make([]byte, 0, r.Room()), w.Scratch(), c.identity.storageKey, r)
+	t.retained, t.cookiesDropped = c.running.exec.decision().retention, dropped
 	t.phase = txSealed
-	return t.commit(), nil
+	return t.asCommit(), nil
 }
 
-func (t *journaledRun) commit() Commit { return Commit{Run: t.run, Record: t.record, Keep: t.retained} }
+func (t *journaledRun) asCommit() Commit {
+	return Commit{Run: t.run, Record: t.record, Keep: t.retained}
+}
 
 func (t *journaledRun) isSealed() bool {
 	t.mu.Lock()
@@ -182,13 +190,13 @@ func (t *journaledRun) isSealed() bool {
 	return t.phase == txSealed
 }
 
-// judge decides, after a transaction whose end is err, by what the journal holds.
-func (t *journaledRun) judge(entry JournalEntry, err, lookErr error, sealed bool) (txEnd, error) {
+// decideAfterError decides, after a transaction whose end is err, by what the journal holds.
+func (t *journaledRun) decideAfterError(entry JournalEntry, err, lookErr error, sealed bool) (txEnd, error) {
 	ours := entry.Token == t.run.Token
 	switch {
 	case lookErr != nil && sealed:
 		return txEnd{phase: txUndecided, cause: errors.Join(err, lookErr)}, ErrAnswered
-	case lookErr != nil: // nothing was to be committed yet
+	case lookErr != nil: // no COMMIT can have been sent
 		return txEnd{phase: txNone}, err
 	case entry.State == Done && ours && sealed && bytes.Equal(entry.Record, t.record):
 		return txEnd{phase: txCommitted}, nil
@@ -218,18 +226,17 @@ func (t *journaledRun) finish(end txEnd) {
 	if t.phase == txOpen || t.phase == txSealed {
 		t.txEnd = end
 	}
-	t.ended.Broadcast()
+	t.unsealed.Broadcast()
 }
 
-// cutOff is called when the handler has returned. A transaction that is sealed may be in its COMMIT, so cutOff waits for
-// it. One that is open can no longer be sealed, and what it has written must not be taken for the response although no
-// Rewind has come yet.
+// cutOff is called when the handler has returned. A sealed transaction may be in its COMMIT, so cutOff waits for it. An
+// open one can no longer be sealed. It becomes undecided, so that what it has written is not taken for the response.
 func (t *journaledRun) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.returned = true
 	for t.phase == txSealed {
-		t.ended.Wait()
+		t.unsealed.Wait()
 	}
 	if t.phase == txOpen {
 		t.txEnd = txEnd{phase: txUndecided, cause: errLeftOpen}

@@ -54,8 +54,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// trouble returns the Event's error for a wait that ended with err, nil if only its time was over.
-func trouble(err error) error {
+// waitFailure returns the Event's error for a wait that ended with err, nil if only its time was over.
+func waitFailure(err error) error {
 	var wait *lock.WaitError
 	switch {
 	case errors.As(err, &wait):

@@ -27,7 +27,7 @@ type Backlog struct {
 
 	stored   uint64 // values stored in the background; only grows
 	givenUp  uint64 // values given up; only grows
-	unstored int    // values given up since Close was called, and not returned by Lost yet
+	unstored int    // values given up since Close was called, and not returned by TakeUnstored yet
 }
 
 // pendingSettle is a Settle that is retried in the background.
@@ -89,7 +89,7 @@ func (b *Backlog) count(stored bool) {
 	b.givenUp++
 }
 
-// Close makes Lost count the values that are given up from now on.
+// Close makes TakeUnstored count the values that are given up from now on.
 func (b *Backlog) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

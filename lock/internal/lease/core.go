@@ -24,7 +24,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Backend keeps the claims of leases: one deployment, or a majority of several. Its methods may be called concurrently,
+// Backend stores the claims of leases: one deployment, or a majority of several. Its methods may be called concurrently,
 // and return within the time for one operation.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
@@ -82,9 +82,9 @@ type holdState int
 
 const (
 	notHeld   holdState = iota
-	holding             // a Hold is in flight: no renewal is sent, because it would make a late Hold look early
+	holding             // a Hold is in flight: no renewal is sent, because a longer lease would let a late Hold pass
 	held                // a Hold was confirmed
-	maybeHeld           // the last Hold failed or got no reply: not renewed, so that a hold whose reply was lost cannot last
+	maybeHeld           // the last Hold failed or got no reply: not renewed any more, so that a hold that did arrive runs out
 )
 
 // Core is a lease. Its handles share it.
@@ -104,7 +104,7 @@ type Core struct {
 
 	// until <= expiry <= latestExpiry
 	until        time.Time     // the lease is valid until then: only grows, after the backend has confirmed that
-	expiry       time.Time     // until, plus what Validity takes off: the server does not expire the claim before
+	expiry       time.Time     // the server does not expire the claim before; until is earlier by what Validity takes off
 	latestExpiry time.Time     // expiry if every Extend and Hold without a reply has arrived; only grows
 	longestHold  time.Duration // the longest hold that the claim may have; only grows
 

@@ -9,7 +9,7 @@ import (
 // Counts has what happened to the leases of a Locker or Quorum. Its zero value is ready to use. Its methods may be
 // called concurrently; Core.mu may be held.
 type Counts struct {
-	active         [16]shard // by the first bits of the token: every request changes it twice
+	active         [16]shard // by a part of the token: every request changes its shard twice
 	renewals, lost atomic.Uint64
 }
 

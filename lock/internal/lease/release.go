@@ -23,7 +23,7 @@ func (h *Handle) Release(ctx context.Context) error {
 // ReleaseInBackground is Release, except that it does not wait for the reply.
 func (h *Handle) ReleaseInBackground(ctx context.Context) {
 	if h.markReleased() {
-		h.core.config.Group.Go(func() { _ = h.core.release(ctx) }) // release itself tries again
+		h.core.config.Group.Go(func() { _ = h.core.release(ctx) }) // release retries
 	}
 }
 
@@ -56,10 +56,10 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 		defer c.mu.Unlock()
 		return true, c.releaseErr
 	}
-	// If an earlier try, or one without a reply, may have freed the key while the lease was valid, then another's claim
-	// is its successor, and the lease was not lost.
-	valid, released := c.valid(), c.released
-	c.released = released || valid
+	// An earlier try, or one whose reply was lost, may have freed the key while the lease was valid. Another's claim is
+	// then a legitimate successor, and the lease was not lost.
+	wasValid, releasedBefore := c.valid(), c.released
+	c.released = releasedBefore || wasValid
 	c.advance(ending, context.Canceled)
 	latestExpiry := c.latestExpiry
 	c.mu.Unlock()
@@ -68,13 +68,14 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	mayBeSuccessor := releasedBefore || o.Unsure && wasValid
 	var releaseErr error
 	switch {
 	case o.Foreign:
 		releaseErr = fmt.Errorf("%w: %w", store.ErrLost, store.ErrForeign)
 	case o.Err != nil:
 		return false, o.Wrap("release")
-	case o.Holder == store.Another && !released && !(o.Unsure && valid):
+	case o.Holder == store.Another && !mayBeSuccessor:
 		releaseErr = store.ErrLost
 	}
 	if releaseErr != nil {

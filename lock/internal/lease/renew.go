@@ -15,11 +15,11 @@ import (
 )
 
 // renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third
-// of its length. Renewals of leases that began together are sent together, and travel in one batch.
+// of TTL. There is no jitter: leases that were granted together are renewed together, in one batch.
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
-// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of the
-// length.
+// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of
+// TTL.
 func (c *Config) retryAt(now time.Time) time.Time { return now.Add(background.Jitter(c.TTL / 10)) }
 
 // nextTick returns when tick has to run for a lease that was granted or held at start. The caller holds mu.
@@ -33,30 +33,43 @@ func (c *Core) nextTick(start time.Time) time.Time {
 // tick renews the lease, or loses it if until is reached, and sets the timer for the next tick. The timer calls it.
 func (c *Core) tick() {
 	start := time.Now()
-	c.mu.Lock()
-	if !c.abandonAt.IsZero() && !start.Before(c.abandonAt) {
-		c.abandoned = true
-	}
-	until := c.until
-	if c.phase < ending && !start.Before(until) {
-		c.lose()
-	}
-	renews := c.renews() && !c.config.Group.Closed()
-	due := renews && c.busy == nil // this tick sends a renewal
-	if due {
-		c.busy = make(chan struct{})
-		c.config.Group.Begin()
+	until, renews, sends := c.beginTick(start)
+	if sends {
 		defer c.config.Group.Done()
 	}
-	c.mu.Unlock()
-
 	next := until
-	switch {
-	case due && c.renew(until) == nil:
+	switch renewed := sends && c.renew(until) == nil; {
+	case renewed:
 		next = c.config.renewAt(start)
 	case renews: // the renewal failed, or an Extend or Hold is in flight
 		next = c.config.retryAt(time.Now())
 	}
+	c.scheduleTick(next)
+}
+
+// beginTick abandons or loses the lease if the time for that has come. It reports whether the lease is to be renewed, and
+// whether this tick sends the renewal: busy is set then, and the caller has to call Group.Done.
+func (c *Core) beginTick(start time.Time) (until time.Time, renews, sends bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.abandonAt.IsZero() && !start.Before(c.abandonAt) {
+		c.abandoned = true
+	}
+	until = c.until
+	if c.phase < ending && !start.Before(until) {
+		c.lose()
+	}
+	renews = c.renews() && !c.config.Group.Closed()
+	sends = renews && c.busy == nil
+	if sends {
+		c.busy = make(chan struct{})
+		c.config.Group.Begin()
+	}
+	return until, renews, sends
+}
+
+// scheduleTick sets the timer to next, or to until if that is earlier, unless the lease is over.
+func (c *Core) scheduleTick(next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase > active {
@@ -69,7 +82,7 @@ func (c *Core) tick() {
 }
 
 // renew sends a renewal. It returns when the lease ends, even without a reply, so that tick can lose the lease on time.
-// tick has set busy.
+// beginTick has set busy.
 func (c *Core) renew(until time.Time) error {
 	defer c.endBusy()
 	ctx, cancel := context.WithDeadline(c.config.Group.Base(), until)
@@ -81,8 +94,9 @@ func (c *Core) renew(until time.Time) error {
 	return err
 }
 
-// exclusively calls do while no renewal, Extend or other Hold is in flight. hold.lua tells by what is left of the lease
-// whether a Hold comes too late, so nothing else may move the end. The time for one operation includes the wait.
+// exclusively calls do while no renewal, Extend or other Hold is in flight. hold.lua detects a late Hold by what is left
+// of the lease, so no other command may change that. The time for one operation includes the wait; without a wait, do
+// limits itself.
 func (c *Core) exclusively(ctx context.Context, doing string, do func(context.Context) error) error {
 	c.mu.Lock()
 	if c.busy != nil {
@@ -150,14 +164,14 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 // not. The caller holds mu.
 func (c *Core) applyOutcome(o store.Outcome, doing string) error {
 	switch {
-	case c.phase > active: // lost or ended meanwhile
+	case c.phase > active: // lost or ended since the command was sent
 		return store.ErrLost
 	case o.Foreign:
 		c.lose()
 		return store.ErrLost
 	case o.Err != nil:
 		return o.Wrap(doing)
-	case o.Holder == store.Ours, o.Holder == store.OurValue: // OurValue: a Settle has arrived, and ends the lease
+	case o.Holder == store.Ours, o.Holder == store.OurValue: // OurValue: a Settle has arrived; its own reply ends the lease
 		return nil
 	}
 	c.lose()
@@ -201,7 +215,7 @@ func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) er
 	defer c.mu.Unlock()
 	if err := c.applyOutcome(o, "hold"); err != nil {
 		c.hold = maybeHeld
-		if c.pending != nil {
+		if c.pending != nil { // a pending Settle needs the claim, so it is renewed all the same
 			c.resume()
 		}
 		return err

@@ -29,8 +29,8 @@ type settlement struct {
 	backend Settler
 	ctx     context.Context // never done
 	value   []byte          // with its head
-	called  time.Time       // when Settle was first called on this lease, from which ttl counts
-	begun   time.Time       // when this Settle was called, from which maxRetry counts
+	called  time.Time       // when Settle was first called on this lease: ttl counts from it
+	begun   time.Time       // when this Settle was called: maxRetry counts from it
 	ttl     time.Duration
 }
 
@@ -89,7 +89,8 @@ func (h *Handle) beginSettle(now time.Time) (called time.Time, before []byte, ov
 	return c.settleCalled, c.settledLate, c.phase >= ending
 }
 
-// settle tries to store the value. If that fails, it retries in the background, and the error wraps ErrPending.
+// settle tries to store the value. If that fails, it retries in the background if settleLater allows that, and the error
+// then wraps ErrPending.
 func (c *Core) settle(s settlement) error {
 	done, err := c.trySettle(s, s.ttl)
 	if !done && c.settleLater(s) {
@@ -98,7 +99,7 @@ func (c *Core) settle(s settlement) error {
 	return err
 }
 
-// trySettle tries once to store the value. It is done unless another try may succeed.
+// trySettle tries once to store the value. done is false if another try may succeed.
 func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error) {
 	o := s.backend.Settle(s.ctx, c.id, s.value, ttl)
 
@@ -107,7 +108,7 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 	switch {
 	case o.Err != nil && !o.Foreign:
 		return false, o.Wrap("settle")
-	case o.Holder == store.OurOther:
+	case o.Holder == store.OurOther: // this lease has settled: only this value came too late
 		c.end(context.Canceled, nil)
 		return true, store.ErrLost
 	case o.Foreign, o.Holder == store.Another:
@@ -152,26 +153,27 @@ func (c *Core) settleLater(s settlement) bool {
 	return true
 }
 
-// keepSettling retries a Settle after growing pauses until it is done, or giveUpAt is reached, or the value gives way
-// to a new one, or the Locker is closed, when it tries once more. It reports whether the value was stored or no longer
+// keepSettling retries a Settle after growing pauses until it is done, or giveUpAt is reached, or the value is
+// given up to make room, or the Locker is closed, which gets one last try. It reports whether the value was stored or no longer
 // has to be.
 func (c *Core) keepSettling(s settlement, pending *pendingSettle) (stored bool) {
 	end := s.giveUpAt()
 	for pauses := background.NewBackoff(maxSettlePause); ; {
-		// woken: the pause was cut short, because the Locker is closing, the value was given up to make room, or the
-		// lease has ended. Only closing gets one more try.
-		woken := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
+		// The pause is cut short when the Locker is closing, the value was given up to make room, or the lease has
+		// ended. Only closing gets one more try.
+		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
+		lastTry := cutShort && c.config.Group.Closed()
 		ttl := s.remaining()
 		switch {
 		case c.IsOver():
 			return true
-		case woken && !c.config.Group.Closed(), ttl < minSettleTTL, !time.Now().Before(end):
+		case cutShort && !lastTry, ttl < minSettleTTL, !time.Now().Before(end):
 			return false
 		}
 		if done, err := c.trySettle(s, ttl); done {
 			return err == nil
 		}
-		if woken { // that was the last try, for Close
+		if lastTry {
 			return false
 		}
 	}

@@ -31,7 +31,7 @@ func (s *Store) TryClaim(ctx context.Context, key Key, token uuid.UUID, start ti
 // lateAttempt is the op of a TryClaim that has returned.
 type lateAttempt op
 
-// Late gives the result to the caller of TryClaim.
+// HandleLate gives the result to the caller of TryClaim.
 func (l *lateAttempt) HandleLate(r pipeline.Result) {
 	o := (*op)(l)
 	o.late(o.attempt(r))
