@@ -27,7 +27,7 @@ type Execution struct {
 	keep      bool
 	discard   bool
 	unknown   bool
-	committed bool
+	sent      bool // a part of the response, or its transaction is committed
 	retention time.Duration
 }
 
@@ -94,7 +94,7 @@ func (e *Execution) Discard() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.committed || e.keep || e.unknown {
+	if e.sent || e.keep || e.unknown {
 		return ErrCommitted
 	}
 	e.discard = true
@@ -111,14 +111,14 @@ func (e *Execution) Retain(d time.Duration) {
 	e.retention = d
 }
 
-// committer is an Execution as a [capture.CommitObserver]: Execution itself has no exported Commit.
-type committer Execution
+// sendObserver is an Execution as a [capture.SendObserver], so that Execution itself has no exported method Sending.
+type sendObserver Execution
 
-// Commit makes Discard fail from now on, and undoes one that was called: a byte of the response leaves.
-func (e *committer) Commit() {
+// Sending makes Discard fail from now on, and undoes one that was called: a part of the response is about to be sent.
+func (e *sendObserver) Sending() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.committed, e.discard = true, false
+	e.sent, e.discard = true, false
 }
 
 // decision is what the handler has said about its run.
@@ -132,7 +132,7 @@ type decision struct {
 func (e *Execution) decision() decision {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return decision{keep: e.committed || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
+	return decision{keep: e.sent || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
 }
 
 // runs reports whether e, or a run around it, has this key. A run in shadow counts only if the caller is in shadow too: it

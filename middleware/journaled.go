@@ -143,7 +143,7 @@ func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer,
 	case isOurEnd(entry, t.run, end.encoded):
 		end.inJournal = true
 		return answer{}, c.applyEnding(lease, end)
-	case c.running.writer.Committed(): // the client has a part of this run's response
+	case c.running.writer.Started(): // the client has a part of this run's response
 		c.dropClaim(lease)
 		return answer{}, errors.Join(errOvertaken, lock.ErrLost)
 	}

@@ -179,7 +179,7 @@ func (r *resolver) capture(fingerprint record.Fingerprint) ([]byte, error) {
 		return nil, err
 	}
 	var w capture.Writer
-	w.Begin(nowhere{}, request, new(committer), r.maxResponse)
+	w.Begin(nowhere{}, request, new(sendObserver), r.maxResponse)
 	defer w.Withdraw()
 	for name, values := range r.said.header {
 		w.Header()[http.CanonicalHeaderKey(name)] = values

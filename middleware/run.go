@@ -17,7 +17,7 @@ func (c *call) run(lease *lock.Lease) {
 	}
 	exec, w := &c.running.exec, &c.running.writer
 	c.initExecution(exec, lease)
-	w.Begin(c.w, c.r, (*committer)(exec), c.maxResponse)
+	w.Begin(c.w, c.r, (*sendObserver)(exec), c.maxResponse)
 
 	interrupted := errNoReturn // what to record if the code below panics; nil once the key needs no more care
 	defer func() {
@@ -94,7 +94,7 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err
 		replacement, err = c.concludeJournaled(lease, end)
 	} else {
 		err = c.applyEnding(lease, end)
-		if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Committed() {
+		if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Started() {
 			replacement, err = c.giveWay(end, err)
 		}
 	}

@@ -211,7 +211,7 @@ func (c *call) runWatched(lease *lock.Lease, r *http.Request) {
 	defer func() {
 		status := 0
 		end := c.decideWatched(returned)
-		if returned || c.watched.tee.Committed() {
+		if returned || c.watched.tee.Started() {
 			status = c.watched.tee.Status()
 		}
 		lease.AbandonAt(time.Time{})
@@ -234,8 +234,8 @@ func (c *call) decideWatched(returned bool) (end ending) {
 	}()
 	exec, tee := &c.running.exec, c.watched.tee
 	verdict := tee.End(c.maxResponse)
-	if tee.Committed() {
-		(*committer)(exec).Commit()
+	if tee.Started() {
+		(*sendObserver)(exec).Sending()
 	}
 	said := exec.decision()
 	switch {

@@ -214,7 +214,7 @@ func (t *journaledRun) finish(end txEnd) {
 	w := &t.call.running.writer
 	switch end.phase {
 	case txCommitted:
-		(*committer)(&t.call.running.exec).Commit() // Discard comes too late
+		(*sendObserver)(&t.call.running.exec).Sending() // Discard comes too late
 	case txNone, txInterrupted:
 		end.phase = txNone
 		w.Rewind()

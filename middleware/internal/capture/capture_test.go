@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // commits counts the calls of Commit.
 type commits int
 
-func (c *commits) Commit() { *c++ }
+func (c *commits) Sending() { *c++ }
 
 // limit is how many bytes of a body the Writers in these tests keep.
 const limit = 10
@@ -74,7 +74,7 @@ func TestHeldUntilDeliver(t *testing.T) {
 	if stored.Status != http.StatusCreated || string(stored.Body) != "created" || cookiesDropped || len(stored.Header) != 2 {
 		t.Errorf("stored %+v, want a 201 with Location, Content-Type and its body", stored)
 	}
-	if under.Body.Len() > 0 || w.Committed() || w.SentStatus() != 0 || *run != 0 {
+	if under.Body.Len() > 0 || w.Started() || w.SentStatus() != 0 || *run != 0 {
 		t.Fatal("a part of the response has left before Deliver")
 	}
 	w.Deliver(t.Context())
@@ -85,7 +85,7 @@ func TestHeldUntilDeliver(t *testing.T) {
 }
 
 // From the first flush on, what is written is sent at once and kept as long as there is room.
-func TestCommitted(t *testing.T) {
+func TestStarted(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler func(*testing.T, *capture.Writer)
 		body    string // when the handler returns
@@ -108,7 +108,7 @@ func TestCommitted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, under, run := begin(http.MethodPost)
 			c.handler(t, w)
-			if under.Body.String() != c.body || !w.Committed() || w.SentStatus() != http.StatusOK || *run != 1 {
+			if under.Body.String() != c.body || !w.Started() || w.SentStatus() != http.StatusOK || *run != 1 {
 				t.Errorf("sent %q, status %d, %d commits; want %q, 200, 1", under.Body, w.SentStatus(), *run, c.body)
 			}
 			if v := w.Seal(t.Context()); v != c.want {

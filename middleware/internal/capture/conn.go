@@ -32,7 +32,7 @@ func (w *Writer) FlushError() error {
 	if w.mark != nil { // nothing leaves before Fix, and then all of it goes out together
 		return nil
 	}
-	if !w.commit(nil) {
+	if !w.startSending(nil) {
 		return ErrReturned
 	}
 	switch err := w.passFlush(); {
@@ -63,7 +63,7 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case w.mark != nil: // what is written to the connection could not be taken back
 		return nil, nil, http.ErrNotSupported
 	}
-	if w.status != 0 && canHijack(w.w) && !w.commit(nil) {
+	if w.status != 0 && canHijack(w.w) && !w.startSending(nil) {
 		return nil, nil, ErrReturned
 	}
 	conn, buf, err := w.passHijack()
@@ -74,7 +74,7 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		_ = conn.Close()
 		return nil, nil, ErrReturned
 	}
-	w.run.Commit()
+	w.observer.Sending()
 	w.state, w.hijacked = sent, true
 	return conn, buf, nil
 }

@@ -27,14 +27,14 @@ func (w *Writer) WriteHeader(status int) {
 
 func (w *Writer) writeHeader(status int) {
 	switch {
-	case w.gate.closed, w.fixed, w.hijacked, w.status != 0:
+	case w.gate.closed, w.fixed, w.hijacked, w.status != 0: // ignored, as net/http does
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case status < 200 && (status != http.StatusSwitchingProtocols || w.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
 		if w.mark != nil { // it could not be taken back, and a client can do without it
 			return
 		}
-		w.informed = true
+		w.sent1xx = true
 		w.passStatus(status)
 	default:
 		w.setStatus(status)
@@ -82,7 +82,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, ErrTooLong
 	case len(w.body.Bytes())+len(p) > w.limit:
 		w.overflow = true // set before commit, which can block on a slow client
-		if !w.commit(p) {
+		if !w.startSending(p) {
 			return 0, ErrReturned
 		}
 		w.body = nil
@@ -95,8 +95,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if w.state == unsent {
 		return len(p), nil
 	}
-	switch n, err := w.pass(p); {
-	case w.gate.closed:
+	switch n, cutOff, err := w.pass(p); {
+	case cutOff:
 		return n, ErrReturned
 	case w.overflow:
 		return n, err
@@ -107,7 +107,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 // WriteString is Write.
 func (w *Writer) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
-// admit returns the error with which net/http's writer would refuse n more bytes of the body, and counts them.
+// admit returns the error with which net/http's writer would refuse n more bytes of the body, and counts them. It sets the
+// status 200 if none is set.
 func (w *Writer) admit(n int) error {
 	switch {
 	case w.gate.closed:
@@ -132,13 +133,13 @@ func (w *Writer) admit(n int) error {
 	return nil
 }
 
-// commit sends the header and the body so far, while the handler still runs. next is what the handler writes next, and
-// serves to detect the Content-Type. commit reports whether the gate is still open.
-func (w *Writer) commit(next []byte) (open bool) {
+// startSending sends the header and the body so far, while the handler still runs. next is what the handler writes next;
+// it is only used to detect the Content-Type. It reports whether the gate is still open.
+func (w *Writer) startSending(next []byte) (open bool) {
 	if w.state != unsent {
 		return true
 	}
-	w.run.Commit()
+	w.observer.Sending()
 	defer w.restoreHeader()
 	w.send(next)
 	return !w.gate.closed
@@ -150,7 +151,7 @@ func (w *Writer) restoreHeader() {
 		return
 	}
 	if w.exposed {
-		response.Replace(w.Header(), w.after)
+		response.Replace(w.Header(), w.handlerHeader)
 	}
-	w.after, w.state = nil, sent
+	w.handlerHeader, w.state = nil, sent
 }

@@ -27,7 +27,7 @@ var (
 type mark struct {
 	live    http.Header // the header that the handler changes
 	header  []response.Change
-	body    int // length
+	bodyLen int
 	written int64
 	length  int64
 	status  int
@@ -58,14 +58,14 @@ func (w *Writer) Mark() error {
 		return ErrSent
 	}
 	w.mark = &mark{
-		live: w.Header().Clone(), header: w.header, body: len(w.body.Bytes()),
+		live: w.Header().Clone(), header: w.header, bodyLen: len(w.body.Bytes()),
 		written: w.written, length: w.length, status: w.status, chunked: w.chunked,
 	}
 	return nil
 }
 
 // Fix makes the response final, with the trailers that the header has by now. After one of its errors the response is
-// as it was before the call, still to be rewound.
+// as it was before the call, and Rewind must still be called.
 func (w *Writer) Fix() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -82,7 +82,7 @@ func (w *Writer) Fix() error {
 		return ErrBroken
 	}
 	w.detectContentType(nil)
-	w.after = w.Header().Clone() // deep: the handler may still change its lists of values
+	w.handlerHeader = w.Header().Clone() // deep: the handler may still change its lists of values
 	w.fixed = true
 	return nil
 }
@@ -97,8 +97,8 @@ func (w *Writer) Rewind() {
 	}
 	response.Replace(w.Header(), m.live)
 	w.header, w.written, w.length, w.status, w.chunked = m.header, m.written, m.length, m.status, m.chunked
-	w.body.Truncate(m.body)
-	w.after, w.fixed, w.mark = nil, false, nil
+	w.body.Truncate(m.bodyLen)
+	w.handlerHeader, w.fixed, w.mark = nil, false, nil
 }
 
 // Refuse makes every later write fail with ErrAnswered: the response will be withdrawn. It does nothing after Seal.

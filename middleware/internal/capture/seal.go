@@ -54,9 +54,9 @@ func (w *Writer) judge(ctx context.Context) Verdict {
 	return Whole
 }
 
-// isBroken reports whether the handler wrote fewer or more bytes than its Content-Length says.
+// isBroken reports whether the handler wrote fewer or more bytes than its Content-Length.
 func (w *Writer) isBroken() bool {
-	if w.head || !response.BodyAllowed(w.status) || w.length < 0 {
+	if w.isHEAD || !response.BodyAllowed(w.status) || w.length < 0 {
 		return false
 	}
 	return w.written > w.length || w.written < w.length && !w.chunked
@@ -65,30 +65,30 @@ func (w *Writer) isBroken() bool {
 // isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps: a
 // framework may hand out its own besides the one that the middleware gave it.
 func (w *Writer) isBypassed() bool {
-	return w.state == unsent && !w.gate.stray && !w.answered && !w.informed && isAnswered(w.w)
+	return w.state == unsent && !w.gate.stray && !w.writtenBefore && !w.sent1xx && isAnswered(w.w)
 }
 
 func (w *Writer) bypass() {
 	w.status = 0
-	w.run.Commit()
+	w.observer.Sending()
 }
 
-// Response returns what is stored of a Whole response, and whether its cookies were left out. It has parts of w's memory
+// Response returns what is stored of a Whole response, and whether its cookies were left out. It shares memory with w
 // and is valid until Deliver or Withdraw.
 func (w *Writer) Response(cookies bool) (r response.Response, cookiesDropped bool) {
-	changed := w.scratch.Changed(w.before, w.header)
+	changed := w.scratch.Changed(w.outerHeader, w.header)
 	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.header, "Connection"), cookies)
-	after := w.after
+	after := w.handlerHeader
 	if after == nil {
 		after = w.Header()
 	}
-	trailers := response.Trailers(response.ValuesOf(w.header, "Trailer"), w.before, after)
+	trailers := response.Trailers(response.ValuesOf(w.header, "Trailer"), w.outerHeader, after)
 	trailer, dropped := response.WithoutCookies(trailers, cookies)
 	return response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body.Bytes()}, cookiesDropped || dropped
 }
 
-// Deliver sends what has not been sent, once the key is settled. outer is the context of the request. w must not be used
-// after it, but for Status.
+// Deliver sends what has not been sent, once the key is settled. outer is the context of the request. Afterwards only
+// Status may be called.
 func (w *Writer) Deliver(outer context.Context) {
 	w.gate.drain()
 	switch w.verdict {
@@ -108,8 +108,8 @@ func (w *Writer) deliver() {
 	case headerSent: // the Flush or Write of a goroutine left behind has come no further
 		w.sendBody()
 	}
-	if w.after != nil {
-		response.ReplaceTrailers(w.Header(), w.after, response.ValuesOf(w.header, "Trailer"))
+	if w.handlerHeader != nil {
+		response.ReplaceTrailers(w.Header(), w.handlerHeader, response.ValuesOf(w.header, "Trailer"))
 	}
 }
 
@@ -121,32 +121,31 @@ func (w *Writer) deliverTimeout(outer context.Context) {
 			<-done
 		}
 	}
-	response.Replace(w.Header(), w.before)
+	response.Replace(w.Header(), w.outerHeader)
 	w.w.WriteHeader(w.status)
 }
 
 // Withdraw gives up, instead of Deliver, a response of which nothing has been sent: the header is again as it was at
-// Begin. w must not be used after it, but for Status.
+// Begin. Afterwards only Status may be called.
 func (w *Writer) Withdraw() {
 	w.gate.drain()
-	response.Replace(w.Header(), w.before)
+	response.Replace(w.Header(), w.outerHeader)
 	w.free()
 }
 
 // Abort gives up the response of a handler that did not return. If the handler had set a status and nothing was sent, the
 // header is again as it was at Begin, so that an outer middleware can answer. Without a status the header stays as the
-// handler left it, as with net/http; so does it if a goroutine is still in a call to the underlying writer, which may be
-// reading it.
-// Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
+// handler left it, as with net/http. It also stays if a goroutine is still in a call to the underlying writer, which may be
+// reading it. Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
 func (w *Writer) Abort() {
 	w.gate.close()
 	switch {
 	case w.isBypassed():
 		w.bypass()
 	case w.state == unsent && !w.gate.stray && w.status != 0:
-		response.Replace(w.Header(), w.before)
+		response.Replace(w.Header(), w.outerHeader)
 	}
-	w.body, w.header, w.before = nil, nil, nil // the abandoned lease keeps the call, and so w, reachable
+	w.body, w.header, w.outerHeader = nil, nil, nil // the lease keeps the call, and so w, reachable until it has expired
 }
 
 // free lets other requests use w's memory, unless a goroutine left behind may have parts of it.
@@ -157,5 +156,5 @@ func (w *Writer) free() {
 			w.scratch.Free()
 		}
 	}
-	w.body, w.header, w.before, w.scratch = nil, nil, nil, nil
+	w.body, w.header, w.outerHeader, w.scratch = nil, nil, nil, nil
 }

@@ -78,8 +78,8 @@ func (t *Tee) Status() int {
 	return t.status
 }
 
-// Committed reports, after End, whether a Writer would have sent a part of the response before the handler returned.
-func (t *Tee) Committed() bool {
+// Started reports, after End, whether a Writer would have sent a part of the response before the handler returned.
+func (t *Tee) Started() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.flushed || t.verdict == Partial || t.verdict == Bypassed

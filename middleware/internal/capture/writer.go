@@ -12,31 +12,32 @@ import (
 // Writer is the http.ResponseWriter of a handler. Its methods of http.ResponseWriter and of http.ResponseController may
 // be called concurrently; Begin, Seal, Deliver, Withdraw, Abort and what they return are for the serving goroutine alone.
 //
-// Until the copy in memory overflows, the handler does not learn that its client has left: it must finish the response
-// for the client's retry. An error would make it stop, and a part of the response would look like the whole.
+// Until the copy in memory overflows, the handler does not learn that its client has disconnected: it must finish the
+// response for the client's retry. A write error would make it stop early, and a part of the response would be stored as
+// the whole.
 //
 // A Writer embeds nothing and has no Unwrap, so that nothing is written around it. io.Copy finds no ReadFrom and calls
-// Write. In all else it behaves as net/http's writer does.
+// Write. Otherwise it behaves as net/http's writer does.
 type Writer struct {
-	w       http.ResponseWriter // the underlying writer
-	run     CommitObserver
-	gate    gate
-	state   state
-	verdict Verdict // set by Seal
-	head    bool    // the request is a HEAD: its response has no body on the wire
-	http2   bool    // or a later version
+	w        http.ResponseWriter // the underlying writer
+	observer SendObserver
+	gate     gate
+	state    state
+	verdict  Verdict // set by Seal
+	isHEAD   bool    // the request is a HEAD: its response has no body on the wire
+	http2    bool    // or a later version
 
 	// The header. Guarded by the gate until Seal, then the serving goroutine's.
-	before   http.Header       // as the outer middlewares left it; nil if empty
-	header   []response.Change // as it was when the handler set the status; later changes are trailers or have no effect
-	after    http.Header       // as the handler left it, while the underlying writer has the one that is sent
-	scratch  *response.Scratch // room for header
-	length   int64             // Content-Length, -1 if there is none
-	status   int               // final status, 0 until the handler has set it
-	chunked  bool              // a Transfer-Encoding keeps the Content-Length from being sent
-	exposed  bool              // the underlying writer may have kept parts of scratch
-	answered bool              // at Begin the underlying writer reported that it was written to
-	informed bool              // a 1xx status was sent, which some writers report as an answer
+	outerHeader   http.Header       // as the outer middlewares left it; nil if empty
+	header        []response.Change // as it was when the handler set the status; later changes are trailers or have no effect
+	handlerHeader http.Header       // as the handler left it, while the underlying writer has the one that is sent
+	scratch       *response.Scratch // room for header
+	length        int64             // Content-Length, -1 if there is none
+	status        int               // final status, 0 until the handler has set it
+	chunked       bool              // a Transfer-Encoding keeps the Content-Length from being sent
+	exposed       bool              // the underlying writer may have kept parts of scratch
+	writtenBefore bool              // at Begin the underlying writer reported that it was written to
+	sent1xx       bool              // a 1xx status was sent, which some writers report as an answer
 
 	// The body. Guarded as the header is.
 	body     *buffer.Buffer // nil until something is written, and after an overflow
@@ -49,10 +50,10 @@ type Writer struct {
 	fixed bool  // the response is final although the handler goes on
 }
 
-// CommitObserver is told right before the first part of the response leaves the Writer. It must not call the Writer.
-type CommitObserver interface {
-	// Commit is called before the first byte leaves: from then on the request must not run again.
-	Commit()
+// SendObserver is told right before the first part of the response is sent. It must not call the Writer.
+type SendObserver interface {
+	// Sending is called before the first byte is sent: from then on the request must not run again.
+	Sending()
 }
 
 // state is how much of the response has been given to the underlying writer. It only grows.
@@ -68,14 +69,14 @@ const (
 var ErrReturned = errors.New("middleware: the handler has returned")
 
 // Begin makes w hold back the response to r that is written to it, and to keep up to limit bytes of its body.
-func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, run CommitObserver, limit int) {
-	w.w, w.run, w.limit, w.length = under, run, limit, -1
-	w.head, w.http2 = r.Method == http.MethodHead, r.ProtoMajor >= 2
+func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, observer SendObserver, limit int) {
+	w.w, w.observer, w.limit, w.length = under, observer, limit, -1
+	w.isHEAD, w.http2 = r.Method == http.MethodHead, r.ProtoMajor >= 2
 	w.scratch = response.NewScratch()
 	if h := under.Header(); len(h) > 0 {
-		w.before = h.Clone()
+		w.outerHeader = h.Clone()
 	}
-	w.answered = isAnswered(under)
+	w.writtenBefore = isAnswered(under)
 }
 
 // under returns the underlying writer.
@@ -92,8 +93,8 @@ func (w *Writer) SentStatus() int {
 	return w.status
 }
 
-// Committed reports whether the client may have a part of a final response.
-func (w *Writer) Committed() bool { return w.state != unsent || w.verdict == Bypassed }
+// Started reports whether the client may have a part of a final response.
+func (w *Writer) Started() bool { return w.state != unsent || w.verdict == Bypassed }
 
 // Scratch returns memory that is used again together with w's own, for what is stored of the response.
 func (w *Writer) Scratch() *response.Scratch { return w.scratch }
@@ -101,8 +102,8 @@ func (w *Writer) Scratch() *response.Scratch { return w.scratch }
 // gate lets one goroutine into the Writer at a time, and only the serving one after it is closed.
 //
 // Its mutex is not held in a call to the underlying writer, which may take as long as the client likes; inWrite keeps the
-// others out meanwhile, so that the serving goroutine can close the gate. A goroutine that comes back from such a call to a
-// closed gate may read closed, and nothing else of the Writer.
+// other goroutines out until it returns, so that the serving goroutine can close the gate at any time. A goroutine that
+// returns from such a call to a closed gate may read closed, and nothing else of the Writer.
 type gate struct {
 	mu      sync.Mutex
 	idle    chan struct{} // closed when inWrite becomes false; nil if nobody is waiting
