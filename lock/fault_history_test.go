@@ -111,7 +111,15 @@ func (l histLocker) claim(ctx context.Context, key, note string) (lock.State, st
 	return c.State, string(c.Note) + string(c.Value), c.Lease, err
 }
 
-func (l histLocker) close(t *testing.T) { closeWithin(t, l.Locker) }
+// close closes the Locker. The last try of a pending Settle may fail as the others did: to the history it is a Settle that
+// got no reply.
+func (l histLocker) close(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := l.Close(ctx); err != nil && !errors.Is(err, lock.ErrGivenUp) {
+		t.Errorf("Close: %v", err)
+	}
+}
 
 // history is what several clients have done and been told.
 type history struct {
