@@ -83,7 +83,7 @@
 // Other commands are sent by a worker, and their caller can stop waiting at any time:
 //
 //   - all until Redis has answered the Locker for the first time, all with [WithReplicas], and retries;
-//   - a Claim or TryAcquire whose context ends within a tenth of the time for one operation before it would time out;
+//   - a Claim or TryAcquire whose context ends before the operation would time out;
 //   - those with a note or a value of about 4 KiB or more;
 //   - all on a client that may miss a deadline: one with a ReadTimeout or WriteTimeout of -2, a Limiter, a
 //     CredentialsProvider or a StreamingCredentialsProvider.

@@ -10,7 +10,7 @@ import (
 // request goes on. Every step that can refuse a request returns one; only [call.answer] writes it.
 type answer struct {
 	outcome    Outcome
-	problem    *Problem      // nil if replays; not changed, because all requests share it
+	problem    *Problem      // nil if replays, or in shadow; not changed, because all requests share it
 	retryAfter time.Duration // replaces the problem's RetryAfter, unless it is 0
 	replays    bool          // the response is call.replayed
 	err        error         // for the Event

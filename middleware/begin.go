@@ -65,7 +65,7 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 		return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 	case mayRun:
 		t.run.Intent = entry.State != Absent // Begin has left a row
-		c.running.journaled = t
+		c.running.exec.journaled = t
 		return answer{}
 	}
 	return c.answerFromJournal(lease, entry)

@@ -48,9 +48,10 @@ func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) 
 // call is one request. It contains all that a request needs, so that it takes one allocation.
 type call struct {
 	*guard
-	w    http.ResponseWriter
-	r    *http.Request
-	next http.Handler
+	w       http.ResponseWriter
+	r       *http.Request
+	arrived context.Context // of r, as it came
+	next    http.Handler
 
 	identity    identity          // read-only once the body is read
 	running     running           // only of the request that took the key
@@ -79,8 +80,7 @@ type running struct {
 	writer capture.Writer
 	body   handlerBody
 
-	journaled *journaledRun // nil without a journal
-	claimErr  error         // why there is no lease; with a journal, a run does without
+	claimErr error // why there is no lease; with a journal, a run does without
 }
 
 // timing has when things happened to a request. The Event has more.
@@ -93,12 +93,12 @@ type timing struct {
 // newCall returns a call, with its Event if there is an observer or the call is in shadow, in one allocation.
 func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handler) *call {
 	if g.observe == nil && !g.shadow {
-		return &call{guard: g, w: w, r: r, next: next}
+		return &call{guard: g, w: w, r: r, arrived: r.Context(), next: next}
 	}
 	observed := &struct {
 		call
 		event Event
-	}{call: call{guard: g, w: w, r: r, next: next}}
+	}{call: call{guard: g, w: w, r: r, arrived: r.Context(), next: next}}
 	observed.call.event = &observed.event
 	return &observed.call
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// values is a call as a context. It has the values of the request's context and no end: a client that disconnects affects
-// neither the claim nor its settlement. It is context.WithoutCancel without an allocation. (The cause of the request's end
-// is hidden too: context.Cause asks for Err first.)
+// values is a call as a context. It has the values of the context that the request came with, and no end: a client that
+// disconnects affects neither the claim nor its settlement. It is context.WithoutCancel without an allocation. (The cause
+// of the request's end is hidden too: context.Cause asks for Err first.) It outlives the request, whose own context an
+// outer middleware may then replace.
 type values call
 
 // values returns the context of calls to the locker and the journal.
@@ -22,7 +23,7 @@ func (*values) Done() <-chan struct{} { return nil }
 
 func (*values) Err() error { return nil }
 
-func (v *values) Value(key any) any { return v.r.Context().Value(key) }
+func (v *values) Value(key any) any { return v.arrived.Value(key) }
 
 // runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
 // is lost, at the deadline, or when the handler has returned.

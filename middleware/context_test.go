@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -324,5 +326,23 @@ func TestRunContextIsForManyGoroutines(t *testing.T) {
 			others.Wait()
 			wantEnd(t, "after", ctx, context.Canceled, context.Canceled)
 		})
+	}
+}
+
+// An outer middleware may replace the request's context in place, as chi's render.Status does, once the request is over.
+// What a run has left behind, such as a hook of the Redis client, still sees the values of the first one.
+func TestValuesOutliveTheRequest(t *testing.T) {
+	t.Parallel()
+	type name struct{}
+	var left context.Context
+	once := middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Header("Idempotency-Key"))
+	h := once(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { left = r.Context() }))
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set("Idempotency-Key", "k")
+	r = r.WithContext(context.WithValue(r.Context(), name{}, "arrived"))
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	*r = *r.WithContext(context.WithValue(context.Background(), name{}, "replaced"))
+	if got := left.Value(name{}); got != "arrived" {
+		t.Errorf("value %v, want that of the context that the request came with", got)
 	}
 }

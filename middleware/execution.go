@@ -15,7 +15,7 @@ var ErrCommitted = errors.New("middleware: the response is committed")
 // must not be called after the handler has returned; those of a nil Execution do nothing.
 type Execution struct {
 	key   string
-	alias string     // in shadow: what Key returns
+	alias *string    // what Key returns in shadow; otherwise nil
 	fence int64      // 0: the Locker does not number its leases
 	outer *Execution // of the middleware around this one, under another key
 
@@ -44,8 +44,8 @@ func (e *Execution) Key() string {
 	if e == nil {
 		return ""
 	}
-	if e.alias != "" {
-		return e.alias
+	if e.alias != nil {
+		return *e.alias
 	}
 	return e.key
 }
@@ -139,7 +139,7 @@ func (e *Execution) decision() decision {
 // protects nothing.
 func (e *Execution) runs(key string, shadow bool) bool {
 	for ; e != nil; e = e.outer {
-		if e.key == key && (shadow || e.alias == "") {
+		if e.key == key && (shadow || e.alias == nil) {
 			return true
 		}
 	}

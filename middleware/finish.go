@@ -49,7 +49,7 @@ var (
 
 // decideEnding decides what the run of a handler that returned does with its key.
 func (c *call) decideEnding(verdict capture.Verdict) ending {
-	if t := c.running.journaled; t != nil && t.phase == txCommitted {
+	if t := c.running.exec.journaled; t != nil && t.phase == txCommitted {
 		return t.committedEnding()
 	}
 	decision := c.running.exec.decision()
@@ -124,7 +124,7 @@ func (c *call) responseEnding(retention time.Duration) ending {
 	if cookiesDropped {
 		end.outcome = CookiesDropped
 	}
-	if t := c.running.journaled; t != nil && !t.run.Intent {
+	if t := c.running.exec.journaled; t != nil && !t.run.Intent {
 		end.why = errOutsideTx
 	}
 	return end
@@ -173,7 +173,7 @@ func settleEncoded(ctx context.Context, lease *lock.Lease, encoded []byte, reten
 	return lease.SettleAppend(ctx, len(encoded), func(b []byte) []byte { return append(b, encoded...) }, retention)
 }
 
-// outcomeAfter returns the outcome of the run when settle has returned err.
+// outcomeAfter returns the outcome of the run when applyEnding has returned err.
 func (e *ending) outcomeAfter(err error) Outcome {
 	switch {
 	case e.inJournal:

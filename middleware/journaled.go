@@ -109,10 +109,10 @@ func (c *call) answerFromJournalOr(otherwise answer) answer {
 	return otherwise
 }
 
-// concludeJournaled stores the outcome of a run in the journal, and then in Redis. If another run has the key in the
-// journal, it returns the answer that replaces the run's own response.
+// concludeJournaled stores the outcome of a run in the journal, and then in Redis. It returns the answer
+// that replaces the run's own response if another run has the key in the journal, or the transaction is undecided.
 func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement answer, err error) {
-	t := c.running.journaled
+	t := c.running.exec.journaled
 	freesNothing := end.action == freeKey && !t.run.Intent // no row was left at Begin
 	switch {
 	case t.phase == txCommitted: // the record is in the journal
@@ -130,7 +130,7 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement an
 
 // endInJournal calls the journal's End, with the record or to free the row, and then applies the ending to the key.
 func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer, err error) {
-	t := c.running.journaled
+	t := c.running.exec.journaled
 	if end.action == storeRecord {
 		end.encoded = c.encode(end.record)
 	}
@@ -157,7 +157,7 @@ func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer,
 // concludeUndecided leaves the key of a run whose transaction may still be committed. After Keep, which promises that
 // the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
 func (c *call) concludeUndecided(lease *lock.Lease) answer {
-	t, decision := c.running.journaled, c.running.exec.decision()
+	t, decision := c.running.exec.journaled, c.running.exec.decision()
 	if decision.keep && !c.running.exec.atMostOnce {
 		end := c.tombstoneEnding(max(decision.retention, c.retention), nil)
 		end.encoded = c.encode(end.record)
@@ -175,7 +175,7 @@ func (c *call) encode(r record.Record) []byte {
 	return c.codec.Append(make([]byte, 0, r.Room()), c.running.writer.Scratch(), c.identity.storageKey, r)
 }
 
-// stands reports whether the entry that End returned is what End was to leave: the record or, without one, nothing.
+// isOurEnd reports whether the entry that End returned is what End was to leave: the record or, without one, nothing.
 func isOurEnd(entry JournalEntry, run JournalRun, encoded []byte) bool {
 	if encoded == nil {
 		return entry.State == Absent

@@ -35,14 +35,13 @@ func (c *call) run(lease *lock.Lease) {
 		c.answer(&replacement)
 		return
 	}
-	// 8: the response is sent, and the observer is called even if the underlying writer panics. The status is read now:
-	// Deliver gives back what it stands in.
+	// 8: the response is sent, and the observer is called even if the underlying writer panics.
 	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err))
 	w.Deliver(c.r.Context())
 }
 
 func (c *call) initExecution(e *Execution, lease *lock.Lease) {
-	e.key, e.outer, e.journaled, e.retention = c.storageKey(), c.identity.outer, c.running.journaled, c.retention
+	e.key, e.outer, e.retention = c.storageKey(), c.identity.outer, c.retention
 	e.atMostOnce = c.atMostOnce || e.journaled != nil && e.journaled.run.Intent
 	if lease != nil {
 		e.fence = lease.Fence()
@@ -54,8 +53,8 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
 	deadline := started.Add(c.maxDuration)
-	if c.running.journaled != nil {
-		deadline = c.running.journaled.deadline
+	if c.running.exec.journaled != nil {
+		deadline = c.running.exec.journaled.deadline
 	}
 	abandonAt(lease, deadline)
 	*ctx = runContext{exec: exec, values: c.values(), lease: lease, deadline: c.capByRequest(deadline)}
@@ -87,10 +86,10 @@ func (c *call) capByRequest(deadline time.Time) time.Time {
 	return deadline
 }
 
-// conclude applies the ending to the key. If the run has lost its key to another, it returns the answer that replaces the
-// run's own response.
+// conclude applies the ending to the key. It returns the answer that replaces the run's own response if the run has lost
+// its key to another, or if it is not known whether its transaction was committed.
 func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err error) {
-	if c.running.journaled != nil {
+	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)
 	} else {
 		err = c.applyEnding(lease, end)
@@ -112,7 +111,7 @@ func (c *call) finishInterrupted(lease *lock.Lease, why error) {
 	c.cutOff()
 	c.running.writer.Abort()
 	end := c.unknownEnding(c.running.exec.decision(), why)
-	if t := c.running.journaled; t != nil && t.phase == txCommitted {
+	if t := c.running.exec.journaled; t != nil && t.phase == txCommitted {
 		end = t.committedEnding()
 		end.why = why
 	}
@@ -124,8 +123,8 @@ func (c *call) finishInterrupted(lease *lock.Lease, why error) {
 // cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort do
 // the same for the response.
 func (c *call) cutOff() {
-	if c.running.journaled != nil {
-		c.running.journaled.cutOff()
+	if c.running.exec.journaled != nil {
+		c.running.exec.journaled.cutOff()
 	}
 	c.running.body.cutOff()
 }

@@ -110,7 +110,8 @@ func (c *call) identify() (way way, would answer) {
 func (c *call) initWatched() {
 	e := &c.running.exec
 	e.key, e.outer, e.retention = c.storageKey(), c.identity.outer, c.retention
-	e.alias, e.atMostOnce = c.locker.StorageKey("run "+uuid.NewString()), c.atMostOnce
+	alias := c.locker.StorageKey("run " + uuid.NewString())
+	e.alias, e.atMostOnce = &alias, c.atMostOnce
 	c.identity.key, c.identity.storageKey = "\x00shadow\x00"+c.identity.key, ""
 }
 
@@ -156,7 +157,7 @@ func (c *call) watchedRequest() *http.Request {
 	s := c.watched
 	s.original.Body = s.body.handOver()
 	e := &c.running.exec
-	if outer := c.identity.outer; e.alias == "" || outer != nil && outer.alias == "" {
+	if outer := c.identity.outer; e.alias == nil || outer != nil && outer.alias == nil {
 		return s.original
 	}
 	return s.original.WithContext(context.WithValue(s.original.Context(), executionKey{}, e))

@@ -37,7 +37,7 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 //
 //   - [ErrAnswered]: the middleware answers the request itself, because another run's response is stored, or because it is
 //     not known whether this transaction was committed.
-//   - [ErrUncommitted]: do has returned nil without having called seal. What it has done is not known, and the middleware
+//   - [ErrUncommitted]: do has returned nil without a successful seal. What it has done is not known, and the middleware
 //     answers the request.
 //   - [ErrTwice]: the run has committed a transaction before.
 //   - [ErrCommitted]: a part of the response was sent already.

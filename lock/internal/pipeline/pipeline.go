@@ -4,7 +4,7 @@
 // times out. A command goes down through these layers, and its reply comes back up as a value:
 //
 //	Call.Do         the only retry loop (call.go)
-//	Call.Send       sends one command, and sends it again after an error that go-redis must see (send.go)
+//	Call.Send       sends one command, and its replacement after some error replies (send.go)
 //	roundTrip       decides: inline, in the caller's goroutine, or through the queue (send.go)
 //	queue           batches the commands to one node (queue.go); the pacer decides the batch size (pacer.go)
 //	worker          sends one batch after the other (worker.go)

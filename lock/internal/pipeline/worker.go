@@ -66,7 +66,7 @@ func (w *Workers) work(b *batch) {
 	}
 }
 
-// addIdle makes an idle worker available to send. It returns false after Close: the worker has to end.
+// addIdle makes an idle worker available to assign. It returns false after Close: the worker has to end.
 func (w *Workers) addIdle(jobs chan *batch) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

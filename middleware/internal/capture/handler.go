@@ -81,7 +81,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		w.mark.tooLong = true
 		return 0, ErrTooLong
 	case len(w.body.Bytes())+len(p) > w.limit:
-		w.overflow = true // set before commit, which can block on a slow client
+		w.overflow = true // set before startSending, which can block on a slow client
 		if !w.startSending(p) {
 			return 0, ErrReturned
 		}
