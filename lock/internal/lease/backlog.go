@@ -17,8 +17,9 @@ const (
 	pendingCost = 16 << 10 // bytes: the goroutine of a pending Settle, its lease, and what a try allocates
 )
 
-// Backlog counts the values of a Locker that could not be stored yet. settle.go retries them, one goroutine each. The
-// zero value of a Backlog is empty. Its methods may be called concurrently; Core.mu may be held.
+// Backlog counts the values of a Locker that could not be stored yet, and limits their size. settle.go retries each of
+// them in a goroutine. The zero value of a Backlog is empty. Its methods may be called concurrently, and with Core.mu
+// held.
 type Backlog struct {
 	mu      sync.Mutex
 	closed  bool      // guarded by mu, as all below
@@ -27,7 +28,7 @@ type Backlog struct {
 
 	stored   uint64 // values stored in the background; only grows
 	givenUp  uint64 // values given up; only grows
-	unstored int    // values given up since Close was called, and not returned by TakeUnstored yet
+	unstored int    // values given up since Close was called that TakeUnstored has not returned yet
 }
 
 // pendingSettle is a Settle that is retried in the background.
@@ -39,15 +40,16 @@ type pendingSettle struct {
 }
 
 // add adds a value of size bytes, and gives up the oldest ones if there is too little room. It returns nil, and counts
-// the value as given up, if the value is larger than maxBacklog, end is reached, or the Locker is closed.
-func (b *Backlog) add(ctx context.Context, size int, end time.Time) *pendingSettle {
+// the value as given up, if the value is larger than maxBacklog, the deadline is reached, or ctx, which Close ends, is
+// done.
+func (b *Backlog) add(ctx context.Context, size int, deadline time.Time) *pendingSettle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if size+pendingCost > maxBacklog || ctx.Err() != nil || !time.Now().Before(end) {
+	if size+pendingCost > maxBacklog || ctx.Err() != nil || !time.Now().Before(deadline) {
 		b.count(false)
 		return nil
 	}
-	for b.bytes+size+(b.pending.Len()+1)*pendingCost > maxBacklog {
+	for b.bytes+size+(b.pending.Len()+1)*pendingCost > maxBacklog { // ends: size fits into an empty backlog
 		oldest := b.pending.Front().Value.(*pendingSettle)
 		b.drop(oldest)
 		b.count(false)
@@ -60,7 +62,7 @@ func (b *Backlog) add(ctx context.Context, size int, end time.Time) *pendingSett
 	return s
 }
 
-// remove removes s and counts how it ended, unless it was given up to make room and counted then.
+// remove removes s and counts how it ended. If add has given s up to make room, add has done both.
 func (b *Backlog) remove(s *pendingSettle, stored bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package lease is one lease's life: it is renewed, extended, held, settled, released or lost. Package lock calls it,
-// and gives it a Backend: it knows nothing of Redis but the Outcomes that the Backend returns.
+// Package lease implements the life of a lease: how it is renewed, extended, put under a hold, settled, released or
+// lost. Package lock calls it and gives it a Backend. All that this package knows of Redis is the Outcomes that the
+// Backend returns.
 //
 //	core.go      the lease, its phases, and how it moves through them
 //	handle.go    a caller's share in a lease, with the context that ends with it
@@ -24,22 +25,22 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Backend stores the claims of leases: one deployment, or a majority of several. Its methods may be called concurrently,
-// and return within the time for one operation.
+// Backend stores claims, on one deployment or on a majority of several. Its methods may be called concurrently, and
+// return within the time for one operation.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
 	Extend(ctx context.Context, id ID, d time.Duration) store.Outcome
-	// Release removes the claim. The claim is no longer renewed, and expires at expiry by itself.
+	// Release removes the claim. Without a Release the claim expires at expiry, because it is no longer renewed.
 	Release(ctx context.Context, id ID, expiry time.Time) store.Outcome
 }
 
-// Settler is a Backend whose leases can be held and settled.
+// Settler is a Backend whose leases have Hold and Settle.
 type Settler interface {
 	Backend
-	// Hold makes the claim last for hold after a lease of length lease. It changes nothing if less than least is left
+	// Hold makes the claim last for hold after a lease of length lease. It changes nothing if less than minLeft is left
 	// of the present lease.
-	Hold(ctx context.Context, id ID, hold, lease, least time.Duration) store.Outcome
-	// Settle writes the value in place of the claim, for ttl.
+	Hold(ctx context.Context, id ID, hold, lease, minLeft time.Duration) store.Outcome
+	// Settle replaces the claim with the value, for ttl.
 	Settle(ctx context.Context, id ID, value []byte, ttl time.Duration) store.Outcome
 }
 
@@ -60,14 +61,14 @@ type Config struct {
 	Counts    Counts
 }
 
-// phase says how far a lease has come. It only moves forward, by Core.advance, which ends the contexts of all handles:
+// phase is how far a lease has come. Core.advance moves it, only forward, and ends the contexts of all handles:
 //
 //	from             to        when
 //	active           expired   until was reached, or the backend returned that the key is no longer ours
 //	active, expired  ending    Release sends its first command
 //	any              ended     Settle or Release was confirmed or refused
 //
-// An expired lease may still settle, because nobody may have taken the key.
+// An expired lease may still settle: perhaps no other caller has taken the key.
 type phase int
 
 const (
@@ -77,14 +78,14 @@ const (
 	ended
 )
 
-// holdState says whether the claim is held.
+// holdState is how far the latest Hold has come. The claim is renewed only without a hold and under a confirmed one.
 type holdState int
 
 const (
-	notHeld   holdState = iota
-	holding             // a Hold is in flight: no renewal is sent, because a longer lease would let a late Hold pass
-	held                // a Hold was confirmed
-	maybeHeld           // the last Hold failed or got no reply: not renewed any more, so that a hold that did arrive runs out
+	noHold        holdState = iota
+	holdInFlight            // not renewed: with a longer lease hold.lua would take a late Hold for an early one
+	holdConfirmed           // the claim is under the hold
+	holdUnknown             // the Hold failed or got no reply. Not renewed, so that a hold that did arrive runs out
 )
 
 // Core is a lease. Its handles share it.
@@ -95,34 +96,35 @@ type Core struct {
 	detached context.Context // never done; has the values of the context that the lease was requested with
 
 	mu      sync.Mutex
-	phase   phase         // guarded by mu, like all fields below
-	hold    holdState     // how far a Hold is, after which the claim outlives the process
+	phase   phase // guarded by mu, like all fields below
+	hold    holdState
 	handles []*Handle     // those that are not released, and the last one even then
 	room    [1]*Handle    // holds handles while there is one
 	timer   *timer        // calls tick at the next renewal or at until; nil once the phase is not active
-	busy    chan struct{} // closed when the Extend, Hold or renewal in flight is over; nil if none is
+	busy    chan struct{} // closed when the renewal, Extend or Hold in flight is over; nil if none is
 
 	// until <= expiry <= latestExpiry
-	until        time.Time     // the lease is valid until then: only grows, after the backend has confirmed that
-	expiry       time.Time     // the server does not expire the claim before; until is earlier by what Validity takes off
+	until        time.Time     // the lease is valid until then; grows when the backend confirms a longer lease
+	expiry       time.Time     // the server does not expire the claim earlier; until is earlier by Validity's margin
 	latestExpiry time.Time     // expiry if every Extend and Hold without a reply has arrived; only grows
 	longestHold  time.Duration // the longest hold that the claim may have; only grows
 
-	released   bool  // a Release was sent while the lease was valid, so somebody else may have taken the key since
+	released   bool  // a Release was sent while the lease was valid: since then another caller may take the key
 	releaseErr error // what Release returns once the phase is ended
 
 	lostCounted bool // Counts.lost has the lease
 
-	abandoned bool      // not renewed any more, so that it runs out
+	abandoned bool      // no longer renewed, so that the lease runs out
 	abandonAt time.Time // tick sets abandoned from then on; zero means never
 
-	settleCalled time.Time      // when Settle was first called; zero before
-	pending      *pendingSettle // the Settle that is retried in the background; nil if none is
-	settledLate  []byte         // the value, with its head, that was stored while a Settle was pending; nil before
+	firstSettle time.Time      // when Settle was first called; zero before
+	pending     *pendingSettle // the Settle that is retried in the background; nil if none is
+	settledLate []byte         // the value, with its head, that was stored while a Settle was pending; nil before
 }
 
-// Validity returns how long a lease of length ttl is valid, from before the command was sent. One percent is taken off
-// for clocks that run at different speeds, and two milliseconds for the resolution of the server's expiry.
+// Validity returns how long a lease of length ttl is valid, counted from just before the command is sent. The margin
+// is one percent for clocks that run at different speeds, and two milliseconds for the resolution of the server's
+// expiry.
 func Validity(ttl time.Duration) time.Duration {
 	return ttl - ttl/100 - 2*time.Millisecond
 }
@@ -144,11 +146,11 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 func (c *Core) ID() ID { return c.id }
 
 // settler returns the backend as a Settler, or [errors.ErrUnsupported].
-func (c *Core) settler(doing string) (Settler, error) {
+func (c *Core) settler(operation string) (Settler, error) {
 	if s, ok := c.backend.(Settler); ok {
 		return s, nil
 	}
-	return nil, fmt.Errorf("lock: %s: %w", doing, errors.ErrUnsupported)
+	return nil, fmt.Errorf("lock: %s: %w", operation, errors.ErrUnsupported)
 }
 
 // Until returns the time until which the lease is valid if no further renewal succeeds.
@@ -158,10 +160,12 @@ func (c *Core) Until() time.Time {
 	return c.until
 }
 
-// renews reports whether the lease is to be renewed. The caller holds mu.
+// renews reports whether the lease should be renewed. The caller holds mu.
 func (c *Core) renews() bool {
-	return c.config.Renew && c.phase == active && !c.abandoned && (c.hold == notHeld || c.hold == held)
+	return c.config.Renew && c.phase == active && !c.abandoned && c.hold.allowsRenewal()
 }
+
+func (s holdState) allowsRenewal() bool { return s == noHold || s == holdConfirmed }
 
 // valid reports whether the lease is active and until is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.until) }
@@ -184,12 +188,12 @@ func (c *Core) advance(to phase, cause error) {
 		handle.end(cause)
 	}
 	if c.pending != nil && c.phase >= ending {
-		c.pending.cancel() // a released or settled lease needs no other Settle
+		c.pending.cancel() // a lease that is released or settled needs no other Settle
 	}
 }
 
-// end moves the lease to ended. Its handles end with cause, and Release returns releaseErr from now on, unless the
-// lease had ended before. The caller holds mu.
+// end moves the lease to ended. Its handles end with cause. Unless the lease had ended before, Release returns
+// releaseErr from now on. The caller holds mu.
 func (c *Core) end(cause, releaseErr error) {
 	if c.phase < ended {
 		c.releaseErr = releaseErr
@@ -197,8 +201,8 @@ func (c *Core) end(cause, releaseErr error) {
 	c.advance(ended, cause)
 }
 
-// lose ends all handles with ErrLost, because until was reached or the key is no longer ours. Settle may still be
-// called. The caller holds mu.
+// lose ends all handles with ErrLost: until was reached, or the key is no longer ours. Settle may still be called. The
+// caller holds mu.
 func (c *Core) lose() { c.advance(expired, store.ErrLost) }
 
 // abandon stops the renewals, so that the lease runs out. The caller holds mu.

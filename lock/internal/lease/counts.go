@@ -6,10 +6,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Counts has what happened to the leases of a Locker or Quorum. Its zero value is ready to use. Its methods may be
-// called concurrently; Core.mu may be held.
+// Counts counts the leases of a Locker or Quorum. Its zero value is ready to use. Its methods may be called
+// concurrently, and with Core.mu held.
 type Counts struct {
-	active         [16]shard // by a part of the token: every request changes its shard twice
+	active         [16]shard // by the first byte of the token: shards, because every request changes the count twice
 	renewals, lost atomic.Uint64
 }
 
@@ -35,7 +35,8 @@ func (c *Counts) Renewals() uint64 { return c.renewals.Load() }
 // Lost returns how many leases were lost while their holders relied on them.
 func (c *Counts) Lost() uint64 { return c.lost.Load() }
 
-// countLost counts the lease as lost, once. An abandoned one is meant to run out. The caller holds mu.
+// countLost counts the lease as lost, once. It does not count an abandoned lease, which is meant to run out. The caller
+// holds mu.
 func (c *Core) countLost() {
 	if !c.abandoned && !c.lostCounted {
 		c.lostCounted = true

@@ -75,12 +75,13 @@ func (h *Handle) isOver() bool { return h.released || h.core.phase >= ending }
 func (h *Handle) Abandon() {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
-	if !h.isOver() && h.core.pending == nil { // a pending Settle keeps the claim, and abandons it at its end
+	if !h.isOver() && h.core.pending == nil { // a pending Settle needs the claim, and abandons it at its end
 		h.core.abandon()
 	}
 }
 
-// AbandonAt abandons the lease at the first tick after t, up to a third of its length later. The zero time means never.
+// AbandonAt abandons the lease at the first tick after t, which is up to a third of TTL later. The zero time means
+// never.
 func (h *Handle) AbandonAt(t time.Time) {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
@@ -89,20 +90,21 @@ func (h *Handle) AbandonAt(t time.Time) {
 	}
 }
 
-// markReleased marks the handle as released, and ends it if others are left. It reports whether it is the last one:
-// then the caller has to release the claim, which also ends the handle.
+// markReleased marks the handle as released. It reports whether this is the lease's last handle: then the caller
+// releases the claim, which also ends the handle. Otherwise markReleased ends the handle.
 func (h *Handle) markReleased() (last bool) {
 	c := h.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.Index(c.handles, h)
-	switch {
-	case i < 0:
+	if i < 0 { // released before
 		return false
-	case len(c.handles) > 1:
-		c.handles = slices.Delete(c.handles, i, i+1)
-		h.end(context.Canceled)
 	}
 	h.released = true
-	return len(c.handles) == 1 && c.handles[0] == h
+	if len(c.handles) == 1 { // it stays in the list, because its Release may be called again
+		return true
+	}
+	c.handles = slices.Delete(c.handles, i, i+1)
+	h.end(context.Canceled)
+	return false
 }

@@ -1,7 +1,7 @@
 package lease
 
-// How a claim is released: once by Release and, if that fails, again in the background. Core.mu is not held during a
-// try.
+// How a claim is released: Release tries once and, if that fails, goes on in the background. Core.mu is not held during
+// a try.
 
 import (
 	"context"
@@ -23,41 +23,37 @@ func (h *Handle) Release(ctx context.Context) error {
 // ReleaseInBackground is Release, except that it does not wait for the reply.
 func (h *Handle) ReleaseInBackground(ctx context.Context) {
 	if h.markReleased() {
-		h.core.config.Group.Go(func() { _ = h.core.release(ctx) }) // release retries
+		h.core.config.Group.Go(func() { _ = h.core.release(ctx) }) // the error is ignored: release retries
 	}
 }
 
 // release tries to release the claim. If that fails, the first call keeps trying in the background.
 func (c *Core) release(ctx context.Context) error {
-	c.mu.Lock()
-	if c.phase == ended {
-		defer c.mu.Unlock()
-		return c.releaseErr
-	}
-	first := c.phase < ending
-	c.mu.Unlock()
-
+	firstCall := !c.IsOver()
 	done, err := c.tryRelease(ctx)
-	if group := c.config.Group; !done && first && !group.Closed() {
-		group.Go(func() {
-			background.Retry(group.Context(), c.keptUntil(), func() bool {
-				done, _ := c.tryRelease(group.Base())
-				return done
-			})
-		})
+	group := c.config.Group
+	if done || !firstCall || group.Closed() {
+		return err
 	}
+	group.Go(func() {
+		background.Retry(group.Context(), c.claimGoneBy(), func() bool {
+			done, _ := c.tryRelease(group.Base())
+			return done
+		})
+	})
 	return err
 }
 
-// tryRelease tries once to release the claim. It is done when the backend has confirmed or refused that.
+// tryRelease tries once to release the claim, unless the lease has ended. It is done when the backend has confirmed or
+// refused the release.
 func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	c.mu.Lock()
 	if c.phase == ended {
 		defer c.mu.Unlock()
 		return true, c.releaseErr
 	}
-	// An earlier try, or one whose reply was lost, may have freed the key while the lease was valid. Another's claim is
-	// then a legitimate successor, and the lease was not lost.
+	// An earlier try, or a try of this one whose reply was lost, may have freed the key while the lease was valid. Then
+	// another caller's claim is a legitimate successor, and the lease was not lost.
 	wasValid, releasedBefore := c.valid(), c.released
 	c.released = releasedBefore || wasValid
 	c.advance(ending, context.Canceled)
@@ -85,19 +81,11 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	return true, c.releaseErr
 }
 
-// keptUntil returns when the claim expires if no release arrives, but at most maxRetry from now.
-func (c *Core) keptUntil() time.Time {
+// claimGoneBy returns when the claim has expired even if no release arrives, but at most maxRetry from now.
+func (c *Core) claimGoneBy() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	left := c.latestExpiry.Sub(now) + c.longestHold
 	return now.Add(min(left, maxRetry))
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -1,9 +1,11 @@
 package lease
 
-// What moves the end of a lease: renewals, Extend and Hold. One of them is in flight at a time (Core.busy).
+// What moves the end of a lease: renewals, Extend and Hold. The rules:
 //
-// How the loss of a lease reaches its holder: tick finds that until is reached, or applyOutcome that the key is no
-// longer ours. Both call lose, which cancels the context of every handle with the cause ErrLost.
+//   - One of them is in flight at a time (Core.busy).
+//   - Only a confirmed command moves until. One that fails neither moves until nor loses the lease.
+//   - The lease is lost when until is reached (tick), or when a reply shows that the key is no longer ours
+//     (applyOutcome). Both call lose, which cancels the context of every handle with the cause ErrLost.
 
 import (
 	"context"
@@ -15,14 +17,13 @@ import (
 )
 
 // renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third
-// of TTL. There is no jitter: leases that were granted together are renewed together, in one batch.
+// of TTL. There is no jitter: leases that were granted together renew together, so their renewals share a batch.
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
-// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of
-// TTL.
+// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of TTL.
 func (c *Config) retryAt(now time.Time) time.Time { return now.Add(background.Jitter(c.TTL / 10)) }
 
-// nextTick returns when tick has to run for a lease that was granted or held at start. The caller holds mu.
+// nextTick returns when tick has to run after a grant or a Hold that began at start. The caller holds mu.
 func (c *Core) nextTick(start time.Time) time.Time {
 	if next := c.config.renewAt(start); c.renews() && next.Before(c.until) {
 		return next
@@ -33,23 +34,22 @@ func (c *Core) nextTick(start time.Time) time.Time {
 // tick renews the lease, or loses it if until is reached, and sets the timer for the next tick. The timer calls it.
 func (c *Core) tick() {
 	start := time.Now()
-	until, renews, sends := c.beginTick(start)
+	until, wanted, sends := c.beginTick(start)
 	if sends {
 		defer c.config.Group.Done()
 	}
 	next := until
-	switch renewed := sends && c.renew(until) == nil; {
-	case renewed:
+	if sends && c.renew(until) == nil {
 		next = c.config.renewAt(start)
-	case renews: // the renewal failed, or an Extend or Hold is in flight
+	} else if wanted { // the renewal failed, or an Extend or Hold is in flight
 		next = c.config.retryAt(time.Now())
 	}
 	c.scheduleTick(next)
 }
 
-// beginTick abandons or loses the lease if the time for that has come. It reports whether the lease is to be renewed, and
-// whether this tick sends the renewal: busy is set then, and the caller has to call Group.Done.
-func (c *Core) beginTick(start time.Time) (until time.Time, renews, sends bool) {
+// beginTick abandons or loses the lease if the time for that has come. wanted reports whether the lease should be
+// renewed, and sends whether this tick renews it: then beginTick has set busy, and the caller calls Group.Done.
+func (c *Core) beginTick(start time.Time) (until time.Time, wanted, sends bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.abandonAt.IsZero() && !start.Before(c.abandonAt) {
@@ -59,13 +59,13 @@ func (c *Core) beginTick(start time.Time) (until time.Time, renews, sends bool) 
 	if c.phase < ending && !start.Before(until) {
 		c.lose()
 	}
-	renews = c.renews() && !c.config.Group.Closed()
-	sends = renews && c.busy == nil
+	wanted = c.renews() && !c.config.Group.Closed()
+	sends = wanted && c.busy == nil
 	if sends {
 		c.busy = make(chan struct{})
 		c.config.Group.Begin()
 	}
-	return until, renews, sends
+	return until, wanted, sends
 }
 
 // scheduleTick sets the timer to next, or to until if that is earlier, unless the lease is over.
@@ -81,8 +81,8 @@ func (c *Core) scheduleTick(next time.Time) {
 	c.wakeAt(next)
 }
 
-// renew sends a renewal. It returns when the lease ends, even without a reply, so that tick can lose the lease on time.
-// beginTick has set busy.
+// renew sends a renewal. It returns at until even without a reply, so that tick loses the lease on time. beginTick has
+// set busy.
 func (c *Core) renew(until time.Time) error {
 	defer c.endBusy()
 	ctx, cancel := context.WithDeadline(c.config.Group.Base(), until)
@@ -94,12 +94,11 @@ func (c *Core) renew(until time.Time) error {
 	return err
 }
 
-// exclusively calls do while no renewal, Extend or other Hold is in flight. hold.lua detects a late Hold by what is left
-// of the lease, so no other command may change that. The time for one operation includes the wait; without a wait, do
-// limits itself.
-func (c *Core) exclusively(ctx context.Context, doing string, do func(context.Context) error) error {
+// exclusively calls do while no renewal, Extend or other Hold is in flight: hold.lua detects a late Hold by how much of
+// the lease is left, so no other command may change that. The time for one operation includes the wait.
+func (c *Core) exclusively(ctx context.Context, operation string, do func(context.Context) error) error {
 	c.mu.Lock()
-	if c.busy != nil {
+	if c.busy != nil { // without a wait, do limits itself
 		var cancel context.CancelFunc
 		limit := c.config.OpTimeout
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
@@ -111,7 +110,7 @@ func (c *Core) exclusively(ctx context.Context, doing string, do func(context.Co
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return fmt.Errorf("lock: %s: %w", doing, context.Cause(ctx))
+			return fmt.Errorf("lock: %s: %w", operation, context.Cause(ctx))
 		}
 		c.mu.Lock()
 	}
@@ -137,11 +136,11 @@ func (h *Handle) Extend(ctx context.Context, d time.Duration) error {
 	return h.core.exclusively(ctx, "extend", func(ctx context.Context) error { return h.core.extend(ctx, d) })
 }
 
-// extend extends the claim, and if the backend confirms it, the lease. The caller has set busy.
+// extend extends the claim and, if the backend confirms that, the lease. The caller has set busy.
 func (c *Core) extend(ctx context.Context, d time.Duration) error {
 	start := time.Now()
 	c.mu.Lock()
-	if c.phase > active { // it was lost or ended while this call waited
+	if c.phase > active { // lost or ended while this call waited
 		c.mu.Unlock()
 		return store.ErrLost
 	}
@@ -160,25 +159,24 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// applyOutcome returns nil if an Extend or a Hold has found the claim to be ours. It loses the lease if the claim is
-// not. The caller holds mu.
-func (c *Core) applyOutcome(o store.Outcome, doing string) error {
+// applyOutcome loses the lease if the reply to an Extend or a Hold shows that the key is no longer ours. It returns nil
+// if the key is ours, and otherwise why the command failed. The caller holds mu.
+func (c *Core) applyOutcome(o store.Outcome, operation string) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent
 		return store.ErrLost
-	case o.Foreign:
-		c.lose()
-		return store.ErrLost
-	case o.Err != nil:
-		return o.Wrap(doing)
-	case o.Holder == store.Ours, o.Holder == store.OurValue: // OurValue: a Settle has arrived; its own reply ends the lease
+	case o.Err != nil && !o.Foreign:
+		return o.Wrap(operation)
+	case o.Holder == store.Ours:
+		return nil
+	case o.Holder == store.OurValue: // a Settle has arrived, and its own reply will end the lease
 		return nil
 	}
 	c.lose()
 	return store.ErrLost
 }
 
-// prolong makes the lease valid for Validity(d) from start. It never shortens it. The caller holds mu.
+// prolong makes the lease valid for Validity(d) from start. It never shortens the lease. The caller holds mu.
 func (c *Core) prolong(start time.Time, d time.Duration) {
 	if until := start.Add(Validity(d)); until.After(c.until) {
 		c.until, c.expiry = until, start.Add(d)
@@ -186,7 +184,7 @@ func (c *Core) prolong(start time.Time, d time.Duration) {
 	}
 }
 
-// Hold makes the claim last for d after the lease has ended.
+// Hold puts the claim under a hold: it lasts for d after the lease has ended.
 func (h *Handle) Hold(ctx context.Context, d time.Duration) error {
 	backend, err := h.core.settler("hold")
 	if err != nil {
@@ -200,54 +198,63 @@ func (h *Handle) Hold(ctx context.Context, d time.Duration) error {
 
 // holdFor sends a Hold. The caller has set busy.
 func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) error {
-	wait := c.config.OpTimeout
-	if limit, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(limit))
+	maxWait := c.config.OpTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		maxWait = min(maxWait, time.Until(deadline))
 	}
-	least, err := c.beginHold(d, wait)
+	minLeft, err := c.beginHold(d, maxWait)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	o := backend.Hold(ctx, c.id, d, c.config.TTL, least)
+	o := backend.Hold(ctx, c.id, d, c.config.TTL, minLeft)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.applyOutcome(o, "hold"); err != nil {
-		c.hold = maybeHeld
-		if c.pending != nil { // a pending Settle needs the claim, so it is renewed all the same
+		c.hold = holdUnknown
+		if c.pending != nil {
 			c.resume()
 		}
 		return err
 	}
-	c.hold = held
+	c.hold = holdConfirmed
 	c.prolong(start, c.config.TTL)
 	c.wakeAt(c.nextTick(start))
 	return nil
 }
 
-// beginHold stops the renewals while a Hold is in flight. It returns how much of the lease must be left when the Hold
-// arrives, if the caller waits for at most wait: a Hold that finds less has arrived after its caller timed out.
-func (c *Core) beginHold(d, wait time.Duration) (least time.Duration, err error) {
+// beginHold stops the renewals while a Hold is in flight. The caller waits for its reply for at most maxWait. If less
+// than minLeft is left of the lease when the Hold reaches Redis, the caller has timed out, and Redis ignores the Hold.
+func (c *Core) beginHold(d, maxWait time.Duration) (minLeft time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase > active {
 		return 0, store.ErrLost
 	}
-	c.longestHold, c.hold = max(c.longestHold, d), holding
-	c.latestExpiry = later(c.latestExpiry, time.Now().Add(wait+c.config.TTL))
+	c.longestHold, c.hold = max(c.longestHold, d), holdInFlight
+	c.latestExpiry = later(c.latestExpiry, time.Now().Add(maxWait+c.config.TTL))
 	c.wakeAt(c.until)
-	return max(time.Until(c.expiry)-wait, 0), nil
+	return max(time.Until(c.expiry)-maxWait, 0), nil
 }
 
-// resume starts the renewals again for a pending Settle, after Abandon or a Hold that failed. The caller holds mu.
+// resume starts the renewals again, after Abandon or a Hold that failed, because a pending Settle needs the claim. If a
+// Hold is still in flight, busy keeps tick from sending a renewal. The caller holds mu.
 func (c *Core) resume() {
-	before := c.renews()
+	renewedBefore := c.renews()
 	c.abandoned = false
-	if c.hold != held {
-		c.hold = notHeld
+	if c.hold != holdConfirmed {
+		c.hold = noHold
 	}
-	if c.renews() && !before {
+	if c.renews() && !renewedBefore {
 		c.wakeAt(time.Now())
 	}
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -1,7 +1,14 @@
 package lease
 
-// How a value is stored: once by Settle and, if that fails, again in a goroutine for each value, which backlog.go
-// counts. Core.mu is not held during a try.
+// How a value is stored. The rules:
+//
+//   - Settle tries once. If the value may still be stored, a goroutine of that value retries in the background, and
+//     backlog.go counts it. The error then wraps ErrPending.
+//   - The lease ends when a reply shows that the value is stored, or that the key holds something else. Any other error
+//     leaves the lease as it is.
+//   - The claim is renewed while its Settle is pending. After that the lease runs out.
+//
+// Core.mu is not held during a try.
 
 import (
 	"bytes"
@@ -15,7 +22,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// ErrPending is the error of a Settle whose value is not stored yet, and which is retried in the background.
+// ErrPending is the error of a Settle that is retried in the background, because its value is not stored yet.
 var ErrPending = errors.New("lock: storing goes on in the background")
 
 const (
@@ -26,26 +33,26 @@ const (
 
 // settlement is one call of Settle.
 type settlement struct {
-	backend Settler
-	ctx     context.Context // never done
-	value   []byte          // with its head
-	called  time.Time       // when Settle was first called on this lease: ttl counts from it
-	begun   time.Time       // when this Settle was called: maxRetry counts from it
-	ttl     time.Duration
+	backend   Settler
+	ctx       context.Context // never done
+	value     []byte          // with its head
+	firstCall time.Time       // of any Settle of this lease: ttl counts from it
+	thisCall  time.Time       // of this Settle: maxRetry counts from it
+	ttl       time.Duration
 }
 
-// giveUpAt returns when the background stops retrying.
-func (s *settlement) giveUpAt() time.Time {
-	end, over := s.begun.Add(maxRetry), s.called.Add(s.ttl)
-	if over.Before(end) {
-		return over
+// retryDeadline returns when the background stops retrying: an hour after the call, or when the value would expire.
+func (s *settlement) retryDeadline() time.Time {
+	retried, expired := s.thisCall.Add(maxRetry), s.firstCall.Add(s.ttl)
+	if expired.Before(retried) {
+		return expired
 	}
-	return end
+	return retried
 }
 
-// remaining returns the TTL of the value if it is stored now.
-func (s *settlement) remaining() time.Duration {
-	return (s.ttl - time.Since(s.called)).Truncate(minSettleTTL)
+// remainingTTL returns the TTL of the value if it is stored now.
+func (s *settlement) remainingTTL() time.Duration {
+	return (s.ttl - time.Since(s.firstCall)).Truncate(minSettleTTL)
 }
 
 // Settle stores a value for ttl in place of the claim. appendTo appends the value to its head, which has capacity for
@@ -55,42 +62,44 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	called, before, over := h.beginSettle(now)
-	if over && before == nil {
+	thisCall := time.Now()
+	firstCall, storedLate, over := h.beginSettle(thisCall)
+	if over && storedLate == nil {
 		return store.ErrLost
 	}
-	head := store.NewValue(h.core.id.Token, called, size)
+	head := store.NewValue(h.core.id.Token, firstCall, size)
 	value := appendTo(head)
 	if !bytes.HasPrefix(value, head) {
-		panic("lock.SettleAppend: appendTo has not appended")
+		panic("lock.SettleAppend: appendTo did not append to its argument")
 	}
-	switch {
-	case over && bytes.Equal(value, before):
-		return nil
-	case over:
+	if over {
+		if bytes.Equal(value, storedLate) { // the background has stored this value
+			return nil
+		}
 		return store.ErrLost
 	}
-	return h.core.settle(settlement{backend: backend, ctx: ctx, value: value, called: called, begun: now, ttl: ttl})
+	return h.core.settle(settlement{
+		backend: backend, ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl,
+	})
 }
 
-// beginSettle returns when Settle was first called, and reports whether this handle can no longer settle. before is the
-// value that a pending Settle has stored in that case, and nil if none has.
-func (h *Handle) beginSettle(now time.Time) (called time.Time, before []byte, over bool) {
+// beginSettle returns when Settle was first called, and reports whether it is over for this handle: then it stores
+// nothing. storedLate is the value, with its head, that the background has stored for an earlier call; nil if there is
+// none, or this handle is released.
+func (h *Handle) beginSettle(thisCall time.Time) (firstCall time.Time, storedLate []byte, over bool) {
 	c := h.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.settleCalled.IsZero() {
-		c.settleCalled = now
+	if c.firstSettle.IsZero() {
+		c.firstSettle = thisCall
 	}
 	if h.released {
-		return c.settleCalled, nil, true
+		return c.firstSettle, nil, true
 	}
-	return c.settleCalled, c.settledLate, c.phase >= ending
+	return c.firstSettle, c.settledLate, c.phase >= ending
 }
 
-// settle tries to store the value. If that fails, it retries in the background if settleLater allows that, and the error
-// then wraps ErrPending.
+// settle tries once to store the value, and leaves the rest to settleLater.
 func (c *Core) settle(s settlement) error {
 	done, err := c.trySettle(s, s.ttl)
 	if !done && c.settleLater(s) {
@@ -99,7 +108,7 @@ func (c *Core) settle(s settlement) error {
 	return err
 }
 
-// trySettle tries once to store the value. done is false if another try may succeed.
+// trySettle tries once to store the value. It is done, and the lease has ended, unless another try may succeed.
 func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error) {
 	o := s.backend.Settle(s.ctx, c.id, s.value, ttl)
 
@@ -108,11 +117,11 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 	switch {
 	case o.Err != nil && !o.Foreign:
 		return false, o.Wrap("settle")
-	case o.Holder == store.OurOther: // this lease has settled: only this value came too late
-		c.end(context.Canceled, nil)
-		return true, store.ErrLost
 	case o.Foreign, o.Holder == store.Another:
 		c.end(store.ErrLost, store.ErrLost)
+		return true, store.ErrLost
+	case o.Holder == store.OurOther: // the lease has settled another value: only this one came too late
+		c.end(context.Canceled, nil)
 		return true, store.ErrLost
 	}
 	if c.pending != nil {
@@ -122,9 +131,9 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 	return true, nil
 }
 
-// settleLater retries a Settle in the background, and keeps the claim alive until that ends. It reports whether a
-// Settle is pending now: not if the lease is over, the Locker is closed, the ttl is over, or the value is larger than
-// the backlog.
+// settleLater begins to retry a Settle in the background, unless one is pending already. The claim is renewed for it.
+// settleLater reports whether a Settle is pending now. None is if the lease or the ttl is over, the Locker is closed, or
+// the value is larger than the backlog.
 func (c *Core) settleLater(s settlement) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +144,7 @@ func (c *Core) settleLater(s settlement) bool {
 		return false
 	}
 	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
-	pending := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.giveUpAt())
+	pending := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.retryDeadline())
 	if pending == nil {
 		c.abandon()
 		return false
@@ -143,31 +152,32 @@ func (c *Core) settleLater(s settlement) bool {
 	c.pending, c.abandonAt = pending, time.Time{}
 	c.resume()
 	c.config.Group.Go(func() {
-		stored := false
+		finished := false
 		defer func() { // also if a hook of the client ends this goroutine
 			c.endPending()
-			c.config.Backlog.remove(pending, stored)
+			c.config.Backlog.remove(pending, finished)
 		}()
-		stored = c.keepSettling(s, pending)
+		finished = c.keepSettling(s, pending)
 	})
 	return true
 }
 
-// keepSettling retries a Settle after growing pauses until it is done, or giveUpAt is reached, or the value is
-// given up to make room, or the Locker is closed, which gets one last try. It reports whether the value was stored or no longer
-// has to be.
-func (c *Core) keepSettling(s settlement, pending *pendingSettle) (stored bool) {
-	end := s.giveUpAt()
-	for pauses := background.NewBackoff(maxSettlePause); ; {
-		// The pause is cut short when the Locker is closing, the value was given up to make room, or the lease has
-		// ended. Only closing gets one more try.
-		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(end))) != nil
+// keepSettling retries a Settle after growing pauses. It returns true when the value is stored or no longer has to be,
+// and false when it is given up: at the deadline, to make room for a newer one, or after one last try when the Locker
+// is closed.
+func (c *Core) keepSettling(s settlement, pending *pendingSettle) (finished bool) {
+	deadline := s.retryDeadline()
+	pauses := background.NewBackoff(maxSettlePause)
+	for {
+		// pending.ctx ends when the Locker is closed, the value is given up, or the lease is over.
+		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(deadline))) != nil
 		lastTry := cutShort && c.config.Group.Closed()
-		ttl := s.remaining()
-		switch {
-		case c.IsOver():
+		if c.IsOver() {
 			return true
-		case cutShort && !lastTry, ttl < minSettleTTL, !time.Now().Before(end):
+		}
+		givenUp := cutShort && !lastTry
+		ttl := s.remainingTTL()
+		if givenUp || ttl < minSettleTTL || !time.Now().Before(deadline) {
 			return false
 		}
 		if done, err := c.trySettle(s, ttl); done {
@@ -179,7 +189,7 @@ func (c *Core) keepSettling(s settlement, pending *pendingSettle) (stored bool) 
 	}
 }
 
-// endPending stops keeping the claim alive for a pending Settle, and lets the lease run out.
+// endPending ends a pending Settle. The claim is no longer renewed for it, and the lease runs out.
 func (c *Core) endPending() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

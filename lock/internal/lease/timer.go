@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// timer calls the tick of a lease. A timer that has never fired is used again by another lease, because it cannot call
-// the tick of the wrong one.
+// timer calls the tick of a lease. Another lease may reuse a timer that has never fired: it cannot call the tick of the
+// earlier lease any more.
 type timer struct {
 	timer *time.Timer
 	core  *Core
-	fired bool // it may have fired; guarded by Core.mu
+	fired bool // the timer may have fired; guarded by Core.mu
 }
 
 // Timers has the timers that no lease uses. Its zero value is empty. Its methods may be called concurrently.
