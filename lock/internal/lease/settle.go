@@ -73,7 +73,7 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 		panic("lock.SettleAppend: appendTo did not append to its argument")
 	}
 	if over {
-		if bytes.Equal(value, storedLate) { // the background has stored this value
+		if bytes.Equal(value, storedLate) { // it is stored
 			return nil
 		}
 		return store.ErrLost
@@ -84,7 +84,7 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 }
 
 // beginSettle returns when Settle was first called, and reports whether it is over for this handle: then it stores
-// nothing. storedLate is the value, with its head, that the background has stored for an earlier call; nil if there is
+// nothing. storedLate is the value, with its head, that was stored while an earlier Settle was pending; nil if there is
 // none, or this handle is released.
 func (h *Handle) beginSettle(thisCall time.Time) (firstCall time.Time, storedLate []byte, over bool) {
 	c := h.core

@@ -13,29 +13,31 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// This file claims keys and looks at them. Package lock calls Claim and Look; a Quorum calls TryClaim instead
+// This file claims keys and looks at them. Package lock calls Claim and Look. A Quorum calls TryClaim instead
 // (tryclaim.go). No mutex is held here.
 //
 // The reply to a claim may be lost. What happens then:
 //
-//   - If the connection broke, Call.Do sends the claim again, with the same token. A reply that holds this token
-//     (isOurs) means that the first command arrived: the claim is granted. If another claim came in between, that is the
-//     result; should the first command arrive after that claim has ended, it blocks the key until it expires.
+//   - If the connection broke, Call.Do sends the claim again, with the same token. If the key then holds this token
+//     (isOurs), the first command has arrived, and the claim is granted. If another caller's claim came in between,
+//     Claim returns that one. The first command may still arrive after that claim has ended: then it blocks the key
+//     until it expires.
 //   - If no try got a reply, Claim returns an error and releases the claim in the background, because it may have
 //     arrived (Result.Unsure).
 //   - If a reply arrives after Claim has returned, lateClaim releases the claim.
-//   - If a reply arrives in time for the caller and too late for the lease, Locker.leaseOn releases the claim.
-//   - If none of this reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller believes that it owns the key.
+//   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
+//   - If no release reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller
+//     believes that it owns the key.
 
-// State says what a key holds.
+// State is what a key holds.
 type State int
 
 // The states of a key. Package lock exports them.
 const (
-	Free      State = iota + 1 // nothing; only Look returns it, because Claim would take the key
+	Free      State = iota + 1 // nothing; Look and Inspect return it, Claim takes a free key
 	Granted                    // our own claim
-	Held                       // somebody else's claim
-	Abandoned                  // somebody else's claim, which a hold keeps although nobody renews it any more
+	Held                       // somebody else's claim, with or without a hold
+	Abandoned                  // somebody else's claim whose lease has run out, and which only its hold keeps
 	Settled                    // a value
 )
 
@@ -56,35 +58,45 @@ type Entry struct {
 	hold time.Duration // of a claim; 0 without a hold
 }
 
-// ClaimOptions says how a key is claimed.
+// ClaimOptions is how a key is claimed.
 type ClaimOptions struct {
 	Note    []byte // stored with the claim
 	Waits   bool   // the caller waits: mark somebody else's claim, so that its end publishes a message
-	Awaited bool   // another caller already waits for the end of our claim: write it with the mark
+	Awaited bool   // another caller already waits for the end of our claim: write our claim with the mark
 }
 
-// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it tries to release a
-// claim that may have arrived: at once, and again if a late reply shows it. One that arrives after that expires with its
-// TTL.
+// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it tries to release a claim
+// that may have arrived: at once, and again if a late reply shows one. A claim that arrives even later expires after
+// the TTL.
 func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.MayInline = !opts.Waits
 	o.Start, o.token = time.Now(), NewToken()
-	o.claim = appendClaim(o.room[:0], o.token, opts.Awaited, o.Start, opts.Note)
+	o.claimOrHead = appendClaim(o.room[:0], o.token, opts.Awaited, o.Start, opts.Note)
 	if s.config.Fencing || opts.Waits {
 		return o.claimByScript(opts.Waits)
 	}
 	e, err := o.claimBy(o.sendSet)
-	if e.State == Held && e.hold > 0 && e.Left == 0 { // SET does not tell whether the holder still renews it
-		again := s.newOp(ctx, key)
-		again.claim, again.token, again.Start = o.claim, o.token, o.Start // the same token: it is ours if an earlier SET arrives late
-		if more, err := again.claimByScript(false); err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
-			return more, err
-		}
-		// The claim is returned as Held although the script failed: on an error a caller that fails open would run what
-		// another may be running.
+	if e.mayBeAbandoned() {
+		return o.claimAgain(e)
 	}
 	return e, err
+}
+
+// mayBeAbandoned reports whether e is a claim under a hold, and the command did not read whether its lease has run out.
+func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e.Left == 0 }
+
+// claimAgain claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, it
+// returns e as Held: after an error, a caller that fails open would run what another caller may be running.
+func (o *op) claimAgain(e Entry) (Entry, error) {
+	again := o.store.newOp(o.Context, o.key)
+	// The same token: if an earlier SET of o arrives late, the script finds a claim that is ours.
+	again.claimOrHead, again.token, again.Start = o.claimOrHead, o.token, o.Start
+	now, err := again.claimByScript(false)
+	if isKnown := err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled); !isKnown {
+		return e, nil
+	}
+	return now, err
 }
 
 // claimByScript claims the key by claim.lua.
@@ -96,14 +108,14 @@ func (o *op) claimByScript(waits bool) (Entry, error) {
 func (o *op) claimBy(send func() (pipeline.Reply, error)) (Entry, error) {
 	o.Late = (*lateClaim)(o)
 	r := o.Do(send)
-	switch {
-	case r.Err != nil && r.Unsure:
-		o.releaseLater()
+	if r.Err != nil {
+		if r.Unsure {
+			o.releaseLater()
+		}
 		return Entry{}, failure("claim", r)
-	case r.Err != nil:
-		return Entry{}, failure("claim", r)
-	case r.Absent, o.isOurs(r.Text):
-		return o.granted(r.Reply)
+	}
+	if won := r.Absent || o.isOurs(r.Text); won {
+		return o.newGrant(r.Reply)
 	}
 	return o.classifyConfirmed(r.Reply)
 }
@@ -116,18 +128,20 @@ type lateClaim op
 
 // HandleLate releases the claim if it has arrived, or may have.
 func (l *lateClaim) HandleLate(r pipeline.Result) {
-	if o := (*op)(l); r.Unsure || r.Err == nil && (r.Absent || o.isOurs(r.Text)) {
-		o.releaseUnwanted()
+	o := (*op)(l)
+	won := r.Err == nil && (r.Absent || o.isOurs(r.Text))
+	if won || r.Unsure {
+		o.releaseClaim()
 	}
 }
 
 // releaseLater releases the claim in the background.
-func (o *op) releaseLater() { o.store.group.Go(o.releaseUnwanted) }
+func (o *op) releaseLater() { o.store.group.Go(o.releaseClaim) }
 
-// releaseUnwanted releases a claim that no caller wants. If that fails, the claim expires after the TTL.
-func (o *op) releaseUnwanted() { o.store.Release(o.store.group.Base(), o.key, o.token) }
+// releaseClaim releases the claim, because its caller got an error. If that fails, the claim expires after the TTL.
+func (o *op) releaseClaim() { o.store.Release(o.store.group.Base(), o.key, o.token) }
 
-// failure wraps the error of a claim or a look that got no usable reply.
+// failure returns the error of an operation that has failed. A key of another type is ErrForeign.
 func failure(operation string, r pipeline.Result) error {
 	if r.Foreign {
 		return ErrForeign
@@ -135,8 +149,8 @@ func failure(operation string, r pipeline.Result) error {
 	return wrap(operation, r.Err)
 }
 
-// granted returns the claim that o has written.
-func (o *op) granted(r pipeline.Reply) (e Entry, err error) {
+// newGrant returns the claim that o has written, as Granted.
+func (o *op) newGrant(r pipeline.Reply) (e Entry, err error) {
 	switch {
 	case !r.Absent: // written by an earlier try, whose reply was lost
 		e, err = parse(r.Text)
@@ -150,7 +164,7 @@ func (o *op) granted(r pipeline.Reply) (e Entry, err error) {
 	return Entry{State: Granted, Fence: e.Fence, Token: o.token, Start: o.Start, Left: o.store.config.TTL}, nil
 }
 
-// classifyConfirmed is classify, but returns a value only once it is on enough replicas.
+// classifyConfirmed is classify, except that under WithReplicas it returns a value only once enough replicas have it.
 func (o *op) classifyConfirmed(r pipeline.Reply) (Entry, error) {
 	e, err := classify(r)
 	if err != nil || e.State != Settled || !o.store.config.Replicas {
@@ -162,22 +176,22 @@ func (o *op) classifyConfirmed(r pipeline.Reply) (Entry, error) {
 	return e, nil
 }
 
-// classify returns somebody else's claim or value. The reply is a SET's, or the pair of claim.lua, which has the key's
-// time to live as well: only that tells whether a claim under a hold is still renewed.
+// classify returns somebody else's claim or value. The reply is that of SET, or the pair of claim.lua. The pair has the
+// key's time to live too: only that shows whether the lease of a claim under a hold has run out.
 func classify(r pipeline.Reply) (Entry, error) {
 	e, err := parse(r.Text)
 	if err != nil || e.State == Settled || !r.Pair {
 		return e, err
 	}
-	rest := time.Duration(r.Left) * time.Millisecond
-	e.Left = rest - e.hold
+	untilExpiry := time.Duration(r.Left) * time.Millisecond
+	e.Left = untilExpiry - e.hold
 	if e.hold > 0 && e.Left <= 0 {
-		e.State, e.Left = Abandoned, rest
+		e.State, e.Left = Abandoned, untilExpiry
 	}
 	return e, nil
 }
 
-// Look returns what the key holds and never takes the key. It marks a claim, so that its release or settlement
+// Look returns what the key holds, and never takes the key. It marks a claim, so that the claim's release or settlement
 // publishes a message.
 func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 	o := s.newOp(ctx, key)
@@ -191,16 +205,17 @@ func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 	return o.classifyConfirmed(r.Reply)
 }
 
-// sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds.
+// sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds. If the
+// server refuses this SET, sendSet sends claim.lua instead.
 func (o *op) sendSet() (pipeline.Reply, error) {
-	r, acked, err := o.SendDurable("set", o.key.arg, &o.claim, "nx", "get", "px", o.store.ttl)
+	r, acked, err := o.SendDurable("set", o.key.arg, &o.claimOrHead, "nx", "get", "px", o.store.ttl)
 	switch {
 	case err == nil:
 		return r, o.acknowledged(r, acked)
 	case redis.HasErrorPrefix(err, "syntax error"): // Redis before 7.0 refuses NX with GET
 		return o.sendScript(false)
 	case rediserr.RefusesWrites(err):
-		// The server refuses every SET, even one that would write nothing. The key can still be read.
+		// The server refuses every SET, even one that would write nothing. A script can still read the key.
 		if r, lookErr := o.sendLook(false); lookErr == nil && !r.Absent {
 			return r, o.acknowledged(r, nil)
 		}
@@ -215,20 +230,21 @@ func (o *op) sendScript(waits bool) (pipeline.Reply, error) {
 	if o.store.config.Fencing {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
 	}
-	toFence, behindFence := arg(o.claim[:headLen+1]), arg(o.claim[holdPos:])
-	r, acked, err := o.EvalDurable(claimScript, append(args, toFence, behindFence, o.store.ttl, markPrefix(waits))...)
+	beforeFence, afterFence := arg(o.claimOrHead[:headLen+1]), arg(o.claimOrHead[holdPos:])
+	r, acked, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.store.ttl, markPrefix(waits))...)
 	if err != nil {
 		return r, err
 	}
 	return r, o.acknowledged(r, acked)
 }
 
-// sendLook sends claim.lua without a claim, so that it only reads the key.
+// sendLook sends claim.lua without a claim, so that the script never takes the key. If the caller waits, it marks a
+// claim.
 func (o *op) sendLook(waits bool) (pipeline.Reply, error) {
 	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, markPrefix(waits))
 }
 
-// markPrefix returns the last argument of claim.lua: what an entry must begin with for the script to mark it, and
+// markPrefix returns the last argument of claim.lua, which marks only what begins with that: the magic of a claim, or
 // nothing if the caller does not wait.
 func markPrefix(waits bool) string {
 	if waits {

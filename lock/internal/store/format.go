@@ -25,7 +25,7 @@ import (
 //	45-52   claimed: time
 //	53-     note
 //
-// Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock: they inform, and decide
+// Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock. They inform, and decide
 // nothing. The scripts have these positions too, but Lua's string functions count from 1.
 //
 // Compatibility: a release reads what the release before it wrote, and writes what that one can read.
@@ -47,7 +47,7 @@ const (
 // MaxHold is the longest hold, and the longest lease: ten years.
 const MaxHold = 10 * 365 * 24 * time.Hour
 
-// The errors that say what a key holds, or no longer holds. Package lock exports and documents them.
+// The errors about what a key holds, or no longer holds. Package lock exports and documents them.
 var (
 	ErrForeign = errors.New("lock: the key holds a foreign value")
 	ErrSettled = errors.New("lock: the key holds a value")
@@ -77,7 +77,7 @@ func NewValue(token uuid.UUID, settled time.Time, size int) []byte {
 	return appendTime(appendHead(make([]byte, 0, valuePos+size), valueMagic, token), settled)
 }
 
-// appendClaim appends a claim without a fence and without a hold. marked says whether its end is to publish a message.
+// appendClaim appends a claim without a fence and without a hold. The end of a marked claim publishes a message.
 func appendClaim(b []byte, token uuid.UUID, marked bool, claimed time.Time, note []byte) []byte {
 	b = appendHead(b, claimMagic, token)
 	if marked {
@@ -106,8 +106,8 @@ func NewToken() (token uuid.UUID) {
 	return token
 }
 
-// parse returns the claim or value that stored is, as Held or Settled, or ErrForeign if it is neither. The Entry's Note
-// and Value are slices of stored.
+// parse parses what a key holds: a claim is Held, a value Settled, and anything else ErrForeign. The Entry's Note and
+// Value are slices of stored.
 func parse(stored []byte) (Entry, error) {
 	switch {
 	case len(stored) >= valuePos && string(stored[:len(valueMagic)]) == valueMagic:

@@ -30,8 +30,8 @@ func (n Namespace) appendTag(k []byte, b0, b1 byte) []byte {
 	return append(k, ':', '{', digits[tag>>12], digits[tag>>8&0xf], digits[tag>>4&0xf], digits[tag&0xf], '}')
 }
 
-// fence returns the key of the fence counter, "namespace:{tag}fence". All keys with one tag share it, so that there are
-// at most 2^14 counters, which need not expire.
+// fence returns the key of the fence counter, "namespace:{tag}fence". All keys with one tag share a counter. So there
+// are at most 2^14 counters, and they need not expire.
 func (n Namespace) fence(key Key) string {
 	return key.Text[:len(n)+len(":{0123}")] + "fence"
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// What an operator names: a key as a log or a problem has it, and the claim or value that the operator has looked at.
+// What an operator names: a key as a log or a problem response has it, and the claim or value that the operator has
+// inspected.
 
-// ErrNotStorageKey is the error of a text that names no key of the namespace. Package lock exports and documents it.
+// ErrNotStorageKey is the error of a text that is no key of the namespace. Package lock exports and documents it.
 var ErrNotStorageKey = errors.New("lock: this is not a storage key of the locker")
 
 // keyURN begins a key in the "instance" of a problem response. The rest is the hash.
@@ -48,10 +49,10 @@ func (n Namespace) ParseKey(text string) (Key, error) {
 	return Key{Text: key, arg: key}, nil
 }
 
-// valueName begins the name of a value, so that a claim and the value that its lease has settled have two names.
+// valueName begins the name of a value, so that a claim and the value of the same lease have two names.
 const valueName = "value-"
 
-// nameOf returns the name of the claim or value that stored is: ParseName returns its head.
+// nameOf returns the name of a claim or value, given its bytes. ParseName turns the name into the head again.
 func nameOf(stored []byte) string {
 	token := uuid.UUID(stored[len(claimMagic):headLen]).String()
 	if string(stored[:len(valueMagic)]) == valueMagic {
@@ -60,8 +61,8 @@ func nameOf(stored []byte) string {
 	return token
 }
 
-// ParseName returns the head of the claim or value that name has named. The error is ErrChanged: no key holds what a
-// malformed name names.
+// ParseName returns the head of the claim or value with that name. A malformed name is ErrChanged, because no key holds
+// what it names.
 func ParseName(name string) (head []byte, err error) {
 	token, isValue := strings.CutPrefix(name, valueName)
 	id, err := uuid.Parse(token)

@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// What an operator does to a key: look at it, and override one claim or value. No lease is involved.
+// What an operator does to a key: inspect it, and override one claim or value. No lease is involved.
 
 // The errors of an override that changed nothing. Package lock exports and documents them.
 var (
@@ -18,7 +18,7 @@ var (
 	ErrLive    = errors.New("lock: the lease has not run out")
 )
 
-// errUnsure is the error of an override of which a reply was lost, and whose next try has found something else.
+// errUnsure is the error of an override that lost a reply, and whose next try found something else under the key.
 var errUnsure = errors.New("a reply was lost, and the key has changed since: it may have been done")
 
 // Facts is what Inspect finds. The Entry has neither note nor value.
@@ -68,7 +68,7 @@ func (s *Store) Replace(ctx context.Context, key Key, head, value []byte, ttl ti
 
 // override sends override.lua: it removes the claim or value if value is nil.
 func (s *Store) override(
-	ctx context.Context, doing string, key Key, head []byte, live bool, value []byte, ttl time.Duration,
+	ctx context.Context, operation string, key Key, head []byte, live bool, value []byte, ttl time.Duration,
 ) error {
 	mode := ""
 	if live {
@@ -76,24 +76,26 @@ func (s *Store) override(
 	}
 	o := s.newOp(ctx, key)
 	r := o.Do(func() (pipeline.Reply, error) {
-		r, acked, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value), ttl.Milliseconds())
-		if err == nil && overridden(r, head, value) == nil {
+		r, acked, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value),
+			ttl.Milliseconds())
+		if err == nil && overrideResult(r, head, value) == nil {
 			err = acked
 		}
 		return r, err
 	})
 	if r.Err != nil {
-		return failure(doing, r)
+		return failure(operation, r)
 	}
-	err := overridden(r.Reply, head, value)
-	if r.Unsure && errors.Is(err, ErrChanged) { // perhaps since an earlier try, whose reply was lost
-		return wrap(doing, errUnsure)
+	err := overrideResult(r.Reply, head, value)
+	if r.Unsure && errors.Is(err, ErrChanged) { // perhaps by an earlier try, whose reply was lost
+		return wrap(operation, errUnsure)
 	}
 	return err
 }
 
-// overridden returns what the reply of override.lua means.
-func overridden(r pipeline.Reply, head, value []byte) error {
+// overrideResult returns nil if the reply shows that override.lua has acted or had nothing to remove, and otherwise why
+// the script left the key as it was.
+func overrideResult(r pipeline.Reply, head, value []byte) error {
 	switch {
 	case r.Absent && value == nil:
 		return nil
@@ -103,10 +105,18 @@ func overridden(r pipeline.Reply, head, value []byte) error {
 		return nil
 	case string(r.Text) == stillLive:
 		return ErrLive
-	case len(r.Text) == headLen && (bytes.HasPrefix(r.Text, []byte(claimMagic)) || bytes.HasPrefix(r.Text, []byte(valueMagic))):
+	case isHead(r.Text):
 		return ErrChanged
 	}
 	return ErrForeign
+}
+
+// isHead reports whether a script has returned the head of a claim or a value.
+func isHead(text []byte) bool {
+	if len(text) != headLen {
+		return false
+	}
+	return bytes.HasPrefix(text, []byte(claimMagic)) || bytes.HasPrefix(text, []byte(valueMagic))
 }
 
 // stillLive is the reply of override.lua if the claim's lease has not run out.

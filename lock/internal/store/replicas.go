@@ -7,11 +7,11 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// Entries that an earlier command wrote, under WithReplicas. A WAIT counts only replicas that have the writes of its
-// own connection, so such an entry is written again, unchanged, before a WAIT can tell whether replicas have it.
+// Under WithReplicas: how a claim or value that an earlier command wrote is confirmed. A WAIT only counts replicas that
+// have the writes of its own connection. So the claim or value is written again, unchanged, before the WAIT.
 
-// acknowledged returns nil if o was granted nothing, or if its claim is on enough replicas. r is the reply to the
-// claim, and acked the result of the WAIT that followed it.
+// acknowledged returns nil if o was granted nothing, or if enough replicas have its claim. r is the reply to the claim,
+// and acked the result of the WAIT that followed it.
 func (o *op) acknowledged(r pipeline.Reply, acked error) error {
 	switch {
 	case r.Absent: // this command has written the claim
@@ -33,7 +33,7 @@ func (o *op) acknowledged(r pipeline.Reply, acked error) error {
 // errChanged is the error of a value that changed before it was confirmed.
 var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrNotReplicated)
 
-// confirm returns nil if the value with that head is on enough replicas. It counts against the time of the operation o.
+// confirm returns nil if enough replicas have the value with that head. It must return within the time of o.
 func (o *op) confirm(head []byte) error {
 	again := o.store.newOp(o.Context, o.key)
 	again.Start = o.Start

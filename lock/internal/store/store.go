@@ -1,6 +1,6 @@
 // Package store has the format of what a key in Redis holds, the commands and scripts that act on a key, and the
-// meaning of their replies. Packages lock and lease call it. It has no state, and no goroutine except those that
-// release a claim whose reply was lost.
+// meaning of their replies. Packages lock and lease call it. It has no state. Its only goroutines release claims whose
+// reply was lost.
 //
 // One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
 // returns the [Entry] that it holds. The other methods act on a claim, named by its token, and return an [Outcome]:
@@ -23,7 +23,7 @@ import (
 // Config has the settings of a Store.
 type Config struct {
 	Namespace Namespace
-	TTL       time.Duration // of a claim that nobody renews
+	TTL       time.Duration // of a claim that is not renewed
 	Fencing   bool          // every claim gets a fence
 	Replicas  bool          // writes must reach replicas: see pipeline.Config
 }
@@ -33,8 +33,8 @@ type Store struct {
 	pipeline *pipeline.Pipeline
 	group    *background.Group
 	config   Config
-	ttl      any // config.TTL in milliseconds, as an argument
-	publish  any // the name of the command that publishes, as an argument
+	ttl      any // config.TTL in milliseconds, as an argument of a command
+	publish  any // the name of the command that publishes, as an argument of a script
 }
 
 // New returns a Store that sends its commands through p. The client only tells whether it is a Cluster's.
@@ -53,14 +53,15 @@ func (s *Store) Stats() pipeline.Stats { return s.pipeline.Stats() }
 type op struct {
 	pipeline.Call
 	store *Store
-	key   Key
+	key   Key // Call.Key is its Text
 	token uuid.UUID
-	late  func(Attempt) // of TryClaim; nil otherwise
 
-	claim  pipeline.Bytes     // the claim to write, or the head of the claim to act on
-	stored pipeline.Bytes     // of Settle: the value with its head
-	ttl    pipeline.Bytes     // of Settle: milliseconds, in decimal digits
-	room   [notePos + 48]byte // holds claim if the note has at most 48 bytes, and ttl
+	onLateAttempt func(Attempt) // of TryClaim; nil otherwise
+
+	claimOrHead pipeline.Bytes     // the claim to write, or the head of the claim to act on
+	value       pipeline.Bytes     // of Settle, with its head
+	valueTTL    pipeline.Bytes     // of Settle: milliseconds, in decimal digits
+	room        [notePos + 48]byte // the memory of claimOrHead if the note has at most 48 bytes, and of valueTTL
 }
 
 // newOp returns an operation on key.
@@ -74,14 +75,14 @@ func (s *Store) newOp(ctx context.Context, key Key) *op {
 func (s *Store) actOn(ctx context.Context, key Key, token uuid.UUID) *op {
 	o := s.newOp(ctx, key)
 	o.token = token
-	o.claim = appendHead(o.room[:0], claimMagic, token)
+	o.claimOrHead = appendHead(o.room[:0], claimMagic, token)
 	return o
 }
 
-// Holder says whose a key was when a command ran.
+// Holder is who had a key when a command ran, seen from one lease.
 type Holder int
 
-// The holders of a key, seen from one lease.
+// The holders of a key.
 const (
 	Ours     Holder = iota + 1 // the key held the lease's claim
 	Nobody                     // the key was absent
@@ -94,21 +95,21 @@ const (
 type Outcome struct {
 	Holder  Holder // 0 with an Err
 	Err     error  // no reply arrived, or the server answered with an error
-	Unsure  bool   // some try may have been executed although its reply did not arrive
+	Unsure  bool   // the server may have executed a try whose reply did not arrive
 	Foreign bool   // Err is the server's: the key holds another type
 }
 
 // Wrap returns Err with the name of the operation, and nil without an Err.
-func (o Outcome) Wrap(doing string) error { return wrap(doing, o.Err) }
+func (o Outcome) Wrap(operation string) error { return wrap(operation, o.Err) }
 
-func wrap(doing string, err error) error {
+func wrap(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("lock: %s: %w", doing, err)
+	return fmt.Errorf("lock: %s: %w", operation, err)
 }
 
-// outcome returns r as an Outcome for the lease of a token.
+// outcome returns r as an Outcome for the lease with that token.
 func outcome(r pipeline.Result, token uuid.UUID) Outcome {
 	o := Outcome{Err: r.Err, Unsure: r.Unsure, Foreign: r.Foreign}
 	if r.Err == nil {
@@ -117,10 +118,10 @@ func outcome(r pipeline.Result, token uuid.UUID) Outcome {
 	return o
 }
 
-// settledBefore is the reply of settle.lua if the lease has settled another value.
+// settledBefore is the reply of settle.lua if the lease has settled another value before.
 const settledBefore = "another Settle of this lease was first"
 
-// holderOf returns whose the key was, by the head that a script has returned.
+// holderOf returns who had the key, by the head that a script has returned.
 func holderOf(r pipeline.Reply, token uuid.UUID) Holder {
 	switch {
 	case r.Absent:
@@ -147,22 +148,22 @@ func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Dur
 	}), token)
 }
 
-// extend sends extend.lua for the claim of o. With replicas the script writes in any case, so that a WAIT counts it.
+// extend sends extend.lua for the claim of o. Under WithReplicas the script always writes, so that a WAIT counts it.
 func (o *op) extend(d time.Duration) (r pipeline.Reply, acked, err error) {
-	how := ""
+	mode := ""
 	if o.store.config.Replicas {
-		how = "write"
+		mode = "write"
 	}
-	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claim[:headLen]), d.Milliseconds(), how)
+	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claimOrHead[:headLen]), d.Milliseconds(), mode)
 }
 
 // Hold writes the hold into the claim, and extends the key to the lease and the hold. It fails, and changes nothing, if
-// less than least is left of the lease.
-func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, lease, least time.Duration) Outcome {
+// less than minLeft is left of the lease.
+func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, lease, minLeft time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (pipeline.Reply, error) {
-		r, acked, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claim, encodeHold(hold),
-			hold.Milliseconds(), lease.Milliseconds(), least.Milliseconds())
+		r, acked, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claimOrHead, encodeHold(hold),
+			hold.Milliseconds(), lease.Milliseconds(), minLeft.Milliseconds())
 		if err == nil && holderOf(r, token) == Ours {
 			err = acked
 		}
@@ -170,14 +171,15 @@ func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, lease,
 	}), token)
 }
 
-// Settle writes a value, which begins with what NewValue returned, in place of the claim or under an absent key.
+// Settle replaces the claim with a value, which begins with what NewValue returned, and also writes it under an absent
+// key.
 func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []byte, ttl time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
-	o.stored, o.ttl = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
+	o.value, o.valueTTL = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return outcome(o.Do(func() (pipeline.Reply, error) {
-		r, acked, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claim, &o.stored, &o.ttl, s.publish)
-		if h := holderOf(r, token); err == nil && h != Another && h != OurOther {
+		r, acked, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claimOrHead, &o.value, &o.valueTTL, s.publish)
+		if h := holderOf(r, token); err == nil && h != Another && h != OurOther { // the script has written
 			err = acked
 		}
 		return r, err
@@ -199,11 +201,11 @@ func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID) Out
 // release sends release.lua for the claim of o.
 func (s *Store) release(o *op) Outcome {
 	return outcome(o.Do(func() (pipeline.Reply, error) {
-		return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
+		return o.Eval(releaseScript, 1, o.key.arg, &o.claimOrHead, s.publish)
 	}), o.token)
 }
 
-// Forget removes what the key holds, a claim or a value or anything else.
+// Forget removes what the key holds: a claim, a value or anything else.
 func (s *Store) Forget(ctx context.Context, key Key) error {
 	o := s.newOp(ctx, key)
 	r := o.Do(func() (pipeline.Reply, error) { return o.Eval(forgetScript, 1, o.key.arg, s.publish) })

@@ -9,7 +9,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// A claim on one master of a Quorum: the Quorum decides by all masters' results what to release.
+// A claim on one master of a Quorum. The Quorum decides by the results of all masters what to release.
 
 // Attempt is the result of TryClaim.
 type Attempt struct {
@@ -19,11 +19,11 @@ type Attempt struct {
 }
 
 // TryClaim writes the claim of a token under key if the key is absent. It releases nothing. start is when the Quorum's
-// operation began. If TryClaim returns before the result arrives, late gets the result, in a goroutine of its own.
+// operation began. If TryClaim returns before the result arrives, late gets the result, in a new goroutine.
 func (s *Store) TryClaim(ctx context.Context, key Key, token uuid.UUID, start time.Time, late func(Attempt)) Attempt {
 	o := s.newOp(ctx, key)
-	o.token, o.late = token, late
-	o.claim = appendClaim(o.room[:0], token, false, start, nil)
+	o.token, o.onLateAttempt = token, late
+	o.claimOrHead = appendClaim(o.room[:0], token, false, start, nil)
 	o.Late = (*lateAttempt)(o)
 	return o.attempt(o.Do(o.sendSet))
 }
@@ -34,7 +34,7 @@ type lateAttempt op
 // HandleLate gives the result to the caller of TryClaim.
 func (l *lateAttempt) HandleLate(r pipeline.Result) {
 	o := (*op)(l)
-	o.late(o.attempt(r))
+	o.onLateAttempt(o.attempt(r))
 }
 
 // attempt returns r as an Attempt.

@@ -1,33 +1,35 @@
--- Takes the key if it is absent, or returns what the key holds and how long that will last. SET with NX and GET is
--- faster. This script is for a caller that waits or only looks, for claims with a fence, for a claim under a hold, and
--- for a server older than 7.0.
+-- Takes the key if it is absent, or returns what the key holds and when it expires. SET with NX and GET is faster. This
+-- script is for a caller that waits or only looks, for claims with a fence, for a claim under a hold, and for a server
+-- that refuses that SET.
 --
 -- KEYS[1] the key   KEYS[2] the fence counter, with fencing only
 -- ARGV[1] the claim before its fence, empty to take nothing   ARGV[2] the claim after its fence
 -- ARGV[3] the TTL in milliseconds   ARGV[4] the first bytes of every claim if the caller waits, or else empty
 -- Returns {what the key holds, its PTTL in milliseconds}, or {false, the fence as text} if the key was taken, or
 -- {false, ''} if it is free.
-local held = redis.call('GET', KEYS[1])
+local found = redis.call('GET', KEYS[1])
 
--- Reports whether what is held is a well-formed claim. Anything foreign must stay as it is.
+-- Reports whether the key holds a well-formed claim. Anything foreign must stay as it is.
 local function isClaim()
-  if #held < 53 or string.sub(held, 1, #ARGV[4]) ~= ARGV[4] or not string.find(string.sub(held, 22, 37), '^%d+$') then
+  local hasMagic = string.sub(found, 1, #ARGV[4]) == ARGV[4]
+  local hasFence = string.find(string.sub(found, 22, 37), '^%d+$')
+  if #found < 53 or not hasMagic or not hasFence then
     return false
   end
   local hold = 0
   for i = 38, 45 do
-    hold = hold * 256 + string.byte(held, i)
+    hold = hold * 256 + string.byte(found, i)
   end
   return hold <= 315360000000 -- ten years
 end
 
-if held then
+if found then
   -- Mark the claim, at byte 20 from 0: its release or settlement then publishes a message. pcall, because a server that
   -- is full or lacks replicas refuses the write.
-  if ARGV[4] ~= '' and string.byte(held, 21) == 0 and isClaim() then
+  if ARGV[4] ~= '' and string.byte(found, 21) == 0 and isClaim() then
     redis.pcall('SETRANGE', KEYS[1], '20', '\1')
   end
-  return {held, redis.call('PTTL', KEYS[1])}
+  return {found, redis.call('PTTL', KEYS[1])}
 end
 if ARGV[1] == '' then
   return {false, ''}

@@ -1,5 +1,5 @@
--- Writes the expiry of a value again, unchanged. A WAIT that follows on the same connection then tells how many replicas
--- have the value. (Time stands still while a script runs, so the expiry stays as it was.)
+-- Writes the expiry of a value again, unchanged. A WAIT that follows on the same connection then returns how many
+-- replicas have the value. (Time stands still while a script runs, so the expiry stays as it was.)
 --
 -- KEYS[1] the key   ARGV[1] the value's head
 -- Returns the head of what the key held, nil if the key was absent.

@@ -1,8 +1,8 @@
 -- Extends the lease to at least ARGV[2] from now, and the key to that and the claim's hold. It never shortens either.
 --
 -- KEYS[1] the key   ARGV[1] the claim's head   ARGV[2] the lease in milliseconds
--- ARGV[3] 'write' to write the expiry even if it stays as it was: an earlier extension may not be on the replicas yet, and
--- a WAIT that follows counts only what its own connection has written. (Time stands still while a script runs.)
+-- ARGV[3] 'write' to write the expiry even if it stays as it was: the replicas may not have an earlier extension yet,
+-- and a WAIT that follows only counts what its own connection has written. (Time stands still while a script runs.)
 -- Returns the head of what the key held, nil if the key was absent.
 local claim = redis.call('GETRANGE', KEYS[1], '0', '44')
 local head = string.sub(claim, 1, 20)

@@ -3,9 +3,9 @@
 -- KEYS[1] the key
 -- Returns {the bytes before the note or value, its PTTL in milliseconds and its size in bytes, as one text}, or {false,
 -- ''} if the key is absent.
-local held = redis.call('GET', KEYS[1])
-if not held then
+local found = redis.call('GET', KEYS[1])
+if not found then
   return {false, ''}
 end
-local length = string.sub(held, 1, 3) == 'OGc' and 53 or 28
-return {string.sub(held, 1, length), string.format('%.0f %.0f', redis.call('PTTL', KEYS[1]), #held)}
+local length = string.sub(found, 1, 3) == 'OGc' and 53 or 28
+return {string.sub(found, 1, length), string.format('%.0f %.0f', redis.call('PTTL', KEYS[1]), #found)}

@@ -1,8 +1,8 @@
--- Removes a claim or a value, or writes a value in its place, and publishes a message for the waiters. Anything else
--- under the key stays as it is, and so does a claim whose lease has not run out, unless ARGV[3] allows it.
+-- Removes a claim or a value, or replaces it with a value, and publishes a message for the waiters. Anything else under
+-- the key stays as it is. So does a claim whose lease has not run out, unless ARGV[3] is 'live'.
 --
 -- KEYS[1] the key and the channel   ARGV[1] the head of the claim or value   ARGV[2] the command that publishes
--- ARGV[3] 'live' to act on a lease that has not run out as well
+-- ARGV[3] 'live' to act also on a claim whose lease has not run out
 -- ARGV[4] the value with its head, empty to remove   ARGV[5] the value's TTL in milliseconds
 -- Returns the head of what the key held, nil if the key was absent, or a sentence if the lease has not run out.
 local found = redis.call('GETRANGE', KEYS[1], '0', '44')
@@ -11,7 +11,7 @@ if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   return nil
 end
 
--- Reports whether what was found is a claim that is not abandoned.
+-- Reports whether the key holds a claim whose lease has not run out.
 local function isLive()
   if string.sub(found, 1, 3) ~= 'OGc' or #found < 45 then
     return false
@@ -23,7 +23,8 @@ local function isLive()
   return hold == 0 or redis.call('PTTL', KEYS[1]) > hold
 end
 
--- An earlier try has written the value if its reply was lost. It is written again for the WAIT, as in extend.lua.
+-- The value is there if an earlier try wrote it and its reply was lost. It is written again for the WAIT, as in
+-- extend.lua.
 local isOurValue = ARGV[4] ~= '' and head == string.sub(ARGV[4], 1, 20)
 if head ~= ARGV[1] and not isOurValue then
   return head

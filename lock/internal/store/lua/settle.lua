@@ -1,5 +1,6 @@
--- Writes the value in the claim's place, and publishes a message if a waiter has marked the claim. It also writes if the
--- key is absent: an operation must not run again because the server lost the claim. Anything else stays as it is.
+-- Replaces the claim with the value, and publishes a message if a waiter has marked the claim. It also writes the value
+-- if the key is absent: an operation must not run again because the server lost the claim. Anything else stays as it
+-- is.
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the value with its head (the caller has joined
 -- them: the script would copy the value)   ARGV[3] the value's TTL in milliseconds   ARGV[4] the command that publishes
@@ -14,7 +15,8 @@ local isOurValue = head == string.sub(ARGV[2], 1, 20)
 if isOurValue and redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return 'another Settle of this lease was first'
 end
--- Our own value is there if the reply to an earlier try was lost. It is written again for the WAIT, as in extend.lua.
+-- The value is there if an earlier try wrote it and its reply was lost. It is written again for the WAIT, as in
+-- extend.lua.
 if not head or head == ARGV[1] or isOurValue then
   redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
   if head == ARGV[1] and string.byte(found, 21) == 1 then
