@@ -1,7 +1,7 @@
 package lock
 
-// The plain lock: TryAcquire claims a key once, Acquire and Wait become waiters (waiters.go). None of them holds a
-// lock.
+// The plain lock: TryAcquire claims a key once, Acquire and Wait become waiters (waiters.go). None of them locks a
+// mutex.
 
 import (
 	"context"
@@ -22,14 +22,14 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if lease := l.common.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	e, err := l.claim(ctx, k, store.ClaimOptions{})
+	claim, _, err := l.claim(ctx, k, store.ClaimOptions{})
 	switch {
 	case err != nil:
 		return nil, false, err
-	case e.claim.State == Settled:
+	case claim.State == Settled:
 		return nil, false, ErrSettled
 	}
-	return e.claim.Lease, e.claim.State == Granted, nil
+	return claim.Lease, claim.State == Granted, nil
 }
 
 // Acquire takes key, and waits while somebody else holds it. A message wakes it when the holder lets go. It also polls
@@ -70,13 +70,7 @@ func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.common.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	k := l.common.namespace.Key(key)
-	claim, err := l.waiters.wait(ctx, k, false)
-	if err != nil {
-		return Claim{}, err
-	}
-	claim.Key = k.Text
-	return claim, nil
+	return l.waiters.wait(ctx, l.common.namespace.Key(key), false)
 }
 
 // heldUntil returns the error of a wait that ended with its context while the key was held.

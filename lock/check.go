@@ -46,47 +46,47 @@ var (
 // Check does not look at persistence: a server that restarts empty has lost the values.
 func (l *Locker) Check(ctx context.Context) error {
 	var mu sync.Mutex
-	var findings []error
-	check := func(ctx context.Context, where string, node redis.Cmdable) error {
-		found, err := l.checkNode(ctx, node)
+	var findings []error // guarded by mu, because a node may still answer after the timeout
+	checkNode := func(ctx context.Context, prefix string, node redis.Cmdable) error {
+		ofNode, err := l.checkNode(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, f := range found {
-			findings = append(findings, fmt.Errorf("%s%w", where, f))
+		for _, finding := range ofNode {
+			findings = append(findings, fmt.Errorf("%s%w", prefix, finding))
 		}
 		if err != nil {
-			return fmt.Errorf("%s%w", where, err)
+			return fmt.Errorf("%s%w", prefix, err)
 		}
 		return nil
 	}
 	err := l.common.withTimeout(ctx, func(ctx context.Context) error {
 		if cluster, ok := l.client.(*redis.ClusterClient); ok {
 			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-				return check(ctx, node.Options().Addr+": ", node)
+				return checkNode(ctx, node.Options().Addr+": ", node)
 			})
 		}
-		return check(ctx, "", l.client)
+		return checkNode(ctx, "", l.client)
 	})
 	mu.Lock()
-	found := slices.Clone(findings) // a node that answers after the timeout may still add to them
+	all := slices.Clone(findings)
 	mu.Unlock()
-	if err == nil && !errors.Is(errors.Join(found...), ErrNotReplicated) {
+	if tooFewReplicas := errors.Is(errors.Join(all...), ErrNotReplicated); err == nil && !tooFewReplicas {
 		err = l.checkCommands(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("lock: check: %w", err)
 	}
-	return errors.Join(append(found, err)...)
+	return errors.Join(append(all, err)...)
 }
 
-// checkCommands runs the operations of a Locker on a key of its own.
+// checkCommands runs the operations of a Locker on a key with a random name.
 func (l *Locker) checkCommands(ctx context.Context) error {
 	key := store.NewToken().String()
 	claim, err := l.Claim(ctx, key, nil)
 	if err != nil {
 		return err
 	}
-	const d = time.Minute // the key expires soon after that, whatever fails
+	const d = time.Minute // if an operation fails, the key expires soon after that
 	lease := claim.Lease
 	return errors.Join(
 		lease.Extend(ctx, minTTL), lease.Hold(ctx, d), lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, key),

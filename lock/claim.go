@@ -1,7 +1,7 @@
 package lock
 
-// From a Locker to store.Claim and back: a store.Entry becomes a Claim, and a granted one a Lease. What happens when
-// the reply to a claim is lost is in internal/store/claim.go.
+// From a Locker to store.Claim and back: a store.Entry becomes a Claim, and a granted Entry a Lease. For what happens
+// when the reply to a claim is lost see internal/store/claim.go.
 
 import (
 	"context"
@@ -12,14 +12,14 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// State says what a key holds: see [Claim].
+// State is what a key holds: see [Claim].
 type State int
 
 const (
 	Free      State = State(store.Free)      // nothing; Wait and Inspect return it, Claim takes a free key
 	Granted   State = State(store.Granted)   // our own claim, just taken: Claim.Lease
-	Held      State = State(store.Held)      // somebody else's claim: Claim.Note
-	Abandoned State = State(store.Abandoned) // somebody else's claim that is under Hold and no longer renewed: Claim.Note
+	Held      State = State(store.Held)      // somebody else's claim, with or without a hold: Claim.Note
+	Abandoned State = State(store.Abandoned) // somebody else's claim whose lease has run out under a hold: Claim.Note
 	Settled   State = State(store.Settled)   // a value: Claim.Value
 )
 
@@ -55,12 +55,12 @@ type Claim struct {
 }
 
 // Claim takes key if it is free, and otherwise returns what it holds. A key that somebody else holds is a [State], not
-// an error. Claim takes one round trip. It takes a second one if it meets a claim under [Lease.Hold], to see whether
-// that is still renewed; if the second one fails, such a claim is returned as Held. An older server and [WithReplicas]
-// may also take a second one.
+// an error. Claim takes one round trip. If it meets a claim under [Lease.Hold], it takes a second one to see whether
+// the lease of that claim has run out. If the second one fails, Claim returns such a claim as Held. An older server and
+// [WithReplicas] may also take a second one.
 //
-// The note is stored with the claim, and returned to others that claim the key until it is settled or free. It is stored as given, so
-// keep secrets out of it.
+// The note is stored with the claim. Other callers that claim the key get it until the key is settled or free. It is
+// stored as given, so keep secrets out of it.
 //
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
 // answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives nevertheless is released
@@ -75,52 +75,47 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 		return Claim{}, err
 	}
 	k := l.common.namespace.Key(key)
-	e, err := l.claim(ctx, k, store.ClaimOptions{Note: note})
+	claim, _, err := l.claim(ctx, k, store.ClaimOptions{Note: note})
+	return claim, err
+}
+
+// claim takes key if it is free, and returns what it holds. lasts is how long that stays so without a renewal
+// (store.Entry.Left); 0 if that is not known.
+func (l *Locker) claim(
+	ctx context.Context, key store.Key, opts store.ClaimOptions,
+) (claim Claim, lasts time.Duration, err error) {
+	e, err := l.store.Claim(ctx, key, opts)
 	if err != nil {
-		return Claim{}, err
+		return Claim{}, 0, err
 	}
-	e.claim.Key = k.Text
-	return e.claim, nil
+	claim = newClaim(key, e)
+	if e.State == store.Granted {
+		if claim.Lease, err = l.leaseOn(ctx, key, e); err != nil {
+			return Claim{}, 0, err
+		}
+	}
+	return claim, e.Left, nil
 }
 
-// entry is a store.Entry as a Claim.
-type entry struct {
-	claim Claim         // without its Key
-	left  time.Duration // store.Entry.Left: how long the state lasts without a renewal; 0 if that is not known
-}
-
-// claim takes key if it is free, and returns what it holds.
-func (l *Locker) claim(ctx context.Context, key store.Key, opts store.ClaimOptions) (entry, error) {
-	stored, err := l.store.Claim(ctx, key, opts)
+// look returns what key holds, as claim does, and never takes the key.
+func (l *Locker) look(ctx context.Context, key store.Key) (claim Claim, lasts time.Duration, err error) {
+	e, err := l.store.Look(ctx, key)
 	if err != nil {
-		return entry{}, err
+		return Claim{}, 0, err
 	}
-	e := newEntry(stored)
-	if stored.State == store.Granted {
-		e.claim.Lease, err = l.leaseOn(ctx, key, stored)
-	}
-	if err != nil {
-		return entry{}, err
-	}
-	return e, nil
+	return newClaim(key, e), e.Left, nil
 }
 
-// look returns what key holds and never takes it.
-func (l *Locker) look(ctx context.Context, key store.Key) (entry, error) {
-	stored, err := l.store.Look(ctx, key)
-	return newEntry(stored), err
-}
-
-// newEntry returns stored as an entry, without a Lease.
-func newEntry(stored store.Entry) entry {
-	e := entry{claim: Claim{State: State(stored.State), Note: stored.Note, Value: stored.Value}, left: stored.Left}
-	switch e.claim.State {
+// newClaim returns e as a Claim, without a Lease.
+func newClaim(key store.Key, e store.Entry) Claim {
+	claim := Claim{State: State(e.State), Key: key.Text, Note: e.Note, Value: e.Value}
+	switch claim.State {
 	case Held, Abandoned:
-		e.claim.ClaimedAt = stored.At
+		claim.ClaimedAt = e.At
 	case Settled:
-		e.claim.SettledAt = stored.At
+		claim.SettledAt = e.At
 	}
-	return e
+	return claim
 }
 
 // leaseOn returns the lease on a key that was granted. If the reply took so long that the lease would be over, it

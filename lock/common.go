@@ -13,7 +13,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// common is what a Locker and a Quorum have in common.
+// common has what both a Locker and a Quorum have.
 type common struct {
 	namespace store.Namespace
 	options   options
@@ -24,7 +24,8 @@ type common struct {
 	backlog   lease.Backlog
 }
 
-// newCommon returns what New or NewQuorum, whose name is constructor, needs. It panics on a wrong namespace or option.
+// newCommon makes the common part of a Locker or Quorum. It panics, with the name of the constructor, on a wrong
+// namespace or option.
 func newCommon(constructor, namespace string, opts []Option) *common {
 	if namespace == "" || strings.ContainsAny(namespace, "{}") {
 		panic(constructor + ": namespace must be a text without braces, and not empty")
@@ -74,12 +75,12 @@ func (c *common) close(ctx context.Context) error {
 }
 
 // ready returns an error if the Locker or Quorum is closed or ctx is done.
-func (c *common) ready(ctx context.Context, doing string) error {
+func (c *common) ready(ctx context.Context, operation string) error {
 	if c.group.Closed() {
 		return ErrClosed
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("lock: %s: %w", doing, context.Cause(ctx))
+		return fmt.Errorf("lock: %s: %w", operation, context.Cause(ctx))
 	}
 	return nil
 }
@@ -88,7 +89,7 @@ func (c *common) ready(ctx context.Context, doing string) error {
 func (c *common) withTimeout(ctx context.Context, f func(context.Context) error) error {
 	limit := c.options.opTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
-	defer cancel() // and not in the goroutine: ctx must not be done because f has returned
+	defer cancel() // not in the goroutine: then ctx could be done before the result of f is read
 	done := make(chan error, 1)
 	c.group.Go(func() { done <- f(ctx) })
 	select {

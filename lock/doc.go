@@ -18,35 +18,40 @@
 // What a key holds:
 //
 //   - A claim is what a key holds while somebody has it: a random token, a note for others, and an expiry.
-//   - A value is what Settle stores in the claim's place, for as long as the caller asks.
-//   - A hold keeps a claim after its lease has ended, so that nobody else begins the operation.
+//   - A value is what Settle replaces the claim with, for as long as the caller asks.
+//   - A key is held ([Held]) while it holds somebody else's claim, with or without a hold.
+//   - A hold ([Lease.Hold]) is a part of a claim: the time for which the claim stays after its lease has ended, so that
+//     nobody else begins the operation. A claim is under a hold, never "held".
+//   - A key is abandoned ([Abandoned]) when the lease of its claim has run out, and only the hold keeps the claim.
 //   - A mark on a claim, set by a waiter, makes the end of the claim publish a message.
-//   - A fence is a number that only grows from claim to claim of a key.
+//   - A fence is a number that grows from claim to claim of a key.
 //
 // Who has it:
 //
+//   - The holder of a key is the caller that claimed it, and whose claim the key holds.
 //   - A lease is the holder's side of a claim: it renews the claim, and ends when the claim is released, settled or
 //     lost.
 //   - A handle is one caller's share in a lease. A lease has more than one only after [NewContext].
-//   - A waiter is a caller that waits for a key which somebody else has.
-//   - A poll is one look at a key for its waiters. It claims the key if a waiter takes it.
+//   - A waiter is a call of Acquire or Wait that waits for a key.
+//   - A poll is one command on a key for all its waiters. It takes a free key for a waiter of Acquire, and otherwise
+//     only reads the key.
 //
 // How it gets to Redis:
 //
-//   - An operation is one call to Redis, such as a claim or a settlement, with all its retries. The time for one
-//     operation is set by [WithOpTimeout].
+//   - An operation is one claim, settlement and so on, with all its retries. [WithOpTimeout] sets the time for one
+//     operation.
 //   - A command is one command to Redis. A batch is several commands that are sent together.
 //   - A command is sent inline by the goroutine of its caller, or else by a worker.
-//   - A value whose Settle failed is pending while the Locker retries that in the background.
+//   - A value is pending while its Settle, which has failed, is retried in the background.
 //
 // # What each rule is for
 //
-// Every rule is there because the simpler way fails:
+// Each rule is there because a simpler way fails:
 //
 //   - SET with NX and PX sets the key and its expiry in one command. A process that dies between two commands would
 //     leave a key that never expires.
 //   - The key holds a random token, so that a late holder does not free its successor's claim.
-//   - A Lua script compares the whole token and acts, and nothing happens between the two.
+//   - A Lua script compares the whole token and acts. No other command comes between the two.
 //   - A lease is renewed at a third of its length while its holder works. If that fails, [Lease.Context] is done before
 //     the server lets the key go.
 //   - SET has GET too: one round trip takes the key or returns what it holds. If the key holds our own claim, an
@@ -55,23 +60,23 @@
 //     be missed. A waiter marks the claim, so that nothing is published for a key without waiters. All waiters of a key
 //     on one Locker share one subscription and one poll, so that the death of a holder causes no stampede.
 //   - [WithReplicas], or a [Quorum] of independent masters, survives a failover that loses the key.
-//   - [WithFencing] is for a holder that was paused: no lease can promise that its holder knows of its end.
+//   - [WithFencing] is for a holder that was paused: no lease can promise that its holder notices its end.
 //   - Commands that come at the same time are sent together, so that many cost little more than one. Each caller keeps
 //     its own deadline, and each command its own reply.
-//   - go-redis never retries a command: a retry whose first reply was lost would turn a granted key into a held one,
-//     and a release into a loss.
+//   - go-redis never retries a command: after a lost reply, its retry would report a granted key as held, and a release
+//     as a lost lease.
 //
 // # What a lease promises, and what it does not
 //
 // At most one lease on a key is valid at a time, if the server keeps what it has acknowledged, and its clock and ours
-// differ in speed by less than one percent. A lease is valid until [Lease.Until]. That is monotonic time, counted from
-// before the command was sent, less one percent of the length and two milliseconds, so our wall clock does not matter.
-// Redis expires keys by its own clock: a step of that clock ends a lease early or late.
+// differ in speed by less than one percent. A lease is valid until [Lease.Until]: for its length, less one percent and
+// two milliseconds, counted from just before the command is sent. That is monotonic time, so our wall clock does not
+// matter. Redis expires keys by its own clock: a step of that clock ends a lease early or late.
 //
-// The server may break its half: by a failover to a replica that had not received the claim, a restart without
-// persistence, an eviction, FLUSHALL, an operator. The holder then learns it from its next renewal, within a third of
-// the length if Redis answers. A process that is paused learns nothing until it wakes: check [Lease.Until] or the
-// context right before an effect that must not happen twice.
+// The server may lose a claim: by a failover to a replica that had not received it, a restart without persistence, an
+// eviction, FLUSHALL, an operator. The holder then learns that from its next renewal, within a third of the length if
+// Redis answers. A process that is paused learns nothing until it wakes: check [Lease.Until] or the context right
+// before an effect that must not happen twice.
 //
 // # Fast clients
 //
@@ -102,9 +107,9 @@
 //   - without a crash no claim is left over, except one whose command had to be canceled, and that expires with its
 //     lease.
 //
-// Two more properties hold even through a failover and a flush: release, renewal, Hold and Settle never touch another's
-// claim, nor any value; and what was completed is not begun again while its value is stored. With Hold there is at most
-// one effect, even if a process dies or acts after a pause. Taking out any one of the rules above gives a
+// Two more properties are true even through a failover and a flush. Release, renewal, Hold and Settle never change
+// another's claim or any value. What was completed is not begun again while its value is stored. With Hold there is at
+// most one effect, even if a process dies or acts after a pause. Without any one of the rules above, the model finds a
 // counterexample.
 //
 // The model also shows what is not prevented. Without Hold, if a lease ends between the effect and its Settle, another
@@ -116,15 +121,15 @@
 //
 // # Operators
 //
-// [Locker.Inspect] says what a stored key holds, and never its note or value. [Locker.ForgetStored] removes exactly what
-// was seen, [Locker.SettleAbandoned] stores a value for a holder that died, and [Locker.Scan] finds keys. Command
-// onceguard has them for the keys of package middleware.
+// [Locker.Inspect] returns what a stored key holds, without its note or value. [Locker.ForgetStored] removes exactly
+// what Inspect has returned, [Locker.SettleAbandoned] stores a value for a holder that died, and [Locker.Scan] finds
+// keys. Command onceguard has them for the keys of package middleware.
 //
 // # Servers
 //
-// Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses that, and gets a script
-// with the same result instead, which takes one more round trip. To tell the kind of an error, for example "OOM", use
-// redis.HasErrorPrefix: such a server sends it in the middle of a script's error. Nothing is read from replicas. The
+// Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses that. It gets a script with
+// the same result instead, which takes one more round trip. To tell the kind of an error, for example "OOM", use
+// redis.HasErrorPrefix: an older server sends it in the middle of a script's error. Nothing is read from replicas. The
 // tests have also been run on Redis 8.0 and Valkey 8.1.
 //
 // Newer servers have native commands that compare and set, or compare and delete: Valkey has SET with IFEQ (8.1) and

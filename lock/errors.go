@@ -37,18 +37,18 @@ var (
 	// program's value, a newer format. It was left as it is.
 	ErrForeign = store.ErrForeign
 
-	// ErrNotStorageKey means that a text names no storage key of the Locker: another namespace, a fence counter, a raw
-	// key. Redis was not asked.
+	// ErrNotStorageKey means that a text is no storage key of the Locker: it has another namespace, or is a fence counter
+	// or a raw key. Nothing was sent to Redis.
 	ErrNotStorageKey = store.ErrNotStorageKey
 
-	// ErrChanged means that a key holds another claim or value than the token names, or none, or that the token is
-	// malformed. The key was left as it is.
+	// ErrChanged means that a key does not hold the claim or value that the token names, or that the token is malformed.
+	// The key was left as it is.
 	ErrChanged = store.ErrChanged
 
 	// ErrLive means that a claim's lease has not run out, so that its holder may be at work. It was left as it is.
 	ErrLive = store.ErrLive
 
-	// ErrClosed means that the Locker or Quorum was closed: it takes no key any more.
+	// ErrClosed means that the Locker or Quorum was closed: it takes no more keys.
 	ErrClosed = errors.New("lock: the locker is closed")
 )
 

@@ -23,7 +23,9 @@ type Lease struct {
 }
 
 // newLease returns the first handle on a lease whose claim was sent at start.
-func newLease(ctx context.Context, owner *common, backend lease.Backend, id lease.ID, fence int64, start time.Time) *Lease {
+func newLease(
+	ctx context.Context, owner *common, backend lease.Backend, id lease.ID, fence int64, start time.Time,
+) *Lease {
 	var both struct { // in one allocation
 		core   lease.Core
 		handle Lease
@@ -35,11 +37,11 @@ func newLease(ctx context.Context, owner *common, backend lease.Backend, id leas
 }
 
 // Context returns a context that is done when the lease is over. Its cause is [context.Canceled] after Release or
-// Settle, and [ErrLost] when the lease is lost. That is so in two cases:
+// Settle, and [ErrLost] when the lease is lost. A lease is lost in two cases:
 //
 //   - The lease cannot be renewed. It is lost at [Lease.Until], before the server lets the key go.
-//   - The server has lost the claim, or has granted the key to another. The lease is lost when the next renewal finds
-//     that, within a third of its length, or at Until if Redis does not answer or the lease is not renewed
+//   - The server has lost the claim, or has granted the key to another caller. The lease is lost when the next renewal
+//     finds that, within a third of its length, or at Until if Redis does not answer or the lease is not renewed
 //     ([WithoutRenewal]).
 //
 // It has the values of the context with which the key was taken, but not its cancellation.
@@ -86,13 +88,14 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // hold that is no longer renewed is [Abandoned], and the key is not free. Release, Settle and Forget end the hold
 // earlier. The holder may settle late, as long as the key has its claim.
 //
-// The key expires after the length of the lease plus d, which every renewal restores. The lease has run out when no
-// more than d is left, by Redis's clock alone. The claim carries d, so that every Locker decides alike.
+// The key expires after the length of the lease plus d, and every renewal restores that. The lease has run out when no
+// more than d is left, by Redis's clock alone. The claim has d in it, so that every Locker decides alike.
 //
-// [ErrLost] means that the lease is over, [errors.ErrUnsupported] that it is a Quorum's. These errors, and that for a d
-// out of range, change nothing. After any other error the key may be under the hold or not, and the lease is no longer
-// renewed: release it. (If ctx or the time for one operation ended while a renewal or an Extend was in flight, nothing
-// was sent, and the lease is still renewed.) A Hold that reaches Redis after its caller timed out is ignored.
+// [ErrLost] means that the lease is over, [errors.ErrUnsupported] that it is a Quorum's. After these errors, and that
+// for a d out of range, nothing has changed. After any other error the claim may be under the hold or not, and the
+// lease is no longer renewed: release it. (If ctx or the time for one operation ended while a renewal or an Extend was
+// in flight, nothing was sent, and the lease is still renewed.) A Hold that reaches Redis after its caller timed out is
+// ignored.
 func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if d < time.Millisecond || d > MaxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)
@@ -105,8 +108,8 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 //
 // Settle writes if the key holds the lease's claim, and also if the key is absent: a server that restarted empty must
 // not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost]. It also
-// returns ErrLost after Release, and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported]. That
-// error, and that for a ttl out of range, change nothing.
+// returns ErrLost after Release, and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported].
+// After that error, and that for a ttl out of range, nothing has changed.
 //
 // After any other error the value may be stored or not. If the error wraps [ErrPending], Settle is retried in the
 // background, with pauses that grow to 30 s, until it succeeds, another has the key, an hour has passed, or ttl is

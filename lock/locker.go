@@ -27,8 +27,8 @@ type Locker struct {
 //
 // The client stays the caller's: New changes none of its options, and Close does not close it. The Locker switches off
 // go-redis's retries for its commands, and retries by itself. It sends commands that come at the same time as one
-// pipeline: hooks then see the values of [WithBaseContext] and of no caller. A hook that panics there ends the process,
-// because no caller's goroutine is below it that could recover. For the options of the client see "Fast clients" in the
+// pipeline. Hooks then see the values of [WithBaseContext] and no caller's values. A hook that panics there ends the
+// process, because there is no caller on its stack to recover. For the options of the client see "Fast clients" in the
 // package comment.
 //
 // The namespace is required because two services on one Redis must not share keys. New panics if it is empty or has
@@ -51,8 +51,8 @@ func (d deployment) Extend(ctx context.Context, id lease.ID, by time.Duration) s
 	return d.store.Extend(ctx, id.Key, id.Token, by)
 }
 
-func (d deployment) Hold(ctx context.Context, id lease.ID, hold, length, least time.Duration) store.Outcome {
-	return d.store.Hold(ctx, id.Key, id.Token, hold, length, least)
+func (d deployment) Hold(ctx context.Context, id lease.ID, hold, length, minLeft time.Duration) store.Outcome {
+	return d.store.Hold(ctx, id.Key, id.Token, hold, length, minLeft)
 }
 
 func (d deployment) Settle(ctx context.Context, id lease.ID, value []byte, ttl time.Duration) store.Outcome {
@@ -75,25 +75,26 @@ func (l *Locker) TTL() time.Duration { return l.common.options.ttl }
 func (l *Locker) OpTimeout() time.Duration { return l.common.options.opTimeout }
 
 // Forget removes what key holds, a claim or a value. It is an operator's override: another caller may take the key at
-// once, and a holder that still works learns by its next renewal that its lease is lost. A Settle that is retried in
+// once, and a holder that still works learns from its next renewal that its lease is lost. A Settle that is retried in
 // the background ([ErrPending]) may still store its value if nobody has taken the key. After an error the key may be
 // removed or not.
 //
-// Where the operator has a storage key, or has looked before, see [Locker.ForgetStored].
+// An operator who has a storage key, or has inspected the key, calls [Locker.ForgetStored] instead.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.store.Forget(ctx, l.common.namespace.Key(key))
 }
 
 // Go calls f in a goroutine that Close waits for. The context that f gets has the values of [WithBaseContext], and is
-// done once Close is called: f has to return soon after that. It is for work that belongs to a lease and goes on after the caller has returned.
+// done once Close is called: f has to return soon after that. Go is for work that belongs to a lease and goes on after
+// the caller has returned.
 func (l *Locker) Go(f func(context.Context)) {
 	group := l.common.group
 	group.Go(func() { f(group.Context()) })
 }
 
 // Close ends the background work: renewals, subscriptions, and the retries of releases and settlements. Waiters return
-// [ErrClosed]. Each value that could not be stored yet ([ErrPending]) is tried once more; [ErrGivenUp] says how many
-// were not stored even then.
+// [ErrClosed]. Close tries once more to store each pending value ([ErrPending]). [ErrGivenUp] has the number of those
+// that it could not store.
 //
 // Close waits for what is in flight. If ctx is done first, its error has the cause of ctx. A command to a silent server
 // is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.

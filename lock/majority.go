@@ -12,8 +12,8 @@ import (
 )
 
 // majority acts on all masters of a Quorum at once, and decides by the results of a majority. Quorum.TryAcquire calls
-// claim; Extend and Release make majority the lease.Backend of a Quorum's leases. It holds no lock: each call counts
-// the results that it receives from a channel.
+// claim. Extend and Release make majority the lease.Backend of a Quorum's leases. No mutex is held here: each call
+// counts the results that it receives from a channel.
 type majority struct {
 	common *common
 	all    []*store.Store
@@ -22,10 +22,10 @@ type majority struct {
 // size returns how many masters are a majority.
 func (m *majority) size() int { return len(m.all)/2 + 1 }
 
-// onEach calls do for every master at the same time, and returns a channel of the results. When decided is closed, it
-// calls after for each result, in the background.
+// onEach calls do for every master at the same time, and returns a channel of the results. Once decided is closed, it
+// calls afterDecision for each result, in the background.
 func onEach[T any](
-	m *majority, do func(s *store.Store) T, decided <-chan struct{}, after func(s *store.Store, result T),
+	m *majority, do func(s *store.Store) T, decided <-chan struct{}, afterDecision func(s *store.Store, result T),
 ) <-chan T {
 	results := make(chan T, len(m.all))
 	for _, s := range m.all {
@@ -33,7 +33,7 @@ func onEach[T any](
 			result := do(s)
 			results <- result
 			<-decided
-			after(s, result)
+			afterDecision(s, result)
 		})
 	}
 	return results
@@ -41,29 +41,31 @@ func onEach[T any](
 
 // claim returns a lease if a majority has granted the claim, and nil without an error if somebody else holds the key.
 // It sends the claim to slow masters even when ctx is done, because every master that has the claim makes the lease
-// safer. A master whose result comes after the decision keeps its claim if the lease was granted, and otherwise
-// releases it.
+// safer. A claim that a master has, or may have, is then released there, unless the lease was granted and is not over.
 func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
-	var granted *Lease // set before decided is closed, and read only after that
-	ttl, token := m.common.options.ttl, store.NewToken()
+	id, ttl := lease.ID{Key: key, Token: store.NewToken()}, m.common.options.ttl
 	start, detached, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
-	release := func(s *store.Store, a store.Attempt) {
-		if a.MayExist && (granted == nil || granted.core.IsOver()) {
-			m.releaseOn(s, lease.ID{Key: key, Token: token}, start.Add(ttl))
+	var granted *Lease // written before decided is closed, and read only after that
+	releaseUnneeded := func(s *store.Store, a store.Attempt) {
+		needed := granted != nil && !granted.core.IsOver()
+		if a.MayExist && !needed {
+			m.releaseOn(s, id, start.Add(ttl))
 		}
 	}
 	results := onEach(m, func(s *store.Store) store.Attempt {
-		return s.TryClaim(detached, key, token, start, func(a store.Attempt) {
+		return s.TryClaim(detached, key, id.Token, start, func(late store.Attempt) {
 			<-decided
-			release(s, a)
+			releaseUnneeded(s, late)
 		})
-	}, decided, release)
+	}, decided, releaseUnneeded)
 
 	ok, err := m.isGranted(ctx, results)
-	if ok && !time.Now().Before(start.Add(lease.Validity(ttl))) {
-		err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
-	} else if ok {
-		granted = newLease(ctx, m.common, m, lease.ID{Key: key, Token: token}, 0, start)
+	if ok {
+		if time.Now().Before(start.Add(lease.Validity(ttl))) {
+			granted = newLease(ctx, m.common, m, id, 0, start)
+		} else {
+			err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
+		}
 	}
 	close(decided)
 	if err != nil {
@@ -72,12 +74,15 @@ func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
 	return granted, nil
 }
 
-// isGranted reports whether a majority has granted the claim. It returns as soon as that is decided, with the last result
-// at the latest: one of the cases then has a majority. The error is ErrForeign or ErrSettled if a majority holds that, and
-// otherwise means that a majority failed or ctx is done.
+// isGranted reports whether a majority has granted the claim. The error is ErrForeign or ErrSettled if a majority holds
+// that. Any other error means that a majority failed, or that ctx is done.
+//
+// It returns as soon as one of the cases below has a majority. With the last result one has: unless a majority failed,
+// a majority granted or denied the claim.
 func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) (bool, error) {
+	size := m.size()
 	granted, denied, foreign, settled, failed := 0, 0, 0, 0, []error(nil)
-	for rest := len(m.all) - 1; ; rest-- {
+	for missing := len(m.all) - 1; ; missing-- {
 		var a store.Attempt
 		select {
 		case a = <-results:
@@ -85,11 +90,11 @@ func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) 
 			return false, context.Cause(ctx)
 		}
 		switch {
-		case a.Err != nil && !errors.Is(a.Err, ErrForeign):
-			failed = append(failed, a.Err)
-		case a.Err != nil:
+		case errors.Is(a.Err, ErrForeign):
 			denied++
 			foreign++
+		case a.Err != nil:
+			failed = append(failed, a.Err)
 		case a.State == store.Granted:
 			granted++
 		case a.State == store.Settled:
@@ -98,23 +103,29 @@ func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) 
 		default:
 			denied++
 		}
-		switch size := m.size(); {
+		answered, stillPossible := granted+denied >= size, granted+missing >= size
+		switch {
 		case granted == size:
 			return true, nil
 		case len(failed) == size:
-			return false, fmt.Errorf("no majority: %w", errors.Join(failed...))
+			return false, noMajority(failed)
 		case foreign == size:
 			return false, ErrForeign
 		case settled == size:
 			return false, ErrSettled
-		case granted+denied >= size && granted+rest < size:
+		case answered && !stillPossible:
 			return false, nil
 		}
 	}
 }
 
+// noMajority returns the error of an operation that too many masters failed.
+func noMajority(failed []error) error {
+	return fmt.Errorf("no majority: %w", errors.Join(failed...))
+}
+
 // Extend extends the claim on every master. It returns as soon as a majority agrees, or when ctx is done. The other
-// commands go on even then, so that slow masters keep the claim too.
+// commands go on after that, so that slow masters keep the claim too.
 func (m *majority) Extend(ctx context.Context, id lease.ID, d time.Duration) store.Outcome {
 	decided := make(chan struct{})
 	defer close(decided)
@@ -124,8 +135,8 @@ func (m *majority) Extend(ctx context.Context, id lease.ID, d time.Duration) sto
 	return m.agree(ctx, results, func(h store.Holder) bool { return h == store.Ours })
 }
 
-// Release releases the claim on every master, and returns as soon as a majority agrees. If it does, the release on a
-// master that failed is retried until the claim has expired there. If not, the caller calls Release again.
+// Release releases the claim on every master, and returns as soon as a majority agrees. On masters that failed, it is
+// then retried until the claim has expired there. If no majority agrees, the caller calls Release again.
 func (m *majority) Release(ctx context.Context, id lease.ID, expiry time.Time) (all store.Outcome) {
 	decided := make(chan struct{})
 	defer close(decided)
@@ -139,7 +150,7 @@ func (m *majority) Release(ctx context.Context, id lease.ID, expiry time.Time) (
 	return m.agree(ctx, results, func(h store.Holder) bool { return h == store.Ours || h == store.Nobody })
 }
 
-// releaseOn releases the claim on one master, and retries until the claim has expired there.
+// releaseOn releases the claim on one master. It retries until the claim has expired there.
 func (m *majority) releaseOn(s *store.Store, id lease.ID, expiry time.Time) {
 	group := m.common.group
 	try := func() bool {
@@ -152,8 +163,11 @@ func (m *majority) releaseOn(s *store.Store, id lease.ID, expiry time.Time) {
 }
 
 // agree returns one Outcome for all masters: Ours if a majority returned a Holder that is good, Another if a majority
-// returned any other, and an error if neither is possible any more or ctx is done.
-func (m *majority) agree(ctx context.Context, results <-chan store.Outcome, good func(store.Holder) bool) store.Outcome {
+// returned any other, and an error if a majority failed, all have answered without a majority, or ctx is done.
+func (m *majority) agree(
+	ctx context.Context, results <-chan store.Outcome, good func(store.Holder) bool,
+) store.Outcome {
+	size := m.size()
 	yes, no, failed, unsure := 0, 0, []error(nil), false
 	for range m.all {
 		var o store.Outcome
@@ -171,14 +185,14 @@ func (m *majority) agree(ctx context.Context, results <-chan store.Outcome, good
 		default:
 			no++
 		}
-		switch size := m.size(); {
+		switch {
 		case yes == size:
 			return store.Outcome{Holder: store.Ours, Unsure: unsure}
 		case no == size:
 			return store.Outcome{Holder: store.Another, Unsure: unsure}
 		case len(failed) == size:
-			return store.Outcome{Unsure: unsure, Err: fmt.Errorf("no majority: %w", errors.Join(failed...))}
+			return store.Outcome{Unsure: unsure, Err: noMajority(failed)}
 		}
 	}
-	return store.Outcome{Unsure: unsure, Err: fmt.Errorf("no majority: %w", errors.Join(failed...))}
+	return store.Outcome{Unsure: unsure, Err: noMajority(failed)}
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// What an operator needs who has a key from a log line or a problem response: Inspect, ForgetStored, SettleAbandoned.
-// They take the storage key, since the key that a caller claimed is hashed and nobody has it. scan.go finds keys.
+// For an operator who has a key from a log line or a problem response: Inspect, ForgetStored, SettleAbandoned. They
+// take the storage key: the caller's own key is hashed, and stored nowhere. scan.go finds keys.
 
 // Info is what [Locker.Inspect] and [Locker.Scan] find under a key: everything but the note and the value, which may be
 // secret. All times left are by the clock of Redis.
 type Info struct {
-	Key   string // as it stands in Redis, see Locker.StorageKey
+	Key   string // as Redis has it, see Locker.StorageKey
 	State State  // Free, Held, Abandoned or Settled; never Granted
 
 	// Token names this claim or value for ForgetStored and SettleAbandoned; empty when Free. A claim's is that of its
-	// lease, [Lease.Token]. A value's is another, so that an operator who has looked at a claim cannot remove the value
-	// that has taken its place.
+	// lease, [Lease.Token]. A value has another, so that an operator who has inspected a claim cannot remove the value
+	// that has replaced it.
 	Token string
 	Fence int64 // of a claim, see Lease.Fence; 0 without WithFencing
 	Size  int   // of what the key holds, in bytes: the note or the value, and up to 53 bytes before it
@@ -39,10 +39,10 @@ type Info struct {
 // Inspect returns what a storage key holds. It changes nothing, and neither note nor value is sent to this
 // process.
 //
-// storageKey is the key as it stands in Redis ([Locker.StorageKey], middleware.Event.Key), its last 64 digits, or these
+// storageKey is the key as Redis has it ([Locker.StorageKey], middleware.Event.Key), its last 64 digits, or these
 // digits after "urn:onceguard:key:", as a problem response has them. The error wraps [ErrNotStorageKey] if the text is
-// no key of this Locker's namespace, and is [ErrForeign] if the key holds what this package did not write. After any
-// other error, nothing is known: Redis did not answer in time ([WithOpTimeout]), or answered with an error.
+// no key of this Locker's namespace, and is [ErrForeign] if the key holds what this package did not write. Any other
+// error means that Redis did not answer in time ([WithOpTimeout]), or answered with an error.
 //
 // A server that fails over may lose what Inspect has just seen, also with [WithReplicas]: Inspect asks the master
 // alone.
@@ -58,18 +58,20 @@ func (l *Locker) Inspect(ctx context.Context, storageKey string) (Info, error) {
 }
 
 func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {
-	f, err := l.store.Inspect(ctx, key)
+	facts, err := l.store.Inspect(ctx, key)
 	if err != nil {
 		return Info{}, err
 	}
-	info := Info{Key: key.Text, State: State(f.State), Token: f.Name, Fence: f.Fence, Size: f.Size, TTL: f.TTL}
+	info := Info{
+		Key: key.Text, State: State(facts.State), Token: facts.Name, Fence: facts.Fence, Size: facts.Size, TTL: facts.TTL,
+	}
 	switch info.State {
 	case Held:
-		info.ClaimedAt, info.LeaseLeft, info.HoldLeft = f.At, f.Left, f.Hold
+		info.ClaimedAt, info.LeaseLeft, info.HoldLeft = facts.At, facts.Left, facts.Hold
 	case Abandoned:
-		info.ClaimedAt, info.HoldLeft = f.At, f.Left
+		info.ClaimedAt, info.HoldLeft = facts.At, facts.Left
 	case Settled:
-		info.SettledAt = f.At
+		info.SettledAt = facts.At
 	}
 	return info, nil
 }
@@ -79,24 +81,24 @@ type ForgetOption func(*forgetOptions)
 
 type forgetOptions struct{ evenIfLive bool }
 
-// EvenIfLive lets ForgetStored remove a claim whose lease has not run out. By default it returns [ErrLive]: the holder
-// may be at work, and learns only by its next renewal that it has lost the lease. Another caller can take the key, and
-// do the same work, before that.
+// EvenIfLive lets ForgetStored remove a claim whose lease has not run out. By default ForgetStored returns [ErrLive]:
+// the holder may be at work, and only learns from its next renewal that it has lost the lease. Before that, another
+// caller can take the key and do the same work.
 func EvenIfLive() ForgetOption {
 	return func(o *forgetOptions) { o.evenIfLive = true }
 }
 
 // ForgetStored removes the claim or value that token names ([Info.Token]), and nothing else: Redis compares and removes
-// in one step. The key is free then, and its waiters are woken. If it was a claim, its operation may have
-// happened, and the next caller does it again: find out first, and if it has happened, see [Locker.SettleAbandoned].
+// in one step. The key is free then, and its waiters are woken. If it was a claim, its operation may have happened, and
+// the next caller does it again: find out first, and if it has happened, see [Locker.SettleAbandoned].
 //
-// It returns nil also if the key is free already. [ErrChanged] means that the key holds another claim or value than the
-// one that token names, [ErrLive] that the lease has not run out ([EvenIfLive]); [ErrNotStorageKey] and [ErrForeign]
-// are as for [Locker.Inspect]. These have changed nothing. [ErrNotReplicated] means that it is removed, and that a
-// failover may bring it back ([WithReplicas]). After any other error it may be removed or not.
+// It also returns nil if the key is free already. [ErrChanged] means that the key holds another claim or value than the
+// one that token names, [ErrLive] that the lease has not run out ([EvenIfLive]). [ErrNotStorageKey] and [ErrForeign]
+// are as for [Locker.Inspect]. These four have changed nothing. [ErrNotReplicated] means that the claim or value is
+// removed, and that a failover may bring it back ([WithReplicas]). After any other error it may be removed or not.
 //
 // A holder that still works, and a Settle that is retried in the background ([ErrPending]), can store a value under the
-// key afterwards if it is free: what has happened is not done again. ForgetStored panics when an option is nil.
+// key afterwards if the key is free: what has happened is not done again. ForgetStored panics if an option is nil.
 func (l *Locker) ForgetStored(ctx context.Context, storageKey, token string, opts ...ForgetOption) error {
 	var o forgetOptions
 	for i, opt := range opts {
@@ -105,29 +107,30 @@ func (l *Locker) ForgetStored(ctx context.Context, storageKey, token string, opt
 		}
 		opt(&o)
 	}
-	key, head, err := l.named(ctx, "forget", storageKey, token)
+	key, head, err := l.keyAndHead(ctx, "forget", storageKey, token)
 	if err != nil {
 		return err
 	}
 	return l.store.Remove(ctx, key, head, o.evenIfLive)
 }
 
-// SettleAbandoned stores a value for ttl, in whole milliseconds, in place of the abandoned claim that token names
-// ([Info.Token]). It is for the operator of an operation that has happened, although its holder died before it could
-// say so. settle gets the claim's note and returns the value; its error is returned as it is, and nothing is stored.
-// The value is written in one step with the check that the claim is still there and still abandoned; its waiters are
-// woken. From then on a claim of the key returns the value, and a late Settle or Release of the holder changes nothing.
+// SettleAbandoned replaces the abandoned claim that token names ([Info.Token]) with a value, for ttl in whole
+// milliseconds. It is for an operation that has happened, although its holder died before it could call Settle. settle
+// gets the claim's note and returns the value. If settle returns an error, SettleAbandoned stores nothing and returns
+// that error as it is. One step checks that the claim is still there and still abandoned, writes the value, and wakes
+// the waiters. From then on a claim of the key returns the value, and a late Settle or Release of the holder changes
+// nothing.
 //
 // [ErrChanged] means that the key is free, or holds something else than that claim, and [ErrLive] that the claim's
-// lease has not run out. Nothing is stored then, nor with [ErrNotStorageKey], [ErrForeign], and an error for a ttl
-// below 1 ms. After any other error the value may be stored or not: Inspect tells.
+// lease has not run out. After these errors nothing is stored, nor after [ErrNotStorageKey], [ErrForeign], or the error
+// for a ttl below 1 ms. After any other error the value may be stored or not: Inspect shows which.
 func (l *Locker) SettleAbandoned(
 	ctx context.Context, storageKey, token string, settle func(note []byte) (value []byte, err error), ttl time.Duration,
 ) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
 	}
-	key, head, err := l.named(ctx, "settle", storageKey, token)
+	key, head, err := l.keyAndHead(ctx, "settle", storageKey, token)
 	if err != nil {
 		return err
 	}
@@ -143,9 +146,9 @@ func (l *Locker) SettleAbandoned(
 	return l.store.Replace(ctx, key, head, stored, ttl)
 }
 
-// named returns the key, and the head of the claim or value, that an operator has named.
-func (l *Locker) named(ctx context.Context, doing, storageKey, token string) (store.Key, []byte, error) {
-	if err := l.common.ready(ctx, doing); err != nil {
+// keyAndHead returns the key, and the head of the claim or value, that an operator has named.
+func (l *Locker) keyAndHead(ctx context.Context, operation, storageKey, token string) (store.Key, []byte, error) {
+	if err := l.common.ready(ctx, operation); err != nil {
 		return store.Key{}, nil, err
 	}
 	key, err := l.common.namespace.ParseKey(storageKey)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// minTTL is the shortest lease. It is clearly longer than a round trip and what lease.Validity takes off.
+// minTTL is the shortest lease. It is clearly longer than a round trip and the margin of lease.Validity.
 const minTTL = 10 * time.Millisecond
 
 // Option changes a default of [New] or [NewQuorum].
@@ -56,8 +56,8 @@ func WithoutRenewal() Option {
 // does not rely on the client for that, unless the client has ContextTimeoutEnabled (see "Fast clients" in the package
 // comment).
 //
-// go-redis tries five times to connect, with pauses. If that takes longer than d, the error only says that Redis did
-// not answer. With DialerRetries: 1 in the client's options the error comes at once and has the reason.
+// go-redis tries five times to connect, with pauses. If that takes longer than d, the error is only that Redis did not
+// answer. With DialerRetries: 1 in the client's options the error comes at once and has the reason.
 func WithOpTimeout(d time.Duration) Option {
 	if d <= 0 || d > MaxHold {
 		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive, or above ten years", d))
@@ -65,11 +65,11 @@ func WithOpTimeout(d time.Duration) Option {
 	return func(o *options) { o.opTimeout = d }
 }
 
-// Retry says when Acquire and Wait poll a key if no message wakes them. The pause after the n-th poll is random between
-// 0 and min(Max, Min * 2^(n-1)): "full jitter", so that processes do not poll in step
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). It is never longer than what is left of
-// the claim that they wait for, if that is known. All waiters of a key on one Locker share the polls, and n. A poll
-// that a message caused is not counted.
+// Retry has the pauses between the polls of Acquire and Wait if no message wakes them. The pause after the n-th poll is
+// random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that processes do not poll in step
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A pause ends when the claim that they
+// wait for would expire, if that is known. All waiters of a key on one Locker share the polls, and n. A poll that a
+// message caused is not counted.
 type Retry struct {
 	Min      time.Duration // bound of the first pause; 0 means 20 ms, or Max if that is less
 	Max      time.Duration // bound of every pause; 0 means 1 s, or Min if that is more
@@ -129,7 +129,7 @@ func WithFencing() Option {
 // expiry unchanged.
 //
 // WAIT does not make Redis strongly consistent: a failover may still promote a replica that has not acknowledged. Set n
-// to the number of all replicas that can be promoted; with a smaller n this lock is not safe in a failover. With that n
+// to the number of all replicas that can be promoted: with a smaller n this lock is not safe in a failover. With that n
 // every replica is necessary: while one cannot be reached, nothing is granted and no value is returned. Even the result
 // that somebody else holds a key may then take as long as timeout, because WAIT follows every command that may write.
 func WithReplicas(n int, timeout time.Duration) Option {
@@ -143,14 +143,14 @@ func WithReplicas(n int, timeout time.Duration) Option {
 }
 
 // WithBaseContext sets the context whose values go-redis's hooks see in commands that belong to no single caller:
-// batches of several callers' commands, and what the Locker sends on its own (renewals, retries in the background, the
-// release of what arrived too late, subscriptions, and polls for callers of Wait). The default is
-// [context.Background]. A command that a caller waits for and that travels alone has the values of that caller's
+// batches of several callers' commands, and what the Locker sends by itself (renewals, retries in the background,
+// releases of claims that arrived too late, subscriptions, and polls for callers of Wait). The default is
+// [context.Background]. A command that a caller waits for and that is sent alone has the values of that caller's
 // context. The cancellation and the deadline of ctx are ignored. WithBaseContext panics if ctx is nil.
 //
-// A tracing hook such as redisotel begins a trace of its own where the context has no span. A context that marks a
-// trace as not sampled keeps it from doing so; package contrib/otelonce has one. The context of [Locker.Go] has the
-// values too. What go-redis sends on its own, such as a Cluster's reload of its slots, has not.
+// A tracing hook such as redisotel begins a new trace if the context has no span. A context that marks a trace as not
+// sampled prevents that; package contrib/otelonce has one. The context of [Locker.Go] has the values too. What go-redis
+// sends by itself, such as a Cluster's reload of its slots, does not have them.
 func WithBaseContext(ctx context.Context) Option {
 	if ctx == nil {
 		panic("lock.WithBaseContext: ctx is nil")

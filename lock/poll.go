@@ -14,65 +14,72 @@ import (
 // key, polls when a message or a timer wakes it. waiters.go has the list, and the mutex.
 
 // pollFirst polls for w, the first waiter on the list, in its goroutine: most often w then need not wait, and no other
-// goroutine is needed. An error concerns only w, because its cause may be w's own context.
+// goroutine is needed. If waiters are left, they get a watch.
 func (l *waitList) pollFirst(w *waiter) {
 	opts := l.beginPoll()
-	e, err := l.poll(w.ctx, w.takes, opts)
-	if err != nil {
-		l.waiters.mu.Lock()
-		if w.pollErr = err; w.mustGiveUp(err) {
-			l.finish(w, Claim{}, err)
-		}
-		l.waiters.mu.Unlock()
-		l.signal()
+	claim, lasts, err := l.poll(w.ctx, w.takes, opts)
+	if err == nil {
+		l.report(w, claim, nil, true)
 	} else {
-		l.report(w, e, nil, true)
+		l.firstFailed(w, err)
 	}
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	if l.list.Len() > 0 {
-		l.waiters.locker.common.group.Go(func() { l.watch(e.left) })
+		l.waiters.locker.common.group.Go(func() { l.watch(lasts) })
 	}
 }
 
+// firstFailed reports the error of pollFirst to w alone, because w's own context may have caused it. The other waiters
+// get a poll by watch at once.
+func (l *waitList) firstFailed(w *waiter, err error) {
+	l.waiters.mu.Lock()
+	defer l.waiters.mu.Unlock()
+	w.pollErr = err
+	if w.mustGiveUp(err) {
+		l.finish(w, Claim{}, err)
+	}
+	l.signal()
+}
+
 // watch polls for all waiters of the key until there are none or the Locker is closed. It polls when a message arrives,
-// when signal was called, and when a timer fires, because a message may be missed. left is how long the claim that was
-// seen last lasts without a renewal; 0 if that is not known.
-func (l *waitList) watch(left time.Duration) {
+// when signal was called, and when a timer fires, because a message may be missed. lasts is how long the claim that the
+// last poll found lasts without a renewal; 0 if that is not known.
+func (l *waitList) watch(lasts time.Duration) {
 	group := l.waiters.locker.common.group
 	messages := l.waiters.hub.Subscribe(l.key.Text)
 	defer messages.Close()
 	n := 1 // polls that the timer began, and the first one
-	timer := time.NewTimer(l.pause(n, left))
+	timer := time.NewTimer(l.pause(n, lasts))
 	defer timer.Stop()
 	for {
-		timed := false
+		byTimer := false
 		select {
 		case <-l.wake:
 		case <-messages.C():
 		case <-timer.C:
-			timed = true
+			byTimer = true
 			n++
 		case <-l.empty:
 			return
 		case <-group.Context().Done():
 		}
 		if group.Closed() {
-			l.report(nil, entry{}, ErrClosed, false)
+			l.report(nil, Claim{}, ErrClosed, false)
 			return
 		}
-		left = l.pollForAll(timed)
+		lasts = l.pollForAll(byTimer)
 		messages.Follow()
-		timer.Reset(l.pause(n, left))
+		timer.Reset(l.pause(n, lasts))
 	}
 }
 
-// pause returns how long watch waits for a message after n timed polls: a random time (see Retry), but not longer than
-// the claim lasts without a renewal.
-func (l *waitList) pause(n int, left time.Duration) time.Duration {
+// pause returns how long watch waits for a message after n polls by the timer: a random time (see Retry), but no longer
+// than the claim lasts without a renewal.
+func (l *waitList) pause(n int, lasts time.Duration) time.Duration {
 	d := background.Jitter(l.waiters.locker.common.options.retry.pause(n))
-	if left > 0 && left < d {
-		return left + time.Millisecond
+	if lasts > 0 && lasts < d {
+		return lasts + time.Millisecond
 	}
 	return d
 }
@@ -85,16 +92,16 @@ func (l *waitList) beginPoll() store.ClaimOptions {
 	return store.ClaimOptions{Waits: true, Awaited: l.list.Len() > 1}
 }
 
-// pollForAll polls once for all waiters and reports the result to them. timed says that a timer began the poll. It
-// returns how long the claim that it found lasts without a renewal, and 0 if that is not known.
-func (l *waitList) pollForAll(timed bool) (left time.Duration) {
+// pollForAll polls once for all waiters, and reports the result to them. byTimer reports whether the timer began the
+// poll. pollForAll returns how long the claim that it found lasts without a renewal, and 0 if that is not known.
+func (l *waitList) pollForAll(byTimer bool) (lasts time.Duration) {
 	taker, ctx, opts := l.nextTaker(), l.waiters.locker.common.group.Base(), l.beginPoll()
 	if taker != nil {
 		ctx = context.WithoutCancel(taker.ctx)
 	}
-	e, err := l.poll(ctx, taker != nil, opts)
-	l.report(taker, e, err, timed)
-	return e.left
+	claim, lasts, err := l.poll(ctx, taker != nil, opts)
+	l.report(taker, claim, err, byTimer)
+	return lasts
 }
 
 // nextTaker returns the waiter that gets the key when it is free, and nil if no waiter takes it.
@@ -109,8 +116,10 @@ func (l *waitList) nextTaker() *waiter {
 	return nil
 }
 
-// poll returns what the key holds. It takes the key if that is free and takes is set.
-func (l *waitList) poll(ctx context.Context, takes bool, opts store.ClaimOptions) (entry, error) {
+// poll returns what the key holds. If takes is set, it takes a free key.
+func (l *waitList) poll(
+	ctx context.Context, takes bool, opts store.ClaimOptions,
+) (claim Claim, lasts time.Duration, err error) {
 	if takes {
 		return l.waiters.locker.claim(ctx, l.key, opts)
 	}
@@ -129,34 +138,41 @@ func (l *waitList) mustWait(w *waiter) bool {
 }
 
 // report gives the result of the last poll to all waiters that it counts for: see reportTo. If the poll took the key,
-// that is for taker; if taker has gone, the key is released.
-func (l *waitList) report(taker *waiter, found entry, err error, timed bool) {
+// taker gets it.
+func (l *waitList) report(taker *waiter, found Claim, err error, byTimer bool) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
-	state := found.claim.State
-	l.last = state
-	if state == Granted {
-		if taker.place == nil {
-			group := l.waiters.locker.common.group
-			group.Go(func() { _ = found.claim.Lease.Release(group.Base()) })
-		}
-		l.finish(taker, found.claim, nil)
+	l.last = found.State
+	if found.State == Granted {
+		l.giveTo(taker, found)
 	}
-	someJoined := false // after the poll was begun
+	joinedMeanwhile := false
 	for e := l.list.Front(); e != nil; {
 		w := e.Value.(*waiter)
-		e = e.Next()
-		if w.joined == l.polls && err != ErrClosed {
-			someJoined = true
+		e = e.Next() // before reportTo removes w
+
+		tooEarly := w.pollsBefore == l.polls // the poll was begun before w joined
+		if tooEarly && err != ErrClosed {
+			joinedMeanwhile = true
 			continue
 		}
-		l.reportTo(w, found, err, timed)
+		l.reportTo(w, found, err, byTimer)
 	}
-	// Those that joined need a poll of their own, unless the poll has marked a claim: its end publishes a message for
-	// them.
-	if someJoined && state != Held {
+	// If the poll has marked a claim, the end of that claim wakes those that joined. Otherwise they need another poll.
+	if joinedMeanwhile && found.State != Held {
 		l.signal()
 	}
+}
+
+// giveTo gives a key that a poll took to taker. If taker has left the list, it releases the key. The caller holds
+// waiters.mu.
+func (l *waitList) giveTo(taker *waiter, granted Claim) {
+	if taker.place == nil {
+		group, lease := l.waiters.locker.common.group, granted.Lease
+		group.Go(func() { _ = lease.Release(group.Base()) })
+		return
+	}
+	l.finish(taker, granted, nil)
 }
 
 // reportTo gives the result of the last poll to w. The call of w returns
@@ -164,23 +180,25 @@ func (l *waitList) report(taker *waiter, found entry, err error, timed bool) {
 //   - if the poll failed and w must give up;
 //   - if the key holds a value;
 //   - if w is a Wait and the key is free or abandoned;
-//   - if this was the last of Retry.Attempts timed polls.
+//   - if this was the last of Retry.Attempts polls by the timer.
 //
 // The caller holds waiters.mu.
-func (l *waitList) reportTo(w *waiter, found entry, err error, timed bool) {
-	if timed {
-		w.timedPolls++
-	}
-	if w.pollErr = err; err == nil {
+func (l *waitList) reportTo(w *waiter, found Claim, err error, byTimer bool) {
+	w.pollErr = err
+	if err == nil {
 		w.seenHeld = l.mustWait(w)
 	}
-	state := found.claim.State
+	if byTimer {
+		w.timedPolls++
+	}
+	spent := byTimer && w.timedPolls == l.waiters.locker.common.options.retry.Attempts
+	hasEnded := !w.takes && (found.State == Free || found.State == Abandoned)
 	switch {
 	case err != nil && w.mustGiveUp(err):
 		l.finish(w, Claim{}, err)
-	case state == Settled, !w.takes && (state == Free || state == Abandoned):
-		l.finish(w, found.claim, nil)
-	case timed && w.timedPolls == l.waiters.locker.common.options.retry.Attempts:
+	case found.State == Settled, hasEnded:
+		l.finish(w, found, nil)
+	case spent:
 		l.finish(w, Claim{}, withPollError(ErrHeld, err))
 	}
 }

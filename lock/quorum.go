@@ -14,25 +14,25 @@ import (
 // Quorum grants leases on a majority of independent Redis masters, so that no single one of them can lose a lease:
 // RedLock (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/). It is safe for concurrent use.
 //
-// A Quorum sends each command to all masters at the same time, and the results of a majority decide, so a minority of
+// A Quorum sends each command to all masters at the same time, and the results of a majority decide. So a minority of
 // silent masters delays nothing. A lease is valid for its length ([WithTTL]) less one percent and two milliseconds,
-// from before the claim was sent. A majority renews it, and it is lost when no majority has it any more. A claim that
-// failed, or whose lease has ended, is released on every master, also on one whose reply came late.
+// counted from just before the claim is sent. A majority renews it, and it is lost when no majority has it any more. A
+// claim that failed, or whose lease has ended, is released on every master, also on one whose reply came late.
 //
 // # A master that restarts
 //
 // A master that comes back without the claims that it had granted may grant them again: if two of five masters have a
 // claim and a third one has lost it, another caller can have a majority too. So a master must either not forget claims,
-// or not answer until all that it may have forgotten are over:
+// or not answer until all claims that it may have forgotten are over:
 //
 //   - Delayed rejoin: after a restart the master lets no client in for longer than the longest lease (the TTL, or the
 //     longest Extend).
 //   - Persistence with appendfsync always: what was acknowledged is on disk, and is read back. Any other fsync policy
 //     may lose the latest writes.
 //
-// A renewed lease may be older than any delay, and is safe nevertheless: a renewal never writes a claim where there is
-// none, so a master that is down, or that has lost the claim, does not count. A lease lasts for as long as the same
-// majority has kept its claim since the grant. After that its holder gets [ErrLost].
+// A renewed lease may be older than any delay, and is still safe: a renewal never writes a claim where there is none.
+// So a master that is down, or that has lost the claim, does not count. A lease lasts for as long as the same majority
+// has kept its claim since the grant. After that its holder gets [ErrLost].
 //
 // # What it does not have
 //
@@ -43,17 +43,17 @@ import (
 // "Making the lock safe with fencing"). It has no Wait, Check, Forget and StorageKey either. Masters that share a
 // machine, a disk or a power supply do not fail independently.
 type Quorum struct {
-	common *common
-	stores majority
+	common  *common
+	masters majority
 }
 
 // NewQuorum returns a Quorum on independent masters, one for each client. It uses the clients as [New] does.
 //
-// It panics if the number of clients is even or below three, if a client is nil, a *redis.Ring or there twice, if the
+// It panics if the number of clients is even or below three, if a client is nil, a *redis.Ring or appears twice, if the
 // namespace is empty or has braces, and with [WithFencing] or [WithReplicas].
 func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option) *Quorum {
 	if len(clients) < 3 || len(clients)%2 == 0 {
-		panic(fmt.Sprintf("lock.NewQuorum: %d clients, want an odd number from 3 on", len(clients)))
+		panic(fmt.Sprintf("lock.NewQuorum: %d clients, want an odd number, at least 3", len(clients)))
 	}
 	c := newCommon("lock.NewQuorum", namespace, opts)
 	if c.options.fencing {
@@ -63,13 +63,13 @@ func NewQuorum(clients []redis.UniversalClient, namespace string, opts ...Option
 		panic("lock.WithReplicas: a Quorum's masters have no replicas")
 	}
 	q := &Quorum{common: c}
-	q.stores.common = c
+	q.masters.common = c
 	for i, client := range clients {
 		checkClient("lock.NewQuorum", client)
 		if slices.Index(clients, client) < i {
-			panic("lock.NewQuorum: the same client is there twice")
+			panic("lock.NewQuorum: the same client appears twice")
 		}
-		q.stores.all = append(q.stores.all, c.newStore(client))
+		q.masters.all = append(q.masters.all, c.newStore(client))
 	}
 	return q
 }
@@ -88,7 +88,7 @@ func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if lease := q.common.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	lease, err = q.stores.claim(ctx, k)
+	lease, err = q.masters.claim(ctx, k)
 	return lease, lease != nil, err
 }
 
@@ -101,9 +101,11 @@ func (q *Quorum) Acquire(ctx context.Context, key string) (*Lease, error) {
 	for n := 1; ; n++ {
 		lease, ok, err := q.TryAcquire(ctx, key)
 		switch {
-		case err != nil && n > 1 && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // held before
-			return nil, heldUntil(ctx)
 		case err != nil:
+			ctxEnded := ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+			if ctxEnded && n > 1 { // the try before found the key held
+				return nil, heldUntil(ctx)
+			}
 			return nil, err
 		case ok:
 			return lease, nil

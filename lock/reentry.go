@@ -11,7 +11,7 @@ import (
 // derived from it, join the lease if they are for the same key and the same Locker or Quorum. They join only while the
 // lease is valid and this handle is not released. Without NewContext nothing is ever joined.
 //
-// Each join returns a handle of its own, with its own Context. The last Release of a handle frees the key. Settle and
+// Each join returns a new handle, with its own Context. The Release of the last handle frees the key. Settle and
 // Abandon of any handle act on the lease that they share.
 func NewContext(ctx context.Context, lease *Lease) context.Context {
 	return context.WithValue(ctx, joinKey{lease.owner, lease.core.ID().Key.Text}, lease)
@@ -23,7 +23,7 @@ type joinKey struct {
 	key   string
 }
 
-// join returns a new handle on the lease that ctx carries for key, and nil if it carries none that can be joined.
+// join returns a new handle on the lease that ctx carries for key, and nil if ctx carries none that can be joined.
 func (c *common) join(ctx context.Context, key store.Key) *Lease {
 	lease, ok := ctx.Value(joinKey{c, key.Text}).(*Lease)
 	if !ok {

@@ -21,14 +21,14 @@ type Scanned struct {
 }
 
 // Scan looks through the keys of all masters for those of the Locker's namespace. In each step it asks one server to
-// look at about count of its keys, of any program (https://redis.io/docs/latest/commands/scan/), and inspects
-// those of the namespace. Most steps find nothing in a server that has many keys of others. Nothing is sent between two
-// steps, so that the loop's body sets the pace; count is from 1 to 1,000. Scan panics if it is not.
+// look at about count of its keys, of any program (https://redis.io/docs/latest/commands/scan/), and inspects those of
+// the namespace. If the server has many keys of other programs, most steps find nothing. Nothing is sent between two
+// steps, so the loop's body sets the pace. Scan panics if count is not from 1 to 1,000.
 //
-// A key that is there from the first step to the last is found, perhaps twice. One that comes or goes meanwhile, or
-// moves to another server of a Cluster, may be missed. Fence counters are left out.
+// A key that is there from the first step to the last is found, perhaps twice. A key that comes, goes, or moves to
+// another server of a Cluster during the scan may be missed. Fence counters are left out.
 //
-// An error is the last step: what is still to come is not known. Each step takes at most twice the time for one
+// An error is the last step: the rest of the keys is not scanned. Each step takes at most twice the time for one
 // operation ([WithOpTimeout]).
 func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] {
 	if count < 1 || count > maxScan {
@@ -119,28 +119,28 @@ func (l *Locker) scanStep(ctx context.Context, node redis.Cmdable, cursor uint64
 	return p.keys, p.cursor, nil
 }
 
-// globEscaper escapes what has a meaning in a pattern of SCAN.
+// globEscaper escapes the special characters of a pattern of SCAN.
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// inspectAll inspects the keys of one step at the same time, so that they travel together. It leaves out the keys that
-// are not the Locker's, and those that are free by now.
+// inspectAll inspects the keys of one step at the same time, so that their commands share a batch. It leaves out the
+// keys that are not the Locker's, and those that are free now.
 func (l *Locker) inspectAll(ctx context.Context, keys []string) (found Scanned, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, text := range keys {
-		key, notOurs := l.common.namespace.ParseKey(text)
-		if notOurs != nil {
+		key, parseErr := l.common.namespace.ParseKey(text)
+		if parseErr != nil {
 			continue
 		}
 		all.Go(func() {
-			info, failed := l.inspect(ctx, key)
+			info, inspectErr := l.inspect(ctx, key)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(failed, ErrForeign):
+			case errors.Is(inspectErr, ErrForeign):
 				found.Foreign = append(found.Foreign, key.Text)
-			case failed != nil:
-				err = failed
+			case inspectErr != nil:
+				err = inspectErr
 			case info.State != Free:
 				found.Infos = append(found.Infos, info)
 			}

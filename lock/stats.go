@@ -1,12 +1,12 @@
 package lock
 
-// Stats has the counts of a Locker: see [Locker.Stats]. Those that say "now" rise and fall. The others only grow, from
-// the time when the Locker was made.
+// Stats has the counts of a Locker: see [Locker.Stats]. Those with "now" rise and fall. The others only grow, from 0
+// when the Locker is made.
 type Stats struct {
 	Leases int // valid now: granted, and neither settled, released, lost nor run out
 
-	// Waiters are calls of Acquire and Wait that wait now. Subscriptions are the keys that they are subscribed to now:
-	// the waiters of one key share a subscription, which begins after their first poll.
+	// Waiters are the calls of Acquire and Wait that are waiting now. Subscriptions are the keys that they are subscribed
+	// to now: the waiters of one key share a subscription, which begins after their first poll.
 	Waiters, Subscriptions int
 
 	// Queued are commands that wait to be sent now, and InFlight those that were sent and have no reply now. Queued is
@@ -19,8 +19,8 @@ type Stats struct {
 	// ended without an answer from Redis: they timed out (WithOpTimeout), their context was done, or all tries failed.
 	Retries, GivenUp uint64
 
-	// Renewals were confirmed. Lost are leases that another caller took, that were deleted, or that ran out although
-	// their holder still relied on them. Leases that were abandoned are not among them.
+	// Renewals were confirmed. Lost are leases that ran out, or whose claim was taken over or removed, although their
+	// holder still relied on them. Leases that were abandoned are not among them.
 	Renewals, Lost uint64
 
 	Pending        int    // values that could not be stored yet and are retried in the background now

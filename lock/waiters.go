@@ -11,7 +11,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Who waits for which key. Locker.Acquire and Locker.Wait call waiters.wait; poll.go decides when a key is polled and
+// Who waits for which key. Locker.Acquire and Locker.Wait call waiters.wait. poll.go decides when a key is polled and
 // which waiters then return. waiters.mu guards all of it, and is never held while a command is sent.
 
 // waiters has the callers that wait, by the key that they wait for.
@@ -29,7 +29,7 @@ func (ws *waiters) init(l *Locker, hub *notify.Hub) {
 }
 
 // waitList has the waiters of one key on one Locker. It is in waiters.byKey while it has any. They share one poll at a
-// time: the first waiter sends the first one, and the goroutine watch all others.
+// time: the first waiter sends the first poll, and the goroutine watch sends all others.
 type waitList struct {
 	waiters *waiters
 	key     store.Key
@@ -38,8 +38,8 @@ type waitList struct {
 
 	// guarded by waiters.mu
 	list  *list.List // of *waiter, the longest waiting first
-	polls int        // that were begun; only grows
-	last  State      // what the last poll found; 0 if it failed or none is complete
+	polls int        // how many were begun; only grows
+	last  State      // what the last poll found; 0 if that failed or none is complete
 }
 
 // waiter is one call of Acquire, which takes the key, or of Wait, which does not.
@@ -48,13 +48,13 @@ type waiter struct {
 	takes bool
 
 	// guarded by waiters.mu
-	joined     int           // waitList.polls when it joined: a poll that was begun before does not count for it
-	timedPolls int           // polls that a timer began, or its own first one, since it joined
-	seenHeld   bool          // the last poll that counts and did not fail found that it has to wait
-	pollErr    error         // of the last poll that counts; nil if that did not fail
-	place      *list.Element // in waitList.list; nil once removed
+	pollsBefore int           // waitList.polls when it joined: these do not count for it
+	timedPolls  int           // polls since then that the timer began, and its own first one
+	seenHeld    bool          // the last poll that counts and succeeded found that it has to wait
+	pollErr     error         // of the last poll that counts; nil if that succeeded
+	place       *list.Element // in waitList.list; nil once removed
 
-	result chan result // holds one: receives at most once, when the waiter is removed
+	result chan result // holds one; gets at most one, when the waiter is removed
 }
 
 // result is what a call of Acquire or Wait returns.
@@ -63,7 +63,7 @@ type result struct {
 	err   error
 }
 
-// wait waits for key. It returns when the waiter has what it waits for, has to give up, or its ctx is done.
+// wait waits for key. It returns when a poll gives the waiter a result, or ctx is done.
 func (ws *waiters) wait(ctx context.Context, key store.Key, takes bool) (Claim, error) {
 	w := &waiter{ctx: ctx, takes: takes, result: make(chan result, 1)}
 	l, first := ws.add(key, w)
@@ -77,15 +77,14 @@ func (ws *waiters) wait(ctx context.Context, key store.Key, takes bool) (Claim, 
 	}
 	seenHeld, pollErr := l.cancel(w)
 	select {
-	case r := <-w.result: // arrived before cancel
+	case r := <-w.result: // it arrived before cancel
 		return r.claim, r.err
 	default:
 	}
-	err := heldUntil(ctx)
-	if !seenHeld {
-		err = fmt.Errorf("lock: wait: %w", context.Cause(ctx))
+	if seenHeld {
+		return Claim{}, withPollError(heldUntil(ctx), pollErr)
 	}
-	return Claim{}, withPollError(err, pollErr)
+	return Claim{}, withPollError(fmt.Errorf("lock: wait: %w", context.Cause(ctx)), pollErr)
 }
 
 // withPollError returns err, the error that a wait ends with, together with the error of its last poll if that failed.
@@ -108,7 +107,7 @@ func (ws *waiters) add(key store.Key, w *waiter) (l *waitList, first bool) {
 		ws.byKey[key.Text] = l
 	}
 	ws.count++
-	w.place, w.joined, w.seenHeld = l.list.PushBack(w), l.polls, l.mustWait(w)
+	w.place, w.pollsBefore, w.seenHeld = l.list.PushBack(w), l.polls, l.mustWait(w)
 	return l, !found
 }
 
