@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// Group counts background work, so that Close can end it and wait for it. A sync.WaitGroup would not do, because it
-// must not grow from zero while somebody waits, and work may begin during Close. A Group's methods may be called
-// concurrently.
+// Group counts background work, so that Close can end it and wait for it. (Work may begin during Close. A
+// sync.WaitGroup does not allow that: its counter must not grow from zero while a goroutine waits.) A Group's methods
+// may be called concurrently.
 type Group struct {
 	base   context.Context // never done
-	ctx    context.Context // base, and done once Close was called
+	ctx    context.Context // has the values of base; done once Close was called
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	running int           // guarded by mu
-	idle    chan struct{} // guarded by mu; closed when running falls to zero; nil while nobody waits
+	idle    chan struct{} // guarded by mu; closed when running falls to zero; nil unless a Close waits
 }
 
-// NewGroup returns a Group that is open, whose contexts have the values of base. The end of base does not matter.
+// NewGroup returns an open Group, whose contexts have the values of base, but not its cancellation.
 func NewGroup(base context.Context) *Group {
 	g := &Group{base: WithoutEnd(base)}
 	g.ctx, g.cancel = context.WithCancel(g.base)
 	return g
 }
 
-// Context returns a context that is done once Close was called. Background work has to end then.
+// Context returns a context that is done once Close was called. Background work must then end.
 func (g *Group) Context() context.Context { return g.ctx }
 
 // Base returns a context that is never done. It is for commands that no single caller waits for: see
@@ -48,14 +48,14 @@ func (g *Group) Go(f func()) {
 	}()
 }
 
-// Begin counts work that calls Done at its end.
+// Begin counts work that the caller does. The caller calls Done when the work has ended.
 func (g *Group) Begin() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.running++
 }
 
-// Done ends what Begin began.
+// Done ends the work that Begin has counted.
 func (g *Group) Done() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,7 +66,7 @@ func (g *Group) Done() {
 	}
 }
 
-// Close ends Context and waits until no work runs. If ctx is done first, it returns the cause of that. It may be called
+// Close ends Context and waits until no work runs. If ctx is done first, Close returns its cause. Close may be called
 // again.
 func (g *Group) Close(ctx context.Context) error {
 	g.cancel()
@@ -89,7 +89,7 @@ func (g *Group) Close(ctx context.Context) error {
 	}
 }
 
-// TimeoutError is the error of an operation that has timed out; its value is the time that it had. It wraps
+// TimeoutError is the error of an operation that has timed out. Its value is the time that the operation had. It wraps
 // [context.DeadlineExceeded].
 type TimeoutError time.Duration
 
@@ -101,7 +101,7 @@ func (e TimeoutError) Error() string {
 // Unwrap returns context.DeadlineExceeded.
 func (e TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// Pause waits for d and returns nil. If ctx is done first, it returns the cause of that.
+// Pause waits for d and returns nil. If ctx is done first, it returns the cause of ctx.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -115,7 +115,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 
 // WithoutEnd returns a context that has the values of ctx and is never done.
 func WithoutEnd(ctx context.Context) context.Context {
-	if _, limited := ctx.Deadline(); !limited && ctx.Done() == nil {
+	if _, hasDeadline := ctx.Deadline(); !hasDeadline && ctx.Done() == nil { // saves an allocation
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
@@ -124,7 +124,7 @@ func WithoutEnd(ctx context.Context) context.Context {
 // Jitter returns a random duration from 0 up to, and not including, d, which must be positive.
 func Jitter(d time.Duration) time.Duration { return rand.N(d) }
 
-// Backoff makes growing pauses. Each is random between half of its bound and the bound. The bound doubles up to Max.
+// Backoff has growing pauses. Each is random between half of its bound and the bound. The bound doubles up to Max.
 type Backoff struct{ next, Max time.Duration }
 
 // NewBackoff returns a Backoff whose first bound is 20 ms and whose largest is most.
@@ -137,10 +137,11 @@ func (b *Backoff) Next() time.Duration {
 	return d/2 + Jitter(d/2)
 }
 
-// Retry calls try after growing pauses of up to 1 s, until try reports that it is done, until is reached, or ctx is
-// done.
-func Retry(ctx context.Context, until time.Time, try func() (done bool)) {
-	for pauses := NewBackoff(time.Second); time.Now().Before(until); {
+// Retry calls try after growing pauses of up to 1 s, until try reports that it is done, the deadline is reached, or ctx
+// is done.
+func Retry(ctx context.Context, deadline time.Time, try func() (done bool)) {
+	pauses := NewBackoff(time.Second)
+	for time.Now().Before(deadline) {
 		if Pause(ctx, pauses.Next()) != nil || try() {
 			return
 		}

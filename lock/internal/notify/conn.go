@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	quietLimit     = 3 * time.Second // without a message for so long, listen sends a PING
-	reconnectPause = time.Second     // longest pause after a connection has broken
+	quietLimit     = 3 * time.Second // listen sends a PING after that time without a message
+	reconnectPause = time.Second     // the longest pause after a connection has broken
 )
 
 // conn is a pub/sub connection of a Hub to one node. It has two goroutines: listen receives, and update subscribes and
@@ -24,10 +24,10 @@ type conn struct {
 	addr    string
 	pubsub  *redis.PubSub
 	changed chan struct{}   // holds one token: subscribers and requested may differ
-	closing context.Context // done when the connection is to be closed
+	closing context.Context // done when close was called or the Group was closed
 	close   context.CancelFunc
 
-	resubscribing atomic.Bool // a resubscribeSoon is under way
+	resubscribing atomic.Bool // resubscribeSoon has begun, and has not woken the subscribers yet
 
 	// guarded by Hub.mu
 	subscribers map[string]*Subscription // by key, which is also the name of the channel
@@ -47,8 +47,8 @@ func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
 	return c
 }
 
-// change makes update compare subscribers and requested.
-func (c *conn) change() {
+// wakeUpdate makes update compare subscribers and requested.
+func (c *conn) wakeUpdate() {
 	select {
 	case c.changed <- struct{}{}:
 	default:
@@ -59,7 +59,7 @@ func (c *conn) change() {
 func (c *conn) add(s *Subscription) {
 	if c.subscribers[s.key] != s || !c.requested[s.key] {
 		c.subscribers[s.key] = s
-		c.change()
+		c.wakeUpdate()
 	}
 }
 
@@ -67,7 +67,7 @@ func (c *conn) add(s *Subscription) {
 func (c *conn) drop(s *Subscription) {
 	if c.subscribers[s.key] == s { // not a later Subscription to the same key
 		delete(c.subscribers, s.key)
-		c.change()
+		c.wakeUpdate()
 	}
 }
 
@@ -113,8 +113,8 @@ func (c *conn) differences() (wanted, unwanted []string) {
 	return wanted, unwanted
 }
 
-// listen receives messages until the connection has no subscribers, or the node does not answer a PING. When the
-// network connection breaks, go-redis connects and subscribes again at the next receive.
+// listen receives messages until the connection has no subscribers, or the node does not answer a PING. If the network
+// connection breaks, go-redis connects and subscribes again at the next receive.
 func (c *conn) listen() {
 	defer c.end()
 	for pinged := false; ; {
@@ -123,11 +123,14 @@ func (c *conn) listen() {
 		case err == nil:
 			pinged = false
 			c.receive(message)
-		case rediserr.IsMoved(err): // refused: the key has moved, and the client does not know where to
+		case rediserr.IsMoved(err): // refused: the key has moved, and the client does not know where
 			c.resubscribeSoon()
 		case rediserr.IsReply(err): // refused for good: by an ACL, or a Cluster without sharded pub/sub
 		case rediserr.IsTimeout(err):
-			if pinged || c.retire() || c.pubsub.Ping(c.closing) != nil {
+			if pinged || c.retire() { // the node did not answer, or has no subscribers
+				return
+			}
+			if c.pubsub.Ping(c.closing) != nil {
 				return
 			}
 			pinged = true
@@ -142,8 +145,7 @@ func (c *conn) listen() {
 	}
 }
 
-// receive wakes the subscriber that a message is for. It also wakes a subscriber when its subscription is confirmed,
-// because earlier messages were missed, or ended.
+// receive wakes the subscriber that a message of go-redis is for.
 func (c *conn) receive(message any) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -153,17 +155,21 @@ func (c *conn) receive(message any) {
 			s.signal()
 		}
 	case *redis.Subscription:
-		s, ok := c.subscribers[m.Channel]
-		if !ok {
-			return
+		if s, ok := c.subscribers[m.Channel]; ok {
+			c.subscriptionChanged(s, m.Kind == "subscribe" || m.Kind == "ssubscribe")
 		}
-		confirmed := m.Kind == "subscribe" || m.Kind == "ssubscribe"
-		if !confirmed { // the slot has moved, or an earlier subscriber to the same key was dropped
-			delete(c.requested, m.Channel)
-		}
-		s.subscribed.Store(confirmed)
-		s.signal()
 	}
+}
+
+// subscriptionChanged wakes s because its subscription was confirmed or has ended: messages may have been missed. A
+// subscription ends when the slot has moved, or when an earlier subscriber to the same key was dropped. The caller
+// holds Hub.mu.
+func (c *conn) subscriptionChanged(s *Subscription, confirmed bool) {
+	if !confirmed {
+		delete(c.requested, s.key)
+	}
+	s.subscribed.Store(confirmed)
+	s.signal()
 }
 
 // resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed.
@@ -204,7 +210,7 @@ func (c *conn) wakeSubscribed() {
 	}
 }
 
-// retire removes the connection from the Hub if it has no subscribers, and reports whether it did.
+// retire removes the connection from the Hub if it has no subscribers. It reports whether it did.
 func (c *conn) retire() bool {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -222,7 +228,7 @@ func (c *conn) remove() {
 	}
 }
 
-// end closes the connection, and wakes its subscribers, whose Follow opens another one.
+// end closes the connection, and wakes its subscribers: their Follow opens another one.
 func (c *conn) end() {
 	c.hub.mu.Lock()
 	c.remove()

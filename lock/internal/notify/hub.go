@@ -1,7 +1,7 @@
 // Package notify wakes the waiters of a key when the key is released or settled: the scripts of package store then
-// publish a message on the channel of the key's name. Package lock calls it.
+// publish a message on the channel with the key's name. Package lock calls it.
 //
-// Nothing relies on a message, because waiters poll the key as well. A failure here only delays them until their next
+// Nothing relies on a message, because waiters also poll the key. A failure here only delays them until their next
 // poll.
 //
 // Hub.mu guards the connections and their subscriptions. It is never held during network I/O.
@@ -20,14 +20,14 @@ import (
 // Hub has one connection to each node that has a key with waiters. It opens the connection for the first Subscription,
 // and closes it a few seconds after the last one has ended. Its methods may be called concurrently.
 //
-// On a Cluster a message goes only to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). An
+// On a Cluster a message only goes to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). An
 // older Cluster does not have that, and its waiters only poll.
 type Hub struct {
 	client redis.UniversalClient
 	group  *background.Group
 
 	mu    sync.Mutex
-	conns map[string]*conn // guarded by mu; by the node's address, or "" if the client is not a Cluster's
+	conns map[string]*conn // guarded by mu; by the node's address, which is "" unless the client is a Cluster's
 }
 
 // NewHub returns a Hub that has no connection yet.
@@ -51,7 +51,7 @@ type Subscription struct {
 	key  string
 	wake chan struct{} // holds one token: a message has arrived, or may have been missed
 
-	subscribed atomic.Bool // the node has confirmed that it will send the messages
+	subscribed atomic.Bool // the node has confirmed the subscription
 	following  atomic.Bool // a Follow is looking up the node of the key
 	closed     bool        // guarded by Hub.mu
 }
@@ -75,8 +75,8 @@ func (s *Subscription) signal() {
 	}
 }
 
-// Follow subscribes again, in the background, unless the node that has the key has confirmed the Subscription. The key
-// may have moved to another node. The caller calls Follow after each poll.
+// Follow subscribes again, in the background, unless a node has confirmed the Subscription: the key may have moved to
+// another node. The caller calls Follow after each poll.
 func (s *Subscription) Follow() {
 	if s.subscribed.Load() || s.following.Swap(true) {
 		return
@@ -88,7 +88,7 @@ func (s *Subscription) Follow() {
 		s.following.Store(false)
 		return
 	}
-	h.group.Go(func() { // finding the node may take network I/O
+	h.group.Go(func() { // MasterForKey may ask a node
 		if node, err := cluster.MasterForKey(h.group.Context(), s.key); err == nil {
 			h.attach(s, node.Options().Addr, node.SSubscribe)
 		}

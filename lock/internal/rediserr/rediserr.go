@@ -18,14 +18,14 @@ func IsReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// IsForeign reports whether err is the server's, and means that the key holds another type. Redis 6 has WRONGTYPE in
-// the middle of a script's error.
+// IsForeign reports whether err is the server's error for a key that holds another type. Redis 6 has WRONGTYPE in the
+// middle of a script's error.
 func IsForeign(err error) bool {
 	return IsReply(err) && strings.Contains(err.Error(), "WRONGTYPE")
 }
 
-// MayHaveArrived reports whether a command that failed may have been executed all the same. It was not executed if the
-// server answered with an error, or if there was no connection to send it on.
+// MayHaveArrived reports whether the server may have executed a command that failed with err. It has not if it answered
+// with an error, or if there was no connection to send the command on.
 func MayHaveArrived(err error) bool {
 	var dial *net.OpError
 	switch {
@@ -39,13 +39,16 @@ func MayHaveArrived(err error) bool {
 	return true
 }
 
-// IsTemporary reports whether the same command may succeed if it is sent again soon. That is so after any network
-// error, and after the errors of a server that starts, that is no longer the master, or that has too many clients.
+// IsTemporary reports whether the same command may succeed if it is sent again soon: after a network error, and after
+// the error of a server that is starting, is no longer the master, or has too many clients.
 func IsTemporary(err error) bool {
-	if errors.Is(err, redis.ErrClosed) {
+	switch {
+	case errors.Is(err, redis.ErrClosed): // the client, for good
 		return false
+	case !IsReply(err):
+		return true
 	}
-	return !IsReply(err) || redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
+	return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
 		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) || IsMoved(err)
 }
 
@@ -55,8 +58,8 @@ func RefusesWrites(err error) bool {
 	return redis.IsOOMError(err) || redis.IsNoReplicasError(err) || redis.HasErrorPrefix(err, "MISCONF")
 }
 
-// Redirection returns the address of the node to which err redirects the command (MOVED or ASK), and whether that node
-// wants an ASKING first. It reports false if err is no redirection.
+// Redirection returns the address of the node to which err redirects the command (MOVED or ASK), and whether an ASKING
+// must be sent to that node first. ok is false if err is no redirection.
 func Redirection(err error) (addr string, asking, ok bool) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, false, true
@@ -71,15 +74,15 @@ func IsMoved(err error) bool {
 	return ok
 }
 
-// IsTimeout reports whether a read or a write has timed out.
+// IsTimeout reports whether err is that of a read or a write that timed out.
 func IsTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// InScript returns the error of a command that a script has called, if err wraps one as Redis before 7.0 does, and
-// otherwise err. Such an error ends with that of the command: "ERR Error running script ...: @user_script:19:
-// @user_script: 19: -OOM ...".
+// InScript returns the error of the command that a script called, if err contains one, and otherwise err. Redis before
+// 7.0 puts it at the end of the script's error: "ERR Error running script ...: @user_script:19: @user_script: 19: -OOM
+// ...".
 func InScript(err error) error {
 	if !redis.HasErrorPrefix(err, "Error running script") {
 		return err
@@ -91,7 +94,7 @@ func InScript(err error) error {
 	return err
 }
 
-// scriptError is an error of the server. To go-redis's functions it is one of go-redis's own.
+// scriptError is an error of the server. go-redis's functions treat it as one of their errors.
 type scriptError string
 
 func (e scriptError) Error() string { return string(e) }
