@@ -132,8 +132,8 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 }
 
 // settleLater begins to retry a Settle in the background, unless one is pending already. The claim is renewed for it.
-// settleLater reports whether a Settle is pending now. None is if the lease or the ttl is over, the Locker is closed, or
-// the value is larger than the backlog.
+// settleLater reports whether a Settle is pending now. None is if the lease or the ttl is over, the Locker is closed,
+// or the value is larger than the backlog.
 func (c *Core) settleLater(s settlement) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
