@@ -1,10 +1,7 @@
 package middleware
 
-// This file has what happens between the claim and the handler: the hold, and the journal's Begin.
-
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,22 +9,26 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// begin holds a claimed key ([WithAtMostOnce]), and checks that the request's deadline has not passed. If either fails,
-// it releases the key in the background and returns a refusal. Claim and Hold together take at most the time for one
-// operation.
+// This file has what happens between the claim and the handler: the hold, and the journal's Begin.
+
+const maxUndone = 4096 // runs whose Begin is being undone, in one middleware
+
+// begin holds a claimed key ([WithAtMostOnce]), checks the request's deadline, and asks the journal. If the run must not
+// begin, it gives the key back and returns a refusal. lease is nil if only the journal protects the run. Claim and Hold
+// together take at most the time for one operation.
 func (c *call) begin(lease *lock.Lease) answer {
 	err := c.hold(lease)
-	if err == nil && errors.Is(c.r.Context().Err(), context.DeadlineExceeded) {
-		err = c.r.Context().Err()
+	if err == nil {
+		err = c.deadlineError()
 	}
-	switch {
-	case err == nil && c.journal != nil:
+	if err != nil {
+		c.dropClaim(lease)
+		return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
+	}
+	if c.journal != nil {
 		return c.beginJournaled(lease)
-	case err == nil:
-		return answer{}
 	}
-	c.dropClaim(lease)
-	return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
+	return answer{}
 }
 
 // hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies.
@@ -35,7 +36,7 @@ func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {
 		return nil
 	}
-	ctx, cancel := context.WithDeadline(c.values(), c.timing.asked.Add(c.locker.OpTimeout()))
+	ctx, cancel := context.WithDeadline(c.detached(), c.timing.asked.Add(c.locker.OpTimeout()))
 	defer cancel()
 	err := lease.Hold(ctx, c.retention)
 	if e := c.event; e != nil {
@@ -48,7 +49,7 @@ func (c *call) hold(lease *lock.Lease) error {
 func (c *call) beginJournaled(lease *lock.Lease) answer {
 	start := time.Now()
 	t := c.newJournaledRun(start, lease)
-	abandonAt(lease, t.deadline) // if the journal panics, too
+	abandonAt(lease, t.deadline) // now, so that the lease also runs out if the journal panics
 	entry, err := c.askBegin(t.run)
 	if c.event != nil {
 		c.event.Journal = phaseSince(start)
@@ -63,15 +64,15 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 		c.undoBegin(t.run)
 		c.dropClaim(lease)
 		return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
-	case mayRun:
-		t.run.Intent = entry.State != Absent // Begin has left a row
-		c.running.exec.journaled = t
-		return answer{}
+	case !mayRun:
+		return c.settleByEntry(lease, entry)
 	}
-	return c.answerFromJournal(lease, entry)
+	t.run.Intent = entry.State != Absent // an intent journal has stored a row
+	c.running.exec.journaled = t
+	return answer{}
 }
 
-// newJournaledRun returns a run that begins at start. Without a lease it gets a token of its own.
+// newJournaledRun returns a run that begins at start. It has the token of its lease, or a new one without a lease.
 func (c *call) newJournaledRun(start time.Time, lease *lock.Lease) *journaledRun {
 	t := &journaledRun{call: c, deadline: start.Add(c.maxDuration)}
 	t.unsealed.L = &t.mu
@@ -84,21 +85,22 @@ func (c *call) newJournaledRun(start time.Time, lease *lock.Lease) *journaledRun
 	return t
 }
 
-// askBegin calls the journal's Begin, and once more if that fails: the reply may have been lost, and the same token gets
-// the same answer.
+// askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the same
+// token gets the same answer.
 func (c *call) askBegin(run JournalRun) (JournalEntry, error) {
 	begin := func(ctx context.Context) (JournalEntry, error) { return c.journal.Begin(ctx, run) }
-	entry, err := c.askJournal(begin)
+	entry, err := askJournal(c.detached(), begin)
 	if err != nil {
-		entry, err = c.askJournal(begin)
+		entry, err = askJournal(c.detached(), begin)
 	}
 	return entry, err
 }
 
-// undoBegin frees, in the background, a row that Begin may have left although it returned an error. It does so twice: a
-// Begin whose connection broke may still arrive after the first time. If too many are being undone, it does nothing: a
-// leftover row only refuses retries until it is swept, and a database that recovers must not get one call for each
-// request that it has missed.
+// undoBegin frees, in the background, a row that a failed Begin may have left. It does so twice, because a Begin whose
+// connection broke may arrive after the first time.
+//
+// If too many are being undone, it does nothing: a recovering database must not get one call for each request that it
+// has missed. A leftover row only refuses retries until it is swept.
 func (c *call) undoBegin(run JournalRun) {
 	g := c.guard
 	if g.undoing.Add(1) > maxUndone {

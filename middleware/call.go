@@ -31,20 +31,6 @@ type guard struct {
 	options
 }
 
-// breaker keeps requests from waiting for a Redis that has just failed. It is open for redisPause after a failure.
-type breaker struct{ until atomic.Int64 } // Unix time in nanoseconds
-
-const redisPause = time.Second
-
-// open reports whether Redis is not to be asked.
-func (b *breaker) open() bool {
-	left := b.until.Load() - time.Now().UnixNano()
-	return 0 < left && left <= int64(redisPause) // more is left only if the clock was set back
-}
-
-// trip is called after a failure.
-func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
-
 // call is one request. It contains all that a request needs, so that it takes one allocation.
 type call struct {
 	*guard
@@ -131,13 +117,36 @@ func (c *call) removeTemporaryFiles(r *http.Request) {
 	}
 }
 
-// dropClaim gives back the key of a request that does not run; lease may be nil.
+// dropClaim frees the body and gives the key back. lease may be nil: Redis did not answer, and a journal decides.
 func (c *call) dropClaim(lease *lock.Lease) {
 	c.identity.body.Free()
 	c.identity.body = nil // the release keeps the call until Redis answers
 	if lease != nil {
-		lease.ReleaseInBackground(c.values())
+		lease.ReleaseInBackground(c.detached())
 	}
+}
+
+// abandonAt calls lease.AbandonAt, unless lease is nil.
+func abandonAt(lease *lock.Lease, t time.Time) {
+	if lease != nil {
+		lease.AbandonAt(t)
+	}
+}
+
+// abandon calls lease.Abandon, unless lease is nil.
+func abandon(lease *lock.Lease) {
+	if lease != nil {
+		lease.Abandon()
+	}
+}
+
+// capByRequest returns deadline, or the deadline of the request's context if that is earlier. The request's context has
+// no other effect on the run, because net/http cancels it when the client disconnects.
+func (c *call) capByRequest(deadline time.Time) time.Time {
+	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
+		return outer
+	}
+	return deadline
 }
 
 // clock returns the time if it is needed: by the Event, or by the time limit on Claim and Hold. Otherwise it returns

@@ -1,17 +1,16 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
-// claim claims the request's key, unless its deadline has passed. It does not heed a client that disconnected: that is
-// neither a failure of Redis nor a reason not to run.
+// claim claims the request's key. It sends nothing if the request's deadline has passed, because the run would end at
+// once. It sends the claim even if the client has disconnected.
 func (c *call) claim() (lock.Claim, error) {
-	if err := c.r.Context().Err(); errors.Is(err, context.DeadlineExceeded) { // the run would end at once
+	if err := c.deadlineError(); err != nil {
 		return lock.Claim{}, err
 	}
 	if c.mayRunWithoutLease(errRedisPaused) && c.redis.open() {
@@ -30,29 +29,12 @@ func (c *call) claim() (lock.Claim, error) {
 	return claim, err
 }
 
-// sendClaim sends the claim, with the request's fingerprint as its note.
+// sendClaim sends the claim, with the request's fingerprint in its note.
 func (c *call) sendClaim() (lock.Claim, error) {
 	var room [record.NoteLen]byte
 	note := c.encodeNote(room[:0])
 	c.timing.asked = c.clock()
-	return c.locker.Claim(c.values(), c.identity.key, note)
-}
-
-// encodeNote returns the note of the request's claim, in room if it fits.
-func (c *call) encodeNote(room []byte) []byte {
-	sealedFor := ""
-	if len(c.codec.Keys) > 0 { // only a seal needs it before the claim returns it
-		sealedFor = c.storageKey()
-	}
-	note := record.Note{Fingerprint: c.identity.fingerprints[0], Journaled: c.journal != nil}
-	return c.codec.EncodeNote(room, sealedFor, note)
-}
-
-// mayFailOpen reports whether the handler may run although the claim failed with err. See [WithFailOpen].
-func (c *call) mayFailOpen(err error) bool {
-	return c.failOpen && !errors.Is(c.r.Context().Err(), context.DeadlineExceeded) &&
-		!errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrLost) &&
-		!errors.Is(err, lock.ErrClosed)
+	return c.locker.Claim(c.detached(), c.identity.key, note)
 }
 
 // refuseClaim returns the answer to a request whose claim failed with err.

@@ -8,22 +8,22 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// values is a call as a context. It has the values of the context that the request came with, and no end: a client that
-// disconnects affects neither the claim nor its settlement. It is context.WithoutCancel without an allocation. (The cause
-// of the request's end is hidden too: context.Cause asks for Err first.) It outlives the request, whose own context an
-// outer middleware may then replace.
-type values call
+// detached is a call as a context that never ends: a client that disconnects affects neither the claim nor its
+// settlement. It has the values of the context that the request came with, because it outlives the request, and an outer
+// middleware may then replace the request's context. It is context.WithoutCancel without an allocation. (It hides the
+// cause of the request's end too, because context.Cause asks for Err first.)
+type detached call
 
-// values returns the context of calls to the locker and the journal.
-func (c *call) values() *values { return (*values)(c) }
+// detached returns the context for calls to the locker and the journal.
+func (c *call) detached() *detached { return (*detached)(c) }
 
-func (*values) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (*detached) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-func (*values) Done() <-chan struct{} { return nil }
+func (*detached) Done() <-chan struct{} { return nil }
 
-func (*values) Err() error { return nil }
+func (*detached) Err() error { return nil }
 
-func (v *values) Value(key any) any { return v.arrived.Value(key) }
+func (d *detached) Value(key any) any { return d.arrived.Value(key) }
 
 // runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
 // is lost, at the deadline, or when the handler has returned.
@@ -34,7 +34,7 @@ func (v *values) Value(key any) any { return v.arrived.Value(key) }
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease // nil if its loss does not end the run
-	values   *values     // the parent where lease is nil
+	detached *detached   // the parent if lease is nil
 	deadline time.Time
 
 	mu     sync.Mutex         // guards the fields below
@@ -100,7 +100,7 @@ func (c *runContext) over(now time.Time) bool {
 // parent returns the context that this one is below.
 func (c *runContext) parent() context.Context {
 	if c.lease == nil {
-		return c.values
+		return c.detached
 	}
 	return c.lease.Context()
 }

@@ -16,11 +16,11 @@ var errAbandoned = errors.New("middleware: an earlier run has left its key witho
 func (c *call) answerDuplicate(claim lock.Claim) answer {
 	switch {
 	case claim.State == lock.Abandoned:
-		return c.answerFromJournalOr(c.answerBy(claim))
+		return c.lookInJournal(c.answerByClaim(claim))
 	case claim.State != lock.Held || c.wait == 0:
-		return c.answerBy(claim)
+		return c.answerByClaim(claim)
 	}
-	if a := c.answerBy(claim); a.outcome != InFlight {
+	if a := c.answerByClaim(claim); a.outcome != InFlight {
 		return a
 	}
 	after, err := c.awaitOutcome()
@@ -30,15 +30,15 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	case err != nil: // the wait is over, or was not allowed
 		return c.refuseInFlight(claim, waitFailure(err))
 	case after.State == lock.Free:
-		return c.answerFromJournalOr(refuse(Freed, &runFailed, nil))
+		return c.lookInJournal(refuse(Freed, &runFailed, nil))
 	case after.State == lock.Abandoned:
-		return c.answerFromJournalOr(c.answerBy(after))
+		return c.lookInJournal(c.answerByClaim(after))
 	}
-	return c.answerBy(after)
+	return c.answerByClaim(after)
 }
 
-// answerBy returns the answer that follows from what the key holds: a value, or a claim that is held or abandoned.
-func (c *call) answerBy(claim lock.Claim) answer {
+// answerByClaim returns the answer that follows from what the key holds: a value, or a claim that is held or abandoned.
+func (c *call) answerByClaim(claim lock.Claim) answer {
 	if claim.State == lock.Settled {
 		return c.replay(claim.Value)
 	}

@@ -105,7 +105,7 @@ func (c *call) serve() {
 		c.running.claimErr = err
 		c.run(nil) // 5 to 8
 	case errors.Is(err, lock.ErrSettled):
-		refusal = c.answerFromJournalOr(refuseClaim(err))
+		refusal = c.lookInJournal(refuseClaim(err))
 		c.answer(&refusal)
 	case err != nil:
 		refusal = refuseClaim(err)

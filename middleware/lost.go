@@ -34,7 +34,7 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	case err != nil: // not store-unavailable, which asks for a retry: if the key was freed, that would run again
 		return refuse(Unknown, &outcomeUnknown, err)
 	}
-	return answerAfterRun(c.answerBy(claim))
+	return answerAfterRun(c.answerByClaim(claim))
 }
 
 // answerAfterRun returns a, or outcome-unknown in place of an answer that the key belongs to another request: this one

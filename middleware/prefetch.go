@@ -1,9 +1,13 @@
 package middleware
 
 import (
+	"errors"
 	"io"
 	"net/http"
 )
+
+// errShadowStream is why a body is not read before the handler runs.
+var errShadowStream = errors.New("middleware: WithShadow: a body of unknown length on HTTP/2 is not read in advance")
 
 // prefetch is the body of a request in shadow. What is read of it before the handler runs is kept, so that the handler
 // gets the whole body. Only the goroutine that serves the request uses it.

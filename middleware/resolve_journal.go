@@ -11,7 +11,7 @@ import (
 // resolveJournaled resolves the run in the journal, which has the last word, and then in Redis. A crash in between
 // leaves what a crash of the run at that point would: the journal has the outcome, and a retry is answered from it.
 func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
-	entry, err := r.askJournal(ctx, func(ctx context.Context) (JournalEntry, error) { return r.journal.Look(ctx, r.key) })
+	entry, err := askJournal(ctx, func(ctx context.Context) (JournalEntry, error) { return r.journal.Look(ctx, r.key) })
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (r *resolver) outcome(note []byte) ([]byte, error) {
 
 // end stores the record in the journal, or frees the run's row if it is nil.
 func (r *resolver) end(ctx context.Context, run JournalRun, encoded []byte) error {
-	entry, err := r.askJournal(ctx, func(ctx context.Context) (JournalEntry, error) {
+	entry, err := askJournal(ctx, func(ctx context.Context) (JournalEntry, error) {
 		return r.journal.End(ctx, run, encoded, r.retention)
 	})
 	switch {
@@ -104,11 +104,4 @@ func (r *resolver) end(ctx context.Context, run JournalRun, encoded []byte) erro
 		return fmt.Errorf("%w: the journal has the outcome %v of another run", lock.ErrChanged, entry.State)
 	}
 	return nil
-}
-
-// askJournal calls f with the time that one call to the journal may take.
-func (r *resolver) askJournal(ctx context.Context, f func(context.Context) (JournalEntry, error)) (JournalEntry, error) {
-	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
-	defer cancel()
-	return f(ctx)
 }

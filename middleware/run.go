@@ -35,7 +35,8 @@ func (c *call) run(lease *lock.Lease) {
 		c.answer(&replacement)
 		return
 	}
-	// 8: the response is sent, and the observer is called even if the underlying writer panics.
+	// 8: the response is sent, and the observer is called even if the underlying writer panics. The status is read now:
+	// Deliver gives back what it stands in.
 	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err))
 	w.Deliver(c.r.Context())
 }
@@ -57,7 +58,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 		deadline = c.running.exec.journaled.deadline
 	}
 	abandonAt(lease, deadline)
-	*ctx = runContext{exec: exec, values: c.values(), lease: lease, deadline: c.capByRequest(deadline)}
+	*ctx = runContext{exec: exec, detached: c.detached(), lease: lease, deadline: c.capByRequest(deadline)}
 	if c.journal != nil { // the journal decides who has run: the loss of the lease does not end the run
 		ctx.lease = nil
 	}
@@ -77,17 +78,8 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	return w.Seal(ctx)
 }
 
-// capByRequest returns deadline, or the deadline of the request's context if that is earlier. Nothing else that ends the
-// request's context ends the run: net/http cancels it as soon as the client disconnects.
-func (c *call) capByRequest(deadline time.Time) time.Time {
-	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
-		return outer
-	}
-	return deadline
-}
-
-// conclude applies the ending to the key. It returns the answer that replaces the run's own response if the run has lost
-// its key to another, or if it is not known whether its transaction was committed.
+// conclude applies the ending to the key. If the run has lost its key to another, it returns the answer that replaces the
+// run's own response.
 func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err error) {
 	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)
@@ -127,11 +119,4 @@ func (c *call) cutOff() {
 		c.running.exec.journaled.cutOff()
 	}
 	c.running.body.cutOff()
-}
-
-// abandonAt is lease.AbandonAt; lease may be nil.
-func abandonAt(lease *lock.Lease, t time.Time) {
-	if lease != nil {
-		lease.AbandonAt(t)
-	}
 }

@@ -19,7 +19,6 @@ import (
 // runs in any case.
 
 var (
-	errShadowStream  = errors.New("middleware: WithShadow: a body of unknown length on HTTP/2 is not read in advance")
 	errShadowPanic   = errors.New("middleware: WithShadow: the key function or the function of WithFingerprint panicked")
 	errShadowStored  = errors.New("middleware: WithShadow: the function of WithStored or WithTraceparent panicked")
 	errShadowOverdue = errors.New("middleware: WithShadow: the handler ran longer than WithMaxDuration, and would have been cancelled")
@@ -125,13 +124,13 @@ func (c *call) claimWatched() (*lock.Lease, answer, error) {
 		if err = c.hold(claim.Lease); err == nil {
 			return claim.Lease, answer{}, nil
 		}
-		claim.Lease.ReleaseInBackground(c.values())
+		claim.Lease.ReleaseInBackground(c.detached())
 	}
 	if err != nil {
 		c.tripAfter(err)
 		return nil, answer{}, err
 	}
-	would := c.answerBy(claim)
+	would := c.answerByClaim(claim)
 	if would.replays {
 		stored := &c.replayed.Stored
 		c.watched.replay = &replayed{status: stored.Status, digest: bytes.Clone(stored.Body)}
@@ -139,16 +138,6 @@ func (c *call) claimWatched() (*lock.Lease, answer, error) {
 		c.replayed = nil
 	}
 	return nil, would, nil
-}
-
-// tripAfter leaves Redis alone for a while if err means that it did not answer.
-func (c *call) tripAfter(err error) {
-	switch {
-	case err == nil, errors.Is(c.r.Context().Err(), context.DeadlineExceeded): // perhaps it was not asked
-	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrClosed), errors.Is(err, lock.ErrLost):
-	default:
-		c.redis.trip()
-	}
 }
 
 // watchedRequest returns the request for the handler, with its whole body. Only a request that has a key, and does not
@@ -251,16 +240,6 @@ func (c *call) decideWatched(returned bool) (end ending) {
 		scratch := response.NewScratch()
 		defer scratch.Free()
 		end.encoded = c.codec.Append(make([]byte, 0, end.record.Room()), scratch, c.storageKey(), end.record)
-	}
-	return end
-}
-
-// digestEnding stores what a duplicate is compared with; an empty digest is never compared.
-func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
-	stored := response.Response{Status: c.watched.tee.Status(), Body: digest}
-	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
-	if c.watched.tee.SetCookies() && !c.cookies {
-		end.outcome = CookiesDropped
 	}
 	return end
 }

@@ -130,13 +130,14 @@ func (c *call) responseEnding(retention time.Duration) ending {
 	return end
 }
 
-// newRecord returns the record of a response that was completed at that time.
-func (c *call) newRecord(r response.Response, completed time.Time) record.Record {
-	made := record.Record{Fingerprint: c.identity.fingerprints[0], Completed: completed, Response: r}
-	if c.traceparent != nil {
-		made.Trace = record.ParseTrace(c.traceparent(c.r.Context()))
+// digestEnding stores what a duplicate is compared with; an empty digest is never compared.
+func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
+	stored := response.Response{Status: c.watched.tee.Status(), Body: digest}
+	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
+	if c.watched.tee.SetCookies() && !c.cookies {
+		end.outcome = CookiesDropped
 	}
-	return made
+	return end
 }
 
 // applyEnding stores the record in Redis, frees the key or abandons it. lease is nil for a run that a journal allowed while
@@ -148,12 +149,12 @@ func (c *call) applyEnding(lease *lock.Lease, end *ending) (err error) {
 	}
 	switch {
 	case end.action == freeKey:
-		err = lease.Release(c.values())
+		err = lease.Release(c.detached())
 	case end.encoded != nil:
 		end.size = len(end.encoded)
-		err = settleEncoded(c.values(), lease, end.encoded, end.retention)
+		err = settleEncoded(c.detached(), lease, end.encoded, end.retention)
 	case end.action == storeRecord:
-		err = lease.SettleAppend(c.values(), end.record.Room(), func(b []byte) []byte {
+		err = lease.SettleAppend(c.detached(), end.record.Room(), func(b []byte) []byte {
 			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.storageKey, end.record)
 			end.size = len(encoded) - len(b)
 			return encoded

@@ -1,0 +1,72 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// This file has the answers that a [Journal] gives: to a duplicate, and to a run whose key another run has.
+
+// lookInJournal answers a duplicate by the record in the journal, or with fallback if the journal has none. It is for a
+// key of which Redis has no response, or cannot confirm it.
+func (c *call) lookInJournal(fallback answer) answer {
+	if c.journal == nil {
+		return fallback
+	}
+	start := c.clock()
+	entry, err := askJournal(c.detached(), func(ctx context.Context) (JournalEntry, error) {
+		return c.journal.Look(ctx, c.storageKey())
+	})
+	if c.event != nil {
+		c.event.Journal = phaseSince(start)
+	}
+	switch {
+	case err != nil:
+		return refuse(StoreUnavailable, &storeUnavailable, err)
+	case entry.State == Done:
+		return c.answerByEntry(entry)
+	}
+	return fallback
+}
+
+// settleByEntry answers a request that has claimed the key, by an entry of another run. It copies the entry's record to
+// Redis, so that the next duplicate need not ask the journal. Without such a record it releases the key. lease is nil if
+// Redis did not answer.
+func (c *call) settleByEntry(lease *lock.Lease, entry JournalEntry) answer {
+	a := c.answerByEntry(entry)
+	if lease == nil || !entry.canSettle() || a.outcome == Unreadable {
+		c.dropClaim(lease)
+		return a
+	}
+	if err := settleEncoded(c.detached(), lease, entry.Record, entry.Left); err != nil {
+		a.err = errors.Join(a.err, err)
+	}
+	return a
+}
+
+// answerByEntry returns the answer that follows from what the journal holds of another run.
+func (c *call) answerByEntry(entry JournalEntry) answer {
+	switch {
+	case entry.State == Absent: // a run has ended, and its row was removed before
+		return refuse(Unknown, &outcomeUnknown, nil)
+	case entry.State == Done && entry.Record == nil:
+		return refuse(NotStored, &responseNotStored, nil)
+	case entry.State == Done:
+		return c.replay(entry.Record)
+	}
+	theirs, err := c.codec.DecodeNote(c.storageKey(), entry.Note)
+	switch {
+	case err != nil:
+		return refuse(Unreadable, &recordUnreadable, err)
+	case c.compare(theirs.Fingerprint) == different:
+		return refuse(Reused, &keyReused, nil)
+	case entry.State == Unfinished:
+		return refuse(Unknown, &outcomeUnknown, errUnfinished)
+	}
+	return refuse(InFlight, &inFlight, nil)
+}
+
+// errUnfinished is the Event's error for a duplicate of a run that never ended.
+var errUnfinished = errors.New("middleware: the journal has an earlier run without an outcome, whose time is over")
