@@ -12,27 +12,27 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file decides what a finished run does with its key, its ending (decideEnding), and does that in Redis
-// (applyEnding). conclude, in run.go, calls both the journal and applyEnding.
+// This file has the ending of a run: what the run does with its key. decideEnding decides it when the handler has
+// returned. conclude (run.go) applies it to the journal, if there is one, and then with applyEnding to the key in Redis.
 
-// ending is what a run does with its key.
+// ending is what a run does with its key, and what is known about that.
 type ending struct {
 	action    action
-	record    record.Record // of storeRecord, unless encoded
-	encoded   []byte        // the record as it is in the journal, nil without one
-	inJournal bool          // the journal has it: the run counts as Executed, whatever happens in Redis
+	record    record.Record // for storeRecord, if encoded is nil
+	encoded   []byte        // the record as the journal stores it; nil without a journal
+	inJournal bool          // the journal has it, so that outcome is true whatever happens in Redis
 	size      int           // of the record in bytes, once it is stored or pending; for the Event
 	retention time.Duration // of the record
 	outcome   Outcome       // of the run, if action succeeds
-	why       error         // for the Event, if the outcome needs one
+	why       error         // for the Event: the reason of an outcome that needs one; may be nil
 }
 
 type action int
 
 const (
-	freeKey     action = iota // release it: a retry runs
-	storeRecord               // settle it with a record: a retry is answered with that
-	abandonKey                // neither: it stays taken until the lease, and any hold after it, has expired
+	freeKey     action = iota // release the key: a retry runs
+	storeRecord               // settle the key with a record, which answers a retry
+	abandonKey                // leave the key: it stays taken until its lease, and then any hold, has expired
 )
 
 // Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
@@ -47,35 +47,38 @@ var (
 		"so its response cannot be stored")
 )
 
-// decideEnding decides what the run of a handler that returned does with its key.
+// decideEnding decides the ending of a run whose handler has returned.
 func (c *call) decideEnding(verdict capture.Verdict) ending {
 	if t := c.running.exec.journaled; t != nil && t.phase == txCommitted {
 		return t.committedEnding()
 	}
-	decision := c.running.exec.decision()
+	d := c.running.exec.decision()
 	switch {
-	case decision.unknown:
-		return c.unknownEnding(decision, errSaidUnknown)
+	case d.unknown:
+		return c.unknownEnding(d, errSaidUnknown)
 	case verdict == capture.Bypassed:
-		return c.tombstoneEnding(decision.retention, errBypassed)
-	case decision.discard:
+		return c.tombstoneEnding(d.retention, errBypassed)
+	case d.discard:
 		return ending{action: freeKey, outcome: Freed}
 	case verdict == capture.Expired:
-		return c.unknownEnding(decision, fmt.Errorf("%w: %w", errExpired, context.Cause(&c.running.ctx)))
+		return c.unknownEnding(d, fmt.Errorf("%w: %w", errExpired, context.Cause(&c.running.ctx)))
 	case verdict == capture.Broken:
-		return c.unknownEnding(decision, errBroken)
+		return c.unknownEnding(d, errBroken)
 	case verdict == capture.Partial:
-		return c.tombstoneEnding(decision.retention, nil)
-	}
-	status := c.responseStatus()
-	if decision.keep || c.shouldStore(status) || c.running.exec.atMostOnce && status >= 500 {
-		return c.responseEnding(decision.retention)
+		return c.tombstoneEnding(d.retention, nil)
+	case d.keep, c.isStored(c.responseStatus()):
+		return c.responseEnding(d.retention)
 	}
 	return ending{action: freeKey, outcome: Freed}
 }
 
-// committedEnding is the ending of a run whose transaction is committed: its record is stored, whatever the handler has
-// done since.
+// isStored reports whether a response with this status is stored. With WithAtMostOnce a 5xx always is, because a handler
+// that fails seldom knows that nothing has happened.
+func (c *call) isStored(status int) bool {
+	return c.shouldStore(status) || c.running.exec.atMostOnce && status >= 500
+}
+
+// committedEnding returns the ending of a run whose transaction is committed, whatever its handler has done since.
 func (t *journaledRun) committedEnding() ending {
 	end := ending{action: storeRecord, encoded: t.record, retention: t.retained, outcome: Executed}
 	if t.cookiesDropped {
@@ -84,13 +87,13 @@ func (t *journaledRun) committedEnding() ending {
 	return end
 }
 
-// unknownEnding returns the ending of a run whose outcome is unknown. Its key is not freed: a retry that comes at once
-// must not run. If the key must never be freed (Keep was called, or a byte has left), a tombstone is stored. With
-// WithAtMostOnce the hold, or in an intent journal the row, already keeps the key, and also records that the outcome is
-// unknown.
-func (c *call) unknownEnding(decision decision, why error) ending {
-	if decision.keep && !c.running.exec.atMostOnce {
-		end := c.tombstoneEnding(max(decision.retention, c.retention), why)
+// unknownEnding returns the ending of a run whose outcome is unknown. It never frees the key, so that a retry that comes
+// at once does not run. It stores a tombstone if the key must never be freed: Keep was called, or a byte was sent. With
+// WithAtMostOnce or an intent journal no tombstone is needed: the hold or the row keeps the key, and also records that
+// the outcome is unknown.
+func (c *call) unknownEnding(d decision, why error) ending {
+	if d.keep && !c.running.exec.atMostOnce {
+		end := c.tombstoneEnding(max(d.retention, c.retention), why)
 		end.outcome = Unknown
 		return end
 	}
@@ -104,7 +107,7 @@ func (c *call) tombstoneEnding(retention time.Duration, why error) ending {
 	return ending{action: storeRecord, record: tombstone, retention: retention, outcome: NotStored, why: why}
 }
 
-// responseStatus returns the status that the handler has set, 0 if that is not known.
+// responseStatus returns the status that the handler has set, or 0 if it is not known.
 func (c *call) responseStatus() int {
 	if c.shadow {
 		return c.watched.tee.Status()
@@ -112,6 +115,7 @@ func (c *call) responseStatus() int {
 	return c.running.writer.Status()
 }
 
+// responseEnding returns the ending that stores the response, or a tombstone if readers would refuse the record.
 func (c *call) responseEnding(retention time.Duration) ending {
 	if c.shadow {
 		return c.digestEnding(retention, c.watched.tee.Digest())
@@ -130,7 +134,8 @@ func (c *call) responseEnding(retention time.Duration) ending {
 	return end
 }
 
-// digestEnding stores what a duplicate is compared with; an empty digest is never compared.
+// digestEnding returns the ending that stores, in shadow, what a duplicate's response is compared with. An empty digest
+// is never compared.
 func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
 	stored := response.Response{Status: c.watched.tee.Status(), Body: digest}
 	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
@@ -140,28 +145,36 @@ func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
 	return end
 }
 
-// applyEnding stores the record in Redis, frees the key or abandons it. lease is nil for a run that a journal allowed while
-// Redis did not answer.
+// applyEnding does with the key in Redis what end tells. lease is nil if only the journal protected the run: then there
+// is nothing to do.
 func (c *call) applyEnding(lease *lock.Lease, end *ending) (err error) {
 	if lease == nil {
 		end.size = len(end.encoded)
 		return nil
 	}
-	switch {
-	case end.action == freeKey:
+	switch end.action {
+	case freeKey:
 		err = lease.Release(c.detached())
-	case end.encoded != nil:
+	case storeRecord:
+		err = c.settle(lease, end)
+	case abandonKey:
+		lease.Abandon()
+		err = lease.Err() // for the Event only: after ErrLost another request may have run, too
+	}
+	return err
+}
+
+// settle stores the record in Redis, and sets end.size. If the record is stored nowhere, the size is 0.
+func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
+	if end.encoded != nil {
 		end.size = len(end.encoded)
 		err = settleEncoded(c.detached(), lease, end.encoded, end.retention)
-	case end.action == storeRecord:
+	} else {
 		err = lease.SettleAppend(c.detached(), end.record.Room(), func(b []byte) []byte {
 			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.storageKey, end.record)
 			end.size = len(encoded) - len(b)
 			return encoded
 		}, end.retention)
-	case end.action == abandonKey:
-		lease.Abandon()
-		err = lease.Err() // for the Event only: after ErrLost another request may have run, too
 	}
 	if err != nil && !errors.Is(err, lock.ErrPending) && !end.inJournal {
 		end.size = 0
@@ -174,7 +187,7 @@ func settleEncoded(ctx context.Context, lease *lock.Lease, encoded []byte, reten
 	return lease.SettleAppend(ctx, len(encoded), func(b []byte) []byte { return append(b, encoded...) }, retention)
 }
 
-// outcomeAfter returns the outcome of the run when applyEnding has returned err.
+// outcomeAfter returns the outcome of the run after conclude has returned err.
 func (e *ending) outcomeAfter(err error) Outcome {
 	switch {
 	case e.inJournal:

@@ -7,26 +7,30 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// giveWay handles a run that lost its key to another request before any of its response was sent. It returns what the
-// client gets instead of that response: what the key holds, or 409, so that two clicks never see two receipts. If the
-// key is free again, giveWay settles it for this run and returns no answer: the run's own response is sent, and err is
-// for the Event.
+// reclaimOrGiveWay handles a run that lost its key to another request before any of its response was sent. It claims the
+// key again.
+//
+//   - If the key is free, it applies the run's ending, and returns no answer: the run's own response is sent. err is for
+//     the Event.
+//   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or 409.
+//     So two clicks never see two receipts.
 //
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
-func (c *call) giveWay(end *ending, lost error) (a answer, err error) {
+func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
 	claim, err := c.sendClaim()
 	if err == nil && claim.State == lock.Granted {
-		if err = c.applyEnding(claim.Lease, end); !errors.Is(err, lock.ErrLost) {
+		err = c.applyEnding(claim.Lease, end)
+		if !errors.Is(err, lock.ErrLost) {
 			return answer{}, errors.Join(lost, err)
 		}
 	}
-	a = c.answerLost(claim, err)
-	a.outcome, a.err = LeaseLost, errors.Join(lost, a.err)
-	return a, nil
+	replacement = c.answerLost(claim, err) // err is ErrLost if the key was lost a second time
+	replacement.outcome, replacement.err = LeaseLost, errors.Join(lost, replacement.err)
+	return replacement, nil
 }
 
-// answerLost returns the answer to the client of a run that lost its key, by what a new claim found.
+// answerLost returns the answer to the client of a run that lost its key, by what its second claim has returned.
 func (c *call) answerLost(claim lock.Claim, err error) answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
@@ -37,8 +41,8 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	return answerAfterRun(c.answerByClaim(claim))
 }
 
-// answerAfterRun returns a, or outcome-unknown in place of an answer that the key belongs to another request: this one
-// has run, so that would mislead.
+// answerAfterRun returns a. If a says that the key belongs to another request, it returns outcome-unknown instead: unlike
+// a duplicate, this request has run, so that answer would mislead.
 func answerAfterRun(a answer) answer {
 	if a.isAboutOther() {
 		return refuse(Unknown, &outcomeUnknown, nil)

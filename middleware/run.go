@@ -9,7 +9,7 @@ import (
 )
 
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the steps
-// of [Idempotency].
+// of [Idempotency]. lease is nil if only the journal protects the run.
 func (c *call) run(lease *lock.Lease) {
 	if refusal := c.begin(lease); refusal.given() { // 4: hold and journal
 		c.answer(&refusal)
@@ -18,25 +18,13 @@ func (c *call) run(lease *lock.Lease) {
 	exec, w := &c.running.exec, &c.running.writer
 	c.initExecution(exec, lease)
 	w.Begin(c.w, c.r, (*sendObserver)(exec), c.maxResponse)
-
-	interrupted := errNoReturn // what to record if the code below panics; nil once the key needs no more care
-	defer func() {
-		if interrupted != nil { // a panic or a runtime.Goexit, which goes on after this
-			c.finishInterrupted(lease, interrupted)
-		}
-	}()
-	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
-	interrupted = errNoDecision
-	end := c.decideEnding(verdict)
-	replacement, err := c.conclude(lease, &end) // 7: the ending is applied to the key
-	interrupted = nil
+	end, replacement, err := c.handleAndConclude(lease) // 5 to 7
 	if replacement.given() {
 		w.Withdraw()
 		c.answer(&replacement)
 		return
 	}
-	// 8: the response is sent, and the observer is called even if the underlying writer panics. The status is read now:
-	// Deliver gives back what it stands in.
+	// 8. The response is sent, and the observer is called even if the underlying writer panics.
 	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err))
 	w.Deliver(c.r.Context())
 }
@@ -49,19 +37,35 @@ func (c *call) initExecution(e *Execution, lease *lock.Lease) {
 	}
 }
 
+// handleAndConclude calls the handler, decides the run's ending, and applies it. After a panic or a runtime.Goexit it
+// concludes the run as interrupted, and the panic goes on.
+func (c *call) handleAndConclude(lease *lock.Lease) (end ending, replacement answer, err error) {
+	interrupted := errNoReturn // why the run is interrupted, if this function does not return
+	returned := false
+	defer func() {
+		if !returned {
+			c.concludeInterrupted(lease, interrupted)
+		}
+	}()
+	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
+	interrupted = errNoDecision
+	end = c.decideEnding(verdict)
+	replacement, err = c.conclude(lease, &end) // 7: the response is stored, or the key is freed
+	returned = true
+	return end, replacement, err
+}
+
 // handle calls the handler, and returns how much of a response there is.
 func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
-	deadline := started.Add(c.maxDuration)
-	if c.running.exec.journaled != nil {
-		deadline = c.running.exec.journaled.deadline
+	deadline, parent := started.Add(c.maxDuration), lease
+	if t := c.running.exec.journaled; t != nil {
+		deadline = t.deadline
+		parent = nil // the journal decides who has run, so the loss of the lease does not end the run
 	}
 	abandonAt(lease, deadline)
-	*ctx = runContext{exec: exec, detached: c.detached(), lease: lease, deadline: c.capByRequest(deadline)}
-	if c.journal != nil { // the journal decides who has run: the loss of the lease does not end the run
-		ctx.lease = nil
-	}
+	*ctx = runContext{exec: exec, detached: c.detached(), lease: parent, deadline: c.capByRequest(deadline)}
 	r := c.request(ctx)
 	defer func() {
 		abandonAt(lease, time.Time{})
@@ -78,16 +82,22 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	return w.Seal(ctx)
 }
 
-// conclude applies the ending to the key. If the run has lost its key to another, it returns the answer that replaces the
-// run's own response.
+// cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort do
+// the same for the response.
+func (c *call) cutOff() {
+	if c.running.exec.journaled != nil {
+		c.running.exec.journaled.cutOff()
+	}
+	c.running.body.cutOff()
+}
+
+// conclude applies the ending to the journal, if there is one, and to the key. It returns the answer that replaces the run's
+// own response if another request has the key by now, or if it is not known whether the run's transaction was committed.
 func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err error) {
 	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)
 	} else {
-		err = c.applyEnding(lease, end)
-		if errors.Is(err, lock.ErrLost) && end.action != abandonKey && !c.running.writer.Started() {
-			replacement, err = c.giveWay(end, err)
-		}
+		replacement, err = c.concludeInRedis(lease, end)
 	}
 	if e := c.event; e != nil && end.action != abandonKey {
 		e.Settle = phaseSince(e.Handler.end())
@@ -98,8 +108,18 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err
 	return replacement, err
 }
 
-// finishInterrupted concludes a run whose handler panicked or called runtime.Goexit.
-func (c *call) finishInterrupted(lease *lock.Lease, why error) {
+// concludeInRedis applies the ending to the key. See conclude.
+func (c *call) concludeInRedis(lease *lock.Lease, end *ending) (replacement answer, err error) {
+	err = c.applyEnding(lease, end)
+	isReplaceable := end.action != abandonKey && !c.running.writer.Started()
+	if errors.Is(err, lock.ErrLost) && isReplaceable {
+		return c.reclaimOrGiveWay(end, err)
+	}
+	return answer{}, err
+}
+
+// concludeInterrupted concludes a run that a panic or a runtime.Goexit has interrupted, and calls the observer.
+func (c *call) concludeInterrupted(lease *lock.Lease, why error) {
 	c.cutOff()
 	c.running.writer.Abort()
 	end := c.unknownEnding(c.running.exec.decision(), why)
@@ -107,16 +127,7 @@ func (c *call) finishInterrupted(lease *lock.Lease, why error) {
 		end = t.committedEnding()
 		end.why = why
 	}
-	replacement, err := c.conclude(lease, &end) // it is not sent: the panic goes on
+	replacement, err := c.conclude(lease, &end) // the replacement is not sent: the panic goes on
 	err = errors.Join(err, replacement.err)
 	c.emit(end.outcomeAfter(err), c.running.writer.SentStatus(), errors.Join(end.why, err))
-}
-
-// cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort do
-// the same for the response.
-func (c *call) cutOff() {
-	if c.running.exec.journaled != nil {
-		c.running.exec.journaled.cutOff()
-	}
-	c.running.body.cutOff()
 }

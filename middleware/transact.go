@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"bytes"
 	"errors"
 	"sync"
 	"time"
@@ -9,11 +8,20 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
-// This file has what a [Journal] does with a run while its handler runs: a transaction of the handler's, and with it the
-// response.
+// This file has [Execution.Transact]: a transaction that stores the handler's effect and the record of its response
+// together. In order:
+//
+//  1. beginTx marks the response. What the handler writes from now on belongs to the transaction.
+//  2. do runs the handler's part of the transaction. At its end it calls sealTx, which makes the response final and
+//     encodes its record, and then sends the COMMIT.
+//  3. If do fails, lookUp reads the journal, and decideAfterError decides from that whether the COMMIT has taken effect.
+//  4. finishTx keeps the response if the transaction is committed, puts it back as it was if it is rolled back, and
+//     otherwise refuses everything that the handler still writes.
+//  5. When the handler has returned, the serving goroutine calls cutOff: no transaction can be sealed any more. Then
+//     concludeJournaled (journaled.go) ends the run by the txPhase.
 
-// Journaled returns the run as its [Journal] knows it, and that journal. ok is false without a journal. It is for
-// packages that implement a Journal.
+// Journaled returns the run as its [Journal] knows it, and that journal. ok is false if there is none ([WithJournal]). It
+// is for packages that implement a Journal.
 func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 	if e == nil || e.journaled == nil {
 		return JournalRun{}, nil, false
@@ -29,7 +37,7 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 // seal makes the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until
 // do has returned, nothing that the handler writes is sent.
 //
-// lookUp is called when do has returned an error, including when the reply to a COMMIT was lost. It returns what the
+// lookUp is called when do has returned an error, also when only the reply to the COMMIT was lost. It returns what the
 // journal holds for the run's key. If sealed is true, do may have sent a COMMIT: lookUp must then wait until that
 // transaction has ended, and return an error if it cannot tell.
 //
@@ -37,97 +45,98 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 //
 //   - [ErrAnswered]: the middleware answers the request itself, because another run's response is stored, or because it is
 //     not known whether this transaction was committed.
-//   - [ErrUncommitted]: do has returned nil without a successful seal. What it has done is not known, and the middleware
+//   - [ErrUncommitted]: do has returned nil without a successful seal. It is not known what do has done. The middleware
 //     answers the request.
 //   - [ErrTwice]: the run has committed a transaction before.
-//   - [ErrCommitted]: a part of the response was sent already.
+//   - [ErrCommitted]: a part of the response was sent before.
 //   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The handler
 //     answers, or calls Transact again.
 //
-// A panic of do goes on. The response is then as it was before or, if seal had succeeded, the middleware answers the
-// request, because the transaction may be committed.
+// A panic of do goes on. If seal had not succeeded, the response is then as it was before the call. Otherwise the
+// transaction may be committed, and the middleware answers the request.
 //
-// The handler must not return before Transact does, even if another goroutine called it. Otherwise a transaction that is
-// not sealed yet cannot be committed, and the client is told that the outcome is not known.
+// The handler must not return before Transact does, even if another goroutine called it. A transaction that is not sealed
+// by that time cannot be committed any more, and the client is told that the outcome is not known.
 //
-// It panics without a journal: see [Execution.Journaled].
+// A run has one transaction at a time: Transact returns an error if another one has not ended. It panics without a
+// journal: see [Execution.Journaled].
 func (e *Execution) Transact(do func(seal func() (Commit, error)) error, lookUp func(run JournalRun, sealed bool) (JournalEntry, error)) error {
 	if e == nil || e.journaled == nil {
 		panic("middleware.Execution.Transact: the run has no journal")
 	}
 	t := e.journaled
-	if err := t.begin(); err != nil {
+	if err := t.beginTx(); err != nil {
 		return err
 	}
-	end := txEnd{phase: txInterrupted} // after a panic or a Goexit of do or lookUp
-	defer func() { t.finish(end) }()
-	err := do(t.seal)
-	sealed := t.isSealed()
-	switch {
-	case err == nil && sealed:
-		end.phase = txCommitted
-		return nil
-	case err == nil: // do has committed something without its record
-		end = txEnd{phase: txUndecided, cause: ErrUncommitted}
-		return ErrUncommitted
-	}
-	entry, lookErr := lookUp(t.run, sealed)
-	end, err = t.decideAfterError(entry, err, lookErr, sealed)
+	var state txState
+	returned := false
+	defer func() {
+		if !returned {
+			state = t.interruptedTx()
+		}
+		t.finishTx(state)
+	}()
+	state, err := t.runTx(do, lookUp)
+	returned = true
 	return err
-}
-
-// journaledRun is a run under a journal. The handler calls Transact, in any of its goroutines; all else is the serving
-// goroutine's.
-type journaledRun struct {
-	call     *call
-	run      JournalRun
-	deadline time.Time // of the handler: not after the limit that the journal counts from Begin
-
-	mu             sync.Mutex
-	unsealed       sync.Cond     // phase is no longer txSealed
-	txEnd                        // of the last transaction; does not change once cutOff has returned
-	returned       bool          // the handler has: no transaction begins, and nothing is sealed any more
-	record         []byte        // as it was sealed, the last time
-	retained       time.Duration // with the record
-	cookiesDropped bool          // the record is without its cookies
-}
-
-// txEnd is how a transaction has ended or, while it runs, how far it is.
-type txEnd struct {
-	phase txPhase
-	entry JournalEntry // of txOvertaken: what stands
-	cause error        // of txUndecided
 }
 
 // txPhase is how far the transaction of a run is:
 //
-//	from             to                                 when
-//	txNone           txOpen                             Transact
-//	txOpen           txSealed                           seal
-//	txOpen           txNone, txOvertaken                do has failed
-//	txOpen           txUndecided                        the handler has returned
-//	txSealed         txCommitted                        do has returned nil, or lookUp the run's own record
-//	txSealed         txNone, txOvertaken, txUndecided   do has failed
+//	from       to                                  when
+//	txNone     txOpen                              beginTx
+//	txOpen     txSealed                            sealTx
+//	txOpen     txNone, txOvertaken                 do has failed, or panicked: txNone
+//	txOpen     txUndecided                         do has returned nil, or the handler has returned before Transact
+//	txSealed   txCommitted                         do has returned nil, or lookUp the run's own record
+//	txSealed   txNone, txOvertaken, txUndecided    do has failed, or panicked: txUndecided
 type txPhase uint8
 
 const (
 	txNone      txPhase = iota // not begun, or rolled back
 	txOpen                     // do runs
 	txSealed                   // do runs, and may have sent a COMMIT
-	txCommitted                // with the run's record
+	txCommitted                // committed, with the run's record
 	txOvertaken                // rolled back, and another run has the key
 	txUndecided                // it is not known whether it was committed
-
-	txInterrupted // only for finish: do or lookUp has not returned
 )
 
-// Why the end of a transaction is not known. A panic's value is left out, as in errNoReturn.
+// txState is the state of a run's latest transaction.
+type txState struct {
+	phase txPhase
+	entry JournalEntry // in txOvertaken: the other run's
+	cause error        // in txUndecided
+}
+
+// journaledRun is a run with a journal. The handler calls Transact, in any of its goroutines. The serving goroutine uses
+// everything else.
+type journaledRun struct {
+	call     *call
+	run      JournalRun
+	deadline time.Time // of the handler: the journal counts the run's limit from Begin
+
+	mu       sync.Mutex
+	unsealed sync.Cond // signaled when phase is no longer txSealed
+	txState            // guarded by mu; does not change once cutOff has returned
+	returned bool      // guarded by mu; the handler has returned, so no transaction begins and none is sealed
+
+	// What sealTx has made, the last time:
+	record         []byte
+	retained       time.Duration // how long the record is kept
+	cookiesDropped bool          // the record is without the response's cookies
+}
+
+// Why the state of a transaction is not known. A panic's value is left out, as in errNoReturn.
 var (
 	errLeftOpen    = errors.New("middleware: the handler returned before its transaction had ended")
 	errInterrupted = errors.New("middleware: the transaction panicked, or called runtime.Goexit, after its response was sealed")
 )
 
-func (t *journaledRun) begin() error {
+// errConcurrentTx is returned to a handler that begins a transaction inside or beside another.
+var errConcurrentTx = errors.New("middleware: the run has a transaction that has not ended")
+
+// beginTx begins a transaction, unless the run has one that has not been rolled back.
+func (t *journaledRun) beginTx() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -150,17 +159,31 @@ func (t *journaledRun) begin() error {
 	return err
 }
 
-// errConcurrentTx is returned to a handler that begins a transaction inside another, or beside it.
-var errConcurrentTx = errors.New("middleware: the run has a transaction that has not ended")
+// runTx calls do and, if that fails, lookUp. It returns how the transaction has ended, and the error for the handler.
+func (t *journaledRun) runTx(
+	do func(seal func() (Commit, error)) error, lookUp func(run JournalRun, sealed bool) (JournalEntry, error),
+) (txState, error) {
+	doErr := do(t.sealTx)
+	sealed := t.isSealed()
+	if doErr != nil {
+		entry, lookErr := lookUp(t.run, sealed)
+		return t.decideAfterError(doErr, sealed, entry, lookErr)
+	}
+	if !sealed { // do may have committed something without its record
+		return txState{phase: txUndecided, cause: ErrUncommitted}, ErrUncommitted
+	}
+	return txState{phase: txCommitted}, nil
+}
 
-func (t *journaledRun) seal() (Commit, error) {
+// sealTx makes the response final, and returns what the transaction has to store.
+func (t *journaledRun) sealTx() (Commit, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.call
 	switch {
 	case t.returned:
 		return Commit{}, capture.ErrReturned
-	case t.phase == txSealed: // code that owns the transaction tries it again, and seals again
+	case t.phase == txSealed: // the database library runs the transaction again, and seals again
 		return t.asCommit(), nil
 	case t.phase != txOpen:
 		return Commit{}, ErrTwice
@@ -169,13 +192,12 @@ func (t *journaledRun) seal() (Commit, error) {
 	if err := w.Fix(); err != nil {
 		return Commit{}, err
 	}
-	response, dropped := w.Response(c.cookies)
+	response, cookiesDropped := w.Response(c.cookies)
 	r := c.newRecord(response, time.Now())
 	if !r.IsReadable() {
 		return Commit{}, ErrTooLong
 	}
-	t.record = c.codec.Append(make([]byte, 0, r.Room()), w.Scratch(), c.identity.storageKey, r)
-	t.retained, t.cookiesDropped = c.running.exec.decision().retention, dropped
+	t.record, t.retained, t.cookiesDropped = c.encode(r), c.running.exec.decision().retention, cookiesDropped
 	t.phase = txSealed
 	return t.asCommit(), nil
 }
@@ -190,33 +212,41 @@ func (t *journaledRun) isSealed() bool {
 	return t.phase == txSealed
 }
 
-// decideAfterError decides, after a transaction whose end is err, by what the journal holds.
-func (t *journaledRun) decideAfterError(entry JournalEntry, err, lookErr error, sealed bool) (txEnd, error) {
-	ours := entry.Token == t.run.Token
-	switch {
-	case lookErr != nil && sealed:
-		return txEnd{phase: txUndecided, cause: errors.Join(err, lookErr)}, ErrAnswered
-	case lookErr != nil: // no COMMIT can have been sent
-		return txEnd{phase: txNone}, err
-	case entry.State == Done && ours && sealed && bytes.Equal(entry.Record, t.record):
-		return txEnd{phase: txCommitted}, nil
-	case entry.State == Absent, entry.State != Done && ours:
-		return txEnd{phase: txNone}, err
+// decideAfterError decides how a transaction whose do has failed has ended, by what lookUp has returned.
+func (t *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalEntry, lookErr error) (txState, error) {
+	rolledBack := txState{phase: txNone}
+	if lookErr != nil && sealed { // the COMMIT may have taken effect
+		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, ErrAnswered
 	}
-	return txEnd{phase: txOvertaken, entry: entry}, ErrAnswered
+	if lookErr != nil { // no COMMIT can have been sent
+		return rolledBack, doErr
+	}
+	if sealed && isOurEnd(entry, t.run, t.record) {
+		return txState{phase: txCommitted}, nil
+	}
+	isOpenRow := entry.State != Done && entry.Token == t.run.Token // this run's own row, without an outcome
+	if entry.State == Absent || isOpenRow {
+		return rolledBack, doErr
+	}
+	return txState{phase: txOvertaken, entry: entry}, ErrAnswered
 }
 
-// finish ends the transaction, unless cutOff has done so.
-func (t *journaledRun) finish(end txEnd) {
-	if end.phase == txInterrupted && t.isSealed() {
-		end = txEnd{phase: txUndecided, cause: errInterrupted}
+// interruptedTx returns the state of a transaction whose do or lookUp has panicked or called runtime.Goexit.
+func (t *journaledRun) interruptedTx() txState {
+	if t.isSealed() {
+		return txState{phase: txUndecided, cause: errInterrupted}
 	}
+	return txState{phase: txNone}
+}
+
+// finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It does to the response
+// what that state calls for.
+func (t *journaledRun) finishTx(state txState) {
 	w := &t.call.running.writer
-	switch end.phase {
+	switch state.phase {
 	case txCommitted:
 		(*sendObserver)(&t.call.running.exec).Sending() // Discard comes too late
-	case txNone, txInterrupted:
-		end.phase = txNone
+	case txNone:
 		w.Rewind()
 	default:
 		w.Refuse()
@@ -224,13 +254,14 @@ func (t *journaledRun) finish(end txEnd) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.phase == txOpen || t.phase == txSealed {
-		t.txEnd = end
+		t.txState = state
 	}
 	t.unsealed.Broadcast()
 }
 
-// cutOff is called when the handler has returned. A sealed transaction may be in its COMMIT, so cutOff waits for it. An
-// open one can no longer be sealed. It becomes undecided, so that what it has written is not taken for the response.
+// cutOff is called when the handler has returned. It waits for a sealed transaction, whose COMMIT may be on its way. An
+// open transaction can no longer be sealed and becomes undecided, so that its partial output is not taken for the
+// response.
 func (t *journaledRun) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -239,6 +270,6 @@ func (t *journaledRun) cutOff() {
 		t.unsealed.Wait()
 	}
 	if t.phase == txOpen {
-		t.txEnd = txEnd{phase: txUndecided, cause: errLeftOpen}
+		t.txState = txState{phase: txUndecided, cause: errLeftOpen}
 	}
 }
