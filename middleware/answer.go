@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// answer is the response to a request without a run: a problem, or a stored response. The zero answer means that the
-// request goes on. Every step that can refuse a request returns one; only [call.answer] writes it.
+// answer is a response that the middleware gives without the handler: a problem, or a stored response. The zero answer
+// means that the request goes on. Each step that can refuse a request returns one. Only call.answer writes it.
 type answer struct {
 	outcome    Outcome
 	problem    *Problem      // nil if replays, or in shadow; not changed, because all requests share it
@@ -29,9 +29,9 @@ func (a *answer) isAboutOther() bool {
 	return a.outcome == Reused || a.outcome == FingerprintChanged
 }
 
-// answer writes a and emits the Event.
+// answer sends a, and emits the Event.
 func (c *call) answer(a *answer) {
-	c.limitedBody.refused(c.r)
+	c.limitedBody.prepareRefusal(c.r)
 	if !a.replays {
 		p := *a.problem
 		if a.retryAfter > 0 {
@@ -51,8 +51,8 @@ func (c *call) answer(a *answer) {
 // instancePrefix is what a Problem's Instance begins with.
 const instancePrefix = "urn:onceguard:key:"
 
-// instance returns the Instance of a problem about a key, by which support staff find it: the hash alone, since the
-// namespace is nobody else's business.
+// instance returns the Instance of a problem about a key, by which support staff find the key: the hash alone, because
+// clients need not see the namespace.
 func instance(storageKey string) string {
 	if storageKey == "" {
 		return ""
@@ -60,19 +60,20 @@ func instance(storageKey string) string {
 	return instancePrefix + storageKey[strings.LastIndexByte(storageKey, '}')+1:]
 }
 
-// tellOuter makes a run around this one, under another key, discard a refusal that a retry may overcome; not with
-// [WithAtMostOnce], where the outer handler may have had an effect before.
+// tellOuter is called before a refusal that this request gets inside of another run, under another key. If a retry may
+// succeed, the outer run should not store what its handler makes of the refusal, so tellOuter calls Discard for it. With
+// [WithAtMostOnce] it does not: the outer handler may have had an effect before.
 func (c *call) tellOuter(p Problem) {
 	if outer := FromContext(c.r.Context()); p.Retryable && outer != nil && !outer.atMostOnce {
-		_ = outer.Discard() // fails if the outer response is another one
+		_ = outer.Discard() // fails if the outer handler has sent a response or called Keep or Unknown
 	}
 }
 
-// draft specifies the Idempotency-Key header. Every problem links to it. It expired on 2026-04-18, as -07, and stays
+// draft specifies the Idempotency-Key header. Every problem links to it. Version -07 expired on 2026-04-18 and stays
 // readable at this address.
 const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
 
-// writeRefusal writes p, with the header that all problems have.
+// writeRefusal writes p, with the header fields that all problems have.
 func (c *call) writeRefusal(p Problem) {
 	h, own := c.w.Header(), []string{"no-store", strconv.FormatBool(p.Retryable)} // one allocation for both
 	h["Cache-Control"], h["X-Should-Retry"] = own[:1:1], own[1:]

@@ -7,30 +7,30 @@ import (
 	"sync"
 )
 
-// requestBody limits the body as http.MaxBytesReader does. It remembers whether it was read and why that failed, since a
-// key function may wrap or hide the error.
+// requestBody limits the body as http.MaxBytesReader does. It remembers whether a byte was read and why reading failed,
+// because a key function may wrap or hide the error.
 type requestBody struct {
 	io.ReadCloser
-	w     http.ResponseWriter
-	limit int64
-	left  int64 // only shrinks
-	read  bool  // a byte was
-	end   error // what every later Read returns; nil until a Read fails
+	w         http.ResponseWriter
+	limit     int64
+	remaining int64 // of the limit: only shrinks
+	read      bool  // a byte was read
+	err       error // what every later Read returns; nil until a Read fails
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
-	if b.end != nil || len(p) == 0 {
-		return 0, b.end
+	if b.err != nil || len(p) == 0 {
+		return 0, b.err
 	}
-	if int64(len(p))-1 > b.left {
-		p = p[:b.left+1] // one byte more shows whether the body is too long
+	if int64(len(p))-1 > b.remaining {
+		p = p[:b.remaining+1] // one byte more shows whether the body is too long
 	}
 	n, err := b.ReadCloser.Read(p)
-	if int64(n) > b.left {
-		n, err = int(b.left), b.tooLarge()
+	if int64(n) > b.remaining {
+		n, err = int(b.remaining), b.tooLarge()
 	}
-	b.left -= int64(n)
-	b.read, b.end = b.read || n > 0, err
+	b.remaining -= int64(n)
+	b.read, b.err = b.read || n > 0, err
 	return n, err
 }
 
@@ -40,15 +40,17 @@ func (b *requestBody) tooLarge() error {
 	return &http.MaxBytesError{Limit: b.limit}
 }
 
-// refused is called before a response without the handler. If net/http would break the connection because of an unread
-// body, it calls leaveUnread, so that a client that is still sending sees the response.
-func (b *requestBody) refused(r *http.Request) {
+// prepareRefusal is called before a response that the middleware gives without the handler. net/http breaks the
+// connection if much of the body is unread, and a client that is still sending would not see the response. In that case
+// prepareRefusal calls leaveUnread.
+func (b *requestBody) prepareRefusal(r *http.Request) {
 	const drained = 256 << 10 // bytes that net/http reads by itself, to use the connection again
-	if b.end != nil {
-		return // it was read to its end, or leaveUnread was called
+	if b.err != nil {
+		return // the body was read to its end, or leaveUnread was called
 	}
-	rest := r.ContentLength - (b.limit - b.left)
-	if r.ContentLength < 0 || rest >= drained || rest > 0 && r.Close {
+	unread := r.ContentLength - (b.limit - b.remaining)
+	mayBeLong := r.ContentLength < 0 || unread >= drained
+	if mayBeLong || unread > 0 && r.Close {
 		leaveUnread(b.w)
 	}
 }
@@ -72,14 +74,14 @@ func innermost(w http.ResponseWriter) http.ResponseWriter {
 
 // failed returns why reading failed; the end of the body is no failure.
 func (b *requestBody) failed() error {
-	if b.end == io.EOF {
+	if b.err == io.EOF {
 		return nil
 	}
-	return b.end
+	return b.err
 }
 
-// handlerBody is the body that the handler reads. It copies the bytes, and none after cutOff, since their memory is used
-// again. (It has no WriteTo for the same reason.)
+// handlerBody is the body that the handler reads. The memory of the body is used again after the run, so Read copies the
+// bytes, and returns none after cutOff. For the same reason there is no WriteTo.
 type handlerBody struct {
 	mu     sync.Mutex // guards the fields below
 	rest   []byte     // not read yet

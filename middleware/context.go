@@ -28,9 +28,9 @@ func (d *detached) Value(key any) any { return d.arrived.Value(key) }
 // runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
 // is lost, at the deadline, or when the handler has returned.
 //
-// The real context is made by the first Done, or by the first Err after the run is over. Most handlers need neither,
-// which saves eight allocations. Code that derives from this context or asks for its cause has called Done or Err
-// before, and so finds the real one.
+// It is lazy. The first Done makes the real context, or the first Err after the run is over. Most handlers call neither,
+// which saves eight allocations. Code that derives from this context, or asks for its cause, calls Done or Err before,
+// and so finds the real one.
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease // nil if its loss does not end the run
@@ -39,7 +39,7 @@ type runContext struct {
 
 	mu     sync.Mutex         // guards the fields below
 	ended  bool               // the handler has returned
-	real   context.Context    // nil until realize
+	real   context.Context    // made by realize; nil before
 	cancel context.CancelFunc // of real
 }
 
@@ -60,7 +60,7 @@ func (c *runContext) Err() error {
 	if c.real != nil {
 		return c.real.Err()
 	}
-	if now := time.Now(); c.ended || c.over(now) {
+	if now := time.Now(); c.ended || c.isOver(now) {
 		return c.realize(now).Err()
 	}
 	return nil
@@ -71,19 +71,19 @@ func (c *runContext) Value(key any) any {
 		return c.exec
 	}
 	c.mu.Lock()
-	of := c.real
+	ctx := c.real
 	c.mu.Unlock()
-	if of == nil {
-		of = c.parent()
+	if ctx == nil {
+		ctx = c.parent()
 	}
-	return of.Value(key)
+	return ctx.Value(key)
 }
 
 // end ends the context. It is called when the handler has returned, at the time now.
 func (c *runContext) end(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.real == nil && c.over(now) {
+	if c.real == nil && c.isOver(now) {
 		c.realize(now)
 	}
 	c.ended = true
@@ -92,12 +92,12 @@ func (c *runContext) end(now time.Time) {
 	}
 }
 
-// over reports whether the deadline has passed, or the lease is over. The caller holds mu.
-func (c *runContext) over(now time.Time) bool {
+// isOver reports whether the deadline has passed, or the lease is over. The caller holds mu.
+func (c *runContext) isOver(now time.Time) bool {
 	return !now.Before(c.deadline) || c.lease != nil && c.lease.Err() != nil
 }
 
-// parent returns the context that this one is below.
+// parent returns the context that this one is derived from.
 func (c *runContext) parent() context.Context {
 	if c.lease == nil {
 		return c.detached
@@ -110,7 +110,7 @@ func (c *runContext) lostAfterDeadline(now time.Time) bool {
 	return c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until())
 }
 
-// realize returns the real context, and makes it if there is none. The caller holds mu.
+// realize returns the real context. It makes the context at the first call. The caller holds mu.
 func (c *runContext) realize(now time.Time) context.Context {
 	if c.real != nil {
 		return c.real

@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// ErrCommitted says that a key can no longer be freed: a byte of the response has left, or the handler has called
+// ErrCommitted means that a key can no longer be freed: the response has begun to be sent, or the handler has called
 // [Execution.Keep] or [Execution.Unknown].
 var ErrCommitted = errors.New("middleware: the response is committed")
 
-// Execution is what a protected handler can ask and say about its own run. Its methods may be called concurrently. They
-// must not be called after the handler has returned; those of a nil Execution do nothing.
+// Execution is a protected handler's own run: what the handler can ask and decide about it. Its methods may be called
+// concurrently, but not after the handler has returned. The methods of a nil Execution do nothing and return zero
+// values. Only [Execution.Transact] panics.
 type Execution struct {
-	key   string
+	key   string     // the storage key
 	alias *string    // what Key returns in shadow; otherwise nil
-	fence int64      // 0: the Locker does not number its leases
-	outer *Execution // of the middleware around this one, under another key
+	fence int64      // 0 if the Locker does not number its leases
+	outer *Execution // of a middleware around this one, under another key; nil if there is none
 
 	journaled *journaledRun // nil without a journal
 
-	atMostOnce bool // only the handler itself may say that nothing has happened
+	atMostOnce bool // with WithAtMostOnce or an intent journal: after a 5xx, only Discard frees the key
 
-	mu        sync.Mutex
-	keep      bool
-	discard   bool
-	unknown   bool
-	sent      bool // a part of the response, or its transaction is committed
+	mu        sync.Mutex // guards the fields below
+	keep      bool       // Keep was called, and Unknown not since
+	discard   bool       // Discard was called, and since then neither Keep nor a byte was sent; unknown overrides it
+	unknown   bool       // Unknown was called, and Keep not since
+	sent      bool       // a part of the response was sent, or the run's transaction is committed
 	retention time.Duration
 }
 
@@ -39,7 +40,7 @@ func FromContext(ctx context.Context) *Execution {
 	return e
 }
 
-// Key returns the key as it stands in Redis, hashed. In shadow it is another one for each run ([WithShadow]).
+// Key returns the storage key: the key as it stands in Redis, hashed. In shadow each run has another one ([WithShadow]).
 func (e *Execution) Key() string {
 	if e == nil {
 		return ""
@@ -51,7 +52,7 @@ func (e *Execution) Key() string {
 }
 
 // Fence returns the fencing number of the run's lease, for a resource that refuses numbers lower than one it has seen.
-// It is 0 where the Locker does not number its leases.
+// It is 0 if the Locker does not number its leases.
 func (e *Execution) Fence() int64 {
 	if e == nil {
 		return 0
@@ -59,8 +60,8 @@ func (e *Execution) Fence() int64 {
 	return e.fence
 }
 
-// Keep stores this response whatever its status is: the effect is there, so the key must not be freed. If both
-// Keep and Unknown are called, the last call wins.
+// Keep stores this response whatever its status is: the effect has happened, so the key must not be freed. Keep overrides
+// Discard. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Keep() {
 	if e == nil {
 		return
@@ -70,10 +71,10 @@ func (e *Execution) Keep() {
 	e.keep, e.discard, e.unknown = true, false, false
 }
 
-// Unknown says that the handler does not know whether the effect is there: a COMMIT was sent, and no answer came. The
-// response goes out as it is written and is not stored. The key is left as after a panic: a retry is answered with 409
-// in-flight until the lease has run out, and then runs again, or with [WithAtMostOnce] is answered with 409
-// outcome-unknown until the retention is over. Once a byte has left, a retry never runs, as after a panic too.
+// Unknown tells that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
+// example. The response is sent and not stored. The key is left as after a panic: a retry gets 409 in-flight until the
+// lease has run out. Then it runs again or, with [WithAtMostOnce], gets 409 outcome-unknown for [WithRetention]'s time.
+// If a byte of the response was sent, a retry never runs.
 //
 // Unknown overrides Discard, whichever is called first. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Unknown() {
@@ -85,9 +86,8 @@ func (e *Execution) Unknown() {
 	e.unknown, e.keep = true, false
 }
 
-// Discard stores nothing and frees the key when the handler returns: nothing has happened, so a retry runs. It
-// returns [ErrCommitted] once a byte of the response has left, and after Keep and Unknown; and a byte that is
-// sent later cancels it.
+// Discard frees the key when the handler returns, and stores nothing: nothing has happened, so a retry runs. It returns
+// [ErrCommitted] once a byte of the response was sent, and after Keep or Unknown. A byte that is sent later cancels it.
 func (e *Execution) Discard() error {
 	if e == nil {
 		return nil
@@ -114,16 +114,16 @@ func (e *Execution) Retain(d time.Duration) {
 // sendObserver is an Execution as a [capture.SendObserver], so that Execution itself has no exported method Sending.
 type sendObserver Execution
 
-// Sending makes Discard fail from now on, and undoes one that was called: a part of the response is about to be sent.
+// Sending makes Discard fail from now on, and cancels one that was called: a part of the response is about to be sent.
 func (e *sendObserver) Sending() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sent, e.discard = true, false
 }
 
-// decision is what the handler has said about its run.
+// decision is what the handler has decided about its run.
 type decision struct {
-	keep      bool // the key must never be freed: Keep was called, or a byte has left
+	keep      bool // the key must never be freed: Keep was called, or a byte was sent
 	discard   bool
 	unknown   bool
 	retention time.Duration
@@ -135,8 +135,8 @@ func (e *Execution) decision() decision {
 	return decision{keep: e.sent || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
 }
 
-// runs reports whether e, or a run around it, has this key. A run in shadow counts only if the caller is in shadow too: it
-// protects nothing.
+// runs reports whether e, or a run around it, has this key. A run in shadow protects nothing, so it counts only if the
+// caller is in shadow too.
 func (e *Execution) runs(key string, shadow bool) bool {
 	for ; e != nil; e = e.outer {
 		if e.key == key && (shadow || e.alias == nil) {

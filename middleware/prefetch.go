@@ -9,12 +9,12 @@ import (
 // errShadowStream is why a body is not read before the handler runs.
 var errShadowStream = errors.New("middleware: WithShadow: a body of unknown length on HTTP/2 is not read in advance")
 
-// prefetch is the body of a request in shadow. What is read of it before the handler runs is kept, so that the handler
-// gets the whole body. Only the goroutine that serves the request uses it.
+// prefetch is the body of a request in shadow. It keeps what is read before the handler runs, so that the handler gets
+// the whole body. Only the goroutine that serves the request uses it.
 type prefetch struct {
 	source io.ReadCloser
 	kept   []byte // all that was read of source
-	end    error  // of reading source; nil until a Read fails
+	err    error  // of reading source; nil until a Read fails
 	closed error  // what Read returns instead of reading; nil if the body may be read
 }
 
@@ -33,11 +33,11 @@ func (p *prefetch) Read(b []byte) (int, error) {
 	switch {
 	case p.closed != nil:
 		return 0, p.closed
-	case p.end != nil:
-		return 0, p.end
+	case p.err != nil:
+		return 0, p.err
 	}
 	n, err := p.source.Read(b)
-	p.kept, p.end = append(p.kept, b[:n]...), err
+	p.kept, p.err = append(p.kept, b[:n]...), err
 	return n, err
 }
 
@@ -46,20 +46,20 @@ func (*prefetch) Close() error { return nil }
 
 // handOver returns the body for the handler.
 func (p *prefetch) handOver() io.ReadCloser {
-	if len(p.kept) == 0 && p.end == nil {
+	if len(p.kept) == 0 && p.err == nil {
 		return p.source
 	}
-	return &handedOver{ReadCloser: p.source, kept: p.kept, end: p.end}
+	return &resumedBody{ReadCloser: p.source, kept: p.kept, err: p.err}
 }
 
-// handedOver is a body whose beginning was read in advance. Close closes the original body.
-type handedOver struct {
+// resumedBody is a body whose beginning was read in advance. Close closes the original body.
+type resumedBody struct {
 	io.ReadCloser
 	kept []byte
-	end  error // what follows kept, if the original body was read to its end
+	err  error // what follows kept, if reading the original body has ended; else nil
 }
 
-func (b *handedOver) Read(p []byte) (int, error) {
+func (b *resumedBody) Read(p []byte) (int, error) {
 	switch {
 	case len(p) == 0:
 		return 0, nil
@@ -67,8 +67,8 @@ func (b *handedOver) Read(p []byte) (int, error) {
 		n := copy(p, b.kept)
 		b.kept = b.kept[n:]
 		return n, nil
-	case b.end != nil:
-		return 0, b.end
+	case b.err != nil:
+		return 0, b.err
 	}
 	return b.ReadCloser.Read(p)
 }

@@ -18,13 +18,14 @@ const (
 	nested                 // it already runs under this key: the middleware is mounted twice
 )
 
-// findKey calls the key function, before anything else reads the body.
+// findKey calls the key function, before anything else reads the body. It returns how the request proceeds, or its
+// refusal.
 func (c *call) findKey() (way, answer) {
 	id, body := &c.identity, c.r.Body
 	if body == nil {
 		body = http.NoBody
 	}
-	c.limitedBody = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, left: c.maxBody}
+	c.limitedBody = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, remaining: c.maxBody}
 	c.r.Body = &c.limitedBody
 	key, err := c.keyFunc(c.r)
 	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
@@ -32,8 +33,9 @@ func (c *call) findKey() (way, answer) {
 	id.source, c.r.Body = c.r.Body, body
 
 	failed := c.limitedBody.failed()
+	isUsedUp := c.limitedBody.read && !c.replaced()
 	switch {
-	case failed == nil && c.limitedBody.read && !c.replaced():
+	case isUsedUp && failed == nil:
 		return protected, refuse(InvalidKey, &keyFailed, errBodyUsed)
 	case err == nil && key != "":
 		id.key, id.outer = key, FromContext(c.r.Context())
@@ -66,7 +68,7 @@ func (c *call) original() *http.Request {
 	return c.r
 }
 
-// readBody reads the body whole and makes the fingerprints.
+// readBody reads the whole body and makes the fingerprints.
 func (c *call) readBody() answer {
 	if c.r.ContentLength > c.maxBody {
 		return refuse(TooLarge, &bodyTooLarge, nil)
@@ -92,7 +94,7 @@ func (c *call) hadBody() bool {
 	return c.r.ContentLength > 0 || len(c.r.PostForm) > 0 || c.r.MultipartForm != nil
 }
 
-// errBodyUsed refuses a request whose body was read before: without it, two requests would look alike.
+// errBodyUsed is why a request is refused whose body was read before: without the body, two requests would look alike.
 var errBodyUsed = errors.New("middleware: the body was used up before its fingerprint was taken: by an outer middleware, " +
 	"or by a key function that did not put it back as keyfunc.Form does")
 

@@ -15,13 +15,18 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has what happens to a request with [WithShadow]: foresee finds out what Idempotency would do, and the handler
-// runs in any case.
+// This file has what happens to a request with [WithShadow]. In order:
+//
+//  1. predict finds out what Idempotency would do: run the handler under a lease, or give an answer. It works on a copy
+//     of the request (identifyCopy), and under keys that only shadow uses (initWatched).
+//  2. The handler runs in any case: watched (runWatched) if it would run under a lease, and otherwise runAnyway.
+//  3. runWatched stores a digest of the response instead of the response, so that runAnyway can compare a later one.
+//  4. The observer gets the Event with the prediction.
 
 var (
 	errShadowPanic   = errors.New("middleware: WithShadow: the key function or the function of WithFingerprint panicked")
 	errShadowStored  = errors.New("middleware: WithShadow: the function of WithStored or WithTraceparent panicked")
-	errShadowOverdue = errors.New("middleware: WithShadow: the handler ran longer than WithMaxDuration, and would have been cancelled")
+	errShadowTooLong = errors.New("middleware: WithShadow: the handler ran longer than WithMaxDuration, and would have been cancelled")
 	errShadowLate    = errors.New("middleware: WithShadow: Redis did not answer in time; storing goes on")
 )
 
@@ -29,9 +34,9 @@ var (
 type watched struct {
 	original *http.Request
 	body     prefetch
-	tee      *capture.Tee // nil unless what the handler answers is stored or compared
-	replay   *replayed    // what would have been sent; nil if that is not known
-	differs  bool
+	tee      *capture.Tee // records the handler's response; nil if that is neither stored nor compared
+	replay   *replayed    // the response that would have been replayed; nil if there is none
+	differs  bool         // the handler's response is not the one that would have been replayed
 }
 
 // replayed is what shadow stores of a response.
@@ -43,44 +48,44 @@ type replayed struct {
 // serveShadow runs the handler, and tells the observer what would have happened.
 func (c *call) serveShadow() {
 	c.watched = &watched{original: c.r}
-	lease, would := c.foresee()
+	lease, predicted := c.predict()
 	r := c.watchedRequest()
 	switch {
 	case lease != nil:
 		c.runWatched(lease, r)
-	case would.given():
-		c.runBeside(&would, r)
-	default: // already runs under this key
+	case predicted.given():
+		c.runAnyway(&predicted, r)
+	default: // the request already runs under this key
 		c.next.ServeHTTP(c.w, r)
 	}
 }
 
-// foresee returns what would happen: a lease if the handler would run under it, an answer if not. The zero answer is for
-// a request that already runs under this key.
-func (c *call) foresee() (*lock.Lease, answer) {
-	way, would := c.identify()
+// predict returns what would happen without shadow: a lease if the handler would run under it, and otherwise an answer.
+// It returns neither for a request that already runs under this key.
+func (c *call) predict() (*lock.Lease, answer) {
+	way, predicted := c.identifyCopy()
 	switch {
-	case errors.Is(would.err, errShadowStream):
+	case errors.Is(predicted.err, errShadowStream):
 		return nil, answer{outcome: Unprotected, err: errShadowStream}
-	case way == nested, would.given():
-		return nil, would
+	case way == nested, predicted.given():
+		return nil, predicted
 	case way == unprotected:
 		return nil, answer{outcome: Unprotected}
 	}
 	c.initWatched()
-	lease, would, err := c.claimWatched()
-	if err == nil {
-		return lease, would
-	}
-	if c.mayFailOpen(err) {
+	lease, predicted, err := c.claimWatched()
+	switch {
+	case err == nil:
+		return lease, predicted
+	case c.mayFailOpen(err):
 		return nil, answer{outcome: Unprotected, err: err}
 	}
 	return nil, refuseClaim(err)
 }
 
-// identify finds the key and makes the fingerprint, on a copy of the request. The handler's request stays as it is, and
-// no error reaches the ResponseWriter.
-func (c *call) identify() (way way, would answer) {
+// identifyCopy finds the key and makes the fingerprint, on a copy of the request. The handler's request stays as it is,
+// and no error reaches the ResponseWriter.
+func (c *call) identifyCopy() (way way, predicted answer) {
 	s := c.watched
 	s.body.open(s.original)
 	c.r = s.original.WithContext(s.original.Context())
@@ -93,28 +98,32 @@ func (c *call) identify() (way way, would answer) {
 		}
 		c.r, c.w = s.original, w
 		if recover() != nil { // the value may hold what must not be logged
-			would = refuse(InvalidKey, &keyFailed, errShadowPanic)
+			predicted = refuse(InvalidKey, &keyFailed, errShadowPanic)
 		}
 	}()
-	way, would = c.findKey()
-	if way == protected && !would.given() {
-		would = c.readBody()
+	way, predicted = c.findKey()
+	if way == protected && !predicted.given() {
+		predicted = c.readBody()
 		c.identity.body.Free()
 		c.identity.body = nil
 	}
-	return way, would
+	return way, predicted
 }
 
-// initWatched gives the request the key that shadow uses, and the Execution that its handler gets.
+// initWatched makes the handler's Execution, which has a new alias for each run. Then it changes the request's key to the
+// one that shadow uses in Redis, so that an instance that acts never meets it.
 func (c *call) initWatched() {
 	e := &c.running.exec
-	e.key, e.outer, e.retention = c.storageKey(), c.identity.outer, c.retention
 	alias := c.locker.StorageKey("run " + uuid.NewString())
-	e.alias, e.atMostOnce = &alias, c.atMostOnce
-	c.identity.key, c.identity.storageKey = "\x00shadow\x00"+c.identity.key, ""
+	e.key, e.alias = c.storageKey(), &alias
+	e.outer, e.retention, e.atMostOnce = c.identity.outer, c.retention, c.atMostOnce
+
+	c.identity.key = "\x00shadow\x00" + c.identity.key
+	c.identity.storageKey = "" // to be made of the new key
 }
 
-// claimWatched claims the key, and holds it with [WithAtMostOnce]. The answer is given if another request has it.
+// claimWatched claims the key, and holds it with [WithAtMostOnce]. If another request has the key, it returns the answer
+// that would be given, and keeps the response that would be replayed for a comparison.
 func (c *call) claimWatched() (*lock.Lease, answer, error) {
 	if c.redis.open() {
 		return nil, answer{}, errRedisPaused
@@ -130,29 +139,32 @@ func (c *call) claimWatched() (*lock.Lease, answer, error) {
 		c.tripAfter(err)
 		return nil, answer{}, err
 	}
-	would := c.answerByClaim(claim)
-	if would.replays {
+	predicted := c.answerByClaim(claim)
+	if predicted.replays {
 		stored := &c.replayed.Stored
 		c.watched.replay = &replayed{status: stored.Status, digest: bytes.Clone(stored.Body)}
 		c.replayed.Free()
 		c.replayed = nil
 	}
-	return nil, would, nil
+	return nil, predicted, nil
 }
 
-// watchedRequest returns the request for the handler, with its whole body. Only a request that has a key, and does not
-// run inside of another run, needs an Execution and so a request of its own.
+// watchedRequest returns the request for the handler, with its whole body. That is the original request, unless the
+// handler gets an Execution: the request has a key, and no run around it acts.
 func (c *call) watchedRequest() *http.Request {
 	s := c.watched
 	s.original.Body = s.body.handOver()
-	e := &c.running.exec
-	if outer := c.identity.outer; e.alias == nil || outer != nil && outer.alias == nil {
+	e, outer := &c.running.exec, c.identity.outer
+	hasKey := e.alias != nil
+	outerActs := outer != nil && outer.alias == nil
+	if !hasKey || outerActs {
 		return s.original
 	}
 	return s.original.WithContext(context.WithValue(s.original.Context(), executionKey{}, e))
 }
 
-// handleWatched calls the handler. It does after it what net/http and outer middlewares expect of the original request.
+// handleWatched calls the handler with r. Afterwards it does to the original request what net/http and outer middlewares
+// expect.
 func (c *call) handleWatched(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	defer func() {
@@ -169,53 +181,61 @@ func (c *call) handleWatched(w http.ResponseWriter, r *http.Request) {
 	c.next.ServeHTTP(w, r)
 }
 
-// runBeside runs the handler of a request that would not have run, or would have run unprotected.
-func (c *call) runBeside(would *answer, r *http.Request) {
+// runAnyway runs the handler of a request that would not have run, or would have run unprotected.
+func (c *call) runAnyway(predicted *answer, r *http.Request) {
 	s, w, status := c.watched, c.w, 0
-	if would.problem != nil {
-		status = would.problem.Status
+	if predicted.problem != nil {
+		status = predicted.problem.Status
 	}
 	if s.replay != nil {
 		s.tee, status = capture.NewTee(c.w, r), s.replay.status
 		w = s.tee.Writer()
 	}
-	defer func() { c.emit(would.outcome, status, would.err) }()
+	defer func() { c.emit(predicted.outcome, status, predicted.err) }()
 	c.handleWatched(w, r)
-	if s.replay != nil && len(s.replay.digest) > 0 && !c.clientLeft() {
+	isComparable := s.replay != nil && len(s.replay.digest) > 0
+	if isComparable && !c.isDisconnected() {
 		s.tee.End(c.maxResponse)
 		s.differs = s.tee.Status() != s.replay.status || !bytes.Equal(s.tee.Digest(), s.replay.digest)
 	}
 }
 
-// clientLeft reports whether the client has disconnected. The handler may have answered otherwise than it would have
-// without that.
-func (c *call) clientLeft() bool {
+// isDisconnected reports whether the client has disconnected. That may have changed the response of the handler, whose
+// context it ends in shadow.
+func (c *call) isDisconnected() bool {
 	return errors.Is(c.watched.original.Context().Err(), context.Canceled)
 }
 
-// runWatched runs the handler of a request that would have run, and stores what a duplicate is compared with.
+// runWatched runs the handler of a request that would have run under a lease, and stores what a duplicate's response is
+// compared with.
 func (c *call) runWatched(lease *lock.Lease, r *http.Request) {
 	c.watched.tee = capture.NewTee(c.w, r)
 	lease.AbandonAt(time.Now().Add(c.maxDuration))
 	returned := false
-	defer func() {
-		status := 0
-		end := c.decideWatched(returned)
-		if returned || c.watched.tee.Started() {
-			status = c.watched.tee.Status()
-		}
-		lease.AbandonAt(time.Time{})
-		err := c.settleWatched(lease, &end)
-		if c.event.Handler.Duration > c.maxDuration {
-			end.why = errors.Join(end.why, errShadowOverdue)
-		}
-		c.emit(end.outcomeAfter(err), status, errors.Join(end.why, err))
-	}()
+	defer func() { c.concludeWatched(lease, returned) }()
 	c.handleWatched(c.watched.tee.Writer(), r)
 	returned = true
 }
 
-// decideWatched decides what a run does with its key. A digest takes the place of the response.
+// concludeWatched decides the ending of a watched run, applies it, and calls the observer. returned is false after a panic
+// or a runtime.Goexit of the handler.
+func (c *call) concludeWatched(lease *lock.Lease, returned bool) {
+	tee := c.watched.tee
+	end := c.decideWatched(returned)
+	status := 0
+	if returned || tee.Started() {
+		status = tee.Status()
+	}
+	lease.AbandonAt(time.Time{})
+	err := c.applyWatched(lease, &end)
+	if c.event.Handler.Duration > c.maxDuration {
+		end.why = errors.Join(end.why, errShadowTooLong)
+	}
+	c.emit(end.outcomeAfter(err), status, errors.Join(end.why, err))
+}
+
+// decideWatched decides the ending of a watched run. Its record has a digest instead of the response, and is encoded.
+// A panic of the function of WithStored or WithTraceparent is recovered.
 func (c *call) decideWatched(returned bool) (end ending) {
 	defer func() {
 		if recover() != nil {
@@ -227,12 +247,13 @@ func (c *call) decideWatched(returned bool) (end ending) {
 	if tee.Started() {
 		(*sendObserver)(exec).Sending()
 	}
-	said := exec.decision()
+	d := exec.decision()
+	hasDecided := d.unknown || d.discard
 	switch {
 	case !returned:
-		end = c.unknownEnding(said, errNoReturn)
-	case c.clientLeft() && !said.unknown && !said.discard: // without shadow the handler would not have learnt that
-		end = c.digestEnding(said.retention, nil)
+		end = c.unknownEnding(d, errNoReturn)
+	case c.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
+		end = c.digestEnding(d.retention, nil)
 	default:
 		end = c.decideEnding(verdict)
 	}
@@ -244,27 +265,27 @@ func (c *call) decideWatched(returned bool) (end ending) {
 	return end
 }
 
-// settleWatched does in Redis what was decided. It does not wait longer than is left of the time for one operation: the
-// last bytes of the response leave when the handler of net/http returns.
-func (c *call) settleWatched(lease *lock.Lease, end *ending) error {
+// applyWatched applies the ending to the key, in the background. It waits for Redis only as long as the time for one
+// operation allows after Claim and Hold: net/http sends the last bytes of the response after this.
+func (c *call) applyWatched(lease *lock.Lease, end *ending) error {
 	if end.action == abandonKey {
 		lease.Abandon()
 		return nil
 	}
-	settled := make(chan error, 1)
+	applied := make(chan error, 1)
 	timeout := time.NewTimer(c.locker.OpTimeout() - c.event.Claim.Duration - c.event.Hold.Duration)
 	defer timeout.Stop()
-	values, encoded, retention := context.WithoutCancel(c.r.Context()), end.encoded, end.retention
+	ctx, encoded, retention := context.WithoutCancel(c.r.Context()), end.encoded, end.retention
 	c.locker.Go(func(context.Context) {
 		if encoded == nil {
-			settled <- lease.Release(values)
+			applied <- lease.Release(ctx)
 		} else {
-			settled <- settleEncoded(values, lease, encoded, retention)
+			applied <- settleEncoded(ctx, lease, encoded, retention)
 		}
 	})
 	var err error
 	select {
-	case err = <-settled:
+	case err = <-applied:
 	case <-timeout.C:
 		err = fmt.Errorf("%w: %w", errShadowLate, lock.ErrPending)
 	}
