@@ -25,7 +25,8 @@ func prefersHTML(accept []string) bool {
 	return html > json
 }
 
-// quality splits a media range into its name and its weight. The weight is 1 if none is given, and 0 if it is malformed.
+// quality splits a media range into its name and its weight. The weight is 1 if none is given, and 0 if it is
+// malformed.
 func quality(mediaRange string) (name string, q float64) {
 	name, params, _ := strings.Cut(mediaRange, ";")
 	for param := range strings.SplitSeq(params, ";") {

@@ -61,8 +61,8 @@ func instance(storageKey string) string {
 }
 
 // tellOuter is called before a refusal that this request gets inside of another run, under another key. If a retry may
-// succeed, the outer run should not store what its handler makes of the refusal, so tellOuter calls Discard for it. With
-// [WithAtMostOnce] it does not: the outer handler may have had an effect before.
+// succeed, the outer run should not store what its handler makes of the refusal, so tellOuter calls Discard for it.
+// With [WithAtMostOnce] it does not: the outer handler may have had an effect before.
 func (c *call) tellOuter(p Problem) {
 	if outer := FromContext(c.r.Context()); p.Retryable && outer != nil && !outer.atMostOnce {
 		_ = outer.Discard() // fails if the outer handler has sent a response or called Keep or Unknown

@@ -13,9 +13,9 @@ import (
 
 const maxUndone = 4096 // runs whose Begin is being undone, in one middleware
 
-// begin holds a claimed key ([WithAtMostOnce]), checks the request's deadline, and asks the journal. If the run must not
-// begin, it gives the key back and returns a refusal. lease is nil if only the journal protects the run. Claim and Hold
-// together take at most the time for one operation.
+// begin holds a claimed key ([WithAtMostOnce]), checks the request's deadline, and asks the journal. If the run must
+// not begin, it gives the key back and returns a refusal. lease is nil if only the journal protects the run. Claim and
+// Hold together take at most the time for one operation.
 func (c *call) begin(lease *lock.Lease) answer {
 	err := c.hold(lease)
 	if err == nil {
@@ -85,8 +85,8 @@ func (c *call) newJournaledRun(start time.Time, lease *lock.Lease) *journaledRun
 	return t
 }
 
-// askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the same
-// token gets the same answer.
+// askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the
+// same token gets the same answer.
 func (c *call) askBegin(run JournalRun) (JournalEntry, error) {
 	begin := func(ctx context.Context) (JournalEntry, error) { return c.journal.Begin(ctx, run) }
 	entry, err := askJournal(c.detached(), begin)

@@ -55,8 +55,9 @@ func (b *requestBody) prepareRefusal(r *http.Request) {
 	}
 }
 
-// leaveUnread makes net/http close its side of the connection after the response, and the other side a moment later. Only
-// an http.MaxBytesReader that overflows can ask for that, and only net/http's own writer, the innermost one, obeys.
+// leaveUnread makes net/http close its side of the connection after the response, and the other side a moment later.
+// Only an http.MaxBytesReader that overflows can ask for that, and only net/http's own writer, the innermost one,
+// obeys.
 func leaveUnread(w http.ResponseWriter) {
 	_, _ = http.MaxBytesReader(innermost(w), io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
 }
@@ -80,8 +81,8 @@ func (b *requestBody) failed() error {
 	return b.err
 }
 
-// handlerBody is the body that the handler reads. The memory of the body is used again after the run, so Read copies the
-// bytes, and returns none after cutOff. For the same reason there is no WriteTo.
+// handlerBody is the body that the handler reads. The memory of the body is used again after the run, so Read copies
+// the bytes, and returns none after cutOff. For the same reason there is no WriteTo.
 type handlerBody struct {
 	mu     sync.Mutex // guards the fields below
 	rest   []byte     // not read yet

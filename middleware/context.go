@@ -25,12 +25,12 @@ func (*detached) Err() error { return nil }
 
 func (d *detached) Value(key any) any { return d.arrived.Value(key) }
 
-// runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the lease
-// is lost, at the deadline, or when the handler has returned.
+// runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the
+// lease is lost, at the deadline, or when the handler has returned.
 //
-// It is lazy. The first Done makes the real context, or the first Err after the run is over. Most handlers call neither,
-// which saves eight allocations. Code that derives from this context, or asks for its cause, calls Done or Err before,
-// and so finds the real one.
+// It is lazy. The first Done makes the real context, or the first Err after the run is over. Most handlers call
+// neither, which saves eight allocations. Code that derives from this context, or asks for its cause, calls Done or Err
+// before, and so finds the real one.
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease // nil if its loss does not end the run

@@ -54,6 +54,7 @@
 //
 // serve (idempotency.go) and run (run.go) follow the numbered steps of [Idempotency]. A step that refuses a request
 // returns an answer, which call.answer writes. ending.go decides what a run does with its key; transact.go and
-// journaled.go have the part of a [Journal], shadow.go that of [WithShadow]. In internal, capture has the ResponseWriter
-// that holds a response back, record is the stored format, response a response as a value, and buffer pooled memory.
+// journaled.go have the part of a [Journal], shadow.go that of [WithShadow]. In internal, capture has the
+// ResponseWriter that holds a response back, record is the stored format, response a response as a value, and buffer
+// pooled memory.
 package middleware

@@ -54,9 +54,9 @@ func (c *call) answerByClaim(claim lock.Claim) answer {
 	return c.refuseInFlight(claim, nil)
 }
 
-// refuseInFlight returns the answer to a duplicate of a run that holds the key. Retry-After is the run's age, between 1 s
-// and one lease: a client that obeys it doubles its pause with each try, and need not wait longer than a lease for a run
-// that died. The bounds also catch an age that is wrong because two clocks differ.
+// refuseInFlight returns the answer to a duplicate of a run that holds the key. Retry-After is the run's age, between 1
+// s and one lease: a client that obeys it doubles its pause with each try, and need not wait longer than a lease for a
+// run that died. The bounds also catch an age that is wrong because two clocks differ.
 func (c *call) refuseInFlight(claim lock.Claim, err error) answer {
 	a := refuse(InFlight, &inFlight, err)
 	a.retryAfter = max(time.Second, min(time.Since(claim.ClaimedAt), c.locker.TTL()).Truncate(time.Second))

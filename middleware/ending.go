@@ -13,7 +13,8 @@ import (
 )
 
 // This file has the ending of a run: what the run does with its key. decideEnding decides it when the handler has
-// returned. conclude (run.go) applies it to the journal, if there is one, and then with applyEnding to the key in Redis.
+// returned. conclude (run.go) applies it to the journal, if there is one, and then with applyEnding to the key in
+// Redis.
 
 // ending is what a run does with its key, and what is known about that.
 type ending struct {
@@ -72,8 +73,8 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 	return ending{action: freeKey, outcome: Freed}
 }
 
-// isStored reports whether a response with this status is stored. With WithAtMostOnce a 5xx always is, because a handler
-// that fails seldom knows that nothing has happened.
+// isStored reports whether a response with this status is stored. With WithAtMostOnce a 5xx always is, because a
+// handler that fails seldom knows that nothing has happened.
 func (c *call) isStored(status int) bool {
 	return c.shouldStore(status) || c.running.exec.atMostOnce && status >= 500
 }
@@ -87,10 +88,10 @@ func (t *journaledRun) committedEnding() ending {
 	return end
 }
 
-// unknownEnding returns the ending of a run whose outcome is unknown. It never frees the key, so that a retry that comes
-// at once does not run. It stores a tombstone if the key must never be freed: Keep was called, or a byte was sent. With
-// WithAtMostOnce or an intent journal no tombstone is needed: the hold or the row keeps the key, and also records that
-// the outcome is unknown.
+// unknownEnding returns the ending of a run whose outcome is unknown. It never frees the key, so that a retry that
+// comes at once does not run. It stores a tombstone if the key must never be freed: Keep was called, or a byte was
+// sent. With WithAtMostOnce or an intent journal no tombstone is needed: the hold or the row keeps the key, and also
+// records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.keep && !c.running.exec.atMostOnce {
 		end := c.tombstoneEnding(max(d.retention, c.retention), why)

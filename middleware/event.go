@@ -34,7 +34,8 @@ const (
 	NotStored Outcome = "not-stored"
 	// StoreUnavailable: 503, Redis did not answer, or could not confirm the stored response. Nothing ran.
 	StoreUnavailable Outcome = "store-unavailable"
-	// Unreadable: 500, the key holds no record that can be read; or 400, the body could not be read. Err has the reason.
+	// Unreadable: 500, the key holds no record that can be read; or 400, the body could not be read. Err has the
+	// reason.
 	Unreadable Outcome = "unreadable"
 	// LeaseLost: the handler ran, and another request took its key meanwhile. Both may have taken effect.
 	LeaseLost Outcome = "lease-lost"
@@ -54,22 +55,23 @@ type Event struct {
 	Pending bool   // the response is not stored yet: storing goes on in the background (lock.ErrPending)
 
 	// Pattern is [http.Request.Pattern] of the handler's request once the handler has returned. If the handler did not
-	// run, it is that of the request as it arrived. So a middleware around a single handler of a ServeMux has it always,
-	// and one around a whole mux only for requests that ran. It is empty if no mux has set it. A ServeMux's may begin
-	// with a method and a host; that of a chi sub-router has, in older versions of chi, only the part that the
+	// run, it is that of the request as it arrived. So a middleware around a single handler of a ServeMux has it
+	// always, and one around a whole mux only for requests that ran. It is empty if no mux has set it. A ServeMux's may
+	// begin with a method and a host; that of a chi sub-router has, in older versions of chi, only the part that the
 	// sub-router matched.
 	Pattern string
 
 	// Size is the length in bytes of the record of the response, as it is stored: sealed, compressed. It is 0 if no
 	// record was stored or replayed.
 	Size int
-	// Age is the time since the replayed response was completed, by the wall clocks of two processes: never negative, and
-	// 0 if none was replayed.
+	// Age is the time since the replayed response was completed, by the wall clocks of two processes: never negative,
+	// and 0 if none was replayed.
 	Age time.Duration
 	// Traceparent belongs to the run whose response was replayed: see [WithTraceparent]. It is empty if there is none.
 	Traceparent string
 
-	// Shadow is true with [WithShadow]: the rest says what would have happened. The handler ran, and its response was sent.
+	// Shadow is true with [WithShadow]: the rest says what would have happened. The handler ran, and its response was
+	// sent.
 	Shadow bool
 	// Differs is true if Shadow is, the outcome is Replayed, and the handler answered with another status or body than
 	// that of the response that would have been replayed.

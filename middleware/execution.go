@@ -40,7 +40,8 @@ func FromContext(ctx context.Context) *Execution {
 	return e
 }
 
-// Key returns the storage key: the key as it stands in Redis, hashed. In shadow each run has another one ([WithShadow]).
+// Key returns the storage key: the key as it stands in Redis, hashed. In shadow each run has another one
+// ([WithShadow]).
 func (e *Execution) Key() string {
 	if e == nil {
 		return ""
@@ -60,8 +61,8 @@ func (e *Execution) Fence() int64 {
 	return e.fence
 }
 
-// Keep stores this response whatever its status is: the effect has happened, so the key must not be freed. Keep overrides
-// Discard. If both Keep and Unknown are called, the last call wins.
+// Keep stores this response whatever its status is: the effect has happened, so the key must not be freed. Keep
+// overrides Discard. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Keep() {
 	if e == nil {
 		return

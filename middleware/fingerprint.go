@@ -28,21 +28,21 @@ type rule struct {
 	lends bool // sum passes the body to a function of the user, which may keep it
 }
 
-// defaultRules apply without [WithFingerprint]. The first rule makes the fingerprint that is stored; a stored fingerprint
-// of any of the rules can be compared. What a rule hashes never changes. A change is a new rule: one release compares by
-// it before the next one stores it, so that a rolling deployment refuses no request.
+// defaultRules apply without [WithFingerprint]. The first rule makes the fingerprint that is stored; a stored
+// fingerprint of any of the rules can be compared. What a rule hashes never changes. A change is a new rule: one
+// release compares by it before the next one stores it, so that a rolling deployment refuses no request.
 var defaultRules = []rule{{kind: record.Kind([]byte("default1")), sum: sumDefault}}
 
-// sumDefault hashes method and path as the client sent them, query, media type and body. It leaves out what two tries of
-// one request may differ in, such as credentials, trace ids, dates and framing.
+// sumDefault hashes method and path as the client sent them, query, media type and body. It leaves out what two tries
+// of one request may differ in, such as credentials, trace ids, dates and framing.
 func sumDefault(r *http.Request, body []byte) [sha256.Size]byte {
 	var room [256]byte
 	fields := canonical.AppendPart(canonical.AppendRoute(room[:0], r), r.URL.RawQuery)
 	return canonical.SumBody(fields, r.Header.Get("Content-Type"), body)
 }
 
-// takeFingerprints makes the request's fingerprint by each rule, all in advance: a waiter no longer has the body when it
-// compares.
+// takeFingerprints makes the request's fingerprint by each rule, all in advance: a waiter no longer has the body when
+// it compares.
 func (c *call) takeFingerprints() {
 	id := &c.identity
 	id.fingerprints = id.fingerprint[:0]

@@ -50,8 +50,8 @@ import (
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
 // fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte has left, nothing is stored, and the
-// lease is left to run out. Until then a retry gets 409, including the one that net/http's own Transport sends at once. A
-// later retry runs again, or with [WithAtMostOnce] does not. The panic propagates unchanged.
+// lease is left to run out. Until then a retry gets 409, including the one that net/http's own Transport sends at once.
+// A later retry runs again, or with [WithAtMostOnce] does not. The panic propagates unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")

@@ -19,8 +19,9 @@ import (
 // taken effect all the same, and can be repeated with the same token.
 type Journal interface {
 	// Begin is called after the claim and before the handler. An intent journal stores run and answers [Begun]. A
-	// transactional one stores nothing, and answers [Absent] if the key is free. Otherwise both answer what stands under
-	// the key: [Done], [Running] or [Unfinished]; the handler does not run then. A row that has expired counts as absent.
+	// transactional one stores nothing, and answers [Absent] if the key is free. Otherwise both answer what stands
+	// under the key: [Done], [Running] or [Unfinished]; the handler does not run then. A row that has expired counts as
+	// absent.
 	//
 	// Begin with the same token again gets the same answer again, also when the reply to the first call was lost.
 	Begin(ctx context.Context, run JournalRun) (JournalEntry, error)
@@ -29,12 +30,12 @@ type Journal interface {
 	// Done with run's token and this record if it was stored. Any other answer means that it was not: another run has
 	// the key, or this run has stored another record already.
 	//
-	// If record is nil, End frees the key instead, and answers Absent. It does not remove a row that is Done, nor that of
-	// another run, and answers such a row.
+	// If record is nil, End frees the key instead, and answers Absent. It does not remove a row that is Done, nor that
+	// of another run, and answers such a row.
 	End(ctx context.Context, run JournalRun, record []byte, keep time.Duration) (JournalEntry, error)
 
-	// Look answers what stands under key, and changes nothing. It does not wait for open transactions, and never answers
-	// Begun.
+	// Look answers what stands under key, and changes nothing. It does not wait for open transactions, and never
+	// answers Begun.
 	Look(ctx context.Context, key string) (JournalEntry, error)
 }
 

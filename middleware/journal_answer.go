@@ -32,8 +32,8 @@ func (c *call) lookInJournal(fallback answer) answer {
 }
 
 // settleByEntry answers a request that has claimed the key, by an entry of another run. It copies the entry's record to
-// Redis, so that the next duplicate need not ask the journal. Without such a record it releases the key. lease is nil if
-// Redis did not answer.
+// Redis, so that the next duplicate need not ask the journal. Without such a record it releases the key. lease is nil
+// if Redis did not answer.
 func (c *call) settleByEntry(lease *lock.Lease, entry JournalEntry) answer {
 	a := c.answerByEntry(entry)
 	if lease == nil || !entry.canSettle() || a.outcome == Unreadable {

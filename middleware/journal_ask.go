@@ -21,8 +21,8 @@ func askJournal(ctx context.Context, f func(context.Context) (JournalEntry, erro
 	return f(ctx)
 }
 
-// retryJournal calls try after growing pauses, until try returns nil or the limit has passed. If ctx ends first, it calls
-// try once more. It reports whether try has returned nil.
+// retryJournal calls try after growing pauses, until try returns nil or the limit has passed. If ctx ends first, it
+// calls try once more. It reports whether try has returned nil.
 func retryJournal(ctx context.Context, limit time.Duration, try func(context.Context) error) bool {
 	deadline := time.Now().Add(limit)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, journalPause) {
@@ -51,8 +51,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// isOurEnd reports whether the entry that End returned is the one that End was to leave: the record or, without a record,
-// nothing.
+// isOurEnd reports whether the entry that End returned is the one that End was to leave: the record or, without a
+// record, nothing.
 func isOurEnd(entry JournalEntry, run JournalRun, encoded []byte) bool {
 	if encoded == nil {
 		return entry.State == Absent
@@ -60,8 +60,8 @@ func isOurEnd(entry JournalEntry, run JournalRun, encoded []byte) bool {
 	return entry.State == Done && entry.Token == run.Token && bytes.Equal(entry.Record, encoded)
 }
 
-// canSettle reports whether the entry has a record that Redis can store. Settle refuses one that is about to expire, and
-// would leave the key claimed.
+// canSettle reports whether the entry has a record that Redis can store. Settle refuses one that is about to expire,
+// and would leave the key claimed.
 func (e *JournalEntry) canSettle() bool {
 	return e.State == Done && e.Record != nil && e.Left >= time.Millisecond
 }

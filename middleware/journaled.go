@@ -95,8 +95,8 @@ func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer,
 }
 
 // endInBackground retries an End that has failed with cause. The key stays claimed until then. It returns the error for
-// the Event: cause, which then wraps [lock.ErrPending]. If too many records are pending, it abandons the key instead, and
-// returns cause unchanged.
+// the Event: cause, which then wraps [lock.ErrPending]. If too many records are pending, it abandons the key instead,
+// and returns cause unchanged.
 func (c *call) endInBackground(lease *lock.Lease, run JournalRun, end *ending, cause error) error {
 	cost := int64(len(end.encoded) + pendingCost)
 	if c.pendingRecords.Add(cost) > maxPendingRecords {
@@ -125,8 +125,9 @@ func (c *call) endInBackground(lease *lock.Lease, run JournalRun, end *ending, c
 	return fmt.Errorf("%w; %w", cause, lock.ErrPending)
 }
 
-// followJournal applies to the key what a retried End has answered. ended is false if no End was answered. frees is true
-// if End was to free the row. Settle and Release go on in the background after an error, so their errors are dropped.
+// followJournal applies to the key what a retried End has answered. ended is false if no End was answered. frees is
+// true if End was to free the row. Settle and Release go on in the background after an error, so their errors are
+// dropped.
 func followJournal(ctx context.Context, lease *lock.Lease, entry JournalEntry, ended, frees bool) {
 	switch {
 	case !ended: // the outcome is unknown: the lease runs out

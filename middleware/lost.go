@@ -7,8 +7,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// reclaimOrGiveWay handles a run that lost its key to another request before any of its response was sent. It claims the
-// key again.
+// reclaimOrGiveWay handles a run that lost its key to another request before any of its response was sent. It claims
+// the key again.
 //
 //   - If the key is free, it applies the run's ending, and returns no answer: the run's own response is sent. err is for
 //     the Event.
@@ -41,8 +41,8 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	return answerAfterRun(c.answerByClaim(claim))
 }
 
-// answerAfterRun returns a. If a says that the key belongs to another request, it returns outcome-unknown instead: unlike
-// a duplicate, this request has run, so that answer would mislead.
+// answerAfterRun returns a. If a says that the key belongs to another request, it returns outcome-unknown instead:
+// unlike a duplicate, this request has run, so that answer would mislead.
 func answerAfterRun(a answer) answer {
 	if a.isAboutOther() {
 		return refuse(Unknown, &outcomeUnknown, nil)

@@ -44,8 +44,8 @@ func (c *call) mayFailOpen(err error) bool {
 	return c.failOpen && c.deadlineError() == nil && isUnanswered(err) && !errors.Is(err, lock.ErrLost)
 }
 
-// mayRunWithoutLease reports whether the journal alone decides about a request whose claim failed with err. It does not if
-// the request's deadline has passed, nor with WithAtMostOnce, whose holds also protect against instances without a
+// mayRunWithoutLease reports whether the journal alone decides about a request whose claim failed with err. It does not
+// if the request's deadline has passed, nor with WithAtMostOnce, whose holds also protect against instances without a
 // journal. It does after ErrLost: the journal knows whether another request runs.
 func (c *call) mayRunWithoutLease(err error) bool {
 	return c.journal != nil && !c.atMostOnce && c.deadlineError() == nil && isUnanswered(err)

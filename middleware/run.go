@@ -8,8 +8,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
-// run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the steps
-// of [Idempotency]. lease is nil if only the journal protects the run.
+// run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the
+// steps of [Idempotency]. lease is nil if only the journal protects the run.
 func (c *call) run(lease *lock.Lease) {
 	if refusal := c.begin(lease); refusal.given() { // 4: hold and journal
 		c.answer(&refusal)
@@ -82,8 +82,8 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	return w.Seal(ctx)
 }
 
-// cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort do
-// the same for the response.
+// cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort
+// do the same for the response.
 func (c *call) cutOff() {
 	if c.running.exec.journaled != nil {
 		c.running.exec.journaled.cutOff()
@@ -91,8 +91,8 @@ func (c *call) cutOff() {
 	c.running.body.cutOff()
 }
 
-// conclude applies the ending to the journal, if there is one, and to the key. It returns the answer that replaces the run's
-// own response if another request has the key by now, or if it is not known whether the run's transaction was committed.
+// conclude applies the ending to the journal, if there is one, and to the key. If another request has the key by now,
+// it returns the answer that replaces the run's own response.
 func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err error) {
 	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)

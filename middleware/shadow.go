@@ -110,8 +110,8 @@ func (c *call) identifyCopy() (way way, predicted answer) {
 	return way, predicted
 }
 
-// initWatched makes the handler's Execution, which has a new alias for each run. Then it changes the request's key to the
-// one that shadow uses in Redis, so that an instance that acts never meets it.
+// initWatched makes the handler's Execution, which has a new alias for each run. Then it changes the request's key to
+// the one that shadow uses in Redis, so that an instance that acts never meets it.
 func (c *call) initWatched() {
 	e := &c.running.exec
 	alias := c.locker.StorageKey("run " + uuid.NewString())
@@ -122,8 +122,8 @@ func (c *call) initWatched() {
 	c.identity.storageKey = "" // to be made of the new key
 }
 
-// claimWatched claims the key, and holds it with [WithAtMostOnce]. If another request has the key, it returns the answer
-// that would be given, and keeps the response that would be replayed for a comparison.
+// claimWatched claims the key, and holds it with [WithAtMostOnce]. If another request has the key, it returns the
+// answer that would be given, and keeps the response that would be replayed for a comparison.
 func (c *call) claimWatched() (*lock.Lease, answer, error) {
 	if c.redis.open() {
 		return nil, answer{}, errRedisPaused
@@ -163,8 +163,8 @@ func (c *call) watchedRequest() *http.Request {
 	return s.original.WithContext(context.WithValue(s.original.Context(), executionKey{}, e))
 }
 
-// handleWatched calls the handler with r. Afterwards it does to the original request what net/http and outer middlewares
-// expect.
+// handleWatched calls the handler with r. Afterwards it does to the original request what net/http and outer
+// middlewares expect.
 func (c *call) handleWatched(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	defer func() {
@@ -217,8 +217,8 @@ func (c *call) runWatched(lease *lock.Lease, r *http.Request) {
 	returned = true
 }
 
-// concludeWatched decides the ending of a watched run, applies it, and calls the observer. returned is false after a panic
-// or a runtime.Goexit of the handler.
+// concludeWatched decides the ending of a watched run, applies it, and calls the observer. returned is false after a
+// panic or a runtime.Goexit of the handler.
 func (c *call) concludeWatched(lease *lock.Lease, returned bool) {
 	tee := c.watched.tee
 	end := c.decideWatched(returned)

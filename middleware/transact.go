@@ -20,8 +20,8 @@ import (
 //  5. When the handler has returned, the serving goroutine calls cutOff: no transaction can be sealed any more. Then
 //     concludeJournaled (journaled.go) ends the run by the txPhase.
 
-// Journaled returns the run as its [Journal] knows it, and that journal. ok is false if there is none ([WithJournal]). It
-// is for packages that implement a Journal.
+// Journaled returns the run as its [Journal] knows it, and that journal. ok is false if there is none ([WithJournal]).
+// It is for packages that implement a Journal.
 func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 	if e == nil || e.journaled == nil {
 		return JournalRun{}, nil, false
@@ -55,8 +55,8 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 // A panic of do goes on. If seal had not succeeded, the response is then as it was before the call. Otherwise the
 // transaction may be committed, and the middleware answers the request.
 //
-// The handler must not return before Transact does, even if another goroutine called it. A transaction that is not sealed
-// by that time cannot be committed any more, and the client is told that the outcome is not known.
+// The handler must not return before Transact does, even if another goroutine called it. A transaction that is not
+// sealed by that time cannot be committed any more, and the client is told that the outcome is not known.
 //
 // A run has one transaction at a time: Transact returns an error if another one has not ended. It panics without a
 // journal: see [Execution.Journaled].
@@ -108,8 +108,8 @@ type txState struct {
 	cause error        // in txUndecided
 }
 
-// journaledRun is a run with a journal. The handler calls Transact, in any of its goroutines. The serving goroutine uses
-// everything else.
+// journaledRun is a run with a journal. The handler calls Transact, in any of its goroutines. The serving goroutine
+// uses everything else.
 type journaledRun struct {
 	call     *call
 	run      JournalRun
@@ -239,8 +239,8 @@ func (t *journaledRun) interruptedTx() txState {
 	return txState{phase: txNone}
 }
 
-// finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It does to the response
-// what that state calls for.
+// finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It does to the
+// response what that state calls for.
 func (t *journaledRun) finishTx(state txState) {
 	w := &t.call.running.writer
 	switch state.phase {
