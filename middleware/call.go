@@ -18,43 +18,43 @@ import (
 
 // This file has what all steps of a request share. The steps themselves begin in idempotency.go.
 
-// guard is the state that one call of Idempotency shares among all its requests.
+// guard is what the requests of one Idempotency middleware share.
 type guard struct {
 	locker  *lock.Locker
 	keyFunc keyfunc.Func
 	waiting atomic.Int64 // requests in awaitOutcome
 
-	redis          breaker      // used with a journal, and in shadow
+	redis          breaker      // keeps requests from waiting for Redis during an outage; with a journal, and in shadow
 	pendingRecords atomic.Int64 // bytes of records that wait for the journal
 	undoing        atomic.Int64 // runs in undoBegin
 
 	options
 }
 
-// call is one request. It contains all that a request needs, so that it takes one allocation.
+// call is one request. It contains everything that a request needs, so that it takes one allocation.
 type call struct {
 	*guard
 	w       http.ResponseWriter
 	r       *http.Request
-	arrived context.Context // of r, as it came
+	arrived context.Context // the context that r came with
 	next    http.Handler
 
 	identity    identity          // read-only once the body is read
 	running     running           // only of the request that took the key
 	watched     *watched          // only in shadow
-	replayed    *response.Scratch // has the stored response, only of a request that is answered with one
+	replayed    *response.Scratch // has the stored response; only of a request that is answered with one
 	timing      timing            // for the limits on waiting, and for the record
-	event       *Event            // what is known so far; nil without an observer, unless in shadow
-	limitedBody requestBody       // the client's body: counts and limits what is read
+	event       *Event            // what is known so far; nil without an observer, except in shadow
+	limitedBody requestBody       // the client's body: limits what is read
 }
 
 // identity is what tells a request from others.
 type identity struct {
 	key          string                // what the key function returned
-	storageKey   string                // empty before the claim has returned it, or call.storageKey has made it
+	storageKey   string                // the key as it stands in Redis; empty until the claim or call.storageKey sets it
 	outer        *Execution            // the run around this request; nil if there is none
-	source       io.ReadCloser         // of the body: limited, or what a key function put in its place
-	body         *buffer.Buffer        // whole; nil before it is read, and when it is no longer needed
+	source       io.ReadCloser         // of the body: limitedBody, or what the key function has replaced it with
+	body         *buffer.Buffer        // the whole body; nil before it is read, and when it is no longer needed
 	fingerprints []record.Fingerprint  // one by each rule; the first one is stored
 	fingerprint  [1]record.Fingerprint // the memory of fingerprints if there is one rule
 }
@@ -66,17 +66,17 @@ type running struct {
 	writer capture.Writer
 	body   handlerBody
 
-	claimErr error // why there is no lease; with a journal, a run does without
+	claimErr error // why there is no lease; only with a journal, which then protects the run alone
 }
 
-// timing has when things happened to a request. The Event has more.
+// timing is when things happened to a request. The Event has more times.
 type timing struct {
 	entered   time.Time // when the request arrived, before its body; zero without WithWait
 	asked     time.Time // when the last claim was sent, by call.clock
 	completed time.Time // when the handler returned
 }
 
-// newCall returns a call, with its Event if there is an observer or the call is in shadow, in one allocation.
+// newCall returns a call in one allocation. It has an Event if there is an observer, and in shadow.
 func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handler) *call {
 	if g.observe == nil && !g.shadow {
 		return &call{guard: g, w: w, r: r, arrived: r.Context(), next: next}
@@ -89,8 +89,8 @@ func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handle
 	return &observed.call
 }
 
-// storageKey returns the key as it stands in Redis, empty if the request has none. It hashes the key only until
-// the claim has returned, which carries the hash too.
+// storageKey returns the key as it stands in Redis, or an empty string if the request has none. Claim returns it too: only
+// before that does storageKey hash the key itself.
 func (c *call) storageKey() string {
 	id := &c.identity
 	if id.storageKey == "" && id.key != "" {
@@ -99,7 +99,7 @@ func (c *call) storageKey() string {
 	return id.storageKey
 }
 
-// request returns the handler's request: the original one with ctx and the body that was read.
+// request returns the handler's request: the original one, with ctx and the body that was read.
 func (c *call) request(ctx context.Context) *http.Request {
 	r := c.r.WithContext(ctx)
 	r.Body = http.NoBody
@@ -110,7 +110,7 @@ func (c *call) request(ctx context.Context) *http.Request {
 	return r
 }
 
-// removeTemporaryFiles removes the files of the handler's multipart form, as net/http does for its own request.
+// removeTemporaryFiles removes the files of the handler's multipart form. net/http does that only for its own request.
 func (c *call) removeTemporaryFiles(r *http.Request) {
 	if r.MultipartForm != nil && c.r.MultipartForm == nil {
 		_ = r.MultipartForm.RemoveAll() // net/http ignores the error too
@@ -149,8 +149,8 @@ func (c *call) capByRequest(deadline time.Time) time.Time {
 	return deadline
 }
 
-// clock returns the time if it is needed: by the Event, or by the time limit on Claim and Hold. Otherwise it returns
-// zero, which saves 50 ns.
+// clock returns the time if the Event or the time limit on Claim and Hold needs it. Otherwise it returns zero, which
+// saves 50 ns.
 func (c *call) clock() (now time.Time) {
 	if c.event != nil || c.atMostOnce {
 		now = time.Now()
@@ -165,7 +165,8 @@ func (c *call) ranHandler(r *http.Request, handler Phase) {
 	}
 }
 
-// emit calls the observer. It is called once for every request except those that WithObserver names.
+// emit completes the Event and calls the observer. It is called once for every request except those that WithObserver
+// names.
 func (c *call) emit(outcome Outcome, status int, err error) {
 	e := c.event
 	if c.observe == nil {

@@ -53,8 +53,8 @@
 // # Reading the code
 //
 // serve (idempotency.go) and run (run.go) follow the numbered steps of [Idempotency]. A step that refuses a request
-// returns an answer, which call.answer writes. ending.go decides what a run does with its key; transact.go and
-// journaled.go have the part of a [Journal], shadow.go that of [WithShadow]. In internal, capture has the
-// ResponseWriter that holds a response back, record is the stored format, response a response as a value, and buffer
-// pooled memory.
+// returns an answer, which call.answer sends. ending.go decides what a run does with its key, and outage.go what happens
+// while Redis does not answer. transact.go and journaled.go have the part of a [Journal], and shadow.go has that of
+// [WithShadow]. In internal, capture has the ResponseWriter that buffers a response, record is the stored format,
+// response is a response as a value, and buffer has pooled memory.
 package middleware

@@ -11,8 +11,8 @@ import (
 // errAbandoned is the Event's error for a duplicate of a run whose outcome is unknown.
 var errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
 
-// answerDuplicate returns the answer to a request whose key another one has, after a wait if that one still runs
-// ([WithWait]). It never runs the handler. If the other run left no response, a retry may run.
+// answerDuplicate returns the answer to a request whose key another request has. If that one still runs, it may wait
+// for it first ([WithWait]). It never runs the handler, even if the other run left no response: a retry may run then.
 func (c *call) answerDuplicate(claim lock.Claim) answer {
 	switch {
 	case claim.State == lock.Abandoned:
@@ -20,14 +20,14 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	case claim.State != lock.Held || c.wait == 0:
 		return c.answerByClaim(claim)
 	}
-	if a := c.answerByClaim(claim); a.outcome != InFlight {
+	if a := c.answerByClaim(claim); a.outcome != InFlight { // such as Reused, which a wait would not change
 		return a
 	}
 	after, err := c.awaitOutcome()
 	switch {
 	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
 		return refuseClaim(err)
-	case err != nil: // the wait is over, or was not allowed
+	case err != nil: // the deadline has passed, or too many are waiting
 		return c.refuseInFlight(claim, waitFailure(err))
 	case after.State == lock.Free:
 		return c.lookInJournal(refuse(Freed, &runFailed, nil))
@@ -37,7 +37,7 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	return c.answerByClaim(after)
 }
 
-// answerByClaim returns the answer that follows from what the key holds: a value, or a claim that is held or abandoned.
+// answerByClaim returns the answer that follows from what the key holds: a value, or another request's claim.
 func (c *call) answerByClaim(claim lock.Claim) answer {
 	if claim.State == lock.Settled {
 		return c.replay(claim.Value)
@@ -54,16 +54,17 @@ func (c *call) answerByClaim(claim lock.Claim) answer {
 	return c.refuseInFlight(claim, nil)
 }
 
-// refuseInFlight returns the answer to a duplicate of a run that holds the key. Retry-After is the run's age, between 1
-// s and one lease: a client that obeys it doubles its pause with each try, and need not wait longer than a lease for a
-// run that died. The bounds also catch an age that is wrong because two clocks differ.
+// refuseInFlight returns the answer to a duplicate of a run that has the key. Retry-After is the age of the run's
+// claim, so that a client that obeys it doubles its pause with each try. It is at least 1 s. It is at most one lease,
+// because after that the key of a run that died is free. The bounds also limit an age that is wrong because two clocks
+// differ.
 func (c *call) refuseInFlight(claim lock.Claim, err error) answer {
 	a := refuse(InFlight, &inFlight, err)
 	a.retryAfter = max(time.Second, min(time.Since(claim.ClaimedAt), c.locker.TTL()).Truncate(time.Second))
 	return a
 }
 
-// replay returns the answer that follows from a stored value: its response, or why that cannot be sent.
+// replay returns the answer that follows from a stored value: its response or, if that cannot be sent, the reason.
 func (c *call) replay(value []byte) answer {
 	s := response.NewScratch()
 	r, err := c.codec.Decode(s, c.identity.storageKey, value)

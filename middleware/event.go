@@ -10,7 +10,8 @@ const (
 	Executed Outcome = "executed"
 	// Replayed: the stored response was sent.
 	Replayed Outcome = "replayed"
-	// InFlight: 409, the first request still runs. Err is set if the request could not wait, or Redis failed meanwhile.
+	// InFlight: 409, the first request still runs. Err is set if the request was not allowed to wait, or Redis failed
+	// during the wait.
 	InFlight Outcome = "in-flight"
 	// Reused: 422, the key was used for another request.
 	Reused Outcome = "reused"
@@ -24,12 +25,12 @@ const (
 	NoUser Outcome = "no-user"
 	// TooLarge: 413, the body is longer than [WithMaxBody].
 	TooLarge Outcome = "too-large"
-	// Freed: the handler ran, its response is not to be stored, and a retry runs. Of a waiter: 503, the first request
+	// Freed: the handler ran, its response is not to be stored, and a retry runs. For a waiter: 503, the first request
 	// left no response.
 	Freed Outcome = "freed"
-	// Unknown: nobody knows what the handler did; Err has the reason. Of a duplicate of such a run: 409.
+	// Unknown: it is not known whether the handler took effect; Err has the reason. For a duplicate of such a run: 409.
 	Unknown Outcome = "unknown"
-	// NotStored: the handler ran, and its response cannot be replayed or, if Err is set, could not be stored. Of a
+	// NotStored: the handler ran, and its response cannot be replayed or, if Err is set, could not be stored. For a
 	// duplicate of such a run: 409.
 	NotStored Outcome = "not-stored"
 	// StoreUnavailable: 503, Redis did not answer, or could not confirm the stored response. Nothing ran.
@@ -37,7 +38,7 @@ const (
 	// Unreadable: 500, the key holds no record that can be read; or 400, the body could not be read. Err has the
 	// reason.
 	Unreadable Outcome = "unreadable"
-	// LeaseLost: the handler ran, and another request took its key meanwhile. Both may have taken effect.
+	// LeaseLost: the handler ran, and another request took its key before the end. Both may have taken effect.
 	LeaseLost Outcome = "lease-lost"
 	// FingerprintChanged: 409, the response is stored under another kind of fingerprint, and cannot be compared.
 	FingerprintChanged Outcome = "fingerprint-changed"
@@ -54,31 +55,30 @@ type Event struct {
 	Err     error  // why something failed: the key function, Redis, or the client's body; why an outcome is Unknown
 	Pending bool   // the response is not stored yet: storing goes on in the background (lock.ErrPending)
 
-	// Pattern is [http.Request.Pattern] of the handler's request once the handler has returned. If the handler did not
-	// run, it is that of the request as it arrived. So a middleware around a single handler of a ServeMux has it
-	// always, and one around a whole mux only for requests that ran. It is empty if no mux has set it. A ServeMux's may
-	// begin with a method and a host; that of a chi sub-router has, in older versions of chi, only the part that the
-	// sub-router matched.
+	// Pattern is [http.Request.Pattern] of the handler's request after the handler has returned. If the handler did not
+	// run, it is the pattern of the request as it arrived. So a middleware around a single handler of a ServeMux always
+	// has it, and one around a whole mux only for requests that ran. It is empty if no mux has set it. A ServeMux's may
+	// begin with a method and a host. In older versions of chi, a sub-router's has only the part that the sub-router
+	// matched.
 	Pattern string
 
 	// Size is the length in bytes of the record of the response, as it is stored: sealed, compressed. It is 0 if no
 	// record was stored or replayed.
 	Size int
-	// Age is the time since the replayed response was completed, by the wall clocks of two processes: never negative,
-	// and 0 if none was replayed.
+	// Age is the time since the replayed response was completed, by the wall clocks of two processes. It is never
+	// negative, and 0 if none was replayed.
 	Age time.Duration
-	// Traceparent belongs to the run whose response was replayed: see [WithTraceparent]. It is empty if there is none.
+	// Traceparent is that of the run whose response was replayed: see [WithTraceparent]. It is empty if there is none.
 	Traceparent string
 
-	// Shadow is true with [WithShadow]: the rest says what would have happened. The handler ran, and its response was
-	// sent.
+	// Shadow is true with [WithShadow]: the handler ran, and its response was sent. The other fields tell what would
+	// have happened.
 	Shadow bool
-	// Differs is true if Shadow is, the outcome is Replayed, and the handler answered with another status or body than
-	// that of the response that would have been replayed.
+	// Differs is only true if Shadow is true and the outcome is Replayed: the handler answered with another status or
+	// body than those of the response that would have been replayed.
 	Differs bool
 
-	// The phases of the request. One is zero if the request did not come to it. They do not overlap, and stand in
-	// the order of time.
+	// The phases of the request, in the order of time. They do not overlap. A phase that did not happen is zero.
 	Claim   Phase // the key was claimed in Redis, or found to be taken
 	Hold    Phase // WithAtMostOnce: the claim was made to outlive this process
 	Wait    Phase // WithWait: for another request with the same key

@@ -41,8 +41,8 @@ func sumDefault(r *http.Request, body []byte) [sha256.Size]byte {
 	return canonical.SumBody(fields, r.Header.Get("Content-Type"), body)
 }
 
-// takeFingerprints makes the request's fingerprint by each rule, all in advance: a waiter no longer has the body when
-// it compares.
+// takeFingerprints makes the request's fingerprint by each rule. It makes all of them now, because a waiter no longer
+// has the body when it compares.
 func (c *call) takeFingerprints() {
 	id := &c.identity
 	id.fingerprints = id.fingerprint[:0]
@@ -63,7 +63,7 @@ type resemblance int
 const (
 	same         resemblance = iota // the fingerprint was made of the same request
 	different                       // of another request
-	incomparable                    // by a rule that the middleware does not have
+	incomparable                    // it was made by a rule that the middleware does not have
 )
 
 // compare compares the request with the request that stored was made of.

@@ -21,21 +21,22 @@ import (
 //
 // What happens to a request:
 //
-//  1. A request whose method is not covered ([WithMethods]) passes untouched. So does one without a key, unless it is
-//     required ([WithRequired]), and one that already runs under this key because the middleware is mounted twice.
-//  2. A key that is malformed, or missing though required, is answered with 400; a missing user with 401. Redis is not
-//     contacted then, and only the key function may have read the body.
-//  3. The body is read whole, and the request's fingerprint is made. It tells whether a key is used for two different
+//  1. A request whose method is not covered ([WithMethods]) passes untouched. So does a request without a key, unless a
+//     key is required ([WithRequired]), and one that already runs under this key because the middleware is mounted
+//     twice.
+//  2. If the key is malformed, or missing though required, the client gets 400. If the user is missing, it gets 401.
+//     Redis is not contacted, and only the key function may have read the body.
+//  3. The whole body is read, and the request's fingerprint is made. It shows whether a key is used for two different
 //     requests.
 //  4. One round trip to Redis claims the key, or returns what it holds. A stored response is replayed. If the first
-//     request is still running, the duplicate waits for it ([WithWait]) or gets 409. Another fingerprint is 422, and
-//     one of another kind ([WithFingerprint]) 409 fingerprint-changed. If Redis does not answer, the request is 503,
-//     and nothing runs.
-//  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
-//     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
-//     the client disconnects. A goroutine that the handler leaves behind can neither read the body nor write once the
-//     handler has returned. If it is in a Write or a Flush at that time, the response is stored at once and sent after
-//     that call.
+//     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint is another one,
+//     it gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
+//     does not answer, the request gets 503, and nothing runs.
+//  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends
+//     with the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end
+//     when the client disconnects. A goroutine that the handler leaves behind can neither read the body nor write after
+//     the handler has returned. If it is in a Write or a Flush at that time, the response is stored at once and sent
+//     after that call.
 //  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a
 //     Hijack, or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored. The same applies to a handler that
@@ -43,15 +44,15 @@ import (
 //     method Written() bool; the Event then has an error.
 //  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This
 //     does not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the
-//     error, and storing goes on in the background ([lock.ErrPending]). If another request has taken the key meanwhile,
-//     and no byte has left, this run's response is not sent: the client gets what the key holds, or 409. (If the run's
-//     outcome is unknown, nothing is stored or freed, and its response is sent as it is.)
+//     error, and storing goes on in the background ([lock.ErrPending]). If another request has taken the key, and no
+//     byte of this run's response was sent, that response is not sent: the client gets what the key holds, or 409. (If
+//     the run's outcome is unknown, nothing is stored or freed, and its response is sent as it is.)
 //  8. The response is sent, and the observer is called ([WithObserver]).
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
-// fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte has left, nothing is stored, and the
-// lease is left to run out. Until then a retry gets 409, including the one that net/http's own Transport sends at once.
-// A later retry runs again, or with [WithAtMostOnce] does not. The panic propagates unchanged.
+// fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent, nothing is stored, and the
+// lease runs out. Until then a retry gets 409, including the one that net/http's own Transport sends at once. A later
+// retry runs again, but not with [WithAtMostOnce]. The panic propagates unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")
@@ -113,7 +114,7 @@ func (c *call) serve() {
 	case claim.State == lock.Granted:
 		c.run(claim.Lease) // 5 to 8
 	default:
-		c.identity.body.Free() // only the fingerprint is needed now, and many duplicates may wait
+		c.identity.body.Free() // a duplicate needs only the fingerprint, and many may be waiting
 		c.identity.body = nil
 		duplicate := c.answerDuplicate(claim)
 		c.answer(&duplicate)

@@ -49,7 +49,7 @@ func (c *call) settleByEntry(lease *lock.Lease, entry JournalEntry) answer {
 // answerByEntry returns the answer that follows from what the journal holds of another run.
 func (c *call) answerByEntry(entry JournalEntry) answer {
 	switch {
-	case entry.State == Absent: // a run has ended, and its row was removed before
+	case entry.State == Absent: // the row of this run was removed before its End
 		return refuse(Unknown, &outcomeUnknown, nil)
 	case entry.State == Done && entry.Record == nil:
 		return refuse(NotStored, &responseNotStored, nil)

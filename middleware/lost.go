@@ -10,8 +10,8 @@ import (
 // reclaimOrGiveWay handles a run that lost its key to another request before any of its response was sent. It claims
 // the key again.
 //
-//   - If the key is free, it applies the run's ending, and returns no answer: the run's own response is sent. err is for
-//     the Event.
+//   - If the key is free, it applies the run's ending and returns no answer. The client gets the run's own
+//     response, and err is for the Event.
 //   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or 409.
 //     So two clicks never see two receipts.
 //

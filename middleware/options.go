@@ -79,16 +79,16 @@ func (o *options) check() {
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that
-// served it. By default nothing is called. Log and measure here. f is called concurrently. If the option is given more
-// than once, each f is called, in that order. WithObserver panics when f is nil.
+// served it. By default nothing is called. Use it to log and to measure. f is called concurrently. If the option is
+// given more than once, each f is called, in that order. WithObserver panics when f is nil.
 //
 // Packages contrib/otelonce and contrib/promonce have observers for OpenTelemetry and Prometheus.
 //
-// ctx is the request's own context, and may be done: the client may have disconnected. Event.Status is what was written
-// here; an http.TimeoutHandler outside may have answered otherwise.
+// ctx is the request's own context. It may be done, because the client may have disconnected. Event.Status is what the
+// middleware has written. An http.TimeoutHandler around it may have sent another status.
 //
-// f is not called for a request that already runs under the same key (the middleware is mounted twice: the outer one
-// calls its own), nor when the key function or the function of [WithFingerprint] has panicked.
+// f is not called when the key function or the function of [WithFingerprint] has panicked. If the middleware is mounted
+// twice, only the outer one calls f for a request that both cover under the same key.
 func WithObserver(f func(context.Context, Event)) Option {
 	if f == nil {
 		panic("middleware.WithObserver: f is nil")
@@ -108,8 +108,8 @@ func WithObserver(f func(context.Context, Event)) Option {
 // Context (section 3.2) by which the run is found in a tracing system. A replay then has it in [Event].Traceparent. By
 // default nothing is stored. Package contrib/otelonce has an f.
 //
-// Only version 00 is stored, "00-" and 52 more characters, as 27 bytes; anything else that f returns counts as none. It
-// is sealed with the record ([WithEncryption]). Other instances read such a record, whatever their options and release.
+// Only version 00 is stored, "00-" and 52 more characters, as 27 bytes. Anything else that f returns is ignored. It is
+// sealed with the record ([WithEncryption]). Other instances read such a record, whatever their options and release.
 // ctx is the request's own context. f is called concurrently. WithTraceparent panics when f is nil.
 func WithTraceparent(f func(context.Context) string) Option {
 	if f == nil {
@@ -122,8 +122,8 @@ func WithTraceparent(f func(context.Context) string) Option {
 // 9457), or a small HTML page in a shopper's words for a client that prefers HTML. That page has no script. It links
 // back to the page in Referer, if that is on the same host.
 //
-// Retry-After, X-Should-Retry, Cache-Control and Link are already set when f is called. If f writes another status, the
-// Event still has that of the Problem. f is called concurrently. WithProblem panics when f is nil.
+// Retry-After, X-Should-Retry, Cache-Control and Link are set before f is called. If f writes another status, the Event
+// still has the Problem's. f is called concurrently. WithProblem panics when f is nil.
 func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
 	if f == nil {
 		panic("middleware.WithProblem: f is nil")

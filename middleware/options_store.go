@@ -27,9 +27,8 @@ func WithStored(f func(status int) bool) Option {
 	return func(o *options) { o.shouldStore = f }
 }
 
-// StoreDefault stores every final status except those which say that this request was not carried out, or not because
-// of its own content: 401, 403, 404, 405, 408, 415, 425, 429, and server errors from 500 on. A retry of these runs
-// again.
+// StoreDefault stores every final status except 401, 403, 404, 405, 408, 415, 425, 429, and 500 and above. These mean
+// that the request was not carried out, or that it failed for another reason than its own content. A retry runs again.
 func StoreDefault(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
@@ -43,7 +42,7 @@ func StoreDefault(status int) bool {
 func StoreAll(int) bool { return true }
 
 // WithMaxResponse limits the response bodies that are held back and stored to n bytes. The default is 1 MiB. A longer
-// one is sent as it is written, and a duplicate is answered with 409 response-not-stored. It panics when n is negative.
+// body is sent as it is written, and a duplicate gets 409 response-not-stored. It panics when n is negative.
 func WithMaxResponse(n int) Option {
 	if n < 0 {
 		panic(fmt.Sprintf("middleware.WithMaxResponse: %d is negative", n))
@@ -62,12 +61,12 @@ func WithCookies() Option {
 // is stored as it is. Every instance reads both forms, whatever its own options. WithCompression panics when min is
 // negative.
 //
-// JSON takes a half to a quarter of its memory, and writing it takes twenty to forty times as long: 150 µs for 16 KiB.
-// Below 1 KiB it is seldom worth it (docs/performance.md). Each concurrent compression takes 1.2 MB of memory, which is
+// JSON shrinks to a half or a quarter, and takes twenty to forty times as long to write: 150 µs for 16 KiB. Below 1 KiB
+// compression is seldom worth it (docs/performance.md). Each concurrent compression takes 1.2 MB of memory, which is
 // used again.
 //
-// The stored size shows how well a response compresses, even if it is sealed. Do not use it for a response that has a
-// secret beside text that an attacker chooses, if the attacker can see sizes in Redis (the attacks CRIME and BREACH).
+// The stored size shows how well a response compresses, even if it is sealed. Do not compress responses that contain a
+// secret and text that an attacker chooses, if the attacker can see sizes in Redis (the attacks CRIME and BREACH).
 func WithCompression(min int) Option {
 	if min < 0 {
 		panic(fmt.Sprintf("middleware.WithCompression: %d is negative", min))
@@ -76,8 +75,8 @@ func WithCompression(min int) Option {
 }
 
 // WithEncryption seals what is stored, with AES-256-GCM: responses, and the fingerprints of requests in flight. By
-// default nothing is sealed. The first key seals, every key opens. A key is 32 random bytes from a secret store; keys
-// are copied and never logged. It panics when there is no key, and on one of another length.
+// default nothing is sealed. The first key seals, and every key opens. A key is 32 random bytes from a secret store.
+// Keys are copied and never logged. It panics when there is no key, or when a key has another length.
 //
 // Each storage key has a key of its own, derived with HKDF-SHA-256 (RFC 5869), so that no key sees more than a few
 // random nonces (NIST SP 800-38D section 8.3). The storage key, version and flags are authenticated: a record that was
@@ -86,13 +85,13 @@ func WithCompression(min int) Option {
 // WithEncryption answers every sealed record the same way.
 //
 // Anybody who can read Redis still sees the hashed keys, the tokens and holds of leases, when a record was written and
-// when it ends, its size, and whether it is a response, compressed, or a tombstone. Anybody who can write to Redis can
-// still delete a record, or put back an older one of the same key.
+// when it expires, its size, and whether it is a tombstone or compressed. Anybody who can write to Redis can still
+// delete a record, or put back an older one of the same key.
 //
 // To change the key, give all instances the new one as the last; when all have it, as the first; and when the longest
 // retention has passed since then, drop the old one. To switch encryption on, see [WithPlaintextReads].
 //
-// To seal or to open takes about 2 µs, and 0.25 µs for each KiB; a first request and a replay do it twice.
+// Sealing or opening takes about 2 µs, and 0.25 µs for each KiB. A first request and a replay each do it twice.
 func WithEncryption(keys ...[]byte) Option {
 	if len(keys) == 0 {
 		panic("middleware.WithEncryption: no key")
@@ -107,11 +106,11 @@ func WithEncryption(keys ...[]byte) Option {
 	return func(o *options) { o.codec.Keys = ring }
 }
 
-// WithPlaintextReads also reads records that are not sealed, for the day when [WithEncryption] is switched on. By
-// default they are answered with 500 record-unreadable. Remove it when the longest retention has passed since the last
-// instance without encryption was stopped. Until then such an instance answers 500 record-unreadable to a retry of a
-// request whose response another has sealed; nothing runs twice. While the option is set, anybody who can write to
-// Redis can put a response there. Idempotency panics when it is given without WithEncryption.
+// WithPlaintextReads also reads records that are not sealed, while [WithEncryption] is being switched on. By default
+// such records are answered with 500 record-unreadable. Remove it when the longest retention has passed since the last
+// instance without encryption was stopped. An instance without encryption answers 500 record-unreadable to a retry of a
+// request whose response another instance has sealed. Nothing runs twice. While the option is set, anybody who can
+// write to Redis can put a response there. Idempotency panics when it is given without WithEncryption.
 func WithPlaintextReads() Option {
 	return func(o *options) { o.codec.PlaintextReads = true }
 }

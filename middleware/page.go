@@ -25,7 +25,8 @@ const pageStyle = `:root{color-scheme:light dark}` +
 	`.reference{font-size:.875rem;opacity:.75}code{overflow-wrap:anywhere}` +
 	`details{margin-top:3rem;font-size:.875rem;opacity:.75}`
 
-// pagePolicy is the page's Content-Security-Policy: its own style is allowed, and neither scripts nor anything loaded.
+// pagePolicy is the page's Content-Security-Policy. It allows the page's own style, no scripts, and nothing that is
+// loaded.
 var pagePolicy = func() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
@@ -67,9 +68,9 @@ func (p Problem) html(r *http.Request) []byte {
 		html.EscapeString(p.Title), p.Status, html.EscapeString(p.Detail), reference)
 }
 
-// cameFrom returns path and query of the Referer (RFC 9110 section 10.1.3) if that is a page of the same origin, and is
-// otherwise empty. The client chooses the Referer; a path alone cannot lead to another host. A request without TLS may
-// have come through a proxy that ended it, so both schemes are accepted then.
+// cameFrom returns the path and query of the Referer (RFC 9110 section 10.1.3) if that is a page of the same origin,
+// and otherwise an empty string. The client chooses the Referer, but a path alone cannot lead to another host. If the
+// request came without TLS, a proxy may have ended TLS, so both schemes are accepted.
 func cameFrom(r *http.Request) string {
 	lines := r.Header["Referer"]
 	if len(lines) != 1 || strings.ContainsFunc(lines[0], func(c rune) bool { return c <= ' ' || c > '~' }) {

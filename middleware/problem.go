@@ -46,8 +46,8 @@ func (p Problem) retryable() Problem {
 	return p
 }
 
-// in returns p with a detail that names the place where the key was looked for, if err is a [keyfunc.MissingError]. No
-// other text of a key function reaches a client, since it might repeat what the client sent.
+// in returns p with a detail that names the place of the missing key, if err is a [keyfunc.MissingError]. No other text
+// of a key function reaches a client, because it might repeat what the client sent.
 func (p Problem) in(err error) *Problem {
 	var missing keyfunc.MissingError
 	if errors.As(err, &missing) {
@@ -149,7 +149,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	contentType, body := "application/problem+json", []byte(nil)
 	if prefersHTML(r.Header.Values("Accept")) {
 		contentType, body = "text/html; charset=utf-8", p.html(r)
-		w.Header().Add("Content-Security-Policy", pagePolicy) // beside an outer one: both hold
+		w.Header().Add("Content-Security-Policy", pagePolicy) // an outer policy still applies, too
 	} else {
 		body, _ = json.Marshal(p) // strings and numbers always marshal
 	}

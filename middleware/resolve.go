@@ -30,12 +30,13 @@ const (
 	responded
 )
 
-// NothingHappened says that the run took no effect: its key is freed, and a retry runs.
+// NothingHappened means that the run took no effect: its key is freed, and a retry runs.
 func NothingHappened() Resolution { return Resolution{kind: nothingHappened} }
 
-// Responded says that the run took effect, and what its response was, or would have been. A retry gets it, as it would
-// have got the run's own: with Idempotent-Replayed, for the retention, stored in the same form. Header and body are not
-// copied. A header without a Content-Type gets the one that net/http would detect.
+// Responded means that the run took effect, and that this was its response, or would have been. A retry gets it as it
+// would get the run's own: with Idempotent-Replayed, for [WithRetention]'s time. Header and body are not copied, so do
+// not change them before [Resolve] has returned. A header without a Content-Type gets the one that net/http would
+// detect.
 func Responded(status int, header http.Header, body []byte) Resolution {
 	return Resolution{kind: responded, status: status, header: header, body: body}
 }
@@ -43,46 +44,47 @@ func Responded(status int, header http.Header, body []byte) Resolution {
 // ErrResolution means that a [Resolution] could not have been a run's. Nothing was changed.
 var ErrResolution = errors.New("middleware: this cannot be a response")
 
-// ErrUnreadable means that what a claim has stored about its request is damaged, or not readable with these options of
-// [Resolve]: its keys are not the middleware's. Nothing was changed.
+// ErrUnreadable means that [Resolve] cannot read what the claim has stored about its request: it is damaged, or the
+// keys of [WithEncryption] are not the middleware's. Nothing was changed.
 var ErrUnreadable = record.ErrUnreadable
 
-// ErrJournaled means that a run has a journal, and that [Resolve] was not given it ([WithJournal]). Nothing was
+// ErrJournaled means that the run has a journal, and that [Resolve] was called without [WithJournal]. Nothing was
 // changed.
 var ErrJournaled = errors.New("middleware: the run has a journal, which has the last word")
 
-// Resolve settles, with an operator's word, a run whose outcome is unknown: one that died, panicked or called
-// [Execution.Unknown] under [WithAtMostOnce], and whose retries get 409 outcome-unknown. First find out, in the system
-// where it took its effect, whether it did: nothing here can check what the resolution says, and a wrong
-// NothingHappened lets the effect happen twice.
+// Resolve ends a run whose outcome is unknown, by what an operator has found out. Such a run died, panicked or called
+// [Execution.Unknown] under [WithAtMostOnce], and its retries get 409 outcome-unknown. First find out whether the run
+// took its effect, in the system where it would have. Resolve cannot check the resolution, and a wrong NothingHappened
+// lets the effect happen twice.
 //
-// storageKey is the run's key in any of the forms that [lock.Locker.Inspect] takes. token is [lock.Info].Token, as the
-// operator has seen it: Resolve acts on that abandoned claim only, and Redis compares in the same step. What the
-// request was (its fingerprint) is kept, so that another request with this key still gets 422.
+// storageKey is the run's key in any of the forms that [lock.Locker.Inspect] takes. token is the [lock.Info].Token that
+// the operator has seen. Resolve changes the key only if it still holds the abandoned claim with this token, and Redis
+// compares in the same step. The fingerprint of the request is kept, so that another request with this key still gets
+// 422.
 //
-// The options are those of the middleware: give the same ones. Those that count are [WithEncryption],
-// [WithPlaintextReads], [WithCompression], [WithRetention], which counts from now, [WithMaxResponse], [WithCookies] and
-// [WithJournal]. Resolve calls no observer: its caller has to log who said what, and why.
+// Give the options of the middleware. Those that count are [WithEncryption], [WithPlaintextReads], [WithCompression],
+// [WithRetention] (counted from now), [WithMaxResponse], [WithCookies] and [WithJournal]. Resolve calls no observer:
+// its caller must log who resolved what, and why. It may be called concurrently.
 //
-// These errors mean that nothing was changed:
+// After these errors nothing was changed:
 //
-//   - [lock.ErrChanged]: the key is free, or it holds another claim or a value. The run itself may have ended
-//     meanwhile, late. Look again.
-//   - [lock.ErrLive]: the run's lease has not run out, or its time in the journal. It may still be at work.
+//   - [lock.ErrChanged]: the key is free, or it holds another claim or a value. The run itself may have ended late.
+//     Inspect the key again.
+//   - [lock.ErrLive]: the run's lease, or its time in the journal, has not run out. The run may still be at work.
 //   - [ErrResolution], with the reason: the status is not from 200 to 999, the body is longer than [WithMaxResponse] or
-//     than the Content-Length says, the status allows no body, a header field is malformed, or it is Set-Cookie without
+//     than the Content-Length, the status allows no body, a header field is malformed, or it is Set-Cookie without
 //     [WithCookies].
 //   - [lock.ErrNotStorageKey], [lock.ErrForeign].
-//   - [ErrUnreadable]: these are not the middleware's options, or not its keys.
-//   - [ErrJournaled]: the run had a journal, and the options have none. What Redis alone is told, the journal would not
-//     know: resolve it with [WithJournal], or by the journal's own Sweep.
+//   - [ErrUnreadable]: the options are not the middleware's.
+//   - [ErrJournaled]: the run had a journal, and the options have none. The journal would not learn what Resolve tells
+//     Redis. Use [WithJournal], or the journal's own Sweep.
 //
-// After any other error, of Redis or of the journal, look again: it may have been resolved.
+// After any other error, of Redis or of the journal, inspect the key again: the run may have been resolved.
 //
-// With a journal, the journal gets the outcome first. It need not agree that there is such a run: a transactional
-// journal has none that did not commit. It must not have an outcome, nor another run ([lock.ErrChanged]). An intent
-// journal's run that Redis has forgotten is resolved too, with the token of its row. Where the journal's own
-// Sweep runs, leave such runs to it: a run that it has handed out has another token, and Resolve leaves it alone.
+// With a journal, Resolve stores the outcome in the journal first. The journal need not know the run: a transactional
+// journal has no run that did not commit. But it must not have an outcome, nor another run ([lock.ErrChanged]). An
+// intent journal's run that Redis has lost is resolved too, by the token of its row. If the journal's own Sweep runs,
+// leave such runs to it: Sweep gives each run that it hands out another token, and Resolve leaves that run alone.
 //
 // Resolve panics when the locker or an option is nil, and on options that contradict each other.
 func Resolve(
@@ -91,7 +93,7 @@ func Resolve(
 	if locker == nil {
 		panic("middleware.Resolve: the locker is nil")
 	}
-	r := &resolver{locker: locker, token: token, said: resolution, options: newOptions("middleware.Resolve", opts)}
+	r := &resolver{locker: locker, token: token, resolution: resolution, options: newOptions("middleware.Resolve", opts)}
 	if err := resolution.check(r.cookies); err != nil {
 		return err
 	}
@@ -106,13 +108,14 @@ func Resolve(
 	return r.resolveStored(ctx, info)
 }
 
-// resolver resolves one run.
+// resolver resolves one run. SettleAbandoned gives it the note of the claim in Redis, and encode makes the record with
+// the note's fingerprint.
 type resolver struct {
 	options
-	locker *lock.Locker
-	key    string // as it stands in Redis
-	token  string
-	said   Resolution
+	locker     *lock.Locker
+	key        string // as it stands in Redis
+	token      string
+	resolution Resolution
 }
 
 // resolveStored resolves the run in Redis.
@@ -120,16 +123,16 @@ func (r *resolver) resolveStored(ctx context.Context, info lock.Info) error {
 	if err := r.checkClaim(info); err != nil {
 		return err
 	}
-	if r.said.kind == nothingHappened {
+	if r.resolution.kind == nothingHappened {
 		return r.free(ctx)
 	}
 	return r.locker.SettleAbandoned(ctx, r.key, r.token, r.encode, r.retention)
 }
 
-// errFree makes SettleAbandoned store nothing, once the note was read.
+// errFree makes SettleAbandoned store nothing after free has read the note.
 var errFree = errors.New("middleware: the key is to be freed")
 
-// free frees the key, unless its note says that these are not the middleware's options.
+// free frees the key, unless its note shows that these are not the middleware's options.
 func (r *resolver) free(ctx context.Context) error {
 	err := r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
 		if _, err := r.decode(note); err != nil {
@@ -172,7 +175,7 @@ func (r *resolver) decode(note []byte) (record.Note, error) {
 	return n, err
 }
 
-// capture takes the response through the writer that a handler's response goes through.
+// capture returns the encoded record of the response. It writes the response to the same Writer as a handler would.
 func (r *resolver) capture(fingerprint record.Fingerprint) ([]byte, error) {
 	request, err := http.NewRequest(http.MethodPost, "/", nil)
 	if err != nil {
@@ -181,11 +184,11 @@ func (r *resolver) capture(fingerprint record.Fingerprint) ([]byte, error) {
 	var w capture.Writer
 	w.Begin(nowhere{}, request, new(sendObserver), r.maxResponse)
 	defer w.Withdraw()
-	for name, values := range r.said.header {
+	for name, values := range r.resolution.header {
 		w.Header()[http.CanonicalHeaderKey(name)] = values
 	}
-	w.WriteHeader(r.said.status)
-	if _, err := w.Write(r.said.body); err != nil {
+	w.WriteHeader(r.resolution.status)
+	if _, err := w.Write(r.resolution.body); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrResolution, err)
 	}
 	switch w.Seal(context.Background()) {
@@ -209,7 +212,7 @@ func (n nowhere) Header() http.Header         { return http.Header(n) }
 func (n nowhere) WriteHeader(int)             {}
 func (n nowhere) Write(p []byte) (int, error) { return len(p), nil }
 
-// check returns an error if no run can have had the response, as far as its status and header tell.
+// check returns an error if no run can have had this status and header.
 func (r *Resolution) check(cookies bool) error {
 	switch {
 	case r.kind == nothingHappened:

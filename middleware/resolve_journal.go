@@ -8,8 +8,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// resolveJournaled resolves the run in the journal, which has the last word, and then in Redis. A crash in between
-// leaves what a crash of the run at that point would: the journal has the outcome, and a retry is answered from it.
+// resolveJournaled resolves the run in the journal and then in Redis. A crash in between leaves what a crash of the run
+// at that point would leave: the journal has the outcome, and answers a retry.
 func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
 	entry, err := askJournal(ctx, func(ctx context.Context) (JournalEntry, error) { return r.journal.Look(ctx, r.key) })
 	if err != nil {
@@ -21,7 +21,7 @@ func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
 	case entry.State != Absent && entry.Token != r.token:
 		return fmt.Errorf("%w: the journal has another run, or a sweep has taken this one", lock.ErrChanged)
 	case entry.State == Unfinished:
-		if info.State == lock.Held && info.Token == r.token { // the process is still there
+		if info.State == lock.Held && info.Token == r.token { // the process still renews its lease
 			return lock.ErrLive
 		}
 		return r.resolveRow(ctx, info, entry)
@@ -31,17 +31,20 @@ func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
 	return r.resolveWithoutRow(ctx, info)
 }
 
-// resolveRow resolves a run of which the journal has a row.
+// resolveRow resolves a run that has a row in the journal.
 func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry JournalEntry) error {
 	run := JournalRun{Key: r.key, Token: r.token, Note: entry.Note, Intent: true}
 	encoded, err := r.outcome(entry.Note)
 	if err == nil {
 		err = r.end(ctx, run, encoded)
 	}
-	if err != nil || r.checkClaim(info) != nil { // without the claim, Redis follows when the key is claimed next
+	if err != nil {
 		return err
 	}
-	if r.said.kind == nothingHappened {
+	if r.checkClaim(info) != nil { // Redis no longer has the claim: the next request for the key asks the journal
+		return nil
+	}
+	if r.resolution.kind == nothingHappened {
 		err = r.locker.ForgetStored(ctx, r.key, r.token)
 	} else {
 		same := func([]byte) ([]byte, error) { return encoded, nil }
@@ -50,8 +53,8 @@ func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry Journal
 	return afterJournal(err)
 }
 
-// afterJournal returns the error of Redis once the journal has the outcome: nil if the claim has ended since, or is
-// renewed again, because the journal is asked before the next run, and by that run at its end.
+// afterJournal returns the error of Redis after the journal has stored the outcome. It is nil if the claim has ended
+// since, or is renewed again: the next run asks the journal before it begins, and the renewed one at its end.
 func afterJournal(err error) error {
 	if errors.Is(err, lock.ErrChanged) || errors.Is(err, lock.ErrLive) {
 		return nil
@@ -59,13 +62,12 @@ func afterJournal(err error) error {
 	return err
 }
 
-// resolveWithoutRow resolves a run that the journal does not know. An End that frees need not be sent: there is
-// nothing.
+// resolveWithoutRow resolves a run that the journal does not know. If nothing happened, the journal has no row to free.
 func (r *resolver) resolveWithoutRow(ctx context.Context, info lock.Info) error {
 	if err := r.checkClaim(info); err != nil {
 		return err
 	}
-	if r.said.kind == nothingHappened {
+	if r.resolution.kind == nothingHappened {
 		return r.free(ctx)
 	}
 	ended := false
@@ -83,16 +85,16 @@ func (r *resolver) resolveWithoutRow(ctx context.Context, info lock.Info) error 
 	return err
 }
 
-// outcome returns the record, or nil if nothing happened. In both cases the note has to be readable.
+// outcome returns the encoded record, or nil if nothing happened. In both cases the note must be readable.
 func (r *resolver) outcome(note []byte) ([]byte, error) {
-	if r.said.kind == nothingHappened {
+	if r.resolution.kind == nothingHappened {
 		_, err := r.decode(note)
 		return nil, err
 	}
 	return r.encode(note)
 }
 
-// end stores the record in the journal, or frees the run's row if it is nil.
+// end stores the record in the journal. If the record is nil, it frees the run's row.
 func (r *resolver) end(ctx context.Context, run JournalRun, encoded []byte) error {
 	entry, err := askJournal(ctx, func(ctx context.Context) (JournalEntry, error) {
 		return r.journal.End(ctx, run, encoded, r.retention)

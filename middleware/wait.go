@@ -12,15 +12,15 @@ import (
 // errManyWait is the Event's error for a duplicate that was not allowed to wait.
 var errManyWait = errors.New("middleware: as many requests wait as WithMaxWaiters allows")
 
-// awaitOutcome waits until the key is no longer held, and returns what it holds then; errManyWait at once if too many
-// requests wait already.
+// awaitOutcome waits until the key is no longer held, and returns what it then holds. If too many requests are
+// waiting, it returns errManyWait at once.
 func (c *call) awaitOutcome() (lock.Claim, error) {
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > c.maxWaiters {
 		return lock.Claim{}, errManyWait
 	}
 	start := time.Now()
-	ctx, cancel := context.WithDeadline(c.r.Context(), c.waitEnd(start))
+	ctx, cancel := context.WithDeadline(c.r.Context(), c.waitDeadline(start))
 	defer cancel()
 	claim, err := c.locker.Wait(ctx, c.identity.key)
 	if c.event != nil {
@@ -29,21 +29,21 @@ func (c *call) awaitOutcome() (lock.Claim, error) {
 	return claim, err
 }
 
-// waitEnd returns when a wait that begins at start has to end, so that there is time left to send the answer. See
-// [WithWait].
-func (c *call) waitEnd(start time.Time) time.Time {
-	end := start.Add(c.wait)
+// waitDeadline returns the deadline of a wait that begins at start. It leaves time to send the answer. See [WithWait].
+func (c *call) waitDeadline(start time.Time) time.Time {
+	deadline := start.Add(c.wait)
 	if server, ok := c.r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
-		end = earlier(end, c.leaveTime(server.WriteTimeout)) // net/http counts from the request's header, just before entered
+		// net/http counts from when it has read the request's header, which is just before entered.
+		deadline = earlier(deadline, c.timeToAnswer(server.WriteTimeout))
 	}
-	if deadline, ok := c.r.Context().Deadline(); ok {
-		end = earlier(end, c.leaveTime(deadline.Sub(c.timing.entered)))
+	if outer, ok := c.r.Context().Deadline(); ok {
+		deadline = earlier(deadline, c.timeToAnswer(outer.Sub(c.timing.entered)))
 	}
-	return end
+	return deadline
 }
 
-// leaveTime returns when to answer a request that may take d in all.
-func (c *call) leaveTime(d time.Duration) time.Time {
+// timeToAnswer returns the latest time to begin the answer to a request that may take d in all.
+func (c *call) timeToAnswer(d time.Duration) time.Time {
 	return c.timing.entered.Add(d - min(d/10, 500*time.Millisecond))
 }
 
@@ -54,7 +54,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// waitFailure returns the Event's error for a wait that ended with err, nil if only its time was over.
+// waitFailure returns the Event's error for a wait that ended with err. It is nil if only the deadline had passed.
 func waitFailure(err error) error {
 	var wait *lock.WaitError
 	switch {
