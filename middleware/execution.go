@@ -26,7 +26,7 @@ type Execution struct {
 
 	mu        sync.Mutex // guards the fields below
 	keep      bool       // Keep was called, and Unknown not since
-	discard   bool       // Discard was called, and since then neither Keep nor a byte was sent; unknown overrides it
+	discard   bool       // Discard was called, and since then Keep was not, and no byte was sent; unknown overrides it
 	unknown   bool       // Unknown was called, and Keep not since
 	sent      bool       // a part of the response was sent, or the run's transaction is committed
 	retention time.Duration

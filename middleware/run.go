@@ -91,8 +91,9 @@ func (c *call) cutOff() {
 	c.running.body.cutOff()
 }
 
-// conclude applies the ending to the journal, if there is one, and to the key. If another request has the key by now,
-// it returns the answer that replaces the run's own response.
+// conclude applies the ending to the journal, if there is one, and to the key. It returns the answer that replaces the
+// run's own response if another request has the key by now, or if it is not known whether the run's transaction was
+// committed.
 func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err error) {
 	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)
