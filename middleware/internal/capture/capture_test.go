@@ -16,20 +16,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// commits counts the calls of Commit.
-type commits int
+// sendings counts the calls of Sending.
+type sendings int
 
-func (c *commits) Sending() { *c++ }
+func (s *sendings) Sending() { *s++ }
 
-// limit is how many bytes of a body the Writers in these tests keep.
+// limit is how many bytes of a body the Writers in these tests buffer.
 const limit = 10
 
 // begin returns a Writer over an httptest.ResponseRecorder whose header an outer middleware has begun.
-func begin(method string) (w *capture.Writer, under *httptest.ResponseRecorder, run *commits) {
-	w, under, run = new(capture.Writer), httptest.NewRecorder(), new(commits)
+func begin(method string) (w *capture.Writer, under *httptest.ResponseRecorder, observer *sendings) {
+	w, under, observer = new(capture.Writer), httptest.NewRecorder(), new(sendings)
 	under.Header().Set("X-Outer", "1")
-	w.Begin(under, httptest.NewRequest(method, "/", nil), run, limit)
-	return w, under, run
+	w.Begin(under, httptest.NewRequest(method, "/", nil), observer, limit)
+	return w, under, observer
 }
 
 func write(t *testing.T, w io.Writer, s string) {
@@ -61,8 +61,8 @@ func wantClosed(t *testing.T, w *capture.Writer, under *httptest.ResponseRecorde
 }
 
 // Until Deliver the client has nothing.
-func TestHeldUntilDeliver(t *testing.T) {
-	w, under, run := begin(http.MethodPost)
+func TestBufferedUntilDeliver(t *testing.T) {
+	w, under, observer := begin(http.MethodPost)
 	w.Header().Set("Location", "/1")
 	w.WriteHeader(http.StatusCreated)
 	write(t, w, "created")
@@ -74,8 +74,8 @@ func TestHeldUntilDeliver(t *testing.T) {
 	if stored.Status != http.StatusCreated || string(stored.Body) != "created" || cookiesDropped || len(stored.Header) != 2 {
 		t.Errorf("stored %+v, want a 201 with Location, Content-Type and its body", stored)
 	}
-	if under.Body.Len() > 0 || w.Started() || w.SentStatus() != 0 || *run != 0 {
-		t.Fatal("a part of the response has left before Deliver")
+	if under.Body.Len() > 0 || w.Started() || w.SentStatus() != 0 || *observer != 0 {
+		t.Fatal("a part of the response was sent before Deliver")
 	}
 	w.Deliver(t.Context())
 	if under.Code != http.StatusCreated || under.Body.String() != "created" || under.Header().Get("Location") != "/1" {
@@ -84,7 +84,7 @@ func TestHeldUntilDeliver(t *testing.T) {
 	wantClosed(t, w, under)
 }
 
-// From the first flush on, what is written is sent at once and kept as long as there is room.
+// From the first flush on, what is written is sent at once, and buffered while it fits.
 func TestStarted(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler func(*testing.T, *capture.Writer)
@@ -106,10 +106,10 @@ func TestStarted(t *testing.T) {
 		}, strings.Repeat("x", limit+1), capture.Partial},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, under, run := begin(http.MethodPost)
+			w, under, observer := begin(http.MethodPost)
 			c.handler(t, w)
-			if under.Body.String() != c.body || !w.Started() || w.SentStatus() != http.StatusOK || *run != 1 {
-				t.Errorf("sent %q, status %d, %d commits; want %q, 200, 1", under.Body, w.SentStatus(), *run, c.body)
+			if under.Body.String() != c.body || !w.Started() || w.SentStatus() != http.StatusOK || *observer != 1 {
+				t.Errorf("sent %q, status %d, %d calls of Sending; want %q, 200, 1", under.Body, w.SentStatus(), *observer, c.body)
 			}
 			if v := w.Seal(t.Context()); v != c.want {
 				t.Errorf("verdict %v, want %v", v, c.want)
@@ -182,14 +182,14 @@ func TestGivenUp(t *testing.T) {
 		"Abort that has sealed": func(w *capture.Writer) { w.Seal(context.Background()); w.Abort() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, under, run := begin(http.MethodPost)
+			w, under, observer := begin(http.MethodPost)
 			w.Header().Set("Location", "/1")
 			w.Header().Del("X-Outer")
 			write(t, w, "created")
 			giveUp(w)
 			wantClosed(t, w, under)
-			if h := under.Header(); h.Get("Location") != "" || h.Get("X-Outer") != "1" || under.Body.Len() > 0 || *run != 0 {
-				t.Errorf("left behind: %v, %q, %d commits", h, under.Body, *run)
+			if h := under.Header(); h.Get("Location") != "" || h.Get("X-Outer") != "1" || under.Body.Len() > 0 || *observer != 0 {
+				t.Errorf("what is left: %v, %q, %d calls of Sending", h, under.Body, *observer)
 			}
 			if w.SentStatus() != 0 || w.Status() != http.StatusOK {
 				t.Errorf("status %d, sent %d; want 200, 0", w.Status(), w.SentStatus())
@@ -226,8 +226,8 @@ func (h *hints) WriteHeader(status int) {
 
 // A hint would tell the client of a transaction that may be rolled back.
 func TestNoHintBetweenMarkAndFix(t *testing.T) {
-	w, under, run := new(capture.Writer), &hints{ResponseWriter: httptest.NewRecorder()}, new(commits)
-	w.Begin(under, httptest.NewRequest(http.MethodPost, "/", nil), run, limit)
+	w, under, observer := new(capture.Writer), &hints{ResponseWriter: httptest.NewRecorder()}, new(sendings)
+	w.Begin(under, httptest.NewRequest(http.MethodPost, "/", nil), observer, limit)
 	if err := w.Mark(); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestNoHintBetweenMarkAndFix(t *testing.T) {
 		t.Error("a 103 was sent in the transaction")
 	}
 	if w.WriteHeader(http.StatusEarlyHints); under.n != 1 {
-		t.Error("no 103 was sent behind it")
+		t.Error("no 103 was sent after it")
 	}
 	w.Seal(t.Context())
 	w.Deliver(t.Context())

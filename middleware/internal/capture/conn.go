@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// This file has what http.ResponseController calls beside Write.
+// This file has the methods that http.ResponseController calls, and Push.
 
 // Flush is FlushError without its error.
 func (w *Writer) Flush() { _ = w.FlushError() }
 
-// FlushError sends what was written so far. It returns http.ErrNotSupported, and sends nothing, if the underlying writer
-// cannot flush. Between Mark and Fix it sends nothing.
+// FlushError sends what was written so far. If the underlying writer cannot flush, it sends nothing and returns
+// http.ErrNotSupported. Between Mark and Fix it sends nothing and returns nil.
 func (w *Writer) FlushError() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -24,33 +24,33 @@ func (w *Writer) FlushError() error {
 		return ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
-	case !canFlush(w.w):
+	case !canFlush(w.under):
 		return http.ErrNotSupported
 	case w.status == 0:
-		w.writeHeader(http.StatusOK)
+		w.setStatus(http.StatusOK)
 	}
-	if w.mark != nil { // nothing leaves before Fix, and then all of it goes out together
+	if w.mark != nil { // the whole response is sent after Fix
 		return nil
 	}
-	if !w.startSending(nil) {
+	if cutOff := w.startSending(nil); cutOff {
 		return ErrReturned
 	}
 	switch err := w.passFlush(); {
-	case w.gate.closed:
+	case w.gate.closed: // during the call
 		return ErrReturned
 	case w.overflow:
 		return err
 	}
-	return nil
+	return nil // as in Write
 }
 
 func (w *Writer) passFlush() error {
 	w.gate.beginCall()
 	defer w.gate.endCall()
-	return http.NewResponseController(w.w).Flush()
+	return http.NewResponseController(w.under).Flush()
 }
 
-// Hijack hands the connection over, after what was written so far. What is written to the connection is not stored.
+// Hijack sends what was written so far, and hands the connection over. What is written to the connection is not stored.
 // Between Mark and Fix it returns http.ErrNotSupported.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.gate.enter()
@@ -60,17 +60,19 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, ErrReturned
 	case w.fixed:
 		return nil, nil, ErrAnswered
-	case w.mark != nil: // what is written to the connection could not be taken back
+	case w.mark != nil: // what is written to the connection could not be undone
 		return nil, nil, http.ErrNotSupported
 	}
-	if w.status != 0 && canHijack(w.w) && !w.startSending(nil) {
-		return nil, nil, ErrReturned
+	if w.status != 0 && canHijack(w.under) {
+		if cutOff := w.startSending(nil); cutOff {
+			return nil, nil, ErrReturned
+		}
 	}
 	conn, buf, err := w.passHijack()
 	switch {
 	case err != nil:
 		return conn, buf, err
-	case w.gate.closed: // the serving goroutine did not know of it when it decided about the key
+	case w.gate.closed: // during the call: the serving goroutine decided about the key without knowing of the hijack
 		_ = conn.Close()
 		return nil, nil, ErrReturned
 	}
@@ -82,16 +84,16 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (w *Writer) passHijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.gate.beginCall()
 	defer w.gate.endCall()
-	return http.NewResponseController(w.w).Hijack()
+	return http.NewResponseController(w.under).Hijack()
 }
 
-// SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort; a call that began
-// before may take effect after them.
+// SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort. A call that has begun before may
+// take effect after them.
 func (w *Writer) SetReadDeadline(deadline time.Time) error {
 	if w.gate.isClosed() {
 		return ErrReturned
 	}
-	return http.NewResponseController(w.w).SetReadDeadline(deadline)
+	return http.NewResponseController(w.under).SetReadDeadline(deadline)
 }
 
 // SetWriteDeadline passes the call on. It returns ErrReturned after Seal and Abort.
@@ -99,7 +101,7 @@ func (w *Writer) SetWriteDeadline(deadline time.Time) error {
 	if w.gate.isClosed() {
 		return ErrReturned
 	}
-	return http.NewResponseController(w.w).SetWriteDeadline(deadline)
+	return http.NewResponseController(w.under).SetWriteDeadline(deadline)
 }
 
 // EnableFullDuplex passes the call on. It returns ErrReturned after Seal and Abort.
@@ -107,7 +109,7 @@ func (w *Writer) EnableFullDuplex() error {
 	if w.gate.isClosed() {
 		return ErrReturned
 	}
-	return http.NewResponseController(w.w).EnableFullDuplex()
+	return http.NewResponseController(w.under).EnableFullDuplex()
 }
 
 // Push passes the call on. It returns http.ErrNotSupported where the underlying writer cannot push, as with HTTP/1.1,
@@ -116,13 +118,13 @@ func (w *Writer) Push(target string, opts *http.PushOptions) error {
 	if w.gate.isClosed() {
 		return ErrReturned
 	}
-	if pusher, ok := w.w.(http.Pusher); ok {
+	if pusher, ok := w.under.(http.Pusher); ok {
 		return pusher.Push(target, opts)
 	}
 	return http.ErrNotSupported
 }
 
-// canFlush reports whether the Flush of http.ResponseController would find a way.
+// canFlush reports whether the Flush of http.ResponseController would find a method to call.
 func canFlush(under http.ResponseWriter) bool {
 	return wraps(under, func(w http.ResponseWriter) bool {
 		switch w.(type) {
@@ -133,7 +135,7 @@ func canFlush(under http.ResponseWriter) bool {
 	})
 }
 
-// canHijack reports the same of Hijack.
+// canHijack reports whether its Hijack would find one.
 func canHijack(under http.ResponseWriter) bool {
 	return wraps(under, func(w http.ResponseWriter) bool {
 		_, ok := w.(http.Hijacker)
@@ -141,7 +143,7 @@ func canHijack(under http.ResponseWriter) bool {
 	})
 }
 
-// isAnswered reports whether a writer says that it was written to. The writers of gin and negroni can say it.
+// isAnswered reports whether a writer has a method Written, as those of gin and negroni have, that returns true.
 func isAnswered(under http.ResponseWriter) bool {
 	return wraps(under, func(w http.ResponseWriter) bool {
 		writer, ok := w.(interface{ Written() bool })
@@ -149,12 +151,12 @@ func isAnswered(under http.ResponseWriter) bool {
 	})
 }
 
-// wraps reports whether w, or a writer that it wraps, has the property. A Writer and a Tee decide nothing: what they write
-// to decides.
+// wraps reports whether w, or a writer that it wraps, has the property. For a Writer or a Tee, its underlying writer
+// decides.
 func wraps(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	for {
-		if outer, ok := w.(interface{ under() http.ResponseWriter }); ok {
-			w = outer.under()
+		if outer, ok := w.(interface{ underlying() http.ResponseWriter }); ok {
+			w = outer.underlying()
 			continue
 		}
 		if has(w) {

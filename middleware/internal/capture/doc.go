@@ -1,41 +1,43 @@
-// Package capture has the ResponseWriter that holds a handler's response back until the middleware has stored it.
+// Package capture has the ResponseWriter that buffers a handler's response until the middleware has stored it.
 //
-// A [Writer] does not know keys or Redis. The goroutine that serves the request calls, in this order:
+// A [Writer] knows neither keys nor Redis. The goroutine that serves the request calls, in this order:
 //
 //	Begin      before the handler
-//	Seal       when the handler has returned; the Verdict tells how much of its response there is
+//	Seal       when the handler has returned; the Verdict is how much of a response there is
 //	Deliver    when the key is settled: sends what has not been sent
 //
-// Withdraw takes Deliver's place when another response goes out, and Abort takes the place of all that follows Begin when
-// the handler panics or calls runtime.Goexit.
+// It calls Withdraw instead of Deliver if the client gets another response, and Abort if the handler panics or calls
+// runtime.Goexit.
 //
-//	after                           the handler and its goroutines      the client has             Writer.state
-//	Begin                           write to memory                     nothing                    unsent
-//	a Flush, a Hijack, or a body    write to memory as far as there is  all that was written       headerSent, then sent
-//	longer than the limit           room, and to the client
-//	Seal, Abort                     get ErrReturned                     what it had                as it was
-//	Deliver                         get ErrReturned                     all that the Writer has    sent
+// What the handler writes goes to memory, and the client gets nothing before Deliver, with one exception: a Flush, a
+// Hijack, or a body longer than the limit starts sending. From then on the handler writes to the client, and also to
+// memory while the body fits. After Seal and Abort the handler's calls return ErrReturned. The table of the type state
+// (writer.go) has all transitions.
 //
-// writer.go has the Writer and the gate that lets one goroutine in at a time, handler.go and conn.go what the handler
-// calls, send.go what is given to the underlying writer, seal.go what the serving goroutine calls, mark.go what
-// undoes or ends a response while its handler goes on, and tee.go and tee_writer.go the Tee.
+// A [Tee] does not buffer. It passes the response on and observes it.
 //
-// A [Tee] holds nothing back: it only takes down what a response was.
+//	writer.go               the Writer and its state
+//	gate.go                 lets one goroutine at a time into the Writer
+//	handler.go, conn.go     what the handler calls
+//	send.go                 sends the response to the underlying writer
+//	seal.go                 what the serving goroutine calls
+//	mark.go                 undoes or ends a response while its handler goes on
+//	tee.go, tee_writer.go   the Tee
 //
 // # Transactions
 //
-// A handler may have a part of its work, and what it writes meanwhile, undone. Mark begins such a part, in which
-// nothing is sent. Rewind ends it and puts the response back as it was at Mark. Fix ends it, too, and makes the
-// response final: what is written after it is refused with [ErrAnswered]. Refuse does that to a response that is not
-// going to be sent.
+// A handler may undo a part of its work, together with what it wrote in it. Mark begins such a part, in which nothing
+// is sent. Rewind ends it and restores the response as it was at Mark. Fix ends it, too, and makes the response final:
+// later writes fail with [ErrAnswered]. Refuse does the same to a response that will be withdrawn.
 //
 // # Goroutines that the handler leaves behind
 //
-// The memory of a Writer, like that of net/http's own writer, is used again for other requests, so Seal and Abort cut
-// off every goroutine that still has the Writer, except from the map of Header, which is net/http's own. A
-// SetReadDeadline, SetWriteDeadline, EnableFullDuplex or Push that has begun by then may still take effect. A goroutine
-// may be inside a call to the underlying writer at that moment, for as long as its client reads nothing. Seal does not
-// wait for it, because the key must be settled all the same. When that call comes back, the goroutine changes nothing
-// in the Writer and does not call the underlying writer again. Deliver and Withdraw wait for it before they write. Abort does
-// not wait: that call is as dangerous then as on net/http's writer.
+// A Writer's memory is used again for other requests, like that of net/http's own writer. So Seal and Abort cut off
+// every goroutine that still has the Writer. They cannot protect the map of Header, which is net/http's own. A
+// SetReadDeadline, SetWriteDeadline, EnableFullDuplex or Push that has already begun may still take effect.
+//
+// When Seal or Abort is called, a goroutine may be in a call to the underlying writer. The call lasts for as long as
+// the client reads nothing. Seal does not wait for it, because the key must be settled first. When the call returns,
+// the goroutine changes nothing in the Writer and does not call the underlying writer again. Deliver and Withdraw wait
+// for the call before they write. Abort does not wait: the call is then as dangerous as one on net/http's writer.
 package capture

@@ -10,30 +10,26 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has the methods of http.ResponseWriter, which the handler calls. They hold the gate.
+// This file has the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate; the other
+// functions are called inside it.
 
-// Header returns the underlying writer's header. The map itself is not guarded, as with net/http: a goroutine that is
-// left behind must not touch it. It is the outer header, so that the handler sees and changes what the outer
-// middlewares have set.
-func (w *Writer) Header() http.Header { return w.w.Header() }
+// Header returns the underlying writer's header, so that the handler sees and changes what the outer middlewares have
+// set. The map itself is not guarded, as with net/http: a goroutine that is left behind must not touch it.
+func (w *Writer) Header() http.Header { return w.under.Header() }
 
 // WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the
-// response and is sent at once (RFC 9110 section 15.2) or, between Mark and Fix, not at all.
+// response and is sent at once (RFC 9110 section 15.2). Between Mark and Fix it is dropped.
 func (w *Writer) WriteHeader(status int) {
 	w.gate.enter()
 	defer w.gate.leave()
-	w.writeHeader(status)
-}
-
-func (w *Writer) writeHeader(status int) {
+	isFinal101 := status == http.StatusSwitchingProtocols && !w.http2 // HTTP/2 has no 101, RFC 9113 section 8.6
+	informational := status < 200 && !isFinal101
 	switch {
-	case w.gate.closed, w.fixed, w.hijacked, w.status != 0: // ignored, as net/http does
+	case w.gate.closed, w.fixed, w.hijacked, w.status != 0: // ignored, as by net/http
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
-	case status < 200 && (status != http.StatusSwitchingProtocols || w.http2): // HTTP/2 has no 101, RFC 9113 section 8.6
-		if w.mark != nil { // it could not be taken back, and a client can do without it
-			return
-		}
+	case informational && w.mark != nil: // dropped: it could not be undone, and a client can do without it
+	case informational:
 		w.sent1xx = true
 		w.passStatus(status)
 	default:
@@ -49,7 +45,7 @@ func (w *Writer) setStatus(status int) {
 	w.readLength()
 }
 
-// readLength reads Content-Length from the header. As in net/http a malformed one is dropped, and one beside a
+// readLength reads Content-Length from the header. As in net/http, a malformed one is dropped. One beside a
 // Transfer-Encoding is not sent but still limits what can be written.
 func (w *Writer) readLength() {
 	text := response.First(w.header, "Content-Length")
@@ -75,22 +71,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	w.mark.touch()
-	switch {
-	case w.overflow:
-	case len(w.body.Bytes())+len(p) > w.limit && w.mark != nil:
-		w.mark.tooLong = true
-		return 0, ErrTooLong
-	case len(w.body.Bytes())+len(p) > w.limit:
-		w.overflow = true // set before startSending, which can block on a slow client
-		if !w.startSending(p) {
-			return 0, ErrReturned
-		}
-		w.body = nil
-	default:
-		if w.body == nil {
-			w.body = buffer.New()
-		}
-		w.body.Append(p, w.limit)
+	if err := w.bufferBody(p); err != nil {
+		return 0, err
 	}
 	if w.state == unsent {
 		return len(p), nil
@@ -101,14 +83,14 @@ func (w *Writer) Write(p []byte) (int, error) {
 	case w.overflow:
 		return n, err
 	}
-	return len(p), nil
+	return len(p), nil // buffered: the client's retry gets it even if the client has disconnected
 }
 
 // WriteString is Write.
 func (w *Writer) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
-// admit returns the error with which net/http's writer would refuse n more bytes of the body, and counts them. It sets the
-// status 200 if none is set.
+// admit checks and counts n more bytes of the body, and sets the status 200 if none is set. Its errors are those of
+// Write.
 func (w *Writer) admit(n int) error {
 	switch {
 	case w.gate.closed:
@@ -118,7 +100,7 @@ func (w *Writer) admit(n int) error {
 	case w.hijacked:
 		return http.ErrHijacked
 	case w.status == 0:
-		w.writeHeader(http.StatusOK)
+		w.setStatus(http.StatusOK)
 	}
 	switch {
 	case n == 0:
@@ -133,19 +115,43 @@ func (w *Writer) admit(n int) error {
 	return nil
 }
 
-// startSending sends the header and the body so far, while the handler still runs. next is what the handler writes next;
-// it is only used to detect the Content-Type. It reports whether the gate is still open.
-func (w *Writer) startSending(next []byte) (open bool) {
+// bufferBody appends p to the buffer. When the body no longer fits, it sends what is buffered, and buffers no more.
+func (w *Writer) bufferBody(p []byte) error {
+	fits := len(w.body.Bytes())+len(p) <= w.limit
+	switch {
+	case w.overflow:
+		return nil
+	case fits:
+		if w.body == nil {
+			w.body = buffer.New()
+		}
+		w.body.Append(p, w.limit)
+		return nil
+	case w.mark != nil:
+		w.mark.tooLong = true
+		return ErrTooLong
+	}
+	w.overflow = true // set before startSending, which can block on a slow client
+	if cutOff := w.startSending(p); cutOff {
+		return ErrReturned
+	}
+	w.body = nil
+	return nil
+}
+
+// startSending sends the header and the body so far, while the handler still runs. next is what the handler writes
+// next; it is only used to detect the Content-Type. cutOff is as in pass.
+func (w *Writer) startSending(next []byte) (cutOff bool) {
 	if w.state != unsent {
-		return true
+		return false
 	}
 	w.observer.Sending()
 	defer w.restoreHeader()
-	w.send(next)
-	return !w.gate.closed
+	return w.send(next)
 }
 
-// restoreHeader gives the handler, which goes on, its own header back. It does so even if the underlying writer panicked.
+// restoreHeader gives the handler, which goes on, its own header back. It does so even if the underlying writer
+// panicked.
 func (w *Writer) restoreHeader() {
 	if w.gate.closed {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has what undoes or ends a response while its handler goes on. Its methods may be called by any goroutine of
-// the handler; they hold the gate.
+// This file undoes or ends a response while its handler goes on. Any goroutine of the handler may call the methods of
+// Writer. They enter the gate.
 
 var (
 	// ErrAnswered is the error of a write to a response that is final.
@@ -17,7 +17,7 @@ var (
 	ErrSent = errors.New("middleware: a part of the response was sent already")
 	// ErrNoResponse is Fix's error when nothing was written since Mark, or Rewind has undone that.
 	ErrNoResponse = errors.New("middleware: no response was written in the transaction")
-	// ErrTooLong is the error of a Write between Mark and Fix, and of Fix, when the body is longer than the limit.
+	// ErrTooLong is the error of Fix, and of a Write between Mark and Fix, when the body is longer than the limit.
 	ErrTooLong = errors.New("middleware: the response is too long to be stored")
 	// ErrBroken is Fix's error when the body is shorter or longer than its Content-Length.
 	ErrBroken = errors.New("middleware: the response does not have its Content-Length")
@@ -25,15 +25,17 @@ var (
 
 // mark is the response as it was when Mark was called, and what has happened since.
 type mark struct {
-	live    http.Header // the header that the handler changes
-	header  []response.Change
+	live    http.Header // a copy of the header that the handler changes
 	bodyLen int
+
+	// The fields of the Writer with the same names.
+	header  []response.Change
 	written int64
 	length  int64
 	status  int
 	chunked bool
 
-	touched bool // a status or a byte of the body was written since
+	touched bool // a status or a byte of the body was written since Mark
 	tooLong bool // a Write was refused because of the limit
 }
 
@@ -44,8 +46,8 @@ func (m *mark) touch() {
 	}
 }
 
-// Mark begins a part of the response that Rewind can undo. Until Fix or Rewind nothing but 1xx statuses is sent. It
-// returns ErrSent if it is too late for that, ErrAnswered after Fix, and ErrReturned after Seal.
+// Mark begins a part of the response that Rewind can undo. Nothing is sent until Fix or Rewind. It returns ErrSent if a
+// part of the response was sent already, ErrAnswered after Fix, and ErrReturned after Seal.
 func (w *Writer) Mark() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -54,7 +56,7 @@ func (w *Writer) Mark() error {
 		return ErrReturned
 	case w.fixed:
 		return ErrAnswered
-	case w.state != unsent || w.hijacked || w.overflow:
+	case w.state != unsent:
 		return ErrSent
 	}
 	w.mark = &mark{
@@ -64,8 +66,8 @@ func (w *Writer) Mark() error {
 	return nil
 }
 
-// Fix makes the response final, with the trailers that the header has by now. After one of its errors the response is
-// as it was before the call, and Rewind must still be called.
+// Fix makes the response final, with the trailers that the header has now. If it fails, it has changed nothing, and
+// Rewind must still be called.
 func (w *Writer) Fix() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -82,12 +84,12 @@ func (w *Writer) Fix() error {
 		return ErrBroken
 	}
 	w.detectContentType(nil)
-	w.handlerHeader = w.Header().Clone() // deep: the handler may still change its lists of values
+	w.handlerHeader = w.Header().Clone() // deep: the handler may still change the lists of values
 	w.fixed = true
 	return nil
 }
 
-// Rewind puts the response back as it was at Mark, also after Fix. It does nothing after Seal, or without a Mark.
+// Rewind restores the response as it was at Mark, also after Fix. It does nothing after Seal, or without a Mark.
 func (w *Writer) Rewind() {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -101,7 +103,7 @@ func (w *Writer) Rewind() {
 	w.handlerHeader, w.fixed, w.mark = nil, false, nil
 }
 
-// Refuse makes every later write fail with ErrAnswered: the response will be withdrawn. It does nothing after Seal.
+// Refuse makes later writes fail with ErrAnswered. The response will be withdrawn. It does nothing after Seal.
 func (w *Writer) Refuse() {
 	w.gate.enter()
 	defer w.gate.leave()

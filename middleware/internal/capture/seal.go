@@ -8,21 +8,21 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has what the serving goroutine does after the handler has returned.
+// This file has what the serving goroutine calls after the handler has returned.
 
 // Verdict is how much of a response there is when the handler has returned.
 type Verdict uint8
 
 const (
 	Whole    Verdict = iota // all of it, in memory: it can be replayed
-	Partial                 // it is complete and cannot be replayed: too long, a 101, or hijacked
+	Partial                 // all of it, but it cannot be replayed: too long, a 101, or hijacked
 	Broken                  // its body is shorter or longer than its Content-Length
 	Expired                 // none: the handler returned without one after its context was done
-	Bypassed                // the handler answered on a writer that the underlying one wraps; what it sent is not known
+	Bypassed                // unknown: the handler answered on a writer that the underlying one wraps
 )
 
-// Seal ends the handler's part in the response, cuts off its goroutines, and returns what there is. A handler that has
-// written nothing has answered 200, unless ctx, which is the handler's own, is done: the response is 504 then.
+// Seal ends the handler's part in the response, cuts off its goroutines, and returns how much of a response there is. A
+// handler that has written nothing has answered 200, or 504 if ctx, the handler's context, is done.
 func (w *Writer) Seal(ctx context.Context) Verdict {
 	w.gate.close()
 	w.verdict = w.judge(ctx)
@@ -62,10 +62,11 @@ func (w *Writer) isBroken() bool {
 	return w.written > w.length || w.written < w.length && !w.chunked
 }
 
-// isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps: a
-// framework may hand out its own besides the one that the middleware gave it.
+// isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps.
+// A framework may give the handler its own writer besides the one that the middleware gave it.
 func (w *Writer) isBypassed() bool {
-	return w.state == unsent && !w.gate.stray && !w.writtenBefore && !w.sent1xx && isAnswered(w.w)
+	byWriter := w.state != unsent || w.sent1xx || w.gate.stray
+	return !byWriter && !w.writtenBefore && isAnswered(w.under)
 }
 
 func (w *Writer) bypass() {
@@ -73,16 +74,16 @@ func (w *Writer) bypass() {
 	w.observer.Sending()
 }
 
-// Response returns what is stored of a Whole response, and whether its cookies were left out. It shares memory with w
-// and is valid until Deliver or Withdraw.
+// Response returns what is stored of a Whole response, and whether its cookies were left out. The response shares
+// memory with w, and is valid until Deliver or Withdraw.
 func (w *Writer) Response(cookies bool) (r response.Response, cookiesDropped bool) {
 	changed := w.scratch.Changed(w.outerHeader, w.header)
 	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.header, "Connection"), cookies)
-	after := w.handlerHeader
-	if after == nil {
-		after = w.Header()
+	end := w.handlerHeader
+	if end == nil {
+		end = w.Header()
 	}
-	trailers := response.Trailers(response.ValuesOf(w.header, "Trailer"), w.outerHeader, after)
+	trailers := response.Trailers(response.ValuesOf(w.header, "Trailer"), w.outerHeader, end)
 	trailer, dropped := response.WithoutCookies(trailers, cookies)
 	return response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body.Bytes()}, cookiesDropped || dropped
 }
@@ -98,14 +99,14 @@ func (w *Writer) Deliver(outer context.Context) {
 	default:
 		w.deliver()
 	}
-	w.free() // not deferred: a writer that panicked may still hold parts of this memory
+	w.free() // not deferred: an underlying writer that panicked may still have parts of this memory
 }
 
 func (w *Writer) deliver() {
 	switch w.state {
 	case unsent:
 		w.send(nil)
-	case headerSent: // the Flush or Write of a goroutine left behind has come no further
+	case headerSent: // the Flush or Write of a goroutine left behind was cut off
 		w.sendBody()
 	}
 	if w.handlerHeader != nil {
@@ -113,8 +114,8 @@ func (w *Writer) deliver() {
 	}
 }
 
-// deliverTimeout sends the status alone, without the header that the handler has prepared. If the outer deadline has
-// passed, the middleware that has set it answers first: what http.TimeoutHandler writes then replaces this response.
+// deliverTimeout sends the status alone, without the header that the handler has prepared. After the outer deadline it
+// lets the middleware that has set it answer first: what http.TimeoutHandler writes replaces this response.
 func (w *Writer) deliverTimeout(outer context.Context) {
 	if deadline, ok := outer.Deadline(); ok && !time.Now().Before(deadline) {
 		if done := outer.Done(); done != nil { // nil if the context has a deadline and never ends
@@ -122,10 +123,10 @@ func (w *Writer) deliverTimeout(outer context.Context) {
 		}
 	}
 	response.Replace(w.Header(), w.outerHeader)
-	w.w.WriteHeader(w.status)
+	w.under.WriteHeader(w.status)
 }
 
-// Withdraw gives up, instead of Deliver, a response of which nothing has been sent: the header is again as it was at
+// Withdraw, instead of Deliver, discards a response of which nothing was sent, and restores the header as it was at
 // Begin. Afterwards only Status may be called.
 func (w *Writer) Withdraw() {
 	w.gate.drain()
@@ -133,10 +134,10 @@ func (w *Writer) Withdraw() {
 	w.free()
 }
 
-// Abort gives up the response of a handler that did not return. If the handler had set a status and nothing was sent, the
-// header is again as it was at Begin, so that an outer middleware can answer. Without a status the header stays as the
-// handler left it, as with net/http. It also stays if a goroutine is still in a call to the underlying writer, which may be
-// reading it. Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
+// Abort discards the response of a handler that did not return. If the handler has set a status and nothing was sent,
+// it restores the header as it was at Begin, so that an outer middleware can answer. Without a status the header stays
+// as the handler left it, as with net/http. It also stays if a goroutine is still in a call to the underlying writer,
+// which may be reading it. Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
 func (w *Writer) Abort() {
 	w.gate.close()
 	switch {
@@ -145,10 +146,10 @@ func (w *Writer) Abort() {
 	case w.state == unsent && !w.gate.stray && w.status != 0:
 		response.Replace(w.Header(), w.outerHeader)
 	}
-	w.body, w.header, w.outerHeader = nil, nil, nil // the lease keeps the call, and so w, reachable until it has expired
+	w.body, w.header, w.outerHeader = nil, nil, nil // w stays reachable, with its call, until the lease has expired
 }
 
-// free lets other requests use w's memory, unless a goroutine left behind may have parts of it.
+// free returns w's memory to the pools, unless a goroutine left behind or the underlying writer may have parts of it.
 func (w *Writer) free() {
 	if !w.gate.stray {
 		w.body.Free()

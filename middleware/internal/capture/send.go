@@ -7,28 +7,30 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has all that is given to the underlying writer. A goroutine of the handler holds the gate, which is unlocked
-// for the call itself; the serving goroutine needs no lock once it has closed the gate and drained it.
+// This file sends the response to the underlying writer. A goroutine of the handler is inside the gate, which it leaves
+// for the call itself. The serving goroutine has closed the gate and drained it, and needs no lock.
 
-// send sends the header and the body so far. Afterwards w.Header() is the header that was sent, and handlerHeader the
-// handler's own, unless the two are the same.
-func (w *Writer) send(next []byte) {
+// send sends the header and the body so far. Afterwards w.Header() is the header that was sent, and handlerHeader is
+// the handler's, unless the two are the same. cutOff is as in pass.
+func (w *Writer) send(next []byte) (cutOff bool) {
 	w.state = headerSent
 	w.detectContentType(next)
 	w.putHeader()
 	if cutOff := w.passStatus(w.status); cutOff {
-		return
+		return true
 	}
-	w.sendBody()
+	return w.sendBody()
 }
 
-// putHeader makes the header that the handler had when it set the status the underlying writer's.
+// putHeader gives the underlying writer the header that the handler had when it set the status.
 func (w *Writer) putHeader() {
-	handlerRuns := !w.gate.closed
 	h := w.Header()
-	changed := w.handlerHeader != nil || !response.Unchanged(h, w.header) // after Fix, the handler may have done anything to h
-	// The underlying writer may change h, too, while Response reads what the handler left in it.
-	if w.handlerHeader == nil && (changed || handlerRuns) {
+	handlerRuns := !w.gate.closed
+	wasFixed := w.handlerHeader != nil // the handler may have changed h in any way since Fix
+	changed := wasFixed || !response.Unchanged(h, w.header)
+	// Response reads the handler's header: h is replaced, or changed by the underlying writer while the handler is cut
+	// off.
+	if !wasFixed && (changed || handlerRuns) {
 		w.handlerHeader = maps.Clone(h) // with the handler's own lists of values, which it may still change
 	}
 	if changed {
@@ -39,28 +41,29 @@ func (w *Writer) putHeader() {
 	}
 }
 
-// sendBody sends the body so far.
-func (w *Writer) sendBody() {
+// sendBody sends the body so far. cutOff is as in pass.
+func (w *Writer) sendBody() (cutOff bool) {
 	w.state = sent
 	body := w.body.Bytes()
 	if len(body) == 0 {
-		return
+		return false
 	}
 	w.body.SetLent(true)
-	_, cutOff, err := w.pass(body) // an error means that the client has disconnected; the response is stored all the same
+	_, cutOff, err := w.pass(body) // after an error, the client has disconnected: the response is stored for its retry
 	if cutOff {
-		return
+		return true
 	}
 	// After an error the underlying writer may still read the bytes: a Write of net/http's HTTP/2 returns when the client
 	// resets the stream, and the connection goes on.
 	w.body.SetLent(err != nil)
+	return false
 }
 
 // pass writes p to the underlying writer. cutOff reports whether the serving goroutine has closed the gate during the
-// call: w is its own then, and the caller must not touch it.
+// call. Then the Writer is the serving goroutine's, and the caller must not touch it.
 func (w *Writer) pass(p []byte) (n int, cutOff bool, err error) {
 	if w.gate.closed {
-		n, err = w.w.Write(p)
+		n, err = w.under.Write(p)
 		return n, false, err
 	}
 	w.gate.beginCall()
@@ -68,14 +71,14 @@ func (w *Writer) pass(p []byte) (n int, cutOff bool, err error) {
 		w.gate.endCall()
 		cutOff = w.gate.closed
 	}()
-	n, err = w.w.Write(p)
+	n, err = w.under.Write(p)
 	return n, false, err
 }
 
 // passStatus is pass for a status.
 func (w *Writer) passStatus(status int) (cutOff bool) {
 	if w.gate.closed {
-		w.w.WriteHeader(status)
+		w.under.WriteHeader(status)
 		return false
 	}
 	w.gate.beginCall()
@@ -83,15 +86,17 @@ func (w *Writer) passStatus(status int) (cutOff bool) {
 		w.gate.endCall()
 		cutOff = w.gate.closed
 	}()
-	w.w.WriteHeader(status)
+	w.under.WriteHeader(status)
 	return false
 }
 
 // detectContentType sets the Content-Type as net/http would, from the first bytes of the body, so that it is stored.
 func (w *Writer) detectContentType(next []byte) {
 	const considered = 512
-	coded := response.First(w.header, "Content-Encoding") != "" || response.First(w.header, "Transfer-Encoding") != "" && !w.http2
-	if coded || response.Find(w.header, "Content-Type") >= 0 {
+	switch {
+	case response.First(w.header, "Content-Encoding") != "",
+		response.First(w.header, "Transfer-Encoding") != "" && !w.http2,
+		response.Find(w.header, "Content-Type") >= 0:
 		return
 	}
 	start := w.body.Bytes()

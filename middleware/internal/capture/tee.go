@@ -11,59 +11,61 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// Tee passes a handler's response on at once, unchanged, and takes down what it was: status, length and digest. It holds
-// nothing back, and returns what the underlying writer returns. The handler gets its Writer.
+// Tee passes a handler's response on at once, unchanged, and observes its status, length and digest. It returns what
+// the underlying writer returns. The handler gets its Writer.
 //
 // Like a [Writer] it has no Unwrap, so that nothing is written around it.
 type Tee struct {
-	w        http.ResponseWriter // the underlying writer
-	head     bool                // the request is a HEAD
-	answered bool                // at NewTee the underlying writer reported that it was written to
-	before   int                 // Set-Cookie lines of the outer middlewares
+	under         http.ResponseWriter // the underlying writer
+	isHEAD        bool                // the request is a HEAD
+	writtenBefore bool                // at NewTee the underlying writer reported that it was written to
+	outerCookies  int                 // Set-Cookie lines of the outer middlewares
 
-	mu       sync.Mutex // guards the fields below; not held in a call to w
-	ended    bool       // End was called: nothing is taken down any more
-	verdict  Verdict    // of End
-	status   int        // final status, 0 until the handler has set it
-	length   int64      // Content-Length, -1 if there is none
-	written  int64      // bytes of the body that w has accepted
-	digest   hash.Hash  // of those bytes
-	hijacked bool
-	flushed  bool
-	cookies  bool // the handler has set one
+	mu         sync.Mutex // guards the fields below; not locked during a call to the underlying writer
+	ended      bool       // End was called: status, length, written and digest no longer change
+	verdict    Verdict    // of End
+	status     int        // final status, 0 until the handler has set it
+	length     int64      // Content-Length, -1 if there is none
+	written    int64      // bytes of the body that the underlying writer has accepted
+	digest     hash.Hash  // of those bytes
+	hijacked   bool
+	flushed    bool
+	setsCookie bool // the handler has set one
 }
 
 // NewTee returns a Tee for the response to r that is written to under.
 func NewTee(under http.ResponseWriter, r *http.Request) *Tee {
 	return &Tee{
-		w: under, head: r.Method == http.MethodHead, answered: isAnswered(under), before: len(under.Header()["Set-Cookie"]),
-		length: -1, digest: sha256.New(),
+		under: under, isHEAD: r.Method == http.MethodHead, writtenBefore: isAnswered(under),
+		outerCookies: len(under.Header()["Set-Cookie"]), length: -1, digest: sha256.New(),
 	}
 }
 
-// End ends the notes and returns how much of a response there was; a body longer than limit counts as Partial. It never
-// returns Expired. A handler that still writes then does so as without a Tee.
+// End stops observing and returns how much of a response there was. A body longer than limit makes it Partial. It is
+// never Expired. What a goroutine left behind still writes is passed on.
 func (t *Tee) End(limit int) Verdict {
-	bypassed := !t.answered && isAnswered(t.w)
+	answered := !t.writtenBefore && isAnswered(t.under)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
-	t.verdict = t.judge(bypassed, limit)
+	t.verdict = t.judge(answered, limit)
 	return t.verdict
 }
 
-// judge holds mu.
-func (t *Tee) judge(bypassed bool, limit int) Verdict {
+// judge is called with mu locked. answered reports whether the underlying writer was written to since NewTee.
+func (t *Tee) judge(answered bool, limit int) Verdict {
+	byTee := t.status != 0 || t.hijacked
 	switch {
-	case t.status == 0 && !t.hijacked && bypassed:
+	case answered && !byTee:
 		return Bypassed
 	case t.hijacked:
 		return Partial
 	case t.status == 0:
 		t.status = http.StatusOK
 	}
+	hasBody := !t.isHEAD && response.BodyAllowed(t.status)
 	switch {
-	case t.length >= 0 && t.written != t.length && !t.head && response.BodyAllowed(t.status):
+	case hasBody && t.length >= 0 && t.written != t.length:
 		return Broken
 	case t.written > int64(limit), t.status == http.StatusSwitchingProtocols:
 		return Partial
@@ -78,7 +80,7 @@ func (t *Tee) Status() int {
 	return t.status
 }
 
-// Started reports, after End, whether a Writer would have sent a part of the response before the handler returned.
+// Started reports, after End, whether a Writer would have sent a part of the response before Seal.
 func (t *Tee) Started() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,42 +91,42 @@ func (t *Tee) Started() bool {
 func (t *Tee) SetCookies() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.cookies
+	return t.setsCookie
 }
 
 // Digest returns the SHA-256 of the body. It must be called after End.
 func (t *Tee) Digest() []byte { return t.digest.Sum(nil) }
 
-func (t *Tee) under() http.ResponseWriter { return t.w }
+func (t *Tee) underlying() http.ResponseWriter { return t.under }
 
 // Header returns the underlying writer's header.
-func (t *Tee) Header() http.Header { return t.w.Header() }
+func (t *Tee) Header() http.Header { return t.under.Header() }
 
-// WriteHeader takes down a final status, and passes it on.
+// WriteHeader passes the status on, and observes a final one.
 func (t *Tee) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		t.noteStatus(status)
+		t.observeStatus(status)
 	}
-	t.w.WriteHeader(status)
+	t.under.WriteHeader(status)
 }
 
-func (t *Tee) noteStatus(status int) {
+func (t *Tee) observeStatus(status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended || t.status != 0 {
 		return
 	}
-	h := t.w.Header()
-	t.status, t.cookies = status, len(h["Set-Cookie"]) > t.before
+	h := t.under.Header()
+	t.status, t.setsCookie = status, len(h["Set-Cookie"]) > t.outerCookies
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		t.length = n
 	}
 }
 
-// Write passes p on, and takes down what the underlying writer has accepted of it.
+// Write passes p on, and observes what the underlying writer has accepted of it.
 func (t *Tee) Write(p []byte) (int, error) {
-	t.noteStatus(http.StatusOK)
-	n, err := t.w.Write(p)
+	t.observeStatus(http.StatusOK)
+	n, err := t.under.Write(p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended && n > 0 {
@@ -139,14 +141,14 @@ func (t *Tee) WriteString(s string) (int, error) { return t.Write([]byte(s)) }
 
 // FlushError passes the call on. It returns http.ErrNotSupported where http.ResponseController would.
 func (t *Tee) FlushError() error {
-	if canFlush(t.w) {
-		t.noteStatus(http.StatusOK)
-		t.noteFlush()
+	if canFlush(t.under) {
+		t.observeStatus(http.StatusOK)
+		t.observeFlush()
 	}
-	return http.NewResponseController(t.w).Flush()
+	return http.NewResponseController(t.under).Flush()
 }
 
-func (t *Tee) noteFlush() {
+func (t *Tee) observeFlush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flushed = true
@@ -154,13 +156,13 @@ func (t *Tee) noteFlush() {
 
 // SetReadDeadline passes the call on.
 func (t *Tee) SetReadDeadline(deadline time.Time) error {
-	return http.NewResponseController(t.w).SetReadDeadline(deadline)
+	return http.NewResponseController(t.under).SetReadDeadline(deadline)
 }
 
 // SetWriteDeadline passes the call on.
 func (t *Tee) SetWriteDeadline(deadline time.Time) error {
-	return http.NewResponseController(t.w).SetWriteDeadline(deadline)
+	return http.NewResponseController(t.under).SetWriteDeadline(deadline)
 }
 
 // EnableFullDuplex passes the call on.
-func (t *Tee) EnableFullDuplex() error { return http.NewResponseController(t.w).EnableFullDuplex() }
+func (t *Tee) EnableFullDuplex() error { return http.NewResponseController(t.under).EnableFullDuplex() }

@@ -6,19 +6,19 @@ import (
 	"net/http"
 )
 
-// This file has the methods that a ResponseWriter may or may not have, and that handlers ask for by a type assertion. A
-// Tee answers such an assertion as the underlying writer would, so its Writer has one type for each set of methods.
+// This file has the optional methods of a ResponseWriter, which handlers find by a type assertion. The assertion must
+// succeed if and only if it would on the underlying writer. So a Tee's Writer has one type for each set of methods.
 
 // closeNotifier is http.CloseNotifier, which is deprecated and still used: gin's Stream panics without it.
 type closeNotifier interface{ CloseNotify() <-chan bool }
 
-// control is the part of a Tee's Writer that is not passed to the underlying writer directly.
+// control has those optional methods that a Tee observes. Push and CloseNotify are the underlying writer's own.
 type control struct{ *Tee }
 
 func (c control) Flush() { _ = c.FlushError() }
 
 func (c control) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buf, err := http.NewResponseController(c.w).Hijack()
+	conn, buf, err := http.NewResponseController(c.under).Hijack()
 	if err == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -27,27 +27,25 @@ func (c control) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buf, err
 }
 
-// optional says which of the optional methods a writer has.
-type optional struct{ flush, hijack, push, notify bool }
+// optional is which of the optional methods, apart from Flush, a writer has.
+type optional struct{ hijack, push, notify bool }
 
 // Writer returns t with those of the methods Flush, Hijack, Push and CloseNotify that the underlying writer has.
 func (t *Tee) Writer() http.ResponseWriter {
-	var has optional
-	_, has.flush = t.w.(http.Flusher)
-	_, has.hijack = t.w.(http.Hijacker)
-	p, pushes := t.w.(http.Pusher)
-	n, notifies := t.w.(closeNotifier)
-	has.push, has.notify = pushes, notifies
-	if has.flush {
-		return t.flushing(has, p, n)
+	_, flushes := t.under.(http.Flusher)
+	_, hijacks := t.under.(http.Hijacker)
+	pusher, pushes := t.under.(http.Pusher)
+	notifier, notifies := t.under.(closeNotifier)
+	has := optional{hijack: hijacks, push: pushes, notify: notifies}
+	if flushes {
+		return t.withFlush(has, pusher, notifier)
 	}
-	return t.unflushing(has, p, n)
+	return t.withoutFlush(has, pusher, notifier)
 }
 
-// flushing returns the Writer of a Tee with Flush.
-func (t *Tee) flushing(has optional, p http.Pusher, n closeNotifier) http.ResponseWriter {
+func (t *Tee) withFlush(has optional, p http.Pusher, n closeNotifier) http.ResponseWriter {
 	c := control{t}
-	switch has.flush = false; has {
+	switch has {
 	case optional{hijack: true, push: true, notify: true}:
 		return struct {
 			*Tee
@@ -102,10 +100,9 @@ func (t *Tee) flushing(has optional, p http.Pusher, n closeNotifier) http.Respon
 	}{t, c}
 }
 
-// unflushing returns the Writer of a Tee without Flush.
-func (t *Tee) unflushing(has optional, p http.Pusher, n closeNotifier) http.ResponseWriter {
+func (t *Tee) withoutFlush(has optional, p http.Pusher, n closeNotifier) http.ResponseWriter {
 	c := control{t}
-	switch has.flush = false; has {
+	switch has {
 	case optional{hijack: true, push: true, notify: true}:
 		return struct {
 			*Tee

@@ -1,0 +1,72 @@
+package capture
+
+import "sync"
+
+// gate lets one goroutine at a time into the Writer. Seal and Abort close it: then only the serving goroutine may use
+// the Writer.
+//
+// A goroutine of the handler has mu from enter to leave, but not during a call to the underlying writer, which lasts
+// for as long as the client likes. Then inCall keeps the other goroutines out, and the serving goroutine can still
+// close the gate. A goroutine that finds the gate closed after such a call is cut off: it may read closed, and nothing
+// else of the Writer.
+type gate struct {
+	mu     sync.Mutex
+	idle   chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that
+	inCall bool          // a goroutine is in a call to the underlying writer
+	closed bool          // set by the serving goroutine, which reads it without mu
+	stray  bool          // inCall was true when the gate was closed; never false again
+}
+
+// enter takes mu when no other goroutine is in a call to the underlying writer. leave releases it.
+func (g *gate) enter() {
+	g.mu.Lock()
+	for g.inCall {
+		if g.idle == nil {
+			g.idle = make(chan struct{})
+		}
+		idle := g.idle
+		g.mu.Unlock()
+		<-idle
+		g.mu.Lock()
+	}
+}
+
+func (g *gate) leave() { g.mu.Unlock() }
+
+// beginCall releases mu for a call to the underlying writer. What its caller changes in the Writer, it changes before.
+func (g *gate) beginCall() {
+	g.inCall = true
+	g.mu.Unlock()
+}
+
+// endCall takes mu again. It must be deferred, because the underlying writer may panic.
+func (g *gate) endCall() {
+	g.mu.Lock()
+	g.inCall = false
+	if g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+}
+
+// isClosed reports to a goroutine that has not entered whether the gate is closed.
+func (g *gate) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
+
+// close shuts out all goroutines but the caller's. It does not wait for one that is in a call to the underlying writer.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed, g.stray = true, g.stray || g.inCall
+}
+
+// drain waits, after close, until no goroutine is in a call to the underlying writer.
+func (g *gate) drain() {
+	if g.stray {
+		g.enter()
+		defer g.leave()
+	}
+}
