@@ -12,9 +12,9 @@ import (
 // boundary of a multipart body. draft-ietf-httpapi-idempotency-key-header-07 (expired, see [Header]), section 2.4,
 // calls this a fingerprint.
 //
-// Two equal orders, both intended, are one request as long as the response is kept. Use Body only if each body names
-// its subject, such as an event id, or with a retention as short as a double click. An empty body counts too. [Compose]
-// it with [Route] and a user: otherwise equal bodies are one request throughout the service.
+// Two equal orders, even if both are intended, are one request as long as the response is kept. Use Body only if each
+// body names its subject, such as an event id, or with a retention as short as a double click. An empty body counts
+// too. [Compose] it with [Route] and a user: otherwise equal bodies are one request throughout the service.
 //
 // Body reads the whole body and puts it back. As with [Form], it sets no limit, and returns errors of reading wrapped.
 // It returns neither ErrMissing nor ErrInvalid. The Func is safe for concurrent use.

@@ -31,8 +31,8 @@ func First(fns ...Func) Func {
 	}
 }
 
-// Compose joins the keys of all parts. Each is written after its length, so different lists give different keys: "a"
-// and "b:c" are not "a:b" and "c".
+// Compose joins the keys of all parts. The length of each precedes it, so different lists give different keys: "a" and
+// "b:c" are not "a:b" and "c".
 //
 // Compose calls the parts in order and returns the first error unchanged. Put the client's key first, so that the other
 // parts are not called without one. The order is part of the key: a service that changes it forgets every key in use.

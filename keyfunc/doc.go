@@ -16,7 +16,7 @@
 //   - [Query]: a parameter of the URL, for clients that can set neither.
 //   - [JSON]: a value in a JSON body, such as the id of a webhook's event.
 //   - [Body]: the body itself, for clients that send no key.
-//   - [Func]: code of yours, for example the event id in a webhook's path.
+//   - [Func]: your own code, for example the event id in a webhook's path.
 //
 // # One key for each operation and user
 //
@@ -25,7 +25,7 @@
 // the user, one user could get the response of another.
 //
 // Authentication comes first: mount it outside of the middleware. A request without a user gives an error, not
-// an empty id that all such requests would share. For an API without users, [Anonymous] takes the place of the user.
+// an empty id that all such requests would share. For an API without users, use [Anonymous] instead of a user.
 //
 // # Putting parts together
 //
@@ -42,11 +42,10 @@
 //
 // # Errors
 //
-// Three errors say what is wrong with the request. Test for them with errors.Is. The middleware answers them as
-// follows:
+// Three errors mean that the request is at fault. Test for them with errors.Is. The middleware answers them so:
 //
-//   - [ErrMissing]: the request has no key. It passes unprotected, or with WithRequired is answered with 400.
-//     A [MissingError] also names the place where the key belongs.
+//   - [ErrMissing]: the request has no key. It passes unprotected, or with WithRequired gets 400. A [MissingError]
+//     also names the place where the key belongs.
 //   - [ErrInvalid]: the request has a key, but a malformed one: 400. It never passes unprotected.
 //   - [ErrNoUser]: the request has no authenticated user: 401.
 //

@@ -19,16 +19,20 @@ import (
 //
 // The value is a string or a number. A number is taken as it is written: it keeps all of its digits, 1 and 1.0 differ,
 // and 1 is the same key as "1". A provider that sends an event again may change other members, such as a counter of
-// tries; compare by what identifies the event then, with middleware.WithFingerprint.
+// attempts. Then compare requests by what identifies the event, with middleware.WithFingerprint.
 //
 // JSON reads the whole body and puts it back. As with [Form], it sets no limit, and returns errors of reading wrapped.
 // It parses every body but a form, whatever its Content-Type: some providers send JSON as text/plain.
 //
-// [MissingError]: there is no body, it is a form, or it has nothing, or null, at the pointer. ErrInvalid: the body is
-// not one JSON text in UTF-8 (RFC 8259), or is nested more than 10,000 deep; an object on the pointer's way has the
-// name twice, so that two parsers could see two keys (RFC 8259, section 4); or the value is an object, an array, true
-// or false, is empty, is longer than 255 characters, or has characters outside 0x20-0x7E. JSON panics unless pointer is
-// a JSON Pointer that is not empty. The Func is safe for concurrent use.
+// [MissingError]: there is no body, it is a form, or it has nothing or null at the pointer. ErrInvalid:
+//
+//   - The body is not one JSON text in UTF-8 (RFC 8259), or is nested more than 10,000 deep.
+//   - An object that the pointer passes through has the name twice, so that two parsers could find two keys (RFC 8259,
+//     section 4).
+//   - The value is an object, an array, true or false, is empty, is longer than 255 characters, or has characters
+//     outside 0x20-0x7E.
+//
+// JSON panics unless pointer is a JSON Pointer that is not empty. The Func is safe for concurrent use.
 func JSON(pointer string) Func {
 	steps, ok := parsePointer(pointer)
 	if !ok {
@@ -92,8 +96,8 @@ func parsePointer(pointer string) (steps []step, ok bool) {
 
 var errNameTwice = errors.New("keyfunc: an object has a name twice")
 
-// lookUp reads one value and returns what steps lead to in it, nil if that does not exist. The body must be valid JSON.
-// The time is linear, and the depth of the recursion is that of the pointer.
+// lookUp reads one value, and returns the value inside it that steps lead to, or nil if there is none. The body must be
+// valid JSON. lookUp takes linear time, and recurses as deep as the pointer is long.
 func lookUp(body *json.Decoder, steps []step) (found json.RawMessage, err error) {
 	if len(steps) == 0 {
 		err = body.Decode(&found)
@@ -108,23 +112,17 @@ func lookUp(body *json.Decoder, steps []step) (found json.RawMessage, err error)
 		return nil, nil
 	}
 	var skipped json.RawMessage
-	met := false
+	matched := false
 	for n := 0; body.More(); n++ {
-		matches := n == steps[0].index
-		if container == '{' {
-			name, err := body.Token()
-			if err != nil {
-				return nil, err
-			}
-			matches = name == steps[0].name
-		}
+		matches, err := steps[0].matchesNext(body, container, n)
 		switch {
+		case err != nil: // returned below
 		case !matches:
 			err = body.Decode(&skipped)
-		case met:
+		case matched:
 			err = errNameTwice
 		default:
-			met = true
+			matched = true
 			found, err = lookUp(body, steps[1:])
 		}
 		if err != nil {
@@ -135,7 +133,17 @@ func lookUp(body *json.Decoder, steps []step) (found json.RawMessage, err error)
 	return found, err
 }
 
-// scalar returns the key that a value stands for; nil is no value.
+// matchesNext reports whether s leads to the n-th value of the container, which follows. In an object it reads the
+// name.
+func (s step) matchesNext(body *json.Decoder, container json.Delim, n int) (bool, error) {
+	if container != '{' {
+		return n == s.index, nil
+	}
+	name, err := body.Token()
+	return name == s.name, err
+}
+
+// scalar returns the key that value stands for. A nil value is missing.
 func scalar(place string, missing error, value json.RawMessage) (string, error) {
 	switch {
 	case value == nil, value[0] == 'n': // null

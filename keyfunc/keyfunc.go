@@ -14,20 +14,20 @@ import (
 type Func func(*http.Request) (string, error)
 
 var (
-	// ErrMissing means that the request has no key. A caller may let such a request through unprotected: after any
-	// other error it must not. See also [MissingError].
+	// ErrMissing means that the request has no key. A caller may let such a request through unprotected, but no
+	// request with any other error. See also [MissingError].
 	ErrMissing = errors.New("keyfunc: the request has no key")
 
-	// ErrInvalid means that the request has a malformed key. Its sender relies on being protected, so refuse the
-	// request: do not run it as if it had no key.
+	// ErrInvalid means that the request has a malformed key. Its client relies on being protected: refuse the
+	// request, and do not run it as if it had no key.
 	ErrInvalid = errors.New("keyfunc: the key is malformed")
 
-	// ErrNoUser means that the request has no authenticated user. An empty user would be worse: all requests without a
-	// user would share one scope, and one stranger would get the response of another.
+	// ErrNoUser means that the request has no authenticated user. With an empty user instead, all such requests
+	// would share one scope, and one stranger would get the response of another.
 	ErrNoUser = errors.New("keyfunc: no authenticated user")
 )
 
-// MissingError is [ErrMissing] to errors.Is, and names the place where the key belongs. The middleware sends both
+// MissingError matches [ErrMissing] in errors.Is, and names the place where the key belongs. The middleware sends both
 // fields to the client, so a [Func] of your own must not copy text from the request into them.
 type MissingError struct {
 	In   string // kind of place: "header", "form field", "query parameter", "JSON value"

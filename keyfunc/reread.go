@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// errBodyConsumed is none of the three sentinels. If a consumed body counted as an empty one, the request would be
+// errBodyConsumed does not wrap ErrMissing. If a consumed body counted as an empty one, the request would be
 // unprotected, or the same as all others.
 var errBodyConsumed = errors.New("keyfunc: the body was read before and not put back")
 
@@ -29,7 +29,8 @@ func readBody(r *http.Request) ([]byte, error) {
 
 // bodyConsumed reports whether body is empty only because an earlier handler has read it.
 func bodyConsumed(r *http.Request, body []byte) bool {
-	return len(body) == 0 && (r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil)
+	hadBody := r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil
+	return len(body) == 0 && hadBody
 }
 
 // rereadBody returns rest and then end. Close closes the original body.

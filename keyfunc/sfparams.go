@@ -70,7 +70,9 @@ func skipBytes(s string) (rest string, ok bool) {
 	encoded, rest, ok := strings.Cut(s, ":")
 	data := strings.TrimRight(encoded, "=")
 	padding := len(encoded) - len(data)
-	return rest, ok && skip(data, isBase64) == "" && len(data)%4 != 1 && padding <= (4-len(data)%4)%4
+	last := len(data) % 4 // characters in the last group of four
+	validLength := last != 1 && padding <= (4-last)%4
+	return rest, ok && validLength && skip(data, isBase64) == ""
 }
 
 // skipDisplay scans the rest of a Display String, section 4.2.10, after its percent sign: a quoted string whose octets

@@ -17,7 +17,7 @@ import (
 // draft-ietf-httpapi-idempotency-key-header-07, which has expired (see [Header]). Its section 2.2 leaves the scope of a
 // key to the server.
 //
-// The user is a parameter and not an option: nobody can forget it and let one user replay the response of another. Pass
+// The user is a parameter and not an option, because without it one user could replay the response of another. Pass
 // [Anonymous] if there are no users.
 //
 // [MissingError]: the request has no Idempotency-Key header. ErrInvalid: the header is malformed, see [Header].
@@ -53,14 +53,14 @@ func joinStandard(route []byte, user, key string) string {
 	return string(canonical.AppendPart(b, key))
 }
 
-// StandardKey returns the key that [Standard] derives from such a request. It is for an operator who knows what a
-// customer has sent, and looks for its key: lock.Locker.StorageKey hashes it.
+// StandardKey returns the key that [Standard] derives from a request. It is for an operator who knows what a customer
+// has sent, and needs its key: lock.Locker.StorageKey hashes it.
 //
-// user is what the user Func returns, such as the name for [BasicUser]. method is in capitals, and path as the client
-// has sent it, without decoding; a query is ignored, as [Route] ignores it. key is the content of the header: 8e03978e,
-// not "8e03978e" with its quotes.
+// user is what the user Func returns, such as the name for [BasicUser]. method is in capitals. path is as the client
+// has sent it, not decoded. A query is ignored, as by [Route]. key is the content of the header without quotes:
+// 8e03978e, not "8e03978e".
 //
-// StandardKey checks nothing: for what no request can have it returns a key that no request has.
+// StandardKey checks nothing. From arguments that no request can have, it makes a key that no request has.
 func StandardKey(user, method, path, key string) string {
 	path, _, _ = strings.Cut(path, "?")
 	route := canonical.AppendPart(canonical.AppendPart(nil, cmp.Or(method, http.MethodGet)), cmp.Or(path, "/"))

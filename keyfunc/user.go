@@ -8,8 +8,8 @@ import (
 // User returns the id of the authenticated user. fn reads it from the request's context, where the authentication
 // middleware has put it: mount that middleware outside.
 //
-// The id must be stable. Do not use a session or an access token: if it is refreshed between two attempts, they are two
-// requests.
+// The id must be stable. Do not use a session or an access token: two attempts, with a refresh between them, would be
+// two requests.
 //
 // ErrNoUser: fn returned "". User panics when fn is nil. The Func is safe for concurrent use if fn is.
 func User(fn func(context.Context) string) Func {
@@ -45,8 +45,8 @@ func BasicUser() Func {
 	}
 }
 
-// Anonymous puts all clients into one scope: a client that sends another's key gets that client's response. Use it in
-// place of a user if there are no users, or if keys are secrets that other clients cannot guess.
+// Anonymous puts all clients into one scope: a client that sends another's key gets that client's response. Use it
+// instead of a user if there are no users, or if keys are secrets that other clients cannot guess.
 //
 // The key is a constant that begins with NUL, so it differs from any id that a person can type. Anonymous returns no
 // error. The Func is safe for concurrent use.

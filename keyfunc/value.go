@@ -19,7 +19,7 @@ func invalid(place, problem string) error {
 }
 
 // single returns the value of a form field or query parameter, or missing if there is none. It accepts the same
-// characters as a header's string, so that the same key can come either way.
+// characters as a header's string, so that a client can send the same key either way.
 func single(place string, missing error, values []string) (string, error) {
 	if len(values) == 0 {
 		return "", missing
