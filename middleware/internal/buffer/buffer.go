@@ -1,4 +1,4 @@
-// Package buffer pools the memory of bodies and of what is stored.
+// Package buffer pools the memory of bodies and of stored records.
 package buffer
 
 import (
@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Buffer is bytes in pooled memory, for one goroutine. One request must never see the bytes of another: a Buffer is freed
-// only where nothing can refer to it any more, and is otherwise left to the garbage collector.
+// Buffer is bytes in pooled memory, for one goroutine. One request must never see the bytes of another. So Free is
+// called only when nothing can refer to the Buffer any more; otherwise it is left to the garbage collector.
 type Buffer struct {
 	b    []byte
 	lent bool // see SetLent
@@ -29,7 +29,7 @@ func (b *Buffer) Bytes() []byte {
 	return b.b[:len(b.b):len(b.b)] // an append to it must not write into b
 }
 
-// Append appends p. It grows b to limit bytes at most, unless b has more bytes than that.
+// Append appends p. The capacity of b grows to limit at most, unless b needs more.
 func (b *Buffer) Append(p []byte, limit int) { b.b = append(grow(b.b, len(p), limit), p...) }
 
 // Truncate discards all but the first n bytes of b, which may be nil if n is 0.
@@ -39,7 +39,7 @@ func (b *Buffer) Truncate(n int) {
 	}
 }
 
-// ReadAll appends everything that r has, which should be limit bytes at most. After an error b is unchanged.
+// ReadAll appends all of r, which should be at most limit bytes. After an error b is unchanged.
 func (b *Buffer) ReadAll(r io.Reader, limit int) error {
 	read, err := readAll(b.b, r, limit)
 	if err == nil {
@@ -48,7 +48,7 @@ func (b *Buffer) ReadAll(r io.Reader, limit int) error {
 	return err
 }
 
-// SetLent sets whether other code may have kept the bytes of b, so that Free does nothing.
+// SetLent sets whether other code may still use the bytes of b. Then Free does nothing.
 func (b *Buffer) SetLent(lent bool) { b.lent = lent }
 
 // Free returns b, which may be nil, to the pool.
@@ -60,15 +60,15 @@ func (b *Buffer) Free() {
 	buffers.Put(b)
 }
 
-// grow returns b with room for n more bytes. It doubles the capacity, so that many small steps cost little, but first
-// stops at limit: append would make a full buffer up to twice as large as its content.
+// grow returns b with room for n more bytes. It doubles the capacity, so that many small steps cost little, but not
+// past limit if that is enough. The built-in append would make a full buffer up to twice as large as its content.
 func grow(b []byte, n, limit int) []byte {
-	const least = 512
+	const minimum = 512
 	need := len(b) + n
 	if need <= cap(b) {
 		return b
 	}
-	room := max(2*cap(b), least)
+	room := max(2*cap(b), minimum)
 	if need <= limit {
 		room = min(room, limit)
 	}
@@ -80,7 +80,7 @@ func grow(b []byte, n, limit int) []byte {
 // readAll is ReadAll on a slice.
 func readAll(b []byte, r io.Reader, limit int) ([]byte, error) {
 	for {
-		b = grow(b, 1, limit+1) // room for one byte more, to reach io.EOF
+		b = grow(b, 1, limit+1) // one more than limit, for the Read that returns io.EOF
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {

@@ -10,18 +10,19 @@ import (
 	"sync"
 )
 
-// compressionLevel is the fastest one that looks for repetitions. On JSON the default level takes two to three times as
-// long, for a result that is 6 to 15 % smaller.
+// compressionLevel is the fastest level that finds repetitions. On JSON the default level takes two to three times as
+// long and makes the result 6 to 15 % smaller.
 const compressionLevel = flate.BestSpeed
 
-// maxInflated is the longest response, in bytes, that is compressed. It bounds the memory that a forged record can take.
+// maxInflated is the longest response, in bytes, that is compressed. It bounds the memory that a forged record can
+// take.
 const maxInflated = 64 << 20
 
 // maxRatio is how many bytes DEFLATE can make of one: two bits can repeat 258 bytes.
 const maxRatio = 1032
 
-// Deflate appends to dst the length of all parts, and the parts compressed. It is not ok if that is not shorter than the
-// parts; it has written to the memory behind dst even then.
+// Deflate appends to dst the length of all parts, and the parts compressed. ok is false if that is not shorter than the
+// parts. Even then it may have written to the spare capacity of dst.
 func Deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
 	size := 0
 	for _, p := range parts {
@@ -45,7 +46,7 @@ func Deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
 	return d.to.b, true
 }
 
-// deflater is a pooled writer, with about 1.2 MB of tables, and the slice it writes to.
+// deflater is a pooled compressor, with about 1.2 MB of tables, and the slice it writes to.
 type deflater struct {
 	w  *flate.Writer
 	to bounded
@@ -61,7 +62,7 @@ func (d *deflater) free() {
 	deflaters.Put(d)
 }
 
-// bounded is a writer whose slice grows to limit bytes at most.
+// bounded is a writer to b, which grows to at most limit bytes.
 type bounded struct {
 	b     []byte
 	limit int
@@ -77,8 +78,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// inflate decompresses all of compressed. It is not ok if the result does not have the given size. Its memory grows with
-// the bytes that really come out, so that a forged size alone makes no large slice.
+// inflate decompresses all of compressed. ok is false if the result does not have the given size. The memory grows with
+// the decompressed bytes, so a forged size alone makes no large slice.
 func inflate(compressed []byte, size int) (inflated []byte, ok bool) {
 	if size > maxInflated || size/maxRatio > len(compressed) {
 		return nil, false
@@ -100,17 +101,19 @@ func inflate(compressed []byte, size int) (inflated []byte, ok bool) {
 			return nil, false
 		}
 	}
-	if n, err := i.r.Read(i.more[:]); n > 0 || err != io.EOF || i.from.Len() > 0 {
+	n, err := i.r.Read(i.more[:])
+	atEnd := n == 0 && err == io.EOF && i.from.Len() == 0
+	if !atEnd {
 		return nil, false
 	}
 	return b, true
 }
 
-// inflater is a pooled reader, with about 40 kB of tables, and the bytes it reads from.
+// inflater is a pooled decompressor, with about 40 kB of tables, and the bytes it reads from.
 type inflater struct {
 	from bytes.Reader
 	r    io.ReadCloser
-	more [1]byte // for a Read that must not return anything
+	more [1]byte // for the Read that must return nothing but io.EOF
 }
 
 var inflaters = sync.Pool{New: func() any {

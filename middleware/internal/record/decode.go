@@ -10,10 +10,9 @@ import (
 )
 
 // Decode returns the record in b. Its body may share memory with b, and its changes are in s. An error means that b is
-// damaged, of another key or a newer version, or that its seal does not open or is missing.
+// damaged, is of another key or a newer version, or is not sealed as c requires.
 func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record, error) {
-	if len(b) < ContentAt || b[0] != Version || b[FlagsAt]&^flagsKnown != 0 ||
-		binary.BigEndian.Uint32(b[ChecksumAt:]) != checksumOf(s, storageKey, b) {
+	if !isIntact(s, storageKey, b) {
 		return Record{}, errDamaged
 	}
 	flags := b[FlagsAt]
@@ -25,19 +24,26 @@ func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record
 	r := Record{Tombstone: flags&FlagTombstone != 0, Fingerprint: d.fingerprint(), Completed: d.time()}
 	d.extension(&r)
 	if flags&FlagCompressed != 0 {
-		d.inflate()
+		d.inflateRest()
 	}
 	r.Status = d.number(999)
-	d.fieldsOf(&r, s)
-	if d.failed || !r.Tombstone && r.Status < 100 {
+	d.headersAndBody(&r, s)
+	lacksStatus := r.Status < 100 && !r.Tombstone
+	if d.failed || lacksStatus {
 		return Record{}, errDamaged
 	}
 	return r, nil
 }
 
-// fieldsOf reads header, trailer and body. All names and values are parts of one string, and all values are in one list:
-// that takes two allocations. Their length is stored first, so that they are read only once.
-func (d *decoder) fieldsOf(r *Record, s *response.Scratch) {
+// isIntact reports whether b is an undamaged record of this key, in a form that this release knows.
+func isIntact(s *response.Scratch, storageKey string, b []byte) bool {
+	return len(b) >= ContentAt && b[0] == Version && b[FlagsAt]&^flagsKnown == 0 &&
+		binary.BigEndian.Uint32(b[ChecksumAt:]) == checksumOf(s, storageKey, b)
+}
+
+// headersAndBody reads header, trailer and body. It allocates one string that has all names and values, and one list of
+// all values. The length of header and trailer precedes them, so one pass is enough.
+func (d *decoder) headersAndBody(r *Record, s *response.Scratch) {
 	head := decoder{b: d.take(d.count())}
 	r.Body = d.rest()
 	s.Text = strconv.AppendInt(append(s.Text[:0], head.b...), int64(len(r.Body)), 10)
@@ -54,7 +60,7 @@ func (d *decoder) fieldsOf(r *Record, s *response.Scratch) {
 	}
 }
 
-// decoder reads from b. Once something does not fit it has failed, and every method returns a zero value.
+// decoder reads from b. Once a method has found malformed bytes, failed is set, and every method returns a zero value.
 type decoder struct {
 	b      []byte
 	at     int // the index of the next byte
@@ -62,8 +68,8 @@ type decoder struct {
 	failed bool
 }
 
-// maxFields is how many names and values a header and a trailer may have together. In memory each takes many times its
-// bytes in a record.
+// maxFields is how many names and values a header and a trailer may have together. It bounds the memory for a forged
+// record: a short name takes far more bytes in memory than in a record.
 const maxFields = 10_000
 
 func (d *decoder) rest() []byte { return d.b[d.at:] }
@@ -88,7 +94,8 @@ func (d *decoder) number(limit int) int {
 		return int(d.b[d.at-1])
 	}
 	v, n := binary.Uvarint(d.rest())
-	if n <= 0 || n > 1 && d.b[d.at+n-1] == 0 || v > uint64(limit) {
+	isPadded := n > 1 && d.b[d.at+n-1] == 0
+	if n <= 0 || isPadded || v > uint64(limit) {
 		d.fail()
 		return 0
 	}
@@ -96,7 +103,8 @@ func (d *decoder) number(limit int) int {
 	return int(v)
 }
 
-// count reads how many elements or bytes follow. It fails if fewer bytes do: a forged count makes no large slice.
+// count reads how many elements or bytes follow. It fails if fewer bytes follow, so a forged count makes no large
+// slice.
 func (d *decoder) count() int { return d.number(len(d.b) - d.at) }
 
 func (d *decoder) fingerprint() (f Fingerprint) {
@@ -113,8 +121,8 @@ func (d *decoder) time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b)))
 }
 
-// inflate replaces the rest by its decompressed form.
-func (d *decoder) inflate() {
+// inflateRest replaces the rest with its decompressed form.
+func (d *decoder) inflateRest() {
 	size := d.number(math.MaxInt)
 	inflated, ok := inflate(d.rest(), size)
 	if d.b, d.at = inflated, 0; !ok {
@@ -140,7 +148,7 @@ func (d *decoder) changes(text string, list []response.Change, values []string) 
 	for ; n > 0 && !d.failed; n-- {
 		c := response.Change{Op: d.op(), Name: d.field(text)}
 		start := len(values)
-		for left := d.count(); left > 0 && !d.failed; left-- {
+		for count := d.count(); count > 0 && !d.failed; count-- {
 			values = append(values, d.field(text))
 		}
 		if len(values) > start {

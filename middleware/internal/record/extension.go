@@ -11,19 +11,19 @@ import (
 //	length       1 byte
 //	content      as many bytes
 //
-// No tag is 0. A reader skips a tag that it does not know. Where the bytes are no such list, it ignores the rest of
-// them: an extension never makes a record or a note unreadable.
+// No tag is 0. A reader skips a field with an unknown tag. From malformed bytes on it ignores the rest, so an extension
+// never makes a record or a note unreadable.
 const (
-	traceTag     = 1 // a Trace, of a record
-	journaledTag = 2 // empty: the run of this note has a journal
+	traceTag     = 1 // in a record: a Trace
+	journaledTag = 2 // in a note, without content: the run has a journal
 
-	journaledExtension = "\x02\x02\x00" // with its length
+	journaledExtension = "\x02\x02\x00" // the length of the extension, journaledTag, the length of its content
 
 	traceField = 2 + len(Trace{})
 )
 
 // Trace is the traceparent of a run (W3C Trace Context, section 3.2, version 00): trace-id, parent-id and trace-flags.
-// The zero Trace is none: an id of zeros is invalid.
+// The zero Trace means that there is none: an id of zeros is invalid.
 type Trace [16 + 8 + 1]byte
 
 // ParseTrace returns a traceparent of version 00 as a Trace, and the zero Trace for anything else.
@@ -84,7 +84,8 @@ func (d *decoder) journaled() bool {
 	return tag == journaledTag
 }
 
-// cutField returns the first field of an extension and the fields behind it. The tag is 0 if b has no field.
+// cutField returns the first field of an extension and the rest after it. The tag is 0 if b does not begin with a
+// field.
 func cutField(b []byte) (tag byte, content, rest []byte) {
 	if len(b) < 2 || int(b[1]) > len(b)-2 {
 		return 0, nil, nil

@@ -1,12 +1,12 @@
 package record
 
-// A note is what a claim carries for other requests: the fingerprint of the request that claimed the key.
+// A note is stored in a claim, for other requests: it has the fingerprint of the request that claimed the key.
 //
 //	form         1 byte: plain or sealed
 //	content      the rest
 //
-// The content of a sealed note is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Seal). In a plain
-// note, and below the seal, the content is
+// The content of a sealed note is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Seal). The
+// content of a plain note, or of a sealed one after decryption, is
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
 //	extension    uvarint length and bytes: see extension.go, and record.go, whose compatibility rule applies to notes too
@@ -21,10 +21,10 @@ const NoteLen = 1 + fingerprintLen + len(journaledExtension)
 // Note is a note as a value.
 type Note struct {
 	Fingerprint
-	Journaled bool // the run has a journal beside Redis, which has the last word about its outcome
+	Journaled bool // the run has a journal beside Redis, which decides its outcome
 }
 
-// EncodeNote encodes a note. A plain one is appended to room. Only a sealed one needs the storage key.
+// EncodeNote encodes a note. It appends a plain one to room. Only a sealed one needs the storage key.
 func (c *Codec) EncodeNote(room []byte, storageKey string, n Note) []byte {
 	if len(c.Keys) == 0 {
 		return appendNote(room, NotePlain, n)

@@ -1,4 +1,4 @@
-// Package record is the stored format: the record of a response, and the note of a claim, as bytes.
+// Package record has the stored formats: the record of a response, and the note of a claim.
 package record
 
 import (
@@ -16,20 +16,20 @@ import (
 // A record is what a key holds once the handler is done:
 //
 //	version      1 byte
-//	checksum     4 bytes, CRC-32C, started from the version, of the storage key and of all bytes behind the checksum
-//	flags        1 byte; a flag that is not known makes the record unreadable
+//	checksum     4 bytes, CRC-32C, started from the version, of the storage key and of all bytes after the checksum
+//	flags        1 byte; an unknown flag makes the record unreadable
 //	content      the rest
 //
 // With FlagSealed the content is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Seal), where
-// version and flags are authenticated and the checksum is not. Without the flag, and below the seal, the content is
+// version and flags are authenticated and the checksum is not. Without the flag, or after decryption, the content is
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
-//	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by the wall clock of its process
+//	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by the clock of its process
 //	extension    uvarint length, and as many bytes of fields that a reader may ignore: see extension.go
 //	response     the rest
 //
 // With FlagCompressed the response is a uvarint, which is its length before the compression, and one DEFLATE stream
-// (RFC 1951) to the end. Without the flag, and below the compression, the response is
+// (RFC 1951) to the end. Without the flag, or after decompression, the response is
 //
 //	status       uvarint
 //	length       uvarint, of header and trailer together
@@ -37,18 +37,22 @@ import (
 //	trailer      the same
 //	body         the rest
 //
-// and a change is an operation byte, a name, a uvarint count and as many values. Name and values are uvarint length and
-// bytes. A uvarint has its shortest form. The storage key is in the checksum so that a record which was copied under
-// another key does not read.
+// A change is an operation byte, a name, a uvarint count and as many values. A name or a value is a uvarint length and
+// as many bytes. A uvarint has its shortest form. The storage key is in the checksum, so that a record that was copied
+// to another key is unreadable.
 //
-// Every release reads what the one before it wrote, and writes what that one can read. A field that a reader may ignore
-// goes into the extension. Whatever else changes takes a new version, flag or kind of fingerprint, which one release
-// reads before the next one writes it. testdata/stored holds records and notes of the first release: they are never
-// rewritten.
+// Compatibility: two successive releases may share a Redis. So each release reads what the previous one writes, and
+// writes only what the previous one can read:
+//
+//   - A new field that a reader may ignore goes into the extension, with the next tag.
+//   - Any other change needs a new version, flag or kind of fingerprint. One release learns to read it, and the next one
+//     writes it.
+//
+// Tests read the records and notes of the first release in middleware/testdata/stored, which are never rewritten.
 const (
 	Version = 1
 
-	FlagTombstone  = 1 << 0 // the response itself was not kept, only its status
+	FlagTombstone  = 1 << 0 // of the response only the status is stored
 	FlagCompressed = 1 << 1
 	FlagSealed     = 1 << 2
 	flagsKnown     = FlagTombstone | FlagCompressed | FlagSealed
@@ -61,9 +65,9 @@ const (
 	noExtension = "\x00" // an extension of length 0
 )
 
-// Codec encodes and decodes records and notes. It decodes what any other Codec has encoded, if it has the key of the
-// seal; with keys it rejects what is not sealed, unless PlaintextReads is set. The zero value neither compresses nor
-// seals. A Codec is safe for concurrent use.
+// Codec encodes and decodes records and notes. It decodes what any other Codec has encoded, provided that it has the
+// key of the seal. With keys it rejects what is not sealed, unless PlaintextReads is set. The zero value neither
+// compresses nor seals. A Codec is safe for concurrent use.
 type Codec struct {
 	Compress       bool
 	CompressMin    int // in bytes: status, header and body
@@ -75,7 +79,7 @@ type Codec struct {
 type Record struct {
 	Tombstone   bool
 	Fingerprint Fingerprint
-	Completed   time.Time // in whole milliseconds, by the wall clock of its process: for information only
+	Completed   time.Time // in whole milliseconds, by the wall clock of the process that ran the handler: for information only
 	Trace       Trace     // zero if none was stored
 	response.Response
 }
@@ -99,14 +103,14 @@ func (f *Fingerprint) AppendTo(b []byte) []byte {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum returns the checksum of an encoded record. The key is a slice because crc32's arguments escape: a string would
-// be copied to the heap.
+// Checksum returns the checksum of an encoded record. The key is a slice because crc32's arguments escape: a string
+// would be copied to the heap.
 func Checksum(storageKey, encoded []byte) uint32 {
 	sum := crc32.Update(uint32(encoded[0]), castagnoli, storageKey)
 	return crc32.Update(sum, castagnoli, encoded[FlagsAt:])
 }
 
-// IsReadable reports whether Decode will accept the record: it has maxFields names and values at most.
+// IsReadable reports whether Decode will accept the record: whether it has at most maxFields names and values.
 func (r *Record) IsReadable() bool {
 	fields := 0
 	for _, list := range [...][]response.Change{r.Header, r.Trailer} {
@@ -117,7 +121,7 @@ func (r *Record) IsReadable() bool {
 	return fields <= maxFields
 }
 
-// Room returns about how many bytes the encoded record takes; it seldom takes more.
+// Room returns about how many bytes the encoded record takes. It seldom takes more.
 func (r *Record) Room() int {
 	const length = 2 // of a uvarint up to 16383
 	n := ContentAt + fingerprintLen + timeLen + len(noExtension) + sealOverhead + 4*length + len(r.Body)
@@ -135,28 +139,28 @@ func (r *Record) Room() int {
 	return n
 }
 
-// Append appends the record, encoded for the storage key, to to.
-func (c *Codec) Append(to []byte, s *response.Scratch, storageKey string, r Record) []byte {
+// Append appends the encoded record to dst.
+func (c *Codec) Append(dst []byte, s *response.Scratch, storageKey string, r Record) []byte {
 	var flags byte
 	if r.Tombstone {
 		flags |= FlagTombstone
 	}
-	start := len(to)
-	to = r.Fingerprint.AppendTo(append(to, make([]byte, ContentAt)...))
-	to = binary.BigEndian.AppendUint64(to, uint64(r.Completed.UnixMilli()))
-	to = appendExtension(to, r.Trace)
-	to, compressed := c.appendResponse(to, s, r)
+	start := len(dst)
+	dst = r.Fingerprint.AppendTo(append(dst, make([]byte, ContentAt)...))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Completed.UnixMilli()))
+	dst = appendExtension(dst, r.Trace)
+	dst, compressed := c.appendResponse(dst, s, r)
 	if compressed {
 		flags |= FlagCompressed
 	}
 	if len(c.Keys) > 0 {
 		flags |= FlagSealed
-		to = c.Keys.Seal(RecordPurpose, storageKey, []byte{Version, flags}, to, start+ContentAt)
+		dst = c.Keys.Seal(RecordPurpose, storageKey, []byte{Version, flags}, dst, start+ContentAt)
 	}
-	b := to[start:]
+	b := dst[start:]
 	b[0], b[FlagsAt] = Version, flags
 	binary.BigEndian.PutUint32(b[ChecksumAt:], checksumOf(s, storageKey, b))
-	return to
+	return dst
 }
 
 func (c *Codec) appendResponse(b []byte, s *response.Scratch, r Record) (_ []byte, compressed bool) {
@@ -164,7 +168,8 @@ func (c *Codec) appendResponse(b []byte, s *response.Scratch, r Record) (_ []byt
 	b = binary.AppendUvarint(b, uint64(r.Status))
 	s.Text = appendChanges(appendChanges(s.Text[:0], r.Header), r.Trailer)
 	b = append(binary.AppendUvarint(b, uint64(len(s.Text))), s.Text...)
-	if size := len(b) - start + len(r.Body); c.Compress && size >= c.CompressMin && size <= maxInflated {
+	size := len(b) - start + len(r.Body)
+	if c.Compress && c.CompressMin <= size && size <= maxInflated {
 		head := bytes.Clone(b[start:])
 		if smaller, ok := Deflate(b[:start], head, r.Body); ok {
 			return smaller, true

@@ -24,17 +24,17 @@ const (
 // Extract returns the element of a Keyring for a key: its HKDF-Extract (RFC 5869 section 2.2, SHA-256, no salt).
 func Extract(key []byte) []byte { return must(hkdf.Extract(sha256.New, key, nil)) }
 
-// Seal encrypts b from its n-th byte on with AES-256-GCM, and returns the first n bytes, a random nonce of 12 bytes, the
-// ciphertext, and a tag of 16 bytes. Visible, whose length depends only on the purpose, and the storage key are
-// authenticated too.
+// Seal encrypts b from its n-th byte on with AES-256-GCM, and returns the first n bytes, a random nonce of 12 bytes,
+// the ciphertext, and a tag of 16 bytes. It also authenticates visible and the storage key. The length of visible
+// depends only on the purpose.
 //
-// Its key is HKDF-Expand (RFC 5869 section 2.3) of purpose and storage key. A single key would be limited to 2^32 random
-// nonces (NIST SP 800-38D section 8.3); a key for each storage key never makes as many.
+// Its key is HKDF-Expand (RFC 5869 section 2.3) of purpose and storage key. A single key would be limited to 2^32
+// random nonces (NIST SP 800-38D section 8.3). A storage key never needs as many.
 func (k Keyring) Seal(purpose, storageKey string, visible, b []byte, n int) []byte {
 	return aead(k[0], purpose, storageKey).Seal(b[:n], nil, b[n:], additional(visible, storageKey))
 }
 
-// open returns a copy of what Seal encrypted, or errNoKeyOpens. It leaves sealed as it is, for the next key.
+// open returns a copy of what Seal encrypted, or errNoKeyOpens. It does not change sealed, which the next key needs.
 func (k Keyring) open(purpose, storageKey string, visible, sealed []byte) ([]byte, error) {
 	room, data := make([]byte, 0, len(sealed)), additional(visible, storageKey)
 	for _, key := range k {
@@ -62,7 +62,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// unseal returns the content without its seal, if it has one. It fails if no key opens the seal, or if it must have one.
+// unseal returns the content, decrypted if it is sealed. It fails if no key opens the seal, or if a seal is missing.
 func (c *Codec) unseal(sealed bool, purpose, storageKey string, visible, content []byte) ([]byte, error) {
 	switch {
 	case sealed && len(c.Keys) == 0:

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Change is one change that a handler made to a header. Only changes are stored: outer middlewares set the rest anew
-// for a replay.
+// Change is one change that a handler made to a header. Only changes are stored: in a replay the outer middlewares set
+// the rest.
 type Change struct {
 	Op     Op
 	Name   string
-	Values []string // nil with OpSet suppresses net/http's default
+	Values []string // with OpSet, nil suppresses net/http's default
 }
 
 // Op is what a Change does.
@@ -21,10 +21,10 @@ const (
 	OpSet    Op = iota // sets the field to Values
 	OpAdd              // appends Values to those of the field
 	OpDelete           // deletes the field
-	OpEnd              // no Op: the first byte that is not one
+	OpEnd              // not an Op, but the number of them
 )
 
-// Take returns a snapshot of h: the changes that make it of an empty header. It is valid until the next Take.
+// Take returns a snapshot of h: the changes that turn an empty header into h. It is valid until the next Take.
 func (s *Scratch) Take(h http.Header) []Change {
 	list, all := s.snapshot[:0], s.values[:0]
 	for name, values := range h {
@@ -58,7 +58,7 @@ func ValuesOf(header []Change, name string) []string {
 	return nil
 }
 
-// First returns the first of the ValuesOf, empty if there is none.
+// First returns the first value of the field in a header from Take, "" if it has none.
 func First(header []Change, name string) string {
 	if values := ValuesOf(header, name); len(values) > 0 {
 		return values[0]
@@ -66,21 +66,21 @@ func First(header []Change, name string) string {
 	return ""
 }
 
-// Unchanged reports whether h is still equal to taken, from Take.
+// Unchanged reports whether h is equal to taken, which is from Take.
 func Unchanged(h http.Header, taken []Change) bool {
 	if len(h) != len(taken) {
 		return false
 	}
 	for _, c := range taken {
-		values, there := h[c.Name]
-		if !there || !slices.Equal(values, c.Values) {
+		values, exists := h[c.Name]
+		if !exists || !slices.Equal(values, c.Values) {
 			return false
 		}
 	}
 	return true
 }
 
-// Changed returns the changes that make after, from Take, of before. They are valid until the next Changed.
+// Changed returns the changes that turn before into after, which is from Take. They are valid until the next Changed.
 func (s *Scratch) Changed(before http.Header, after []Change) []Change {
 	list := s.Changes[:0]
 	for _, c := range after {
@@ -118,19 +118,23 @@ func Apply(h http.Header, changes []Change) {
 	}
 }
 
-// Storable removes from list what belongs to one connection (RFC 9110 section 7.6.1, and the fields that connection, the
-// values of Connection, lists), what is made anew for each response (Date, Age), and Set-Cookie unless cookies is set.
-func Storable(list []Change, connection []string, cookies bool) (kept []Change, cookiesDropped bool) {
+// Storable removes from list what is not replayed: the fields of one connection (RFC 9110 section 7.6.1), which include
+// those that connection, the values of Connection, lists; Date and Age, which each response has anew; and Set-Cookie,
+// unless keepCookies is set.
+func Storable(list []Change, connection []string, keepCookies bool) (kept []Change, cookiesDropped bool) {
 	list = slices.DeleteFunc(list, func(c Change) bool {
 		name := http.CanonicalHeaderKey(c.Name)
-		return perResponse(name) && len(c.Values) > 0 || perConnection(name) || listed(connection, name)
+		if isPerResponse(name) {
+			return len(c.Values) > 0 // without values the handler has suppressed the field, which is replayed
+		}
+		return isPerConnection(name) || listed(connection, name)
 	})
-	return WithoutCookies(list, cookies)
+	return WithoutCookies(list, keepCookies)
 }
 
-// WithoutCookies removes Set-Cookie, in a header or as a trailer, unless cookies is set.
-func WithoutCookies(list []Change, cookies bool) (kept []Change, dropped bool) {
-	if cookies {
+// WithoutCookies removes Set-Cookie, as a header or a trailer, unless keepCookies is set.
+func WithoutCookies(list []Change, keepCookies bool) (kept []Change, dropped bool) {
+	if keepCookies {
 		return list, false
 	}
 	kept = slices.DeleteFunc(list, func(c Change) bool {
@@ -141,17 +145,9 @@ func WithoutCookies(list []Change, cookies bool) (kept []Change, dropped bool) {
 	return kept, len(kept) < len(list)
 }
 
-// perResponse reports whether the field is made anew for each response. (Set to nil, it is stored: the handler wants
-// none.)
-func perResponse(name string) bool {
-	switch name {
-	case "Date", "Age":
-		return true
-	}
-	return false
-}
+func isPerResponse(name string) bool { return name == "Date" || name == "Age" }
 
-func perConnection(name string) bool {
+func isPerConnection(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Te", "Transfer-Encoding", "Upgrade":
 		return true
@@ -171,7 +167,7 @@ func listed(lines []string, name string) bool {
 	return false
 }
 
-// Replace replaces all fields of h by those of other.
+// Replace replaces all fields of h with those of other.
 func Replace(h, other http.Header) {
 	clear(h)
 	for name, values := range other {
@@ -179,8 +175,8 @@ func Replace(h, other http.Header) {
 	}
 }
 
-// ReplaceTrailers replaces the trailers of h, a header that was sent, by those of end. The other fields stay as they were
-// sent: an outer writer may read them only at the end, as that of [http.TimeoutHandler] does.
+// ReplaceTrailers replaces the trailers of h, a header that was sent, with those of end. The other fields stay as they
+// were sent, because an outer writer, such as that of [http.TimeoutHandler], may read them only at the end.
 func ReplaceTrailers(h, end http.Header, announced []string) {
 	for name := range h {
 		if IsTrailer(name, announced) {
@@ -195,7 +191,8 @@ func ReplaceTrailers(h, end http.Header, announced []string) {
 }
 
 // Trailers returns the fields of end, the header as the handler left it, that are sent as trailers: those announced in
-// Trailer before the body, and those with [http.TrailerPrefix]. What has not changed since before is not the handler's.
+// Trailer before the body, and those with [http.TrailerPrefix]. It omits fields that are as in before, because the
+// handler did not set them.
 func Trailers(announced []string, before, end http.Header) []Change {
 	var list []Change
 	for name, values := range end {
@@ -215,7 +212,7 @@ func IsTrailer(name string, announced []string) bool {
 }
 
 // Announce copies the trailers of end that have [http.TrailerPrefix] into h before h is sent, so that net/http expects
-// trailers behind the body. Otherwise HTTP/1.1 would lose those of a body that fits into net/http's buffer.
+// trailers after the body. Otherwise HTTP/1.1 would lose the trailers of a body that fits into net/http's buffer.
 func Announce(h, end http.Header) {
 	for name, values := range end {
 		if strings.HasPrefix(name, http.TrailerPrefix) && len(values) > 0 {

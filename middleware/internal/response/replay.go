@@ -1,4 +1,5 @@
-// Package response is a response as a value: status, body, what the handler changed in the header, and how to replay it.
+// Package response has a response as a value: the status, the handler's changes to the header, and the body. It also
+// replays it.
 package response
 
 import (
@@ -13,22 +14,22 @@ type Response struct {
 	Trailer []Change
 	Body    []byte
 
-	// For WriteTo, set when a record is decoded.
+	// Set when a record is decoded, so that WriteTo need not allocate.
 	Length string   // of Body, in decimal
-	Spare  []string // usually with the capacity for SpareValues more
+	Spare  []string // usually has room for SpareValues more
 }
 
-// SpareValues is how many values WriteTo adds to the header of a response below 500.
+// SpareValues is how many values WriteTo adds to the header of a response with a status below 500.
 const SpareValues = 2
 
-// value returns a list of the one value v, in the memory of Spare.
+// value returns a list that has only v, in the memory of Spare.
 func (r *Response) value(v string) []string {
 	n := len(r.Spare)
 	r.Spare = append(r.Spare, v)
 	return r.Spare[n : n+1 : n+1]
 }
 
-// WriteTo replays the response: it makes the handler's changes to the header that outer middlewares have set.
+// WriteTo replays the response. It applies the handler's changes to the header that the outer middlewares have set.
 func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
 	Apply(h, r.Header)
@@ -36,11 +37,11 @@ func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	if r.Status >= 500 { // a retry would get the same response
 		h["X-Should-Retry"] = r.value("false")
 	}
-	if _, typed := h["Content-Type"]; !typed {
+	if _, hasType := h["Content-Type"]; !hasType {
 		h["Content-Type"] = nil // it was sent without one: net/http must not sniff
 	}
 	announced := h["Trailer"]
-	r.measure(h, req, announced)
+	r.setLength(h, req, announced)
 	for _, t := range r.Trailer {
 		if strings.HasPrefix(t.Name, http.TrailerPrefix) {
 			h[t.Name] = t.Values // see Announce
@@ -52,20 +53,21 @@ func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	}
 	for _, c := range r.Header {
 		if IsTrailer(c.Name, announced) {
-			delete(h, c.Name) // Trailer has its value at the end
+			delete(h, c.Name) // r.Trailer has its final value
 		}
 	}
 	Apply(h, r.Trailer)
 }
 
-// measure sets Content-Length, unless the handler has set or suppressed it. HTTP/1.1 has no trailers behind one.
-func (r *Response) measure(h http.Header, req *http.Request, announced []string) {
-	_, measured := h["Content-Length"]
-	trailed := len(r.Trailer) > 0 || len(announced) > 0
+// setLength sets Content-Length, unless the handler has set or suppressed it. Before trailers, HTTP/1.1 cannot have it.
+func (r *Response) setLength(h http.Header, req *http.Request, announced []string) {
+	_, isSet := h["Content-Length"]
+	hasTrailers := len(r.Trailer) > 0 || len(announced) > 0
+	isKnown := len(r.Body) > 0 || req.Method != http.MethodHead
 	switch {
 	case !BodyAllowed(r.Status):
 		h.Del("Content-Length")
-	case !measured && !trailed && (len(r.Body) > 0 || req.Method != http.MethodHead):
+	case !isSet && !hasTrailers && isKnown:
 		h["Content-Length"] = r.value(r.Length)
 	}
 }

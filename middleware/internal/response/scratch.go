@@ -6,15 +6,15 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
-// Scratch is pooled memory for the lists of one request. Like a [buffer.Buffer] it is freed only where nothing can
-// refer to it any more.
+// Scratch is pooled memory for the lists of one request. As with a [buffer.Buffer], Free is called only when nothing
+// can refer to it any more.
 type Scratch struct {
-	Key     []byte   // of the storage key, for its checksum
-	Text    []byte   // of a header and a trailer, as they are stored
-	Changes []Change // of Changed, or of a record that was decoded
-	Stored  Response // decoded from a record; it refers to the other lists
+	Key     []byte   // the storage key, for the checksum
+	Text    []byte   // a header and a trailer, as they are stored
+	Changes []Change // from Changed, or from a decoded record
+	Stored  Response // from a decoded record; it refers to the other lists
 
-	snapshot []Change // of Take
+	snapshot []Change // from Take
 	values   []string // the values in snapshot
 }
 
@@ -25,8 +25,8 @@ func NewScratch() *Scratch { return scratches.Get().(*Scratch) }
 
 // Free clears s and returns it to the pool, unless it has grown large.
 func (s *Scratch) Free() {
-	const kept = 100 // elements; a longer list is not worth keeping
-	if cap(s.snapshot) > kept || cap(s.Changes) > kept || cap(s.values) > kept || cap(s.Text) > buffer.MaxKept {
+	const maxKept = 100 // elements
+	if max(cap(s.snapshot), cap(s.Changes), cap(s.values)) > maxKept || cap(s.Text) > buffer.MaxKept {
 		return
 	}
 	clear(s.snapshot[:cap(s.snapshot)])
