@@ -7,8 +7,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Begin is described at [middleware.Journal]. In both modes it is one round trip, and for an
-// intent journal a second one if there is a row; with SQLite at most two statements.
+// Begin is described at [middleware.Journal]. It takes one round trip, and a second one if an intent journal finds a
+// row. With SQLite it is at most two statements.
 func (j *Journal) Begin(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
 	e, err := j.begin(ctx, run)
 	if err != nil {
@@ -17,44 +17,42 @@ func (j *Journal) Begin(ctx context.Context, run middleware.JournalRun) (middlew
 	return e, nil
 }
 
-func (j *Journal) begin(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
+func (j *Journal) begin(ctx context.Context, run middleware.JournalRun) (e middleware.JournalEntry, err error) {
 	if !j.intent {
 		return j.look(ctx, run.Key, run.Token)
 	}
-	err := errContended
 	for range tries {
-		var e middleware.JournalEntry
-		e, err = j.tryBegin(ctx, run)
-		if err == nil && e.State != middleware.Absent {
-			return e, nil
-		}
-		if err == nil {
-			err = errContended
-		} else if !isConflict(err) {
+		if e, err = j.tryBegin(ctx, run); !isConflict(err) {
 			break
 		}
 	}
-	return middleware.JournalEntry{}, err
+	return e, err
 }
 
-// tryBegin answers Absent if it has neither stored a row nor seen one: another was stored, or removed, at that moment.
+// tryBegin returns errContended if it has neither stored a row nor found one: another was stored or removed in between.
 func (j *Journal) tryBegin(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
-	step := j.beginFresh
-	if j.dialect.beginNew == "" {
-		step = j.beginAfterLook
+	var began bool
+	var r row
+	var err error
+	args := []any{run.Key, run.Token, joinNote(run.Note, nil), j.dialect.units(run.Limit)}
+	if j.dialect.beginNew != "" {
+		began, r, err = j.beginThenLook(ctx, args)
+	} else {
+		began, r, err = j.lookThenBegin(ctx, run.Key, args)
 	}
-	began, r, err := step(ctx, []any{run.Key, run.Token, joinNote(run.Note, nil), j.dialect.units(run.Limit)})
 	switch {
 	case err != nil:
 		return middleware.JournalEntry{}, err
 	case began:
 		return middleware.JournalEntry{State: middleware.Begun, Token: run.Token, Note: run.Note, Left: run.Limit}, nil
+	case !r.found():
+		return middleware.JournalEntry{}, errContended
 	}
 	return r.entry(j.dialect.unit, run.Token)
 }
 
-// beginFresh stores the row of a key that has none, which costs half as much as the statement that also looks.
-func (j *Journal) beginFresh(ctx context.Context, args []any) (began bool, r row, err error) {
+// beginThenLook first tries the statement for a key without a row. It costs half as much as the one that also looks.
+func (j *Journal) beginThenLook(ctx context.Context, args []any) (began bool, r row, err error) {
 	if n, err := changed(j.db.ExecContext(ctx, j.dialect.beginNew, args...)); err != nil || n == 1 {
 		return n == 1, r, err
 	}
@@ -63,9 +61,9 @@ func (j *Journal) beginFresh(ctx context.Context, args []any) (began bool, r row
 	return began, r, err
 }
 
-// beginAfterLook stores the row of a key after a look has found none.
-func (j *Journal) beginAfterLook(ctx context.Context, args []any) (began bool, r row, err error) {
-	if r, err = j.lookOne(ctx, args[0].(string)); err != nil || r.found() {
+// lookThenBegin stores the row after a look has found none.
+func (j *Journal) lookThenBegin(ctx context.Context, key string, args []any) (began bool, r row, err error) {
+	if r, err = j.lookOne(ctx, key); err != nil || r.found() {
 		return false, r, err
 	}
 	n, err := changed(j.db.ExecContext(ctx, j.dialect.begin, args...))

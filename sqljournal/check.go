@@ -29,8 +29,8 @@ var (
 	ErrBusy = errors.New("sqljournal: concurrent transactions may fail")
 )
 
-// Check asks the database whether it is fit for a journal. It is meant for the start of a program. Its error joins what
-// was found, for errors.Is:
+// Check asks the database whether it is fit for a journal. Call it at the start of a program. Its error joins the
+// findings, to be tested with errors.Is:
 //
 //   - [ErrTable], [ErrReadOnly].
 //   - [ErrNotDurable]: fsync, full_page_writes or synchronous_commit is off, or the table is unlogged. With SQLite,
@@ -38,8 +38,8 @@ var (
 //   - [ErrStandby]: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
 //   - [ErrBusy], with SQLite: the journal mode is not WAL, or there is no busy_timeout.
 //
-// Any other error means that the database did not answer, or that it refuses what a journal asks of it: Check stores a row
-// with a random key in a transaction, and rolls that back. Settings are those of one connection of the pool.
+// Any other error means that the database did not answer, or that it refuses a journal's statements: Check stores a
+// row with a random key in a transaction, and rolls it back. The settings are those of one connection of the pool.
 func (j *Journal) Check(ctx context.Context) error {
 	tx, err := j.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -63,7 +63,7 @@ func (j *Journal) Check(ctx context.Context) error {
 
 func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.Is(err, ErrReadOnly) }
 
-// rehearse needs every privilege that a journal needs.
+// rehearse stores a row and removes it, which needs every privilege that a journal needs.
 func (j *Journal) rehearse(ctx context.Context, tx *sql.Tx) error {
 	key, token := "check:"+uuid.NewString(), uuid.NewString()
 	if _, err := tx.ExecContext(ctx, j.dialect.insert, key, token, nil, int64(0)); err != nil {
@@ -73,15 +73,16 @@ func (j *Journal) rehearse(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// columnsOf compares a table's columns, each "name type", with those that it should have.
-func columnsOf(rows *sql.Rows, err error, want ...string) ([]error, error) {
-	var column string
-	var got []string
+// missingColumns compares a table's columns, each "name type", with those that it should have. It takes the results of
+// a query, and returns an ErrTable, if it has found one, and an error of the database.
+func missingColumns(rows *sql.Rows, err error, want ...string) (found []error, _ error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
+	var got []string
 	for rows.Next() {
+		var column string
 		if err := rows.Scan(&column); err != nil {
 			return nil, err
 		}
@@ -108,7 +109,7 @@ from pg_attribute a
 left join pg_index i on i.indrelid = a.attrelid and i.indisunique and i.indisvalid and i.indpred is null
   and i.indnkeyatts = 1 and i.indkey[0] = a.attnum
 where a.attrelid = to_regclass('onceguard_journal') and a.attnum > 0 and not a.attisdropped`)
-	found, err := columnsOf(rows, err, "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
+	found, err := missingColumns(rows, err, "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
 		"began_at timestamp with time zone", "until timestamp with time zone", "expires_at timestamp with time zone",
 		"attempts integer")
 	if err != nil {
@@ -143,7 +144,7 @@ select pg_is_in_recovery() or current_setting('transaction_read_only') = 'on',
 func checkSQLite(ctx context.Context, tx *sql.Tx) ([]error, error) {
 	rows, err := tx.QueryContext(ctx, `
 select name || ' ' || lower(type) || case when pk = 1 then ' unique' else '' end from pragma_table_info('onceguard_journal')`)
-	found, err := columnsOf(rows, err, "key text unique", "token text", "state integer", "note blob", "record blob",
+	found, err := missingColumns(rows, err, "key text unique", "token text", "state integer", "note blob", "record blob",
 		"began_at integer", "until integer", "expires_at integer", "attempts integer")
 	if err != nil {
 		return nil, err

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// dialect has the statements of one kind of database. A statement has the same parameters in each dialect: key, then
-// token, then what is to be stored, then a time in units. A row is selected as the columns of [row].
+// dialect has the statements of one kind of database. A statement has the same parameters in each dialect: key, token,
+// what it stores, and a time in units. Those that select a row select the columns of [row].
 type dialect struct {
 	unit time.Duration // of times in parameters and results
 
 	look     string // key
-	lookMany string // keys as an array literal; empty: looks are not sent together
+	lookMany string // keys as an array literal; empty: each look is sent alone
 
-	beginNew string // key, token, note, limit: the intent row if there is no row; empty: a look goes before begin
-	begin    string // key, token, note, limit: the intent row, over an expired one. After beginNew it selects what stands, too
-	insert   string // key, token, record, keep: a row that is done, over an expired one
-	finish   string // key, token, record, keep: the intent row becomes done
-	free     string // key, token: the intent row goes
-	note     string // key, token, note
+	beginNew string // key, token, note, limit: inserts an intent row if there is no row; empty: a look comes before begin
+	begin    string // key, token, note, limit: the same, also over an expired row; with beginNew, selects the row found
+	insert   string // key, token, record, keep: inserts a row that is done, or replaces an expired one
+	finish   string // key, token, record, keep: makes the intent row done
+	free     string // key, token: deletes the intent row
+	note     string // key, token, note: changes the note of the intent row
 
-	readCommitted sql.IsolationLevel // so that a statement that has waited sees what was committed meanwhile
+	readCommitted sql.IsolationLevel // a statement that has waited then sees what was committed while it waited
 
-	writeLock  string // taken first in a transaction that writes; empty: no need
-	probe      string // key, token: waits for an open INSERT of the key; empty: writeLock has waited
-	probeFound string // key: waits for an open UPDATE; the row also if it has expired
+	writeLock  string // first in a transaction that writes; empty: not needed
+	probe      string // key, token: waits for an open INSERT of the key; empty: writeLock has waited for it
+	probeFound string // key: waits for an open UPDATE, and selects the row even if it has expired
 
-	sweep  string // token, lease, grace, since (NULL is now): takes one row; returns key, note, beginning, attempts, now
+	sweep  string // token, lease, grace, since (NULL means now): takes a row; returns key, note, beginning, attempts, now
 	expire string // removes up to expireBatch rows
 }
 

@@ -1,16 +1,16 @@
-// Package sqljournal keeps a durable record of runs in PostgreSQL or SQLite, beside Redis. Redis stays the fast path;
-// the database has the last word, so a Redis that forgets cannot make a request take effect twice.
+// Package sqljournal keeps a durable record of runs in PostgreSQL or SQLite, beside Redis. Redis remains the fast path.
+// The database decides, so a request cannot take effect twice even if Redis loses its key.
 //
 // # Which mode
 //
 // [Transactional] is for handlers whose effect is in the same database. [Journal.InTx] runs the handler's transaction
-// and commits the journal's row with it: the effect and the record of the response are both there, or neither is. A
-// crash leaves nothing behind, and a failed transaction may simply be tried again.
+// and commits the journal's row with it: both the effect and the record of the response exist, or neither does. A crash
+// leaves nothing behind, and a failed transaction may simply be tried again.
 //
 // [Intent] is for handlers whose effect is elsewhere, such as at a payment provider. A row is committed before the
 // handler runs, and completed afterwards. Nothing runs twice. A crash leaves the row unfinished, and [Journal.Sweep]
-// hands it to a function of yours that finds out what happened. It costs one more commit than Transactional does, and a
-// 5xx is kept as the answer. InTx works in this mode too.
+// hands it to your function that finds out what happened. Intent costs one more commit than Transactional, and a 5xx is
+// stored as the response. InTx works in this mode too.
 //
 // An alternative to Intent is to write an order for the call within the transaction, and to let a worker make the call
 // with [middleware.Execution.Key] as its idempotency key.
@@ -18,15 +18,20 @@
 // # The table
 //
 // [Schema] returns the statements that create the table onceguard_journal and its indexes. They belong in your
-// migrations. [Journal.Check] tells at the start of a program whether the table is there and whether a commit is durable.
+// migrations. At the start of a program, [Journal.Check] reports whether the table exists and whether a commit is
+// durable.
 //
-// A row has the key as it stands in Redis, a hash, the token of its run, and a state:
+// A row is what the table stores under a key. It has the key as in Redis, which is a hash, the token of its run, and a
+// state:
 //
 //	1 begun   stored before the handler ran, and not completed; the run may take until the time "until"
-//	2 done    the response, kept until expires_at; a row that Sweep has completed has no response
+//	2 done    the response, until expires_at; a row that Sweep has completed has no response
 //
-// Transactional stores only rows that are done. [Journal.Expire] removes the ones that have expired; call it every few
-// minutes, from one process or from all. All times are the database's.
+// Transactional stores only rows that are done. [Journal.Expire] removes expired rows. Call it every few minutes, from
+// one process or from all. All times are the database's.
+//
+// A look reads the row of a key, and changes nothing. Concurrent looks share a statement. An entry, a
+// [middleware.JournalEntry], is what a row means to the run that asks: Begin, End and Look return it.
 //
 // # A handler
 //
@@ -41,18 +46,18 @@
 //		http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
 //	}
 //
-// What the handler writes before or in InTx is the response that is stored. Code that owns its transaction, such as pgx,
-// sqlc or an ORM, uses [Journal.Around] instead.
+// What the handler writes before or in InTx is the response that is stored. Code that owns its transaction, such as
+// pgx, sqlc or an ORM, uses [Journal.Around] instead.
 //
 // # Lost replies
 //
 // When the reply to COMMIT is lost, a plain SELECT cannot tell whether the transaction was committed: the COMMIT may
-// still be on its way. InTx and Around then open a second transaction and insert the same row in it, which makes them wait
+// not have arrived yet. InTx and Around then open a second transaction and insert the same row in it. The INSERT waits
 // until the first transaction has ended. They roll the second one back. They wait 3 s at most.
 //
 // # PostgreSQL and SQLite
 //
-// The package uses database/sql only and imports no driver. Every parameter in a PostgreSQL statement has a cast, so
+// The package uses only database/sql, and imports no driver. Every parameter in a PostgreSQL statement has a cast, so
 // pgx's exec and simple_protocol modes work, as needed behind a transaction pooler. [SQLite] selects the other dialect.
 // SQLite has one writer at a time, so it is for examples and tests.
 package sqljournal

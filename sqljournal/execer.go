@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -14,8 +13,8 @@ type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Pgx returns an Execer for a pgx.Tx, or anything else with the Exec of pgx. The type of Exec's result is inferred, so this
-// package does not import pgx.
+// Pgx returns an Execer for a pgx.Tx, or anything else with the Exec of pgx. The type of Exec's result is inferred, so
+// this package does not import pgx.
 func Pgx[R interface{ RowsAffected() int64 }](tx interface {
 	Exec(ctx context.Context, sql string, args ...any) (R, error)
 }) Execer {
@@ -34,7 +33,7 @@ func (f execFunc) ExecContext(ctx context.Context, query string, args ...any) (s
 	return f(ctx, query, args...)
 }
 
-// rowsAffected is the result of a statement that changed so many rows.
+// rowsAffected is the result of a statement that has changed n rows.
 type rowsAffected int64
 
 func (n rowsAffected) RowsAffected() (int64, error) { return int64(n), nil }
@@ -43,15 +42,9 @@ func (rowsAffected) LastInsertId() (int64, error) {
 	return 0, errors.New("sqljournal: LastInsertId is not supported")
 }
 
-// complete stores the record of a run within the transaction behind e. Its error is [ErrLost] if another has the row: the
-// transaction must not be committed then.
+// complete stores the record of a run in the transaction of e. It returns [ErrLost] if another run has the row. Then
+// the transaction must not be committed.
 func (j *Journal) complete(ctx context.Context, e Execer, c middleware.Commit) error {
 	n, err := j.store(ctx, e, c)
-	if err != nil {
-		return fmt.Errorf("sqljournal: complete: %w", err)
-	}
-	if n != 1 {
-		return fmt.Errorf("sqljournal: complete: %w", ErrLost)
-	}
-	return nil
+	return expectOneRow("complete", n, err)
 }

@@ -5,10 +5,9 @@ import (
 	"fmt"
 )
 
-// Expire removes the rows whose time is over, and returns how many. Call it every few minutes; without it nothing fails,
-// but the table grows. It removes 1000 rows at a time, each thousand in a transaction of its own, and passes over rows
-// that others have locked. Any number of processes may call it at once. If it fails, the number is of those that were
-// removed before.
+// Expire removes the expired rows, and returns how many. Call it every few minutes: without it nothing fails, but the
+// table grows. Each of its transactions removes at most 1000 rows. It skips rows that others have locked. Any number of
+// processes may call it at once. If it fails, the number is of those that it removed before.
 func (j *Journal) Expire(ctx context.Context) (int64, error) {
 	var removed int64
 	conflicts := 0

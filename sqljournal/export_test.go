@@ -17,9 +17,9 @@ func (j *Journal) Complete(ctx context.Context, e Execer, c middleware.Commit) e
 	return j.complete(ctx, e, c)
 }
 
-// Truth is what InTx asks after a failure.
-func (j *Journal) Truth(ctx context.Context, run middleware.JournalRun, sent bool) (middleware.JournalEntry, error) {
-	return j.truth(ctx, run, sent)
+// FindOutcome is what InTx calls after a failure.
+func (j *Journal) FindOutcome(ctx context.Context, run middleware.JournalRun, commitSent bool) (middleware.JournalEntry, error) {
+	return j.findOutcome(ctx, run, commitSent)
 }
 
 var (
@@ -28,19 +28,19 @@ var (
 )
 
 const (
-	MaxSenders   = maxSenders
-	MaxLooks     = maxLooks
-	LookPatience = lookPatience
+	MaxSenders = maxSenders
+	MaxBatch   = maxBatch
+	MaxWait    = maxWait
 )
 
-// Looks sends looks together. A row stands for its key in them.
-type Looks struct{ looks looks }
+// Batcher is a batcher whose rows have only a key.
+type Batcher struct{ batcher batcher }
 
-// Do looks at key by one, or with others by many, which returns the keys that there are.
-func (l *Looks) Do(
+// Look looks at key by one, or with others by many, which returns the keys that have a row.
+func (b *Batcher) Look(
 	ctx context.Context, key string, one func(context.Context, string) error, many func(context.Context, []string) ([]string, error),
 ) (found bool, err error) {
-	r, err := l.looks.do(ctx, key, func(ctx context.Context, key string) (r row, err error) {
+	r, err := b.batcher.look(ctx, key, func(ctx context.Context, key string) (r row, err error) {
 		r.key.String, r.key.Valid = key, true
 		return r, one(ctx, key)
 	}, func(ctx context.Context, keys []string) (map[string]row, error) {
@@ -56,11 +56,11 @@ func (l *Looks) Do(
 	return r.found() && r.key.String == key, err
 }
 
-// Idle reports whether nobody looks.
-func (l *Looks) Idle() bool {
-	l.looks.mu.Lock()
-	defer l.looks.mu.Unlock()
-	return l.looks.senders == 0 && len(l.looks.waiting) == 0
+// Idle reports whether no look is sent or waits.
+func (b *Batcher) Idle() bool {
+	b.batcher.mu.Lock()
+	defer b.batcher.mu.Unlock()
+	return b.batcher.senders == 0 && len(b.batcher.waiting) == 0
 }
 
 // LookMany returns the keys of keys that have a row, by one statement.

@@ -9,15 +9,16 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Journal is a [middleware.Journal] in a table of a database, see [Schema]. Give it to the middleware, and call its InTx
-// or Around in the handler. All methods may be called concurrently. It has nothing to close: the database is the caller's.
+// Journal is a [middleware.Journal] in a table of a database, see [Schema]. Give it to the middleware, and call its
+// InTx or Around in the handler. All methods may be called concurrently. It need not be closed: the database is the
+// caller's.
 type Journal struct {
 	db      *sql.DB
 	intent  bool
 	dialect *dialect
-	looks   looks
+	batcher batcher // of looks
 
-	executionOf func(context.Context) execution // executionOf but in tests
+	executionOf func(context.Context) execution // the function executionOf; tests replace it
 }
 
 var _ middleware.Journal = (*Journal)(nil)
@@ -37,8 +38,8 @@ func Transactional(db *sql.DB, opts ...Option) *Journal {
 	return newJournal("Transactional", db, false, opts)
 }
 
-// Intent returns a journal for handlers whose effect is not in db. It commits a row before the handler runs. A row whose
-// run died is handed out by [Journal.Sweep]. It panics if db is nil.
+// Intent returns a journal for handlers whose effect is not in db. It commits a row before the handler runs. If
+// the run dies, [Journal.Sweep] hands the row out. It panics if db is nil.
 func Intent(db *sql.DB, opts ...Option) *Journal {
 	return newJournal("Intent", db, true, opts)
 }
@@ -57,19 +58,23 @@ func newJournal(name string, db *sql.DB, intent bool, opts []Option) *Journal {
 	return j
 }
 
-// ErrLost means that a row is no longer the caller's: a sweep has handed it out, or another run was first. What the
-// caller wanted to store with it must not be committed.
+// ErrLost means that a row is no longer the caller's: a sweep has handed it out, or another run was first. The caller
+// must not commit what it wanted to store with it.
 var ErrLost = errors.New("sqljournal: another has the row")
 
-// tries bounds how often a statement is repeated when others change the same row meanwhile.
+// tries is how often a statement is tried while others change the same row.
 const tries = 5
 
-// errContended means that a row was changed by others during each of the tries.
+// errContended means that others have changed the row between two statements. Begin and End then try again.
 var errContended = errors.New("the row is changed all the time")
 
-// isConflict reports whether err says that a statement failed because of concurrent transactions alone, so that it may be
-// repeated. In a database whose default isolation is READ COMMITTED, this package's own statements do not fail so.
+// isConflict reports whether a statement failed only because of concurrent transactions, so that it may be tried again.
+// Apart from errContended, this package's own statements fail so only in a database whose default isolation is stricter
+// than READ COMMITTED.
 func isConflict(err error) bool {
+	if errors.Is(err, errContended) {
+		return true
+	}
 	var coded interface{ SQLState() string } // pgx and lib/pq have it
 	if !errors.As(err, &coded) {
 		return false

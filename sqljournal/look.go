@@ -7,8 +7,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Look answers what stands under key. It is one read-only statement, which it may share with other looks of this Journal
-// at the same time.
+// Look returns the entry of key. It is one read-only statement, which it may share with other looks of this Journal at
+// the same time.
 func (j *Journal) Look(ctx context.Context, key string) (middleware.JournalEntry, error) {
 	e, err := j.look(ctx, key, "")
 	if err != nil {
@@ -17,14 +17,14 @@ func (j *Journal) Look(ctx context.Context, key string) (middleware.JournalEntry
 	return e, nil
 }
 
-// look answers what stands under key as the run with that token sees it.
+// look returns the entry of key for the run with that token. No run has an empty token.
 func (j *Journal) look(ctx context.Context, key, token string) (middleware.JournalEntry, error) {
 	var r row
 	var err error
 	if j.dialect.lookMany == "" {
 		r, err = j.lookOne(ctx, key)
 	} else {
-		r, err = j.looks.do(ctx, key, j.lookOne, j.lookMany)
+		r, err = j.batcher.look(ctx, key, j.lookOne, j.lookMany)
 	}
 	if err != nil {
 		return middleware.JournalEntry{}, err
@@ -38,7 +38,7 @@ func (j *Journal) lookOne(ctx context.Context, key string) (r row, err error) {
 	return r, err
 }
 
-// lookMany returns the rows that there are for keys, by their key.
+// lookMany returns the existing rows of keys, by their key.
 func (j *Journal) lookMany(ctx context.Context, keys []string) (map[string]row, error) {
 	rows, err := j.db.QueryContext(ctx, j.dialect.lookMany, arrayOf(keys))
 	if err != nil {

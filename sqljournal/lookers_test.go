@@ -15,7 +15,7 @@ import (
 
 // lookers look, in a synctest bubble, at a database that answers when a test says so.
 type lookers struct {
-	looks   sqljournal.Looks
+	batcher sqljournal.Batcher
 	release chan error // one value lets one statement end
 
 	mu   sync.Mutex
@@ -45,7 +45,7 @@ var errNotFound = errors.New("a row is not handed out")
 // look starts a look, and returns when it waits.
 func (l *lookers) look(ctx context.Context, key string) {
 	l.all.Go(func() {
-		found, err := l.looks.Do(ctx, key,
+		found, err := l.batcher.Look(ctx, key,
 			func(ctx context.Context, key string) error { return l.statement(ctx, false, key) },
 			func(ctx context.Context, keys []string) ([]string, error) {
 				return keys, l.statement(ctx, true, keys...)
@@ -85,8 +85,8 @@ func (l *lookers) finish(t *testing.T) {
 			done = true
 		}
 	}
-	if !l.looks.Idle() {
-		t.Error("somebody is still said to look")
+	if !l.batcher.Idle() {
+		t.Error("a look is still sent or waits")
 	}
 }
 

@@ -17,14 +17,14 @@ var (
 	errDamagedNote = errors.New("a row has a damaged note")
 )
 
-// Note stores b, at most [MaxNote] bytes, beside the row of the intent run that ctx belongs to, in place of an earlier
-// note. [Journal.Sweep] hands it out if the run does not come to an end. Store in it what it takes to find out what has
-// happened, such as the number of the order: the key is only a hash. The note goes when the run ends. It is stored as it is, also with
-// [middleware.WithEncryption].
+// Note stores b, at most [MaxNote] bytes, in the row of the intent run that ctx belongs to. It replaces an earlier
+// note. If the run remains unfinished, [Journal.Sweep] hands the note out. The key is only a hash, so store in the note
+// what is needed to find out what happened, such as the number of the order. The note is removed when the run ends. It
+// is never encrypted, not even with [middleware.WithEncryption].
 //
-// Call it before the effect, outside of InTx, and heed its error. After [ErrLost] a sweep has handed the row out already:
-// the handler must not take effect, and the client gets 409 whatever it answers. Note fails in a run of a transactional
-// journal, which has no row. In a run without a journal, and outside of a run, it does nothing.
+// Call it before the effect, outside of InTx, and heed its error. [ErrLost] means that a sweep has already handed the
+// row out: the handler must not take effect, and the client gets 409 whatever it answers. Note fails in a run of a
+// transactional journal, which has no row. In a run without a journal, and outside of a run, it does nothing.
 func (j *Journal) Note(ctx context.Context, b []byte) error {
 	if len(b) > MaxNote {
 		return errNoteTooLong
@@ -38,35 +38,29 @@ func (j *Journal) Note(ctx context.Context, b []byte) error {
 		return errNoIntent
 	}
 	n, err := changed(j.db.ExecContext(ctx, j.dialect.note, run.Key, run.Token, joinNote(run.Note, b)))
-	if err == nil && n != 1 {
-		err = ErrLost
-	}
-	if err != nil {
-		return fmt.Errorf("sqljournal: note: %w", err)
-	}
-	return nil
+	return expectOneRow("note", n, err)
 }
 
 // joinNote encodes the column note: the length of the middleware's part as a varint, that part, and the handler's part.
-func joinNote(middlewares, handlers []byte) []byte {
-	b := make([]byte, 0, binary.MaxVarintLen64+len(middlewares)+len(handlers))
-	b = binary.AppendUvarint(b, uint64(len(middlewares)))
-	b = append(b, middlewares...)
-	return append(b, handlers...)
+func joinNote(ofMiddleware, ofHandler []byte) []byte {
+	b := make([]byte, 0, binary.MaxVarintLen64+len(ofMiddleware)+len(ofHandler))
+	b = binary.AppendUvarint(b, uint64(len(ofMiddleware)))
+	b = append(b, ofMiddleware...)
+	return append(b, ofHandler...)
 }
 
-// splitNote undoes joinNote. A part that is empty is nil.
-func splitNote(b []byte) (middlewares, handlers []byte, _ error) {
+// splitNote undoes joinNote. An empty part is nil.
+func splitNote(b []byte) (ofMiddleware, ofHandler []byte, _ error) {
 	n, size := binary.Uvarint(b)
 	if size <= 0 || n > uint64(len(b)-size) {
 		return nil, nil, errDamagedNote
 	}
 	b = b[size:]
 	if n > 0 {
-		middlewares = b[:n:n]
+		ofMiddleware = b[:n:n]
 	}
 	if n < uint64(len(b)) {
-		handlers = b[n:]
+		ofHandler = b[n:]
 	}
-	return middlewares, handlers, nil
+	return ofMiddleware, ofHandler, nil
 }

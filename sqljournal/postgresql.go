@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// postgresql has a cast on each parameter, for connections that do not prepare statements. A string is sent as text and
-// cast from there. The time is statement_timestamp(): clock_timestamp() is volatile and would keep the indexes unused.
+// postgresql has a cast on each parameter, for connections that do not prepare statements. A string is sent as text,
+// and cast from text. The time is statement_timestamp(): clock_timestamp() is volatile and would prevent the use of
+// indexes.
 var postgresql = dialect{
 	unit: time.Microsecond,
 
 	look:     postgresqlLook + ` where key = $1::text` + postgresqlAlive,
 	lookMany: postgresqlLook + ` where key = any($1::text::text[])` + postgresqlAlive,
 
-	// Both statements look first, so that a duplicate does not wait for an open transaction.
+	// Both statements check for a row first, so that a duplicate does not wait for an open transaction.
 	beginNew: `
 insert into onceguard_journal (key, token, state, note, until)
 select $1::text, $2::text::uuid, 1, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
@@ -82,7 +83,7 @@ from onceguard_journal`
 	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
 )
 
-// arrayEscape protects what has a meaning within a quoted element of an array literal.
+// arrayEscape escapes the special characters of a quoted element of an array literal.
 var arrayEscape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // arrayOf returns elements as an array literal. database/sql has no parameters that are arrays.

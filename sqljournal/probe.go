@@ -9,19 +9,20 @@ import (
 )
 
 const (
-	probeTime  = 3 * time.Second       // how long it is tried to find out what has become of a transaction
+	probeTime  = 3 * time.Second       // for all tries to find out whether a transaction was committed
 	probePause = 50 * time.Millisecond // between two tries
 )
 
-// truth answers what stands under a run's key after its transaction has failed. Its error means that it is not known
+// findOutcome returns the entry of a run's key after its transaction has failed. An error means that it is not known
 // whether the transaction was committed.
 //
-// sent says that a COMMIT may have been sent. If none was, nothing of this run is committed, and one look tells what others
-// have done. If that fails, truth answers what stood when the run began: the caller may try again.
-func (j *Journal) truth(ctx context.Context, run middleware.JournalRun, sent bool) (middleware.JournalEntry, error) {
+// commitSent is true if a COMMIT may have been sent. If not, this run has committed nothing, and one look finds what
+// others have committed. If the look fails, findOutcome returns the entry from when the run began, so that the handler
+// may try again.
+func (j *Journal) findOutcome(ctx context.Context, run middleware.JournalRun, commitSent bool) (middleware.JournalEntry, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTime)
 	defer cancel()
-	if sent {
+	if commitSent {
 		return j.probe(ctx, run)
 	}
 	e, err := j.look(ctx, run.Key, run.Token)
@@ -34,8 +35,8 @@ func (j *Journal) truth(ctx context.Context, run middleware.JournalRun, sent boo
 	return middleware.JournalEntry{}, nil
 }
 
-// probe waits until no transaction that could change the row of a run is open, and answers what stands then. It is tried
-// again after any error, until ctx is done: the database may be restarting.
+// probe waits until no open transaction can change the row of run, and returns the entry. It tries again after any
+// error, because the database may be restarting, until ctx is done.
 func (j *Journal) probe(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
 	for {
 		e, known, err := j.tryProbe(ctx, run)
@@ -55,10 +56,11 @@ func (j *Journal) probe(ctx context.Context, run middleware.JournalRun) (middlew
 	}
 }
 
-// tryProbe reports that the answer is not known, without an error, if the row was removed between its statements.
+// tryProbe returns known false, without an error, if the row was removed between its statements.
 //
-// A SELECT alone would not do. The server may still execute a COMMIT whose connection is gone, or one that arrives late.
-// Until then the transaction has its locks: an INSERT of the same key waits for its INSERT, and FOR UPDATE for its UPDATE.
+// A SELECT alone would not do. The server may still execute a COMMIT that arrives late, or whose connection is broken.
+// Until then the transaction has its locks: an INSERT of the same key waits for its INSERT, and FOR UPDATE for its
+// UPDATE.
 func (j *Journal) tryProbe(ctx context.Context, run middleware.JournalRun) (e middleware.JournalEntry, known bool, err error) {
 	tx, err := j.db.BeginTx(ctx, &sql.TxOptions{Isolation: j.dialect.readCommitted})
 	if err != nil {
@@ -68,24 +70,28 @@ func (j *Journal) tryProbe(ctx context.Context, run middleware.JournalRun) (e mi
 	if err := j.takeWriteLock(ctx, tx); err != nil {
 		return e, false, err
 	}
-	waited := j.dialect.probe == "" // the write lock has done so
-	if !waited {
+	if j.dialect.probe != "" {
 		n, err := changed(tx.ExecContext(ctx, j.dialect.probe, run.Key, run.Token))
 		if err != nil {
 			return e, false, err
 		}
-		if n == 1 { // the row is the probe's own
+		if n == 1 { // the row is the probe's own: the key had none
 			return e, true, nil
 		}
 	}
 	var r row
 	rows, err := tx.QueryContext(ctx, j.dialect.probeFound, run.Key)
 	found, err := scanRow(rows, err, r.columns()...)
-	if err != nil || !found {
-		return e, err == nil && waited, err
+	if err != nil {
+		return e, false, err
 	}
-	if r.state.Int64 == stateDone && r.left.Int64 <= 0 && r.token.String != run.Token {
-		return e, true, nil // of another, and expired; its own is the answer even then
+	if !found {
+		wasLocked := j.dialect.probe == "" // by takeWriteLock: the row cannot have been removed in between
+		return e, wasLocked, nil
+	}
+	expired := r.state.Int64 == stateDone && r.left.Int64 <= 0
+	if expired && r.token.String != run.Token { // the run's own row is its outcome even if it has expired
+		return e, true, nil
 	}
 	e, err = r.entry(j.dialect.unit, run.Token)
 	return e, err == nil, err

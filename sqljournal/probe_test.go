@@ -230,7 +230,7 @@ func TestContextEndsDuringCommit(t *testing.T) {
 }
 
 // A run whose outcome is asked for finds another run's, or nothing, without waiting, and leaves nothing behind.
-func TestTruth(t *testing.T) {
+func TestFindOutcome(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		j, db := modes[mode](d, t), d.Open(t)
@@ -241,7 +241,7 @@ func TestTruth(t *testing.T) {
 			run := newRun(time.Hour)
 			before.put(t, d, db, run)
 			for _, sent := range []bool{false, true} {
-				e, err := j.Truth(t.Context(), run, sent)
+				e, err := j.FindOutcome(t.Context(), run, sent)
 				mustBe(t, string(before), e, err, want.state, want.record)
 			}
 			if before == nothing {
@@ -250,7 +250,7 @@ func TestTruth(t *testing.T) {
 		}
 		run := newRun(time.Hour)
 		ownExpired.put(t, d, db, run)
-		e, err := j.Truth(t.Context(), run, true)
+		e, err := j.FindOutcome(t.Context(), run, true)
 		if err != nil || e.State != done || e.Left != 0 {
 			t.Errorf("its own record that has expired already: got %v, %v left, %v", e.State, e.Left, err)
 		}

@@ -14,22 +14,22 @@ const (
 	stateDone  = 2
 )
 
-// row is a row as the statements of a [dialect] select it. Every column is NULL where there is none.
+// row is a row as the statements of a [dialect] select it. Without a row, every column is NULL.
 type row struct {
 	key, token sql.NullString
 	state      sql.NullInt64
 	note       []byte
 	record     []byte
-	left       sql.NullInt64 // until its limit or its expiry, in units; negative if that is over
+	left       sql.NullInt64 // until its limit or its expiry, in units; negative after that
 }
 
-// columns are where Scan puts a row.
+// columns returns the destinations for Scan.
 func (r *row) columns() []any { return []any{&r.key, &r.token, &r.state, &r.note, &r.record, &r.left} }
 
 // found reports whether there is a row.
 func (r *row) found() bool { return r.key.Valid }
 
-// entry returns the row as the run with that token sees it; an empty token is nobody's.
+// entry returns the entry of the row for the run with that token. No run has an empty token.
 func (r *row) entry(unit time.Duration, token string) (middleware.JournalEntry, error) {
 	if !r.found() {
 		return middleware.JournalEntry{}, nil
@@ -55,17 +55,37 @@ func (r *row) entry(unit time.Duration, token string) (middleware.JournalEntry, 
 	return middleware.JournalEntry{}, fmt.Errorf("a row has the unknown state %d", r.state.Int64)
 }
 
-// scanRow reads the row that a query selects, if it selects one.
+// scanRow reads the row that a query selects, if any.
 func scanRow(rows *sql.Rows, err error, dest ...any) (found bool, _ error) {
 	if err != nil {
 		return false, err
 	}
 	defer rows.Close()
-	for rows.Next() { // to the end: only then an UPDATE ... RETURNING is certainly committed
+	for rows.Next() { // until it returns false: only then is an UPDATE ... RETURNING certainly committed
 		if err := rows.Scan(dest...); err != nil {
 			return false, err
 		}
 		found = true
 	}
 	return found, rows.Err()
+}
+
+// changed returns how many rows a statement has changed.
+func changed(res sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// expectOneRow returns nil if a statement, which belongs to operation, has changed the one row that it is for. The
+// error is ErrLost if there was no such row.
+func expectOneRow(operation string, n int64, err error) error {
+	if err == nil && n != 1 {
+		err = ErrLost
+	}
+	if err != nil {
+		return fmt.Errorf("sqljournal: %s: %w", operation, err)
+	}
+	return nil
 }

@@ -2,8 +2,8 @@ package sqljournal
 
 import "time"
 
-// sqlite has one writer at a time. A transaction that reads first and writes later fails when another has written in
-// between, whatever the busy timeout is. So a transaction takes the write lock first.
+// sqlite has one writer at a time. A transaction that reads first and writes later fails if another has written in
+// between, despite the busy timeout. So a transaction takes the write lock first.
 var sqlite = dialect{
 	unit: time.Millisecond,
 

@@ -39,17 +39,17 @@ func TestLooksAreSentTogether(t *testing.T) {
 func TestLooksAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lookers) {
 		l.fill(t.Context())
-		for i := range sqljournal.MaxLooks + 2 {
+		for i := range sqljournal.MaxBatch + 2 {
 			l.look(t.Context(), fmt.Sprint(i))
 		}
 		l.end(nil)
-		if got := len(l.sent[sqljournal.MaxSenders]); got != sqljournal.MaxLooks {
-			t.Errorf("%d are sent together, want %d", got, sqljournal.MaxLooks)
+		if got := len(l.sent[sqljournal.MaxSenders]); got != sqljournal.MaxBatch {
+			t.Errorf("%d are sent together, want %d", got, sqljournal.MaxBatch)
 		}
 		l.end(nil)
 		l.end(nil)
 		l.finish(t)
-		if len(l.ends) != sqljournal.MaxSenders+sqljournal.MaxLooks+2 {
+		if len(l.ends) != sqljournal.MaxSenders+sqljournal.MaxBatch+2 {
 			t.Errorf("%d looks have ended", len(l.ends))
 		}
 	})
@@ -116,7 +116,7 @@ func TestLooksBehindASilentConnection(t *testing.T) {
 		l.fill(t.Context())
 		l.look(t.Context(), "a")
 		l.look(t.Context(), "b")
-		time.Sleep(sqljournal.LookPatience)
+		time.Sleep(sqljournal.MaxWait)
 		synctest.Wait()
 		l.mu.Lock()
 		slices.SortFunc(l.sent[sqljournal.MaxSenders:], slices.Compare)
@@ -131,7 +131,7 @@ func TestLooksAtRandom(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	var looks sqljournal.Looks
+	var batcher sqljournal.Batcher
 	var all sync.WaitGroup
 	for i := range 32 {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -139,14 +139,14 @@ func TestLooksAtRandom(t *testing.T) {
 			for n := range 500 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(200))*time.Microsecond)
 				answer := func() error {
-					runtime.Gosched() // others come meanwhile
+					runtime.Gosched() // others come
 					if n%16 == 0 {
 						return errors.New("at random")
 					}
 					return ctx.Err()
 				}
 				key := fmt.Sprint(n % 8)
-				found, err := looks.Do(ctx, key,
+				found, err := batcher.Look(ctx, key,
 					func(context.Context, string) error { return answer() },
 					func(_ context.Context, keys []string) ([]string, error) { return keys, answer() })
 				if err == nil && !found {
@@ -157,8 +157,8 @@ func TestLooksAtRandom(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if !looks.Idle() {
-		t.Error("somebody is still said to look")
+	if !batcher.Idle() {
+		t.Error("a look is still sent or waits")
 	}
 }
 

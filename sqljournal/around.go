@@ -1,0 +1,57 @@
+package sqljournal
+
+import (
+	"context"
+
+	"github.com/onceguard/onceguard/middleware"
+)
+
+// Around is [Journal.InTx] for code that owns its transaction, such as pgx, sqlc, gorm or ent. fn runs that transaction
+// in the journal's database, and calls complete last in it, right before the commit. fn must return nil if and only if
+// its commit has succeeded. If complete fails, fn rolls back and returns that error.
+//
+//	err := journal.Around(ctx, func(complete func(sqljournal.Execer) error) error {
+//		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//			if err := insertPayment(ctx, tx, order); err != nil {
+//				return err
+//			}
+//			if err := writeJSON(w, http.StatusCreated, order); err != nil {
+//				return err
+//			}
+//			return complete(sqljournal.Pgx(tx))
+//		})
+//	})
+//
+// In a transaction of gorm, the Execer is tx.Statement.ConnPool.
+//
+// Around's errors are those of InTx, and [middleware.ErrUncommitted] if fn returned nil without having called complete.
+// What fn has committed then is not protected. In a run without a journal, and outside of a run, complete does nothing.
+func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
+	x, err := j.executionHere(ctx)
+	switch {
+	case err != nil:
+		return err
+	case x == nil:
+		return fn(func(Execer) error { return nil })
+	}
+	return x.Transact(
+		func(seal func() (middleware.Commit, error)) error {
+			errComplete := middleware.ErrUncommitted // until complete is called
+			err := fn(func(e Execer) error {
+				commit, err := seal()
+				if err == nil {
+					err = j.complete(ctx, e, commit)
+				}
+				errComplete = err
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return errComplete
+		},
+		func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error) {
+			commitSent := sealed // it may have been: only fn knows
+			return j.findOutcome(ctx, run, commitSent)
+		})
+}

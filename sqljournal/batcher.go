@@ -1,0 +1,165 @@
+package sqljournal
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// batcher sends concurrent looks together. While fewer than maxSenders callers are sending, a look is sent at once and
+// alone. Otherwise it waits. A sender that has finished makes the first waiting look a sender, which sends a batch: its
+// own look and the others that wait. The batcher starts no goroutine.
+//
+// A batch is sent with its sender's context, so it can fail for a reason that concerns only the sender. Then the others
+// in it are sent alone. So is a look that has waited for maxWait, in case the senders' connections are silent.
+type batcher struct {
+	mu      sync.Mutex
+	senders int            // callers that are sending, or have been told to
+	waiting []*waitingLook // in the order of their arrival
+}
+
+const (
+	maxSenders = 2
+	maxBatch   = 64 // looks
+	maxWait    = 250 * time.Millisecond
+)
+
+// waitingLook is told once, at most, how to go on.
+type waitingLook struct {
+	key  string
+	told chan instruction // has room for one
+
+	isSender bool // it was told to send a batch; guarded by batcher.mu
+}
+
+// instruction tells a waiting look how to go on.
+type instruction struct {
+	next nextStep
+	row  row // with useRow
+}
+
+type nextStep uint8
+
+const (
+	useRow    nextStep = iota // its batch has succeeded
+	sendBatch                 // it is a sender
+	sendAlone                 // its batch has failed
+)
+
+type (
+	lookOneFunc  func(ctx context.Context, key string) (row, error)
+	lookManyFunc func(ctx context.Context, keys []string) (map[string]row, error)
+)
+
+// look returns the row of key, from one or, together with others, from many.
+func (b *batcher) look(ctx context.Context, key string, one lookOneFunc, many lookManyFunc) (row, error) {
+	w := b.enter(key)
+	if w == nil {
+		defer b.endSending()
+		return one(ctx, key)
+	}
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	var told instruction
+	select {
+	case told = <-w.told:
+	case <-timer.C:
+		b.stopWaiting(w)
+		return one(ctx, key)
+	case <-ctx.Done():
+		b.stopWaiting(w)
+		return row{}, ctx.Err()
+	}
+	switch told.next {
+	case sendBatch:
+		defer b.endSending()
+		return b.send(ctx, key, one, many)
+	case sendAlone:
+		return one(ctx, key)
+	}
+	return told.row, nil
+}
+
+// enter makes the caller a sender, who must call endSending, and returns nil. If there are enough senders, it returns a
+// look that waits.
+func (b *batcher) enter(key string) *waitingLook {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.senders < maxSenders {
+		b.senders++
+		return nil
+	}
+	w := &waitingLook{key: key, told: make(chan instruction, 1)}
+	b.waiting = append(b.waiting, w)
+	return w
+}
+
+// endSending is called by a sender that has finished. It makes the first waiting look a sender instead.
+func (b *batcher) endSending() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		b.senders--
+		return
+	}
+	w := b.waiting[0]
+	b.waiting = slices.Delete(b.waiting, 0, 1)
+	w.isSender = true
+	w.told <- instruction{next: sendBatch}
+}
+
+// stopWaiting is called by a look that no longer waits. If it was made a sender, another look becomes one instead.
+func (b *batcher) stopWaiting(w *waitingLook) {
+	b.mu.Lock()
+	if i := slices.Index(b.waiting, w); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	}
+	isSender := w.isSender
+	b.mu.Unlock()
+	if isSender {
+		b.endSending()
+	}
+}
+
+// send sends a look at key together with those that wait, and tells them the result.
+func (b *batcher) send(ctx context.Context, key string, one lookOneFunc, many lookManyFunc) (row, error) {
+	others := b.takeWaiting(maxBatch - 1)
+	if len(others) == 0 {
+		return one(ctx, key)
+	}
+	keys := []string{key}
+	for _, w := range others {
+		keys = append(keys, w.key)
+	}
+	succeeded := false
+	defer func() {
+		if !succeeded { // many failed or panicked
+			for _, w := range others {
+				w.told <- instruction{next: sendAlone}
+			}
+		}
+	}()
+	rows, err := many(ctx, keys)
+	if err != nil {
+		return row{}, err
+	}
+	succeeded = true
+	for _, w := range others {
+		r := rows[w.key]
+		r.note, r.record = bytes.Clone(r.note), bytes.Clone(r.record) // another look may be at the same key
+		w.told <- instruction{next: useRow, row: r}
+	}
+	return rows[key], nil
+}
+
+// takeWaiting removes at most n looks from those that wait.
+func (b *batcher) takeWaiting(n int) []*waitingLook {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n = min(n, len(b.waiting))
+	taken := slices.Clone(b.waiting[:n])
+	b.waiting = slices.Delete(b.waiting, 0, n)
+	return taken
+}
