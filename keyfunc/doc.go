@@ -12,7 +12,7 @@
 // The other functions are parts of a key. They differ in where the key comes from:
 //
 //   - [Header]: a header with a name of your choice.
-//   - [Form]: a hidden field of an HTML form. A form cannot send a header of its own.
+//   - [Form]: a hidden field of an HTML form. A form cannot set a header.
 //   - [Query]: a parameter of the URL, for clients that can set neither.
 //   - [JSON]: a value in a JSON body, such as the id of a webhook's event.
 //   - [Body]: the body itself, for clients that send no key.

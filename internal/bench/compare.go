@@ -1,4 +1,4 @@
-// The comparison: the contenders of a suite measured round by round, for each number of callers on a Redis of its own.
+// The comparison: the contenders of a suite measured round by round, for each number of callers on a separate Redis.
 
 package main
 
@@ -122,7 +122,8 @@ func (b *board) play(ctx context.Context) error {
 	return nil
 }
 
-// fill sets up the contenders. Each has a first measurement that does not count: it opens connections and loads scripts.
+// fill sets up the contenders. Each has a first measurement that does not count: it opens connections and loads
+// scripts.
 func (b *board) fill(ctx context.Context) error {
 	for _, c := range b.contenders {
 		if b.callers < c.least || !b.cfg.only.MatchString(c.id()) {

@@ -1,5 +1,5 @@
 // Command bench measures onceguard and prints, as Markdown, the tables of docs/performance.md. It needs redis-server on
-// the PATH, starts servers of its own, and wants a machine that does nothing else:
+// the PATH, starts its own servers, and needs a machine that does nothing else:
 //
 //	cd internal/bench
 //	go run .          # the comparison with the bare commands and with others: ten minutes
@@ -13,33 +13,34 @@
 //	go run . curve -rounds 3 -time 200ms -keys 1,100,10000 -svg .
 //	go run . soak -for 30s -every 5s
 //
-// Everything is in process: a request is a call of a handler. On Linux, with taskset on the PATH, bench has one core and
-// Redis another; with one caller they share one. Every answer is checked, and so is what lies behind it: how often the
-// handler ran and what Redis holds.
+// Everything is in process: a request is a call of a handler. On Linux, with taskset on the PATH, bench has one core
+// and Redis another; with one caller they share one. Every answer is checked, and so is what lies behind it: how often
+// the handler ran and what Redis holds.
 //
 // # The comparison
 //
-// Contenders are called "group/name", and only those of one group are compared. Each round measures every contender once,
-// group by group, in a random order. A ratio is taken within a round, where both sides were measured within seconds. The
-// tables have the medians of the rounds and the quartiles. Every pool has as many connections as there are callers. A
-// contender that fails is missing in the tables, and the reason is below them. CI runs each contender once, for its errors
-// and not for its times: go test -run '^$' -bench . -benchtime 1x
+// Contenders are called "group/name", and only those of one group are compared. Each round measures every contender
+// once, group by group, in a random order. A ratio is taken within a round, where both sides were measured within
+// seconds. The tables have the medians of the rounds and the quartiles. Every pool has as many connections as there are
+// callers. A contender that fails is missing in the tables, and the reason is below them. CI runs each contender once,
+// for its errors and not for its times: go test -run '^$' -bench . -benchtime 1x
 //
 // # The curve
 //
 // One dimension varies at a time, and the others stay at a base: 64 callers, 10,000 stored keys, bodies of 1 KiB. Each
-// point has a server of its own, whose keys were stored through the middleware. First requests have fresh keys, which are
+// point has its own server, whose keys were stored through the middleware. First requests have fresh keys, which are
 // deleted after each measurement; replays draw from all stored keys. Of long bodies no more are stored than fit into
 // 64 MiB. Wrong answers, for example because Redis did not answer in time, are errors and not in the rate. So are right
 // ones whose response was not stored. CPU is counted in cores: the one that is near 1 is the bottleneck.
 //
 // # The soak
 //
-// After the maximum was measured, callers send half as many requests, each by a schedule of its own. A latency counts from
-// the scheduled time, so a stall is in the latencies of all requests that it delays (no coordinated omission). It includes
-// the delay of Go's timers, up to a millisecond on an idle machine. Half of the requests are first ones, four in ten are
-// replays, and the rest are other requests with a used key and duplicates of requests in flight. Retention is short, so
-// that keys expire as fast as they are stored. Redis deletes expired keys ten times a second, for a millisecond or more.
+// After the maximum was measured, callers send half as many requests, each by its own schedule. A latency counts from
+// the scheduled time, so a stall is in the latencies of all requests that it delays (no coordinated omission). It
+// includes the delay of Go's timers, up to a millisecond on an idle machine. Half of the requests are first ones, four
+// in ten are replays, and the rest are other requests with a used key and duplicates of requests in flight. Retention
+// is short, so that keys expire as fast as they are stored. Redis deletes expired keys ten times a second, for a
+// millisecond or more.
 //
 // # The journal
 //

@@ -91,7 +91,7 @@ func (m *mix) caller(i int) func() error {
 		case kind < 45 && known:
 			return post(other, key, m.body, http.StatusUnprocessableEntity)
 		case kind < 50 && held != nil:
-			// The first one may have been answered meanwhile.
+			// The first one may have been answered in between.
 			return post(usual, *held, m.body, http.StatusConflict, http.StatusCreated)
 		}
 		key = c.fresh.fresh()
@@ -123,7 +123,7 @@ func (m *mix) verify() error {
 	return nil
 }
 
-// pace lets the callers send so many requests in a second, all together, until ctx ends, each by a schedule of its own. A
+// pace lets the callers send so many requests in a second, all together, until ctx ends, each by its own schedule. A
 // latency counts from the scheduled time. A caller that is late sends at once.
 func pace(
 	ctx context.Context, callers int, rate float64, caller func(i int) func() error, note func(error, time.Time),

@@ -1,4 +1,4 @@
-// One point of the curve, with a server of its own.
+// One point of the curve, with its own server.
 
 package main
 

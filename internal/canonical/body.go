@@ -55,7 +55,7 @@ func MediaType(contentType string) string {
 }
 
 // sumParts hashes the parts while it reads them, so that only one part's header is in memory at a time. The length of a
-// part, which precedes the content, is known only at its end. So the content has a hash of its own.
+// part precedes its content but is known only at its end. So the content is hashed separately.
 func sumParts(contentType string, body []byte) (sum []byte, ok bool) {
 	_, params, err := mime.ParseMediaType(contentType)
 	boundary := params["boundary"]

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// account is the user that the server runs as; nil for the one of this process.
+// account is the user that the server runs as. It is nil for the user of this process.
 type account struct{ uid, gid int }
 
 // unprivileged returns an account for a server that refuses to run as root.

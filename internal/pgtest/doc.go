@@ -1,6 +1,6 @@
-// Package pgtest starts real PostgreSQL servers for tests and benchmarks. It imports no driver, so that it can be part of
-// this module.
+// Package pgtest starts real PostgreSQL servers for tests and benchmarks. It imports no driver, so that it can be part
+// of this module.
 //
 // PostgreSQL is taken from the PATH or from where Debian installs it, in the newest version found. It refuses to run as
-// root, so a process that does runs it as postgres or nobody.
+// root. A process that runs as root starts it as postgres or nobody.
 package pgtest

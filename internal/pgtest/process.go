@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// patience is how long anything that has to happen may take.
+// patience is how long a start or a stop may take.
 const patience = 30 * time.Second
 
-// process is a child process that is waited for from its start on.
+// process is a child process. A goroutine waits for its end.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process is gone
+	done chan struct{} // closed when the process has ended
 }
 
-// startProcess runs cmd. It dies with the thread that starts it (PR_SET_PDEATHSIG of Linux), so a goroutine keeps that
-// thread until the process is gone.
+// startProcess runs cmd. The process ends with the thread that starts it (PR_SET_PDEATHSIG of Linux), so a goroutine
+// keeps that thread until the process has ended.
 func startProcess(cmd *exec.Cmd, as *account) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	cmd.SysProcAttr = attributes(as)
@@ -40,7 +40,7 @@ func startProcess(cmd *exec.Cmd, as *account) (*process, error) {
 	return p, nil
 }
 
-// stop sends a signal, and returns when the process is gone. It kills one that does not obey.
+// stop sends a signal, and returns when the process has ended. It kills one that does not end in time.
 func (p *process) stop(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); errors.Is(err, os.ErrProcessDone) {
 		<-p.done

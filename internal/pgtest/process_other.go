@@ -4,5 +4,5 @@ package pgtest
 
 import "syscall"
 
-// attributes leaves a process as it is. One that is root cannot run the server here, which says so itself.
+// attributes changes nothing. As root, PostgreSQL then fails with its own message.
 func attributes(*account) *syscall.SysProcAttr { return nil }

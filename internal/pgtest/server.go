@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Server is a PostgreSQL server of this machine, with its defaults but for 300 connections. It listens on the loopback
-// address only, and has no Unix socket. Its methods must not be called concurrently.
+// Server is a PostgreSQL server on this machine, with its defaults except for 300 connections. It listens only on the
+// loopback address, and has no Unix socket. Its methods must not be called concurrently.
 type Server struct {
 	bin     string   // where the programs are
 	as      *account // that it runs as
@@ -48,7 +48,7 @@ func Find() (string, error) {
 	return newest, nil
 }
 
-// Start makes an empty database cluster in a new directory and runs a server on it. It leaves nothing behind when
+// Start makes an empty database cluster in a new directory and runs a server on it. It leaves nothing behind if
 // it fails.
 func Start() (_ *Server, err error) {
 	s := &Server{}
@@ -139,8 +139,8 @@ func (s *Server) start() error {
 	}
 }
 
-// ready reports whether the server accepts connections, by the file that pg_ctl waits for too: the first line is the
-// server's process, the eighth its state. Another server that has the port does not count.
+// ready reports whether the server accepts connections. It reads the file that pg_ctl reads too: the first line is the
+// server's process, the eighth its state. So another server on the port does not count.
 func (s *Server) ready() bool {
 	text, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	lines := strings.Split(string(text), "\n")
@@ -151,12 +151,12 @@ func (s *Server) ready() bool {
 // Addr is the server's host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL returns a connection string for a schema of the server, which is reached at addr: at Addr, or through a proxy.
+// URL returns a connection string for a schema of the server. addr is Addr, or a proxy's.
 func (s *Server) URL(addr, schema string) string {
 	return fmt.Sprintf("postgres://onceguard@%s/postgres?sslmode=disable&search_path=%s", addr, schema)
 }
 
-// stop ends the server by a signal: SIGINT rolls back what is open and ends in order, SIGQUIT is a crash.
+// stop ends the server by a signal: SIGINT rolls back open transactions and shuts down, SIGQUIT is a crash.
 func (s *Server) stop(how os.Signal) error {
 	if s.process == nil {
 		return nil
@@ -164,16 +164,18 @@ func (s *Server) stop(how os.Signal) error {
 	return s.process.stop(how)
 }
 
-// Crash ends the server at once, as a power failure does but for what the kernel still writes. All connections break.
+// Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
+// connections break.
 func (s *Server) Crash() error { return s.stop(syscall.SIGQUIT) }
 
-// Stop ends the server in order: it rolls back what is open.
+// Stop shuts the server down: it rolls back open transactions.
 func (s *Server) Stop() error { return s.stop(syscall.SIGINT) }
 
-// Restart starts a server that has stopped or crashed, on the same port, and returns when it has recovered and accepts connections.
+// Restart starts a server that has stopped or crashed, on the same port, and returns when it has recovered and accepts
+// connections.
 func (s *Server) Restart() error { return s.start() }
 
-// Close ends the server in order, and removes what it has stored.
+// Close shuts the server down, and removes what it has stored.
 func (s *Server) Close() error {
 	if err := s.Stop(); err != nil {
 		return err
@@ -194,10 +196,10 @@ func (s *Server) log() string {
 
 var errPortTaken = errors.New("the port is taken")
 
-// ports counts those that were given to servers of this process: no server gets that of another one which is down.
+// ports counts the ports given to servers of this process: no server gets the port of another one that is down.
 var ports atomic.Int64
 
-// freePort returns a port on which nobody listened a moment ago. It is below those that the kernel gives to outgoing
+// freePort returns a port on which nothing was listening. It is below those that the kernel gives to outgoing
 // connections, so that no connection takes it while the server restarts.
 func freePort() (int, error) {
 	const first, last = 20000, 31999

@@ -62,7 +62,7 @@ func (d *Direct) close() {
 	}
 }
 
-// limit returns when a read or a write has to end, the zero time for never.
+// ioDeadline returns when a read or a write must end. The zero time means never.
 func ioDeadline(ctx context.Context, o *redis.Options, timeout time.Duration) (at time.Time) {
 	if timeout > 0 {
 		at = time.Now().Add(timeout)

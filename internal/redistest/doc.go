@@ -3,7 +3,7 @@
 //   - real redis-server processes on loopback ports, alone, as replicas, under Sentinel or in a Cluster;
 //   - miniredis, behind the same interface as a single server;
 //   - a TCP proxy that causes a fault at a command that the test names;
-//   - clients in processes of their own.
+//   - clients in separate processes.
 //
 // A test without faults runs on miniredis and on a real server:
 //

@@ -23,7 +23,7 @@ func Any() Match {
 	return func(c Command) bool { return !c.setsUp() }
 }
 
-// Nth matches only the n-th command that m matches, counting from 1. Each rule needs an Nth of its own, because an Nth
+// Nth matches only the n-th command that m matches, counting from 1. Each rule needs a new Nth, because an Nth
 // keeps the count.
 func Nth(n int, m Match) Match {
 	if n < 1 {

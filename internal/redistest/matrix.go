@@ -109,7 +109,7 @@ func isOlder(got, want string) bool {
 	return false
 }
 
-// Since is [Server.Since] for a test without a Server of its own: it starts one to ask it. It skips only if
+// Since is [Server.Since] for a test without a Server: it starts one to ask it. It skips only if
 // ONCEGUARD_SERVERS names the server.
 func Since(t testing.TB, version, feature string) {
 	t.Helper()

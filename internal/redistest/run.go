@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Process is a [Program] in a process of its own. Its methods may be called from any goroutine that may end the test.
+// Process is a [Program] that runs in a separate process. Its methods may be called from any goroutine that may end the
+// test.
 type Process struct {
 	name    string
 	process *process

@@ -52,7 +52,7 @@ func leftOut() (what []string) {
 }
 
 // minParallel is the smallest number of tests that run in parallel. Most tests wait for a lease or a timeout and use no
-// CPU meanwhile, so the default of go test, GOMAXPROCS, would leave a machine with few cores idle.
+// CPU while they wait, so the default of go test, GOMAXPROCS, would leave a machine with few cores idle.
 const minParallel = 8
 
 // raiseParallel sets -test.parallel to at least minParallel, unless the command line sets it.

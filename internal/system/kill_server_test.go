@@ -106,7 +106,7 @@ func openLedger(addr string) *redis.Client {
 	})
 }
 
-// order is a payment that a customer wants once. Each has a key of its own. killing.mu guards all fields except key and
+// order is a payment that a customer wants once. Each has its own key. killing.mu guards all fields except key and
 // placed.
 type order struct {
 	key    int

@@ -76,7 +76,7 @@ type killing struct {
 	counts  killCounts
 }
 
-// instance is a server in a process of its own.
+// instance is a server in a separate process.
 type instance struct {
 	name      string
 	process   *redistest.Process

@@ -1,4 +1,4 @@
-// Package system_test tests the whole system in processes of its own: servers that are killed under load, and the
+// Package system_test tests the whole system in separate processes: servers that are killed under load, and the
 // README's program.
 package system_test
 

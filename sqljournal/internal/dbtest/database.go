@@ -16,13 +16,13 @@ import (
 	"github.com/onceguard/onceguard/sqljournal"
 )
 
-// Database is a place of a test's own, with an empty journal's table: a schema in the PostgreSQL server, or a file.
+// Database is a new schema in the PostgreSQL server, or a new SQLite file. It has an empty journal's table.
 type Database struct {
 	server *Server // nil: SQLite
 	name   string  // of the schema, or of the file
 }
 
-// Each runs a test on every kind of database that there is, each in a parallel subtest.
+// Each runs a test on every installed kind of database, each in a parallel subtest.
 func Each(t *testing.T, test func(*testing.T, Database)) {
 	t.Helper()
 	t.Run("postgresql", func(t *testing.T) {
@@ -43,7 +43,7 @@ func PostgreSQL(t testing.TB) Database {
 	return shared.get(t).Database(t)
 }
 
-// OwnPostgreSQL is [PostgreSQL] in a server that the test has for itself, and may end by [Server.Stop] or [Server.Crash].
+// OwnPostgreSQL is [PostgreSQL] in a server that only this test uses, and may end by [Server.Stop] or [Server.Crash].
 func OwnPostgreSQL(t testing.TB) Database {
 	t.Helper()
 	var own sharedServer
@@ -72,19 +72,19 @@ func SQLite(t testing.TB) Database {
 	d := Database{name: filepath.Join(t.TempDir(), "journal.db")}
 	db := d.Open(t)
 	mustExec(t, db, sqljournal.Schema(sqljournal.DialectSQLite))
-	if err := db.Close(); err != nil { // or no other connection could leave the WAL mode
+	if err := db.Close(); err != nil { // otherwise no other connection could leave the WAL mode
 		t.Fatalf("dbtest: %v", err)
 	}
 	return d
 }
 
-// Server is the server of a PostgreSQL, nil with SQLite.
+// Server returns the PostgreSQL server, nil with SQLite.
 func (d Database) Server() *Server { return d.server }
 
-// Name is the name of a PostgreSQL's schema, or of SQLite's file.
+// Name returns the name of PostgreSQL's schema, or of SQLite's file.
 func (d Database) Name() string { return d.name }
 
-// Options are those that a Journal on this database needs.
+// Options returns the options that a Journal on this database needs.
 func (d Database) Options() []sqljournal.Option {
 	if d.server == nil {
 		return []sqljournal.Option{sqljournal.SQLite()}
@@ -115,21 +115,22 @@ func (d Database) settings(opts []Setting) settings {
 	return s
 }
 
-// Through leads the connections to PostgreSQL through a proxy.
+// Through makes the connections to PostgreSQL go through a proxy.
 func Through(p *Proxy) Setting { return func(s *settings) { s.addr = p.Addr() } }
 
-// Param sets a parameter of the connection string: one of pgx, or one of the server's run-time parameters. SQLite has none.
+// Param sets a parameter of the connection string: one of pgx, or one of the server's run-time parameters. SQLite has
+// none.
 func Param(name, value string) Setting { return func(s *settings) { s.params.Set(name, value) } }
 
 // Pragma sets one of SQLite's pragmas on each connection. Without it there are busy_timeout, journal_mode(wal) and
 // synchronous(full). PostgreSQL has none.
 func Pragma(name, value string) Setting { return func(s *settings) { s.pragmas[name] = value } }
 
-// URL is the connection string of a PostgreSQL.
+// URL returns the connection string of a PostgreSQL.
 func (d Database) URL(opts ...Setting) string {
 	s := d.settings(opts)
 	params := strings.ReplaceAll(s.params.Encode(), "+", "%20") // pgx takes a plus as it is
-	return d.server.URL(s.addr, d.name) + "&" + params          // of a parameter that is there twice the last one counts
+	return d.server.URL(s.addr, d.name) + "&" + params          // if a parameter occurs twice, the last one counts
 }
 
 // Open returns a pool of connections to the database. It is closed when the test ends.
@@ -149,7 +150,7 @@ func (d Database) Open(t testing.TB, opts ...Setting) *sql.DB {
 	if err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
-	db.SetMaxIdleConns(16) // or a test with many callers does little but connect
+	db.SetMaxIdleConns(16) // otherwise a test with many callers would mostly connect
 	db.SetMaxOpenConns(32)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {

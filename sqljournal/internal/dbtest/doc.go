@@ -1,15 +1,15 @@
-// Package dbtest is what the tests of this module share: a real PostgreSQL server on a loopback port, SQLite in a file,
-// and a TCP proxy that brings a fault about at the very statement a test names.
+// Package dbtest has what the tests of this module share: a real PostgreSQL server on a loopback port, SQLite in a
+// file, and a TCP proxy that causes a fault at the statement that a test names.
 //
-// A test that holds for every database runs on both:
+// A test for every kind of database runs on both:
 //
 //	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 //		db := d.Open(t)
 //		...
 //	})
 //
-// One server serves all tests of a test binary. Each Database is a schema of its own in it, or a file of its own, and
-// has the journal's table. A test about a lost or late message takes a PostgreSQL and a proxy before it:
+// One server serves all tests of a test binary. Each Database is a new schema in it, or a new file, and has the
+// journal's table. A test about a lost or late message puts a proxy in front of PostgreSQL:
 //
 //	d := dbtest.PostgreSQL(t)
 //	proxy := dbtest.NewProxy(t, d.Server().Addr())
@@ -17,8 +17,8 @@
 //	late := proxy.Delay(dbtest.Statement("commit"))
 //	... // the client sees an error, and the server has not seen the COMMIT
 //	late.Wait(t)
-//	late.Lift() // now it has
+//	late.Lift() // now the server has it
 //
-// Package pgtest starts PostgreSQL. Where it is not installed, tests run on SQLite only, and [Main] says so in one line;
-// with CI=true in the environment that is a failure.
+// Package pgtest starts PostgreSQL. If it is not installed, tests run only on SQLite, and [Main] prints that in one
+// line. With CI=true in the environment they fail instead.
 package dbtest

@@ -17,9 +17,9 @@ import (
 //
 //	func TestMain(m *testing.M) { dbtest.Main(m) }
 //
-// It says in one line what is left out, runs the tests, stops the server if one was started, fails the tests if a
-// goroutine is left, and exits. Without -test.parallel, at least eight tests run in parallel: they wait for the database
-// most of the time.
+// It prints in one line what is left out, runs the tests, stops the server if one was started, fails the tests if a
+// goroutine is left, and exits. Without -test.parallel, at least eight tests run in parallel: they wait for the
+// database most of the time.
 func Main(m *testing.M) {
 	if _, err := pgtest.Find(); err != nil && !required() {
 		fmt.Fprintf(os.Stderr, "dbtest: left out: the tests on PostgreSQL, as %v (the others run on SQLite)\n", err)
@@ -32,7 +32,7 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(run{m})
 }
 
-// run stops the shared server after the tests and before the look for goroutines.
+// run stops the shared server after the tests and before the check for goroutines.
 type run struct{ m *testing.M }
 
 func (r run) Run() int {

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Proxy stands between clients and a PostgreSQL server, reads along, and does harm where a test asks for it: at single
-// requests by a [Rule], or to all connections by Cut and Down. It knows neither TLS nor COPY. Its methods may be called
-// concurrently.
+// Proxy forwards between clients and a PostgreSQL server, and causes the faults that a test asks for: at single
+// requests by a [Rule], or on all connections by Cut and Down. It supports neither TLS nor COPY. Its methods may be
+// called concurrently.
 type Proxy struct {
 	t        testing.TB
 	target   string
@@ -40,17 +40,17 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Addr is the host:port that clients connect to.
+// Addr returns the host:port that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut closes all connections at once, with what is held on them. New connections are served.
+// Cut closes all connections at once, and drops what is held on them. New connections work.
 func (p *Proxy) Cut() {
 	for _, l := range p.current() {
 		l.close()
 	}
 }
 
-// Down closes all connections as Cut does, and new ones at once, until Up: as if the server were gone.
+// Down closes all connections, and until Up also new ones at once, as if the server were down.
 func (p *Proxy) Down() {
 	p.mu.Lock()
 	p.down = true
@@ -85,7 +85,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve returns when the connection is over on both sides. A connection that the server refuses is closed at once.
+// serve forwards for one connection until both sides have ended. If the server refuses a connection, it closes the
+// client's.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.target)
@@ -120,8 +121,8 @@ func (p *Proxy) close() {
 	p.running.Wait()
 }
 
-// link is a client's connection to the proxy and the proxy's to the server. One goroutine reads each of them and writes to
-// the other.
+// link is a client's connection to the proxy and the proxy's to the server. One goroutine reads each of them and writes
+// to the other.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -133,10 +134,11 @@ type link struct {
 	unanswered [][]*Rule // of each request under way, the rules on its reply
 }
 
-// protocolVersion3 begins a connection that executes statements. What begins otherwise cancels one on another connection.
+// protocolVersion3 is the first number on a connection that executes statements. A connection with another one cancels
+// a statement.
 const protocolVersion3 = 3 << 16
 
-// run returns when neither side has anything left to say.
+// run forwards in both directions until both sides have ended.
 func (l *link) run() {
 	in := newRequests(l.client)
 	first, err := readMessage(in.in, true)
@@ -156,7 +158,7 @@ func (l *link) run() {
 	replies.Wait()
 }
 
-// close ends both connections at once, whatever is under way.
+// close closes both connections at once.
 func (l *link) close() {
 	l.end.Do(func() {
 		close(l.done)
@@ -174,7 +176,7 @@ func (l *link) isClosed() bool {
 	}
 }
 
-// await waits until c is closed, or the link.
+// await waits until c or the link is closed.
 func (l *link) await(c <-chan struct{}) {
 	select {
 	case <-c:
@@ -182,7 +184,8 @@ func (l *link) await(c <-chan struct{}) {
 	}
 }
 
-// requests carries requests to the server. When the client hangs up, the server learns it behind the last one.
+// requests forwards requests to the server. When the client closes its end, the server sees that after the last
+// request.
 func (l *link) requests(in *requests) {
 	for {
 		q, err := in.next()
@@ -192,11 +195,11 @@ func (l *link) requests(in *requests) {
 			}
 			return
 		}
-		onRequest, onReply := l.proxy.meet(q.statements)
+		onRequest, onReply := l.proxy.matching(q.statements)
 		for _, r := range onRequest {
 			r.act(l)
 		}
-		if len(onRequest) > 0 && l.isClosed() { // or what was held might pass, as close has not come to the server yet
+		if len(onRequest) > 0 && l.isClosed() { // otherwise what was held might reach the server
 			return
 		}
 		if !q.quits {
@@ -211,8 +214,8 @@ func (l *link) requests(in *requests) {
 	}
 }
 
-// replies carries replies to the client, until the server hangs up. A client that is gone does not end it: the server
-// has to come to the end of what it was sent.
+// replies forwards replies to the client until the server closes its end. It goes on without the client, so that the
+// server executes all that it was sent.
 func (l *link) replies() {
 	defer l.close()
 	in := bufio.NewReader(l.server)

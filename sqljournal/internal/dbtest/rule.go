@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// patience is how long a request that has to come may take.
+// patience is how long Wait waits for a request.
 const patience = 30 * time.Second
 
-// Rule is a fault that a [Proxy] brings about at the first request that it matches. Use one rule for each fault.
+// Rule is a fault that a [Proxy] causes at the first request that it matches. Use one rule for each fault.
 type Rule struct {
 	proxy  *Proxy
 	match  Match
@@ -36,16 +36,16 @@ const (
 // CutBefore closes the connection when a matching request arrives. The server never sees it.
 func (p *Proxy) CutBefore(m Match) *Rule { return p.addRule(m, cutBefore) }
 
-// Delay closes the client's connection when a matching request arrives, and keeps that from the server until the rule is
-// lifted: a request that arrives after its caller gave up.
+// Delay closes the client's connection when a matching request arrives, and forwards the request when the rule is
+// lifted: it reaches the server after its caller gave up.
 func (p *Proxy) Delay(m Match) *Rule { return p.addRule(m, delay) }
 
 // HoldRequest keeps a matching request from the server until the rule is lifted. If the connection is closed before, by
 // [Proxy.Cut] or [Proxy.Down], the server never sees it.
 func (p *Proxy) HoldRequest(m Match) *Rule { return p.addRule(m, holdRequest) }
 
-// DropReply forwards a matching request, waits for the server's reply, throws that away and closes the connection:
-// executed, and the client cannot know.
+// DropReply forwards a matching request, waits for the server's reply, discards it and closes the connection. The
+// server has executed the request, and the client cannot know.
 func (p *Proxy) DropReply(m Match) *Rule { return p.addRule(m, dropReply) }
 
 // HoldReply forwards a matching request, and keeps the server's reply from the client until the rule is lifted.
@@ -59,8 +59,8 @@ func (p *Proxy) addRule(m Match, e effect) *Rule {
 	return r
 }
 
-// Wait returns as soon as the rule has acted on a request: that is held, or the server has executed it and the
-// connection is closed, and so on. The test ends if none comes.
+// Wait returns when the rule has acted on a request: for example, the request is held. It fails the test if no request
+// matches in time.
 func (r *Rule) Wait(t testing.TB) {
 	t.Helper()
 	timer := time.NewTimer(patience)
@@ -72,11 +72,11 @@ func (r *Rule) Wait(t testing.TB) {
 	}
 }
 
-// Lift ends the rule, and lets go of what it holds.
+// Lift ends the rule, and releases what it holds.
 func (r *Rule) Lift() { r.lift.Do(func() { close(r.lifted) }) }
 
-// meet returns the rules that a request is the first to match.
-func (p *Proxy) meet(statements []string) (onRequest, onReply []*Rule) {
+// matching returns the rules for a request, which is the first that they match.
+func (p *Proxy) matching(statements []string) (onRequest, onReply []*Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.rules {
@@ -94,7 +94,7 @@ func (p *Proxy) meet(statements []string) (onRequest, onReply []*Rule) {
 	return onRequest, onReply
 }
 
-// act does to l what the rule says.
+// act applies the rule to l.
 func (r *Rule) act(l *link) {
 	switch r.effect {
 	case cutBefore, dropReply:

@@ -9,7 +9,8 @@ import (
 // Server is a PostgreSQL server that a test may stop or crash.
 type Server struct{ *pgtest.Server }
 
-// Crash ends the server at once, as a power failure does but for what the kernel still writes. All connections break.
+// Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
+// connections break.
 func (s *Server) Crash(t testing.TB) {
 	t.Helper()
 	if err := s.Server.Crash(); err != nil {
@@ -17,7 +18,7 @@ func (s *Server) Crash(t testing.TB) {
 	}
 }
 
-// Stop ends the server in order: it rolls back what is open.
+// Stop shuts the server down: it rolls back open transactions.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if err := s.Server.Stop(); err != nil {

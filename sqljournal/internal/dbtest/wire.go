@@ -17,12 +17,12 @@ type message struct {
 	raw  []byte // all of it
 }
 
-// maxMessage bounds what the proxy takes in at once.
+// maxMessage limits a message that the proxy reads.
 const maxMessage = 8 << 20
 
 var errMessage = errors.New("not a message of PostgreSQL's protocol")
 
-// readMessage reads a message, or with first the one that begins a connection, which has no type.
+// readMessage reads a message. If first is true, that is the first one on a connection, which has no type.
 func readMessage(in *bufio.Reader, first bool) (message, error) {
 	head := make([]byte, 5)
 	at := 1
@@ -47,12 +47,12 @@ func readMessage(in *bufio.Reader, first bool) (message, error) {
 	return m, nil
 }
 
-// request is what a client sends together: one simple query, or the messages of the extended protocol up to a Sync. The
-// server ends its reply to it with one ReadyForQuery.
+// request is one simple query, or the messages of the extended protocol up to a Sync. The server ends its reply with
+// one ReadyForQuery.
 type request struct {
 	statements []string // that it executes
 	raw        []byte
-	quits      bool // it says goodbye, and gets no reply
+	quits      bool // it ends the connection, and gets no reply
 }
 
 // requests puts a client's messages together.
@@ -98,7 +98,7 @@ func (r *requests) next() (q request, _ error) {
 	}
 }
 
-// Match tells which requests a [Rule] is about, by the statements that they execute.
+// Match reports whether a [Rule] applies to a request that executes these statements.
 type Match func(statements []string) bool
 
 // Statement matches requests that execute a statement with this beginning, in any case.

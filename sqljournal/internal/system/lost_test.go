@@ -9,7 +9,8 @@ import (
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
-// A message between a run and the database is lost: JOURNAL.md's second table, in both modes.
+// A message between a run and the database is lost: the table of "A message that is lost" in
+// docs/guarantees.md, in both modes.
 //
 // fault: journal: reply of Begin, complete, COMMIT's request, COMMIT's reply or End lost
 // fault: journal: database gone at Begin, after COMMIT

@@ -1,5 +1,5 @@
-// Package system_test tests the journal as a whole, on a real PostgreSQL and a real Redis: servers in processes of their
-// own that are killed, and messages that are lost at the instant a test names.
+// Package system_test tests the journal as a whole, on a real PostgreSQL and a real Redis: servers in separate
+// processes that are killed, and messages that are lost at the instant that a test names.
 package system_test
 
 import (

@@ -20,7 +20,8 @@ import (
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
-// A scene's lease and limit are longer than any test. Tests let them pass by [scene.elapseLease] and [scene.elapseLimit].
+// A scene's lease and limit are longer than any test. Tests let them pass by [scene.elapseLease] and
+// [scene.elapseLimit].
 const (
 	sceneLease = time.Minute
 	sceneLimit = 2 * time.Minute
@@ -73,13 +74,13 @@ func (c *scene) cut() {
 	c.dbProxy.Cut()
 }
 
-// elapseLease makes the leases in Redis run out that are not renewed.
+// elapseLease lets the leases in Redis that are not renewed run out.
 func (c *scene) elapseLease(t *testing.T) {
 	t.Helper()
 	c.redis.Elapse(t, sceneLease)
 }
 
-// elapseLimit makes the limits in the journal run out.
+// elapseLimit lets the limits in the journal pass.
 func (c *scene) elapseLimit(t *testing.T) {
 	t.Helper()
 	_, err := c.db.ExecContext(t.Context(), "update onceguard_journal set until = until - interval '2 minutes' where state = 1")
@@ -237,7 +238,7 @@ func newCustomer(t *testing.T, url string) customer {
 	return customer{&http.Client{Transport: transport, Timeout: 2 * patience}, url}
 }
 
-// run serves a shop in a process of its own.
+// run serves a shop in a separate process.
 func run(t *testing.T, s shop) (*redistest.Process, customer) {
 	t.Helper()
 	p := start(t, s)

@@ -32,10 +32,11 @@ func soakTime() time.Duration {
 // soakKeys is how many orders there are at least.
 func soakKeys() int { return redistest.Rounds(30, 300) }
 
-// Two processes take payments, each of which is asked for six times at once by customers who repeat a request until its answer is
-// final. Every second one of the processes is killed and replaced. Meanwhile Redis forgets everything every 20 ms, with or
-// without a database that restarts every second, or Redis is off from the beginning to the end. With InTx each key has
-// exactly one effect and one body. With an effect elsewhere it never has two, and Sweep finds every run without an end.
+// Two processes take payments, each of which is asked for six times at once by customers who repeat a request until its
+// answer is final. Every second one of the processes is killed and replaced. Redis forgets everything every 20 ms, with
+// or without a database that restarts every second, or Redis is off from the beginning to the end. With InTx each key
+// has exactly one effect and one body. With an effect elsewhere it never has two, and Sweep finds every run without an
+// end.
 //
 // By default a soak lasts 3 s instead of two minutes and has 30 keys instead of 300: see redistest.Rounds.
 //
@@ -221,7 +222,8 @@ func (k *soak) flush(ctx context.Context) {
 	}
 }
 
-// sweep frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may restart.
+// sweep frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may
+// restart.
 func (k *soak) sweep(ctx context.Context) {
 	journal := sqljournal.Intent(k.db)
 	every := time.NewTicker(50 * time.Millisecond)
@@ -401,8 +403,8 @@ func (k *soak) effects() map[string]int {
 	return n
 }
 
-// endUnfinished asks the provider about each run without an end, and returns those that have noted what they are, by key:
-// whether the payment is made. With InTx there are none.
+// endUnfinished asks the provider about each run without an end, and returns those that have noted what they are, by
+// key: whether the payment is made. With InTx there are none.
 func (k *soak) endUnfinished() map[string]bool {
 	k.t.Helper()
 	var begun int
