@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// answer is a response that the middleware gives without the handler: a problem, or a stored response. The zero answer
-// means that the request goes on. Each step that can refuse a request returns one. Only call.answer writes it.
+// answer is a response that the middleware gives instead of the handler's: a problem, or a stored response. The zero
+// answer means that the request goes on. Each step that can refuse a request returns one. Only call.answer writes it.
 type answer struct {
 	outcome    Outcome
 	problem    *Problem      // nil if replays, or in shadow; not changed, because all requests share it
@@ -31,7 +31,7 @@ func (a *answer) isAboutOther() bool {
 
 // answer sends a, and emits the Event.
 func (c *call) answer(a *answer) {
-	c.limitedBody.prepareRefusal(c.r)
+	c.limitedBody.prepareAnswer(c.r)
 	if !a.replays {
 		p := *a.problem
 		if a.retryAfter > 0 {

@@ -14,8 +14,8 @@ import (
 const maxUndone = 4096 // runs whose Begin is being undone, in one middleware
 
 // begin holds a claimed key ([WithAtMostOnce]), checks the request's deadline, and asks the journal. If the run must
-// not begin, it gives the key back and returns a refusal. lease is nil if only the journal protects the run. Claim and
-// Hold together take at most the time for one operation.
+// not begin, it returns the answer, and releases the key in the background or settles it with the journal's record.
+// lease is nil if only the journal protects the run. Claim and Hold together take at most the time for one operation.
 func (c *call) begin(lease *lock.Lease) answer {
 	err := c.hold(lease)
 	if err == nil {
@@ -65,7 +65,7 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 		c.dropClaim(lease)
 		return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 	case !mayRun:
-		return c.settleByEntry(lease, entry)
+		return c.applyEntry(lease, entry)
 	}
 	t.run.Intent = entry.State != Absent // an intent journal has stored a row
 	c.running.exec.journaled = t

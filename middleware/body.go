@@ -40,10 +40,10 @@ func (b *requestBody) tooLarge() error {
 	return &http.MaxBytesError{Limit: b.limit}
 }
 
-// prepareRefusal is called before a response that the middleware gives without the handler. net/http breaks the
-// connection if much of the body is unread, and a client that is still sending would not see the response. In that case
-// prepareRefusal calls leaveUnread.
-func (b *requestBody) prepareRefusal(r *http.Request) {
+// prepareAnswer is called before a response that the middleware gives instead of the handler. net/http breaks the
+// connection if at least 256 KiB of the body may be unread, or any byte on a connection that it will close. A client
+// that is still sending would not see the response. In that case prepareAnswer calls leaveUnread.
+func (b *requestBody) prepareAnswer(r *http.Request) {
 	const drained = 256 << 10 // bytes that net/http reads by itself, to use the connection again
 	if b.err != nil {
 		return // the body was read to its end, or leaveUnread was called

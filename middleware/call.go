@@ -89,8 +89,8 @@ func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handle
 	return &observed.call
 }
 
-// storageKey returns the key as it stands in Redis, or an empty string if the request has none. Claim returns it too: only
-// before that does storageKey hash the key itself.
+// storageKey returns the key as it stands in Redis, or an empty string if the request has none. Claim returns it too:
+// only before that does storageKey hash the key itself.
 func (c *call) storageKey() string {
 	id := &c.identity
 	if id.storageKey == "" && id.key != "" {
@@ -117,7 +117,8 @@ func (c *call) removeTemporaryFiles(r *http.Request) {
 	}
 }
 
-// dropClaim frees the body and gives the key back. lease may be nil: Redis did not answer, and a journal decides.
+// dropClaim frees the body, and releases the key in the background. lease may be nil: Redis did not answer, and a
+// journal decides.
 func (c *call) dropClaim(lease *lock.Lease) {
 	c.identity.body.Free()
 	c.identity.body = nil // the release keeps the call until Redis answers
@@ -140,8 +141,8 @@ func abandon(lease *lock.Lease) {
 	}
 }
 
-// capByRequest returns deadline, or the deadline of the request's context if that is earlier. The request's context has
-// no other effect on the run, because net/http cancels it when the client disconnects.
+// capByRequest returns deadline, or the deadline of the request's context if that is earlier. Nothing else
+// that ends the request's context ends the run: net/http cancels it when the client disconnects.
 func (c *call) capByRequest(deadline time.Time) time.Time {
 	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
 		return outer

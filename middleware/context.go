@@ -9,9 +9,9 @@ import (
 )
 
 // detached is a call as a context that never ends: a client that disconnects affects neither the claim nor its
-// settlement. It has the values of the context that the request came with, because it outlives the request, and an outer
-// middleware may then replace the request's context. It is context.WithoutCancel without an allocation. (It hides the
-// cause of the request's end too, because context.Cause asks for Err first.)
+// settlement. It has the values of the context that the request came with, because it outlives the request, and an
+// outer middleware may then replace the request's context. It is context.WithoutCancel without an allocation. (It hides
+// the cause of the request's end too, because context.Cause asks for Err first.)
 type detached call
 
 // detached returns the context for calls to the locker and the journal.

@@ -10,10 +10,10 @@
 //
 // # What to decide
 //
-//   - What the key is. [keyfunc.Standard] takes method, path, user and the header Idempotency-Key. A key without the user
-//     in it would give one user's response to another.
-//   - What happens after a failure. By default a 5xx is not stored, so a retry runs again; and a request whose outcome is
-//     unknown, because the handler panicked or the process died, runs again once its lease has run out.
+//   - What the key is. [keyfunc.Standard] takes method, path, user and the header Idempotency-Key. A key without the
+//     user in it would give one user's response to another.
+//   - What happens after a failure. By default a 5xx is not stored, so a retry runs again; and a request whose outcome
+//     is unknown, because the handler panicked or the process died, runs again once its lease has run out.
 //     [WithAtMostOnce] runs neither again: use it for money.
 //   - What a duplicate gets while the first request runs. By default 409; with [WithWait] it waits for the response.
 //   - What happens while Redis does not answer. By default 503, and nothing runs; [WithFailOpen] runs the handler
@@ -53,8 +53,8 @@
 // # Reading the code
 //
 // serve (idempotency.go) and run (run.go) follow the numbered steps of [Idempotency]. A step that refuses a request
-// returns an answer, which call.answer sends. ending.go decides what a run does with its key, and outage.go what happens
-// while Redis does not answer. transact.go and journaled.go have the part of a [Journal], and shadow.go has that of
-// [WithShadow]. In internal, capture has the ResponseWriter that buffers a response, record is the stored format,
-// response is a response as a value, and buffer has pooled memory.
+// returns an answer, which call.answer sends. ending.go decides what a run does with its key, and outage.go what
+// happens while Redis does not answer. transact.go and journaled.go have the part of a [Journal], and shadow.go has
+// that of [WithShadow]. In internal, capture has the ResponseWriter that buffers a response, record is the stored
+// format, response is a response as a value, and buffer has pooled memory.
 package middleware

@@ -11,8 +11,9 @@ import (
 // errAbandoned is the Event's error for a duplicate of a run whose outcome is unknown.
 var errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
 
-// answerDuplicate returns the answer to a request whose key another request has. If that one still runs, it may wait
-// for it first ([WithWait]). It never runs the handler, even if the other run left no response: a retry may run then.
+// answerDuplicate returns the answer to a request whose key another request has. While that one runs, the duplicate
+// first waits for it ([WithWait]). answerDuplicate never runs the handler, even if the other run left no response: a
+// retry may run then.
 func (c *call) answerDuplicate(claim lock.Claim) answer {
 	switch {
 	case claim.State == lock.Abandoned:
@@ -27,7 +28,7 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	switch {
 	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
 		return refuseClaim(err)
-	case err != nil: // the deadline has passed, or too many are waiting
+	case err != nil: // the deadline has passed, the client has disconnected, or too many are waiting
 		return c.refuseInFlight(claim, waitFailure(err))
 	case after.State == lock.Free:
 		return c.lookInJournal(refuse(Freed, &runFailed, nil))
@@ -56,8 +57,8 @@ func (c *call) answerByClaim(claim lock.Claim) answer {
 
 // refuseInFlight returns the answer to a duplicate of a run that has the key. Retry-After is the age of the run's
 // claim, so that a client that obeys it doubles its pause with each try. It is at least 1 s. It is at most one lease,
-// because after that the key of a run that died is free. The bounds also limit an age that is wrong because two clocks
-// differ.
+// because a run that died keeps its duplicates in flight for no longer than that. The bounds also limit an age that is
+// wrong because two clocks differ.
 func (c *call) refuseInFlight(claim lock.Claim, err error) answer {
 	a := refuse(InFlight, &inFlight, err)
 	a.retryAfter = max(time.Second, min(time.Since(claim.ClaimedAt), c.locker.TTL()).Truncate(time.Second))

@@ -20,7 +20,7 @@ import (
 type ending struct {
 	action    action
 	record    record.Record // for storeRecord, if encoded is nil
-	encoded   []byte        // the record as the journal stores it; nil without a journal
+	encoded   []byte        // the record, if it is encoded already: for a journal, or in shadow
 	inJournal bool          // the journal has it, so that outcome is true whatever happens in Redis
 	size      int           // of the record in bytes, once it is stored or pending; for the Event
 	retention time.Duration // of the record

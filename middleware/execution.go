@@ -22,11 +22,13 @@ type Execution struct {
 
 	journaled *journaledRun // nil without a journal
 
-	atMostOnce bool // with WithAtMostOnce or an intent journal: after a 5xx, only Discard frees the key
+	// With WithAtMostOnce or an intent journal: a 5xx is stored, an unknown outcome needs no tombstone, and the refusal of
+	// a middleware inside of this one does not free the key.
+	atMostOnce bool
 
 	mu        sync.Mutex // guards the fields below
 	keep      bool       // Keep was called, and Unknown not since
-	discard   bool       // Discard was called, and since then Keep was not, and no byte was sent; unknown overrides it
+	discard   bool       // Discard was called, and since then neither Keep nor Sending; unknown overrides it
 	unknown   bool       // Unknown was called, and Keep not since
 	sent      bool       // a part of the response was sent, or the run's transaction is committed
 	retention time.Duration

@@ -31,10 +31,10 @@ func (c *call) lookInJournal(fallback answer) answer {
 	return fallback
 }
 
-// settleByEntry answers a request that has claimed the key, by an entry of another run. It copies the entry's record to
-// Redis, so that the next duplicate need not ask the journal. Without such a record it releases the key. lease is nil
-// if Redis did not answer.
-func (c *call) settleByEntry(lease *lock.Lease, entry JournalEntry) answer {
+// applyEntry ends a request that has claimed the key, by the entry of another run, and returns the answer to it. It
+// settles the key with the entry's record, so that the next duplicate need not ask the journal. Without such a record
+// it releases the key. lease is nil if Redis did not answer.
+func (c *call) applyEntry(lease *lock.Lease, entry JournalEntry) answer {
 	a := c.answerByEntry(entry)
 	if lease == nil || !entry.canSettle() || a.outcome == Unreadable {
 		c.dropClaim(lease)

@@ -14,12 +14,14 @@ import (
 //
 //	transaction   ending                    journal            key in Redis        the client gets
 //	committed                               has the record     settled with it     the run's response
-//	overtaken                               has another run's  settled with that   what the journal has
+//	overtaken                               has another run's  settled or released what the journal has
 //	undecided                               is not told        abandoned           503 commit-unknown
+//	undecided, after Keep                   End in background  by End's answer     503 commit-unknown
 //	none          abandon                   is not told        abandoned           the run's response
 //	none          free, no row since Begin  is not told        released            the run's response
 //	none          store, or free a row      End                by End's answer     the run's response or, if another run
-//	                                                                               has the key, what the journal has
+//	                                                                               has the key and nothing was sent, what
+//	                                                                               the journal has
 //
 // If End fails, endInBackground retries it, and the client gets the run's response.
 
@@ -41,7 +43,7 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement an
 		end.inJournal = true
 		return answer{}, c.applyEnding(lease, end)
 	case txOvertaken:
-		return c.settleByEntry(lease, t.entry), nil
+		return c.applyEntry(lease, t.entry), nil
 	case txUndecided:
 		return c.concludeUndecided(lease), nil
 	}
@@ -88,15 +90,15 @@ func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer,
 		return answer{}, errors.Join(errOvertaken, lock.ErrLost)
 	}
 	status := c.running.writer.Status()
-	replacement = answerAfterRun(c.settleByEntry(lease, entry))
+	replacement = answerAfterRun(c.applyEntry(lease, entry))
 	replacement.outcome = LeaseLost
 	replacement.err = errors.Join(fmt.Errorf("%w, and this one answered %d", errOvertaken, status), replacement.err)
 	return replacement, nil
 }
 
-// endInBackground retries an End that has failed with cause. The key stays claimed until then. It returns the error for
-// the Event: cause, which then wraps [lock.ErrPending]. If too many records are pending, it abandons the key instead,
-// and returns cause unchanged.
+// endInBackground sends an End until it succeeds, and then updates the key, which stays claimed until then. cause is
+// why the End has not succeeded yet. The error that it returns is for the Event: it wraps cause and [lock.ErrPending].
+// If too many records are pending, it abandons the key instead, and returns cause unchanged.
 func (c *call) endInBackground(lease *lock.Lease, run JournalRun, end *ending, cause error) error {
 	cost := int64(len(end.encoded) + pendingCost)
 	if c.pendingRecords.Add(cost) > maxPendingRecords {

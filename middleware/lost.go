@@ -10,10 +10,10 @@ import (
 // reclaimOrGiveWay handles a run that lost its key to another request before any of its response was sent. It claims
 // the key again.
 //
-//   - If the key is free, it applies the run's ending and returns no answer. The client gets the run's own
-//     response, and err is for the Event.
-//   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or 409.
-//     So two clicks never see two receipts.
+//   - If the key is free and is not lost again, it applies the run's ending and returns no answer. The client gets the
+//     run's own response, and err is for the Event.
+//   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or
+//     409. So two clicks never see two receipts.
 //
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement answer, err error) {

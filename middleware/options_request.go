@@ -40,10 +40,10 @@ func WithMaxBody(n int64) Option {
 // WithFingerprint replaces the rule that tells two requests with one key apart. The default is the SHA-256 of method,
 // path, query, media type and body.
 //
-// f is called concurrently, before the handler, with the whole body. It must not keep or change the body. Its result may
-// have any length, because it is hashed. The default rule leaves out the boundary of a multipart body, which clients
-// choose anew for each try. If f hashes the boundary, a retry may get 422. WithFingerprint panics when name is empty or f
-// is nil.
+// f is called concurrently, before the handler, with the whole body. It must not keep or change the body. Its result
+// may have any length, because it is hashed. The default rule leaves out the boundary of a multipart body, which
+// clients choose anew for each try. If f hashes the boundary, a retry may get 422. WithFingerprint panics when name is
+// empty or f is nil.
 //
 // The name is stored, hashed, with every fingerprint, and only fingerprints of the same name are compared. Change f and
 // name together: under the old name, the new f would answer 422 to retries of requests that the old f has seen. What is

@@ -46,13 +46,13 @@ func (c *call) mayFailOpen(err error) bool {
 
 // mayRunWithoutLease reports whether the journal alone decides about a request whose claim failed with err. It does not
 // if the request's deadline has passed, nor with WithAtMostOnce, whose holds also protect against instances without a
-// journal. It does after ErrLost: the journal knows whether another request runs.
+// journal. It does after ErrLost: even if another request runs, the journal lets only one of the two take effect.
 func (c *call) mayRunWithoutLease(err error) bool {
 	return c.journal != nil && !c.atMostOnce && c.deadlineError() == nil && isUnanswered(err)
 }
 
-// isUnanswered reports whether err means that Redis did not answer. After the errors listed here the key is known to
-// hold something, or the Locker is closed.
+// isUnanswered reports whether err leaves open what the key holds. After the errors listed here the key is known to
+// hold something, or the Locker is closed. After ErrLost it is open, too: a caller that must not run then excludes it.
 func isUnanswered(err error) bool {
 	return !errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrSettled) && !errors.Is(err, lock.ErrClosed)
 }

@@ -108,8 +108,8 @@ func Resolve(
 	return r.resolveStored(ctx, info)
 }
 
-// resolver resolves one run. SettleAbandoned gives it the note of the claim in Redis, and encode makes the record with
-// the note's fingerprint.
+// resolver resolves one run. The note of its claim, or of its row in the journal, has the fingerprint that encode puts
+// into the record.
 type resolver struct {
 	options
 	locker     *lock.Locker

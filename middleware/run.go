@@ -50,7 +50,7 @@ func (c *call) handleAndConclude(lease *lock.Lease) (end ending, replacement ans
 	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
 	interrupted = errNoDecision
 	end = c.decideEnding(verdict)
-	replacement, err = c.conclude(lease, &end) // 7: the response is stored, or the key is freed
+	replacement, err = c.conclude(lease, &end) // 7: the ending is applied to the key
 	returned = true
 	return end, replacement, err
 }

@@ -26,7 +26,7 @@ import (
 var (
 	errShadowPanic   = errors.New("middleware: WithShadow: the key function or the function of WithFingerprint panicked")
 	errShadowStored  = errors.New("middleware: WithShadow: the function of WithStored or WithTraceparent panicked")
-	errShadowTooLong = errors.New("middleware: WithShadow: the handler ran longer than WithMaxDuration, and would have been cancelled")
+	errShadowOverdue = errors.New("middleware: WithShadow: the handler ran longer than WithMaxDuration, and would have been cancelled")
 	errShadowLate    = errors.New("middleware: WithShadow: Redis did not answer in time; storing goes on")
 )
 
@@ -229,7 +229,7 @@ func (c *call) concludeWatched(lease *lock.Lease, returned bool) {
 	lease.AbandonAt(time.Time{})
 	err := c.applyWatched(lease, &end)
 	if c.event.Handler.Duration > c.maxDuration {
-		end.why = errors.Join(end.why, errShadowTooLong)
+		end.why = errors.Join(end.why, errShadowOverdue)
 	}
 	c.emit(end.outcomeAfter(err), status, errors.Join(end.why, err))
 }

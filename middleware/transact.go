@@ -14,7 +14,8 @@ import (
 //  1. beginTx marks the response. What the handler writes from now on belongs to the transaction.
 //  2. do runs the handler's part of the transaction. At its end it calls sealTx, which makes the response final and
 //     encodes its record, and then sends the COMMIT.
-//  3. If do fails, lookUp reads the journal, and decideAfterError decides from that whether the COMMIT has taken effect.
+//  3. If do fails, findOutcome reads the journal, and decideAfterError decides from that whether the COMMIT has taken
+//     effect.
 //  4. finishTx keeps the response if the transaction is committed, puts it back as it was if it is rolled back, and
 //     otherwise refuses everything that the handler still writes.
 //  5. When the handler has returned, the serving goroutine calls cutOff: no transaction can be sealed any more. Then
@@ -37,20 +38,20 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 // seal makes the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until
 // do has returned, nothing that the handler writes is sent.
 //
-// lookUp is called when do has returned an error, also when only the reply to the COMMIT was lost. It returns what the
-// journal holds for the run's key. If sealed is true, do may have sent a COMMIT: lookUp must then wait until that
-// transaction has ended, and return an error if it cannot tell.
+// findOutcome is called when do has returned an error, also when only the reply to the COMMIT was lost. It returns what
+// the journal holds for the run's key. If sealed is true, do may have sent a COMMIT: findOutcome must then wait until
+// that transaction has ended, and return an error if it cannot tell.
 //
 // Transact returns nil if and only if the transaction is committed. Its errors are
 //
-//   - [ErrAnswered]: the middleware answers the request itself, because another run's response is stored, or because it is
-//     not known whether this transaction was committed.
+//   - [ErrAnswered]: the middleware answers the request itself, because another run's response is stored, or because it
+//     is not known whether this transaction was committed.
 //   - [ErrUncommitted]: do has returned nil without a successful seal. It is not known what do has done. The middleware
 //     answers the request.
 //   - [ErrTwice]: the run has committed a transaction before.
 //   - [ErrCommitted]: a part of the response was sent before.
-//   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The handler
-//     answers, or calls Transact again.
+//   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The
+//     handler answers, or calls Transact again.
 //
 // A panic of do goes on. If seal had not succeeded, the response is then as it was before the call. Otherwise the
 // transaction may be committed, and the middleware answers the request.
@@ -60,7 +61,7 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 //
 // A run has one transaction at a time: Transact returns an error if another one has not ended. It panics without a
 // journal: see [Execution.Journaled].
-func (e *Execution) Transact(do func(seal func() (Commit, error)) error, lookUp func(run JournalRun, sealed bool) (JournalEntry, error)) error {
+func (e *Execution) Transact(do func(seal func() (Commit, error)) error, findOutcome func(run JournalRun, sealed bool) (JournalEntry, error)) error {
 	if e == nil || e.journaled == nil {
 		panic("middleware.Execution.Transact: the run has no journal")
 	}
@@ -76,7 +77,7 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, lookUp 
 		}
 		t.finishTx(state)
 	}()
-	state, err := t.runTx(do, lookUp)
+	state, err := t.runTx(do, findOutcome)
 	returned = true
 	return err
 }
@@ -88,7 +89,7 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, lookUp 
 //	txOpen     txSealed                            sealTx
 //	txOpen     txNone, txOvertaken                 do has failed, or panicked: txNone
 //	txOpen     txUndecided                         do has returned nil, or the handler has returned before Transact
-//	txSealed   txCommitted                         do has returned nil, or lookUp the run's own record
+//	txSealed   txCommitted                         do has returned nil, or findOutcome the run's own record
 //	txSealed   txNone, txOvertaken, txUndecided    do has failed, or panicked: txUndecided
 type txPhase uint8
 
@@ -113,7 +114,7 @@ type txState struct {
 type journaledRun struct {
 	call     *call
 	run      JournalRun
-	deadline time.Time // of the handler: the journal counts the run's limit from Begin
+	deadline time.Time // of the handler; counted from before Begin, so never after the limit that the journal counts
 
 	mu       sync.Mutex
 	unsealed sync.Cond // signaled when phase is no longer txSealed
@@ -159,14 +160,15 @@ func (t *journaledRun) beginTx() error {
 	return err
 }
 
-// runTx calls do and, if that fails, lookUp. It returns how the transaction has ended, and the error for the handler.
+// runTx calls do and, if that fails, findOutcome. It returns how the transaction has ended, and the error for the
+// handler.
 func (t *journaledRun) runTx(
-	do func(seal func() (Commit, error)) error, lookUp func(run JournalRun, sealed bool) (JournalEntry, error),
+	do func(seal func() (Commit, error)) error, findOutcome func(run JournalRun, sealed bool) (JournalEntry, error),
 ) (txState, error) {
 	doErr := do(t.sealTx)
 	sealed := t.isSealed()
 	if doErr != nil {
-		entry, lookErr := lookUp(t.run, sealed)
+		entry, lookErr := findOutcome(t.run, sealed)
 		return t.decideAfterError(doErr, sealed, entry, lookErr)
 	}
 	if !sealed { // do may have committed something without its record
@@ -212,7 +214,7 @@ func (t *journaledRun) isSealed() bool {
 	return t.phase == txSealed
 }
 
-// decideAfterError decides how a transaction whose do has failed has ended, by what lookUp has returned.
+// decideAfterError decides how a transaction whose do has failed has ended, by what findOutcome has returned.
 func (t *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalEntry, lookErr error) (txState, error) {
 	rolledBack := txState{phase: txNone}
 	if lookErr != nil && sealed { // the COMMIT may have taken effect
@@ -231,7 +233,7 @@ func (t *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalE
 	return txState{phase: txOvertaken, entry: entry}, ErrAnswered
 }
 
-// interruptedTx returns the state of a transaction whose do or lookUp has panicked or called runtime.Goexit.
+// interruptedTx returns the state of a transaction whose do or findOutcome has panicked or called runtime.Goexit.
 func (t *journaledRun) interruptedTx() txState {
 	if t.isSealed() {
 		return txState{phase: txUndecided, cause: errInterrupted}

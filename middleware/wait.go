@@ -54,7 +54,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// waitFailure returns the Event's error for a wait that ended with err. It is nil if only the deadline had passed.
+// waitFailure returns the Event's error for a wait that ended with err. It is nil if only the deadline had passed,
+// or the client has disconnected.
 func waitFailure(err error) error {
 	var wait *lock.WaitError
 	switch {

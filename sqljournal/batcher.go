@@ -36,16 +36,16 @@ type waitingLook struct {
 
 // instruction tells a waiting look how to go on.
 type instruction struct {
-	next nextStep
+	step step
 	row  row // with useRow
 }
 
-type nextStep uint8
+type step uint8
 
 const (
-	useRow    nextStep = iota // its batch has succeeded
-	sendBatch                 // it is a sender
-	sendAlone                 // its batch has failed
+	useRow    step = iota // its batch has succeeded
+	sendBatch             // it is a sender
+	sendAlone             // its batch has failed
 )
 
 type (
@@ -62,9 +62,9 @@ func (b *batcher) look(ctx context.Context, key string, one lookOneFunc, many lo
 	}
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
-	var told instruction
+	var next instruction
 	select {
-	case told = <-w.told:
+	case next = <-w.told:
 	case <-timer.C:
 		b.stopWaiting(w)
 		return one(ctx, key)
@@ -72,14 +72,14 @@ func (b *batcher) look(ctx context.Context, key string, one lookOneFunc, many lo
 		b.stopWaiting(w)
 		return row{}, ctx.Err()
 	}
-	switch told.next {
+	switch next.step {
 	case sendBatch:
 		defer b.endSending()
 		return b.send(ctx, key, one, many)
 	case sendAlone:
 		return one(ctx, key)
 	}
-	return told.row, nil
+	return next.row, nil
 }
 
 // enter makes the caller a sender, who must call endSending, and returns nil. If there are enough senders, it returns a
@@ -107,7 +107,7 @@ func (b *batcher) endSending() {
 	w := b.waiting[0]
 	b.waiting = slices.Delete(b.waiting, 0, 1)
 	w.isSender = true
-	w.told <- instruction{next: sendBatch}
+	w.told <- instruction{step: sendBatch}
 }
 
 // stopWaiting is called by a look that no longer waits. If it was made a sender, another look becomes one instead.
@@ -137,7 +137,7 @@ func (b *batcher) send(ctx context.Context, key string, one lookOneFunc, many lo
 	defer func() {
 		if !succeeded { // many failed or panicked
 			for _, w := range others {
-				w.told <- instruction{next: sendAlone}
+				w.told <- instruction{step: sendAlone}
 			}
 		}
 	}()
@@ -149,7 +149,7 @@ func (b *batcher) send(ctx context.Context, key string, one lookOneFunc, many lo
 	for _, w := range others {
 		r := rows[w.key]
 		r.note, r.record = bytes.Clone(r.note), bytes.Clone(r.record) // another look may be at the same key
-		w.told <- instruction{next: useRow, row: r}
+		w.told <- instruction{step: useRow, row: r}
 	}
 	return rows[key], nil
 }

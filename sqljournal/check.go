@@ -46,19 +46,19 @@ func (j *Journal) Check(ctx context.Context) error {
 		return fmt.Errorf("sqljournal: check: %w", err)
 	}
 	defer rollBack(tx)
-	var found []error
+	var findings []error
 	if j.dialect == &sqlite {
-		found, err = checkSQLite(ctx, tx)
+		findings, err = checkSQLite(ctx, tx)
 	} else {
-		found, err = checkPostgreSQL(ctx, tx)
+		findings, err = checkPostgreSQL(ctx, tx)
 	}
-	if err == nil && !slices.ContainsFunc(found, preventsWrites) {
+	if err == nil && !slices.ContainsFunc(findings, preventsWrites) {
 		err = j.rehearse(ctx, tx)
 	}
 	if err != nil {
-		found = append(found, fmt.Errorf("sqljournal: check: %w", err))
+		findings = append(findings, fmt.Errorf("sqljournal: check: %w", err))
 	}
-	return errors.Join(found...)
+	return errors.Join(findings...)
 }
 
 func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.Is(err, ErrReadOnly) }
@@ -73,9 +73,9 @@ func (j *Journal) rehearse(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// missingColumns compares a table's columns, each "name type", with those that it should have. It takes the results of
-// a query, and returns an ErrTable, if it has found one, and an error of the database.
-func missingColumns(rows *sql.Rows, err error, want ...string) (found []error, _ error) {
+// compareColumns compares a table's columns, each "name type", with those that it should have. It takes the results of
+// a query. Its findings are an ErrTable or nothing.
+func compareColumns(rows *sql.Rows, err error, want ...string) (findings []error, _ error) {
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ from pg_attribute a
 left join pg_index i on i.indrelid = a.attrelid and i.indisunique and i.indisvalid and i.indpred is null
   and i.indnkeyatts = 1 and i.indkey[0] = a.attnum
 where a.attrelid = to_regclass('onceguard_journal') and a.attnum > 0 and not a.attisdropped`)
-	found, err := missingColumns(rows, err, "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
+	findings, err := compareColumns(rows, err, "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
 		"began_at timestamp with time zone", "until timestamp with time zone", "expires_at timestamp with time zone",
 		"attempts integer")
 	if err != nil {
@@ -128,23 +128,23 @@ select pg_is_in_recovery() or current_setting('transaction_read_only') = 'on',
 		return nil, err
 	}
 	if readOnly {
-		found = append(found, ErrReadOnly)
+		findings = append(findings, ErrReadOnly)
 	}
 	if fsync != "on" || pages != "on" || commit == "off" || unlogged {
-		found = append(found, fmt.Errorf("%w: fsync %s, full_page_writes %s, synchronous_commit %s, table unlogged: %t",
+		findings = append(findings, fmt.Errorf("%w: fsync %s, full_page_writes %s, synchronous_commit %s, table unlogged: %t",
 			ErrNotDurable, fsync, pages, commit, unlogged))
 	}
 	if standbys > 0 && (strings.TrimSpace(names) == "" || commit == "local" || commit == "off") {
-		found = append(found, fmt.Errorf("%w: %d connected, synchronous_standby_names %q, synchronous_commit %s",
+		findings = append(findings, fmt.Errorf("%w: %d connected, synchronous_standby_names %q, synchronous_commit %s",
 			ErrStandby, standbys, names, commit))
 	}
-	return found, nil
+	return findings, nil
 }
 
 func checkSQLite(ctx context.Context, tx *sql.Tx) ([]error, error) {
 	rows, err := tx.QueryContext(ctx, `
 select name || ' ' || lower(type) || case when pk = 1 then ' unique' else '' end from pragma_table_info('onceguard_journal')`)
-	found, err := missingColumns(rows, err, "key text unique", "token text", "state integer", "note blob", "record blob",
+	findings, err := compareColumns(rows, err, "key text unique", "token text", "state integer", "note blob", "record blob",
 		"began_at integer", "until integer", "expires_at integer", "attempts integer")
 	if err != nil {
 		return nil, err
@@ -160,14 +160,14 @@ select name || ' ' || lower(type) || case when pk = 1 then ' unique' else '' end
 		}
 	}
 	if queryOnly != 0 {
-		found = append(found, ErrReadOnly)
+		findings = append(findings, ErrReadOnly)
 	}
 	const full = 2
 	if mode == "memory" || mode == "off" || synchronous < full {
-		found = append(found, fmt.Errorf("%w: journal_mode %s, synchronous %d", ErrNotDurable, mode, synchronous))
+		findings = append(findings, fmt.Errorf("%w: journal_mode %s, synchronous %d", ErrNotDurable, mode, synchronous))
 	}
 	if mode != "wal" || timeout <= 0 {
-		found = append(found, fmt.Errorf("%w: journal_mode %s, busy_timeout %d ms", ErrBusy, mode, timeout))
+		findings = append(findings, fmt.Errorf("%w: journal_mode %s, busy_timeout %d ms", ErrBusy, mode, timeout))
 	}
-	return found, nil
+	return findings, nil
 }

@@ -30,8 +30,8 @@
 // Transactional stores only rows that are done. [Journal.Expire] removes expired rows. Call it every few minutes, from
 // one process or from all. All times are the database's.
 //
-// A look reads the row of a key, and changes nothing. Concurrent looks share a statement. An entry, a
-// [middleware.JournalEntry], is what a row means to the run that asks: Begin, End and Look return it.
+// A look reads the row of a key, and changes nothing. Concurrent looks may share a statement. An entry, a
+// [middleware.JournalEntry], is what a row means to the run that asks, or with Look to somebody who has no run.
 //
 // # A handler
 //

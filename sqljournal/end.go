@@ -29,8 +29,8 @@ func (j *Journal) end(ctx context.Context, run middleware.JournalRun, record []b
 	return e, err
 }
 
-// tryEnd returns errContended if its statement has failed, but would succeed on the row that it then finds: the row was
-// changed in between.
+// tryEnd returns errContended if its statement has changed nothing, although the look then finds what the statement
+// needs: the row was changed in between.
 func (j *Journal) tryEnd(ctx context.Context, run middleware.JournalRun, record []byte, keep time.Duration) (
 	middleware.JournalEntry, error,
 ) {
@@ -43,8 +43,11 @@ func (j *Journal) tryEnd(ctx context.Context, run middleware.JournalRun, record 
 		outcome = middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: record, Left: keep}
 		n, err = j.store(ctx, j.db, middleware.Commit{Run: run, Record: record, Keep: keep})
 	}
-	if err != nil || n == 1 {
-		return outcome, err
+	if err != nil {
+		return middleware.JournalEntry{}, err
+	}
+	if n == 1 {
+		return outcome, nil
 	}
 	e, err := j.look(ctx, run.Key, run.Token)
 	if err != nil {

@@ -62,10 +62,11 @@ func newJournal(name string, db *sql.DB, intent bool, opts []Option) *Journal {
 // must not commit what it wanted to store with it.
 var ErrLost = errors.New("sqljournal: another has the row")
 
-// tries is how often a statement is tried while others change the same row.
+// tries is how often a statement is tried, at most, while others change the same row.
 const tries = 5
 
-// errContended means that others have changed the row between two statements. Begin and End then try again.
+// errContended means that others have changed the row between two statements. Begin and End then try again. After the
+// last try it is their error.
 var errContended = errors.New("the row is changed all the time")
 
 // isConflict reports whether a statement failed only because of concurrent transactions, so that it may be tried again.

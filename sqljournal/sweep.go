@@ -26,7 +26,7 @@ type Unfinished struct {
 //
 // fn finds out what happened, for example from the payment provider. If the run took effect, fn calls
 // [Unfinished.Done], and a retry is told that its response was not stored. If not, fn calls [Unfinished.Free], and a
-// retry runs. fn has the time lease for that. Then its context ends, and the row may be handed out again. So may a row
+// retry runs. fn has to do so within lease. Then its context ends, and the row may be handed out again. So may a row
 // for which fn returns without Done or Free, with or without an error. Until then a retry gets 409.
 //
 // Once a row is handed out, its run can no longer complete it: the transaction of a handler that is merely late is

@@ -13,7 +13,7 @@ type execution interface {
 	Journaled() (run middleware.JournalRun, of middleware.Journal, ok bool)
 	Transact(
 		do func(seal func() (middleware.Commit, error)) error,
-		lookUp func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error),
+		findOutcome func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error),
 	) error
 }
 
@@ -58,7 +58,7 @@ func (j *Journal) executionHere(ctx context.Context) (execution, error) {
 //   - an error of fn or of the database,
 //   - [middleware.ErrNoResponse], [middleware.ErrTooLong] or [middleware.ErrBroken]: the response cannot be stored,
 //   - [middleware.ErrCommitted]: a byte of the response was sent already,
-//   - [middleware.ErrTwice]: InTx has succeeded before in this run, and this transaction did not begin,
+//   - [middleware.ErrTwice]: InTx has committed before in this run, and this transaction did not begin,
 //   - [ErrOtherJournal].
 //
 // If fn panics, the transaction is rolled back and the panic goes on.

@@ -9,10 +9,10 @@
 // It calls Withdraw instead of Deliver if the client gets another response, and Abort if the handler panics or calls
 // runtime.Goexit.
 //
-// What the handler writes goes to memory, and the client gets nothing before Deliver, with one exception: a Flush, a
-// Hijack, or a body longer than the limit starts sending. From then on the handler writes to the client, and also to
-// memory while the body fits. After Seal and Abort the handler's calls return ErrReturned. The table of the type state
-// (writer.go) has all transitions.
+// What the handler writes goes to memory. Except for 1xx statuses, the client gets nothing before Deliver, unless a
+// Flush, a Hijack, or a body longer than the limit starts sending. From then on the handler writes to the client, and
+// also to memory while the body fits. After Seal and Abort the handler's calls return ErrReturned. The table of the
+// type state (writer.go) has all transitions.
 //
 // A [Tee] does not buffer. It passes the response on and observes it.
 //
@@ -28,7 +28,7 @@
 //
 // A handler may undo a part of its work, together with what it wrote in it. Mark begins such a part, in which nothing
 // is sent. Rewind ends it and restores the response as it was at Mark. Fix ends it, too, and makes the response final:
-// later writes fail with [ErrAnswered]. Refuse does the same to a response that will be withdrawn.
+// later writes fail with [ErrAnswered]. Refuse makes later writes fail, too, for a response that will be withdrawn.
 //
 // # Goroutines that the handler leaves behind
 //

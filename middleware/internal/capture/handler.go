@@ -10,8 +10,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate; the other
-// functions are called inside it.
+// This file has the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate. The other
+// functions are called inside the gate, or by the serving goroutine after Seal.
 
 // Header returns the underlying writer's header, so that the handler sees and changes what the outer middlewares have
 // set. The map itself is not guarded, as with net/http: a goroutine that is left behind must not touch it.
@@ -115,7 +115,8 @@ func (w *Writer) admit(n int) error {
 	return nil
 }
 
-// bufferBody appends p to the buffer. When the body no longer fits, it sends what is buffered, and buffers no more.
+// bufferBody appends p to the buffer. When the body no longer fits, it sends what is buffered and buffers no more;
+// Write then sends p itself. Between Mark and Fix it sends nothing and returns ErrTooLong.
 func (w *Writer) bufferBody(p []byte) error {
 	fits := len(w.body.Bytes())+len(p) <= w.limit
 	switch {

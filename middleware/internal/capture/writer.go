@@ -29,7 +29,7 @@ type Writer struct {
 
 	// The header. Guarded by the gate until Seal, then the serving goroutine's.
 	outerHeader   http.Header       // as the outer middlewares left it; nil if empty
-	header        []response.Change // as it was when the handler set the status; later ones are trailers or have no effect
+	header        []response.Change // as it was when the handler set the status; later changes are trailers or have no effect
 	handlerHeader http.Header       // as the handler left it, while the underlying writer has the one that is sent
 	scratch       *response.Scratch // room for header
 	length        int64             // Content-Length, -1 if there is none
@@ -66,12 +66,12 @@ type SendObserver interface {
 //	unsent      Hijack before a status is set                 sent         what the handler writes to the connection
 //	headerSent  the same call goes on                         sent         also the body so far
 //	headerSent  Seal or Abort cuts the call off               headerSent   the status and the header
-//	headerSent  the underlying writer panics                  sent         an unknown part of it
+//	headerSent  the underlying writer panics in that call     sent         an unknown part of it
 //	sent        Write, Flush                                  sent         also what was written
 //	sent        Hijack                                        sent         also what the handler writes to the connection
 //	any         Seal, Abort                                   unchanged    what it had
-//	unsent      Withdraw                                      unsent       nothing from this Writer
-//	any         Deliver if Whole, Partial or Broken           sent         the whole response
+//	unsent      Withdraw                                      unsent       at most 1xx statuses from this Writer
+//	any         Deliver if Whole, Partial or Broken           sent         all that the Writer has
 //	unsent      Deliver if Expired                            unsent       a 504 without a body
 //	unsent      Deliver if Bypassed                           unsent       what the handler sent around the Writer
 type state uint8

@@ -10,7 +10,8 @@ import (
 )
 
 // Decode returns the record in b. Its body may share memory with b, and its changes are in s. An error means that b is
-// damaged, is of another key or a newer version, or is not sealed as c requires.
+// damaged, is of another key or a newer version, that no key of c opens its seal, or that c requires a seal and b has
+// none.
 func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record, error) {
 	if !isIntact(s, storageKey, b) {
 		return Record{}, errDamaged

@@ -24,7 +24,7 @@ import (
 // version and flags are authenticated and the checksum is not. Without the flag, or after decryption, the content is
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
-//	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by the clock of its process
+//	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by its process's wall clock
 //	extension    uvarint length, and as many bytes of fields that a reader may ignore: see extension.go
 //	response     the rest
 //
@@ -45,8 +45,8 @@ import (
 // writes only what the previous one can read:
 //
 //   - A new field that a reader may ignore goes into the extension, with the next tag.
-//   - Any other change needs a new version, flag or kind of fingerprint. One release learns to read it, and the next one
-//     writes it.
+//   - Any other change needs a new version, flag or kind of fingerprint. One release learns to read it, and the next
+//     one writes it.
 //
 // Tests read the records and notes of the first release in middleware/testdata/stored, which are never rewritten.
 const (

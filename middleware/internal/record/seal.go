@@ -62,7 +62,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// unseal returns the content, decrypted if it is sealed. It fails if no key opens the seal, or if a seal is missing.
+// unseal returns the content, decrypted if it is sealed. It fails if no key opens the seal, or if c requires
+// a seal and there is none.
 func (c *Codec) unseal(sealed bool, purpose, storageKey string, visible, content []byte) ([]byte, error) {
 	switch {
 	case sealed && len(c.Keys) == 0:

@@ -124,8 +124,8 @@ func Apply(h http.Header, changes []Change) {
 func Storable(list []Change, connection []string, keepCookies bool) (kept []Change, cookiesDropped bool) {
 	list = slices.DeleteFunc(list, func(c Change) bool {
 		name := http.CanonicalHeaderKey(c.Name)
-		if isPerResponse(name) {
-			return len(c.Values) > 0 // without values the handler has suppressed the field, which is replayed
+		if isPerResponse(name) && len(c.Values) > 0 { // without values the handler has suppressed the field, which is replayed
+			return true
 		}
 		return isPerConnection(name) || listed(connection, name)
 	})

@@ -14,9 +14,9 @@ type Response struct {
 	Trailer []Change
 	Body    []byte
 
-	// Set when a record is decoded, so that WriteTo need not allocate.
-	Length string   // of Body, in decimal
-	Spare  []string // usually has room for SpareValues more
+	// Set when a record is decoded.
+	Length string   // of Body, in decimal; WriteTo sends it
+	Spare  []string // usually has room for SpareValues more, so that WriteTo need not allocate
 }
 
 // SpareValues is how many values WriteTo adds to the header of a response with a status below 500.
