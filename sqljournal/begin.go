@@ -8,7 +8,7 @@ import (
 )
 
 // Begin is described at [middleware.Journal]. It takes one round trip, and a second one if an intent journal finds a
-// row. With SQLite it is at most two statements.
+// row or a transactional one finds an expired row. With SQLite it is at most two statements.
 func (j *Journal) Begin(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
 	e, err := j.begin(ctx, run)
 	if err != nil {
@@ -19,7 +19,7 @@ func (j *Journal) Begin(ctx context.Context, run middleware.JournalRun) (middlew
 
 func (j *Journal) begin(ctx context.Context, run middleware.JournalRun) (e middleware.JournalEntry, err error) {
 	if !j.intent {
-		return j.look(ctx, run.Key, run.Token)
+		return j.beginTransactional(ctx, run)
 	}
 	for range tries {
 		if e, err = j.tryBegin(ctx, run); !isConflict(err) {
@@ -27,6 +27,18 @@ func (j *Journal) begin(ctx context.Context, run middleware.JournalRun) (e middl
 		}
 	}
 	return e, err
+}
+
+// beginTransactional stores nothing. It removes a row that has expired, which insertNew would take for another run's.
+func (j *Journal) beginTransactional(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
+	r, err := j.lookRow(ctx, run.Key)
+	if err == nil && r.expired() && j.dialect.removeExpired != "" {
+		_, err = j.db.ExecContext(ctx, j.dialect.removeExpired, run.Key)
+	}
+	if err != nil {
+		return middleware.JournalEntry{}, err
+	}
+	return r.entry(j.dialect.unit, run.Token)
 }
 
 // tryBegin returns errContended if it has neither stored a row nor found one: another was stored or removed in between.
@@ -45,7 +57,7 @@ func (j *Journal) tryBegin(ctx context.Context, run middleware.JournalRun) (midd
 		return middleware.JournalEntry{}, err
 	case began:
 		return middleware.JournalEntry{State: middleware.Begun, Token: run.Token, Note: run.Note, Left: run.Limit}, nil
-	case !r.found():
+	case !r.found() || r.expired():
 		return middleware.JournalEntry{}, errContended
 	}
 	return r.entry(j.dialect.unit, run.Token)
@@ -63,7 +75,7 @@ func (j *Journal) beginThenLook(ctx context.Context, args []any) (began bool, r 
 
 // lookThenBegin stores the row after a look has found none.
 func (j *Journal) lookThenBegin(ctx context.Context, key string, args []any) (began bool, r row, err error) {
-	if r, err = j.lookOne(ctx, key); err != nil || r.found() {
+	if r, err = j.lookOne(ctx, key); err != nil || r.found() && !r.expired() {
 		return false, r, err
 	}
 	n, err := changed(j.db.ExecContext(ctx, j.dialect.begin, args...))

@@ -10,15 +10,19 @@ import (
 type dialect struct {
 	unit time.Duration // of times in parameters and results
 
-	look     string // key
+	look     string // key: selects the row, even if it has expired
 	lookMany string // keys as an array literal; empty: each look is sent alone
 
 	beginNew string // key, token, note, limit: inserts an intent row if there is no row; empty: a look comes before begin
 	begin    string // key, token, note, limit: the same, also over an expired row; with beginNew, selects the row found
 	insert   string // key, token, record, keep: inserts a row that is done, or replaces an expired one
-	finish   string // key, token, record, keep: makes the intent row done
-	free     string // key, token: deletes the intent row
-	note     string // key, token, note: changes the note of the intent row
+
+	insertNew     string // key, token, record, keep: the same if there is no row, and else fails; empty: insert will do
+	removeExpired string // key: with insertNew, deletes an expired row
+
+	finish string // key, token, record, keep: makes the intent row done
+	free   string // key, token: deletes the intent row
+	note   string // key, token, note: changes the note of the intent row
 
 	readCommitted sql.IsolationLevel // a statement that has waited then sees what was committed while it waited
 

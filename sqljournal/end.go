@@ -41,7 +41,7 @@ func (j *Journal) tryEnd(ctx context.Context, run middleware.JournalRun, record 
 		n, err = changed(j.db.ExecContext(ctx, j.dialect.free, run.Key, run.Token))
 	} else {
 		outcome = middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: record, Left: keep}
-		n, err = j.store(ctx, j.db, middleware.Commit{Run: run, Record: record, Keep: keep})
+		n, err = j.store(ctx, j.db, j.dialect.insert, middleware.Commit{Run: run, Record: record, Keep: keep})
 	}
 	if err != nil {
 		return middleware.JournalEntry{}, err
@@ -66,10 +66,10 @@ func (j *Journal) tryEnd(ctx context.Context, run middleware.JournalRun, record 
 	return e, nil
 }
 
-// store sends the statement that stores a commit's record, and returns how many rows it has changed: 1, or 0 if another
-// run has the row.
-func (j *Journal) store(ctx context.Context, e Execer, c middleware.Commit) (int64, error) {
-	statement := j.dialect.insert
+// store sends the statement that stores a commit's record, which for a run without a row is insert. It returns how many
+// rows it has changed: 1, or 0 if another run has the row.
+func (j *Journal) store(ctx context.Context, e Execer, insert string, c middleware.Commit) (int64, error) {
+	statement := insert
 	if c.Run.Intent {
 		statement = j.dialect.finish
 	}

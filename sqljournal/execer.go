@@ -1,9 +1,11 @@
 package sqljournal
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -45,6 +47,10 @@ func (rowsAffected) LastInsertId() (int64, error) {
 // complete stores the record of a run in the transaction of e. It returns [ErrLost] if another run has the row. Then
 // the transaction must not be committed.
 func (j *Journal) complete(ctx context.Context, e Execer, c middleware.Commit) error {
-	n, err := j.store(ctx, e, c)
+	insert := cmp.Or(j.dialect.insertNew, j.dialect.insert) // Begin has removed an expired row
+	n, err := j.store(ctx, e, insert, c)
+	if hasState(err, uniqueViolation) {
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
 	return expectOneRow("complete", n, err)
 }

@@ -73,16 +73,18 @@ var errContended = errors.New("the row is changed all the time")
 // Apart from errContended, this package's own statements fail so only in a database whose default isolation is stricter
 // than READ COMMITTED.
 func isConflict(err error) bool {
-	if errors.Is(err, errContended) {
-		return true
-	}
+	return errors.Is(err, errContended) || hasState(err, serializationFailure) || hasState(err, deadlockDetected)
+}
+
+// States of PostgreSQL's errors.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	uniqueViolation      = "23505"
+)
+
+// hasState reports whether err is an error of PostgreSQL with that state.
+func hasState(err error, state string) bool {
 	var coded interface{ SQLState() string } // pgx and lib/pq have it
-	if !errors.As(err, &coded) {
-		return false
-	}
-	switch coded.SQLState() {
-	case "40001", "40P01": // serialization_failure, deadlock_detected
-		return true
-	}
-	return false
+	return errors.As(err, &coded) && coded.SQLState() == state
 }

@@ -19,17 +19,19 @@ func (j *Journal) Look(ctx context.Context, key string) (middleware.JournalEntry
 
 // look returns the entry of key for the run with that token. No run has an empty token.
 func (j *Journal) look(ctx context.Context, key, token string) (middleware.JournalEntry, error) {
-	var r row
-	var err error
-	if j.dialect.lookMany == "" {
-		r, err = j.lookOne(ctx, key)
-	} else {
-		r, err = j.batcher.look(ctx, key, j.lookOne, j.lookMany)
-	}
+	r, err := j.lookRow(ctx, key)
 	if err != nil {
 		return middleware.JournalEntry{}, err
 	}
 	return r.entry(j.dialect.unit, token)
+}
+
+// lookRow returns the row of key, alone or together with other looks.
+func (j *Journal) lookRow(ctx context.Context, key string) (row, error) {
+	if j.dialect.lookMany == "" {
+		return j.lookOne(ctx, key)
+	}
+	return j.batcher.look(ctx, key, j.lookOne, j.lookMany)
 }
 
 func (j *Journal) lookOne(ctx context.Context, key string) (r row, err error) {

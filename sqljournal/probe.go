@@ -89,9 +89,8 @@ func (j *Journal) tryProbe(ctx context.Context, run middleware.JournalRun) (e mi
 		wasLocked := j.dialect.probe == "" // by takeWriteLock: the row cannot have been removed in between
 		return e, wasLocked, nil
 	}
-	expired := r.state.Int64 == stateDone && r.left.Int64 <= 0
-	if expired && r.token.String != run.Token { // the run's own row is its outcome even if it has expired
-		return e, true, nil
+	if r.expired() && r.token.String == run.Token { // the run's own row is its outcome all the same
+		return middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: r.record}, true, nil
 	}
 	e, err = r.entry(j.dialect.unit, run.Token)
 	return e, err == nil, err

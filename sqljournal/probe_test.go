@@ -56,7 +56,7 @@ func completes(mode string) dbtest.Match {
 	if mode == "intent" {
 		return dbtest.Statement("update onceguard_journal set state = 2")
 	}
-	return dbtest.Statement("insert into onceguard_journal as j (key, token, state, record")
+	return dbtest.Statement("insert into onceguard_journal")
 }
 
 // awaitProbe waits until a transaction that finds out what has become of another one waits for it.

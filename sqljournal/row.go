@@ -29,9 +29,12 @@ func (r *row) columns() []any { return []any{&r.key, &r.token, &r.state, &r.note
 // found reports whether there is a row.
 func (r *row) found() bool { return r.key.Valid }
 
+// expired reports whether the response in the row is kept no longer. Such a row counts as absent.
+func (r *row) expired() bool { return r.state.Int64 == stateDone && r.left.Int64 <= 0 }
+
 // entry returns the entry of the row for the run with that token. No run has an empty token.
 func (r *row) entry(unit time.Duration, token string) (middleware.JournalEntry, error) {
-	if !r.found() {
+	if !r.found() || r.expired() {
 		return middleware.JournalEntry{}, nil
 	}
 	e := middleware.JournalEntry{Token: r.token.String, Left: max(0, time.Duration(r.left.Int64)*unit)}

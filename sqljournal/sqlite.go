@@ -7,7 +7,7 @@ import "time"
 var sqlite = dialect{
 	unit: time.Millisecond,
 
-	look: sqliteLook + ` where key = ?1 and (expires_at is null or expires_at > ` + sqliteNow + `)`,
+	look: sqliteLook + ` where key = ?1`,
 
 	begin: `
 insert into onceguard_journal as j (key, token, state, note, until)

@@ -174,6 +174,49 @@ func testLateHandler(t *testing.T, d dbtest.Database, then string) {
 	}
 }
 
+// A key whose response has expired is used again: the run's record replaces it.
+func TestExpiredRowIsReplaced(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		db := withEffects(t, d)
+		for mode, open := range modes {
+			for _, expired := range []standing{othersExpired, ownExpired} {
+				t.Run(mode+"/"+string(expired), func(t *testing.T) {
+					j, run := open(d, t), newRun(time.Hour)
+					expired.put(t, d, db, run)
+					run = begin(t, j, run)
+					_, ctx := protected(run, "new")
+					if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
+						t.Fatalf("InTx: %v", err)
+					}
+					mustHaveEffects(t, db, run, 1)
+					mustLook(t, j, run.Key, middleware.Done, "new")
+				})
+			}
+		}
+	})
+}
+
+// A row that was stored and has expired since Begin keeps a transaction from being committed. The next run replaces it.
+func TestRowExpiresDuringTheRun(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	j, db := modes["transactional"](d, t), withEffects(t, d)
+	run := begin(t, j, newRun(time.Hour))
+	othersExpired.put(t, d, db, run)
+	pay := func() error {
+		_, ctx := protected(run, "new")
+		return j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
+	}
+	mustFail(t, "InTx", pay(), sqljournal.ErrLost)
+	mustStand(t, j, db, run)
+	run = begin(t, j, retried(run))
+	if err := pay(); err != nil {
+		t.Errorf("the next run: %v", err)
+	}
+	mustHaveEffects(t, db, run, 1)
+}
+
 // A run of another journal is refused before anything happens.
 func TestOtherJournal(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,93 @@
+package sqljournal_test
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// oneConnection returns a journal and its pool, which has one connection: all statements are prepared in it.
+func oneConnection(t *testing.T, mode string) (*sqljournal.Journal, *sql.DB) {
+	t.Helper()
+	db := dbtest.PostgreSQL(t).Open(t)
+	db.SetMaxOpenConns(1)
+	if mode == "intent" {
+		return sqljournal.Intent(db), db
+	}
+	return sqljournal.Transactional(db), db
+}
+
+// preparedOf returns the name of the prepared statement whose text contains part, and how often it was executed by a
+// plan for all parameters and by one for those of the call.
+func preparedOf(t *testing.T, db *sql.DB, part string) (name string, generic, custom int) {
+	t.Helper()
+	err := db.QueryRowContext(t.Context(), `select name, generic_plans, custom_plans from pg_prepared_statements
+		where position($1::text in statement) > 0 and position('pg_prepared' in statement) = 0`, part).Scan(&name, &generic, &custom)
+	if err != nil {
+		t.Fatalf("the prepared statement with %q: %v", part, err)
+	}
+	return name, generic, custom
+}
+
+// PostgreSQL plans a prepared statement for its parameters five times, and then once for all parameters, if that plan
+// does not look more expensive. A batch of looks must not be planned each time, however many keys it has.
+func TestLooksArePlannedOnce(t *testing.T) {
+	t.Parallel()
+	j, db := oneConnection(t, "transactional")
+	for i := range 20 {
+		keys := slices.Repeat([]string{uuid.NewString()}, 1+i%3)
+		if _, err := j.LookMany(t.Context(), keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, generic, custom := preparedOf(t, db, "any("); generic != 15 || custom != 5 {
+		t.Errorf("planned once for %d executions and anew for %d, want 15 and 5", generic, custom)
+	}
+}
+
+// The plan of the statement that ends an intent run finds the row by its key, even if it was made when no other run had a
+// row.
+func TestEndFindsItsRowByTheKey(t *testing.T) {
+	t.Parallel()
+	j, db := oneConnection(t, "intent")
+	mustExec(t, db, `insert into onceguard_journal (key, token, state, expires_at)
+		select 'done' || i, gen_random_uuid(), 2, now() + interval '1 hour' from generate_series(1, 3000) i`)
+	mustExec(t, db, "analyze onceguard_journal")
+	for range 10 {
+		run := begin(t, j, newRun(time.Hour))
+		if _, err := j.End(t.Context(), run, []byte("stored"), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name, generic, _ := preparedOf(t, db, "update onceguard_journal set state = 2")
+	if generic == 0 {
+		t.Fatal("the statement was planned anew each time")
+	}
+	rows, err := db.QueryContext(t.Context(), fmt.Sprintf("explain execute %s('key', '%s', null, '1')", name, uuid.NewString()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var plan []string
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, line)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(plan, "\n"); !strings.Contains(text, "onceguard_journal_pkey") {
+		t.Errorf("the plan is\n%s", text)
+	}
+}
