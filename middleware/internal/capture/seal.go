@@ -126,8 +126,8 @@ func (w *Writer) deliverTimeout(outer context.Context) {
 	w.under.WriteHeader(w.status)
 }
 
-// Withdraw, instead of Deliver, discards a response of which nothing was sent, and restores the header as it was at
-// Begin. Afterwards only Status may be called.
+// Withdraw is called instead of Deliver. It discards a response of which nothing was sent, and restores the header as
+// it was at Begin. Afterwards only Status may be called.
 func (w *Writer) Withdraw() {
 	w.gate.drain()
 	response.Replace(w.Header(), w.outerHeader)
