@@ -55,7 +55,7 @@ func BenchmarkCompression(b *testing.B) {
 	client := server.Client(b)
 	for _, size := range []int{1 << 10, 16 << 10, 256 << 10} {
 		response := listing(size)
-		for _, form := range []string{"plain", "compressed", "sealed", "compressed and sealed"} {
+		for _, form := range []string{"plain", "compressed", "encrypted", "compressed and encrypted"} {
 			locker := newLocker(b, client)
 			var storageKey string
 			opts := append(forms()[form], middleware.WithObserver(func(_ context.Context, e middleware.Event) {
@@ -113,7 +113,7 @@ func BenchmarkRecord(b *testing.B) {
 		if size > 0 {
 			response = listing(size)
 		}
-		for _, form := range []string{"plain", "compressed", "sealed", "compressed and sealed"} {
+		for _, form := range []string{"plain", "compressed", "encrypted", "compressed and encrypted"} {
 			c := middleware.NewCodec(forms()[form]...)
 			name := fmt.Sprintf("%dKiB/%s", size>>10, form)
 			encoded := c.Encode(recordKey, response)
@@ -134,7 +134,7 @@ func BenchmarkRecord(b *testing.B) {
 			})
 		}
 	}
-	for _, form := range []string{"plain", "sealed"} {
+	for _, form := range []string{"plain", "encrypted"} {
 		c := middleware.NewCodec(forms()[form]...)
 		note := c.Note(recordKey)
 		b.Run("note/"+form+"/encode", func(b *testing.B) {

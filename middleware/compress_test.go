@@ -75,8 +75,8 @@ func TestCompressionMinimum(t *testing.T) {
 	})
 }
 
-// A record whose compressed part has another length than it states, does not end, or goes on after its end, is not read,
-// and takes little memory.
+// A record whose compressed part has another length than it states, does not end, or goes on after its end, is not
+// read, and takes little memory.
 func TestForgedCompression(t *testing.T) {
 	head := make([]byte, responseAt)
 	content := middleware.NewCodec().Encode(recordKey, bytes.Repeat([]byte("payment "), 10_000))[6+len(head):]
@@ -94,7 +94,7 @@ func TestForgedCompression(t *testing.T) {
 
 	for name, codec := range map[string]*middleware.Codec{
 		"plain":  middleware.NewCodec(),
-		"sealed": middleware.NewCodec(middleware.WithEncryption(master(1))),
+		"encrypted": middleware.NewCodec(middleware.WithEncryption(master(1))),
 	} {
 		read := func(response []byte) bool {
 			record := codec.Forge(recordKey, middleware.FlagCompressed, append(bytes.Clone(head), response...))
@@ -130,7 +130,7 @@ func TestForgedCompression(t *testing.T) {
 				t.Errorf("%s: %s: was read", name, what)
 			}
 			runtime.ReadMemStats(&after)
-			// The result's last growth at its most, and below the seal a copy; tables of the inflater.
+			// The result's last growth at its most, and below the encryption a copy; tables of the inflater.
 			limit := uint64(3*1032*len(forged) + 1<<18)
 			if what != "zeros that are no record" {
 				limit = 2 << 20

@@ -62,7 +62,7 @@ type Event struct {
 	// matched.
 	Pattern string
 
-	// Size is the length in bytes of the record of the response, as it is stored: sealed, compressed. It is 0 if no
+	// Size is the length in bytes of the record of the response, as it is stored: encrypted, compressed. It is 0 if no
 	// record was stored or replayed.
 	Size int
 	// Age is the time since the replayed response was completed, by the wall clocks of two processes. It is never

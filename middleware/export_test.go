@@ -84,7 +84,7 @@ func (c *Codec) Encode(storageKey string, body []byte) []byte {
 	})
 }
 
-// Decode reads a stored record and returns it encoded again, without an extension, neither compressed nor sealed.
+// Decode reads a stored record and returns it encoded again, without an extension, neither compressed nor encrypted.
 func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
 	r, err := c.codec.Decode(new(response.Scratch), storageKey, b)
 	if err != nil {
@@ -114,24 +114,24 @@ func (c *Codec) Note(storageKey string) []byte {
 	return c.codec.EncodeNote(nil, storageKey, record.Note{Fingerprint: anyFingerprint})
 }
 
-// Forge returns a record whose checksum and seal are right, whatever the content is.
+// Forge returns a record whose checksum and encryption are right, whatever the content is.
 func (c *Codec) Forge(storageKey string, flags byte, content []byte) []byte {
 	b := append(make([]byte, record.ContentAt), content...)
 	if len(c.codec.Keys) > 0 {
-		flags |= record.FlagSealed
-		b = c.codec.Keys.Seal(record.RecordPurpose, storageKey, []byte{record.Version, flags}, b, record.ContentAt)
+		flags |= record.FlagEncrypted
+		b = c.codec.Keys.Encrypt(record.RecordPurpose, storageKey, []byte{record.Version, flags}, b, record.ContentAt)
 	}
 	b[0], b[record.FlagsAt] = record.Version, flags
 	PutChecksum(storageKey, b)
 	return b
 }
 
-// ForgeNote returns a note whose seal is right, whatever the content is.
+// ForgeNote returns a note whose encryption is right, whatever the content is.
 func (c *Codec) ForgeNote(storageKey string, content []byte) []byte {
 	if len(c.codec.Keys) == 0 {
 		return append([]byte{record.NotePlain}, content...)
 	}
-	return c.codec.Keys.Seal(record.NotePurpose, storageKey, []byte{record.NoteSealed}, append([]byte{record.NoteSealed}, content...), 1)
+	return c.codec.Keys.Encrypt(record.NotePurpose, storageKey, []byte{record.NoteEncrypted}, append([]byte{record.NoteEncrypted}, content...), 1)
 }
 
 // PutChecksum puts the right checksum into b, so that a test reaches what is behind it. Too short a one is left alone.
@@ -147,7 +147,7 @@ func Deflate(b []byte) ([]byte, bool) { return record.Deflate(make([]byte, 0, le
 const (
 	FlagTombstone  = record.FlagTombstone
 	FlagCompressed = record.FlagCompressed
-	FlagSealed     = record.FlagSealed
+	FlagEncrypted     = record.FlagEncrypted
 
 	RecordPurpose = record.RecordPurpose
 	NotePurpose   = record.NotePurpose

@@ -107,7 +107,7 @@ func TestKeyTakenByAnother(t *testing.T) {
 		"another request's, in flight": {handler: receipt, edits: []edit{other}, running: true, status: 409, problem: "outcome-unknown"},
 		"another kind":                 {handler: receipt, opts: []middleware.Option{custom}, status: 409, problem: "outcome-unknown"},
 		"another kind, in flight":      {handler: receipt, opts: []middleware.Option{custom}, running: true, status: 409, problem: "in-flight"},
-		"sealed": {
+		"encrypted": {
 			handler: receipt, opts: []middleware.Option{middleware.WithEncryption(master(1))}, status: 500, problem: "record-unreadable",
 		},
 	} {

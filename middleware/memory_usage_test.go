@@ -24,7 +24,7 @@ func TestMemoryUsage(t *testing.T) {
 		options []middleware.Option
 	}{
 		{name: "plain", body: 1 << 10, most: 1<<10 + 400},
-		{name: "sealed", body: 1 << 10, options: []middleware.Option{middleware.WithEncryption(master(1))}},
+		{name: "encrypted", body: 1 << 10, options: []middleware.Option{middleware.WithEncryption(master(1))}},
 		// The other rows of the table in docs/operations.md:
 		{name: "no body", body: 0, most: 400},
 		{name: "200 bytes", body: 200, most: 600},

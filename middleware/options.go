@@ -109,7 +109,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 // default nothing is stored. Package contrib/otelonce has an f.
 //
 // Only version 00 is stored, "00-" and 52 more characters, as 27 bytes. Anything else that f returns is ignored. It is
-// sealed with the record ([WithEncryption]). Other instances read such a record, whatever their options and release.
+// encrypted with the record ([WithEncryption]). Other instances read such a record, whatever their options and release.
 // ctx is the request's own context. f is called concurrently. WithTraceparent panics when f is nil.
 func WithTraceparent(f func(context.Context) string) Option {
 	if f == nil {

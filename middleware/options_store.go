@@ -65,8 +65,8 @@ func WithCookies() Option {
 // compression is seldom worth it (docs/performance.md). Each concurrent compression takes 1.2 MB of memory, which is
 // used again.
 //
-// The stored size shows how well a response compresses, even if it is sealed. Do not compress responses that contain a
-// secret and text that an attacker chooses, if the attacker can see sizes in Redis (the attacks CRIME and BREACH).
+// The stored size shows how well a response compresses, even if it is encrypted. Do not compress responses that contain
+// a secret and text that an attacker chooses, if the attacker can see sizes in Redis (the attacks CRIME and BREACH).
 func WithCompression(min int) Option {
 	if min < 0 {
 		panic(fmt.Sprintf("middleware.WithCompression: %d is negative", min))
@@ -74,15 +74,15 @@ func WithCompression(min int) Option {
 	return func(o *options) { o.codec.Compress, o.codec.CompressMin = true, min }
 }
 
-// WithEncryption seals what is stored, with AES-256-GCM: responses, and the fingerprints of requests in flight. By
-// default nothing is sealed. The first key seals, and every key opens. A key is 32 random bytes from a secret store.
-// Keys are copied and never logged. It panics when there is no key, or when a key has another length.
+// WithEncryption encrypts what is stored with AES-256-GCM: responses, and the fingerprints of requests in flight. By
+// default nothing is encrypted. The first key encrypts, and every key decrypts. A key is 32 random bytes from a secret
+// store. Keys are copied and never logged. It panics when there is no key, or when a key has another length.
 //
 // Each storage key has a key of its own, derived with HKDF-SHA-256 (RFC 5869), so that no key sees more than a few
 // random nonces (NIST SP 800-38D section 8.3). The storage key, version and flags are authenticated: a record that was
-// changed, or copied under another key, does not open. A record that does not open, or is not sealed, is answered with
-// 500 record-unreadable, and Event.Err has the reason; nothing runs, even with [WithFailOpen]. An instance without
-// WithEncryption answers every sealed record the same way.
+// changed, or copied under another key, cannot be decrypted. Such a record, or one that is not encrypted, is answered
+// with 500 record-unreadable, and Event.Err has the reason; nothing runs, even with [WithFailOpen]. An instance without
+// WithEncryption answers every encrypted record the same way.
 //
 // Anybody who can read Redis still sees the hashed keys, the tokens and holds of leases, when a record was written and
 // when it expires, its size, and whether it is a tombstone or compressed. Anybody who can write to Redis can still
@@ -91,7 +91,7 @@ func WithCompression(min int) Option {
 // To change the key, give all instances the new one as the last; when all have it, as the first; and when the longest
 // retention has passed since then, drop the old one. To switch encryption on, see [WithPlaintextReads].
 //
-// Sealing or opening takes about 2 µs, and 0.25 µs for each KiB. A first request and a replay each do it twice.
+// Encrypting or decrypting takes about 2 µs, and 0.25 µs for each KiB. A first request and a replay each do it twice.
 func WithEncryption(keys ...[]byte) Option {
 	if len(keys) == 0 {
 		panic("middleware.WithEncryption: no key")
@@ -106,10 +106,10 @@ func WithEncryption(keys ...[]byte) Option {
 	return func(o *options) { o.codec.Keys = ring }
 }
 
-// WithPlaintextReads also reads records that are not sealed, while [WithEncryption] is being switched on. By default
+// WithPlaintextReads also reads records that are not encrypted, while [WithEncryption] is being switched on. By default
 // such records are answered with 500 record-unreadable. Remove it when the longest retention has passed since the last
 // instance without encryption was stopped. An instance without encryption answers 500 record-unreadable to a retry of a
-// request whose response another instance has sealed. Nothing runs twice. While the option is set, anybody who can
+// request whose response another instance has encrypted. Nothing runs twice. While the option is set, anybody who can
 // write to Redis can put a response there. Idempotency panics when it is given without WithEncryption.
 func WithPlaintextReads() Option {
 	return func(o *options) { o.codec.PlaintextReads = true }

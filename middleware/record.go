@@ -11,12 +11,12 @@ import (
 
 // encodeNote returns the note of the request's claim, in room if it fits.
 func (c *call) encodeNote(room []byte) []byte {
-	sealedFor := ""
-	if len(c.codec.Keys) > 0 { // only a seal needs the storage key before the claim has returned it
-		sealedFor = c.storageKey()
+	encryptedFor := ""
+	if len(c.codec.Keys) > 0 { // only encryption needs the storage key before the claim has returned it
+		encryptedFor = c.storageKey()
 	}
 	note := record.Note{Fingerprint: c.identity.fingerprints[0], Journaled: c.journal != nil}
-	return c.codec.EncodeNote(room, sealedFor, note)
+	return c.codec.EncodeNote(room, encryptedFor, note)
 }
 
 // newRecord returns the record of a response that was completed at that time.

@@ -30,8 +30,8 @@ func forms() map[string][]middleware.Option {
 	return map[string][]middleware.Option{
 		"plain":                 nil,
 		"compressed":            {middleware.WithCompression(0)},
-		"sealed":                {middleware.WithEncryption(master(1))},
-		"compressed and sealed": {middleware.WithCompression(0), middleware.WithEncryption(master(1))},
+		"encrypted":                {middleware.WithEncryption(master(1))},
+		"compressed and encrypted": {middleware.WithCompression(0), middleware.WithEncryption(master(1))},
 	}
 }
 
@@ -59,8 +59,8 @@ func extended(content []byte) []byte {
 	return append(append(head, extension...), content[responseAt:]...)
 }
 
-// FuzzRecord feeds the decoder with whatever may be under a key, also behind a right checksum and a right seal. What it
-// takes it must read whole, and nothing may become larger than what DEFLATE can make of so many bytes.
+// FuzzRecord feeds the decoder with whatever may be under a key, also behind a right checksum and a right encryption.
+// What it takes it must read whole, and nothing may become larger than what DEFLATE can make of so many bytes.
 func FuzzRecord(f *testing.F) {
 	plain := middleware.NewCodec()
 	codecs := make([]*middleware.Codec, 0, len(forms()))
@@ -71,7 +71,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add(byte(0), plain.Encode(recordKey, nil)[6:])
 	f.Add(byte(middleware.FlagTombstone), plain.Encode(recordKey, nil)[6:])
 	f.Add(byte(middleware.FlagCompressed), compressedContent(f, plain.Encode(recordKey, bytes.Repeat([]byte("body"), 100))[6:]))
-	f.Add(byte(middleware.FlagSealed), plain.Note(recordKey))
+	f.Add(byte(middleware.FlagEncrypted), plain.Note(recordKey))
 	f.Add(byte(0), extended(plain.Encode(recordKey, nil)[6:]))
 	f.Add(byte(0), []byte{})
 	f.Add(byte(0xff), bytes.Repeat([]byte{0xff}, 100))
@@ -91,7 +91,7 @@ func FuzzRecord(f *testing.F) {
 			if len(got) > 1032*(len(b)+1) {
 				t.Errorf("%d bytes were made of %d", len(got), len(b))
 			}
-			if flags := flags &^ middleware.FlagSealed; ok && flags&middleware.FlagCompressed == 0 {
+			if flags := flags &^ middleware.FlagEncrypted; ok && flags&middleware.FlagCompressed == 0 {
 				if want := plain.Forge(recordKey, flags, withoutExtension(b)); !bytes.Equal(got, want) {
 					t.Errorf("%x was read as %x", want, got)
 				}

@@ -57,7 +57,7 @@ func storedResponses() []stored {
 			again: answer{status: 200, body: long}, outcome: middleware.Replayed,
 		},
 		{
-			file: "record-sealed", handler: created, opts: []middleware.Option{middleware.WithEncryption(master(1))},
+			file: "record-encrypted", handler: created, opts: []middleware.Option{middleware.WithEncryption(master(1))},
 			again: answer{status: 201, header: typed, body: `{"id":1}`}, outcome: middleware.Replayed,
 		},
 		{
@@ -114,7 +114,7 @@ func TestStoredRecordIsRead(t *testing.T) {
 	for _, test := range storedResponses() {
 		golden := load(t, test.file)
 		forms := map[string][]byte{"as it is": golden}
-		if codec, sealed := middleware.NewCodec(test.opts...), golden[flagsAt]&middleware.FlagSealed != 0; sealed {
+		if codec, encrypted := middleware.NewCodec(test.opts...), golden[flagsAt]&middleware.FlagEncrypted != 0; encrypted {
 			plain := load(t, "record-plain")
 			forms["extended"] = codec.Forge(storageKey, plain[flagsAt], extended(plain[contentAt:]))
 		} else {
@@ -202,7 +202,7 @@ const noteAt = 4 + 16 + 1 + 16 + 8 + 8
 func storedNotes() map[string][]middleware.Option {
 	return map[string][]middleware.Option{
 		"note-plain":  nil,
-		"note-sealed": {middleware.WithEncryption(master(1))},
+		"note-encrypted": {middleware.WithEncryption(master(1))},
 	}
 }
 

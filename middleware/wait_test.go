@@ -686,12 +686,12 @@ func TestWaitEndsWithTheRequest(t *testing.T) {
 	}
 }
 
-func TestWaitForSealed(t *testing.T) {
+func TestWaitForEncrypted(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
-		sealed := middleware.WithEncryption(master(2), master(1))
+		encrypted := middleware.WithEncryption(master(2), master(1))
 		first := serveWaiting(t, b.Client(t), behind(t, g, payOnce()), middleware.WithEncryption(master(1)))
-		s := serveWaiting(t, b.Client(t), payOnce(), sealed)
+		s := serveWaiting(t, b.Client(t), payOnce(), encrypted)
 		blind := serveWaiting(t, b.Client(t), payOnce(), middleware.WithEncryption(master(3)))
 		done := first.inBackground(g)
 		waiting := s.begin()

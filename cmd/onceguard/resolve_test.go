@@ -76,9 +76,9 @@ func TestResolveWithKeys(t *testing.T) {
 			}
 		}
 		change := []string{"resolve", "-token", s.token(key), "-reason", "r", "-status", "201", key}
-		s.run(change...).want(t, exitRefused, "sealed")
+		s.run(change...).want(t, exitRefused, "encrypted")
 		write(hex.EncodeToString(old))
-		s.run(append(change, "-keys-file", file)...).want(t, exitRefused, "no key of WithEncryption opens it")
+		s.run(append(change, "-keys-file", file)...).want(t, exitRefused, "no key of WithEncryption decrypts it")
 		write("# of 2026", base64.URLEncoding.EncodeToString(now), "", hex.EncodeToString(old))
 		s.run(append(change, "-keys-file", file)...).want(t, exitDone, "resolved")
 		if w := s.post("k1"); w.Code != http.StatusCreated || w.Header().Get("Idempotent-Replayed") != "true" {

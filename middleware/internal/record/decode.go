@@ -10,14 +10,14 @@ import (
 )
 
 // Decode returns the record in b. Its body may share memory with b, and its changes are in s. An error means that b is
-// damaged, is of another key or a newer version, that no key of c opens its seal, or that c requires a seal and b has
-// none.
+// damaged, is of another key or a newer version, that no key of c decrypts it, or that it is not encrypted although c
+// requires that.
 func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record, error) {
 	if !isIntact(s, storageKey, b) {
 		return Record{}, errDamaged
 	}
 	flags := b[FlagsAt]
-	content, err := c.unseal(flags&FlagSealed != 0, RecordPurpose, storageKey, []byte{Version, flags}, b[ContentAt:])
+	content, err := c.decrypt(flags&FlagEncrypted != 0, RecordPurpose, storageKey, []byte{Version, flags}, b[ContentAt:])
 	if err != nil {
 		return Record{}, err
 	}

@@ -2,17 +2,17 @@ package record
 
 // A note is stored in a claim, for other requests: it has the fingerprint of the request that claimed the key.
 //
-//	form         1 byte: plain or sealed
+//	form         1 byte: plain or encrypted
 //	content      the rest
 //
-// The content of a sealed note is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Seal). The
-// content of a plain note, or of a sealed one after decryption, is
+// The content of a encrypted note is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Encrypt). The
+// content of a plain note, or of a encrypted one after decryption, is
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
 //	extension    uvarint length and bytes: see extension.go, and record.go, whose compatibility rule applies to notes too
 const (
-	NotePlain  = 1
-	NoteSealed = 2
+	NotePlain     = 1
+	NoteEncrypted = 2
 )
 
 // NoteLen is the greatest length of a plain note from EncodeNote.
@@ -24,13 +24,13 @@ type Note struct {
 	Journaled bool // the run has a journal beside Redis, which decides its outcome
 }
 
-// EncodeNote encodes a note. It appends a plain one to room. Only a sealed one needs the storage key.
+// EncodeNote encodes a note. It appends a plain one to room. Only a encrypted one needs the storage key.
 func (c *Codec) EncodeNote(room []byte, storageKey string, n Note) []byte {
 	if len(c.Keys) == 0 {
 		return appendNote(room, NotePlain, n)
 	}
-	b := appendNote(make([]byte, 0, NoteLen+sealOverhead), NoteSealed, n)
-	return c.Keys.Seal(NotePurpose, storageKey, []byte{NoteSealed}, b, 1)
+	b := appendNote(make([]byte, 0, NoteLen+encryptionOverhead), NoteEncrypted, n)
+	return c.Keys.Encrypt(NotePurpose, storageKey, []byte{NoteEncrypted}, b, 1)
 }
 
 func appendNote(b []byte, form byte, n Note) []byte {
@@ -43,10 +43,10 @@ func appendNote(b []byte, form byte, n Note) []byte {
 
 // DecodeNote decodes a note. Its errors are those of Decode.
 func (c *Codec) DecodeNote(storageKey string, note []byte) (Note, error) {
-	if len(note) == 0 || note[0] != NotePlain && note[0] != NoteSealed {
+	if len(note) == 0 || note[0] != NotePlain && note[0] != NoteEncrypted {
 		return Note{}, errDamaged
 	}
-	content, err := c.unseal(note[0] == NoteSealed, NotePurpose, storageKey, note[:1], note[1:])
+	content, err := c.decrypt(note[0] == NoteEncrypted, NotePurpose, storageKey, note[:1], note[1:])
 	if err != nil {
 		return Note{}, err
 	}

@@ -20,8 +20,9 @@ import (
 //	flags        1 byte; an unknown flag makes the record unreadable
 //	content      the rest
 //
-// With FlagSealed the content is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Seal), where
-// version and flags are authenticated and the checksum is not. Without the flag, or after decryption, the content is
+// With FlagEncrypted the content is a nonce of 12 bytes, a ciphertext and a tag of 16 bytes (see Keyring.Encrypt),
+// where version and flags are authenticated and the checksum is not. Without the flag, or after decryption, the content
+// is
 //
 //	fingerprint  its kind, 8 bytes, and its sum, 32 bytes
 //	completed    8 bytes: when the handler returned, in milliseconds since 1970, big endian, by its process's wall clock
@@ -54,8 +55,8 @@ const (
 
 	FlagTombstone  = 1 << 0 // of the response only the status is stored
 	FlagCompressed = 1 << 1
-	FlagSealed     = 1 << 2
-	flagsKnown     = FlagTombstone | FlagCompressed | FlagSealed
+	FlagEncrypted  = 1 << 2
+	flagsKnown     = FlagTombstone | FlagCompressed | FlagEncrypted
 
 	ChecksumAt = 1
 	FlagsAt    = ChecksumAt + 4
@@ -66,8 +67,8 @@ const (
 )
 
 // Codec encodes and decodes records and notes. It decodes what any other Codec has encoded, provided that it has the
-// key of the seal. With keys it rejects what is not sealed, unless PlaintextReads is set. The zero value neither
-// compresses nor seals. A Codec is safe for concurrent use.
+// key. With keys it rejects what is not encrypted, unless PlaintextReads is set. The zero value neither compresses nor
+// encrypts. A Codec is safe for concurrent use.
 type Codec struct {
 	Compress       bool
 	CompressMin    int // in bytes: status, header and body
@@ -124,7 +125,7 @@ func (r *Record) IsReadable() bool {
 // Room returns about how many bytes the encoded record takes. It seldom takes more.
 func (r *Record) Room() int {
 	const length = 2 // of a uvarint up to 16383
-	n := ContentAt + fingerprintLen + timeLen + len(noExtension) + sealOverhead + 4*length + len(r.Body)
+	n := ContentAt + fingerprintLen + timeLen + len(noExtension) + encryptionOverhead + 4*length + len(r.Body)
 	if r.Trace != (Trace{}) {
 		n += traceField
 	}
@@ -154,8 +155,8 @@ func (c *Codec) Append(dst []byte, s *response.Scratch, storageKey string, r Rec
 		flags |= FlagCompressed
 	}
 	if len(c.Keys) > 0 {
-		flags |= FlagSealed
-		dst = c.Keys.Seal(RecordPurpose, storageKey, []byte{Version, flags}, dst, start+ContentAt)
+		flags |= FlagEncrypted
+		dst = c.Keys.Encrypt(RecordPurpose, storageKey, []byte{Version, flags}, dst, start+ContentAt)
 	}
 	b := dst[start:]
 	b[0], b[FlagsAt] = Version, flags
@@ -205,9 +206,9 @@ func checksumOf(s *response.Scratch, storageKey string, encoded []byte) uint32 {
 
 // Why a record or a note cannot be read. Each wraps ErrUnreadable, which package middleware exports.
 var (
-	ErrUnreadable = errors.New("middleware: what is stored is unreadable")
-	errDamaged    = fmt.Errorf("%w: damaged, of another key, or of a newer version", ErrUnreadable)
-	errSealed     = fmt.Errorf("%w: sealed, and there is no WithEncryption", ErrUnreadable)
-	errNotSealed  = fmt.Errorf("%w: not sealed, and there is no WithPlaintextReads", ErrUnreadable)
-	errNoKeyOpens = fmt.Errorf("%w: no key of WithEncryption opens it", ErrUnreadable)
+	ErrUnreadable    = errors.New("middleware: what is stored is unreadable")
+	errDamaged       = fmt.Errorf("%w: damaged, of another key, or of a newer version", ErrUnreadable)
+	errEncrypted     = fmt.Errorf("%w: encrypted, and there is no WithEncryption", ErrUnreadable)
+	errPlaintext     = fmt.Errorf("%w: not encrypted, and there is no WithPlaintextReads", ErrUnreadable)
+	errNoKeyDecrypts = fmt.Errorf("%w: no key of WithEncryption decrypts it", ErrUnreadable)
 )

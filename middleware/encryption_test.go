@@ -21,8 +21,8 @@ import (
 // master returns the n-th key.
 func master(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
 
-// The middleware's part of a stored value begins behind what the lock has put there, and a sealed note is the end of a
-// claim.
+// The middleware's part of a stored value begins behind what the lock has put there, and a encrypted note is the end of
+// a claim.
 const (
 	recordAt = 28
 	noteLen  = 1 + 12 + fingerprintLen + 1 + 16
@@ -108,7 +108,8 @@ func TestStoredForms(t *testing.T) {
 	}
 }
 
-// Records that are not sealed are read by every instance without a key, whatever its options and those of the writer.
+// Records that are not encrypted are read by every instance without a key, whatever its options and those of the
+// writer.
 func TestCompressedIsReadByAll(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		with, without := serve(t, b, payOnce(), middleware.WithCompression(0)), serve(t, b, payOnce())
@@ -164,7 +165,7 @@ func TestKeyRotation(t *testing.T) {
 	})
 }
 
-// Encryption is switched on while there are records, and requests in flight, that are not sealed.
+// Encryption is switched on while there are records, and requests in flight, that are not encrypted.
 func TestPlaintextReads(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
@@ -180,30 +181,30 @@ func TestPlaintextReads(t *testing.T) {
 		lenient := serve(t, b, h, failOpen, middleware.WithEncryption(master(1)), middleware.WithPlaintextReads())
 
 		done := plain.inBackground(g, key("plain"), slow)
-		strict.wantUnreadable("not sealed", key("plain"), slow)
+		strict.wantUnreadable("not encrypted", key("plain"), slow)
 		lenient.want(lenient.send(key("plain"), slow), http.StatusConflict, middleware.InFlight)
 		lenient.want(lenient.send(key("plain"), slow, other), http.StatusUnprocessableEntity, middleware.Reused)
 		g.open <- struct{}{}
 		plain.want(<-done, http.StatusOK, middleware.Executed)
-		strict.wantUnreadable("not sealed", key("plain"), slow)
+		strict.wantUnreadable("not encrypted", key("plain"), slow)
 		lenient.want(lenient.send(key("plain"), slow), http.StatusOK, middleware.Replayed)
 
-		done = lenient.inBackground(g, key("sealed"), slow)
-		plain.wantUnreadable("sealed", key("sealed"), slow)
-		strict.want(strict.send(key("sealed"), slow), http.StatusConflict, middleware.InFlight)
-		strict.want(strict.send(key("sealed"), slow, other), http.StatusUnprocessableEntity, middleware.Reused)
+		done = lenient.inBackground(g, key("encrypted"), slow)
+		plain.wantUnreadable("encrypted", key("encrypted"), slow)
+		strict.want(strict.send(key("encrypted"), slow), http.StatusConflict, middleware.InFlight)
+		strict.want(strict.send(key("encrypted"), slow, other), http.StatusUnprocessableEntity, middleware.Reused)
 		g.open <- struct{}{}
 		lenient.want(<-done, http.StatusOK, middleware.Executed)
-		plain.wantUnreadable("sealed", key("sealed"), slow)
-		strict.want(strict.send(key("sealed"), slow), http.StatusOK, middleware.Replayed)
+		plain.wantUnreadable("encrypted", key("encrypted"), slow)
+		strict.want(strict.send(key("encrypted"), slow), http.StatusOK, middleware.Replayed)
 	})
 }
 
-// A sealed record opens only under its own key, and only if it is unchanged. Its checksum is right here: anybody who can
-// write to Redis can compute it.
-func TestSealedRecordIsAuthenticated(t *testing.T) {
+// A encrypted record opens only under its own key, and only if it is unchanged. Its checksum is right here: anybody who
+// can write to Redis can compute it.
+func TestEncryptedRecordIsAuthenticated(t *testing.T) {
 	for name, compression := range map[string][]middleware.Option{
-		"sealed": nil, "compressed and sealed": {middleware.WithCompression(0)},
+		"encrypted": nil, "compressed and encrypted": {middleware.WithCompression(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
@@ -237,10 +238,10 @@ func TestSealedRecordIsAuthenticated(t *testing.T) {
 						record[i] ^= 1 << bit
 						why := "no key"
 						switch {
-						case i == 0, i == flagsAt && 1<<bit > middleware.FlagSealed:
+						case i == 0, i == flagsAt && 1<<bit > middleware.FlagEncrypted:
 							why = "newer version"
-						case i == flagsAt && 1<<bit == middleware.FlagSealed:
-							why = "not sealed"
+						case i == flagsAt && 1<<bit == middleware.FlagEncrypted:
+							why = "not encrypted"
 						}
 						wantUnreadable(fmt.Sprintf("bit %d of byte %d flipped", bit, i), why, record)
 					}
@@ -260,7 +261,7 @@ func TestSealedRecordIsAuthenticated(t *testing.T) {
 }
 
 // The same for the note of a request in flight.
-func TestSealedNoteIsAuthenticated(t *testing.T) {
+func TestEncryptedNoteIsAuthenticated(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
 		s := serve(t, b, func(http.ResponseWriter, *http.Request) { g.pass() },
@@ -300,14 +301,14 @@ func TestSealedNoteIsAuthenticated(t *testing.T) {
 }
 
 // A note and a record have different purposes: neither opens as the other, even under the same storage key.
-func TestSealedPurposes(t *testing.T) {
+func TestEncryptionPurposes(t *testing.T) {
 	t.Parallel()
 	c := middleware.NewCodec(middleware.WithEncryption(master(1)))
 	note := c.Note(recordKey)
 	if !c.ReadNote(recordKey, note) || c.ReadNote("another key", note) {
 		t.Fatal("a note must be read under its own key alone")
 	}
-	record := append([]byte{1, 0, 0, 0, 0, middleware.FlagSealed | middleware.FlagTombstone}, note[1:]...)
+	record := append([]byte{1, 0, 0, 0, 0, middleware.FlagEncrypted | middleware.FlagTombstone}, note[1:]...)
 	middleware.PutChecksum(recordKey, record)
 	if _, ok := c.Decode(recordKey, record); ok {
 		t.Error("a note was read as a record")
@@ -340,17 +341,17 @@ func TestNothingIsVisible(t *testing.T) {
 				record := rawOf(t, b, k)
 				b.FlushAll(t)
 
-				sealed := strings.Contains(name, "sealed")
+				encrypted := strings.Contains(name, "encrypted")
 				fingerprint := sha256.Sum256([]byte(text))
 				for _, raw := range [][]byte{claim, record} {
-					if visible := bytes.Contains(raw, fingerprint[:]); visible == sealed {
+					if visible := bytes.Contains(raw, fingerprint[:]); visible == encrypted {
 						t.Errorf("%s: the fingerprint is visible: %v", name, visible)
 					}
 				}
-				if visible := bytes.Contains(record, []byte("payment")); visible == sealed {
+				if visible := bytes.Contains(record, []byte("payment")); visible == encrypted {
 					t.Errorf("%s: the response is visible: %v", name, visible)
 				}
-				if sealed {
+				if encrypted {
 					stored = append(stored, claim[len(claim)-noteLen:], record[recordAt:])
 				}
 			}
@@ -379,12 +380,12 @@ func longestCommon(a, b []byte) (longest int) {
 	return longest
 }
 
-// The seal is what its documentation says, made of nothing but the standard's parts.
-func TestSealIsAsDocumented(t *testing.T) {
+// The encryption is what its documentation says, made of nothing but the standard's parts.
+func TestEncryptionIsAsDocumented(t *testing.T) {
 	t.Parallel()
 	c := middleware.NewCodec(middleware.WithEncryption(master(1), master(2)))
-	for purpose, sealed := range map[string]struct{ visible, content []byte }{
-		middleware.RecordPurpose: {[]byte{1, middleware.FlagSealed}, c.Encode(recordKey, []byte("body"))[6:]},
+	for purpose, encrypted := range map[string]struct{ visible, content []byte }{
+		middleware.RecordPurpose: {[]byte{1, middleware.FlagEncrypted}, c.Encode(recordKey, []byte("body"))[6:]},
 		middleware.NotePurpose:   {[]byte{2}, c.Note(recordKey)[1:]},
 	} {
 		derived, err := hkdf.Key(sha256.New, master(1), nil, purpose+recordKey, 32)
@@ -399,7 +400,7 @@ func TestSealIsAsDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		opened, err := aead.Open(nil, sealed.content[:12], sealed.content[12:], append(sealed.visible, recordKey...))
+		opened, err := aead.Open(nil, encrypted.content[:12], encrypted.content[12:], append(encrypted.visible, recordKey...))
 		if err != nil || !bytes.HasPrefix(opened, []byte("default1\xf1")) {
 			t.Errorf("%s: got %x, %v, want what begins with the fingerprint", purpose, opened, err)
 		}
@@ -413,7 +414,7 @@ func TestKeysAreCopied(t *testing.T) {
 	clear(given)
 	record := middleware.NewCodec(option).Encode(recordKey, nil)
 	if _, ok := middleware.NewCodec(middleware.WithEncryption(master(1))).Decode(recordKey, record); !ok {
-		t.Error("sealed with a key that was changed after WithEncryption")
+		t.Error("encrypted with a key that was changed after WithEncryption")
 	}
 }
 

@@ -7,42 +7,44 @@ import (
 	"crypto/sha256"
 )
 
-// Keyring seals with its first key and opens with any. Its elements are made by Extract. It is safe for concurrent use.
+// Keyring encrypts with its first key and decrypts with any. Its elements are made by Extract. It is safe for
+// concurrent use.
 type Keyring [][]byte
 
-// Purposes of a seal. A note does not open as a record, nor a record as a note.
+// Purposes of an encryption. What was encrypted as a note cannot be decrypted as a record, nor the reverse.
 const (
 	RecordPurpose = "onceguard record 1 "
 	NotePurpose   = "onceguard note 1 "
 )
 
 const (
-	KeySize      = 32      // of a key, in bytes
-	sealOverhead = 12 + 16 // nonce and tag
+	KeySize            = 32      // of a key, in bytes
+	encryptionOverhead = 12 + 16 // nonce and tag
 )
 
 // Extract returns the element of a Keyring for a key: its HKDF-Extract (RFC 5869 section 2.2, SHA-256, no salt).
 func Extract(key []byte) []byte { return must(hkdf.Extract(sha256.New, key, nil)) }
 
-// Seal encrypts b from its n-th byte on with AES-256-GCM, and returns the first n bytes, a random nonce of 12 bytes,
+// Encrypt encrypts b from its n-th byte on with AES-256-GCM, and returns the first n bytes, a random nonce of 12 bytes,
 // the ciphertext, and a tag of 16 bytes. It also authenticates visible and the storage key. The length of visible
 // depends only on the purpose.
 //
 // Its key is HKDF-Expand (RFC 5869 section 2.3) of purpose and storage key. A single key would be limited to 2^32
 // random nonces (NIST SP 800-38D section 8.3). A storage key never needs as many.
-func (k Keyring) Seal(purpose, storageKey string, visible, b []byte, n int) []byte {
+func (k Keyring) Encrypt(purpose, storageKey string, visible, b []byte, n int) []byte {
 	return aead(k[0], purpose, storageKey).Seal(b[:n], nil, b[n:], additional(visible, storageKey))
 }
 
-// open returns a copy of what Seal encrypted, or errNoKeyOpens. It does not change sealed, which the next key needs.
-func (k Keyring) open(purpose, storageKey string, visible, sealed []byte) ([]byte, error) {
-	room, data := make([]byte, 0, len(sealed)), additional(visible, storageKey)
+// decrypt returns a copy of what Encrypt was given, or errNoKeyDecrypts. It does not change encrypted, which the next
+// key needs.
+func (k Keyring) decrypt(purpose, storageKey string, visible, encrypted []byte) ([]byte, error) {
+	room, data := make([]byte, 0, len(encrypted)), additional(visible, storageKey)
 	for _, key := range k {
-		if opened, err := aead(key, purpose, storageKey).Open(room, nil, sealed, data); err == nil {
-			return opened, nil
+		if content, err := aead(key, purpose, storageKey).Open(room, nil, encrypted, data); err == nil {
+			return content, nil
 		}
 	}
-	return nil, errNoKeyOpens
+	return nil, errNoKeyDecrypts
 }
 
 func aead(key []byte, purpose, storageKey string) cipher.AEAD {
@@ -62,16 +64,16 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// unseal returns the content, decrypted if it is sealed. It fails if no key opens the seal, or if c requires
-// a seal and there is none.
-func (c *Codec) unseal(sealed bool, purpose, storageKey string, visible, content []byte) ([]byte, error) {
+// decrypt returns the content, decrypted if it is encrypted. It fails if no key decrypts it, or if it is not encrypted
+// although c requires that.
+func (c *Codec) decrypt(encrypted bool, purpose, storageKey string, visible, content []byte) ([]byte, error) {
 	switch {
-	case sealed && len(c.Keys) == 0:
-		return nil, errSealed
-	case sealed:
-		return c.Keys.open(purpose, storageKey, visible, content)
+	case encrypted && len(c.Keys) == 0:
+		return nil, errEncrypted
+	case encrypted:
+		return c.Keys.decrypt(purpose, storageKey, visible, content)
 	case len(c.Keys) > 0 && !c.PlaintextReads:
-		return nil, errNotSealed
+		return nil, errPlaintext
 	}
 	return content, nil
 }

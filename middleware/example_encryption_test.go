@@ -13,7 +13,7 @@ import (
 // keyOf stands for a key of 32 random bytes from your secret store.
 func keyOf(year string) []byte { return []byte(strings.Repeat(year, 8)) }
 
-// The key of this year seals, and that of last year still opens what was stored with it.
+// The key of this year encrypts, and that of last year still decrypts what was stored with it.
 func ExampleWithEncryption() {
 	locker, server := startLocker()
 	defer server.stop()
