@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// errBodyConsumed does not wrap ErrMissing. If a consumed body counted as an empty one, the request would be
-// unprotected, or the same as all others.
+// errBodyConsumed wraps none of ErrMissing, ErrInvalid and ErrNoUser: it is a fault of the server. If a consumed body
+// counted as an empty one, the request would be unprotected, or the same as all others.
 var errBodyConsumed = errors.New("keyfunc: the body was read before and not put back")
 
 // readBody reads the whole body and puts it back: the next reader of r.Body gets the same bytes, and then the same

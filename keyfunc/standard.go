@@ -54,7 +54,7 @@ func joinStandard(route []byte, user, key string) string {
 }
 
 // StandardKey returns the key that [Standard] derives from a request. It is for an operator who knows what a customer
-// has sent, and needs its key: lock.Locker.StorageKey hashes it.
+// has sent and needs the storage key, which lock.Locker.StorageKey makes of this key.
 //
 // user is what the user Func returns, such as the name for [BasicUser]. method is in capitals. path is as the client
 // has sent it, not decoded. A query is ignored, as by [Route]. key is the content of the header without quotes:
