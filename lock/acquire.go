@@ -1,7 +1,7 @@
 package lock
 
-// The plain lock: TryAcquire claims a key once, Acquire and Wait become waiters (waiters.go). None of them locks a
-// mutex.
+// The plain lock: TryAcquire claims a key once, Acquire and Wait become waiters (waiters.go). None of them holds a
+// mutex while it sends or waits.
 
 import (
 	"context"
@@ -37,9 +37,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 // subscription and one poll, and get the key in the order in which they came.
 //
 // The error is [ErrHeld] when the budget of WithRetry is spent, and when ctx is done and the last poll found the key
-// held (then it also wraps the cause of ctx). An abandoned key counts as held, and may stay so for as long as its
-// holder has asked for (see [Lease.Hold]), so give ctx an end. Acquire returns any other error of [Locker.TryAcquire]
-// at once.
+// held or abandoned (then it also wraps the cause of ctx). A key may stay abandoned for as long as its holder has asked
+// for (see [Lease.Hold]), so give ctx an end. Acquire returns any other error of [Locker.TryAcquire] at once.
 //
 // If ctx comes from [NewContext] with a lease on this key, Acquire sends nothing and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {

@@ -46,7 +46,7 @@ var (
 // Check does not look at persistence: a server that restarts empty has lost the values.
 func (l *Locker) Check(ctx context.Context) error {
 	var mu sync.Mutex
-	var findings []error // guarded by mu, because a node may still answer after the timeout
+	var findings []error // guarded by mu: nodes answer concurrently, and even after the timeout
 	checkNode := func(ctx context.Context, prefix string, node redis.Cmdable) error {
 		ofNode, err := l.checkNode(ctx, node)
 		mu.Lock()

@@ -19,7 +19,8 @@
 //
 //   - A claim is what a key holds while somebody has it: a random token, a note for others, and an expiry.
 //   - A value is what Settle replaces the claim with, for as long as the caller asks.
-//   - A key is held ([Held]) while it holds somebody else's claim, with or without a hold.
+//   - A key is held ([Held]) while it holds somebody else's claim, with or without a hold, and the claim's lease is not
+//     known to have run out.
 //   - A hold ([Lease.Hold]) is a part of a claim: the time for which the claim stays after its lease has ended, so that
 //     nobody else begins the operation. A claim is under a hold, never "held".
 //   - A key is abandoned ([Abandoned]) when the lease of its claim has run out, and only the hold keeps the claim.
@@ -33,8 +34,8 @@
 //     lost.
 //   - A handle is one caller's share in a lease. A lease has more than one only after [NewContext].
 //   - A waiter is a call of Acquire or Wait that waits for a key.
-//   - A poll is one command on a key for all its waiters. It takes a free key for a waiter of Acquire, and otherwise
-//     only reads the key.
+//   - A poll is one operation on a key for all its waiters. It takes a free key if one of them is a call of Acquire.
+//     Otherwise it reads the key, and marks the claim that it finds there.
 //
 // How it gets to Redis:
 //
@@ -70,8 +71,9 @@
 //
 // At most one lease on a key is valid at a time, if the server keeps what it has acknowledged, and its clock and ours
 // differ in speed by less than one percent. A lease is valid until [Lease.Until]: for its length, less one percent and
-// two milliseconds, counted from just before the command is sent. That is monotonic time, so our wall clock does not
-// matter. Redis expires keys by its own clock: a step of that clock ends a lease early or late.
+// two milliseconds, counted from the start of the claim or renewal, before its first command is sent. That is monotonic
+// time, so our wall clock does not matter. Redis expires keys by its own clock: a step of that clock ends a lease early
+// or late.
 //
 // The server may lose a claim: by a failover to a replica that had not received it, a restart without persistence, an
 // eviction, FLUSHALL, an operator. The holder then learns that from its next renewal, within a third of the length if

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrHeld means that somebody else still holds the key, and that the budget of Acquire or Wait ([WithRetry]) is
-	// spent or its context is done.
+	// ErrHeld means that the key is still held (for Acquire: held or abandoned), and that the budget of Acquire or Wait
+	// ([WithRetry]) is spent or its context is done.
 	ErrHeld = errors.New("lock: the key is held")
 
 	// ErrNotReplicated means that fewer replicas than [WithReplicas] wants acknowledged a write in time. A lease was

@@ -91,11 +91,11 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // The key expires after the length of the lease plus d, and every renewal restores that. The lease has run out when no
 // more than d is left, by Redis's clock alone. The claim has d in it, so that every Locker decides alike.
 //
-// [ErrLost] means that the lease is over, [errors.ErrUnsupported] that it is a Quorum's. After these errors, and that
-// for a d out of range, nothing has changed. After any other error the claim may be under the hold or not, and the
-// lease is no longer renewed: release it. (If ctx or the time for one operation ended while a renewal or an Extend was
-// in flight, nothing was sent, and the lease is still renewed.) A Hold that reaches Redis after its caller timed out is
-// ignored.
+// [errors.ErrUnsupported] means that the lease is a Quorum's. After that error, and that for a d out of range, nothing
+// has changed. [ErrLost] means that the lease is over; if it ended during the call, the claim may be under the hold.
+// After any other error the claim may be under the hold or not, and the lease is no longer renewed: release it. (If ctx
+// or the time for one operation ended while a renewal or an Extend was in flight, nothing was sent, and the lease is
+// still renewed.) A Hold that reaches Redis after its caller timed out is ignored.
 func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 	if d < time.Millisecond || d > MaxHold {
 		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)

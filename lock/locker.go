@@ -93,8 +93,8 @@ func (l *Locker) Go(f func(context.Context)) {
 }
 
 // Close ends the background work: renewals, subscriptions, and the retries of releases and settlements. Waiters return
-// [ErrClosed]. Close tries once more to store each pending value ([ErrPending]). [ErrGivenUp] has the number of those
-// that it could not store.
+// [ErrClosed]. Close tries once more to store each pending value ([ErrPending]). If it could not store all, its error
+// wraps [ErrGivenUp], and its text has their number.
 //
 // Close waits for what is in flight. If ctx is done first, its error has the cause of ctx. A command to a silent server
 // is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.

@@ -41,8 +41,8 @@ type Info struct {
 //
 // storageKey is the key as Redis has it ([Locker.StorageKey], middleware.Event.Key), its last 64 digits, or these
 // digits after "urn:onceguard:key:", as a problem response has them. The error wraps [ErrNotStorageKey] if the text is
-// no key of this Locker's namespace, and is [ErrForeign] if the key holds what this package did not write. Any other
-// error means that Redis did not answer in time ([WithOpTimeout]), or answered with an error.
+// no key of this Locker's namespace, and is [ErrForeign] if the key holds what this package did not write. After any
+// other error nothing is known, for example because Redis did not answer in time ([WithOpTimeout]).
 //
 // A server that fails over may lose what Inspect has just seen, also with [WithReplicas]: Inspect asks the master
 // alone.

@@ -16,8 +16,9 @@ import (
 //
 // A Quorum sends each command to all masters at the same time, and the results of a majority decide. So a minority of
 // silent masters delays nothing. A lease is valid for its length ([WithTTL]) less one percent and two milliseconds,
-// counted from just before the claim is sent. A majority renews it, and it is lost when no majority has it any more. A
-// claim that failed, or whose lease has ended, is released on every master, also on one whose reply came late.
+// counted from the start of the claim or renewal, before its first command is sent. A majority renews it, and it is
+// lost when no majority has it any more. A claim that failed, or whose lease has ended, is released on every master,
+// also on one whose reply came late.
 //
 // # A master that restarts
 //

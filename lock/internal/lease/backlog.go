@@ -33,15 +33,15 @@ type Backlog struct {
 
 // pendingSettle is a Settle that is retried in the background.
 type pendingSettle struct {
-	ctx    context.Context // done after Close, when the value is given up to make room, or when the lease is over
+	ctx    context.Context // done when the Locker is closed, the value is given up to make room, or the lease is over
 	cancel context.CancelFunc
 	size   int           // bytes
 	place  *list.Element // in Backlog.pending; nil once removed; guarded by Backlog.mu
 }
 
 // add adds a value of size bytes, and gives up the oldest ones if there is too little room. It returns nil, and counts
-// the value as given up, if the value is larger than maxBacklog, the deadline is reached, or ctx, which Close ends, is
-// done.
+// the value as given up, if the value is larger than maxBacklog, the deadline is reached, or the Locker is closed (ctx
+// is done).
 func (b *Backlog) add(ctx context.Context, size int, deadline time.Time) *pendingSettle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,8 +98,8 @@ func (b *Backlog) Close() {
 	b.closed = true
 }
 
-// TakeUnstored returns ErrGivenUp with the number of values that are pending or were given up since the last call, and
-// nil if there are none. It is called at the end of Close.
+// TakeUnstored returns an error that wraps ErrGivenUp, with the number of values that are pending or were given up
+// since the last call. It returns nil if there are none. Locker.Close calls it last.
 func (b *Backlog) TakeUnstored() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -78,14 +78,14 @@ const (
 	ended
 )
 
-// holdState is how far the latest Hold has come. The claim is renewed only without a hold and under a confirmed one.
+// holdState is how far the latest Hold has come, and decides with that whether the claim may be renewed.
 type holdState int
 
 const (
-	noHold        holdState = iota
-	holdInFlight            // not renewed: with a longer lease hold.lua would take a late Hold for an early one
-	holdConfirmed           // the claim is under the hold
-	holdUnknown             // the Hold failed or got no reply. Not renewed, so that a hold that did arrive runs out
+	noHold        holdState = iota // renewed: there was no Hold yet, or resume disregards the last one
+	holdInFlight                   // not renewed: with a longer lease hold.lua would take a late Hold for an early one
+	holdConfirmed                  // renewed: the claim is under the hold
+	holdUnknown                    // not renewed: the Hold failed or got no reply. If it arrived, it runs out
 )
 
 // Core is a lease. Its handles share it.
@@ -122,9 +122,9 @@ type Core struct {
 	settledLate []byte         // the value, with its head, that was stored while a Settle was pending; nil before
 }
 
-// Validity returns how long a lease of length ttl is valid, counted from just before the command is sent. The margin
-// is one percent for clocks that run at different speeds, and two milliseconds for the resolution of the server's
-// expiry.
+// Validity returns how long a lease of length ttl is valid, counted from the start of the operation, before its first
+// command is sent. The margin is one percent for clocks that run at different speeds, and two milliseconds for the
+// resolution of the server's expiry.
 func Validity(ttl time.Duration) time.Duration {
 	return ttl - ttl/100 - 2*time.Millisecond
 }

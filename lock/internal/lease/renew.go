@@ -3,7 +3,8 @@ package lease
 // What moves the end of a lease: renewals, Extend and Hold. The rules:
 //
 //   - One of them is in flight at a time (Core.busy).
-//   - Only a confirmed command moves until. One that fails neither moves until nor loses the lease.
+//   - Only a confirmed command moves until. One that fails leaves the lease as it is, unless the error is that the key
+//     holds another type (Outcome.Foreign).
 //   - The lease is lost when until is reached (tick), or when a reply shows that the key is no longer ours
 //     (applyOutcome). Both call lose, which cancels the context of every handle with the cause ErrLost.
 
@@ -98,7 +99,7 @@ func (c *Core) renew(until time.Time) error {
 // the lease is left, so no other command may change that. The time for one operation includes the wait.
 func (c *Core) exclusively(ctx context.Context, operation string, do func(context.Context) error) error {
 	c.mu.Lock()
-	if c.busy != nil { // without a wait, do limits itself
+	if c.busy != nil { // the wait needs a limit; without a wait, do's own limit is enough
 		var cancel context.CancelFunc
 		limit := c.config.OpTimeout
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))

@@ -36,8 +36,8 @@ type State int
 const (
 	Free      State = iota + 1 // nothing; Look and Inspect return it, Claim takes a free key
 	Granted                    // our own claim
-	Held                       // somebody else's claim, with or without a hold
-	Abandoned                  // somebody else's claim whose lease has run out, and which only its hold keeps
+	Held                       // somebody else's claim, its lease not known to have run out
+	Abandoned                  // somebody else's claim, kept by its hold after its lease
 	Settled                    // a value
 )
 
@@ -244,8 +244,8 @@ func (o *op) sendLook(waits bool) (pipeline.Reply, error) {
 	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, markPrefix(waits))
 }
 
-// markPrefix returns the last argument of claim.lua, which marks only what begins with that: the magic of a claim, or
-// nothing if the caller does not wait.
+// markPrefix returns the last argument of claim.lua, which marks only what begins with it. It is the magic of a claim,
+// or empty if the caller does not wait: then the script marks nothing.
 func markPrefix(waits bool) string {
 	if waits {
 		return claimMagic

@@ -87,7 +87,8 @@ func (s *Store) override(
 		return failure(operation, r)
 	}
 	err := overrideResult(r.Reply, head, value)
-	if r.Unsure && errors.Is(err, ErrChanged) { // perhaps by an earlier try, whose reply was lost
+	// An earlier try, whose reply was lost, may have acted before the key changed.
+	if r.Unsure && errors.Is(err, ErrChanged) {
 		return wrap(operation, errUnsure)
 	}
 	return err

@@ -33,7 +33,7 @@ func (o *op) acknowledged(r pipeline.Reply, acked error) error {
 // errChanged is the error of a value that changed before it was confirmed.
 var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrNotReplicated)
 
-// confirm returns nil if enough replicas have the value with that head. It must return within the time of o.
+// confirm returns nil if enough replicas have the value with that head. It shares the time of o.
 func (o *op) confirm(head []byte) error {
 	again := o.store.newOp(o.Context, o.key)
 	again.Start = o.Start

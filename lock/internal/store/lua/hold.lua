@@ -1,5 +1,6 @@
 -- Writes the hold into the claim, at byte 37 from 0, and makes the key expire after the lease and the hold. It never
--- shortens the lease. If less than ARGV[5] is left of the lease, its caller has timed out, and it does nothing.
+-- shortens the lease. The script does nothing if less than ARGV[5] is left of the lease: the Hold's caller has timed
+-- out.
 --
 -- KEYS[1] the key   ARGV[1] the claim's head   ARGV[2] the hold as a claim has it, 8 bytes
 -- ARGV[3] the hold, ARGV[4] the lease, ARGV[5] what must be left of the lease, all in milliseconds
