@@ -13,18 +13,18 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// This file claims keys and looks at them. Package lock calls Claim and Look. A Quorum calls TryClaim instead
-// (tryclaim.go). No mutex is held here.
+// This file claims keys, and looks at them without claiming. Package lock calls Claim and Look. A Quorum calls TryClaim
+// instead (tryclaim.go). No mutex is held here.
 //
 // The reply to a claim may be lost. What happens then:
 //
 //   - If the connection broke, Call.Do sends the claim again, with the same token. If the key then holds this token
 //     (isOurs), the first command has arrived, and the claim is granted. If another caller's claim came in between,
-//     Claim returns that one. The first command may still arrive after that claim has ended: then it blocks the key
-//     until it expires.
-//   - If no try got a reply, Claim returns an error and releases the claim in the background, because it may have
-//     arrived (Result.Unsure).
-//   - If a reply arrives after Claim has returned, lateClaim releases the claim.
+//     Claim returns that one. The first command may still arrive after that one has ended: then our claim blocks the
+//     key until it expires.
+//   - If no try got a reply, Claim returns an error. The claim may have arrived (Result.Unsure), so releaseUnowned
+//     releases it in the background.
+//   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.
 //   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
 //   - If no release reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller
 //     believes that it owns the key.
@@ -86,17 +86,17 @@ func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, e
 // mayBeAbandoned reports whether e is a claim under a hold, and the command did not read whether its lease has run out.
 func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e.Left == 0 }
 
-// claimAgain claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, it
-// returns e as Held: after an error, a caller that fails open would run what another caller may be running.
+// claimAgain claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, e is
+// still all that is known, and claimAgain returns it as Held.
 func (o *op) claimAgain(e Entry) (Entry, error) {
 	again := o.store.newOp(o.Context, o.key)
 	// The same token: if an earlier SET of o arrives late, the script finds a claim that is ours.
 	again.claimOrHead, again.token, again.Start = o.claimOrHead, o.token, o.Start
-	now, err := again.claimByScript(false)
-	if isKnown := err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled); !isKnown {
-		return e, nil
+	found, err := again.claimByScript(false)
+	if err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
+		return found, err
 	}
-	return now, err
+	return e, nil // no error: a caller that fails open would then run what another caller may be running
 }
 
 // claimByScript claims the key by claim.lua.
@@ -110,15 +110,19 @@ func (o *op) claimBy(send func() (pipeline.Reply, error)) (Entry, error) {
 	r := o.Do(send)
 	if r.Err != nil {
 		if r.Unsure {
-			o.releaseLater()
+			o.store.group.Go(o.releaseUnowned)
 		}
 		return Entry{}, failure("claim", r)
 	}
-	if won := r.Absent || o.isOurs(r.Text); won {
+	if o.isGrantedBy(r.Reply) {
 		return o.newGrant(r.Reply)
 	}
 	return o.classifyConfirmed(r.Reply)
 }
+
+// isGrantedBy reports whether, by the reply r, the key holds the claim of o. Its command or an earlier try has written
+// the claim.
+func (o *op) isGrantedBy(r pipeline.Reply) bool { return r.Absent || o.isOurs(r.Text) }
 
 // isOurs reports whether stored is the claim that o writes. A waiter may have marked it since.
 func (o *op) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, o.token) }
@@ -129,17 +133,15 @@ type lateClaim op
 // HandleLate releases the claim if it has arrived, or may have.
 func (l *lateClaim) HandleLate(r pipeline.Result) {
 	o := (*op)(l)
-	won := r.Err == nil && (r.Absent || o.isOurs(r.Text))
-	if won || r.Unsure {
-		o.releaseClaim()
+	hasArrived := r.Err == nil && o.isGrantedBy(r.Reply)
+	if hasArrived || r.Unsure {
+		o.releaseUnowned()
 	}
 }
 
-// releaseLater releases the claim in the background.
-func (o *op) releaseLater() { o.store.group.Go(o.releaseClaim) }
-
-// releaseClaim releases the claim, because its caller got an error. If that fails, the claim expires after the TTL.
-func (o *op) releaseClaim() { o.store.Release(o.store.group.Base(), o.key, o.token) }
+// releaseUnowned releases the claim that o has written or may have written, because no caller gets it. If that fails,
+// the claim expires after the TTL.
+func (o *op) releaseUnowned() { o.store.Release(o.store.group.Base(), o.key, o.token) }
 
 // failure returns the error of an operation that has failed. A key of another type is ErrForeign.
 func failure(operation string, r pipeline.Result) error {
@@ -149,7 +151,8 @@ func failure(operation string, r pipeline.Result) error {
 	return wrap(operation, r.Err)
 }
 
-// newGrant returns the claim that o has written, as Granted.
+// newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant releases
+// the claim and returns an error.
 func (o *op) newGrant(r pipeline.Reply) (e Entry, err error) {
 	switch {
 	case !r.Absent: // written by an earlier try, whose reply was lost
@@ -158,7 +161,7 @@ func (o *op) newGrant(r pipeline.Reply) (e Entry, err error) {
 		e.Fence, err = parseFence(r.Fence)
 	}
 	if err != nil {
-		o.releaseLater()
+		o.store.group.Go(o.releaseUnowned)
 		return Entry{}, wrap("claim", err)
 	}
 	return Entry{State: Granted, Fence: e.Fence, Token: o.token, Start: o.Start, Left: o.store.config.TTL}, nil
@@ -223,8 +226,8 @@ func (o *op) sendSet() (pipeline.Reply, error) {
 	return pipeline.Reply{}, err
 }
 
-// sendScript sends claim.lua, which does what sendSet does, draws a fence and returns the key's time to live. If the
-// caller waits, it marks somebody else's claim.
+// sendScript sends claim.lua, which does what sendSet does, and also returns the key's time to live. With Fencing it
+// draws a fence. If the caller waits, it marks somebody else's claim.
 func (o *op) sendScript(waits bool) (pipeline.Reply, error) {
 	args := []any{1, o.key.arg}
 	if o.store.config.Fencing {

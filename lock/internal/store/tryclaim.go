@@ -44,7 +44,7 @@ func (o *op) attempt(r pipeline.Result) Attempt {
 	case r.Foreign:
 		a.Err = ErrForeign
 	case r.Err != nil:
-	case r.Absent, o.isOurs(r.Text):
+	case o.isGrantedBy(r.Reply):
 		a.State, a.MayExist = Granted, true
 	default:
 		a.Entry, a.Err = classify(r.Reply)
