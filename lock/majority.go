@@ -12,8 +12,8 @@ import (
 )
 
 // majority acts on all masters of a Quorum at once, and decides by the results of a majority. Quorum.TryAcquire calls
-// claim. Extend and Release make majority the lease.Backend of a Quorum's leases. No mutex is held here: each call
-// counts the results that it receives from a channel.
+// claim. Extend and Release make majority the lease.Backend of a Quorum's leases. There is no mutex: each call counts
+// the results that it receives from a channel.
 type majority struct {
 	common *common
 	all    []*store.Store
@@ -22,8 +22,8 @@ type majority struct {
 // size returns how many masters are a majority.
 func (m *majority) size() int { return len(m.all)/2 + 1 }
 
-// onEach calls do for every master at the same time, and returns a channel of the results. Once decided is closed, it
-// calls afterDecision for each result, in the background.
+// onEach calls do for every master at the same time, and returns a channel of the results. The caller closes decided
+// when it has decided by them. After that, onEach calls afterDecision for each result, in the background.
 func onEach[T any](
 	m *majority, do func(s *store.Store) T, decided <-chan struct{}, afterDecision func(s *store.Store, result T),
 ) <-chan T {
@@ -40,48 +40,74 @@ func onEach[T any](
 }
 
 // claim returns a lease if a majority has granted the claim, and nil without an error if somebody else holds the key.
-// It sends the claim to slow masters even when ctx is done, because every master that has the claim makes the lease
-// safer. A claim that a master has, or may have, is then released there, unless the lease was granted and is not over.
 func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
-	id, ttl := lease.ID{Key: key, Token: store.NewToken()}, m.common.options.ttl
-	start, detached, decided := time.Now(), background.WithoutEnd(ctx), make(chan struct{})
-	var granted *Lease // written before decided is closed, and read only after that
-	releaseUnneeded := func(s *store.Store, a store.Attempt) {
-		needed := granted != nil && !granted.core.IsOver()
-		if a.MayExist && !needed {
-			m.releaseOn(s, id, start.Add(ttl))
-		}
+	c := &quorumClaim{
+		majority: m, ctx: background.WithoutEnd(ctx), id: lease.ID{Key: key, Token: store.NewToken()},
+		start: time.Now(), decided: make(chan struct{}),
 	}
-	results := onEach(m, func(s *store.Store) store.Attempt {
-		return s.TryClaim(detached, key, id.Token, start, func(late store.Attempt) {
-			<-decided
-			releaseUnneeded(s, late)
-		})
-	}, decided, releaseUnneeded)
-
-	ok, err := m.isGranted(ctx, results)
-	if ok {
-		if time.Now().Before(start.Add(lease.Validity(ttl))) {
-			granted = newLease(ctx, m.common, m, id, 0, start)
-		} else {
-			err = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
-		}
-	}
-	close(decided)
+	results := onEach(m, c.send, c.decided, c.releaseUnneeded)
+	err := c.decide(ctx, results)
+	close(c.decided)
 	if err != nil {
 		return nil, fmt.Errorf("lock: acquire: %w", err)
 	}
-	return granted, nil
+	return c.lease, nil
+}
+
+// quorumClaim is one claim, with the same token on every master. Every master gets it, even a slow one after the caller
+// has stopped waiting: each master that has the claim makes the lease safer. If after the decision no lease needs the
+// claim, releaseUnneeded releases it on every master that may have it.
+type quorumClaim struct {
+	majority *majority
+	ctx      context.Context // never done; has the values of the caller's
+	id       lease.ID
+	start    time.Time
+	decided  chan struct{} // closed when lease is final
+	lease    *Lease        // nil if it was not granted; other goroutines read it once decided is closed
+}
+
+// send sends the claim to one master.
+func (c *quorumClaim) send(s *store.Store) store.Attempt {
+	return s.TryClaim(c.ctx, c.id.Key, c.id.Token, c.start, func(late store.Attempt) {
+		<-c.decided
+		c.releaseUnneeded(s, late)
+	})
+}
+
+// decide sets lease if a majority has granted the claim, and the grant did not take so long that the lease would be
+// over.
+func (c *quorumClaim) decide(ctx context.Context, results <-chan store.Attempt) error {
+	m := c.majority
+	granted, err := m.isGranted(ctx, results)
+	if !granted {
+		return err
+	}
+	if !time.Now().Before(c.start.Add(lease.Validity(m.common.options.ttl))) {
+		return fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
+	}
+	c.lease = newLease(ctx, m.common, m, c.id, 0, c.start)
+	return nil
+}
+
+// releaseUnneeded releases the claim on one master, if it is or may be there, unless the lease was granted and its
+// holder has not released it. It is called after the decision, for each result.
+func (c *quorumClaim) releaseUnneeded(s *store.Store, a store.Attempt) {
+	needed := c.lease != nil && !c.lease.core.IsEnding()
+	if a.MayExist && !needed {
+		c.majority.releaseOn(s, c.id, c.start.Add(c.majority.common.options.ttl))
+	}
 }
 
 // isGranted reports whether a majority has granted the claim. The error is ErrForeign or ErrSettled if a majority holds
 // that. Any other error means that a majority failed, or that ctx is done.
 //
-// It returns as soon as one of the cases below has a majority. With the last result one has: unless a majority failed,
-// a majority granted or denied the claim.
+// It returns as soon as the results decide. At the latest the last one does: unless a majority failed, a majority has
+// answered, and then either a majority has granted the claim or none can any more.
 func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) (bool, error) {
 	size := m.size()
-	granted, denied, foreign, settled, failed := 0, 0, 0, 0, []error(nil)
+	var failed []error
+	granted, denied := 0, 0
+	foreign, settled := 0, 0 // reasons for denied
 	for missing := len(m.all) - 1; ; missing-- {
 		var a store.Attempt
 		select {
@@ -103,7 +129,7 @@ func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) 
 		default:
 			denied++
 		}
-		answered, stillPossible := granted+denied >= size, granted+missing >= size
+		answered, canBeGranted := granted+denied >= size, granted+missing >= size
 		switch {
 		case granted == size:
 			return true, nil
@@ -113,7 +139,7 @@ func (m *majority) isGranted(ctx context.Context, results <-chan store.Attempt) 
 			return false, ErrForeign
 		case settled == size:
 			return false, ErrSettled
-		case answered && !stillPossible:
+		case answered && !canBeGranted:
 			return false, nil
 		}
 	}
@@ -135,11 +161,12 @@ func (m *majority) Extend(ctx context.Context, id lease.ID, d time.Duration) sto
 	return m.agree(ctx, results, func(h store.Holder) bool { return h == store.Ours })
 }
 
-// Release releases the claim on every master, and returns as soon as a majority agrees. On masters that failed, it is
-// then retried until the claim has expired there. If no majority agrees, the caller calls Release again.
+// Release releases the claim on every master, and returns as soon as a majority agrees. Then the background retries on
+// each master that failed, until the claim has expired there. If no majority agrees, nothing is retried here: the
+// caller calls Release again.
 func (m *majority) Release(ctx context.Context, id lease.ID, expiry time.Time) (all store.Outcome) {
 	decided := make(chan struct{})
-	defer close(decided)
+	defer close(decided) // all is set then, and may be read
 	results := onEach(m, func(s *store.Store) store.Outcome {
 		return s.Release(ctx, id.Key, id.Token)
 	}, decided, func(s *store.Store, o store.Outcome) {
@@ -162,10 +189,11 @@ func (m *majority) releaseOn(s *store.Store, id lease.ID, expiry time.Time) {
 	}
 }
 
-// agree returns one Outcome for all masters: Ours if a majority returned a Holder that is good, Another if a majority
-// returned any other, and an error if a majority failed, all have answered without a majority, or ctx is done.
+// agree returns one Outcome for all masters: Ours if a majority returned a Holder that is as wanted, and Another if a
+// majority returned any other. It returns an error if a majority failed, if all results have come and none of these has
+// a majority, or if ctx is done.
 func (m *majority) agree(
-	ctx context.Context, results <-chan store.Outcome, good func(store.Holder) bool,
+	ctx context.Context, results <-chan store.Outcome, isWanted func(store.Holder) bool,
 ) store.Outcome {
 	size := m.size()
 	yes, no, failed, unsure := 0, 0, []error(nil), false
@@ -180,7 +208,7 @@ func (m *majority) agree(
 		switch {
 		case o.Err != nil && !o.Foreign:
 			failed = append(failed, o.Err)
-		case o.Err == nil && good(o.Holder):
+		case o.Err == nil && isWanted(o.Holder):
 			yes++
 		default:
 			no++

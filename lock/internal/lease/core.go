@@ -170,8 +170,8 @@ func (s holdState) allowsRenewal() bool { return s == noHold || s == holdConfirm
 // valid reports whether the lease is active and until is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.until) }
 
-// IsOver reports whether Release was called, or Settle was confirmed or refused.
-func (c *Core) IsOver() bool {
+// IsEnding reports whether the phase is ending or ended: Release was called, or Settle was confirmed or refused.
+func (c *Core) IsEnding() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.phase >= ending

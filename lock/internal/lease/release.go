@@ -29,7 +29,7 @@ func (h *Handle) ReleaseInBackground(ctx context.Context) {
 
 // release tries to release the claim. If that fails, the first call keeps trying in the background.
 func (c *Core) release(ctx context.Context) error {
-	firstCall := !c.IsOver()
+	firstCall := !c.IsEnding()
 	done, err := c.tryRelease(ctx)
 	group := c.config.Group
 	if done || !firstCall || group.Closed() {

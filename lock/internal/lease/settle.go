@@ -172,7 +172,7 @@ func (c *Core) keepSettling(s settlement, pending *pendingSettle) (finished bool
 		// pending.ctx ends when the Locker is closed, the value is given up, or the lease is over.
 		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(deadline))) != nil
 		lastTry := cutShort && c.config.Group.Closed()
-		if c.IsOver() {
+		if c.IsEnding() {
 			return true
 		}
 		givenUp := cutShort && !lastTry
