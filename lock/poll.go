@@ -9,12 +9,13 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// How a key is polled for its waiters. A poll claims the key for the first waiter that takes it, and only looks at the
-// key if none does. The first waiter polls in its own goroutine. After that watch, one goroutine for all waiters of the
-// key, polls when a message or a timer wakes it. waiters.go has the list, and the mutex.
+// How a key is polled for its waiters. A poll claims the key for the call of Acquire that has waited longest. If only
+// calls of Wait are there, it looks at the key without claiming it. The first waiter polls in its own goroutine
+// (pollFirst). After that, one goroutine for all waiters of the key (watch) polls when a message or a timer wakes it.
+// waiters.go has the list, and the mutex.
 
-// pollFirst polls for w, the first waiter on the list, in its goroutine: most often w then need not wait, and no other
-// goroutine is needed. If waiters are left, they get a watch.
+// pollFirst polls for w, the first waiter on the list, in w's own goroutine: most often w then need not wait, and no
+// other goroutine is needed. If w or others still have to wait, pollFirst starts watch.
 func (l *waitList) pollFirst(w *waiter) {
 	opts := l.beginPoll()
 	claim, lasts, err := l.poll(w.ctx, w.takes, opts)
@@ -43,13 +44,13 @@ func (l *waitList) firstFailed(w *waiter, err error) {
 }
 
 // watch polls for all waiters of the key until there are none or the Locker is closed. It polls when a message arrives,
-// when signal was called, and when a timer fires, because a message may be missed. lasts is how long the claim that the
-// last poll found lasts without a renewal; 0 if that is not known.
+// when signal was called, and when a timer fires, because a message may be missed. lasts is how long the state that the
+// last poll found lasts without a renewal (store.Entry.Left); 0 if that is not known.
 func (l *waitList) watch(lasts time.Duration) {
 	group := l.waiters.locker.common.group
 	messages := l.waiters.hub.Subscribe(l.key.Text)
 	defer messages.Close()
-	n := 1 // polls that the timer began, and the first one
+	n := 1 // the first poll, and those that the timer began
 	timer := time.NewTimer(l.pause(n, lasts))
 	defer timer.Stop()
 	for {
@@ -74,8 +75,8 @@ func (l *waitList) watch(lasts time.Duration) {
 	}
 }
 
-// pause returns how long watch waits for a message after n polls by the timer: a random time (see Retry), but no longer
-// than the claim lasts without a renewal.
+// pause returns how long watch waits for a message after n polls by the timer: a random time (see Retry), but not much
+// longer than lasts, if that is known.
 func (l *waitList) pause(n int, lasts time.Duration) time.Duration {
 	d := background.Jitter(l.waiters.locker.common.options.retry.pause(n))
 	if lasts > 0 && lasts < d {
@@ -92,8 +93,8 @@ func (l *waitList) beginPoll() store.ClaimOptions {
 	return store.ClaimOptions{Waits: true, Awaited: l.list.Len() > 1}
 }
 
-// pollForAll polls once for all waiters, and reports the result to them. byTimer reports whether the timer began the
-// poll. pollForAll returns how long the claim that it found lasts without a renewal, and 0 if that is not known.
+// pollForAll polls once for all waiters, and reports the result to them. byTimer is true if the timer began the poll.
+// lasts is as in watch.
 func (l *waitList) pollForAll(byTimer bool) (lasts time.Duration) {
 	taker, ctx, opts := l.nextTaker(), l.waiters.locker.common.group.Base(), l.beginPoll()
 	if taker != nil {
@@ -132,34 +133,37 @@ func (w *waiter) mustGiveUp(err error) bool {
 	return w.takes || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign)
 }
 
-// mustWait reports whether w has to wait, by what the last poll found. The caller holds waiters.mu.
+// mustWait reports whether w has to wait, by what the last complete poll found. The caller holds waiters.mu.
 func (l *waitList) mustWait(w *waiter) bool {
 	return l.last == Held || l.last == Granted || l.last == Abandoned && w.takes
 }
 
-// report gives the result of the last poll to all waiters that it counts for: see reportTo. If the poll took the key,
-// taker gets it.
-func (l *waitList) report(taker *waiter, found Claim, err error, byTimer bool) {
+// report gives the result of the last poll to its waiters: the key to taker if the poll took it, and the rest to
+// reportTo. counts is true if the poll counts against Retry.Attempts.
+//
+// Waiters that joined after the poll had begun do not get the result, because it may be older than they are. Only
+// ErrClosed is for them too.
+func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	l.last = found.State
 	if found.State == Granted {
 		l.giveTo(taker, found)
 	}
-	joinedMeanwhile := false
+	someoneJoined := false // after the poll had begun
 	for e := l.list.Front(); e != nil; {
 		w := e.Value.(*waiter)
 		e = e.Next() // before reportTo removes w
 
-		tooEarly := w.pollsBefore == l.polls // the poll was begun before w joined
-		if tooEarly && err != ErrClosed {
-			joinedMeanwhile = true
+		joinedTooLate := w.pollsBefore == l.polls
+		if joinedTooLate && err != ErrClosed {
+			someoneJoined = true
 			continue
 		}
-		l.reportTo(w, found, err, byTimer)
+		l.reportTo(w, found, err, counts)
 	}
-	// If the poll has marked a claim, the end of that claim wakes those that joined. Otherwise they need another poll.
-	if joinedMeanwhile && found.State != Held {
+	// Held: the poll has marked the claim, so its end wakes those that joined. Otherwise they need a poll of their own.
+	if someoneJoined && found.State != Held {
 		l.signal()
 	}
 }
@@ -180,25 +184,25 @@ func (l *waitList) giveTo(taker *waiter, granted Claim) {
 //   - if the poll failed and w must give up;
 //   - if the key holds a value;
 //   - if w is a Wait and the key is free or abandoned;
-//   - if this was the last of Retry.Attempts polls by the timer.
+//   - if this was the last of Retry.Attempts polls.
 //
 // The caller holds waiters.mu.
-func (l *waitList) reportTo(w *waiter, found Claim, err error, byTimer bool) {
+func (l *waitList) reportTo(w *waiter, found Claim, err error, counts bool) {
 	w.pollErr = err
 	if err == nil {
-		w.seenHeld = l.mustWait(w)
+		w.hadToWait = l.mustWait(w)
 	}
-	if byTimer {
-		w.timedPolls++
+	if counts {
+		w.attempts++
 	}
-	spent := byTimer && w.timedPolls == l.waiters.locker.common.options.retry.Attempts
-	hasEnded := !w.takes && (found.State == Free || found.State == Abandoned)
+	isLast := counts && w.attempts == l.waiters.locker.common.options.retry.Attempts
+	isOver := found.State == Settled || !w.takes && (found.State == Free || found.State == Abandoned)
 	switch {
 	case err != nil && w.mustGiveUp(err):
 		l.finish(w, Claim{}, err)
-	case found.State == Settled, hasEnded:
+	case isOver:
 		l.finish(w, found, nil)
-	case spent:
+	case isLast:
 		l.finish(w, Claim{}, withPollError(ErrHeld, err))
 	}
 }

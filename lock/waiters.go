@@ -28,18 +28,18 @@ func (ws *waiters) init(l *Locker, hub *notify.Hub) {
 	ws.locker, ws.hub, ws.byKey = l, hub, map[string]*waitList{}
 }
 
-// waitList has the waiters of one key on one Locker. It is in waiters.byKey while it has any. They share one poll at a
-// time: the first waiter sends the first poll, and the goroutine watch sends all others.
+// waitList has the waiters of one key on one Locker. It is in waiters.byKey while it has any. One poll at a time is in
+// flight for all of them: the first waiter sends the first one, and the goroutine watch sends all others.
 type waitList struct {
 	waiters *waiters
 	key     store.Key
-	wake    chan struct{} // holds one token: watch is to poll at once
+	wake    chan struct{} // has room for one token, which makes watch poll at once
 	empty   chan struct{} // closed when the last waiter has gone
 
 	// guarded by waiters.mu
 	list  *list.List // of *waiter, the longest waiting first
 	polls int        // how many were begun; only grows
-	last  State      // what the last poll found; 0 if that failed or none is complete
+	last  State      // what the last complete poll found; 0 if that failed or there is none
 }
 
 // waiter is one call of Acquire, which takes the key, or of Wait, which does not.
@@ -48,10 +48,10 @@ type waiter struct {
 	takes bool
 
 	// guarded by waiters.mu
-	pollsBefore int           // waitList.polls when it joined: these do not count for it
-	timedPolls  int           // polls since then that the timer began, and its own first one
-	seenHeld    bool          // the last poll that counts and succeeded found that it has to wait
-	pollErr     error         // of the last poll that counts; nil if that succeeded
+	pollsBefore int           // waitList.polls when it joined: it gets no results of these
+	attempts    int           // results of polls that count against Retry.Attempts
+	hadToWait   bool          // by the last poll whose result it got without an error; at first by waitList.last
+	pollErr     error         // of the last poll whose result it got; nil if that succeeded
 	place       *list.Element // in waitList.list; nil once removed
 
 	result chan result // holds one; gets at most one, when the waiter is removed
@@ -75,19 +75,19 @@ func (ws *waiters) wait(ctx context.Context, key store.Key, takes bool) (Claim, 
 		return r.claim, r.err
 	case <-ctx.Done():
 	}
-	seenHeld, pollErr := l.cancel(w)
+	hadToWait, pollErr := l.cancel(w)
 	select {
 	case r := <-w.result: // it arrived before cancel
 		return r.claim, r.err
 	default:
 	}
-	if seenHeld {
+	if hadToWait {
 		return Claim{}, withPollError(heldUntil(ctx), pollErr)
 	}
 	return Claim{}, withPollError(fmt.Errorf("lock: wait: %w", context.Cause(ctx)), pollErr)
 }
 
-// withPollError returns err, the error that a wait ends with, together with the error of its last poll if that failed.
+// withPollError returns err, the error that a wait ends with. If the last poll of the wait failed, it adds that error.
 func withPollError(err, pollErr error) error {
 	if pollErr == nil {
 		return err
@@ -107,7 +107,7 @@ func (ws *waiters) add(key store.Key, w *waiter) (l *waitList, first bool) {
 		ws.byKey[key.Text] = l
 	}
 	ws.count++
-	w.place, w.pollsBefore, w.seenHeld = l.list.PushBack(w), l.polls, l.mustWait(w)
+	w.place, w.pollsBefore, w.hadToWait = l.list.PushBack(w), l.polls, l.mustWait(w)
 	return l, !found
 }
 
@@ -118,13 +118,12 @@ func (ws *waiters) number() int {
 	return ws.count
 }
 
-// cancel removes w from the list, if it is still there. It reports whether w has seen the key held, and returns the
-// error of the last poll if that failed.
-func (l *waitList) cancel(w *waiter) (seenHeld bool, pollErr error) {
+// cancel removes w from the list, if it is still there, and returns w's fields of these names.
+func (l *waitList) cancel(w *waiter) (hadToWait bool, pollErr error) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	l.remove(w)
-	return w.seenHeld, w.pollErr
+	return w.hadToWait, w.pollErr
 }
 
 // remove removes w from the list and reports whether it was there. The caller holds waiters.mu.
