@@ -127,8 +127,9 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 
 // SettleAppend is Settle of the value that appendTo appends to its argument, which saves a copy. The argument has
 // capacity for size bytes more. SettleAppend calls appendTo at most once, before it returns, and not at all if ttl is
-// too short, the lease is a Quorum's, or it was released or settled. It panics if the result does not begin with the
-// argument. A second call after an error must append the same bytes.
+// too short, the lease is a Quorum's, or it was released or settled. (If it was settled while a Settle was pending,
+// appendTo is called, to compare the values.) It panics if the result does not begin with the argument. A second call
+// after an error must append the same bytes.
 func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)

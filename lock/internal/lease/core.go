@@ -98,7 +98,7 @@ type Core struct {
 	mu      sync.Mutex
 	phase   phase // guarded by mu, like all fields below
 	hold    holdState
-	handles []*Handle     // those that are not released, and the last one even then
+	handles []*Handle     // those that are not released; the last one stays even when it is
 	room    [1]*Handle    // holds handles while there is one
 	timer   *timer        // calls tick at the next renewal or at until; nil once the phase is not active
 	busy    chan struct{} // closed when the renewal, Extend or Hold in flight is over; nil if none is
@@ -109,17 +109,17 @@ type Core struct {
 	latestExpiry time.Time     // expiry if every Extend and Hold without a reply has arrived; only grows
 	longestHold  time.Duration // the longest hold that the claim may have; only grows
 
-	released   bool  // a Release was sent while the lease was valid: since then another caller may take the key
-	releaseErr error // what Release returns once the phase is ended
+	releasedWhileValid bool  // a Release was sent while the lease was valid: another may have taken the key since
+	releaseErr         error // what Release returns once the phase is ended
 
 	lostCounted bool // Counts.lost has the lease
 
 	abandoned bool      // no longer renewed, so that the lease runs out
 	abandonAt time.Time // tick sets abandoned from then on; zero means never
 
-	firstSettle time.Time      // when Settle was first called; zero before
-	pending     *pendingSettle // the Settle that is retried in the background; nil if none is
-	settledLate []byte         // the value, with its head, that was stored while a Settle was pending; nil before
+	firstSettle        time.Time      // when Settle was first called; zero before
+	pending            *pendingSettle // the Settle that is retried in the background; nil if none is
+	storedWhilePending []byte         // the value, with its head, that was stored while one was pending
 }
 
 // Validity returns how long a lease of length ttl is valid, counted from the start of the operation, before its first
@@ -192,8 +192,8 @@ func (c *Core) advance(to phase, cause error) {
 	}
 }
 
-// end moves the lease to ended. Its handles end with cause. Unless the lease had ended before, Release returns
-// releaseErr from now on. The caller holds mu.
+// end moves the lease to ended, and ends all handles with cause. From now on Release returns releaseErr, unless the
+// lease had ended before. The caller holds mu.
 func (c *Core) end(cause, releaseErr error) {
 	if c.phase < ended {
 		c.releaseErr = releaseErr

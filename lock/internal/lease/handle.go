@@ -68,14 +68,18 @@ func (h *Handle) end(cause error) {
 	}
 }
 
-// isOver reports whether the handle can no longer change the lease. The caller holds mu.
-func (h *Handle) isOver() bool { return h.released || h.core.phase >= ending }
+// mayAbandon reports whether the handle may abandon the lease. It may not once it is released or the lease is released
+// or settled, nor while a Settle is pending, which needs the claim and abandons the lease at its end. The caller holds
+// mu.
+func (h *Handle) mayAbandon() bool {
+	return !h.released && h.core.phase < ending && h.core.pending == nil
+}
 
 // Abandon stops the renewals and releases nothing.
 func (h *Handle) Abandon() {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
-	if !h.isOver() && h.core.pending == nil { // a pending Settle needs the claim, and abandons it at its end
+	if h.mayAbandon() {
 		h.core.abandon()
 	}
 }
@@ -85,13 +89,13 @@ func (h *Handle) Abandon() {
 func (h *Handle) AbandonAt(t time.Time) {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
-	if !h.isOver() && h.core.pending == nil {
+	if h.mayAbandon() {
 		h.core.abandonAt = t
 	}
 }
 
-// markReleased marks the handle as released. It reports whether this is the lease's last handle: then the caller
-// releases the claim, which also ends the handle. Otherwise markReleased ends the handle.
+// markReleased marks the handle as released, and reports whether it is the lease's last one. Then the caller releases
+// the claim, which also ends the handle. Otherwise markReleased ends the handle, unless it was released before.
 func (h *Handle) markReleased() (last bool) {
 	c := h.core
 	c.mu.Lock()

@@ -52,10 +52,10 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 		defer c.mu.Unlock()
 		return true, c.releaseErr
 	}
-	// An earlier try, or a try of this one whose reply was lost, may have freed the key while the lease was valid. Then
-	// another caller's claim is a legitimate successor, and the lease was not lost.
-	wasValid, releasedBefore := c.valid(), c.released
-	c.released = releasedBefore || wasValid
+	// An earlier call of tryRelease, or a command of this one whose reply is lost, may have freed the key while the
+	// lease was valid. Another caller that has the key after that is a legitimate successor: the lease was not lost.
+	wasValid, releasedBefore := c.valid(), c.releasedWhileValid
+	c.releasedWhileValid = releasedBefore || wasValid
 	c.advance(ending, context.Canceled)
 	latestExpiry := c.latestExpiry
 	c.mu.Unlock()

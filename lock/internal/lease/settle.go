@@ -2,11 +2,13 @@ package lease
 
 // How a value is stored. The rules:
 //
-//   - Settle tries once. If the value may still be stored, a goroutine of that value retries in the background, and
-//     backlog.go counts it. The error then wraps ErrPending.
+//   - Settle tries once. If it fails, and another try may succeed, a goroutine retries in the background: the Settle is
+//     pending, and backlog.go counts it.
+//   - A lease has at most one pending Settle. Another Settle of the lease is tried once. If that fails likewise, its
+//     error wraps ErrPending too, but only the value of the first one is retried.
 //   - The lease ends when a reply shows that the value is stored, or that the key holds something else. Any other error
 //     leaves the lease as it is.
-//   - The claim is renewed while its Settle is pending. After that the lease runs out.
+//   - The claim is renewed while a Settle is pending. When that is given up, the lease runs out.
 //
 // Core.mu is not held during a try.
 
@@ -43,11 +45,11 @@ type settlement struct {
 
 // retryDeadline returns when the background stops retrying: an hour after the call, or when the value would expire.
 func (s *settlement) retryDeadline() time.Time {
-	retried, expired := s.thisCall.Add(maxRetry), s.firstCall.Add(s.ttl)
-	if expired.Before(retried) {
-		return expired
+	lastRetry, expiry := s.thisCall.Add(maxRetry), s.firstCall.Add(s.ttl)
+	if expiry.Before(lastRetry) {
+		return expiry
 	}
-	return retried
+	return lastRetry
 }
 
 // remainingTTL returns the TTL of the value if it is stored now.
@@ -63,30 +65,26 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 		return err
 	}
 	thisCall := time.Now()
-	firstCall, storedLate, over := h.beginSettle(thisCall)
-	if over && storedLate == nil {
+	firstCall, tooLate, stored := h.beginSettle(thisCall)
+	if tooLate && stored == nil {
 		return store.ErrLost
 	}
-	head := store.NewValue(h.core.id.Token, firstCall, size)
-	value := appendTo(head)
-	if !bytes.HasPrefix(value, head) {
-		panic("lock.SettleAppend: appendTo did not append to its argument")
+	value := h.core.newValue(firstCall, size, appendTo)
+	switch {
+	case !tooLate:
+		return h.core.settle(settlement{
+			backend: backend, ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl,
+		})
+	case bytes.Equal(value, stored): // the same value is there already
+		return nil
 	}
-	if over {
-		if bytes.Equal(value, storedLate) { // it is stored
-			return nil
-		}
-		return store.ErrLost
-	}
-	return h.core.settle(settlement{
-		backend: backend, ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl,
-	})
+	return store.ErrLost
 }
 
-// beginSettle returns when Settle was first called, and reports whether it is over for this handle: then it stores
-// nothing. storedLate is the value, with its head, that was stored while an earlier Settle was pending; nil if there is
-// none, or this handle is released.
-func (h *Handle) beginSettle(thisCall time.Time) (firstCall time.Time, storedLate []byte, over bool) {
+// beginSettle returns when Settle was first called. tooLate reports that this call stores nothing, because the handle
+// was released, or the lease was released or settled. stored is the value, with its head, that was stored while an
+// earlier Settle was pending; nil if there is none, or the handle was released.
+func (h *Handle) beginSettle(thisCall time.Time) (firstCall time.Time, tooLate bool, stored []byte) {
 	c := h.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,21 +92,32 @@ func (h *Handle) beginSettle(thisCall time.Time) (firstCall time.Time, storedLat
 		c.firstSettle = thisCall
 	}
 	if h.released {
-		return c.firstSettle, nil, true
+		return c.firstSettle, true, nil
 	}
-	return c.firstSettle, c.settledLate, c.phase >= ending
+	return c.firstSettle, c.phase >= ending, c.storedWhilePending
 }
 
-// settle tries once to store the value, and leaves the rest to settleLater.
+// newValue returns the value that appendTo appends, with its head.
+func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byte) []byte {
+	head := store.NewValue(c.id.Token, settled, size)
+	value := appendTo(head)
+	if !bytes.HasPrefix(value, head) {
+		panic("lock.SettleAppend: appendTo did not append to its argument")
+	}
+	return value
+}
+
+// settle tries once to store the value. If that fails, and another try may succeed, it goes on in the background.
 func (c *Core) settle(s settlement) error {
 	done, err := c.trySettle(s, s.ttl)
-	if !done && c.settleLater(s) {
+	if !done && c.settleInBackground(s) {
 		return fmt.Errorf("%w; %w", err, ErrPending)
 	}
 	return err
 }
 
-// trySettle tries once to store the value. It is done, and the lease has ended, unless another try may succeed.
+// trySettle tries once to store the value. done reports whether a reply has decided and the lease has ended: err is nil
+// if the value is stored, and otherwise ErrLost. If it is not done, another try may succeed.
 func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error) {
 	o := s.backend.Settle(s.ctx, c.id, s.value, ttl)
 
@@ -125,16 +134,16 @@ func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error)
 		return true, store.ErrLost
 	}
 	if c.pending != nil {
-		c.settledLate = s.value
+		c.storedWhilePending = s.value
 	}
 	c.end(context.Canceled, nil)
 	return true, nil
 }
 
-// settleLater begins to retry a Settle in the background, unless one is pending already. The claim is renewed for it.
-// settleLater reports whether a Settle is pending now. None is if the lease or the ttl is over, the Locker is closed,
-// or the value is larger than the backlog.
-func (c *Core) settleLater(s settlement) bool {
+// settleInBackground begins to retry a Settle, unless one is pending already, and reports whether one is pending now.
+// The claim is renewed for it. There is none if the lease was released or settled meanwhile, the deadline is reached,
+// the Locker is closed, or the value is larger than the backlog.
+func (c *Core) settleInBackground(s settlement) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -144,38 +153,39 @@ func (c *Core) settleLater(s settlement) bool {
 		return false
 	}
 	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
-	pending := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.retryDeadline())
-	if pending == nil {
+	added := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.retryDeadline())
+	if added == nil {
 		c.abandon()
 		return false
 	}
-	c.pending, c.abandonAt = pending, time.Time{}
+	c.pending, c.abandonAt = added, time.Time{}
 	c.resume()
 	c.config.Group.Go(func() {
-		finished := false
+		stored := false
 		defer func() { // also if a hook of the client ends this goroutine
 			c.endPending()
-			c.config.Backlog.remove(pending, finished)
+			c.config.Backlog.remove(added, stored)
 		}()
-		finished = c.keepSettling(s, pending)
+		stored = c.retrySettle(s, added)
 	})
 	return true
 }
 
-// keepSettling retries a Settle after growing pauses. It returns true when the value is stored or no longer has to be,
-// and false when it is given up: at the deadline, to make room for a newer one, or after one last try when the Locker
-// is closed.
-func (c *Core) keepSettling(s settlement, pending *pendingSettle) (finished bool) {
+// retrySettle tries to store the value, after growing pauses. It returns true when the value is stored, or when it need
+// not be because the lease was released or settled meanwhile. It returns false if the key holds something else, or the
+// value is given up: at the deadline, to make room for a newer one, or because the Locker is closed and one last try
+// has failed.
+func (c *Core) retrySettle(s settlement, pending *pendingSettle) (stored bool) {
 	deadline := s.retryDeadline()
 	pauses := background.NewBackoff(maxSettlePause)
 	for {
-		// pending.ctx ends when the Locker is closed, the value is given up, or the lease is over.
+		// pending.ctx is done when the Locker is closed, when the backlog needs the room, and when IsEnding is true.
 		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(deadline))) != nil
 		lastTry := cutShort && c.config.Group.Closed()
 		if c.IsEnding() {
 			return true
 		}
-		givenUp := cutShort && !lastTry
+		givenUp := cutShort && !lastTry // the backlog needs the room
 		ttl := s.remainingTTL()
 		if givenUp || ttl < minSettleTTL || !time.Now().Before(deadline) {
 			return false
