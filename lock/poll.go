@@ -150,20 +150,22 @@ func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 	if found.State == Granted {
 		l.giveTo(taker, found)
 	}
-	someoneJoined := false // after the poll had begun
+	needsPoll := false // a waiter needs another poll at once
 	for e := l.list.Front(); e != nil; {
 		w := e.Value.(*waiter)
 		e = e.Next() // before reportTo removes w
 
 		joinedTooLate := w.pollsBefore == l.polls
 		if joinedTooLate && err != ErrClosed {
-			someoneJoined = true
+			needsPoll = needsPoll || found.State != Held // the poll has marked a held claim, so its end wakes w
 			continue
+		}
+		if w.takes && found.State == Free { // w joined when the poll had no taker and was about to begin
+			needsPoll = true
 		}
 		l.reportTo(w, found, err, counts)
 	}
-	// Held: the poll has marked the claim, so its end wakes those that joined. Otherwise they need a poll of their own.
-	if someoneJoined && found.State != Held {
+	if needsPoll {
 		l.signal()
 	}
 }
