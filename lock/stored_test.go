@@ -127,6 +127,13 @@ func (p *printer) print(cmd redis.Cmder) {
 	}
 }
 
+// text returns what was printed. The Locker's subscriber may still be printing.
+func (p *printer) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.printed.String()
+}
+
 func (p *printer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p *printer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -178,7 +185,7 @@ func TestArgumentsAreNotPrinted(t *testing.T) {
 				if err := other.Release(ctx); err != nil {
 					t.Fatal(err)
 				}
-				printed := p.printed.String()
+				printed := p.text()
 				token := uuid.MustParse(lease.Token())
 				for _, secret := range []string{note, value, string(token[:])} {
 					for _, form := range []string{
