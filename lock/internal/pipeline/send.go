@@ -14,14 +14,14 @@ import (
 
 // Send sends a command once and returns its reply.
 func (c *Call) Send(args ...any) (Reply, error) {
-	r, _, err := c.send(c.command(false, nil, args...))
+	r, _, err := result(c.send(c.command(false, nil, args...)))
 	return r, err
 }
 
 // SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command,
 // and acked is [ErrNotReplicated] if too few replicas have what the command wrote. Otherwise acked is nil.
 func (c *Call) SendDurable(args ...any) (r Reply, acked, err error) {
-	return c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...))
+	return result(c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...)))
 }
 
 // Eval runs a script by its digest and returns its reply. If the server does not know the digest, Eval sends the source
@@ -37,11 +37,19 @@ func (c *Call) EvalDurable(s Script, args ...any) (r Reply, acked, err error) {
 }
 
 func (c *Call) eval(durable bool, s Script, args ...any) (r Reply, acked, err error) {
-	r, acked, err = c.send(c.command(durable, s.byDigest, args...))
+	cmd, err := c.send(c.command(durable, s.byDigest, args...))
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return c.send(c.command(durable, s.bySource, args...))
+		cmd, err = c.send(c.command(durable, s.bySource, args...))
 	}
-	return r, acked, err
+	return result(cmd, err)
+}
+
+// result returns the reply to cmd. After an error there is none, and a worker may still be using cmd.
+func result(cmd *command, err error) (r Reply, acked, _ error) {
+	if err != nil {
+		return Reply{}, nil, err
+	}
+	return cmd.reply, cmd.acked, nil
 }
 
 // command returns the Call's next command, with the arguments prefix and args.
@@ -55,16 +63,16 @@ func (c *Call) command(durable bool, prefix []any, args ...any) *command {
 	return cmd
 }
 
-// send sends a command and, if the error calls for it, its replacement.
-func (c *Call) send(cmd *command) (r Reply, acked, err error) {
-	r, acked, err = c.roundTrip(cmd)
+// send sends a command and, if the error calls for it, its replacement. It returns the one that was sent last.
+func (c *Call) send(cmd *command) (*command, error) {
+	err := c.roundTrip(cmd)
 	if err == nil {
-		return r, acked, nil
+		return cmd, nil
 	}
 	if second := cmd.replacement(err); second != nil {
-		return c.roundTrip(second)
+		return second, c.roundTrip(second)
 	}
-	return r, acked, err
+	return cmd, err
 }
 
 // replacement returns the command to send after c has returned err, and nil if the caller is to get err. There is one
@@ -84,13 +92,13 @@ func (c *command) replacement(err error) *command {
 
 // roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, if
 // sendInline can; otherwise by a worker, through the queue of the command's node.
-func (c *Call) roundTrip(cmd *command) (r Reply, acked, err error) {
+func (c *Call) roundTrip(cmd *command) error {
 	if c.timedOut || c.Context.Err() != nil { // checked before every try: a reply may have arrived at the last moment
-		return Reply{}, nil, &canceledError{cause: c.cause()}
+		return &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
 	if c.sendInline(q, cmd) {
-		return cmd.reply, cmd.acked, cmd.err
+		return cmd.err
 	}
 	return c.sendQueued(q, cmd)
 }
@@ -133,14 +141,14 @@ func (c *Call) deadline() time.Time {
 
 // sendQueued puts cmd into q, for a worker to send, and waits for its result. When the operation times out, or the
 // caller's context is done, it cancels cmd.
-func (c *Call) sendQueued(q *queue, cmd *command) (r Reply, acked, err error) {
+func (c *Call) sendQueued(q *queue, cmd *command) error {
 	c.arm()
 	cmd.done, c.waker.expectsDone = c.waker.done, true
 	q.submit(cmd)
 	select {
 	case <-cmd.done:
 		c.waker.expectsDone = false
-		return cmd.reply, cmd.acked, cmd.err
+		return cmd.err
 	case <-c.Context.Done():
 	case <-c.waker.timer.C:
 		c.timedOut = true
@@ -149,7 +157,7 @@ func (c *Call) sendQueued(q *queue, cmd *command) (r Reply, acked, err error) {
 	if phase == phaseComplete {
 		<-cmd.done
 		c.waker.expectsDone = false
-		return cmd.reply, cmd.acked, cmd.err
+		return cmd.err
 	}
-	return Reply{}, nil, &canceledError{cause: c.cause(), sent: phase == phaseSent}
+	return &canceledError{cause: c.cause(), sent: phase == phaseSent}
 }
