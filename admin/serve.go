@@ -93,7 +93,7 @@ func (p *page) act(r *http.Request, form url.Values) view {
 
 const (
 	notAudited  = "It was not done, because it could not be recorded."
-	notRecorded = "It was done, and could not be recorded. Tell whoever keeps the audit trail."
+	notRecorded = "It was done, and could not be recorded. Tell the person who keeps the audit trail."
 )
 
 func (p *page) inspect(r *http.Request, key string) view {

@@ -89,7 +89,7 @@ func (j *Journal) tryProbe(ctx context.Context, run middleware.JournalRun) (e mi
 		wasLocked := j.dialect.probe == "" // by takeWriteLock: the row cannot have been removed in between
 		return e, wasLocked, nil
 	}
-	if r.expired() && r.token.String == run.Token { // the run's own row is its outcome all the same
+	if r.expired() && r.token.String == run.Token { // the run's own row is its outcome although it has expired
 		return middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: r.record}, true, nil
 	}
 	e, err = r.entry(j.dialect.unit, run.Token)
