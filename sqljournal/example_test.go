@@ -61,13 +61,13 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 }
 
 // startLocker stands for a lock.New at your program's start.
-func startLocker() (locker *lock.Locker, server *miniredis.Miniredis, stop func()) {
+func startLocker(opts ...lock.Option) (locker *lock.Locker, server *miniredis.Miniredis, stop func()) {
 	server = miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
 		log.Fatal(err)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker = lock.New(client, "payments-api")
+	locker = lock.New(client, "payments-api", opts...)
 	return locker, server, func() {
 		locker.Close(context.Background())
 		client.Close()

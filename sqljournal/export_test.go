@@ -2,6 +2,7 @@ package sqljournal
 
 import (
 	"context"
+	"time"
 
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -11,6 +12,9 @@ type Execution = execution
 
 // SetExecution lets InTx, Around and Note of j find another run than that of the middleware.
 func SetExecution(j *Journal, of func(context.Context) Execution) { j.executionOf = of }
+
+// SetProbeTime changes how long InTx and Around of j try to find out whether a transaction was committed.
+func SetProbeTime(j *Journal, d time.Duration) { j.probeTime = d }
 
 // Complete is what InTx stores last in its transaction.
 func (j *Journal) Complete(ctx context.Context, e Execer, c middleware.Commit) error {
@@ -28,6 +32,7 @@ var (
 )
 
 const (
+	ProbeTime  = probeTime
 	MaxSenders = maxSenders
 	MaxBatch   = maxBatch
 	MaxWait    = maxWait

@@ -36,8 +36,10 @@ func eachMode(t *testing.T, test func(t *testing.T, d dbtest.Database, mode stri
 
 type fakeKey struct{}
 
-// watched lets a journal find the runs of this file.
+// watched lets a journal find the runs of this file. On a busy machine the journal also has more time to find out what
+// has become of a transaction.
 func watched(j *sqljournal.Journal) *sqljournal.Journal {
+	sqljournal.SetProbeTime(j, 30*time.Second)
 	sqljournal.SetExecution(j, func(ctx context.Context) sqljournal.Execution {
 		x, _ := ctx.Value(fakeKey{}).(*fakeExecution)
 		if x == nil {

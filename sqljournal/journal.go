@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -17,6 +18,8 @@ type Journal struct {
 	intent  bool
 	dialect *dialect
 	batcher batcher // of looks
+
+	probeTime time.Duration // for all tries to find out whether a transaction was committed; tests change it
 
 	executionOf func(context.Context) execution // the function executionOf; tests replace it
 }
@@ -48,7 +51,7 @@ func newJournal(name string, db *sql.DB, intent bool, opts []Option) *Journal {
 	if db == nil {
 		panic("sqljournal." + name + ": the database is nil")
 	}
-	j := &Journal{db: db, intent: intent, dialect: &postgresql, executionOf: executionOf}
+	j := &Journal{db: db, intent: intent, dialect: &postgresql, probeTime: probeTime, executionOf: executionOf}
 	for i, opt := range opts {
 		if opt == nil {
 			panic(fmt.Sprintf("sqljournal.%s: option %d is nil", name, i+1))

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	probeTime  = 3 * time.Second       // for all tries to find out whether a transaction was committed
+	probeTime  = 3 * time.Second       // default of Journal.probeTime
 	probePause = 50 * time.Millisecond // between two tries
 )
 
@@ -20,7 +20,7 @@ const (
 // others have committed. If the look fails, findOutcome returns the entry from when the run began, so that the handler
 // may try again.
 func (j *Journal) findOutcome(ctx context.Context, run middleware.JournalRun, commitSent bool) (middleware.JournalEntry, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.probeTime)
 	defer cancel()
 	if commitSent {
 		return j.probe(ctx, run)

@@ -142,6 +142,7 @@ func TestCommitIsTooLate(t *testing.T) {
 	t.Parallel()
 	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
 		f := newFaulty(t, mode)
+		sqljournal.SetProbeTime(f.j, sqljournal.ProbeTime)
 		late := f.proxy.Delay(dbtest.Statement("commit"))
 		start := time.Now()
 		mustFail(t, "InTx", f.pay(), middleware.ErrAnswered)

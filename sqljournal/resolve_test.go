@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -29,7 +30,7 @@ func TestResolve(t *testing.T) {
 }
 
 func testResolve(t *testing.T, j middleware.Journal, said middleware.Resolution, want int) {
-	locker, server, stop := startLocker()
+	locker, server, stop := startLocker(lock.WithOpTimeout(10 * time.Second)) // a busy machine takes its time
 	defer stop()
 	works := false
 	h := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j),
