@@ -93,7 +93,7 @@ func TestForgedCompression(t *testing.T) {
 	_, n = binary.Uvarint(zeros)
 
 	for name, codec := range map[string]*middleware.Codec{
-		"plain":  middleware.NewCodec(),
+		"plain":     middleware.NewCodec(),
 		"encrypted": middleware.NewCodec(middleware.WithEncryption(master(1))),
 	} {
 		read := func(response []byte) bool {

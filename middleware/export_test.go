@@ -147,7 +147,7 @@ func Deflate(b []byte) ([]byte, bool) { return record.Deflate(make([]byte, 0, le
 const (
 	FlagTombstone  = record.FlagTombstone
 	FlagCompressed = record.FlagCompressed
-	FlagEncrypted     = record.FlagEncrypted
+	FlagEncrypted  = record.FlagEncrypted
 
 	RecordPurpose = record.RecordPurpose
 	NotePurpose   = record.NotePurpose

@@ -28,8 +28,8 @@ func withoutExtension(content []byte) []byte {
 // forms are the ways to store a record, by the options that make them.
 func forms() map[string][]middleware.Option {
 	return map[string][]middleware.Option{
-		"plain":                 nil,
-		"compressed":            {middleware.WithCompression(0)},
+		"plain":                    nil,
+		"compressed":               {middleware.WithCompression(0)},
 		"encrypted":                {middleware.WithEncryption(master(1))},
 		"compressed and encrypted": {middleware.WithCompression(0), middleware.WithEncryption(master(1))},
 	}

@@ -67,7 +67,7 @@ func TestResolvedLikeARun(t *testing.T) {
 	}
 	optionSets := map[string][]middleware.Option{
 		"plain":      nil,
-		"encrypted":     {middleware.WithEncryption(key32)},
+		"encrypted":  {middleware.WithEncryption(key32)},
 		"compressed": {middleware.WithCompression(0), middleware.WithRetention(time.Hour)},
 	}
 	both(t, func(t *testing.T, b redistest.Backend) {

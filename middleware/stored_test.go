@@ -201,7 +201,7 @@ const noteAt = 4 + 16 + 1 + 16 + 8 + 8
 
 func storedNotes() map[string][]middleware.Option {
 	return map[string][]middleware.Option{
-		"note-plain":  nil,
+		"note-plain":     nil,
 		"note-encrypted": {middleware.WithEncryption(master(1))},
 	}
 }
