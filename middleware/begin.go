@@ -9,7 +9,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// This file has what happens between the claim and the handler: the hold, and the journal's Begin.
+// This file contains what happens between the claim and the handler: the hold, and the journal's Begin.
 
 const maxUndone = 4096 // runs whose Begin is being undone, in one middleware
 

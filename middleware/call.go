@@ -16,7 +16,7 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has what all steps of a request share. The steps themselves begin in idempotency.go.
+// This file contains what all steps of a request share. The steps themselves begin in idempotency.go.
 
 // guard is what the requests of one Idempotency middleware share.
 type guard struct {

@@ -25,15 +25,16 @@ func (*detached) Err() error { return nil }
 
 func (d *detached) Value(key any) any { return d.arrived.Value(key) }
 
-// runContext is the context of a run: the context of its lease, with a deadline and the Execution. It ends when the
-// lease is lost, at the deadline, or when the handler has returned.
+// runContext is the context of a run, with a deadline and the Execution. It is derived from the context of the lease
+// and ends when that is lost or, if a journal decides about the run, from a context that never ends. It also ends at
+// the deadline, and when the handler has returned.
 //
 // It is lazy. The first Done makes the real context, or the first Err after the run is over. Most handlers call
 // neither, which saves eight allocations. Code that derives from this context, or asks for its cause, calls Done or Err
 // before, and so finds the real one.
 type runContext struct {
 	exec     *Execution
-	lease    *lock.Lease // nil if its loss does not end the run
+	lease    *lock.Lease // nil if a journal decides: the loss of the lease does not end the run
 	detached *detached   // the parent if lease is nil
 	deadline time.Time
 

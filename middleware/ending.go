@@ -12,7 +12,7 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has the ending of a run: what the run does with its key. decideEnding decides it when the handler has
+// This file contains the ending of a run: what the run does with its key. decideEnding decides it when the handler has
 // returned. conclude (run.go) applies it to the journal, if there is one, and then with applyEnding to the key in
 // Redis.
 
@@ -88,10 +88,10 @@ func (t *journaledRun) committedEnding() ending {
 	return end
 }
 
-// unknownEnding returns the ending of a run whose outcome is unknown. It never frees the key, so that a retry that
-// comes at once does not run. It stores a tombstone if the key must never be freed: Keep was called, or a byte was
-// sent. With WithAtMostOnce or an intent journal no tombstone is needed: the hold or the row keeps the key, and also
-// records that the outcome is unknown.
+// unknownEnding returns the ending of a run whose outcome is unknown. The key is not released, so that a retry that
+// comes at once does not run. It is free when the lease has run out. If no later retry may run either, because Keep was
+// called or a byte was sent, unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no tombstone is
+// needed: the hold or the row keeps the key, and also records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.keep && !c.running.exec.atMostOnce {
 		end := c.tombstoneEnding(max(d.retention, c.retention), why)
@@ -146,7 +146,7 @@ func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
 	return end
 }
 
-// applyEnding does with the key in Redis what end tells. lease is nil if only the journal protected the run: then there
+// applyEnding carries out end on the key in Redis. lease is nil if only the journal protected the run: then there
 // is nothing to do.
 func (c *call) applyEnding(lease *lock.Lease, end *ending) (err error) {
 	if lease == nil {

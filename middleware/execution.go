@@ -12,8 +12,8 @@ import (
 var ErrCommitted = errors.New("middleware: the response is committed")
 
 // Execution is a protected handler's own run: what the handler can ask and decide about it. Its methods may be called
-// concurrently, but not after the handler has returned. The methods of a nil Execution do nothing and return zero
-// values. Only [Execution.Transact] panics.
+// concurrently. A call after the handler has returned comes too late to have an effect. The methods of a nil Execution
+// do nothing and return zero values. Only [Execution.Transact] panics.
 type Execution struct {
 	key   string     // the storage key
 	alias *string    // what Key returns in shadow; otherwise nil
@@ -74,7 +74,7 @@ func (e *Execution) Keep() {
 	e.keep, e.discard, e.unknown = true, false, false
 }
 
-// Unknown tells that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
+// Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
 // example. The response is sent and not stored. The key is left as after a panic: a retry gets 409 in-flight until the
 // lease has run out. Then it runs again or, with [WithAtMostOnce], gets 409 outcome-unknown for [WithRetention]'s time.
 // If a byte of the response was sent, a retry never runs.

@@ -32,11 +32,11 @@ import (
 //     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint is another one,
 //     it gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
 //     does not answer, the request gets 503, and nothing runs.
-//  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends
-//     with the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end
-//     when the client disconnects. A goroutine that the handler leaves behind can neither read the body nor write after
-//     the handler has returned. If it is in a Write or a Flush at that time, the response is stored at once and sent
-//     after that call.
+//  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
+//     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
+//     the client disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can
+//     neither read the body nor write after the handler has returned. If it is in a Write or a Flush at that time, the
+//     response is stored at once and sent after that call.
 //  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a
 //     Hijack, or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the
 //     response cannot be stored whole, a duplicate gets 409 response-not-stored. The same applies to a handler that
@@ -45,7 +45,8 @@ import (
 //  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This
 //     does not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the
 //     error, and storing goes on in the background ([lock.ErrPending]). If another request has taken the key, and no
-//     byte of this run's response was sent, that response is not sent: the client gets what the key holds, or 409. (If
+//     byte of this run's response was sent, the run claims the key again. If it is not free, this response is not
+//     sent: the client gets what the key holds, or 409. (If
 //     the run's outcome is unknown, nothing is stored or freed, and its response is sent as it is.)
 //  8. The response is sent, and the observer is called ([WithObserver]).
 //

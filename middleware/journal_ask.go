@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// This file has how the middleware calls a [Journal], and what it reads from an entry.
+// This file contains how the middleware calls a [Journal], and what it reads from an entry.
 
 const (
 	journalTimeout = 3 * time.Second  // for one call to a journal

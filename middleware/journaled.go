@@ -9,7 +9,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// This file has how a run with a [Journal] ends: first in the journal, then in Redis. concludeJournaled decides by the
+// How a run with a [Journal] ends: first in the journal, then in Redis. concludeJournaled decides by the
 // state of the run's transaction (txPhase in transact.go) and, without one, by the run's ending:
 //
 //	transaction   ending                    journal            key in Redis        the client gets

@@ -13,7 +13,7 @@ import (
 //   - If the key is free and is not lost again, it applies the run's ending and returns no answer. The client gets the
 //     run's own response, and err is for the Event.
 //   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or
-//     409. So two clicks never see two receipts.
+//     409. So no client gets a receipt that differs from the stored one.
 //
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement answer, err error) {
@@ -35,7 +35,7 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return refuseClaim(err)
-	case err != nil: // not store-unavailable, which asks for a retry: if the key was freed, that would run again
+	case err != nil: // not store-unavailable, which invites a retry: it would run again if the key is free
 		return refuse(Unknown, &outcomeUnknown, err)
 	}
 	return answerAfterRun(c.answerByClaim(claim))

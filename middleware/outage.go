@@ -9,7 +9,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// This file has what happens to requests while Redis does not answer.
+// This file contains what happens to requests while Redis does not answer.
 
 // errRedisPaused is the error of a claim that was not sent.
 var errRedisPaused = errors.New("middleware: Redis has failed less than a second ago, and was not asked")

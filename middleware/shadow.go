@@ -15,7 +15,7 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has what happens to a request with [WithShadow]. In order:
+// This file contains what happens to a request with [WithShadow]. In order:
 //
 //  1. predict finds out what Idempotency would do: run the handler under a lease, or give an answer. It works on a copy
 //     of the request (identifyCopy), and under keys that only shadow uses (initWatched).

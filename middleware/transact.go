@@ -8,8 +8,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
-// This file has [Execution.Transact]: a transaction that stores the handler's effect and the record of its response
-// together. In order:
+// This file contains [Execution.Transact]: a transaction that stores the handler's effect and the record of its
+// response together. In order:
 //
 //  1. beginTx marks the response. What the handler writes from now on belongs to the transaction.
 //  2. do runs the handler's part of the transaction. At its end it calls sealTx, which makes the response final and

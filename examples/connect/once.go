@@ -12,7 +12,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// This file has what a connect service needs besides middleware.Idempotency: three functions that can be copied.
+// This file contains what a connect service needs besides middleware.Idempotency: three functions that can be copied.
 
 // protect returns a middleware for the unary procedures of connect, whether they are called by Connect, gRPC or
 // gRPC-Web. The key is in the Idempotency-Key header, which gRPC calls metadata.

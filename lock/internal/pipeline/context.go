@@ -11,8 +11,8 @@ import (
 // which differ in when they end:
 //
 //	workerContexts   OpTimeout after the window's end, when the last of the callers has timed out
-//	inlineContexts   OpTimeout after the window's beginning, when the first of the callers times out: an inline caller
-//	                 cannot return before go-redis does
+//	inlineContexts   OpTimeout after the window's beginning, before any of the callers times out, because an inline
+//	                 caller cannot return before go-redis does
 type sharedContext struct {
 	lastStart time.Time // the window's end: a Call that starts later gets another context
 	end       time.Time

@@ -16,9 +16,9 @@ const (
 // has no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits a batch to
 // maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see batch.admits.)
 //
-// Several batches in flight are faster than one. So a batch has at most half of the commands that wait: if it had all
-// of them, the server would be idle while the client writes, and the client while the server executes. With n commands
-// waiting,
+// Several batches in flight are faster than one. So a batch has at most half of the commands that wait, rounded up: if
+// it had all of them, the server would be idle while the client writes, and the client while the server executes. With
+// n commands waiting,
 //
 //	batch(n) = min((n+1)/2, max(n/maxInFlight, smallBatch), pacer.max)
 //
@@ -57,7 +57,8 @@ func (p *pacer) tooLateCutoff(now time.Time, inFlight int) time.Time {
 func (p *pacer) replied(bytes int) { p.replyBytes += (bytes - p.replyBytes) / 8 }
 
 // adapt learns from a batch that took from start to now. The queue calls it only for batches that completed while
-// maxInFlight were in flight. Inline commands count too: one slow command shows that the server is slow.
+// maxInFlight were in flight. Inline commands count too: one slow command shows that the server is slow, and
+// lowers max to smallBatch.
 func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
 	took := now.Sub(start)

@@ -57,7 +57,7 @@ func (q *queue) cancel(c *command) phase {
 	return c.phase
 }
 
-// sendInline sends c in the goroutine of its caller, unless the queue is full, and reports whether it did. That saves
+// sendInline sends c in the goroutine of its caller, unless full, and reports whether it did. That saves
 // two goroutine switches and a timer, a quarter of the time of a claim and its settlement.
 func (q *queue) sendInline(c *command, shared *sharedContext, callerDeadline time.Time) bool {
 	b := q.beginInline(c)
@@ -70,7 +70,7 @@ func (q *queue) sendInline(c *command, shared *sharedContext, callerDeadline tim
 	return true
 }
 
-// beginInline returns a batch of c alone, and nil if the queue is full.
+// beginInline returns a batch of c alone, and nil if full.
 func (q *queue) beginInline(c *command) *batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,7 +85,7 @@ func (q *queue) beginInline(c *command) *batch {
 }
 
 // handOver completes b for a sender that will not send another batch, and gives the next one, if any, to a worker. The
-// worker then calls group.Done for both.
+// next one then goes on under b's group.Begin, which the worker ends by group.Done.
 func (q *queue) handOver(b *batch) {
 	if next := q.complete(b); next != nil {
 		q.pipeline.workers.assign(next)
@@ -215,8 +215,8 @@ func (q *queue) dispatchOne(limit int) bool {
 // noLimit lets nextBatch take as many commands as the pacer allows.
 const noLimit = math.MaxInt
 
-// nextBatch drops commands that are too late, takes a batch of at most limit commands out of the queue, and counts it as
-// in flight. It returns nil if no command is left to send. The caller holds mu.
+// nextBatch drops commands that are too late, takes a batch of at most limit commands out of the queue, and counts it
+// as in flight. It returns nil if no command is left to send. The caller holds mu.
 func (q *queue) nextBatch(limit int) *batch {
 	var now time.Time
 	if len(q.waiting) > 0 {

@@ -1,6 +1,6 @@
 package pipeline
 
-// Which commands a Call sends, when it sends one again, and whether a command is sent inline or through the queue. A
+// Which commands a Call sends, when it replaces one, and whether a command is sent inline or through the queue. A
 // goroutine that waits for a reply holds no mutex.
 
 import (
@@ -90,8 +90,14 @@ func (c *command) replacement(err error) *command {
 	return nil
 }
 
-// roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, if
-// sendInline can; otherwise by a worker, through the queue of the command's node.
+// roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, or
+// by a worker, through the queue of the command's node. A command is sent inline if
+//
+//   - the Call allows it (MayInline), and this is its first command;
+//   - go-redis is sure to return by a deadline (Pipeline.inlineAllowed), and Redis has answered before;
+//   - no argument is longer than maxInline;
+//   - the shared context, under which it is sent, ends by the caller's deadline;
+//   - fewer than maxInFlight batches of the queue are in flight.
 func (c *Call) roundTrip(cmd *command) error {
 	if c.timedOut || c.Context.Err() != nil { // checked before every try: a reply may have arrived at the last moment
 		return &canceledError{cause: c.cause()}
@@ -107,8 +113,7 @@ func (c *Call) roundTrip(cmd *command) error {
 // longer one could fill the buffer, and closing a TLS connection with a full buffer can block past the deadline.
 const maxInline = 4 << 10
 
-// sendInline sends cmd in this goroutine, and reports whether it did. It sends nothing if cmd cannot be sent inline, if
-// go-redis could wait for a connection past the caller's deadline, or if maxInFlight batches of q are in flight.
+// sendInline sends cmd in this goroutine if the conditions of roundTrip are met, and reports whether it did.
 func (c *Call) sendInline(q *queue, cmd *command) bool {
 	if !c.canInline(cmd) {
 		return false
@@ -121,8 +126,8 @@ func (c *Call) sendInline(q *queue, cmd *command) bool {
 	return q.sendInline(cmd, shared, deadline)
 }
 
-// canInline reports whether the Call allows this goroutine to send cmd, and go-redis then returns at a deadline. A
-// Call's later commands follow an error: a worker sends them, so that the caller can cancel them.
+// canInline reports whether cmd and its Call meet the first three conditions of roundTrip. A Call's later commands
+// follow an error: a worker sends them, so that the caller can cancel them.
 func (c *Call) canInline(cmd *command) bool {
 	p := c.Pipeline
 	isAllowed := c.MayInline && cmd == &c.first

@@ -19,9 +19,9 @@ import (
 // The reply to a claim may be lost. What happens then:
 //
 //   - If the connection broke, Call.Do sends the claim again, with the same token. If the key then holds this token
-//     (isOurs), the first command has arrived, and the claim is granted. If another caller's claim came in between,
-//     Claim returns that one. The first command may still arrive after that one has ended: then our claim blocks the
-//     key until it expires.
+//     (isOurs), the first command has arrived, and the claim is granted.
+//   - If another caller's claim is there instead, Claim returns it. The first command may still arrive when that claim
+//     has ended. Then our claim blocks the key until it expires.
 //   - If no try got a reply, Claim returns an error. The claim may have arrived (Result.Unsure), so releaseUnowned
 //     releases it in the background.
 //   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.

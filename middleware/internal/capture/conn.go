@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// This file has the methods that http.ResponseController calls, and Push.
+// This file contains the methods that http.ResponseController calls, and Push.
 
 // Flush is FlushError without its error.
 func (w *Writer) Flush() { _ = w.FlushError() }

@@ -10,8 +10,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate. The other
-// functions are called inside the gate, or by the serving goroutine after Seal.
+// This file contains the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate. The
+// other functions are called inside the gate, or by the serving goroutine after Seal.
 
 // Header returns the underlying writer's header, so that the handler sees and changes what the outer middlewares have
 // set. The map itself is not guarded, as with net/http: a goroutine that is left behind must not touch it.

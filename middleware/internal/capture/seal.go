@@ -8,17 +8,17 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// This file has what the serving goroutine calls after the handler has returned.
+// This file contains what the serving goroutine calls after the handler has returned.
 
 // Verdict is how much of a response there is when the handler has returned.
 type Verdict uint8
 
 const (
 	Whole    Verdict = iota // all of it, in memory: it can be replayed
-	Partial                 // all of it, but it cannot be replayed: too long, a 101, or hijacked
+	Partial                 // only a part of it is in memory, or what follows is no HTTP response: too long, hijacked, a 101
 	Broken                  // its body is shorter or longer than its Content-Length
 	Expired                 // none: the handler returned without one after its context was done
-	Bypassed                // unknown: the handler answered on a writer that the underlying one wraps
+	Bypassed                // unknown: the handler answered on a ResponseWriter other than the one it was given
 )
 
 // Seal ends the handler's part in the response, cuts off its goroutines, and returns how much of a response there is. A

@@ -43,7 +43,7 @@ type Writer struct {
 	body     *buffer.Buffer // nil until something is written, and after an overflow
 	limit    int            // the most bytes of the body that are buffered
 	written  int64          // bytes that the handler has written, buffered or not
-	overflow bool           // body is not the whole body; state is not unsent
+	overflow bool           // the body outgrew limit: body is nil, and state is not unsent
 	hijacked bool           // state is sent
 
 	mark  *mark // set by Mark, nil again after Rewind
