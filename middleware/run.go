@@ -40,15 +40,15 @@ func (c *call) initExecution(e *Execution, lease *lock.Lease) {
 // handleAndConclude calls the handler, decides the run's ending, and applies it. After a panic or a runtime.Goexit it
 // concludes the run as interrupted, and the panic goes on.
 func (c *call) handleAndConclude(lease *lock.Lease) (end ending, replacement answer, err error) {
-	interrupted := errNoReturn // why the run is interrupted, if this function does not return
+	reason := errNoReturn // why the run is interrupted, if this function does not return
 	returned := false
 	defer func() {
 		if !returned {
-			c.concludeInterrupted(lease, interrupted)
+			c.concludeInterrupted(lease, reason)
 		}
 	}()
 	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
-	interrupted = errNoDecision
+	reason = errNotConcluded
 	end = c.decideEnding(verdict)
 	replacement, err = c.conclude(lease, &end) // 7: the ending is applied to the key
 	returned = true

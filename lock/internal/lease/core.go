@@ -37,9 +37,9 @@ type Backend interface {
 // Settler is a Backend whose leases have Hold and Settle.
 type Settler interface {
 	Backend
-	// Hold makes the claim last for hold after a lease of length lease. It changes nothing if less than minLeft is left
+	// Hold makes the claim last for hold after a lease of length ttl. It changes nothing if less than minLeft is left
 	// of the present lease.
-	Hold(ctx context.Context, id ID, hold, lease, minLeft time.Duration) store.Outcome
+	Hold(ctx context.Context, id ID, hold, ttl, minLeft time.Duration) store.Outcome
 	// Settle replaces the claim with the value, for ttl.
 	Settle(ctx context.Context, id ID, value []byte, ttl time.Duration) store.Outcome
 }
@@ -64,16 +64,16 @@ type Config struct {
 // phase is how far a lease has come. Core.advance moves it, only forward, and ends the contexts of all handles:
 //
 //	from             to        when
-//	active           expired   until was reached, or the backend returned that the key is no longer ours
-//	active, expired  ending    Release sends its first command
+//	active           lost      until was reached, or the backend returned that the key is no longer ours
+//	active, lost     ending    Release sends its first command
 //	any              ended     Settle or Release was confirmed or refused
 //
-// An expired lease may still settle: perhaps no other caller has taken the key.
+// A lost lease may still settle: perhaps no other caller has taken the key.
 type phase int
 
 const (
 	active phase = iota
-	expired
+	lost
 	ending
 	ended
 )
@@ -203,7 +203,7 @@ func (c *Core) end(cause, releaseErr error) {
 
 // lose ends all handles with ErrLost: until was reached, or the key is no longer ours. Settle may still be called. The
 // caller holds mu.
-func (c *Core) lose() { c.advance(expired, store.ErrLost) }
+func (c *Core) lose() { c.advance(lost, store.ErrLost) }
 
 // abandon stops the renewals, so that the lease runs out. The caller holds mu.
 func (c *Core) abandon() {

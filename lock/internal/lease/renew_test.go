@@ -47,7 +47,7 @@ func TestWithoutRenewal(t *testing.T) {
 		w.at(valid)
 		w.sent("")
 		w.wantErr(store.ErrLost)
-		w.wantPhase("expired")
+		w.wantPhase("lost")
 	}, withoutRenewal)
 }
 
@@ -70,7 +70,7 @@ func TestRenewalFails(t *testing.T) {
 				w.wantUntil(valid)
 				w.at(valid)
 				w.wantErr(store.ErrLost)
-				w.wantPhase("expired")
+				w.wantPhase("lost")
 				sent := w.count("renew")
 				w.at(time.Minute)
 				if now := w.count("renew"); now != sent || sent == 0 {

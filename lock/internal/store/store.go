@@ -159,11 +159,11 @@ func (o *op) extend(d time.Duration) (r pipeline.Reply, acked, err error) {
 
 // Hold writes the hold into the claim, and extends the key to the lease and the hold. It fails, and changes nothing, if
 // less than minLeft is left of the lease.
-func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, lease, minLeft time.Duration) Outcome {
+func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, ttl, minLeft time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (pipeline.Reply, error) {
 		r, acked, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claimOrHead, encodeHold(hold),
-			hold.Milliseconds(), lease.Milliseconds(), minLeft.Milliseconds())
+			hold.Milliseconds(), ttl.Milliseconds(), minLeft.Milliseconds())
 		if err == nil && holderOf(r, token) == Ours {
 			err = acked
 		}
