@@ -1,6 +1,7 @@
 package sqljournal_test
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 
@@ -80,23 +81,30 @@ func TestStatementsUseIndexes(t *testing.T) {
 		now() + i * interval '1 second' from generate_series(-10, 3000) i`)
 	mustExec(t, db, "analyze onceguard_journal")
 	for statement, args := range sqljournal.Statements() {
-		rows, err := db.QueryContext(t.Context(), "explain "+statement, args...)
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, statement)
-		}
-		var plan []string
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
-			plan = append(plan, line)
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
-		if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan") || !strings.Contains(text, "Index") {
-			t.Errorf("the plan of%s\nis\n%s", statement, text)
+		if plan := planOf(t, db, statement, args...); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "Index") {
+			t.Errorf("the plan of%s\nis\n%s", statement, plan)
 		}
 	}
+}
+
+// planOf returns PostgreSQL's plan of a statement.
+func planOf(t *testing.T, db *sql.DB, statement string, args ...any) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "explain "+statement, args...)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, statement)
+	}
+	defer rows.Close()
+	var plan []string
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, line)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(plan, "\n")
 }
