@@ -41,7 +41,7 @@ type LateHandler interface{ HandleLate(Result) }
 
 // Result is the result of a Call.
 type Result struct {
-	Reply
+	*Reply        // nil with an Err
 	Err     error // nil on success; otherwise the last error, or why the caller stopped waiting
 	Unsure  bool  // Redis may have executed a try whose reply did not arrive
 	Foreign bool  // Err is Redis's: the key holds another type
@@ -51,7 +51,7 @@ type Result struct {
 // [rediserr.IsTemporary]; not ErrNotReplicated), after a random pause of up to 20, 40 and 80 ms. Do returns when the
 // operation times out or the Call's Context is done. An inline command can delay the
 // return until its own deadline, because it cannot be canceled.
-func (c *Call) Do(try func() (Reply, error)) (r Result) {
+func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 	if c.Start.IsZero() {
 		c.Start = time.Now()
 	}
@@ -74,13 +74,11 @@ func (c *Call) Do(try func() (Reply, error)) (r Result) {
 			if !isAnswer(err) {
 				c.Pipeline.givenUp.Add(1)
 			}
-			r.Err, r.Foreign = err, rediserr.IsForeign(err)
-			return r
+			return Result{Unsure: r.Unsure, Err: err, Foreign: rediserr.IsForeign(err)}
 		}
 		if cause := c.pause(background.Jitter(firstPause << (n - 1))); cause != nil {
 			c.Pipeline.givenUp.Add(1)
-			r.Err = fmt.Errorf("%w: %w", cause, err)
-			return r
+			return Result{Unsure: r.Unsure, Err: fmt.Errorf("%w: %w", cause, err)}
 		}
 		c.Pipeline.retries.Add(1)
 	}

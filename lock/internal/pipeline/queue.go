@@ -155,7 +155,7 @@ func (q *queue) deliver(c *command) {
 	c.phase = phaseComplete
 	q.pacer.replied(len(c.reply.Text))
 	if late := c.call.Late; c.canceled && late != nil {
-		r := Result{Reply: c.reply, Err: c.err, Unsure: c.err != nil && rediserr.MayHaveArrived(c.err)}
+		r := Result{Reply: &c.reply, Err: c.err, Unsure: c.err != nil && rediserr.MayHaveArrived(c.err)}
 		q.pipeline.group.Go(func() { late.HandleLate(r) })
 	}
 	if c.done != nil {

@@ -112,7 +112,7 @@ func start(p *Pipeline, ctx context.Context, name string, late LateHandler) func
 	done := make(chan Result, 1)
 	go func() {
 		c := &Call{Pipeline: p, Context: ctx, Key: "k", Late: late}
-		done <- c.Do(func() (Reply, error) { return c.Send("get", name) })
+		done <- c.Do(func() (*Reply, error) { return c.Send("get", name) })
 	}()
 	synctest.Wait()
 	return func() Result { return <-done }
@@ -378,9 +378,9 @@ func TestDoTriesAgain(t *testing.T) {
 			bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 				c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
 				tries := 0
-				r := c.Do(func() (Reply, error) {
+				r := c.Do(func() (*Reply, error) {
 					tries++
-					return Reply{}, test.err
+					return nil, test.err
 				})
 				if !errors.Is(r.Err, test.err) || tries != test.tries || r.Unsure != test.unsure || r.Foreign != test.foreign {
 					t.Errorf("%v, unsure %t, foreign %t, after %d tries; want %d", r.Err, r.Unsure, r.Foreign, tries, test.tries)
@@ -456,7 +456,7 @@ func TestOverload(t *testing.T) {
 				time.Sleep(time.Duration(i) * ms / 2) // twice what the server does
 				begin := time.Now()
 				c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
-				r := c.Do(func() (Reply, error) { return c.Send("get", i) })
+				r := c.Do(func() (*Reply, error) { return c.Send("get", i) })
 				took := time.Since(begin)
 				mu.Lock()
 				defer mu.Unlock()

@@ -13,30 +13,30 @@ import (
 )
 
 // Send sends a command once and returns its reply.
-func (c *Call) Send(args ...any) (Reply, error) {
+func (c *Call) Send(args ...any) (*Reply, error) {
 	r, _, err := result(c.send(c.command(false, nil, args...)))
 	return r, err
 }
 
 // SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command,
 // and acked is [ErrNotReplicated] if too few replicas have what the command wrote. Otherwise acked is nil.
-func (c *Call) SendDurable(args ...any) (r Reply, acked, err error) {
+func (c *Call) SendDurable(args ...any) (r *Reply, acked, err error) {
 	return result(c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...)))
 }
 
 // Eval runs a script by its digest and returns its reply. If the server does not know the digest, Eval sends the source
 // in a second command. args are the number of keys, the keys, and the script's arguments.
-func (c *Call) Eval(s Script, args ...any) (Reply, error) {
+func (c *Call) Eval(s Script, args ...any) (*Reply, error) {
 	r, _, err := c.eval(false, s, args...)
 	return r, err
 }
 
 // EvalDurable is Eval for a script whose write must reach replicas: see SendDurable.
-func (c *Call) EvalDurable(s Script, args ...any) (r Reply, acked, err error) {
+func (c *Call) EvalDurable(s Script, args ...any) (r *Reply, acked, err error) {
 	return c.eval(c.Pipeline.config.Replicas > 0, s, args...)
 }
 
-func (c *Call) eval(durable bool, s Script, args ...any) (r Reply, acked, err error) {
+func (c *Call) eval(durable bool, s Script, args ...any) (r *Reply, acked, err error) {
 	cmd, err := c.send(c.command(durable, s.byDigest, args...))
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd, err = c.send(c.command(durable, s.bySource, args...))
@@ -45,11 +45,11 @@ func (c *Call) eval(durable bool, s Script, args ...any) (r Reply, acked, err er
 }
 
 // result returns the reply to cmd. After an error there is none, and a worker may still be using cmd.
-func result(cmd *command, err error) (r Reply, acked, _ error) {
+func result(cmd *command, err error) (r *Reply, acked, _ error) {
 	if err != nil {
-		return Reply{}, nil, err
+		return nil, nil, err
 	}
-	return cmd.reply, cmd.acked, nil
+	return &cmd.reply, cmd.acked, nil
 }
 
 // command returns the Call's next command, with the arguments prefix and args.

@@ -101,11 +101,11 @@ func (o *op) claimAgain(e Entry) (Entry, error) {
 
 // claimByScript claims the key by claim.lua.
 func (o *op) claimByScript(waits bool) (Entry, error) {
-	return o.claimBy(func() (pipeline.Reply, error) { return o.sendScript(waits) })
+	return o.claimBy(func() (*pipeline.Reply, error) { return o.sendScript(waits) })
 }
 
 // claimBy claims the key by the command that send sends.
-func (o *op) claimBy(send func() (pipeline.Reply, error)) (Entry, error) {
+func (o *op) claimBy(send func() (*pipeline.Reply, error)) (Entry, error) {
 	o.Late = (*lateClaim)(o)
 	r := o.Do(send)
 	if r.Err != nil {
@@ -122,7 +122,7 @@ func (o *op) claimBy(send func() (pipeline.Reply, error)) (Entry, error) {
 
 // isGrantedBy reports whether, by the reply r, the key holds the claim of o. Its command or an earlier try has written
 // the claim.
-func (o *op) isGrantedBy(r pipeline.Reply) bool { return r.Absent || o.isOurs(r.Text) }
+func (o *op) isGrantedBy(r *pipeline.Reply) bool { return r.Absent || o.isOurs(r.Text) }
 
 // isOurs reports whether stored is the claim that o writes. A waiter may have marked it since.
 func (o *op) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, o.token) }
@@ -153,7 +153,7 @@ func failure(operation string, r pipeline.Result) error {
 
 // newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant releases
 // the claim and returns an error.
-func (o *op) newGrant(r pipeline.Reply) (e Entry, err error) {
+func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 	switch {
 	case !r.Absent: // written by an earlier try, whose reply was lost
 		e, err = parse(r.Text)
@@ -168,7 +168,7 @@ func (o *op) newGrant(r pipeline.Reply) (e Entry, err error) {
 }
 
 // classifyConfirmed is classify, except that under WithReplicas it returns a value only once enough replicas have it.
-func (o *op) classifyConfirmed(r pipeline.Reply) (Entry, error) {
+func (o *op) classifyConfirmed(r *pipeline.Reply) (Entry, error) {
 	e, err := classify(r)
 	if err != nil || e.State != Settled || !o.store.config.Replicas {
 		return e, err
@@ -181,7 +181,7 @@ func (o *op) classifyConfirmed(r pipeline.Reply) (Entry, error) {
 
 // classify returns somebody else's claim or value. The reply is that of SET, or the pair of claim.lua. The pair has the
 // key's time to live too: only that shows whether the lease of a claim under a hold has run out.
-func classify(r pipeline.Reply) (Entry, error) {
+func classify(r *pipeline.Reply) (Entry, error) {
 	e, err := parse(r.Text)
 	if err != nil || e.State == Settled || !r.Pair {
 		return e, err
@@ -198,7 +198,7 @@ func classify(r pipeline.Reply) (Entry, error) {
 // publishes a message.
 func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (pipeline.Reply, error) { return o.sendLook(true) })
+	r := o.Do(func() (*pipeline.Reply, error) { return o.sendLook(true) })
 	switch {
 	case r.Err != nil:
 		return Entry{}, failure("look", r)
@@ -210,7 +210,7 @@ func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 
 // sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds. If the
 // server refuses this SET, sendSet sends claim.lua instead.
-func (o *op) sendSet() (pipeline.Reply, error) {
+func (o *op) sendSet() (*pipeline.Reply, error) {
 	r, acked, err := o.SendDurable("set", o.key.arg, &o.claimOrHead, "nx", "get", "px", o.store.ttl)
 	switch {
 	case err == nil:
@@ -223,12 +223,12 @@ func (o *op) sendSet() (pipeline.Reply, error) {
 			return r, o.acknowledged(r, nil)
 		}
 	}
-	return pipeline.Reply{}, err
+	return nil, err
 }
 
 // sendScript sends claim.lua, which does what sendSet does, and also returns the key's time to live. With Fencing it
 // draws a fence. If the caller waits, it marks somebody else's claim.
-func (o *op) sendScript(waits bool) (pipeline.Reply, error) {
+func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
 	args := []any{1, o.key.arg}
 	if o.store.config.Fencing {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
@@ -243,7 +243,7 @@ func (o *op) sendScript(waits bool) (pipeline.Reply, error) {
 
 // sendLook sends claim.lua without a claim, so that the script never takes the key. If the caller waits, it marks a
 // claim.
-func (o *op) sendLook(waits bool) (pipeline.Reply, error) {
+func (o *op) sendLook(waits bool) (*pipeline.Reply, error) {
 	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, markPrefix(waits))
 }
 

@@ -33,7 +33,7 @@ type Facts struct {
 // Inspect returns what the key holds, and changes nothing.
 func (s *Store) Inspect(ctx context.Context, key Key) (Facts, error) {
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (pipeline.Reply, error) { return o.Eval(inspectScript, 1, o.key.arg) })
+	r := o.Do(func() (*pipeline.Reply, error) { return o.Eval(inspectScript, 1, o.key.arg) })
 	switch {
 	case r.Err != nil:
 		return Facts{}, failure("inspect", r)
@@ -75,7 +75,7 @@ func (s *Store) override(
 		mode = "live"
 	}
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (pipeline.Reply, error) {
+	r := o.Do(func() (*pipeline.Reply, error) {
 		r, acked, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value),
 			ttl.Milliseconds())
 		if err == nil && overrideResult(r, head, value) == nil {
@@ -96,7 +96,7 @@ func (s *Store) override(
 
 // overrideResult returns nil if the reply shows that override.lua has acted or had nothing to remove, and otherwise why
 // the script left the key as it was.
-func overrideResult(r pipeline.Reply, head, value []byte) error {
+func overrideResult(r *pipeline.Reply, head, value []byte) error {
 	switch {
 	case r.Absent && value == nil:
 		return nil
@@ -126,7 +126,7 @@ const stillLive = "the lease has not run out"
 // Abandoned returns the note of the abandoned claim with that head.
 func (s *Store) Abandoned(ctx context.Context, key Key, head []byte) (note []byte, err error) {
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (pipeline.Reply, error) { return o.sendLook(false) })
+	r := o.Do(func() (*pipeline.Reply, error) { return o.sendLook(false) })
 	switch {
 	case r.Err != nil:
 		return nil, failure("settle", r)

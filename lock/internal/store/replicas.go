@@ -12,7 +12,7 @@ import (
 
 // acknowledged returns nil if o was granted nothing, or if enough replicas have its claim. r is the reply to the claim,
 // and acked the result of the WAIT that followed it.
-func (o *op) acknowledged(r pipeline.Reply, acked error) error {
+func (o *op) acknowledged(r *pipeline.Reply, acked error) error {
 	switch {
 	case r.Absent: // this command has written the claim
 		return acked
@@ -37,7 +37,7 @@ var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrN
 func (o *op) confirm(head []byte) error {
 	again := o.store.newOp(o.Context, o.key)
 	again.Start = o.Start
-	return again.Do(func() (pipeline.Reply, error) {
+	return again.Do(func() (*pipeline.Reply, error) {
 		r, acked, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
 		if err == nil && !bytes.Equal(r.Text, head) {
 			err = errChanged

@@ -122,7 +122,7 @@ func outcome(r pipeline.Result, token uuid.UUID) Outcome {
 const settledBefore = "another Settle of this lease was first"
 
 // holderOf returns who had the key, by the head that a script has returned.
-func holderOf(r pipeline.Reply, token uuid.UUID) Holder {
+func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 	switch {
 	case r.Absent:
 		return Nobody
@@ -139,7 +139,7 @@ func holderOf(r pipeline.Reply, token uuid.UUID) Holder {
 // Extend extends the lease to at least d from now, and the key to d and the claim's hold. It never shortens either.
 func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
-	return outcome(o.Do(func() (pipeline.Reply, error) {
+	return outcome(o.Do(func() (*pipeline.Reply, error) {
 		r, acked, err := o.extend(d)
 		if err == nil && holderOf(r, token) == Ours {
 			err = acked
@@ -149,7 +149,7 @@ func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Dur
 }
 
 // extend sends extend.lua for the claim of o. Under WithReplicas the script always writes, so that a WAIT counts it.
-func (o *op) extend(d time.Duration) (r pipeline.Reply, acked, err error) {
+func (o *op) extend(d time.Duration) (r *pipeline.Reply, acked, err error) {
 	mode := ""
 	if o.store.config.Replicas {
 		mode = "write"
@@ -161,7 +161,7 @@ func (o *op) extend(d time.Duration) (r pipeline.Reply, acked, err error) {
 // less than minLeft is left of the lease.
 func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, ttl, minLeft time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
-	return outcome(o.Do(func() (pipeline.Reply, error) {
+	return outcome(o.Do(func() (*pipeline.Reply, error) {
 		r, acked, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claimOrHead, encodeHold(hold),
 			hold.Milliseconds(), ttl.Milliseconds(), minLeft.Milliseconds())
 		if err == nil && holderOf(r, token) == Ours {
@@ -177,7 +177,7 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
 	o.value, o.valueTTL = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
-	return outcome(o.Do(func() (pipeline.Reply, error) {
+	return outcome(o.Do(func() (*pipeline.Reply, error) {
 		r, acked, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claimOrHead, &o.value, &o.valueTTL, s.publish)
 		if h := holderOf(r, token); err == nil && h != Another && h != OurOther { // the script has written
 			err = acked
@@ -200,7 +200,7 @@ func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID) Out
 
 // release sends release.lua for the claim of o.
 func (s *Store) release(o *op) Outcome {
-	return outcome(o.Do(func() (pipeline.Reply, error) {
+	return outcome(o.Do(func() (*pipeline.Reply, error) {
 		return o.Eval(releaseScript, 1, o.key.arg, &o.claimOrHead, s.publish)
 	}), o.token)
 }
@@ -208,6 +208,6 @@ func (s *Store) release(o *op) Outcome {
 // Forget removes what the key holds: a claim, a value or anything else.
 func (s *Store) Forget(ctx context.Context, key Key) error {
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (pipeline.Reply, error) { return o.Eval(forgetScript, 1, o.key.arg, s.publish) })
+	r := o.Do(func() (*pipeline.Reply, error) { return o.Eval(forgetScript, 1, o.key.arg, s.publish) })
 	return wrap("forget", r.Err)
 }
