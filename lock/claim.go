@@ -84,13 +84,14 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, err
 func (l *Locker) claim(
 	ctx context.Context, key store.Key, opts store.ClaimOptions,
 ) (claim Claim, lasts time.Duration, err error) {
-	e, err := l.store.Claim(ctx, key, opts)
+	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken()}
+	e, err := l.store.Claim(ctx, key, id.Token, start, opts)
 	if err != nil {
 		return Claim{}, 0, err
 	}
 	claim = newClaim(key, e)
 	if e.State == store.Granted {
-		if claim.Lease, err = l.leaseOn(ctx, key, e); err != nil {
+		if claim.Lease, err = l.leaseOn(ctx, id, e.Fence, start); err != nil {
 			return Claim{}, 0, err
 		}
 	}
@@ -108,23 +109,23 @@ func (l *Locker) look(ctx context.Context, key store.Key) (claim Claim, lasts ti
 
 // newClaim returns e as a Claim, without a Lease.
 func newClaim(key store.Key, e store.Entry) Claim {
-	claim := Claim{State: State(e.State), Key: key.Text, Note: e.Note, Value: e.Value}
+	claim := Claim{State: State(e.State), Key: key.Text}
 	switch claim.State {
 	case Held, Abandoned:
-		claim.ClaimedAt = e.At
+		claim.Note, claim.ClaimedAt = e.Content, e.At
 	case Settled:
-		claim.SettledAt = e.At
+		claim.Value, claim.SettledAt = e.Content, e.At
 	}
 	return claim
 }
 
-// leaseOn returns the lease on a key that was granted. If the reply took so long that the lease would be over, it
-// releases the claim in the background and returns an error.
-func (l *Locker) leaseOn(ctx context.Context, key store.Key, granted store.Entry) (*Lease, error) {
-	if !time.Now().Before(granted.Start.Add(lease.Validity(l.common.options.ttl))) {
-		token := granted.Token // the closure would move all of granted to the heap
-		l.common.group.Go(func() { l.store.Release(l.common.group.Base(), key, token) })
+// leaseOn returns the lease of a claim that was granted. start is when the operation began, from which the lease's
+// validity counts. If the reply took so long that the lease would be over, leaseOn releases the claim in the background
+// and returns an error.
+func (l *Locker) leaseOn(ctx context.Context, id lease.ID, fence int64, start time.Time) (*Lease, error) {
+	if !time.Now().Before(start.Add(lease.Validity(l.common.options.ttl))) {
+		l.common.group.Go(func() { l.store.Release(l.common.group.Base(), id.Key, id.Token) })
 		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
 	}
-	return newLease(ctx, l.common, l.backend, lease.ID{Key: key, Token: granted.Token}, granted.Fence, granted.Start), nil
+	return newLease(ctx, l.common, l.backend, id, fence, start), nil
 }

@@ -133,7 +133,7 @@ func (c *Call) pause(d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-c.Context.Done():
-	case <-c.waker.timer.C:
+	case <-c.waker.events: // timedOut: a Call that pauses has no command
 		c.timedOut = true
 	}
 	return c.cause()

@@ -158,8 +158,8 @@ func (q *queue) deliver(c *command) {
 		r := Result{Reply: &c.reply, Err: c.err, Unsure: c.err != nil && rediserr.MayHaveArrived(c.err)}
 		q.pipeline.group.Go(func() { late.HandleLate(r) })
 	}
-	if c.done != nil {
-		c.done <- struct{}{} // has room, also if the caller has canceled c
+	if c.events != nil {
+		c.events <- completed // has room, also if the caller has canceled c
 	}
 }
 

@@ -148,20 +148,22 @@ func (c *Call) deadline() time.Time {
 // caller's context is done, it cancels cmd.
 func (c *Call) sendQueued(q *queue, cmd *command) error {
 	c.arm()
-	cmd.done, c.waker.expectsDone = c.waker.done, true
+	cmd.events, c.waker.pending = c.waker.events, true
 	q.submit(cmd)
 	select {
-	case <-cmd.done:
-		c.waker.expectsDone = false
-		return cmd.err
-	case <-c.Context.Done():
-	case <-c.waker.timer.C:
+	case e := <-c.waker.events:
+		if e == completed {
+			c.waker.pending = false
+			return cmd.err
+		}
 		c.timedOut = true
+	case <-c.Context.Done():
 	}
 	phase := q.cancel(cmd)
 	if phase == phaseComplete {
-		<-cmd.done
-		c.waker.expectsDone = false
+		for <-c.waker.events != completed { // the timer may have fired as well
+		}
+		c.waker.pending = false
 		return cmd.err
 	}
 	return &canceledError{cause: c.cause(), sent: phase == phaseSent}

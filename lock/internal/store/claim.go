@@ -43,14 +43,10 @@ const (
 
 // Entry is what a key holds.
 type Entry struct {
-	State State
-	Note  []byte    // when Held or Abandoned
-	Value []byte    // when Settled
-	At    time.Time // when Held, Abandoned or Settled: when it was claimed or settled, by the clock of its writer
-	Fence int64     // of a claim; 0 without fencing
-
-	Token uuid.UUID // when Granted
-	Start time.Time // when Granted: the start of the operation, from which the lease's validity counts
+	State   State
+	Content []byte    // the note when Held or Abandoned, the value when Settled
+	At      time.Time // when Held, Abandoned or Settled: when it was claimed or settled, by the clock of its writer
+	Fence   int64     // of a claim; 0 without fencing
 
 	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold does.
 	// It is 0 if the command has not read the key's time to live.
@@ -65,14 +61,16 @@ type ClaimOptions struct {
 	Awaited bool   // another caller already waits for the end of our claim: write our claim with the mark
 }
 
-// Claim takes key if it is free, and returns what the key holds. If Claim returns an error, it tries to release a claim
-// that may have arrived: at once, and again if a late reply shows one. A claim that arrives even later expires after
-// the TTL.
-func (s *Store) Claim(ctx context.Context, key Key, opts ClaimOptions) (Entry, error) {
+// Claim takes key for the claim of a token if it is free, and returns what the key holds. start is when the operation
+// began. If Claim returns an error, it tries to release a claim that may have arrived: at once, and again if a late
+// reply shows one. A claim that arrives even later expires after the TTL.
+func (s *Store) Claim(
+	ctx context.Context, key Key, token uuid.UUID, start time.Time, opts ClaimOptions,
+) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.MayInline = !opts.Waits
-	o.Start, o.token = time.Now(), NewToken()
-	o.claimOrHead = appendClaim(o.room[:0], o.token, opts.Awaited, o.Start, opts.Note)
+	o.Start, o.token = start, token
+	o.claimOrHead = appendClaim(o.room[:0], token, opts.Awaited, start, opts.Note)
 	if s.config.Fencing || opts.Waits {
 		return o.claimByScript(opts.Waits)
 	}
@@ -164,7 +162,7 @@ func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 		o.store.group.Go(o.releaseUnowned)
 		return Entry{}, wrap("claim", err)
 	}
-	return Entry{State: Granted, Fence: e.Fence, Token: o.token, Start: o.Start, Left: o.store.config.TTL}, nil
+	return Entry{State: Granted, Fence: e.Fence, Left: o.store.config.TTL}, nil
 }
 
 // classifyConfirmed is classify, except that under WithReplicas it returns a value only once enough replicas have it.

@@ -106,12 +106,12 @@ func NewToken() (token uuid.UUID) {
 	return token
 }
 
-// parse parses what a key holds: a claim is Held, a value Settled, and anything else ErrForeign. The Entry's Note and
-// Value are slices of stored.
+// parse parses what a key holds: a claim is Held, a value Settled, and anything else ErrForeign. The Entry's Content
+// is a slice of stored.
 func parse(stored []byte) (Entry, error) {
 	switch {
 	case len(stored) >= valuePos && string(stored[:len(valueMagic)]) == valueMagic:
-		return Entry{State: Settled, At: readTime(stored[headLen:]), Value: stored[valuePos:]}, nil
+		return Entry{State: Settled, At: readTime(stored[headLen:]), Content: stored[valuePos:]}, nil
 	case len(stored) < notePos || string(stored[:len(claimMagic)]) != claimMagic:
 		return Entry{}, ErrForeign
 	}
@@ -121,7 +121,7 @@ func parse(stored []byte) (Entry, error) {
 		return Entry{}, ErrForeign
 	}
 	return Entry{
-		State: Held, Fence: fence, At: readTime(stored[claimedPos:]), Note: stored[notePos:],
+		State: Held, Fence: fence, At: readTime(stored[claimedPos:]), Content: stored[notePos:],
 		hold: time.Duration(hold) * time.Millisecond,
 	}, nil
 }

@@ -21,7 +21,7 @@ var (
 // errUnsure is the error of an override that lost a reply, and whose next try found something else under the key.
 var errUnsure = errors.New("a reply was lost, and the key has changed since: it may have been done")
 
-// Facts is what Inspect finds. The Entry has neither note nor value.
+// Facts is what Inspect finds. The Entry has no Content.
 type Facts struct {
 	Entry
 	Name string        // of the claim or value, for ParseName; empty when Free
@@ -48,7 +48,7 @@ func (s *Store) Inspect(ctx context.Context, key Key) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	e.Note, e.Value = nil, nil
+	e.Content = nil
 	return Facts{
 		Entry: e, Name: nameOf(r.Text), Size: size, TTL: time.Duration(r.Left) * time.Millisecond, Hold: e.hold,
 	}, nil
@@ -144,5 +144,5 @@ func (s *Store) Abandoned(ctx context.Context, key Key, head []byte) (note []byt
 	case e.State == Held:
 		return nil, ErrLive
 	}
-	return e.Note, nil
+	return e.Content, nil
 }
