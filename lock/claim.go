@@ -70,12 +70,11 @@ type Claim struct {
 //
 // The lease's context has the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.
-func (l *Locker) Claim(ctx context.Context, key string, note []byte) (Claim, error) {
-	if err := l.common.ready(ctx, "claim"); err != nil {
-		return Claim{}, err
+func (l *Locker) Claim(ctx context.Context, key string, note []byte) (claim Claim, err error) {
+	if err = l.common.ready(ctx, "claim"); err != nil {
+		return claim, err
 	}
-	k := l.common.namespace.Key(key)
-	claim, _, err := l.claim(ctx, k, store.ClaimOptions{Note: note})
+	claim, _, err = l.claim(ctx, l.common.namespace.Key(key), store.ClaimOptions{Note: note})
 	return claim, err
 }
 

@@ -9,14 +9,14 @@ import (
 
 // claim claims the request's key. It sends nothing if the request's deadline has passed, because the run would end at
 // once. It sends the claim even if the client has disconnected.
-func (c *call) claim() (lock.Claim, error) {
-	if err := c.deadlineError(); err != nil {
-		return lock.Claim{}, err
+func (c *call) claim() (claim lock.Claim, err error) {
+	if err = c.deadlineError(); err != nil {
+		return claim, err
 	}
 	if c.mayRunWithoutLease(errRedisPaused) && c.redis.open() {
-		return lock.Claim{}, errRedisPaused
+		return claim, errRedisPaused
 	}
-	claim, err := c.sendClaim()
+	claim, err = c.sendClaim()
 	if c.event != nil {
 		c.event.Claim = phaseSince(c.timing.asked)
 	}

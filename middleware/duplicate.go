@@ -74,11 +74,10 @@ func (c *call) replay(value []byte) answer {
 		if e := c.event; e != nil {
 			e.Size, e.Age, e.Traceparent = len(value), max(0, e.latest().Sub(r.Completed)), r.Trace.String()
 		}
-		s.Stored = r.Response
 		c.replayed = s
 		return answer{outcome: Replayed, replays: true}
 	}
-	s.Free()
+	defer s.Free()
 	switch {
 	case err != nil:
 		return refuse(Unreadable, &recordUnreadable, err)

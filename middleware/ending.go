@@ -103,7 +103,7 @@ func (c *call) unknownEnding(d decision, why error) ending {
 
 // tombstoneEnding returns the ending that stores that the request was processed, without a response to replay.
 func (c *call) tombstoneEnding(retention time.Duration, why error) ending {
-	tombstone := c.newRecord(response.Response{Status: c.responseStatus()}, c.timing.completed)
+	tombstone := c.newRecord(&response.Response{Status: c.responseStatus()}, c.timing.completed)
 	tombstone.Tombstone = true
 	return ending{action: storeRecord, record: tombstone, retention: retention, outcome: NotStored, why: why}
 }
@@ -138,7 +138,7 @@ func (c *call) responseEnding(retention time.Duration) ending {
 // digestEnding returns the ending that stores, in shadow, what a duplicate's response is compared with. An empty digest
 // is never compared.
 func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
-	stored := response.Response{Status: c.watched.tee.Status(), Body: digest}
+	stored := &response.Response{Status: c.watched.tee.Status(), Body: digest}
 	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
 	if c.watched.tee.SetCookies() && !c.cookies {
 		end.outcome = CookiesDropped
@@ -172,7 +172,7 @@ func (c *call) settle(lease *lock.Lease, end *ending) (err error) {
 		err = settleEncoded(c.detached(), lease, end.encoded, end.retention)
 	} else {
 		err = lease.SettleAppend(c.detached(), end.record.Room(), func(b []byte) []byte {
-			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.storageKey, end.record)
+			encoded := c.codec.Append(b, c.running.writer.Scratch(), c.identity.storageKey, &end.record)
 			end.size = len(encoded) - len(b)
 			return encoded
 		}, end.retention)

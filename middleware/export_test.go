@@ -67,10 +67,10 @@ func NewCodec(opts ...Option) *Codec {
 
 // Encode returns a record with one of everything.
 func (c *Codec) Encode(storageKey string, body []byte) []byte {
-	return c.codec.Append(nil, new(response.Scratch), storageKey, record.Record{
+	return c.codec.Append(nil, new(response.Scratch), storageKey, &record.Record{
 		Fingerprint: anyFingerprint,
 		Completed:   time.UnixMilli(1_700_000_000_123),
-		Response: response.Response{
+		Response: &response.Response{
 			Status: 201,
 			Header: []response.Change{
 				{Op: response.OpSet, Name: "Location", Values: []string{"/payments/1"}},
@@ -91,7 +91,7 @@ func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
 		return nil, false
 	}
 	r.Trace = record.Trace{}
-	return new(record.Codec).Append(nil, new(response.Scratch), storageKey, r), true
+	return new(record.Codec).Append(nil, new(response.Scratch), storageKey, &r), true
 }
 
 // StoredTraceparent returns what a replay tells of a traceparent.

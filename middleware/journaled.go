@@ -63,7 +63,7 @@ func (c *call) concludeUndecided(lease *lock.Lease) answer {
 		return refuse(Unknown, &commitUnknown, t.cause)
 	}
 	end := c.tombstoneEnding(max(d.retention, c.retention), nil)
-	end.encoded = c.encode(end.record)
+	end.encoded = c.encode(&end.record)
 	err := c.endInBackground(lease, t.run, &end, t.cause)
 	return refuse(Unknown, &commitUnknown, err)
 }
@@ -73,7 +73,7 @@ func (c *call) concludeUndecided(lease *lock.Lease) answer {
 func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer, err error) {
 	t := c.running.exec.journaled
 	if end.action == storeRecord {
-		end.encoded = c.encode(end.record)
+		end.encoded = c.encode(&end.record)
 	}
 	entry, err := askJournal(c.detached(), func(ctx context.Context) (JournalEntry, error) {
 		return c.journal.End(ctx, t.run, end.encoded, end.retention)

@@ -20,7 +20,7 @@ func (c *call) encodeNote(room []byte) []byte {
 }
 
 // newRecord returns the record of a response that was completed at that time.
-func (c *call) newRecord(r response.Response, completed time.Time) record.Record {
+func (c *call) newRecord(r *response.Response, completed time.Time) record.Record {
 	made := record.Record{Fingerprint: c.identity.fingerprints[0], Completed: completed, Response: r}
 	if c.traceparent != nil {
 		made.Trace = record.ParseTrace(c.traceparent(c.r.Context()))
@@ -29,6 +29,6 @@ func (c *call) newRecord(r response.Response, completed time.Time) record.Record
 }
 
 // encode returns the bytes of the record, in new memory.
-func (c *call) encode(r record.Record) []byte {
+func (c *call) encode(r *record.Record) []byte {
 	return c.codec.Append(make([]byte, 0, r.Room()), c.running.writer.Scratch(), c.identity.storageKey, r)
 }

@@ -202,7 +202,7 @@ func (r *resolver) capture(fingerprint record.Fingerprint) ([]byte, error) {
 	if !rec.IsReadable() {
 		return nil, fmt.Errorf("%w: it has too many header fields", ErrResolution)
 	}
-	return r.codec.Append(make([]byte, 0, rec.Room()), w.Scratch(), r.key, rec), nil
+	return r.codec.Append(make([]byte, 0, rec.Room()), w.Scratch(), r.key, &rec), nil
 }
 
 // nowhere is a ResponseWriter without a client.

@@ -18,14 +18,14 @@ func (c *call) run(lease *lock.Lease) {
 	exec, w := &c.running.exec, &c.running.writer
 	c.initExecution(exec, lease)
 	w.Begin(c.w, c.r, (*sendObserver)(exec), c.maxResponse)
-	end, replacement, err := c.handleAndConclude(lease) // 5 to 7
+	outcome, replacement, err := c.handleAndConclude(lease) // 5 to 7
 	if replacement.given() {
 		w.Withdraw()
 		c.answer(&replacement)
 		return
 	}
 	// 8. The response is sent, and the observer is called even if the underlying writer panics.
-	defer c.emit(end.outcomeAfter(err), w.Status(), errors.Join(end.why, err))
+	defer c.emit(outcome, w.Status(), err)
 	w.Deliver(c.r.Context())
 }
 
@@ -37,9 +37,10 @@ func (c *call) initExecution(e *Execution, lease *lock.Lease) {
 	}
 }
 
-// handleAndConclude calls the handler, decides the run's ending, and applies it. After a panic or a runtime.Goexit it
-// concludes the run as interrupted, and the panic goes on.
-func (c *call) handleAndConclude(lease *lock.Lease) (end ending, replacement answer, err error) {
+// handleAndConclude calls the handler, decides the run's ending, and applies it. It returns the answer that replaces the
+// run's response, if there is one, and otherwise the outcome and error for the Event. After a panic or a runtime.Goexit
+// it concludes the run as interrupted, and the panic goes on.
+func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacement answer, err error) {
 	reason := errNoReturn // why the run is interrupted, if this function does not return
 	returned := false
 	defer func() {
@@ -49,10 +50,10 @@ func (c *call) handleAndConclude(lease *lock.Lease) (end ending, replacement ans
 	}()
 	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
 	reason = errNotConcluded
-	end = c.decideEnding(verdict)
+	end := c.decideEnding(verdict)
 	replacement, err = c.conclude(lease, &end) // 7: the ending is applied to the key
 	returned = true
-	return end, replacement, err
+	return end.outcomeAfter(err), replacement, errors.Join(end.why, err)
 }
 
 // handle calls the handler, and returns how much of a response there is.

@@ -260,7 +260,7 @@ func (c *call) decideWatched(returned bool) (end ending) {
 	if end.action == storeRecord {
 		scratch := response.NewScratch()
 		defer scratch.Free()
-		end.encoded = c.codec.Append(make([]byte, 0, end.record.Room()), scratch, c.storageKey(), end.record)
+		end.encoded = c.codec.Append(make([]byte, 0, end.record.Room()), scratch, c.storageKey(), &end.record)
 	}
 	return end
 }

@@ -199,7 +199,7 @@ func (t *journaledRun) sealTx() (Commit, error) {
 	if !r.IsReadable() {
 		return Commit{}, ErrTooLong
 	}
-	t.record, t.retained, t.cookiesDropped = c.encode(r), c.running.exec.decision().retention, cookiesDropped
+	t.record, t.retained, t.cookiesDropped = c.encode(&r), c.running.exec.decision().retention, cookiesDropped
 	t.phase = txSealed
 	return t.asCommit(), nil
 }

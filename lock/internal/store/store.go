@@ -179,7 +179,10 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 	o.value, o.valueTTL = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
 		r, acked, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claimOrHead, &o.value, &o.valueTTL, s.publish)
-		if h := holderOf(r, token); err == nil && h != Another && h != OurOther { // the script has written
+		if err != nil {
+			return nil, err
+		}
+		if h := holderOf(r, token); h != Another && h != OurOther { // the script has written
 			err = acked
 		}
 		return r, err

@@ -76,7 +76,7 @@ func (w *Writer) bypass() {
 
 // Response returns what is stored of a Whole response, and whether its cookies were left out. The response shares
 // memory with w, and is valid until Deliver or Withdraw.
-func (w *Writer) Response(cookies bool) (r response.Response, cookiesDropped bool) {
+func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bool) {
 	changed := w.scratch.Changed(w.outerHeader, w.header)
 	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.header, "Connection"), cookies)
 	end := w.handlerHeader
@@ -85,7 +85,8 @@ func (w *Writer) Response(cookies bool) (r response.Response, cookiesDropped boo
 	}
 	trailers := response.Trailers(response.ValuesOf(w.header, "Trailer"), w.outerHeader, end)
 	trailer, dropped := response.WithoutCookies(trailers, cookies)
-	return response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body.Bytes()}, cookiesDropped || dropped
+	w.scratch.Stored = response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body.Bytes()}
+	return &w.scratch.Stored, cookiesDropped || dropped
 }
 
 // Deliver sends what has not been sent, once the key is settled. outer is the context of the request. Afterwards only

@@ -9,9 +9,9 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// Decode returns the record in b. Its body may share memory with b, and its changes are in s. An error means that b is
-// damaged, is of another key or a newer version, that no key of c decrypts it, or that it is not encrypted although c
-// requires that.
+// Decode returns the record in b. Its response is s.Stored, whose body may share memory with b. An error means that b
+// is damaged, is of another key or a newer version, that no key of c decrypts it, or that it is not encrypted although
+// c requires that.
 func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record, error) {
 	if !isIntact(s, storageKey, b) {
 		return Record{}, errDamaged
@@ -22,13 +22,15 @@ func (c *Codec) Decode(s *response.Scratch, storageKey string, b []byte) (Record
 		return Record{}, err
 	}
 	d := decoder{b: content}
-	r := Record{Tombstone: flags&FlagTombstone != 0, Fingerprint: d.fingerprint(), Completed: d.time()}
+	r := Record{
+		Tombstone: flags&FlagTombstone != 0, Fingerprint: d.fingerprint(), Completed: d.time(), Response: &s.Stored,
+	}
 	d.extension(&r)
 	if flags&FlagCompressed != 0 {
 		d.inflateRest()
 	}
 	r.Status = d.number(999)
-	d.headersAndBody(&r, s)
+	d.headersAndBody(s)
 	lacksStatus := r.Status < 100 && !r.Tombstone
 	if d.failed || lacksStatus {
 		return Record{}, errDamaged
@@ -44,7 +46,8 @@ func isIntact(s *response.Scratch, storageKey string, b []byte) bool {
 
 // headersAndBody reads header, trailer and body. It allocates one string that has all names and values, and one list of
 // all values. The length of header and trailer precedes them, so one pass is enough.
-func (d *decoder) headersAndBody(r *Record, s *response.Scratch) {
+func (d *decoder) headersAndBody(s *response.Scratch) {
+	r := &s.Stored
 	head := decoder{b: d.take(d.count())}
 	r.Body = d.rest()
 	s.Text = strconv.AppendInt(append(s.Text[:0], head.b...), int64(len(r.Body)), 10)

@@ -82,7 +82,7 @@ type Record struct {
 	Fingerprint Fingerprint
 	Completed   time.Time // in whole milliseconds, by the wall clock of the process that ran the handler: for information only
 	Trace       Trace     // zero if none was stored
-	response.Response
+	*response.Response
 }
 
 // Fingerprint tells requests with the same key apart. Only fingerprints of one kind can be compared.
@@ -141,7 +141,7 @@ func (r *Record) Room() int {
 }
 
 // Append appends the encoded record to dst.
-func (c *Codec) Append(dst []byte, s *response.Scratch, storageKey string, r Record) []byte {
+func (c *Codec) Append(dst []byte, s *response.Scratch, storageKey string, r *Record) []byte {
 	var flags byte
 	if r.Tombstone {
 		flags |= FlagTombstone
@@ -164,7 +164,7 @@ func (c *Codec) Append(dst []byte, s *response.Scratch, storageKey string, r Rec
 	return dst
 }
 
-func (c *Codec) appendResponse(b []byte, s *response.Scratch, r Record) (_ []byte, compressed bool) {
+func (c *Codec) appendResponse(b []byte, s *response.Scratch, r *Record) (_ []byte, compressed bool) {
 	start := len(b)
 	b = binary.AppendUvarint(b, uint64(r.Status))
 	s.Text = appendChanges(appendChanges(s.Text[:0], r.Header), r.Trailer)

@@ -12,7 +12,7 @@ type Scratch struct {
 	Key     []byte   // the storage key, for the checksum
 	Text    []byte   // a header and a trailer, as they are stored
 	Changes []Change // from Changed, or from a decoded record
-	Stored  Response // from a decoded record; it refers to the other lists
+	Stored  Response // to be stored, or from a decoded record; it refers to the other lists
 
 	snapshot []Change // from Take
 	values   []string // the values in snapshot
