@@ -88,7 +88,7 @@ func (l *Locker) claim(
 	if err != nil {
 		return Claim{}, 0, err
 	}
-	claim = newClaim(key, e)
+	claim = newClaim(key, &e)
 	if e.State == store.Granted {
 		if claim.Lease, err = l.leaseOn(ctx, id, e.Fence, start); err != nil {
 			return Claim{}, 0, err
@@ -103,12 +103,12 @@ func (l *Locker) look(ctx context.Context, key store.Key) (claim Claim, lasts ti
 	if err != nil {
 		return Claim{}, 0, err
 	}
-	return newClaim(key, e), e.Left, nil
+	return newClaim(key, &e), e.Left, nil
 }
 
 // newClaim returns e as a Claim, without a Lease.
-func newClaim(key store.Key, e store.Entry) Claim {
-	claim := Claim{State: State(e.State), Key: key.Text}
+func newClaim(key store.Key, e *store.Entry) (claim Claim) {
+	claim.State, claim.Key = State(e.State), key.Text
 	switch claim.State {
 	case Held, Abandoned:
 		claim.Note, claim.ClaimedAt = e.Content, e.At

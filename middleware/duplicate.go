@@ -14,7 +14,7 @@ var errAbandoned = errors.New("middleware: an earlier run has left its key witho
 // answerDuplicate returns the answer to a request whose key another request has. While that one runs, the duplicate
 // first waits for it ([WithWait]). answerDuplicate never runs the handler, even if the other run left no response: a
 // retry may run then.
-func (c *call) answerDuplicate(claim lock.Claim) answer {
+func (c *call) answerDuplicate(claim *lock.Claim) answer {
 	switch {
 	case claim.State == lock.Abandoned:
 		return c.lookInJournal(c.answerByClaim(claim))
@@ -33,13 +33,13 @@ func (c *call) answerDuplicate(claim lock.Claim) answer {
 	case after.State == lock.Free:
 		return c.lookInJournal(refuse(Freed, &runFailed, nil))
 	case after.State == lock.Abandoned:
-		return c.lookInJournal(c.answerByClaim(after))
+		return c.lookInJournal(c.answerByClaim(&after))
 	}
-	return c.answerByClaim(after)
+	return c.answerByClaim(&after)
 }
 
 // answerByClaim returns the answer that follows from what the key holds: a value, or another request's claim.
-func (c *call) answerByClaim(claim lock.Claim) answer {
+func (c *call) answerByClaim(claim *lock.Claim) answer {
 	if claim.State == lock.Settled {
 		return c.replay(claim.Value)
 	}
@@ -59,7 +59,7 @@ func (c *call) answerByClaim(claim lock.Claim) answer {
 // claim, so that a client that obeys it doubles its pause with each try. It is at least 1 s. It is at most one lease,
 // because a run that died keeps its duplicates in flight for no longer than that. The bounds also limit an age that is
 // wrong because two clocks differ.
-func (c *call) refuseInFlight(claim lock.Claim, err error) answer {
+func (c *call) refuseInFlight(claim *lock.Claim, err error) answer {
 	a := refuse(InFlight, &inFlight, err)
 	a.retryAfter = max(time.Second, min(time.Since(claim.ClaimedAt), c.locker.TTL()).Truncate(time.Second))
 	return a

@@ -117,7 +117,7 @@ func (c *call) serve() {
 	default:
 		c.identity.body.Free() // a duplicate needs only the fingerprint, and many may be waiting
 		c.identity.body = nil
-		duplicate := c.answerDuplicate(claim)
+		duplicate := c.answerDuplicate(&claim)
 		c.answer(&duplicate)
 	}
 }

@@ -38,7 +38,7 @@ func (c *call) answerLost(claim lock.Claim, err error) answer {
 	case err != nil: // not store-unavailable, which invites a retry: it would run again if the key is free
 		return refuse(Unknown, &outcomeUnknown, err)
 	}
-	return answerAfterRun(c.answerByClaim(claim))
+	return answerAfterRun(c.answerByClaim(&claim))
 }
 
 // answerAfterRun returns a. If a says that the key belongs to another request, it returns outcome-unknown instead:

@@ -139,7 +139,7 @@ func (c *call) claimWatched() (*lock.Lease, answer, error) {
 		c.tripAfter(err)
 		return nil, answer{}, err
 	}
-	predicted := c.answerByClaim(claim)
+	predicted := c.answerByClaim(&claim)
 	if predicted.replays {
 		stored := &c.replayed.Stored
 		c.watched.replay = &replayed{status: stored.Status, digest: bytes.Clone(stored.Body)}
