@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// answer is a response that the middleware gives instead of the handler's: a problem, or a stored response. The zero
-// answer means that the request goes on. Each step that can refuse a request returns one. Only call.answer writes it.
+// answer is a response that the middleware gives instead of the handler's: a problem, or a stored response. Each step
+// that can refuse a request returns one, or nil if the request goes on. Only call.answer writes it. An answer is not
+// changed once it is made, because requests share some of them.
 type answer struct {
 	outcome    Outcome
 	problem    *Problem      // nil if replays, or in shadow; not changed, because all requests share it
@@ -17,12 +18,15 @@ type answer struct {
 }
 
 // refuse returns the answer that is the problem p.
-func refuse(outcome Outcome, p *Problem, err error) answer {
-	return answer{outcome: outcome, problem: p, err: err}
+func refuse(outcome Outcome, p *Problem, err error) *answer {
+	return &answer{outcome: outcome, problem: p, err: err}
 }
 
-// given reports whether a is not the zero answer.
-func (a *answer) given() bool { return a.outcome != "" }
+// The answers that are made once.
+var (
+	replayAnswer = &answer{outcome: Replayed, replays: true} // with the response in call.replayed
+	reusedAnswer = refuse(Reused, &keyReused, nil)
+)
 
 // isAboutOther reports whether the answer says that the key belongs to another request.
 func (a *answer) isAboutOther() bool {
@@ -75,11 +79,12 @@ const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempote
 
 // writeRefusal writes p, with the header fields that all problems have.
 func (c *call) writeRefusal(p Problem) {
-	h, own := c.w.Header(), []string{"no-store", strconv.FormatBool(p.Retryable)} // one allocation for both
-	h["Cache-Control"], h["X-Should-Retry"] = own[:1:1], own[1:]
-	h.Add("Link", "<"+draft+`>; rel="describedby"`)
+	pause := strconv.Itoa(max(1, int(p.RetryAfter/time.Second)))
+	h, own := c.w.Header(), []string{"no-store", strconv.FormatBool(p.Retryable), pause} // one allocation for all
+	h["Cache-Control"], h["X-Should-Retry"] = own[:1:1], own[1:2:2]
 	if p.Retryable {
-		h.Set("Retry-After", strconv.Itoa(max(1, int(p.RetryAfter/time.Second))))
+		h["Retry-After"] = own[2:]
 	}
+	h.Add("Link", "<"+draft+`>; rel="describedby"`)
 	c.guard.writeProblem(c.w, c.r, p)
 }

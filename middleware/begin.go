@@ -16,7 +16,7 @@ const maxUndone = 4096 // runs whose Begin is being undone, in one middleware
 // begin holds a claimed key ([WithAtMostOnce]), checks the request's deadline, and asks the journal. If the run must
 // not begin, it returns the answer, and releases the key in the background or settles it with the journal's record.
 // lease is nil if only the journal protects the run. Claim and Hold together take at most the time for one operation.
-func (c *call) begin(lease *lock.Lease) answer {
+func (c *call) begin(lease *lock.Lease) *answer {
 	err := c.hold(lease)
 	if err == nil {
 		err = c.deadlineError()
@@ -28,7 +28,7 @@ func (c *call) begin(lease *lock.Lease) answer {
 	if c.journal != nil {
 		return c.beginJournaled(lease)
 	}
-	return answer{}
+	return nil
 }
 
 // hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies.
@@ -46,7 +46,7 @@ func (c *call) hold(lease *lock.Lease) error {
 }
 
 // beginJournaled asks the journal whether the run may begin. lease is nil if Redis did not answer.
-func (c *call) beginJournaled(lease *lock.Lease) answer {
+func (c *call) beginJournaled(lease *lock.Lease) *answer {
 	start := time.Now()
 	t := c.newJournaledRun(start, lease)
 	abandonAt(lease, t.deadline) // now, so that the lease also runs out if the journal panics
@@ -69,7 +69,7 @@ func (c *call) beginJournaled(lease *lock.Lease) answer {
 	}
 	t.run.Intent = entry.State != Absent // an intent journal has stored a row
 	c.running.exec.journaled = t
-	return answer{}
+	return nil
 }
 
 // newJournaledRun returns a run that begins at start. It has the token of its lease, or a new one without a lease.

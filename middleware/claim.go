@@ -38,7 +38,7 @@ func (c *call) sendClaim() (lock.Claim, error) {
 }
 
 // refuseClaim returns the answer to a request whose claim failed with err.
-func refuseClaim(err error) answer {
+func refuseClaim(err error) *answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign):
 		return refuse(Unreadable, &recordUnreadable, err)

@@ -14,7 +14,7 @@ var errAbandoned = errors.New("middleware: an earlier run has left its key witho
 // answerDuplicate returns the answer to a request whose key another request has. While that one runs, the duplicate
 // first waits for it ([WithWait]). answerDuplicate never runs the handler, even if the other run left no response: a
 // retry may run then.
-func (c *call) answerDuplicate(claim *lock.Claim) answer {
+func (c *call) answerDuplicate(claim *lock.Claim) *answer {
 	switch {
 	case claim.State == lock.Abandoned:
 		return c.lookInJournal(c.answerByClaim(claim))
@@ -39,7 +39,7 @@ func (c *call) answerDuplicate(claim *lock.Claim) answer {
 }
 
 // answerByClaim returns the answer that follows from what the key holds: a value, or another request's claim.
-func (c *call) answerByClaim(claim *lock.Claim) answer {
+func (c *call) answerByClaim(claim *lock.Claim) *answer {
 	if claim.State == lock.Settled {
 		return c.replay(claim.Value)
 	}
@@ -48,7 +48,7 @@ func (c *call) answerByClaim(claim *lock.Claim) answer {
 	case err != nil:
 		return refuse(Unreadable, &recordUnreadable, err)
 	case c.compare(theirs.Fingerprint) == different:
-		return refuse(Reused, &keyReused, nil)
+		return reusedAnswer
 	case claim.State == lock.Abandoned:
 		return refuse(Unknown, &outcomeUnknown, errAbandoned)
 	}
@@ -59,14 +59,14 @@ func (c *call) answerByClaim(claim *lock.Claim) answer {
 // claim, so that a client that obeys it doubles its pause with each try. It is at least 1 s. It is at most one lease,
 // because a run that died keeps its duplicates in flight for no longer than that. The bounds also limit an age that is
 // wrong because two clocks differ.
-func (c *call) refuseInFlight(claim *lock.Claim, err error) answer {
+func (c *call) refuseInFlight(claim *lock.Claim, err error) *answer {
 	a := refuse(InFlight, &inFlight, err)
 	a.retryAfter = max(time.Second, min(time.Since(claim.ClaimedAt), c.locker.TTL()).Truncate(time.Second))
 	return a
 }
 
 // replay returns the answer that follows from a stored value: its response or, if that cannot be sent, the reason.
-func (c *call) replay(value []byte) answer {
+func (c *call) replay(value []byte) *answer {
 	s := response.NewScratch()
 	r, err := c.codec.Decode(s, c.identity.storageKey, value)
 	alike := c.compare(r.Fingerprint)
@@ -75,14 +75,14 @@ func (c *call) replay(value []byte) answer {
 			e.Size, e.Age, e.Traceparent = len(value), max(0, e.latest().Sub(r.Completed)), r.Trace.String()
 		}
 		c.replayed = s
-		return answer{outcome: Replayed, replays: true}
+		return replayAnswer
 	}
 	defer s.Free()
 	switch {
 	case err != nil:
 		return refuse(Unreadable, &recordUnreadable, err)
 	case alike == different:
-		return refuse(Reused, &keyReused, nil)
+		return reusedAnswer
 	case alike == incomparable:
 		return refuse(FingerprintChanged, &fingerprintChanged, nil)
 	}

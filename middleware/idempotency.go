@@ -91,12 +91,12 @@ func (c *call) serve() {
 	case way == unprotected:
 		c.pass(c.original(), nil)
 		return
-	case refusal.given():
-		c.answer(&refusal)
+	case refusal != nil:
+		c.answer(refusal)
 		return
 	}
-	if refusal = c.readBody(); refusal.given() { // 3
-		c.answer(&refusal)
+	if refusal = c.readBody(); refusal != nil { // 3
+		c.answer(refusal)
 		return
 	}
 	claim, err := c.claim() // 4
@@ -107,18 +107,15 @@ func (c *call) serve() {
 		c.running.claimErr = err
 		c.run(nil) // 5 to 8
 	case errors.Is(err, lock.ErrSettled):
-		refusal = c.lookInJournal(refuseClaim(err))
-		c.answer(&refusal)
+		c.answer(c.lookInJournal(refuseClaim(err)))
 	case err != nil:
-		refusal = refuseClaim(err)
-		c.answer(&refusal)
+		c.answer(refuseClaim(err))
 	case claim.State == lock.Granted:
 		c.run(claim.Lease) // 5 to 8
 	default:
 		c.identity.body.Free() // a duplicate needs only the fingerprint, and many may be waiting
 		c.identity.body = nil
-		duplicate := c.answerDuplicate(&claim)
-		c.answer(&duplicate)
+		c.answer(c.answerDuplicate(&claim))
 	}
 }
 

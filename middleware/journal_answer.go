@@ -11,7 +11,7 @@ import (
 
 // lookInJournal answers a duplicate by the record in the journal, or with fallback if the journal has none. It is for a
 // key of which Redis has no response, or cannot confirm it.
-func (c *call) lookInJournal(fallback answer) answer {
+func (c *call) lookInJournal(fallback *answer) *answer {
 	if c.journal == nil {
 		return fallback
 	}
@@ -34,20 +34,20 @@ func (c *call) lookInJournal(fallback answer) answer {
 // applyEntry ends a request that has claimed the key, by the entry of another run, and returns the answer to it. It
 // settles the key with the entry's record, so that the next duplicate need not ask the journal. Without such a record
 // it releases the key. lease is nil if Redis did not answer.
-func (c *call) applyEntry(lease *lock.Lease, entry JournalEntry) answer {
+func (c *call) applyEntry(lease *lock.Lease, entry JournalEntry) *answer {
 	a := c.answerByEntry(entry)
 	if lease == nil || !entry.canSettle() || a.outcome == Unreadable {
 		c.dropClaim(lease)
 		return a
 	}
 	if err := settleEncoded(c.detached(), lease, entry.Record, entry.Left); err != nil {
-		a.err = errors.Join(a.err, err)
+		return &answer{outcome: a.outcome, problem: a.problem, replays: a.replays, err: errors.Join(a.err, err)}
 	}
 	return a
 }
 
 // answerByEntry returns the answer that follows from what the journal holds of another run.
-func (c *call) answerByEntry(entry JournalEntry) answer {
+func (c *call) answerByEntry(entry JournalEntry) *answer {
 	switch {
 	case entry.State == Absent: // the row of this run was removed before its End
 		return refuse(Unknown, &outcomeUnknown, nil)
@@ -61,7 +61,7 @@ func (c *call) answerByEntry(entry JournalEntry) answer {
 	case err != nil:
 		return refuse(Unreadable, &recordUnreadable, err)
 	case c.compare(theirs.Fingerprint) == different:
-		return refuse(Reused, &keyReused, nil)
+		return reusedAnswer
 	case entry.State == Unfinished:
 		return refuse(Unknown, &outcomeUnknown, errUnfinished)
 	}

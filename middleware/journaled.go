@@ -36,12 +36,12 @@ var errOvertaken = errors.New("middleware: the journal holds the record of anoth
 
 // concludeJournaled stores the outcome of a run in the journal, and then in Redis. It returns the answer that replaces
 // the run's own response if another run has the key in the journal, or the transaction is undecided.
-func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement answer, err error) {
+func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement *answer, err error) {
 	t := c.running.exec.journaled
 	switch t.phase {
 	case txCommitted:
 		end.inJournal = true
-		return answer{}, c.applyEnding(lease, end)
+		return nil, c.applyEnding(lease, end)
 	case txOvertaken:
 		return c.applyEntry(lease, t.entry), nil
 	case txUndecided:
@@ -49,14 +49,14 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement an
 	}
 	freesNoRow := end.action == freeKey && !t.run.Intent
 	if end.action == abandonKey || freesNoRow {
-		return answer{}, c.applyEnding(lease, end)
+		return nil, c.applyEnding(lease, end)
 	}
 	return c.endInJournal(lease, end)
 }
 
 // concludeUndecided leaves the key of a run whose transaction may still be committed. After Keep, which promises that
 // the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
-func (c *call) concludeUndecided(lease *lock.Lease) answer {
+func (c *call) concludeUndecided(lease *lock.Lease) *answer {
 	t, d := c.running.exec.journaled, c.running.exec.decision()
 	if !d.keep || c.running.exec.atMostOnce {
 		abandon(lease)
@@ -70,7 +70,7 @@ func (c *call) concludeUndecided(lease *lock.Lease) answer {
 
 // endInJournal calls the journal's End, with the record or to free the row. Then it applies to the key what the journal
 // has answered.
-func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer, err error) {
+func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement *answer, err error) {
 	t := c.running.exec.journaled
 	if end.action == storeRecord {
 		end.encoded = c.encode(&end.record)
@@ -79,21 +79,18 @@ func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement answer,
 		return c.journal.End(ctx, t.run, end.encoded, end.retention)
 	})
 	if err != nil {
-		return answer{}, c.endInBackground(lease, t.run, end, err)
+		return nil, c.endInBackground(lease, t.run, end, err)
 	}
 	if isOurEnd(entry, t.run, end.encoded) {
 		end.inJournal = true
-		return answer{}, c.applyEnding(lease, end)
+		return nil, c.applyEnding(lease, end)
 	}
 	if c.running.writer.Started() { // the client has a part of this run's response, so no other can replace it
 		c.dropClaim(lease)
-		return answer{}, errors.Join(errOvertaken, lock.ErrLost)
+		return nil, errors.Join(errOvertaken, lock.ErrLost)
 	}
-	status := c.running.writer.Status()
-	replacement = answerAfterRun(c.applyEntry(lease, entry))
-	replacement.outcome = LeaseLost
-	replacement.err = errors.Join(fmt.Errorf("%w, and this one answered %d", errOvertaken, status), replacement.err)
-	return replacement, nil
+	overtaken := fmt.Errorf("%w, and this one answered %d", errOvertaken, c.running.writer.Status())
+	return answerAfterRun(c.applyEntry(lease, entry), overtaken), nil
 }
 
 // endInBackground sends an End until it succeeds, and then updates the key, which stays claimed until then. cause is

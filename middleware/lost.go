@@ -16,36 +16,36 @@ import (
 //     409. So no client gets a receipt that differs from the stored one.
 //
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
-func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement answer, err error) {
+func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement *answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
 	claim, err := c.sendClaim()
 	if err == nil && claim.State == lock.Granted {
 		err = c.applyEnding(claim.Lease, end)
 		if !errors.Is(err, lock.ErrLost) {
-			return answer{}, errors.Join(lost, err)
+			return nil, errors.Join(lost, err)
 		}
 	}
-	replacement = c.answerLost(claim, err) // err is ErrLost if the key was lost a second time
-	replacement.outcome, replacement.err = LeaseLost, errors.Join(lost, replacement.err)
-	return replacement, nil
+	return answerAfterRun(c.answerLost(&claim, err), lost), nil // err is ErrLost if the key was lost a second time
 }
 
 // answerLost returns the answer to the client of a run that lost its key, by what its second claim has returned.
-func (c *call) answerLost(claim lock.Claim, err error) answer {
+func (c *call) answerLost(claim *lock.Claim, err error) *answer {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return refuseClaim(err)
 	case err != nil: // not store-unavailable, which invites a retry: it would run again if the key is free
 		return refuse(Unknown, &outcomeUnknown, err)
 	}
-	return answerAfterRun(c.answerByClaim(&claim))
+	return c.answerByClaim(claim)
 }
 
-// answerAfterRun returns a. If a says that the key belongs to another request, it returns outcome-unknown instead:
-// unlike a duplicate, this request has run, so that answer would mislead.
-func answerAfterRun(a answer) answer {
+// answerAfterRun returns the answer to a run that lost its key, where a duplicate would get a. If a says that the key
+// belongs to another request, the answer is outcome-unknown: this request has run, so a would mislead.
+func answerAfterRun(a *answer, lost error) *answer {
+	after := *a
 	if a.isAboutOther() {
-		return refuse(Unknown, &outcomeUnknown, nil)
+		after.problem = &outcomeUnknown
 	}
-	return a
+	after.outcome, after.err = LeaseLost, errors.Join(lost, a.err)
+	return &after
 }

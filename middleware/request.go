@@ -20,7 +20,7 @@ const (
 
 // findKey calls the key function, before anything else reads the body. It returns how the request proceeds, or its
 // refusal.
-func (c *call) findKey() (way, answer) {
+func (c *call) findKey() (way, *answer) {
 	id, body := &c.identity, c.r.Body
 	if body == nil {
 		body = http.NoBody
@@ -40,13 +40,13 @@ func (c *call) findKey() (way, answer) {
 	case err == nil && key != "":
 		id.key, id.outer = key, FromContext(c.r.Context())
 		if id.outer != nil && id.outer.runs(c.storageKey(), c.shadow) {
-			return nested, answer{}
+			return nested, nil
 		}
-		return protected, answer{}
+		return protected, nil
 	case failed != nil:
 		return protected, refuseBody(failed)
 	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
-		return unprotected, answer{}
+		return unprotected, nil
 	case errors.Is(err, keyfunc.ErrMissing):
 		return protected, refuse(MissingKey, keyMissing.in(err), nil)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
@@ -69,7 +69,7 @@ func (c *call) original() *http.Request {
 }
 
 // readBody reads the whole body and makes the fingerprints.
-func (c *call) readBody() answer {
+func (c *call) readBody() *answer {
 	if c.r.ContentLength > c.maxBody {
 		return refuse(TooLarge, &bodyTooLarge, nil)
 	}
@@ -86,7 +86,7 @@ func (c *call) readBody() answer {
 	}
 	c.identity.body, c.identity.source = body, nil // a key function's copy of it is no longer needed
 	c.takeFingerprints()
-	return answer{}
+	return nil
 }
 
 // hadBody reports whether the request had a body, by its Content-Length or by a form parsed from it.
@@ -99,7 +99,7 @@ var errBodyUsed = errors.New("middleware: the body was used up before its finger
 	"or by a key function that did not put it back as keyfunc.Form does")
 
 // refuseBody returns the answer to a request whose body could not be read.
-func refuseBody(err error) answer {
+func refuseBody(err error) *answer {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return refuse(TooLarge, &bodyTooLarge, nil)

@@ -11,17 +11,17 @@ import (
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the
 // steps of [Idempotency]. lease is nil if only the journal protects the run.
 func (c *call) run(lease *lock.Lease) {
-	if refusal := c.begin(lease); refusal.given() { // 4: hold and journal
-		c.answer(&refusal)
+	if refusal := c.begin(lease); refusal != nil { // 4: hold and journal
+		c.answer(refusal)
 		return
 	}
 	exec, w := &c.running.exec, &c.running.writer
 	c.initExecution(exec, lease)
 	w.Begin(c.w, c.r, (*sendObserver)(exec), c.maxResponse)
 	outcome, replacement, err := c.handleAndConclude(lease) // 5 to 7
-	if replacement.given() {
+	if replacement != nil {
 		w.Withdraw()
-		c.answer(&replacement)
+		c.answer(replacement)
 		return
 	}
 	// 8. The response is sent, and the observer is called even if the underlying writer panics.
@@ -40,7 +40,7 @@ func (c *call) initExecution(e *Execution, lease *lock.Lease) {
 // handleAndConclude calls the handler, decides the run's ending, and applies it. It returns the answer that replaces the
 // run's response, if there is one, and otherwise the outcome and error for the Event. After a panic or a runtime.Goexit
 // it concludes the run as interrupted, and the panic goes on.
-func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacement answer, err error) {
+func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacement *answer, err error) {
 	reason := errNoReturn // why the run is interrupted, if this function does not return
 	returned := false
 	defer func() {
@@ -95,7 +95,7 @@ func (c *call) cutOff() {
 // conclude applies the ending to the journal, if there is one, and to the key. It returns the answer that replaces the
 // run's own response if another request has the key by now, or if it is not known whether the run's transaction was
 // committed.
-func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err error) {
+func (c *call) conclude(lease *lock.Lease, end *ending) (replacement *answer, err error) {
 	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)
 	} else {
@@ -103,7 +103,7 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err
 	}
 	if e := c.event; e != nil && end.action != abandonKey {
 		e.Settle = phaseSince(e.Handler.end())
-		if !replacement.given() {
+		if replacement == nil {
 			e.Size = end.size
 		}
 	}
@@ -111,13 +111,13 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (replacement answer, err
 }
 
 // concludeInRedis applies the ending to the key. See conclude.
-func (c *call) concludeInRedis(lease *lock.Lease, end *ending) (replacement answer, err error) {
+func (c *call) concludeInRedis(lease *lock.Lease, end *ending) (replacement *answer, err error) {
 	err = c.applyEnding(lease, end)
 	isReplaceable := end.action != abandonKey && !c.running.writer.Started()
 	if errors.Is(err, lock.ErrLost) && isReplaceable {
 		return c.reclaimOrGiveWay(end, err)
 	}
-	return answer{}, err
+	return nil, err
 }
 
 // concludeInterrupted concludes a run that a panic or a runtime.Goexit has interrupted, and calls the observer.
@@ -130,6 +130,8 @@ func (c *call) concludeInterrupted(lease *lock.Lease, why error) {
 		end.why = why
 	}
 	replacement, err := c.conclude(lease, &end) // the replacement is not sent: the panic goes on
-	err = errors.Join(err, replacement.err)
+	if replacement != nil {
+		err = errors.Join(err, replacement.err)
+	}
 	c.emit(end.outcomeAfter(err), c.running.writer.SentStatus(), errors.Join(end.why, err))
 }

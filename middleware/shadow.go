@@ -53,8 +53,8 @@ func (c *call) serveShadow() {
 	switch {
 	case lease != nil:
 		c.runWatched(lease, r)
-	case predicted.given():
-		c.runAnyway(&predicted, r)
+	case predicted != nil:
+		c.runAnyway(predicted, r)
 	default: // the request already runs under this key
 		c.next.ServeHTTP(c.w, r)
 	}
@@ -62,15 +62,15 @@ func (c *call) serveShadow() {
 
 // predict returns what would happen without shadow: a lease if the handler would run under it, and otherwise an answer.
 // It returns neither for a request that already runs under this key.
-func (c *call) predict() (*lock.Lease, answer) {
+func (c *call) predict() (*lock.Lease, *answer) {
 	way, predicted := c.identifyCopy()
 	switch {
-	case errors.Is(predicted.err, errShadowStream):
-		return nil, answer{outcome: Unprotected, err: errShadowStream}
-	case way == nested, predicted.given():
+	case predicted != nil && errors.Is(predicted.err, errShadowStream):
+		return nil, &answer{outcome: Unprotected, err: errShadowStream}
+	case way == nested, predicted != nil:
 		return nil, predicted
 	case way == unprotected:
-		return nil, answer{outcome: Unprotected}
+		return nil, &answer{outcome: Unprotected}
 	}
 	c.initWatched()
 	lease, predicted, err := c.claimWatched()
@@ -78,14 +78,14 @@ func (c *call) predict() (*lock.Lease, answer) {
 	case err == nil:
 		return lease, predicted
 	case c.mayFailOpen(err):
-		return nil, answer{outcome: Unprotected, err: err}
+		return nil, &answer{outcome: Unprotected, err: err}
 	}
 	return nil, refuseClaim(err)
 }
 
 // identifyCopy finds the key and makes the fingerprint, on a copy of the request. The handler's request stays as it is,
 // and no error reaches the ResponseWriter.
-func (c *call) identifyCopy() (way way, predicted answer) {
+func (c *call) identifyCopy() (way way, predicted *answer) {
 	s := c.watched
 	s.body.open(s.original)
 	c.r = s.original.WithContext(s.original.Context())
@@ -102,7 +102,7 @@ func (c *call) identifyCopy() (way way, predicted answer) {
 		}
 	}()
 	way, predicted = c.findKey()
-	if way == protected && !predicted.given() {
+	if way == protected && predicted == nil {
 		predicted = c.readBody()
 		c.identity.body.Free()
 		c.identity.body = nil
@@ -124,20 +124,20 @@ func (c *call) initWatched() {
 
 // claimWatched claims the key, and holds it with [WithAtMostOnce]. If another request has the key, it returns the
 // answer that would be given, and keeps the response that would be replayed for a comparison.
-func (c *call) claimWatched() (*lock.Lease, answer, error) {
+func (c *call) claimWatched() (*lock.Lease, *answer, error) {
 	if c.redis.open() {
-		return nil, answer{}, errRedisPaused
+		return nil, nil, errRedisPaused
 	}
 	claim, err := c.claim()
 	if err == nil && claim.State == lock.Granted {
 		if err = c.hold(claim.Lease); err == nil {
-			return claim.Lease, answer{}, nil
+			return claim.Lease, nil, nil
 		}
 		claim.Lease.ReleaseInBackground(c.detached())
 	}
 	if err != nil {
 		c.tripAfter(err)
-		return nil, answer{}, err
+		return nil, nil, err
 	}
 	predicted := c.answerByClaim(&claim)
 	if predicted.replays {
