@@ -99,7 +99,11 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (replacement *answer, er
 	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)
 	} else {
-		replacement, err = c.concludeInRedis(lease, end)
+		err = c.applyEnding(lease, end)
+		isReplaceable := end.action != abandonKey && !c.running.writer.Started()
+		if errors.Is(err, lock.ErrLost) && isReplaceable {
+			replacement, err = c.reclaimOrGiveWay(end, err)
+		}
 	}
 	if e := c.event; e != nil && end.action != abandonKey {
 		e.Settle = phaseSince(e.Handler.end())
@@ -108,16 +112,6 @@ func (c *call) conclude(lease *lock.Lease, end *ending) (replacement *answer, er
 		}
 	}
 	return replacement, err
-}
-
-// concludeInRedis applies the ending to the key. See conclude.
-func (c *call) concludeInRedis(lease *lock.Lease, end *ending) (replacement *answer, err error) {
-	err = c.applyEnding(lease, end)
-	isReplaceable := end.action != abandonKey && !c.running.writer.Started()
-	if errors.Is(err, lock.ErrLost) && isReplaceable {
-		return c.reclaimOrGiveWay(end, err)
-	}
-	return nil, err
 }
 
 // concludeInterrupted concludes a run that a panic or a runtime.Goexit has interrupted, and calls the observer.

@@ -70,15 +70,18 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 		return store.ErrLost
 	}
 	value := h.core.newValue(firstCall, size, appendTo)
-	switch {
-	case !tooLate:
-		return h.core.settle(settlement{
-			backend: backend, ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl,
-		})
-	case bytes.Equal(value, stored): // the same value is there already
-		return nil
+	if tooLate {
+		if bytes.Equal(value, stored) { // the same value is there already
+			return nil
+		}
+		return store.ErrLost
 	}
-	return store.ErrLost
+	s := settlement{backend: backend, ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl}
+	done, err := h.core.trySettle(&s, ttl)
+	if !done && h.core.settleInBackground(s) {
+		return fmt.Errorf("%w; %w", err, ErrPending)
+	}
+	return err
 }
 
 // beginSettle returns when Settle was first called. tooLate reports that this call stores nothing, because the handle
@@ -107,18 +110,9 @@ func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byt
 	return value
 }
 
-// settle tries once to store the value. If that fails, and another try may succeed, it goes on in the background.
-func (c *Core) settle(s settlement) error {
-	done, err := c.trySettle(s, s.ttl)
-	if !done && c.settleInBackground(s) {
-		return fmt.Errorf("%w; %w", err, ErrPending)
-	}
-	return err
-}
-
 // trySettle tries once to store the value. done reports whether a reply has decided and the lease has ended: err is nil
 // if the value is stored, and otherwise ErrLost. If it is not done, another try may succeed.
-func (c *Core) trySettle(s settlement, ttl time.Duration) (done bool, err error) {
+func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error) {
 	o := s.backend.Settle(s.ctx, c.id, s.value, ttl)
 
 	c.mu.Lock()
@@ -190,7 +184,7 @@ func (c *Core) retrySettle(s settlement, pending *pendingSettle) (stored bool) {
 		if givenUp || ttl < minSettleTTL || !time.Now().Before(deadline) {
 			return false
 		}
-		if done, err := c.trySettle(s, ttl); done {
+		if done, err := c.trySettle(&s, ttl); done {
 			return err == nil
 		}
 		if lastTry {

@@ -21,7 +21,7 @@ func (c *Call) Send(args ...any) (*Reply, error) {
 // SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command,
 // and acked is [ErrNotReplicated] if too few replicas have what the command wrote. Otherwise acked is nil.
 func (c *Call) SendDurable(args ...any) (r *Reply, acked, err error) {
-	return result(c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...)))
+	return result(c.send(c.command(c.Pipeline.replicates, nil, args...)))
 }
 
 // Eval runs a script by its digest and returns its reply. If the server does not know the digest, Eval sends the source
@@ -33,7 +33,7 @@ func (c *Call) Eval(s Script, args ...any) (*Reply, error) {
 
 // EvalDurable is Eval for a script whose write must reach replicas: see SendDurable.
 func (c *Call) EvalDurable(s Script, args ...any) (r *Reply, acked, err error) {
-	return c.eval(c.Pipeline.config.Replicas > 0, s, args...)
+	return c.eval(c.Pipeline.replicates, s, args...)
 }
 
 func (c *Call) eval(durable bool, s Script, args ...any) (r *Reply, acked, err error) {
@@ -98,6 +98,8 @@ func (c *command) replacement(err error) *command {
 //   - no argument is longer than maxInline;
 //   - the shared context, under which it is sent, ends by the caller's deadline;
 //   - fewer than maxInFlight batches of the queue are in flight.
+//
+// When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.
 func (c *Call) roundTrip(cmd *command) error {
 	if c.timedOut || c.Context.Err() != nil { // checked before every try: a reply may have arrived at the last moment
 		return &canceledError{cause: c.cause()}
@@ -106,7 +108,17 @@ func (c *Call) roundTrip(cmd *command) error {
 	if c.sendInline(q, cmd) {
 		return cmd.err
 	}
-	return c.sendQueued(q, cmd)
+	c.submit(q, cmd)
+	select {
+	case e := <-c.waker.events:
+		if e == completed {
+			c.waker.pending = false
+			return cmd.err
+		}
+		c.timedOut = true
+	case <-c.Context.Done():
+	}
+	return c.cancel(q, cmd)
 }
 
 // maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a socket's send buffer. A
@@ -144,21 +156,15 @@ func (c *Call) deadline() time.Time {
 	return timeout
 }
 
-// sendQueued puts cmd into q, for a worker to send, and waits for its result. When the operation times out, or the
-// caller's context is done, it cancels cmd.
-func (c *Call) sendQueued(q *queue, cmd *command) error {
+// submit puts cmd into q, for a worker to send. The waker will get an event when cmd is complete.
+func (c *Call) submit(q *queue, cmd *command) {
 	c.arm()
 	cmd.events, c.waker.pending = c.waker.events, true
 	q.submit(cmd)
-	select {
-	case e := <-c.waker.events:
-		if e == completed {
-			c.waker.pending = false
-			return cmd.err
-		}
-		c.timedOut = true
-	case <-c.Context.Done():
-	}
+}
+
+// cancel cancels a command in q. It returns the command's error if the command is complete nevertheless.
+func (c *Call) cancel(q *queue, cmd *command) error {
 	phase := q.cancel(cmd)
 	if phase == phaseComplete {
 		for <-c.waker.events != completed { // the timer may have fired as well
