@@ -122,9 +122,9 @@ func newClaim(key store.Key, e *store.Entry) (claim Claim) {
 // validity counts. If the reply took so long that the lease would be over, leaseOn releases the claim in the background
 // and returns an error.
 func (l *Locker) leaseOn(ctx context.Context, id lease.ID, fence int64, start time.Time) (*Lease, error) {
-	if !time.Now().Before(start.Add(lease.Validity(l.common.options.ttl))) {
-		l.common.group.Go(func() { l.store.Release(l.common.group.Base(), id.Key, id.Token) })
-		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
+	if granted := newLease(ctx, l.common, l.backend, id, fence, start); granted != nil {
+		return granted, nil
 	}
-	return newLease(ctx, l.common, l.backend, id, fence, start), nil
+	l.common.group.Go(func() { l.store.Release(l.common.group.Base(), id.Key, id.Token) })
+	return nil, fmt.Errorf("lock: claim: %w", errGrantedTooLate)
 }

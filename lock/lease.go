@@ -22,7 +22,10 @@ type Lease struct {
 	fence  int64        // 0 without WithFencing
 }
 
-// newLease returns the first handle on a lease whose claim was sent at start.
+// errGrantedTooLate is the error of a claim whose reply took as long as the lease is valid.
+var errGrantedTooLate = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
+
+// newLease returns the first handle on a lease whose claim was sent at start, or nil if the lease would be over.
 func newLease(
 	ctx context.Context, owner *common, backend lease.Backend, id lease.ID, fence int64, start time.Time,
 ) *Lease {
@@ -32,7 +35,9 @@ func newLease(
 	}
 	first := &both.handle
 	first.owner, first.core, first.fence = owner, &both.core, fence
-	both.core.Init(&owner.leases, backend, id, background.WithoutEnd(ctx), start, &first.handle)
+	if !both.core.Init(&owner.leases, backend, id, background.WithoutEnd(ctx), start, &first.handle) {
+		return nil
+	}
 	return first
 }
 

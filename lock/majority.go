@@ -82,10 +82,9 @@ func (c *quorumClaim) decide(ctx context.Context, results <-chan store.Attempt) 
 	if !granted {
 		return err
 	}
-	if !time.Now().Before(c.start.Add(lease.Validity(m.common.options.ttl))) {
-		return fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
+	if c.lease = newLease(ctx, m.common, m, c.id, 0, c.start); c.lease == nil {
+		return errGrantedTooLate
 	}
-	c.lease = newLease(ctx, m.common, m, c.id, 0, c.start)
 	return nil
 }
 

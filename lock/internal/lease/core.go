@@ -129,17 +129,23 @@ func Validity(ttl time.Duration) time.Duration {
 	return ttl - ttl/100 - 2*time.Millisecond
 }
 
-// Init makes c a lease whose claim was sent at start, with its first handle. detached must never be done.
-func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Context, start time.Time, first *Handle) {
+// Init makes c a lease whose claim was sent at start, with its first handle. detached must never be done. If the reply
+// to the claim took so long that the lease would be over, Init starts nothing and returns false.
+func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Context, start time.Time, first *Handle) bool {
 	c.config, c.backend, c.id, c.detached = config, backend, id, detached
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	c.until, c.expiry = start.Add(Validity(config.TTL)), start.Add(config.TTL)
+	if !now.Before(c.until) {
+		return false
+	}
 	c.latestExpiry = c.expiry
-	c.timer = config.Timers.set(c, time.Until(c.nextTick(start)))
+	c.timer = config.Timers.set(c, c.nextTick(start).Sub(now))
 	config.Counts.add(c.id.Token, 1)
 	c.handles = c.room[:0]
 	c.addHandle(detached, first)
+	return true
 }
 
 // ID returns the key and the token of the lease's claim.
