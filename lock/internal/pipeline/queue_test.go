@@ -476,3 +476,35 @@ func TestOverload(t *testing.T) {
 		}
 	})
 }
+
+// The timer may fire in the moment in which a command completes. Then the waker has both events, in either order, and
+// none may be taken for one of the Call's next command.
+func TestCancelOfACompleteCommand(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("the command's error")
+	for name, events := range map[string][]event{
+		"completed":            {completed},
+		"timed out, completed": {timedOut, completed},
+		"completed, timed out": {completed, timedOut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &waker{events: make(chan event, 2), pending: true}
+			for _, e := range events {
+				w.events <- e
+			}
+			c := &Call{waker: w}
+			if err := c.cancel(new(queue), &command{call: c, phase: phaseComplete, err: failed}); err != failed {
+				t.Errorf("cancel returned %v, want the command's error", err)
+			}
+			if w.pending {
+				t.Error("the waker still expects the command's event")
+			}
+			for len(w.events) > 0 {
+				if e := <-w.events; e == completed {
+					t.Error("the command's event is left")
+				}
+			}
+		})
+	}
+}
