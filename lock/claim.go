@@ -68,7 +68,7 @@ type Claim struct {
 // is returned only once it is confirmed: [ErrSettled] then means that there is a value, and the error wrapped with it
 // says why it was not confirmed.
 //
-// The lease's context has the values of ctx but not its cancellation, so that a limit on waiting does not end the
+// The lease's context carries the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.
 func (l *Locker) Claim(ctx context.Context, key string, note []byte) (claim Claim, err error) {
 	if err = l.common.ready(ctx, "claim"); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// common has what both a Locker and a Quorum have.
+// common is what a Locker and a Quorum have in common.
 type common struct {
 	namespace store.Namespace
 	options   options

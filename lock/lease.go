@@ -49,7 +49,7 @@ func newLease(
 //     finds that, within a third of its length, or at Until if Redis does not answer or the lease is not renewed
 //     ([WithoutRenewal]).
 //
-// It has the values of the context with which the key was taken, but not its cancellation.
+// It carries the values of the context with which the key was taken, but not its cancellation.
 func (l *Lease) Context() context.Context { return l.handle.Context() }
 
 // Err returns nil until Context is done, and then its cause. It sends nothing, and costs less than Context.

@@ -59,7 +59,7 @@ func (m *majority) claim(ctx context.Context, key store.Key) (*Lease, error) {
 // claim, releaseUnneeded releases it on every master that may have it.
 type quorumClaim struct {
 	majority *majority
-	ctx      context.Context // never done; has the values of the caller's
+	ctx      context.Context // never done; carries the values of the caller's
 	id       lease.ID
 	start    time.Time
 	decided  chan struct{} // closed when lease is final

@@ -65,7 +65,7 @@ func WithOpTimeout(d time.Duration) Option {
 	return func(o *options) { o.opTimeout = d }
 }
 
-// Retry has the pauses between the polls of Acquire and Wait if no message wakes them. The pause after the n-th poll is
+// Retry sets the pauses between the polls of Acquire and Wait if no message wakes them. The pause after the n-th poll is
 // random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that processes do not poll in step
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). If it is known when the lease of the
 // claim would end without a renewal (for an abandoned claim: its hold), a pause ends then at the latest. All waiters of
@@ -145,11 +145,11 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // WithBaseContext sets the context whose values go-redis's hooks see in commands that belong to no single caller:
 // batches of several callers' commands, and what the Locker sends by itself (renewals, retries in the background,
 // releases of claims that arrived too late, subscriptions, and polls for callers of Wait). The default is
-// [context.Background]. A command that a caller waits for and that is sent alone has the values of that caller's
+// [context.Background]. A command that a caller waits for and that is sent alone carries the values of that caller's
 // context. The cancellation and the deadline of ctx are ignored. WithBaseContext panics if ctx is nil.
 //
 // A tracing hook such as redisotel begins a new trace if the context has no span. A context that marks a trace as not
-// sampled prevents that; package contrib/otelonce has one. The context of [Locker.Go] has the values too. What go-redis
+// sampled prevents that; package contrib/otelonce provides one. The context of [Locker.Go] has the values too. What go-redis
 // sends by itself, such as a Cluster's reload of its slots, does not have them.
 func WithBaseContext(ctx context.Context) Option {
 	if ctx == nil {

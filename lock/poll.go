@@ -12,7 +12,7 @@ import (
 // How a key is polled for its waiters. A poll claims the key for the call of Acquire that has waited longest. If only
 // calls of Wait are there, it looks at the key without claiming it. The first waiter polls in its own goroutine
 // (pollFirst). After that, one goroutine for all waiters of the key (watch) polls when a message or a timer wakes it.
-// waiters.go has the list, and the mutex.
+// The list, and the mutex, are in waiters.go.
 
 // pollFirst polls for w, the first waiter on the list, in w's own goroutine: most often w then need not wait, and no
 // other goroutine is needed. If w or others still have to wait, pollFirst starts watch.

@@ -1,6 +1,6 @@
 package lock
 
-// Stats has the counts of a Locker: see [Locker.Stats]. Those with "now" rise and fall. The others only grow, from 0
+// Stats holds the counts of a Locker: see [Locker.Stats]. Those with "now" rise and fall. The others only grow, from 0
 // when the Locker is made.
 type Stats struct {
 	Leases int // valid now: granted, and neither settled, released, lost nor run out

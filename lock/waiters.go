@@ -14,7 +14,7 @@ import (
 // Who waits for which key. Locker.Acquire and Locker.Wait call waiters.wait. poll.go decides when a key is polled and
 // which waiters then return. waiters.mu guards all of it, and is never held while a command is sent.
 
-// waiters has the callers that wait, by the key that they wait for.
+// waiters holds the callers that wait, by the key that they wait for.
 type waiters struct {
 	locker *Locker
 	hub    *notify.Hub
@@ -28,7 +28,7 @@ func (ws *waiters) init(l *Locker, hub *notify.Hub) {
 	ws.locker, ws.hub, ws.byKey = l, hub, map[string]*waitList{}
 }
 
-// waitList has the waiters of one key on one Locker. It is in waiters.byKey while it has any. One poll at a time is in
+// waitList holds the waiters of one key on one Locker. It is in waiters.byKey while it has any. One poll at a time is in
 // flight for all of them: the first waiter sends the first one, and the goroutine watch sends all others.
 type waitList struct {
 	waiters *waiters

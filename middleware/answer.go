@@ -7,7 +7,7 @@ import (
 )
 
 // answer is a response that the middleware gives instead of the handler's: a problem, or a stored response. Each step
-// that can refuse a request returns one, or nil if the request goes on. Only call.answer writes it. An answer is not
+// that can refuse a request returns one, or nil if the next step follows. Only call.respond writes it. An answer is not
 // changed once it is made, because requests share some of them.
 type answer struct {
 	outcome    Outcome
@@ -33,8 +33,8 @@ func (a *answer) isAboutOther() bool {
 	return a.outcome == Reused || a.outcome == FingerprintChanged
 }
 
-// answer sends a, and emits the Event.
-func (c *call) answer(a *answer) {
+// respond sends a, and emits the Event.
+func (c *call) respond(a *answer) {
 	c.limitedBody.prepareAnswer(c.r)
 	if !a.replays {
 		p := *a.problem

@@ -1,5 +1,7 @@
 package middleware
 
+// This file contains what happens between the claim and the handler: the hold, and the journal's Begin.
+
 import (
 	"context"
 	"time"
@@ -8,8 +10,6 @@ import (
 
 	"github.com/onceguard/onceguard/lock"
 )
-
-// This file contains what happens between the claim and the handler: the hold, and the journal's Begin.
 
 const maxUndone = 4096 // runs whose Begin is being undone, in one middleware
 
@@ -31,7 +31,8 @@ func (c *call) begin(lease *lock.Lease) *answer {
 	return nil
 }
 
-// hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies.
+// hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies. Then lease is not
+// nil, because mayRunWithoutLease is false.
 func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {
 		return nil

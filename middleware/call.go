@@ -1,5 +1,7 @@
 package middleware
 
+// This file contains what all steps of a request share. The steps themselves begin in idempotency.go.
+
 import (
 	"context"
 	"errors"
@@ -15,8 +17,6 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/record"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file contains what all steps of a request share. The steps themselves begin in idempotency.go.
 
 // guard is what the requests of one Idempotency middleware share.
 type guard struct {
@@ -89,8 +89,8 @@ func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handle
 	return &observed.call
 }
 
-// storageKey returns the key as it stands in Redis, or an empty string if the request has none. Claim returns it too:
-// only before that does storageKey hash the key itself.
+// storageKey returns the key as it stands in Redis, or an empty string if the request has none. Until Claim has returned
+// it, storageKey hashes the key itself.
 func (c *call) storageKey() string {
 	id := &c.identity
 	if id.storageKey == "" && id.key != "" {

@@ -9,7 +9,7 @@ import (
 )
 
 // detached is a call as a context that never ends: a client that disconnects affects neither the claim nor its
-// settlement. It has the values of the context that the request came with, because it outlives the request, and an
+// settlement. It carries the values of the context that the request came with, because it outlives the request, and an
 // outer middleware may then replace the request's context. It is context.WithoutCancel without an allocation. (It hides
 // the cause of the request's end too, because context.Cause asks for Err first.)
 type detached call
@@ -30,8 +30,8 @@ func (d *detached) Value(key any) any { return d.arrived.Value(key) }
 // the deadline, and when the handler has returned.
 //
 // It is lazy. The first Done makes the real context, or the first Err after the run is over. Most handlers call
-// neither, which saves eight allocations. Code that derives from this context, or asks for its cause, calls Done or Err
-// before, and so finds the real one.
+// neither, which saves eight allocations. Functions such as context.WithCancel and context.Cause look for a parent of
+// package context by Value. They call Done or Err before, so that Value then finds the real one.
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease // nil if a journal decides: the loss of the lease does not end the run
@@ -106,8 +106,9 @@ func (c *runContext) parent() context.Context {
 	return c.lease.Context()
 }
 
-// lostAfterDeadline reports whether the lease was lost, but only after the deadline had passed. The caller holds mu.
-func (c *runContext) lostAfterDeadline(now time.Time) bool {
+// outlasted reports whether the lease is over, but was still valid when the deadline passed: then the deadline has ended
+// the run. The caller holds mu.
+func (c *runContext) outlasted(now time.Time) bool {
 	return c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until())
 }
 
@@ -117,7 +118,7 @@ func (c *runContext) realize(now time.Time) context.Context {
 		return c.real
 	}
 	parent := c.parent()
-	if c.ended || c.lostAfterDeadline(now) {
+	if c.ended || c.outlasted(now) {
 		parent = context.WithoutCancel(parent) // so that the loss of the lease is not the cause
 	}
 	if c.ended {

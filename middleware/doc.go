@@ -33,6 +33,18 @@
 //		run.Unknown() // it may have happened: as after a crash
 //	}
 //
+// # Goroutines that outlive the handler
+//
+// When the handler returns, a goroutine that it has left behind is cut off. From then on
+//
+//   - a call on the ResponseWriter returns an error. A Write or Flush that the client has not taken yet ends first, and
+//     the rest of the response is sent after it. A hijacked connection stays the goroutine's.
+//   - reading the body fails with [http.ErrBodyReadAfterClose]
+//   - the request's context is done
+//   - the methods of [Execution] have no effect, and a transaction that was not sealed cannot be committed
+//
+// The map of Header is not protected, and neither is that of net/http's own writer.
+//
 // # What clients and operators see
 //
 // A request that is refused gets a [Problem] (RFC 9457), with X-Should-Retry and, if a retry may succeed, Retry-After.
@@ -53,8 +65,8 @@
 // # Reading the code
 //
 // serve (idempotency.go) and run (run.go) follow the numbered steps of [Idempotency]. A step that refuses a request
-// returns an answer, which call.answer sends. ending.go decides what a run does with its key, and outage.go what
-// happens while Redis does not answer. transact.go and journaled.go have the part of a [Journal], and shadow.go has
-// that of [WithShadow]. In internal, capture has the ResponseWriter that buffers a response, record is the stored
-// format, response is a response as a value, and buffer has pooled memory.
+// returns an answer, which call.respond sends. ending.go decides what a run does with its key, and outage.go what
+// happens while Redis does not answer. The parts of a [Journal] are in transact.go and journaled.go, and that of
+// [WithShadow] is in shadow.go. In internal, capture is the ResponseWriter that buffers a response, record the stored
+// format, response a response as a value, and buffer pooled memory.
 package middleware

@@ -1,5 +1,14 @@
 package middleware
 
+// The ending of a run: what the run does with its key. From top to bottom:
+//
+//	decideEnding         decides the ending when the handler has returned
+//	conclude             applies it (run.go)
+//	  concludeJournaled    first to the journal, if there is one (journaled.go)
+//	  applyEnding          to the key in Redis: releases it, settles it, or abandons the lease
+//	  reclaimOrGiveWay     if the key was lost (lost.go)
+//	outcomeAfter         returns the outcome for the Event
+
 import (
 	"context"
 	"errors"
@@ -11,10 +20,6 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/record"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file contains the ending of a run: what the run does with its key. decideEnding decides it when the handler has
-// returned. conclude (run.go) applies it to the journal, if there is one, and then with applyEnding to the key in
-// Redis.
 
 // ending is what a run does with its key, and what is known about that.
 type ending struct {
@@ -89,8 +94,8 @@ func (t *journaledRun) committedEnding() ending {
 }
 
 // unknownEnding returns the ending of a run whose outcome is unknown. The key is not released, so that a retry that
-// comes at once does not run. It is free when the lease has run out. If no later retry may run either, because Keep was
-// called or a byte was sent, unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no tombstone is
+// comes at once does not run. It is free when the lease has run out. If Keep was called or a byte was sent, no retry may
+// ever run, so unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no tombstone is
 // needed: the hold or the row keeps the key, and also records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.keep && !c.running.exec.atMostOnce {

@@ -19,7 +19,7 @@ const (
 	Unprotected Outcome = "unprotected"
 	// MissingKey: 400, there is no key ([WithRequired]).
 	MissingKey Outcome = "missing-key"
-	// InvalidKey: 400, the key is malformed; or 500, the key function failed. Err has the reason.
+	// InvalidKey: 400, the key is malformed; or 500, the key function failed. Err is the reason.
 	InvalidKey Outcome = "invalid-key"
 	// NoUser: 401, the key function found no user.
 	NoUser Outcome = "no-user"
@@ -28,7 +28,7 @@ const (
 	// Freed: the handler ran, its response is not to be stored, and a retry runs. For a waiter: 503, the first request
 	// left no response.
 	Freed Outcome = "freed"
-	// Unknown: it is not known whether the handler took effect; Err has the reason. For a duplicate of such a run: 409.
+	// Unknown: it is not known whether the handler took effect; Err is the reason. For a duplicate of such a run: 409.
 	Unknown Outcome = "unknown"
 	// NotStored: the handler ran, and its response cannot be replayed or, if Err is set, could not be stored. For a
 	// duplicate of such a run: 409.

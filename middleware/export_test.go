@@ -51,7 +51,7 @@ func Problems() []Problem {
 // Refuse answers with a problem as a middleware without options does.
 func Refuse(w http.ResponseWriter, r *http.Request, p Problem) {
 	c := &call{guard: &guard{options: defaultOptions()}, w: w, r: r}
-	c.answer(&answer{problem: &p})
+	c.respond(&answer{problem: &p})
 }
 
 // Codec is the codec of a middleware with the options given.

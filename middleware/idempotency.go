@@ -31,7 +31,8 @@ import (
 //  4. One round trip to Redis claims the key, or returns what it holds. A stored response is replayed. If the first
 //     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint is another one,
 //     it gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
-//     does not answer, the request gets 503, and nothing runs.
+//     does not answer, the request gets 503, and nothing runs. A request that has claimed the key goes on to step 5,
+//     with [WithAtMostOnce] after a second round trip, and with a journal once that has agreed.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
 //     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
 //     the client disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can
@@ -39,15 +40,15 @@ import (
 //     response is stored at once and sent after that call.
 //  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a
 //     Hijack, or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the
-//     response cannot be stored whole, a duplicate gets 409 response-not-stored. The same applies to a handler that
+//     response cannot be stored in full, a duplicate gets 409 response-not-stored. The same applies to a handler that
 //     answers on another ResponseWriter than the one it is given, such as a framework's own, if that writer has a
 //     method Written() bool; the Event then has an error.
 //  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This
 //     does not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the
-//     error, and storing goes on in the background ([lock.ErrPending]). If another request has taken the key, and no
-//     byte of this run's response was sent, the run claims the key again. If it is not free, this response is not
-//     sent: the client gets what the key holds, or 409. (If
-//     the run's outcome is unknown, nothing is stored or freed, and its response is sent as it is.)
+//     error, and the background continues to store it ([lock.ErrPending]). If another request has taken the key, and
+//     no byte of this run's response was sent, the run claims the key again, in case the other one has freed it. If the
+//     key is still taken, the client gets what the key holds, or 409, instead of this response. (If the run's outcome
+//     is unknown, nothing is stored or freed, and its response is sent as it is.)
 //  8. The response is sent, and the observer is called ([WithObserver]).
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
@@ -92,11 +93,11 @@ func (c *call) serve() {
 		c.pass(c.original(), nil)
 		return
 	case refusal != nil:
-		c.answer(refusal)
+		c.respond(refusal)
 		return
 	}
 	if refusal = c.readBody(); refusal != nil { // 3
-		c.answer(refusal)
+		c.respond(refusal)
 		return
 	}
 	claim, err := c.claim() // 4
@@ -105,17 +106,17 @@ func (c *call) serve() {
 		c.passUnclaimed(err)
 	case err != nil && c.mayRunWithoutLease(err):
 		c.running.claimErr = err
-		c.run(nil) // 5 to 8
+		c.run(nil) // the rest of 4, and 5 to 8
 	case errors.Is(err, lock.ErrSettled):
-		c.answer(c.lookInJournal(refuseClaim(err)))
+		c.respond(c.lookInJournal(refuseClaim(err)))
 	case err != nil:
-		c.answer(refuseClaim(err))
+		c.respond(refuseClaim(err))
 	case claim.State == lock.Granted:
-		c.run(claim.Lease) // 5 to 8
+		c.run(claim.Lease) // the rest of 4, and 5 to 8
 	default:
 		c.identity.body.Free() // a duplicate needs only the fingerprint, and many may be waiting
 		c.identity.body = nil
-		c.answer(c.answerDuplicate(&claim))
+		c.respond(c.answerDuplicate(&claim))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Journal is a durable record of runs in a database, in addition to Redis. Where it and Redis differ, the journal is
-// right. Package sqljournal has one for PostgreSQL and SQLite.
+// right. Package sqljournal provides one for PostgreSQL and SQLite.
 //
 // A journal works in one of two modes. An intent journal stores a row before the handler runs, so that a crash leaves a
 // trace. A transactional journal stores nothing before the handler runs: its row is part of the handler's transaction.

@@ -1,13 +1,13 @@
 package middleware
 
+// This file contains the answers that a [Journal] gives: to a duplicate, and to a run whose key another run has.
+
 import (
 	"context"
 	"errors"
 
 	"github.com/onceguard/onceguard/lock"
 )
-
-// This file contains the answers that a [Journal] gives: to a duplicate, and to a run whose key another run has.
 
 // lookInJournal answers a duplicate by the record in the journal, or with fallback if the journal has none. It is for a
 // key of which Redis has no response, or cannot confirm it.

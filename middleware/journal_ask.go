@@ -1,13 +1,13 @@
 package middleware
 
+// This file contains how the middleware calls a [Journal], and what it reads from an entry.
+
 import (
 	"bytes"
 	"context"
 	"math/rand/v2"
 	"time"
 )
-
-// This file contains how the middleware calls a [Journal], and what it reads from an entry.
 
 const (
 	journalTimeout = 3 * time.Second  // for one call to a journal

@@ -26,7 +26,7 @@ import (
 // If End fails, endInBackground retries it, and the client gets the run's response.
 
 const (
-	journalRetry      = time.Hour // how long to go on trying to undo a Begin, or to repeat an End
+	journalRetry      = time.Hour // how long to retry the undoing of a Begin, or an End
 	maxPendingRecords = 64 << 20  // bytes of records that wait for a journal, in one middleware
 	pendingCost       = 16 << 10  // added to the size of each record
 )
@@ -125,7 +125,7 @@ func (c *call) endInBackground(lease *lock.Lease, run JournalRun, end *ending, c
 }
 
 // followJournal applies to the key what a retried End has answered. ended is false if no End was answered. frees is
-// true if End was to free the row. Settle and Release go on in the background after an error, so their errors are
+// true if End was to free the row. After an error the background retries Settle and Release, so their errors are
 // dropped.
 func followJournal(ctx context.Context, lease *lock.Lease, entry JournalEntry, ended, frees bool) {
 	switch {

@@ -7,8 +7,9 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// reclaimOrGiveWay handles a run that lost its key to another request before any of its response was sent. It claims
-// the key again.
+// reclaimOrGiveWay handles a run that lost its key before any of its response was sent: another request, an operator or
+// another program has written the key. By now the other request may have freed it, so reclaimOrGiveWay claims the key
+// again.
 //
 //   - If the key is free and is not lost again, it applies the run's ending and returns no answer. The client gets the
 //     run's own response, and err is for the Event.

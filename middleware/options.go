@@ -106,7 +106,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 
 // WithTraceparent stores, with each response, what f returns for the run's request: the traceparent of W3C Trace
 // Context (section 3.2) by which the run is found in a tracing system. A replay then has it in [Event].Traceparent. By
-// default nothing is stored. Package contrib/otelonce has an f.
+// default nothing is stored. Package contrib/otelonce provides one.
 //
 // Only version 00 is stored, "00-" and 52 more characters, as 27 bytes. Anything else that f returns is ignored. It is
 // encrypted with the record ([WithEncryption]). Other instances read such a record, whatever their options and release.

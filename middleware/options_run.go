@@ -98,7 +98,7 @@ func WithShadow() Option {
 //
 // With an intent journal a run whose outcome is unknown never runs again, as with [WithAtMostOnce]. With a
 // transactional journal, a run whose transaction was not committed runs again, as without a journal. A response that
-// the handler gives outside of the transaction is stored, and the Event has an error.
+// the handler gives outside of the transaction is stored, and the Event reports an error.
 //
 // If a handler takes its effect outside of a transactional journal's transaction, only Redis protects that effect:
 // while Redis cannot be reached, two requests with one key may both run.
@@ -126,7 +126,7 @@ func WithJournal(j Journal) Option {
 //
 // A waiter never runs the handler. If the first request ends without leaving a response (because it is not to be
 // stored, or its process died), the waiter gets 503 run-failed, and a retry may run. An error of Redis does not end a
-// wait. If Redis has not recovered when d has passed, the Event has the error. A waiting client that disconnects
+// wait. If Redis has not recovered when d has passed, the Event reports the error. A waiting client that disconnects
 // affects no other.
 //
 // Each waiter needs a connection and a goroutine, but no body; [WithMaxWaiters] limits them. The waiters for a key in

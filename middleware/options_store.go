@@ -81,7 +81,7 @@ func WithCompression(min int) Option {
 // Each storage key has a key of its own, derived with HKDF-SHA-256 (RFC 5869), so that no key sees more than a few
 // random nonces (NIST SP 800-38D section 8.3). The storage key, version and flags are authenticated: a record that was
 // changed, or copied under another key, cannot be decrypted. Such a record, or one that is not encrypted, is answered
-// with 500 record-unreadable, and Event.Err has the reason; nothing runs, even with [WithFailOpen]. An instance without
+// with 500 record-unreadable, and Event.Err is the reason; nothing runs, even with [WithFailOpen]. An instance without
 // WithEncryption answers every encrypted record the same way.
 //
 // Anybody who can read Redis still sees the hashed keys, the tokens and holds of leases, when a record was written and

@@ -1,5 +1,7 @@
 package middleware
 
+// This file contains what happens to requests while Redis does not answer.
+
 import (
 	"context"
 	"errors"
@@ -8,8 +10,6 @@ import (
 
 	"github.com/onceguard/onceguard/lock"
 )
-
-// This file contains what happens to requests while Redis does not answer.
 
 // errRedisPaused is the error of a claim that was not sent.
 var errRedisPaused = errors.New("middleware: Redis has failed less than a second ago, and was not asked")

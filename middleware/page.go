@@ -13,8 +13,8 @@ import (
 // words are the text of a problem's HTML page. Its reader has filled in a form, and does not know idempotency keys.
 type words struct{ heading, text string }
 
-// says returns p with the words of its page.
-func (p Problem) says(heading, text string) Problem {
+// withPage returns p with the words of its page.
+func (p Problem) withPage(heading, text string) Problem {
 	p.page = words{heading, text}
 	return p
 }

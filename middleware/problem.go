@@ -46,9 +46,9 @@ func (p Problem) retryable() Problem {
 	return p
 }
 
-// in returns p with a detail that names the place of the missing key, if err is a [keyfunc.MissingError]. No other text
-// of a key function reaches a client, because it might repeat what the client sent.
-func (p Problem) in(err error) *Problem {
+// withPlace returns p with a detail that names the place of the missing key, if err is a [keyfunc.MissingError]. No
+// other text of a key function reaches a client, because it might repeat what the client sent.
+func (p Problem) withPlace(err error) *Problem {
 	var missing keyfunc.MissingError
 	if errors.As(err, &missing) {
 		p.Detail = fmt.Sprintf("This operation must carry an idempotency key in the %s %s, so that it can be repeated safely.",
@@ -59,79 +59,79 @@ func (p Problem) in(err error) *Problem {
 
 var (
 	keyMissing = newProblem("key-missing", http.StatusBadRequest, "Idempotency key is missing",
-		"This operation must carry an idempotency key, so that it can be repeated safely.").says(
+		"This operation must carry an idempotency key, so that it can be repeated safely.").withPage(
 		"This form cannot be sent",
 		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
 			"send the form again.")
 	keyInvalid = newProblem("key-invalid", http.StatusBadRequest, "Idempotency key is invalid",
 		"An idempotency key has 1 to 255 printable ASCII characters and is sent once. In a header it stands in double quotes, "+
-			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.").says(
+			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.").withPage(
 		"This form cannot be sent",
 		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
 			"send the form again.")
 	bodyUnreadable = newProblem("body-unreadable", http.StatusBadRequest, "Request body cannot be read",
-		"The body ended early or is malformed. Nothing was done.").retryable().says(
+		"The body ended early or is malformed. Nothing was done.").retryable().withPage(
 		"Not everything has arrived",
 		"The connection was interrupted while you sent the form. Nothing was done. Reload this page to send "+
 			"it again.")
 	userUnknown = newProblem("user-unknown", http.StatusUnauthorized, "User is unknown",
-		"This operation needs an authenticated user. Nothing was done.").says(
+		"This operation needs an authenticated user. Nothing was done.").withPage(
 		"Please sign in",
 		"You have to be signed in for this. Nothing was done.")
 	inFlight = newProblem("in-flight", http.StatusConflict, "First request is not answered yet",
 		"A request with this idempotency key was received before and has not been answered yet. Repeat it later to get its "+
-			"response.").retryable().says(
+			"response.").retryable().withPage(
 		"We have received this already",
 		"The form was sent more than once, and the first time has not been answered yet. It counts only once. "+
 			"Reload this page in a moment to see the result.")
 	runFailed = newProblem("run-failed", http.StatusServiceUnavailable, "The first request has failed",
-		"The first request with this idempotency key ended and left no response. Repeat it to have it processed.").retryable().says(
+		"The first request with this idempotency key ended and left no response. Repeat it to have it processed.").retryable().withPage(
 		"That did not work",
 		"The form was received, and something went wrong before there was a result. Reload this page to try "+
 			"again.")
 	outcomeUnknown = newProblem("outcome-unknown", http.StatusConflict, "Outcome is unknown",
-		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.").says(
+		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.").withPage(
 		"We do not know whether this has worked",
 		"The form was received, and something went wrong before there was a result. It is not processed again "+
 			"by itself. Please check, or ask us, before you send a new one.")
 	responseNotStored = newProblem("response-not-stored", http.StatusConflict, "Response is not available again",
-		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.").says(
+		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.").withPage(
 		"This was processed already",
 		"The form was processed when you sent it before. Its result cannot be shown here again.")
 	fingerprintChanged = newProblem("fingerprint-changed", http.StatusConflict, "Requests cannot be compared",
 		"A request with this idempotency key was processed, but the server now tells requests apart by another rule, so it "+
-			"cannot tell whether this is the same request. It is not processed again. Use a new key for a new request.").says(
+			"cannot tell whether this is the same request. It is not processed again. Use a new key for a new request.").withPage(
 		"This was processed already",
 		"A form from this page was processed before, and we cannot tell whether it was the same. Please check "+
 			"before you send a new one.")
 	bodyTooLarge = newProblem("body-too-large", http.StatusRequestEntityTooLarge, "Request body is too large",
-		"The body is longer than this operation accepts. Nothing was done.").says(
+		"The body is longer than this operation accepts. Nothing was done.").withPage(
 		"This is too large",
 		"What you have sent is larger than we can take. Nothing was done.")
 	keyReused = newProblem("key-reused", http.StatusUnprocessableEntity, "Idempotency key is already used",
-		"This idempotency key was used for another request. Use a new key for a new request.").says(
+		"This idempotency key was used for another request. Use a new key for a new request.").withPage(
 		"You have already sent this form",
 		"You have already sent this form with other details, and those count. For a new one, go back and "+
 			"reload the page first.")
 	keyFailed = newProblem("key-failed", http.StatusInternalServerError, "Idempotency key cannot be determined",
-		"The server failed to determine the idempotency key. Nothing was done.").says(
+		"The server failed to determine the idempotency key. Nothing was done.").withPage(
 		"Something went wrong",
 		"The fault is ours. Nothing was done. Please try again later.")
 	recordUnreadable = newProblem("record-unreadable", http.StatusInternalServerError, "Stored response is unreadable",
-		"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.").says(
+		"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.").withPage(
 		"We do not know whether this has worked",
 		"The form was received before, and its result cannot be shown. It is not processed again. Please "+
 			"check, or ask us, before you send a new one.")
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
-		"The server cannot tell whether this request is a repetition, so it did not process it. Repeat it later.").retryable().says(
+		"The server cannot tell whether this request is a repetition, so it did not process it. Repeat it later.").retryable().withPage(
 		"Please try again in a moment",
 		"We cannot take the form right now. Reload this page in a moment to send it again.")
 	responseUnconfirmed = storeUnavailable.withDetail("A request with this idempotency key was processed, but the server "+
-		"cannot confirm yet that its response is stored safely. It is not processed again. Repeat it later to get its response.").says(
+		"cannot confirm yet that its response is stored safely. It is not processed again. Repeat it later to get its response.").withPage(
 		"This was processed already",
 		"Its result cannot be shown yet. Reload this page in a moment to see it.")
 	commitUnknown = newProblem("commit-unknown", http.StatusServiceUnavailable, "Outcome is not known yet",
-		"It is not known yet whether this request took effect. Repeat it with the same key to find out.").retryable().says(
+		"It is not known yet whether this request took effect. Repeat it with the same key to find out.").retryable().withPage(
 		"We do not know yet whether this went through",
 		"Reload this page in a moment to find out. It will not happen twice.")
 )

@@ -1,13 +1,13 @@
 package middleware
 
+// This file contains what the middleware stores: the note of a claim, and the record of a response.
+
 import (
 	"time"
 
 	"github.com/onceguard/onceguard/middleware/internal/record"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file contains what the middleware stores: the note of a claim, and the record of a response.
 
 // encodeNote returns the note of the request's claim, in room if it fits.
 func (c *call) encodeNote(room []byte) []byte {

@@ -48,7 +48,7 @@ func (c *call) findKey() (way, *answer) {
 	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
 		return unprotected, nil
 	case errors.Is(err, keyfunc.ErrMissing):
-		return protected, refuse(MissingKey, keyMissing.in(err), nil)
+		return protected, refuse(MissingKey, keyMissing.withPlace(err), nil)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
 		return protected, refuse(InvalidKey, &keyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):

@@ -11,8 +11,8 @@ import (
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the
 // steps of [Idempotency]. lease is nil if only the journal protects the run.
 func (c *call) run(lease *lock.Lease) {
-	if refusal := c.begin(lease); refusal != nil { // 4: hold and journal
-		c.answer(refusal)
+	if refusal := c.begin(lease); refusal != nil { // the rest of 4
+		c.respond(refusal)
 		return
 	}
 	exec, w := &c.running.exec, &c.running.writer
@@ -21,7 +21,7 @@ func (c *call) run(lease *lock.Lease) {
 	outcome, replacement, err := c.handleAndConclude(lease) // 5 to 7
 	if replacement != nil {
 		w.Withdraw()
-		c.answer(replacement)
+		c.respond(replacement)
 		return
 	}
 	// 8. The response is sent, and the observer is called even if the underlying writer panics.
@@ -39,7 +39,7 @@ func (c *call) initExecution(e *Execution, lease *lock.Lease) {
 
 // handleAndConclude calls the handler, decides the run's ending, and applies it. It returns the answer that replaces the
 // run's response, if there is one, and otherwise the outcome and error for the Event. After a panic or a runtime.Goexit
-// it concludes the run as interrupted, and the panic goes on.
+// it concludes the run as interrupted, and the panic propagates.
 func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacement *answer, err error) {
 	reason := errNoReturn // why the run is interrupted, if this function does not return
 	returned := false
@@ -60,13 +60,13 @@ func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacemen
 func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
-	deadline, parent := started.Add(c.maxDuration), lease
+	deadline, endsWith := started.Add(c.maxDuration), lease
 	if t := c.running.exec.journaled; t != nil {
 		deadline = t.deadline
-		parent = nil // the journal decides who has run, so the loss of the lease does not end the run
+		endsWith = nil // the journal decides who has run, so the loss of the lease does not end the run
 	}
 	abandonAt(lease, deadline)
-	*ctx = runContext{exec: exec, detached: c.detached(), lease: parent, deadline: c.capByRequest(deadline)}
+	*ctx = runContext{exec: exec, detached: c.detached(), lease: endsWith, deadline: c.capByRequest(deadline)}
 	r := c.request(ctx)
 	defer func() {
 		abandonAt(lease, time.Time{})
@@ -123,7 +123,7 @@ func (c *call) concludeInterrupted(lease *lock.Lease, why error) {
 		end = t.committedEnding()
 		end.why = why
 	}
-	replacement, err := c.conclude(lease, &end) // the replacement is not sent: the panic goes on
+	replacement, err := c.conclude(lease, &end) // the replacement is not sent: the panic propagates
 	if replacement != nil {
 		err = errors.Join(err, replacement.err)
 	}

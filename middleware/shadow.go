@@ -1,5 +1,13 @@
 package middleware
 
+// This file contains what happens to a request with [WithShadow]. In order:
+//
+//  1. predict finds out what Idempotency would do: run the handler under a lease, or give an answer. It works on a copy
+//     of the request (identifyCopy), and under keys that only shadow uses (initWatched).
+//  2. The handler runs in any case: watched (runWatched) if it would run under a lease, and otherwise runAnyway.
+//  3. runWatched stores a digest of the response instead of the response, so that runAnyway can compare a later one.
+//  4. The observer gets the Event with the prediction.
+
 import (
 	"bytes"
 	"context"
@@ -14,14 +22,6 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file contains what happens to a request with [WithShadow]. In order:
-//
-//  1. predict finds out what Idempotency would do: run the handler under a lease, or give an answer. It works on a copy
-//     of the request (identifyCopy), and under keys that only shadow uses (initWatched).
-//  2. The handler runs in any case: watched (runWatched) if it would run under a lease, and otherwise runAnyway.
-//  3. runWatched stores a digest of the response instead of the response, so that runAnyway can compare a later one.
-//  4. The observer gets the Event with the prediction.
 
 var (
 	errShadowPanic   = errors.New("middleware: WithShadow: the key function or the function of WithFingerprint panicked")

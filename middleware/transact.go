@@ -1,13 +1,5 @@
 package middleware
 
-import (
-	"errors"
-	"sync"
-	"time"
-
-	"github.com/onceguard/onceguard/middleware/internal/capture"
-)
-
 // This file contains [Execution.Transact]: a transaction that stores the handler's effect and the record of its
 // response together. In order:
 //
@@ -20,6 +12,14 @@ import (
 //     otherwise refuses everything that the handler still writes.
 //  5. When the handler has returned, the serving goroutine calls cutOff: no transaction can be sealed any more. Then
 //     concludeJournaled (journaled.go) ends the run by the txPhase.
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/capture"
+)
 
 // Journaled returns the run as its [Journal] knows it, and that journal. ok is false if there is none ([WithJournal]).
 // It is for packages that implement a Journal.
@@ -53,7 +53,7 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 //   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The
 //     handler answers, or calls Transact again.
 //
-// A panic of do goes on. If seal had not succeeded, the response is then as it was before the call. Otherwise the
+// A panic of do propagates. If seal had not succeeded, the response is then as it was before the call. Otherwise the
 // transaction may be committed, and the middleware answers the request.
 //
 // The handler must not return before Transact does, even if another goroutine called it. A transaction that is not
@@ -77,7 +77,8 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, findOut
 		}
 		t.finishTx(state)
 	}()
-	state, err := t.runTx(do, findOutcome)
+	var err error
+	state, err = t.runTx(do, findOutcome)
 	returned = true
 	return err
 }

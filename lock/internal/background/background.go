@@ -14,7 +14,7 @@ import (
 // may be called concurrently.
 type Group struct {
 	base   context.Context // never done
-	ctx    context.Context // has the values of base; done once Close was called
+	ctx    context.Context // carries the values of base; done once Close was called
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
@@ -22,7 +22,7 @@ type Group struct {
 	idle    chan struct{} // guarded by mu; closed when running falls to zero; nil unless a Close waits
 }
 
-// NewGroup returns an open Group, whose contexts have the values of base, but not its cancellation.
+// NewGroup returns an open Group, whose contexts carry the values of base, but not its cancellation.
 func NewGroup(base context.Context) *Group {
 	g := &Group{base: WithoutEnd(base)}
 	g.ctx, g.cancel = context.WithCancel(g.base)
@@ -113,7 +113,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// WithoutEnd returns a context that has the values of ctx and is never done.
+// WithoutEnd returns a context that carries the values of ctx and is never done.
 func WithoutEnd(ctx context.Context) context.Context {
 	if _, hasDeadline := ctx.Deadline(); !hasDeadline && ctx.Done() == nil { // saves an allocation
 		return ctx

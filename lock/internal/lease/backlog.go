@@ -111,7 +111,7 @@ func (b *Backlog) TakeUnstored() error {
 	return fmt.Errorf("%w: %d", ErrGivenUp, n)
 }
 
-// BacklogStats has the counts of a Backlog: see lock.Stats.
+// BacklogStats holds the counts of a Backlog: see lock.Stats.
 type BacklogStats struct {
 	Pending, Bytes  int
 	Stored, GivenUp uint64

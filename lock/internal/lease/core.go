@@ -50,7 +50,7 @@ type ID struct {
 	Token uuid.UUID
 }
 
-// Config has what the leases of one Locker or Quorum share.
+// Config is what the leases of one Locker or Quorum share.
 type Config struct {
 	TTL       time.Duration // the length of a lease: from a grant or a renewal to the expiry
 	OpTimeout time.Duration // the time for one operation
@@ -78,12 +78,12 @@ const (
 	ended
 )
 
-// holdState is how far the latest Hold has come, and decides with that whether the claim may be renewed.
+// holdState is how far the latest Hold has come, and so whether the claim may be renewed.
 type holdState int
 
 const (
 	noHold        holdState = iota // renewed: there was no Hold yet, or resume disregards the last one
-	holdInFlight                   // not renewed: with a longer lease hold.lua would take a late Hold for an early one
+	holdInFlight                   // not renewed: hold.lua recognizes a late Hold by what is left of the lease
 	holdConfirmed                  // renewed: the claim is under the hold
 	holdUnknown                    // not renewed: the Hold failed or got no reply. If it arrived, it runs out
 )
@@ -93,7 +93,7 @@ type Core struct {
 	config   *Config
 	backend  Backend
 	id       ID
-	detached context.Context // never done; has the values of the context that the lease was requested with
+	detached context.Context // never done; carries the values of the context that the lease was requested with
 
 	mu      sync.Mutex
 	phase   phase // guarded by mu, like all fields below
@@ -141,7 +141,7 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 		return false
 	}
 	c.latestExpiry = c.expiry
-	c.timer = config.Timers.set(c, c.nextTick(start).Sub(now))
+	c.timer = config.Timers.set(c, c.firstTick(start).Sub(now))
 	config.Counts.add(c.id.Token, 1)
 	c.handles = c.room[:0]
 	c.addHandle(detached, first)

@@ -24,8 +24,9 @@ func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3
 // retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of TTL.
 func (c *Config) retryAt(now time.Time) time.Time { return now.Add(background.Jitter(c.TTL / 10)) }
 
-// nextTick returns when tick has to run after a grant or a Hold that began at start. The caller holds mu.
-func (c *Core) nextTick(start time.Time) time.Time {
+// firstTick returns when tick has to run first after a grant or a Hold that began at start. The later times are tick's
+// own decision. The caller holds mu.
+func (c *Core) firstTick(start time.Time) time.Time {
 	if next := c.config.renewAt(start); c.renews() && next.Before(c.until) {
 		return next
 	}
@@ -35,22 +36,22 @@ func (c *Core) nextTick(start time.Time) time.Time {
 // tick renews the lease, or loses it if until is reached, and sets the timer for the next tick. The timer calls it.
 func (c *Core) tick() {
 	start := time.Now()
-	until, wanted, sends := c.beginTick(start)
-	if sends {
+	until, isDue, renewsNow := c.beginTick(start)
+	if renewsNow {
 		defer c.config.Group.Done()
 	}
 	next := until
-	if sends && c.renew(until) == nil {
+	if renewsNow && c.renew(until) == nil {
 		next = c.config.renewAt(start)
-	} else if wanted { // the renewal failed, or an Extend or Hold is in flight
+	} else if isDue { // the renewal failed, or an Extend or Hold is in flight
 		next = c.config.retryAt(time.Now())
 	}
 	c.scheduleTick(next)
 }
 
-// beginTick abandons or loses the lease if the time for that has come. wanted reports whether the lease should be
-// renewed, and sends whether this tick renews it: then beginTick has set busy, and the caller calls Group.Done.
-func (c *Core) beginTick(start time.Time) (until time.Time, wanted, sends bool) {
+// beginTick abandons or loses the lease if the time for that has come. isDue reports whether a renewal is due, and
+// renewsNow whether this tick sends it: then beginTick has set busy, and the caller calls Group.Done.
+func (c *Core) beginTick(start time.Time) (until time.Time, isDue, renewsNow bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.abandonAt.IsZero() && !start.Before(c.abandonAt) {
@@ -60,13 +61,13 @@ func (c *Core) beginTick(start time.Time) (until time.Time, wanted, sends bool) 
 	if c.phase < ending && !start.Before(until) {
 		c.lose()
 	}
-	wanted = c.renews() && !c.config.Group.Closed()
-	sends = wanted && c.busy == nil
-	if sends {
+	isDue = c.renews() && !c.config.Group.Closed()
+	renewsNow = isDue && c.busy == nil
+	if renewsNow {
 		c.busy = make(chan struct{})
 		c.config.Group.Begin()
 	}
-	return until, wanted, sends
+	return until, isDue, renewsNow
 }
 
 // scheduleTick sets the timer to next, or to until if that is earlier, unless the lease is over.
@@ -151,24 +152,23 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.applyOutcome(o, "extend"); err != nil {
-		return err
-	}
-	if o.Holder == store.Ours {
-		c.prolong(start, d)
-	}
-	return nil
+	return c.applyOutcome(o, "extend", start, d)
 }
 
-// applyOutcome loses the lease if the reply to an Extend or a Hold shows that the key is no longer ours. It returns nil
-// if the key is ours, and otherwise why the command failed. The caller holds mu.
-func (c *Core) applyOutcome(o store.Outcome, operation string) error {
+// applyOutcome applies the outcome of an Extend or a Hold that began at start. If the key is ours, it prolongs the lease
+// to d and returns nil. Otherwise it returns why the command failed, and loses the lease if the key holds something
+// else. The caller holds mu.
+func (c *Core) applyOutcome(o store.Outcome, operation string, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent
 		return store.ErrLost
-	case o.Err != nil && !o.Foreign:
+	case o.Foreign:
+		c.lose()
+		return store.ErrLost
+	case o.Err != nil:
 		return o.Wrap(operation)
 	case o.Holder == store.Ours:
+		c.prolong(start, d)
 		return nil
 	case o.Holder == store.OurValue: // a Settle has arrived, and its own reply will end the lease
 		return nil
@@ -212,7 +212,7 @@ func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) er
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.applyOutcome(o, "hold"); err != nil {
+	if err := c.applyOutcome(o, "hold", start, c.config.TTL); err != nil {
 		c.hold = holdUnknown
 		if c.pending != nil {
 			c.resume()
@@ -220,13 +220,12 @@ func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) er
 		return err
 	}
 	c.hold = holdConfirmed
-	c.prolong(start, c.config.TTL)
-	c.wakeAt(c.nextTick(start))
+	c.wakeAt(c.firstTick(start))
 	return nil
 }
 
-// beginHold stops the renewals while a Hold is in flight. The caller waits for its reply for at most maxWait. If less
-// than minLeft is left of the lease when the Hold reaches Redis, the caller has timed out, and Redis ignores the Hold.
+// beginHold stops the renewals while a Hold is in flight. The caller waits for its reply for at most maxWait. minLeft is
+// what is left of the lease at that time. If the Hold finds less, its caller has timed out, and Redis ignores the Hold.
 func (c *Core) beginHold(d, maxWait time.Duration) (minLeft time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

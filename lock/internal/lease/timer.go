@@ -13,7 +13,8 @@ type timer struct {
 	fired bool // the timer may have fired; guarded by Core.mu
 }
 
-// Timers has the timers that no lease uses. Its zero value is empty. Its methods may be called concurrently.
+// Timers keeps the timers that no lease uses, for the next leases. Its zero value is empty. Its methods may be called
+// concurrently.
 type Timers struct{ pool sync.Pool }
 
 // set returns a timer that calls c.tick after d.

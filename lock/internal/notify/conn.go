@@ -123,7 +123,7 @@ func (c *conn) listen() {
 		case err == nil:
 			pinged = false
 			c.receive(message)
-		case rediserr.IsMoved(err): // refused: the key has moved, and the client does not know where
+		case rediserr.IsRedirection(err): // refused: the key has moved, and the client does not know where
 			c.resubscribeSoon()
 		case rediserr.IsReply(err): // refused for good: by an ACL, or a Cluster without sharded pub/sub
 		case rediserr.IsTimeout(err):

@@ -26,8 +26,9 @@ type Call struct {
 	Start    time.Time       // when the operation began: it times out OpTimeout later; Do sets it if it is zero
 	Late     LateHandler     // gets the result of a canceled command; may be nil
 
-	// MayInline allows the caller's goroutine to send the first command. That goroutine cannot cancel the command, so
-	// MayInline is set only for what a request waits for: store.Claim, store.Settle and store.ReleaseInline.
+	// MayInline allows the caller's goroutine to send the first command, and then it cannot cancel the command.
+	// store.Claim (for a caller that does not wait for the key), store.Settle and store.ReleaseInline set it, also when
+	// a Settle or a Release is retried.
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
@@ -49,8 +50,8 @@ type Result struct {
 
 // Do calls try until Redis answers, at most 4 times. It calls try again after an error that may pass (see
 // [rediserr.IsTemporary]; not ErrNotReplicated), after a random pause of up to 20, 40 and 80 ms. Do returns when the
-// operation times out or the Call's Context is done. An inline command can delay the
-// return until its own deadline, because it cannot be canceled.
+// operation times out or the Call's Context is done. An inline command cannot be canceled, so it can delay the return
+// until its own deadline.
 func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 	if c.Start.IsZero() {
 		c.Start = time.Now()

@@ -73,7 +73,7 @@ func pairOf(held, fenceOrLeft any) Reply {
 }
 
 // exec sends the commands of a batch and sets their results. Workers call it, and callers that send inline. A command
-// that goes alone has the values of its caller's context, and a larger batch those of the base context.
+// that goes alone carries the values of its caller's context, and a larger batch those of the base context.
 func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	p.router.load(ctx, batch[0].call.Key)
 	if len(batch) == 1 {

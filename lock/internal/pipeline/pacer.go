@@ -6,7 +6,7 @@ const (
 	maxInFlight   = 4         // batches of one queue, except for probes
 	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
 
-	smallBatch = 16  // commands: the pacer never makes a batch smaller than that, except to leave half of the queue
+	smallBatch = 16  // commands: the smallest batch while at least twice as many wait
 	initialMax = 256 // commands: pacer.max until slow or fast batches change it
 
 	silenceDivisor = 10 // a node or connection may be silent for OpTimeout/silenceDivisor: see maxSilence
@@ -20,7 +20,7 @@ const (
 // it had all of them, the server would be idle while the client writes, and the client while the server executes. With
 // n commands waiting,
 //
-//	batch(n) = min((n+1)/2, max(n/maxInFlight, smallBatch), pacer.max)
+//	batchSize(n) = min((n+1)/2, max(n/maxInFlight, smallBatch), pacer.max)
 //
 // so 1 command goes alone; of 20 commands the first batch has 10 and the next 5; of 1,000 the first has 250.
 //
@@ -39,8 +39,8 @@ type pacer struct {
 
 func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout, max: initialMax} }
 
-// batch returns how many commands the next batch has when that many wait.
-func (p *pacer) batch(waiting int) int {
+// batchSize returns the size of the next batch while that many commands wait.
+func (p *pacer) batchSize(waiting int) int {
 	return min((waiting+1)/2, max(waiting/maxInFlight, smallBatch), p.max)
 }
 

@@ -40,7 +40,7 @@ func TestPacerBatch(t *testing.T) {
 		} {
 			p := newPacer(pacerTimeout)
 			p.max = c.most
-			if got := p.batch(test.waiting); got != c.want {
+			if got := p.batchSize(test.waiting); got != c.want {
 				t.Errorf("%s, %d waiting: a batch of %d, want %d", name, test.waiting, got, c.want)
 			}
 		}
@@ -55,7 +55,7 @@ func TestPacerBatchBounds(t *testing.T) {
 		p.max = most
 		last := 0
 		for waiting := 1; waiting < 10_000; waiting++ {
-			got := p.batch(waiting)
+			got := p.batchSize(waiting)
 			if got < 1 || got > (waiting+1)/2 || got > most || got < last {
 				t.Fatalf("maximum %d, %d waiting: a batch of %d, after %d", most, waiting, got, last)
 			}

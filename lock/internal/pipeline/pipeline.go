@@ -12,9 +12,8 @@
 //
 // The package knows nothing of claims, tokens or leases.
 //
-// go-redis may take longer than a caller wants to wait. So when
-// the operation times out, or the caller's context is done, the caller cancels its command and returns. A result that
-// still arrives goes to the Call's Late.
+// go-redis may take longer than a caller wants to wait. So when the operation times out, or the caller's context is
+// done, the caller cancels its command and returns. A result that still arrives goes to the Call's Late.
 package pipeline
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 )
 
-// Config has the settings of a Pipeline. Package lock describes them at WithOpTimeout and WithReplicas.
+// Config holds the settings of a Pipeline. Package lock describes them at WithOpTimeout and WithReplicas.
 type Config struct {
 	OpTimeout      time.Duration // the time for one operation, retries included
 	Replicas       int           // how many replicas must acknowledge a durable write; 0 sends no WAIT

@@ -13,11 +13,11 @@ import (
 // maxIdleRoom is the largest capacity that an empty queue keeps, in commands.
 const maxIdleRoom = 1 << 10
 
-// queue has the commands to one node, and sends those that come at the same time together, in one write and one read,
+// queue holds the commands to one node, and sends those that come at the same time together, in one write and one read,
 // as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once, inline or by a
 // worker. After that, commands wait in the queue, and each batch that completes makes room for the next one.
 //
-// Callers use submit, sendInline and cancel; workers use sendBatches. The pacer decides how many commands a batch has
+// Callers use submit, execInline and cancel; workers use sendBatches. The pacer decides how many commands a batch has
 // and which commands are too late.
 //
 // go-redis's AutoPipeline was tried and is not used: it is experimental, a queued command does not honor its caller's
@@ -28,7 +28,7 @@ type queue struct {
 	pipeline *Pipeline
 
 	mu       sync.Mutex
-	waiting  []*command  // guarded by mu, as all below; empty unless maxInFlight batches are in flight
+	waiting  []*command  // guarded by mu, as all below; while mu is free, empty unless maxInFlight batches are in flight
 	inFlight []*batch    // without stalled ones, so that their places are free: see dropStalled
 	spare    []*batch    // empty, to be used again
 	prober   *time.Timer // calls probe; nil if that is not scheduled
@@ -57,9 +57,9 @@ func (q *queue) cancel(c *command) phase {
 	return c.phase
 }
 
-// sendInline sends c in the goroutine of its caller, unless full, and reports whether it did. That saves
-// two goroutine switches and a timer, a quarter of the time of a claim and its settlement.
-func (q *queue) sendInline(c *command, shared *sharedContext, callerDeadline time.Time) bool {
+// execInline sends c in the goroutine of its caller, unless the queue is full, and reports whether it did. That saves two
+// goroutine switches and a timer, a quarter of the time of a claim and its settlement.
+func (q *queue) execInline(c *command, shared *sharedContext, callerDeadline time.Time) bool {
 	b := q.beginInline(c)
 	if b == nil {
 		return false
@@ -70,7 +70,7 @@ func (q *queue) sendInline(c *command, shared *sharedContext, callerDeadline tim
 	return true
 }
 
-// beginInline returns a batch of c alone, and nil if full.
+// beginInline returns a batch of c alone, or nil if the queue is full.
 func (q *queue) beginInline(c *command) *batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,8 +84,8 @@ func (q *queue) beginInline(c *command) *batch {
 	return b
 }
 
-// handOver completes b for a sender that will not send another batch, and gives the next one, if any, to a worker. The
-// next one then goes on under b's group.Begin, which the worker ends by group.Done.
+// handOver completes b for a sender that sends nothing else: an inline caller, or a worker that a hook has ended. If a
+// batch is next, a worker takes it over, together with b's group.Begin, and calls group.Done.
 func (q *queue) handOver(b *batch) {
 	if next := q.complete(b); next != nil {
 		q.pipeline.workers.assign(next)
@@ -228,7 +228,7 @@ func (q *queue) nextBatch(limit int) *batch {
 		return nil
 	}
 	b := q.newBatch(now)
-	q.fill(b, min(limit, q.pacer.batch(len(q.waiting))))
+	q.fill(b, min(limit, q.pacer.batchSize(len(q.waiting))))
 	q.begin(b)
 	return b
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// router finds the queue of a command, by the node that has the slot of its key. Its methods may be called
+// router finds the queue of a command, by the node that owns the slot of its key. Its methods may be called
 // concurrently.
 type router struct {
 	pipeline *Pipeline
@@ -23,7 +23,7 @@ type router struct {
 	byAddr map[string]*node // guarded by mu; only grows; nil unless the client is a Cluster's
 }
 
-// node has the queues to one node. A batch is durable as a whole, so durable commands have a separate queue.
+// node holds the queues to one node. A batch is durable as a whole, so durable commands have a separate queue.
 type node struct{ plain, durable queue }
 
 func (n *node) init(p *Pipeline) {
@@ -48,7 +48,7 @@ func (r *router) queue(c *command) *queue {
 	return &n.plain
 }
 
-// node returns the node that has the slot of key.
+// node returns the node that owns the slot of key.
 func (r *router) node(key string) *node {
 	if !r.loaded.Load() {
 		return &r.one

@@ -93,11 +93,11 @@ func (c *command) replacement(err error) *command {
 // roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, or
 // by a worker, through the queue of the command's node. A command is sent inline if
 //
-//   - the Call allows it (MayInline), and this is its first command;
-//   - go-redis is sure to return by a deadline (Pipeline.inlineAllowed), and Redis has answered before;
-//   - no argument is longer than maxInline;
-//   - the shared context, under which it is sent, ends by the caller's deadline;
-//   - fewer than maxInFlight batches of the queue are in flight.
+//  1. the Call allows it (MayInline), and this is its first command;
+//  2. go-redis is sure to return by a deadline (Pipeline.inlineAllowed), and Redis has answered before;
+//  3. no argument is longer than maxInline;
+//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline;
+//  5. fewer than maxInFlight batches of the queue are in flight.
 //
 // When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.
 func (c *Call) roundTrip(cmd *command) error {
@@ -127,15 +127,15 @@ const maxInline = 4 << 10
 
 // sendInline sends cmd in this goroutine if the conditions of roundTrip are met, and reports whether it did.
 func (c *Call) sendInline(q *queue, cmd *command) bool {
-	if !c.canInline(cmd) {
+	if !c.canInline(cmd) { // 1 to 3
 		return false
 	}
 	deadline := c.deadline()
 	shared := c.Pipeline.inlineContexts.forStart(c.Start)
-	if shared.end.After(deadline) {
+	if shared.end.After(deadline) { // 4
 		return false
 	}
-	return q.sendInline(cmd, shared, deadline)
+	return q.execInline(cmd, shared, deadline) // 5
 }
 
 // canInline reports whether cmd and its Call meet the first three conditions of roundTrip. A Call's later commands

@@ -1,6 +1,6 @@
 package pipeline
 
-// Stats has the counts of a Pipeline: see lock.Stats.
+// Stats holds the counts of a Pipeline: see lock.Stats.
 type Stats struct {
 	Queued, InFlight  int    // commands, now
 	Batches, Commands uint64 // sent; only grow

@@ -21,7 +21,7 @@ const (
 	timedOut
 )
 
-// wakerPool has the wakers that no Call uses. Its methods may be called concurrently.
+// wakerPool keeps the wakers that no Call uses. Its methods may be called concurrently.
 type wakerPool struct{ pool sync.Pool }
 
 // get returns a waker whose timer fires after d.

@@ -24,8 +24,8 @@ func IsForeign(err error) bool {
 	return IsReply(err) && strings.Contains(err.Error(), "WRONGTYPE")
 }
 
-// MayHaveArrived reports whether the server may have executed a command that failed with err. It has not if it answered
-// with an error, or if there was no connection to send the command on.
+// MayHaveArrived reports whether the server may have executed a command that failed with err. It has not executed the
+// command if it replied with an error, or if there was no connection to send the command on.
 func MayHaveArrived(err error) bool {
 	var dial *net.OpError
 	switch {
@@ -49,7 +49,7 @@ func IsTemporary(err error) bool {
 		return true
 	}
 	return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
-		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) || IsMoved(err)
+		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsMaxClientsError(err) || IsRedirection(err)
 }
 
 // RefusesWrites reports whether err means that the server can be read but not written: it is full, has too few
@@ -68,8 +68,8 @@ func Redirection(err error) (addr string, asking, ok bool) {
 	return addr, true, ok
 }
 
-// IsMoved reports whether err is a redirection.
-func IsMoved(err error) bool {
+// IsRedirection reports whether err is a redirection: MOVED or ASK.
+func IsRedirection(err error) bool {
 	_, _, ok := Redirection(err)
 	return ok
 }

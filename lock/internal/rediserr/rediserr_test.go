@@ -33,7 +33,7 @@ type kinds struct {
 func kindsOf(err error) kinds {
 	return kinds{
 		reply: rediserr.IsReply(err), foreign: rediserr.IsForeign(err), arrived: rediserr.MayHaveArrived(err),
-		temporary: rediserr.IsTemporary(err), refusesWrites: rediserr.RefusesWrites(err), moved: rediserr.IsMoved(err),
+		temporary: rediserr.IsTemporary(err), refusesWrites: rediserr.RefusesWrites(err), moved: rediserr.IsRedirection(err),
 		timeout: rediserr.IsTimeout(err),
 	}
 }
@@ -134,7 +134,7 @@ func TestKindsOfOtherErrors(t *testing.T) {
 
 func TestNoErrorIsNoReply(t *testing.T) {
 	t.Parallel()
-	if rediserr.IsReply(nil) || rediserr.IsForeign(nil) || rediserr.IsMoved(nil) || rediserr.RefusesWrites(nil) || rediserr.IsTimeout(nil) {
+	if rediserr.IsReply(nil) || rediserr.IsForeign(nil) || rediserr.IsRedirection(nil) || rediserr.RefusesWrites(nil) || rediserr.IsTimeout(nil) {
 		t.Error("nil has a kind")
 	}
 	if got := rediserr.InScript(nil); got != nil {

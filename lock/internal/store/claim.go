@@ -1,18 +1,5 @@
 package store
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"time"
-
-	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/onceguard/onceguard/lock/internal/pipeline"
-	"github.com/onceguard/onceguard/lock/internal/rediserr"
-)
-
 // This file claims keys, and looks at them without claiming. Package lock calls Claim and Look. A Quorum calls TryClaim
 // instead (tryclaim.go). No mutex is held here.
 //
@@ -27,7 +14,21 @@ import (
 //   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.
 //   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
 //   - If no release reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller
-//     believes that it owns the key.
+//     believes that it owns the key. The same happens if a second command is granted, its lease is released, and only
+//     then the first command arrives.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/lock/internal/pipeline"
+	"github.com/onceguard/onceguard/lock/internal/rediserr"
+)
 
 // State is what a key holds.
 type State int
@@ -94,7 +95,7 @@ func (o *op) claimAgain(e Entry) (Entry, error) {
 	if err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
 		return found, err
 	}
-	return e, nil // no error: a caller that fails open would then run what another caller may be running
+	return e, nil // Held, and no error: a caller that fails open would run what the holder may be running
 }
 
 // claimByScript claims the key by claim.lua.

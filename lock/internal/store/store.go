@@ -1,4 +1,4 @@
-// Package store has the format of what a key in Redis holds, the commands and scripts that act on a key, and the
+// Package store defines the format of what a key in Redis holds, the commands and scripts that act on a key, and the
 // meaning of their replies. Packages lock and lease call it. It has no state. Its only goroutines release claims whose
 // reply was lost.
 //
@@ -20,7 +20,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// Config has the settings of a Store.
+// Config holds the settings of a Store.
 type Config struct {
 	Namespace Namespace
 	TTL       time.Duration // of a claim that is not renewed

@@ -1,13 +1,13 @@
 package capture
 
+// This file contains the methods that http.ResponseController calls, and Push.
+
 import (
 	"bufio"
 	"net"
 	"net/http"
 	"time"
 )
-
-// This file contains the methods that http.ResponseController calls, and Push.
 
 // Flush is FlushError without its error.
 func (w *Writer) Flush() { _ = w.FlushError() }

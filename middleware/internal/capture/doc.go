@@ -1,4 +1,4 @@
-// Package capture has the ResponseWriter that buffers a handler's response until the middleware has stored it.
+// Package capture provides the ResponseWriter that buffers a handler's response until the middleware has stored it.
 //
 // A [Writer] knows neither keys nor Redis. The goroutine that serves the request calls, in this order:
 //
@@ -10,9 +10,9 @@
 // runtime.Goexit.
 //
 // What the handler writes goes to memory. Except for 1xx statuses, the client gets nothing before Deliver, unless a
-// Flush, a Hijack, or a body longer than the limit starts sending. From then on the handler writes to the client, and
-// also to memory while the body fits. After Seal and Abort the handler's calls return ErrReturned. The table of the
-// type state (writer.go) has all transitions.
+// Flush, a Hijack, or a body longer than the limit starts sending. From then on what the handler writes goes to the
+// client, and also to memory while the body fits. After Seal and Abort the handler's calls return ErrReturned. The
+// table of the type state (writer.go) has all transitions.
 //
 // A [Tee] does not buffer. It passes the response on and observes it.
 //
@@ -21,7 +21,7 @@
 //	handler.go, conn.go     what the handler calls
 //	send.go                 sends the response to the underlying writer
 //	seal.go                 what the serving goroutine calls
-//	mark.go                 undoes or ends a response while its handler goes on
+//	mark.go                 undoes or ends a response before the handler has returned
 //	tee.go, tee_writer.go   the Tee
 //
 // # Transactions

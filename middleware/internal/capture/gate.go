@@ -5,10 +5,9 @@ import "sync"
 // gate lets one goroutine at a time into the Writer. Seal and Abort close it: then only the serving goroutine may use
 // the Writer.
 //
-// A goroutine of the handler has mu from enter to leave, but not during a call to the underlying writer, which lasts
-// for as long as the client likes. Then inCall keeps the other goroutines out, and the serving goroutine can still
-// close the gate. A goroutine that finds the gate closed after such a call is cut off: it may read closed, and nothing
-// else of the Writer.
+// A goroutine of the handler holds mu from enter to leave, but not during a call to the underlying writer, which lasts
+// until a slow client has read. Then inCall keeps the other goroutines out, and the serving goroutine can still close
+// the gate. A goroutine that finds the gate closed after such a call is cut off: of the Writer it may only read closed.
 type gate struct {
 	mu     sync.Mutex
 	idle   chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that

@@ -1,5 +1,8 @@
 package capture
 
+// This file contains the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate. The
+// other functions are called inside the gate, or by the serving goroutine after Seal.
+
 import (
 	"fmt"
 	"net/http"
@@ -9,9 +12,6 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file contains the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate. The
-// other functions are called inside the gate, or by the serving goroutine after Seal.
 
 // Header returns the underlying writer's header, so that the handler sees and changes what the outer middlewares have
 // set. The map itself is not guarded, as with net/http: a goroutine that is left behind must not touch it.
@@ -151,7 +151,7 @@ func (w *Writer) startSending(next []byte) (cutOff bool) {
 	return w.send(next)
 }
 
-// restoreHeader gives the handler, which goes on, its own header back. It does so even if the underlying writer
+// restoreHeader gives the handler its own header back. It does so even if the underlying writer
 // panicked.
 func (w *Writer) restoreHeader() {
 	if w.gate.closed {

@@ -1,14 +1,14 @@
 package capture
 
+// This file undoes or ends a response before the handler has returned. Any goroutine of the handler may call the methods of
+// Writer. They enter the gate.
+
 import (
 	"errors"
 	"net/http"
 
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file undoes or ends a response while its handler goes on. Any goroutine of the handler may call the methods of
-// Writer. They enter the gate.
 
 var (
 	// ErrAnswered is the error of a write to a response that is final.

@@ -1,5 +1,7 @@
 package capture
 
+// This file contains what the serving goroutine calls after the handler has returned.
+
 import (
 	"context"
 	"net/http"
@@ -7,8 +9,6 @@ import (
 
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file contains what the serving goroutine calls after the handler has returned.
 
 // Verdict is how much of a response there is when the handler has returned.
 type Verdict uint8

@@ -1,14 +1,14 @@
 package capture
 
+// This file sends the response to the underlying writer. A goroutine of the handler is inside the gate, which it leaves
+// for the call itself. The serving goroutine has closed the gate and drained it, and needs no lock.
+
 import (
 	"maps"
 	"net/http"
 
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
-
-// This file sends the response to the underlying writer. A goroutine of the handler is inside the gate, which it leaves
-// for the call itself. The serving goroutine has closed the gate and drained it, and needs no lock.
 
 // send sends the header and the body so far. Afterwards w.Header() is the header that was sent, and handlerHeader is
 // the handler's, unless the two are the same. cutOff is as in pass.

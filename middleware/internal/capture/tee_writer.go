@@ -1,14 +1,14 @@
 package capture
 
+// This file contains the optional methods of a ResponseWriter, which handlers find by a type assertion. The assertion
+// must succeed if and only if it would on the underlying writer. So a Tee's Writer has one type for each set of
+// methods.
+
 import (
 	"bufio"
 	"net"
 	"net/http"
 )
-
-// This file contains the optional methods of a ResponseWriter, which handlers find by a type assertion. The assertion
-// must succeed if and only if it would on the underlying writer. So a Tee's Writer has one type for each set of
-// methods.
 
 // closeNotifier is http.CloseNotifier, which is deprecated and still used: gin's Stream panics without it.
 type closeNotifier interface{ CloseNotify() <-chan bool }

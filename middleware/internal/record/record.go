@@ -1,4 +1,4 @@
-// Package record has the stored formats: the record of a response, and the note of a claim.
+// Package record defines the stored formats: the record of a response, and the note of a claim.
 package record
 
 import (

@@ -1,4 +1,4 @@
-// Package response has a response as a value: the status, the handler's changes to the header, and the body. It also
+// Package response represents a response as a value: the status, the handler's changes to the header, and the body. It also
 // replays it.
 package response
 
