@@ -84,9 +84,9 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.store.Forget(ctx, l.common.namespace.Key(key))
 }
 
-// Go calls f in a goroutine that Close waits for. The context that f gets carries the values of [WithBaseContext], and is
-// done once Close is called: f has to return soon after that. Go is for work that belongs to a lease and goes on after
-// the caller has returned.
+// Go calls f in a goroutine that Close waits for. The context that f gets carries the values of [WithBaseContext], and
+// is done once Close is called: f has to return soon after that. Go is for work that belongs to a lease and goes on
+// after the caller has returned.
 func (l *Locker) Go(f func(context.Context)) {
 	group := l.common.group
 	group.Go(func() { f(group.Context()) })

@@ -65,8 +65,8 @@ func WithOpTimeout(d time.Duration) Option {
 	return func(o *options) { o.opTimeout = d }
 }
 
-// Retry sets the pauses between the polls of Acquire and Wait if no message wakes them. The pause after the n-th poll is
-// random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that processes do not poll in step
+// Retry sets the pauses between the polls of Acquire and Wait if no message wakes them. The pause after the n-th poll
+// is random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that processes do not poll in step
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). If it is known when the lease of the
 // claim would end without a renewal (for an abandoned claim: its hold), a pause ends then at the latest. All waiters of
 // a key on one Locker share the polls, and n. A poll that a message caused is not counted.
@@ -149,8 +149,8 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // context. The cancellation and the deadline of ctx are ignored. WithBaseContext panics if ctx is nil.
 //
 // A tracing hook such as redisotel begins a new trace if the context has no span. A context that marks a trace as not
-// sampled prevents that; package contrib/otelonce provides one. The context of [Locker.Go] has the values too. What go-redis
-// sends by itself, such as a Cluster's reload of its slots, does not have them.
+// sampled prevents that; package contrib/otelonce provides one. The context of [Locker.Go] has the values too. What
+// go-redis sends by itself, such as a Cluster's reload of its slots, does not have them.
 func WithBaseContext(ctx context.Context) Option {
 	if ctx == nil {
 		panic("lock.WithBaseContext: ctx is nil")

@@ -49,41 +49,41 @@ func (c *call) hold(lease *lock.Lease) error {
 // beginJournaled asks the journal whether the run may begin. lease is nil if Redis did not answer.
 func (c *call) beginJournaled(lease *lock.Lease) *answer {
 	start := time.Now()
-	t := c.newJournaledRun(start, lease)
-	abandonAt(lease, t.deadline) // now, so that the lease also runs out if the journal panics
-	entry, err := c.askBegin(t.run)
+	j := c.newJournaledRun(start, lease)
+	abandonAt(lease, j.deadline) // now, so that the lease also runs out if the journal panics
+	entry, err := c.askBegin(j.run)
 	if c.event != nil {
 		c.event.Journal = phaseSince(start)
 	}
-	isOurs := entry.State != Done && entry.Token == t.run.Token
+	isOurs := entry.State != Done && entry.Token == j.run.Token
 	mayRun := entry.State == Absent || isOurs
-	if err == nil && mayRun && !time.Now().Before(c.capByRequest(t.deadline)) { // the run would end at once
+	if err == nil && mayRun && !time.Now().Before(c.capByRequest(j.deadline)) { // the run would end at once
 		err = context.DeadlineExceeded
 	}
 	switch {
 	case err != nil:
-		c.undoBegin(t.run)
+		c.undoBegin(j.run)
 		c.dropClaim(lease)
 		return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 	case !mayRun:
 		return c.applyEntry(lease, entry)
 	}
-	t.run.Intent = entry.State != Absent // an intent journal has stored a row
-	c.running.exec.journaled = t
+	j.run.Intent = entry.State != Absent // an intent journal has stored a row
+	c.running.exec.journaled = j
 	return nil
 }
 
 // newJournaledRun returns a run that begins at start. It has the token of its lease, or a new one without a lease.
 func (c *call) newJournaledRun(start time.Time, lease *lock.Lease) *journaledRun {
-	t := &journaledRun{call: c, deadline: start.Add(c.maxDuration)}
-	t.unsealed.L = &t.mu
-	t.run = JournalRun{Key: c.storageKey(), Note: c.encodeNote(nil), Limit: c.maxDuration}
+	j := &journaledRun{call: c, deadline: start.Add(c.maxDuration)}
+	j.unsealed.L = &j.mu
+	j.run = JournalRun{Key: c.storageKey(), Note: c.encodeNote(nil), Limit: c.maxDuration}
 	if lease != nil {
-		t.run.Token = lease.Token()
+		j.run.Token = lease.Token()
 	} else {
-		t.run.Token = uuid.NewString()
+		j.run.Token = uuid.NewString()
 	}
-	return t
+	return j
 }
 
 // askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the

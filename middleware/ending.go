@@ -55,8 +55,8 @@ var (
 
 // decideEnding decides the ending of a run whose handler has returned.
 func (c *call) decideEnding(verdict capture.Verdict) ending {
-	if t := c.running.exec.journaled; t != nil && t.phase == txCommitted {
-		return t.committedEnding()
+	if j := c.running.exec.journaled; j != nil && j.phase == txCommitted {
+		return j.committedEnding()
 	}
 	d := c.running.exec.decision()
 	switch {
@@ -85,9 +85,9 @@ func (c *call) isStored(status int) bool {
 }
 
 // committedEnding returns the ending of a run whose transaction is committed, whatever its handler has done since.
-func (t *journaledRun) committedEnding() ending {
-	end := ending{action: storeRecord, encoded: t.record, retention: t.retained, outcome: Executed}
-	if t.cookiesDropped {
+func (j *journaledRun) committedEnding() ending {
+	end := ending{action: storeRecord, encoded: j.record, retention: j.retained, outcome: Executed}
+	if j.cookiesDropped {
 		end.outcome = CookiesDropped
 	}
 	return end
@@ -134,7 +134,7 @@ func (c *call) responseEnding(retention time.Duration) ending {
 	if cookiesDropped {
 		end.outcome = CookiesDropped
 	}
-	if t := c.running.exec.journaled; t != nil && !t.run.Intent {
+	if j := c.running.exec.journaled; j != nil && !j.run.Intent {
 		end.why = errOutsideTx
 	}
 	return end

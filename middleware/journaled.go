@@ -37,17 +37,17 @@ var errOvertaken = errors.New("middleware: the journal holds the record of anoth
 // concludeJournaled stores the outcome of a run in the journal, and then in Redis. It returns the answer that replaces
 // the run's own response if another run has the key in the journal, or the transaction is undecided.
 func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement *answer, err error) {
-	t := c.running.exec.journaled
-	switch t.phase {
+	j := c.running.exec.journaled
+	switch j.phase {
 	case txCommitted:
 		end.inJournal = true
 		return nil, c.applyEnding(lease, end)
 	case txOvertaken:
-		return c.applyEntry(lease, t.entry), nil
+		return c.applyEntry(lease, j.entry), nil
 	case txUndecided:
 		return c.concludeUndecided(lease), nil
 	}
-	freesNoRow := end.action == freeKey && !t.run.Intent
+	freesNoRow := end.action == freeKey && !j.run.Intent
 	if end.action == abandonKey || freesNoRow {
 		return nil, c.applyEnding(lease, end)
 	}
@@ -57,31 +57,31 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement *a
 // concludeUndecided leaves the key of a run whose transaction may still be committed. After Keep, which promises that
 // the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
 func (c *call) concludeUndecided(lease *lock.Lease) *answer {
-	t, d := c.running.exec.journaled, c.running.exec.decision()
+	j, d := c.running.exec.journaled, c.running.exec.decision()
 	if !d.keep || c.running.exec.atMostOnce {
 		abandon(lease)
-		return refuse(Unknown, &commitUnknown, t.cause)
+		return refuse(Unknown, &commitUnknown, j.cause)
 	}
 	end := c.tombstoneEnding(max(d.retention, c.retention), nil)
 	end.encoded = c.encode(&end.record)
-	err := c.endInBackground(lease, t.run, &end, t.cause)
+	err := c.endInBackground(lease, j.run, &end, j.cause)
 	return refuse(Unknown, &commitUnknown, err)
 }
 
 // endInJournal calls the journal's End, with the record or to free the row. Then it applies to the key what the journal
 // has answered.
 func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement *answer, err error) {
-	t := c.running.exec.journaled
+	j := c.running.exec.journaled
 	if end.action == storeRecord {
 		end.encoded = c.encode(&end.record)
 	}
 	entry, err := askJournal(c.detached(), func(ctx context.Context) (JournalEntry, error) {
-		return c.journal.End(ctx, t.run, end.encoded, end.retention)
+		return c.journal.End(ctx, j.run, end.encoded, end.retention)
 	})
 	if err != nil {
-		return nil, c.endInBackground(lease, t.run, end, err)
+		return nil, c.endInBackground(lease, j.run, end, err)
 	}
-	if isOurEnd(entry, t.run, end.encoded) {
+	if isOurEnd(entry, j.run, end.encoded) {
 		end.inJournal = true
 		return nil, c.applyEnding(lease, end)
 	}

@@ -61,8 +61,8 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
 	deadline, endsWith := started.Add(c.maxDuration), lease
-	if t := c.running.exec.journaled; t != nil {
-		deadline = t.deadline
+	if j := c.running.exec.journaled; j != nil {
+		deadline = j.deadline
 		endsWith = nil // the journal decides who has run, so the loss of the lease does not end the run
 	}
 	abandonAt(lease, deadline)
@@ -119,8 +119,8 @@ func (c *call) concludeInterrupted(lease *lock.Lease, why error) {
 	c.cutOff()
 	c.running.writer.Abort()
 	end := c.unknownEnding(c.running.exec.decision(), why)
-	if t := c.running.exec.journaled; t != nil && t.phase == txCommitted {
-		end = t.committedEnding()
+	if j := c.running.exec.journaled; j != nil && j.phase == txCommitted {
+		end = j.committedEnding()
 		end.why = why
 	}
 	replacement, err := c.conclude(lease, &end) // the replacement is not sent: the panic propagates

@@ -65,20 +65,20 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, findOut
 	if e == nil || e.journaled == nil {
 		panic("middleware.Execution.Transact: the run has no journal")
 	}
-	t := e.journaled
-	if err := t.beginTx(); err != nil {
+	j := e.journaled
+	if err := j.beginTx(); err != nil {
 		return err
 	}
 	var state txState
 	returned := false
 	defer func() {
 		if !returned {
-			state = t.interruptedTx()
+			state = j.interruptedTx()
 		}
-		t.finishTx(state)
+		j.finishTx(state)
 	}()
 	var err error
-	state, err = t.runTx(do, findOutcome)
+	state, err = j.runTx(do, findOutcome)
 	returned = true
 	return err
 }
@@ -138,39 +138,39 @@ var (
 var errConcurrentTx = errors.New("middleware: the run has a transaction that has not ended")
 
 // beginTx begins a transaction, unless the run has one that has not been rolled back.
-func (t *journaledRun) beginTx() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (j *journaledRun) beginTx() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	switch {
-	case t.returned:
+	case j.returned:
 		return capture.ErrReturned
-	case t.phase == txCommitted:
+	case j.phase == txCommitted:
 		return ErrTwice
-	case t.phase == txOvertaken, t.phase == txUndecided:
+	case j.phase == txOvertaken, j.phase == txUndecided:
 		return ErrAnswered
-	case t.phase != txNone:
+	case j.phase != txNone:
 		return errConcurrentTx
 	}
-	err := t.call.running.writer.Mark()
+	err := j.call.running.writer.Mark()
 	if errors.Is(err, capture.ErrSent) {
 		return ErrCommitted
 	}
 	if err == nil {
-		t.phase = txOpen
+		j.phase = txOpen
 	}
 	return err
 }
 
 // runTx calls do and, if that fails, findOutcome. It returns how the transaction has ended, and the error for the
 // handler.
-func (t *journaledRun) runTx(
+func (j *journaledRun) runTx(
 	do func(seal func() (Commit, error)) error, findOutcome func(run JournalRun, sealed bool) (JournalEntry, error),
 ) (txState, error) {
-	doErr := do(t.sealTx)
-	sealed := t.isSealed()
+	doErr := do(j.sealTx)
+	sealed := j.isSealed()
 	if doErr != nil {
-		entry, lookErr := findOutcome(t.run, sealed)
-		return t.decideAfterError(doErr, sealed, entry, lookErr)
+		entry, lookErr := findOutcome(j.run, sealed)
+		return j.decideAfterError(doErr, sealed, entry, lookErr)
 	}
 	if !sealed { // do may have committed something without its record
 		return txState{phase: txUndecided, cause: ErrUncommitted}, ErrUncommitted
@@ -179,16 +179,16 @@ func (t *journaledRun) runTx(
 }
 
 // sealTx makes the response final, and returns what the transaction has to store.
-func (t *journaledRun) sealTx() (Commit, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.call
+func (j *journaledRun) sealTx() (Commit, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := j.call
 	switch {
-	case t.returned:
+	case j.returned:
 		return Commit{}, capture.ErrReturned
-	case t.phase == txSealed: // the database library runs the transaction again, and seals again
-		return t.asCommit(), nil
-	case t.phase != txOpen:
+	case j.phase == txSealed: // the database library runs the transaction again, and seals again
+		return j.asCommit(), nil
+	case j.phase != txOpen:
 		return Commit{}, ErrTwice
 	}
 	w := &c.running.writer
@@ -200,23 +200,23 @@ func (t *journaledRun) sealTx() (Commit, error) {
 	if !r.IsReadable() {
 		return Commit{}, ErrTooLong
 	}
-	t.record, t.retained, t.cookiesDropped = c.encode(&r), c.running.exec.decision().retention, cookiesDropped
-	t.phase = txSealed
-	return t.asCommit(), nil
+	j.record, j.retained, j.cookiesDropped = c.encode(&r), c.running.exec.decision().retention, cookiesDropped
+	j.phase = txSealed
+	return j.asCommit(), nil
 }
 
-func (t *journaledRun) asCommit() Commit {
-	return Commit{Run: t.run, Record: t.record, Keep: t.retained}
+func (j *journaledRun) asCommit() Commit {
+	return Commit{Run: j.run, Record: j.record, Keep: j.retained}
 }
 
-func (t *journaledRun) isSealed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.phase == txSealed
+func (j *journaledRun) isSealed() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.phase == txSealed
 }
 
 // decideAfterError decides how a transaction whose do has failed has ended, by what findOutcome has returned.
-func (t *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalEntry, lookErr error) (txState, error) {
+func (j *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalEntry, lookErr error) (txState, error) {
 	rolledBack := txState{phase: txNone}
 	if lookErr != nil && sealed { // the COMMIT may have taken effect
 		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, ErrAnswered
@@ -224,10 +224,10 @@ func (t *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalE
 	if lookErr != nil { // no COMMIT can have been sent
 		return rolledBack, doErr
 	}
-	if sealed && isOurEnd(entry, t.run, t.record) {
+	if sealed && isOurEnd(entry, j.run, j.record) {
 		return txState{phase: txCommitted}, nil
 	}
-	isOpenRow := entry.State != Done && entry.Token == t.run.Token // this run's own row, without an outcome
+	isOpenRow := entry.State != Done && entry.Token == j.run.Token // this run's own row, without an outcome
 	if entry.State == Absent || isOpenRow {
 		return rolledBack, doErr
 	}
@@ -235,8 +235,8 @@ func (t *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalE
 }
 
 // interruptedTx returns the state of a transaction whose do or findOutcome has panicked or called runtime.Goexit.
-func (t *journaledRun) interruptedTx() txState {
-	if t.isSealed() {
+func (j *journaledRun) interruptedTx() txState {
+	if j.isSealed() {
 		return txState{phase: txUndecided, cause: errInterrupted}
 	}
 	return txState{phase: txNone}
@@ -244,35 +244,35 @@ func (t *journaledRun) interruptedTx() txState {
 
 // finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It does to the
 // response what that state calls for.
-func (t *journaledRun) finishTx(state txState) {
-	w := &t.call.running.writer
+func (j *journaledRun) finishTx(state txState) {
+	w := &j.call.running.writer
 	switch state.phase {
 	case txCommitted:
-		(*sendObserver)(&t.call.running.exec).Sending() // Discard comes too late
+		(*sendObserver)(&j.call.running.exec).Sending() // Discard comes too late
 	case txNone:
 		w.Rewind()
 	default:
 		w.Refuse()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.phase == txOpen || t.phase == txSealed {
-		t.txState = state
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.phase == txOpen || j.phase == txSealed {
+		j.txState = state
 	}
-	t.unsealed.Broadcast()
+	j.unsealed.Broadcast()
 }
 
 // cutOff is called when the handler has returned. It waits for a sealed transaction, whose COMMIT may be on its way. An
 // open transaction can no longer be sealed and becomes undecided, so that its partial output is not taken for the
 // response.
-func (t *journaledRun) cutOff() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.returned = true
-	for t.phase == txSealed {
-		t.unsealed.Wait()
+func (j *journaledRun) cutOff() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.returned = true
+	for j.phase == txSealed {
+		j.unsealed.Wait()
 	}
-	if t.phase == txOpen {
-		t.txState = txState{phase: txUndecided, cause: errLeftOpen}
+	if j.phase == txOpen {
+		j.txState = txState{phase: txUndecided, cause: errLeftOpen}
 	}
 }

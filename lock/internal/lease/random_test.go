@@ -236,7 +236,7 @@ func (s *server) Settle(ctx context.Context, _ lease.ID, value []byte, d time.Du
 		h := s.holder()
 		switch {
 		case h == store.OurValue && !bytes.Equal(s.value, value):
-			return store.OurOther, nil
+			return store.OurEarlierValue, nil
 		case h != store.Another:
 			s.claimed, s.value, s.expiry = false, value, time.Now().Add(d)
 		}

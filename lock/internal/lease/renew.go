@@ -155,9 +155,9 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 	return c.applyOutcome(o, "extend", start, d)
 }
 
-// applyOutcome applies the outcome of an Extend or a Hold that began at start. If the key is ours, it prolongs the lease
-// to d and returns nil. Otherwise it returns why the command failed, and loses the lease if the key holds something
-// else. The caller holds mu.
+// applyOutcome applies the outcome of an Extend or a Hold that began at start. If the key is ours, it prolongs the
+// lease to d and returns nil. Otherwise it returns why the command failed, and loses the lease if the key holds
+// something else. The caller holds mu.
 func (c *Core) applyOutcome(o store.Outcome, operation string, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent
@@ -224,8 +224,9 @@ func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) er
 	return nil
 }
 
-// beginHold stops the renewals while a Hold is in flight. The caller waits for its reply for at most maxWait. minLeft is
-// what is left of the lease at that time. If the Hold finds less, its caller has timed out, and Redis ignores the Hold.
+// beginHold stops the renewals while a Hold is in flight. The caller waits for its reply for at most maxWait. minLeft
+// is what is left of the lease at that time. If the Hold finds less, its caller has timed out, and Redis ignores the
+// Hold.
 func (c *Core) beginHold(d, maxWait time.Duration) (minLeft time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

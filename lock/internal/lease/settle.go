@@ -123,7 +123,7 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 	case o.Foreign, o.Holder == store.Another:
 		c.end(store.ErrLost, store.ErrLost)
 		return true, store.ErrLost
-	case o.Holder == store.OurOther: // the lease has settled another value: only this one came too late
+	case o.Holder == store.OurEarlierValue: // the lease has settled another value: only this one came too late
 		c.end(context.Canceled, nil)
 		return true, store.ErrLost
 	}

@@ -75,9 +75,9 @@ func (s *Store) Claim(
 	if s.config.Fencing || opts.Waits {
 		return o.claimByScript(opts.Waits)
 	}
-	e, err := o.claimBy(o.sendSet)
+	e, err := o.claimWith(o.sendSet)
 	if e.mayBeAbandoned() {
-		return o.claimAgain(e)
+		return o.claimUnderHold(e)
 	}
 	return e, err
 }
@@ -85,9 +85,9 @@ func (s *Store) Claim(
 // mayBeAbandoned reports whether e is a claim under a hold, and the command did not read whether its lease has run out.
 func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e.Left == 0 }
 
-// claimAgain claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, e is
-// still all that is known, and claimAgain returns it as Held.
-func (o *op) claimAgain(e Entry) (Entry, error) {
+// claimUnderHold claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, e is
+// still all that is known, and claimUnderHold returns it as Held.
+func (o *op) claimUnderHold(e Entry) (Entry, error) {
 	again := o.store.newOp(o.Context, o.key)
 	// The same token: if an earlier SET of o arrives late, the script finds a claim that is ours.
 	again.claimOrHead, again.token, again.Start = o.claimOrHead, o.token, o.Start
@@ -100,11 +100,11 @@ func (o *op) claimAgain(e Entry) (Entry, error) {
 
 // claimByScript claims the key by claim.lua.
 func (o *op) claimByScript(waits bool) (Entry, error) {
-	return o.claimBy(func() (*pipeline.Reply, error) { return o.sendScript(waits) })
+	return o.claimWith(func() (*pipeline.Reply, error) { return o.sendScript(waits) })
 }
 
-// claimBy claims the key by the command that send sends.
-func (o *op) claimBy(send func() (*pipeline.Reply, error)) (Entry, error) {
+// claimWith claims the key by the command that send sends.
+func (o *op) claimWith(send func() (*pipeline.Reply, error)) (Entry, error) {
 	o.Late = (*lateClaim)(o)
 	r := o.Do(send)
 	if r.Err != nil {

@@ -29,8 +29,8 @@ import (
 // nothing. The scripts have these positions too, but Lua's string functions count from 1.
 //
 // Compatibility: a release reads what the release before it wrote, and writes what that one can read.
-// lock/testdata/stored holds what the first release wrote. A change of format takes a new version, the fourth byte of the
-// magic, and is read one release before it is written.
+// lock/testdata/stored holds what the first release wrote. A change of format takes a new version, the fourth byte of
+// the magic, and is read one release before it is written.
 const (
 	claimMagic = "OGc\x01"
 	valueMagic = "OGv\x01"

@@ -84,11 +84,11 @@ type Holder int
 
 // The holders of a key.
 const (
-	Ours     Holder = iota + 1 // the key held the lease's claim
-	Nobody                     // the key was absent
-	OurValue                   // the key held the value that the lease settled
-	OurOther                   // Settle only: the key held another value that the lease settled before
-	Another                    // the key held somebody else's claim or value, or a foreign one
+	Ours            Holder = iota + 1 // the key held the lease's claim
+	Nobody                            // the key was absent
+	OurValue                          // the key held the value that the lease settled
+	OurEarlierValue                   // Settle only: the key held another value that the lease settled before
+	Another                           // the key held somebody else's claim or value, or a foreign one
 )
 
 // Outcome is the result of an operation on a claim.
@@ -131,7 +131,7 @@ func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 	case len(r.Text) == headLen && hasHead(r.Text, valueMagic, token):
 		return OurValue
 	case string(r.Text) == settledBefore:
-		return OurOther
+		return OurEarlierValue
 	}
 	return Another
 }
@@ -182,7 +182,7 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 		if err != nil {
 			return nil, err
 		}
-		if h := holderOf(r, token); h != Another && h != OurOther { // the script has written
+		if h := holderOf(r, token); h != Another && h != OurEarlierValue { // the script has written
 			err = acked
 		}
 		return r, err
