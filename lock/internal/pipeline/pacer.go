@@ -6,7 +6,7 @@ const (
 	maxInFlight   = 4         // batches of one queue, except for probes
 	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
 
-	smallBatch = 16  // commands: the smallest batch while at least twice as many wait
+	smallBatch = 16  // commands: the smallest batch while 21 or more wait
 	initialMax = 256 // commands: pacer.max until slow or fast batches change it
 
 	silenceDivisor = 10 // a node or connection may be silent for OpTimeout/silenceDivisor: see maxSilence
@@ -16,13 +16,13 @@ const (
 // has no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits a batch to
 // maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see batch.admits.)
 //
-// Several batches in flight are faster than one. So a batch has at most half of the commands that wait, rounded up: if
-// it had all of them, the server would be idle while the client writes, and the client while the server executes. With
-// n commands waiting,
+// Several batches in flight are faster than one. So a batch has at most three quarters of the commands that wait,
+// rounded up: if it had all of them, the server would be idle while the client writes, and the client while the server
+// executes. With n commands waiting,
 //
-//	batchSize(n) = min((n+1)/2, max(n/maxInFlight, smallBatch), pacer.max)
+//	batchSize(n) = min((3*n+3)/4, max(n/maxInFlight, smallBatch), pacer.max)
 //
-// so 1 command goes alone; of 20 commands the first batch has 10 and the next 5; of 1,000 the first has 250.
+// so 1 command goes alone; of 20 commands the first batch has 15 and the next 4; of 1,000 the first has 250.
 //
 // Under overload, excess calls fail early so that the rest succeed: a command whose reply comes after its caller has
 // stopped waiting only adds load. So pacer.max falls to half of a batch that takes more than a quarter of OpTimeout,
@@ -41,7 +41,7 @@ func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout
 
 // batchSize returns the size of the next batch while that many commands wait.
 func (p *pacer) batchSize(waiting int) int {
-	return min((waiting+1)/2, max(waiting/maxInFlight, smallBatch), p.max)
+	return min((3*waiting+3)/4, max(waiting/maxInFlight, smallBatch), p.max)
 }
 
 // tooLateCutoff returns a time: a Call that started then or earlier is too late, because the reply to a command sent

@@ -16,11 +16,13 @@ func TestPacerBatch(t *testing.T) {
 		// waiting commands and, for each maximum, the size of the next batch
 		{0, 0, 0, 0},
 		{1, 1, 1, 1},
-		{2, 1, 1, 1},
-		{3, 2, 2, 2},
-		{15, 8, 8, 8},
-		{16, 8, 8, 8},
-		{20, 10, 10, 10},
+		{2, 2, 2, 2},
+		{3, 3, 3, 3},
+		{4, 3, 3, 3},
+		{15, 12, 12, 12},
+		{16, 12, 12, 12},
+		{20, 15, 15, 15},
+		{21, 16, 16, 16},
 		{31, 16, 16, 16},
 		{32, 16, 16, 16},
 		{63, 16, 16, 16},
@@ -47,7 +49,8 @@ func TestPacerBatch(t *testing.T) {
 	}
 }
 
-// If a command waits, a batch has at least one, and never more than half of those that wait, or than the maximum.
+// If a command waits, a batch has at least one, and never more than three quarters of those that
+// wait, rounded up, or than the maximum.
 func TestPacerBatchBounds(t *testing.T) {
 	t.Parallel()
 	for most := smallBatch; most < 1<<15; most *= 3 {
@@ -56,7 +59,7 @@ func TestPacerBatchBounds(t *testing.T) {
 		last := 0
 		for waiting := 1; waiting < 10_000; waiting++ {
 			got := p.batchSize(waiting)
-			if got < 1 || got > (waiting+1)/2 || got > most || got < last {
+			if got < 1 || 4*got > 3*waiting+3 || got > most || got < last {
 				t.Fatalf("maximum %d, %d waiting: a batch of %d, after %d", most, waiting, got, last)
 			}
 			last = got
