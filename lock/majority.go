@@ -91,7 +91,7 @@ func (c *quorumClaim) decide(ctx context.Context, results <-chan store.Attempt) 
 // releaseUnneeded releases the claim on one master, if it is or may be there, unless the lease was granted and its
 // holder has not released it. It is called after the decision, for each result.
 func (c *quorumClaim) releaseUnneeded(s *store.Store, a store.Attempt) {
-	needed := c.lease != nil && !c.lease.core.IsEnding()
+	needed := c.lease != nil && !c.lease.core.IsReleasedOrSettled()
 	if a.MayExist && !needed {
 		c.majority.releaseOn(s, c.id, c.start.Add(c.majority.common.options.ttl))
 	}

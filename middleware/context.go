@@ -8,22 +8,22 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// detached is a call as a context that never ends: a client that disconnects affects neither the claim nor its
+// detachedContext is a call as a context that never ends: a client that disconnects affects neither the claim nor its
 // settlement. It carries the values of the context that the request came with, because it outlives the request, and an
 // outer middleware may then replace the request's context. It is context.WithoutCancel without an allocation. (It hides
 // the cause of the request's end too, because context.Cause asks for Err first.)
-type detached call
+type detachedContext call
 
 // detached returns the context for calls to the locker and the journal.
-func (c *call) detached() *detached { return (*detached)(c) }
+func (c *call) detached() *detachedContext { return (*detachedContext)(c) }
 
-func (*detached) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (*detachedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-func (*detached) Done() <-chan struct{} { return nil }
+func (*detachedContext) Done() <-chan struct{} { return nil }
 
-func (*detached) Err() error { return nil }
+func (*detachedContext) Err() error { return nil }
 
-func (d *detached) Value(key any) any { return d.arrived.Value(key) }
+func (d *detachedContext) Value(key any) any { return d.arrived.Value(key) }
 
 // runContext is the context of a run, with a deadline and the Execution. It is derived from the context of the lease
 // and ends when that is lost or, if a journal decides about the run, from a context that never ends. It also ends at
@@ -34,8 +34,8 @@ func (d *detached) Value(key any) any { return d.arrived.Value(key) }
 // package context by Value. They call Done or Err before, so that Value then finds the real one.
 type runContext struct {
 	exec     *Execution
-	lease    *lock.Lease // nil if a journal decides: the loss of the lease does not end the run
-	detached *detached   // the parent if lease is nil
+	lease    *lock.Lease      // nil if a journal decides: the loss of the lease does not end the run
+	detached *detachedContext // the parent if lease is nil
 	deadline time.Time
 
 	mu     sync.Mutex         // guards the fields below

@@ -63,10 +63,10 @@ type Config struct {
 
 // phase is how far a lease has come. Core.advance moves it, only forward, and ends the contexts of all handles:
 //
-//	from             to        when
-//	active           lost      until was reached, or the backend returned that the key is no longer ours
-//	active, lost     ending    Release sends its first command
-//	any              ended     Settle or Release was confirmed or refused
+//	from           to          when
+//	active         lost        until was reached, or the backend returned that the key is no longer ours
+//	active, lost   releasing   Release sends its first command
+//	any            ended       Settle or Release was confirmed or refused
 //
 // A lost lease may still settle: perhaps no other caller has taken the key.
 type phase int
@@ -74,7 +74,7 @@ type phase int
 const (
 	active phase = iota
 	lost
-	ending
+	releasing
 	ended
 )
 
@@ -176,11 +176,12 @@ func (s holdState) allowsRenewal() bool { return s == noHold || s == holdConfirm
 // valid reports whether the lease is active and until is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.until) }
 
-// IsEnding reports whether the phase is ending or ended: Release was called, or Settle was confirmed or refused.
-func (c *Core) IsEnding() bool {
+// IsReleasedOrSettled reports whether the phase is releasing or ended: Release was called, or a Settle was confirmed or
+// refused.
+func (c *Core) IsReleasedOrSettled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.phase >= ending
+	return c.phase >= releasing
 }
 
 // advance moves the lease to a later phase, stops the timer, and ends all handles with cause. The caller holds mu.
@@ -193,7 +194,7 @@ func (c *Core) advance(to phase, cause error) {
 	for _, handle := range c.handles {
 		handle.end(cause)
 	}
-	if c.pending != nil && c.phase >= ending {
+	if c.pending != nil && c.phase >= releasing {
 		c.pending.cancel() // a lease that is released or settled needs no other Settle
 	}
 }
@@ -214,7 +215,7 @@ func (c *Core) lose() { c.advance(lost, store.ErrLost) }
 // abandon stops the renewals, so that the lease runs out. The caller holds mu.
 func (c *Core) abandon() {
 	c.abandoned = true
-	if c.phase < ending {
+	if c.phase < releasing {
 		c.wakeAt(c.until)
 	}
 }

@@ -9,7 +9,7 @@ const (
 )
 
 // PhaseNames are the phases in their order.
-var PhaseNames = [...]string{active: "active", lost: "lost", ending: "ending", ended: "ended"}
+var PhaseNames = [...]string{active: "active", lost: "lost", releasing: "releasing", ended: "ended"}
 
 // Phase returns how far the lease has come, as an index of PhaseNames.
 func (c *Core) Phase() int {

@@ -72,7 +72,7 @@ func (h *Handle) end(cause error) {
 // or settled, nor while a Settle is pending, which needs the claim and abandons the lease at its end. The caller holds
 // mu.
 func (h *Handle) mayAbandon() bool {
-	return !h.released && h.core.phase < ending && h.core.pending == nil
+	return !h.released && h.core.phase < releasing && h.core.pending == nil
 }
 
 // Abandon stops the renewals and releases nothing.

@@ -231,7 +231,7 @@ func TestBackendWithoutSettle(t *testing.T) {
 		w.sent("")
 		wantEnd(t, h, nil)
 		wantIs(t, "Release", h.Release(w.Context()), nil)
-		if !core.IsEnding() {
+		if !core.IsReleasedOrSettled() {
 			w.Error("the lease is not over after Release")
 		}
 	})

@@ -29,7 +29,7 @@ func (h *Handle) ReleaseInBackground(ctx context.Context) {
 
 // release tries to release the claim. If that fails, the first call keeps trying in the background.
 func (c *Core) release(ctx context.Context) error {
-	firstCall := !c.IsEnding()
+	firstCall := !c.IsReleasedOrSettled()
 	done, err := c.tryRelease(ctx)
 	group := c.config.Group
 	if done || !firstCall || group.Closed() {
@@ -56,7 +56,7 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	// lease was valid. Another caller that has the key after that is a legitimate successor: the lease was not lost.
 	wasValid, releasedBefore := c.valid(), c.releasedWhileValid
 	c.releasedWhileValid = releasedBefore || wasValid
-	c.advance(ending, context.Canceled)
+	c.advance(releasing, context.Canceled)
 	latestExpiry := c.latestExpiry
 	c.mu.Unlock()
 

@@ -81,7 +81,7 @@ func TestReleaseGoesOn(t *testing.T) {
 					w.at(valid)
 				}
 				wantIs(t, "Release", w.release(), test.err)
-				w.wantPhase("ending")
+				w.wantPhase("releasing")
 				time.Sleep(50 * ms)
 				synctest.Wait()
 				w.wantPhase("ended")
@@ -131,7 +131,7 @@ func TestReleaseIsTriedFor(t *testing.T) {
 				if got := last.Sub(begin); got < test.from || got > test.to {
 					w.Errorf("the last try was after %v, want from %v to %v", got, test.from, test.to)
 				}
-				w.wantPhase("ending")
+				w.wantPhase("releasing")
 				w.wantErr(map[bool]error{true: store.ErrLost, false: context.Canceled}[test.to == 0])
 			}, withoutRenewal)
 		})

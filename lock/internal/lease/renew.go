@@ -58,7 +58,7 @@ func (c *Core) beginTick(start time.Time) (until time.Time, isDue, renewsNow boo
 		c.abandoned = true
 	}
 	until = c.until
-	if c.phase < ending && !start.Before(until) {
+	if c.phase < releasing && !start.Before(until) {
 		c.lose()
 	}
 	isDue = c.renews() && !c.config.Group.Closed()

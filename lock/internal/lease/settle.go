@@ -97,7 +97,7 @@ func (h *Handle) beginSettle(thisCall time.Time) (firstCall time.Time, tooLate b
 	if h.released {
 		return c.firstSettle, true, nil
 	}
-	return c.firstSettle, c.phase >= ending, c.storedWhilePending
+	return c.firstSettle, c.phase >= releasing, c.storedWhilePending
 }
 
 // newValue returns the value that appendTo appends, with its head.
@@ -143,7 +143,7 @@ func (c *Core) settleInBackground(s settlement) (pending bool) {
 	switch {
 	case c.pending != nil:
 		return true
-	case c.phase >= ending:
+	case c.phase >= releasing:
 		return false
 	}
 	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
@@ -173,10 +173,10 @@ func (c *Core) retrySettle(s settlement, pending *pendingSettle) (stored bool) {
 	deadline := s.retryDeadline()
 	pauses := background.NewBackoff(maxSettlePause)
 	for {
-		// pending.ctx is done when the Locker is closed, when the backlog needs the room, and when IsEnding is true.
+		// pending.ctx is done when the Locker is closed, when the backlog needs the room, and when IsReleasedOrSettled is true.
 		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(deadline))) != nil
 		lastTry := cutShort && c.config.Group.Closed()
-		if c.IsEnding() {
+		if c.IsReleasedOrSettled() {
 			return true
 		}
 		givenUp := cutShort && !lastTry // the backlog needs the room

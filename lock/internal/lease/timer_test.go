@@ -95,8 +95,8 @@ func TestPhases(t *testing.T) {
 		"lost and released":              {nil, []func(*world){ranOut, released, settled}, []string{"lost", "ended", "ended"}, store.ErrLost},
 		"released":                       {nil, []func(*world){released, ranOut, settled}, []string{"ended", "ended", "ended"}, context.Canceled},
 		"settled":                        {nil, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, context.Canceled},
-		"released without an answer":     {map[string][]answer{"release": {down}}, []func(*world){released, settled, ranOut}, []string{"ending", "ending", "ending"}, context.Canceled},
-		"lost, released, no answer":      {map[string][]answer{"release": {down}}, []func(*world){ranOut, released, settled}, []string{"lost", "ending", "ending"}, store.ErrLost},
+		"released without an answer":     {map[string][]answer{"release": {down}}, []func(*world){released, settled, ranOut}, []string{"releasing", "releasing", "releasing"}, context.Canceled},
+		"lost, released, no answer":      {map[string][]answer{"release": {down}}, []func(*world){ranOut, released, settled}, []string{"lost", "releasing", "releasing"}, store.ErrLost},
 		"settled without an answer":      {map[string][]answer{"settle": {down}}, []func(*world){settled, ranOut, released}, []string{"active", "active", "ended"}, context.Canceled}, // Abandon waits for the Settle
 		"settled and refused":            {map[string][]answer{"settle": {another}}, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, store.ErrLost},
 		"settled and refused in the end": {map[string][]answer{"settle": {down, another}}, []func(*world){settled, ranOut, released}, []string{"active", "ended", "ended"}, store.ErrLost},
