@@ -27,12 +27,20 @@ type Execution struct {
 	atMostOnce bool
 
 	mu        sync.Mutex // guards the fields below
-	keep      bool       // Keep was called, and Unknown not since
-	discard   bool       // Discard was called, and since then neither Keep nor Sending; unknown overrides it
-	unknown   bool       // Unknown was called, and Keep not since
-	sent      bool       // a part of the response was sent, or the run's transaction is committed
+	wish      wish
+	sent      bool // a part of the response was sent, or the run's transaction is committed
 	retention time.Duration
 }
+
+// wish is what the handler has asked for. Sending cancels wantsDiscard.
+type wish uint8
+
+const (
+	wantsNothing wish = iota
+	wantsKeep         // Keep was called, and Unknown not since
+	wantsDiscard      // Discard was called, and neither Keep nor Unknown
+	wantsUnknown      // Unknown was called, and Keep not since
+)
 
 type executionKey struct{}
 
@@ -71,7 +79,7 @@ func (e *Execution) Keep() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.keep, e.discard, e.unknown = true, false, false
+	e.wish = wantsKeep
 }
 
 // Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
@@ -86,7 +94,7 @@ func (e *Execution) Unknown() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.unknown, e.keep = true, false
+	e.wish = wantsUnknown
 }
 
 // Discard frees the key when the handler returns, and stores nothing: nothing has happened, so a retry runs. It returns
@@ -97,10 +105,10 @@ func (e *Execution) Discard() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sent || e.keep || e.unknown {
+	if e.sent || e.wish == wantsKeep || e.wish == wantsUnknown {
 		return ErrCommitted
 	}
-	e.discard = true
+	e.wish = wantsDiscard
 	return nil
 }
 
@@ -121,7 +129,10 @@ type sendObserver Execution
 func (e *sendObserver) Sending() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.sent, e.discard = true, false
+	e.sent = true
+	if e.wish == wantsDiscard {
+		e.wish = wantsNothing
+	}
 }
 
 // decision is what the handler has decided about its run.
@@ -135,7 +146,12 @@ type decision struct {
 func (e *Execution) decision() decision {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return decision{keep: e.sent || e.keep, discard: e.discard, unknown: e.unknown, retention: e.retention}
+	return decision{
+		keep:      e.sent || e.wish == wantsKeep,
+		discard:   e.wish == wantsDiscard,
+		unknown:   e.wish == wantsUnknown,
+		retention: e.retention,
+	}
 }
 
 // runs reports whether e, or a run around it, has this key. A run in shadow protects nothing, so it counts only if the

@@ -13,10 +13,10 @@ import (
 // state of the run's transaction (txPhase in transact.go) and, without one, by the run's ending:
 //
 //	transaction   ending                    journal            key in Redis        the client gets
-//	committed                               has the record     settled with it     the run's response
-//	overtaken                               has another run's  settled or released what the journal has
-//	undecided                               is not told        abandoned           503 commit-unknown
-//	undecided, after Keep                   End in background  by End's answer     503 commit-unknown
+//	committed     any                       has the record     settled with it     the run's response
+//	overtaken     any                       has another run's  settled or released what the journal has
+//	undecided     any, without Keep         is not told        abandoned           503 commit-unknown
+//	undecided     any, after Keep           End in background  by End's answer     503 commit-unknown
 //	none          abandon                   is not told        abandoned           the run's response
 //	none          free, no row since Begin  is not told        released            the run's response
 //	none          store, or free a row      End                by End's answer     the run's response or, if another run

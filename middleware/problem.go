@@ -126,6 +126,7 @@ var (
 		"The server cannot tell whether this request is a repetition, so it did not process it. Repeat it later.").retryable().withPage(
 		"Please try again in a moment",
 		"We cannot take the form right now. Reload this page in a moment to send it again.")
+	// A store-unavailable with another detail.
 	responseUnconfirmed = storeUnavailable.withDetail("A request with this idempotency key was processed, but the server "+
 		"cannot confirm yet that its response is stored safely. It is not processed again. Repeat it later to get its response.").withPage(
 		"This was processed already",

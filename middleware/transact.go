@@ -88,10 +88,10 @@ func (e *Execution) Transact(do func(seal func() (Commit, error)) error, findOut
 //	from       to                                  when
 //	txNone     txOpen                              beginTx
 //	txOpen     txSealed                            sealTx
-//	txOpen     txNone, txOvertaken                 do has failed, or panicked: txNone
+//	txOpen     txNone, txOvertaken                 do has failed; or panicked: txNone
 //	txOpen     txUndecided                         do has returned nil, or the handler has returned before Transact
 //	txSealed   txCommitted                         do has returned nil, or findOutcome the run's own record
-//	txSealed   txNone, txOvertaken, txUndecided    do has failed, or panicked: txUndecided
+//	txSealed   txNone, txOvertaken, txUndecided    do has failed; or panicked: txUndecided
 type txPhase uint8
 
 const (

@@ -35,8 +35,8 @@ func (w *Writer) FlushError() error {
 	if cutOff := w.startSending(nil); cutOff {
 		return ErrReturned
 	}
-	switch err := w.passFlush(); {
-	case w.gate.closed: // during the call
+	switch cutOff, err := w.passFlush(); {
+	case cutOff:
 		return ErrReturned
 	case w.overflow:
 		return err
@@ -44,10 +44,11 @@ func (w *Writer) FlushError() error {
 	return nil // as in Write
 }
 
-func (w *Writer) passFlush() error {
+// passFlush flushes the underlying writer. cutOff is as in gate.endCall.
+func (w *Writer) passFlush() (cutOff bool, err error) {
 	w.gate.beginCall()
-	defer w.gate.endCall()
-	return http.NewResponseController(w.under).Flush()
+	defer func() { cutOff = w.gate.endCall() }()
+	return false, http.NewResponseController(w.under).Flush()
 }
 
 // Hijack sends what was written so far, and hands the connection over. What is written to the connection is not stored.
@@ -68,11 +69,11 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 			return nil, nil, ErrReturned
 		}
 	}
-	conn, buf, err := w.passHijack()
+	conn, buf, cutOff, err := w.passHijack()
 	switch {
 	case err != nil:
 		return conn, buf, err
-	case w.gate.closed: // during the call: the serving goroutine decided about the key without knowing of the hijack
+	case cutOff: // the serving goroutine decided about the key without knowing of the hijack
 		_ = conn.Close()
 		return nil, nil, ErrReturned
 	}
@@ -81,10 +82,12 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buf, nil
 }
 
-func (w *Writer) passHijack() (net.Conn, *bufio.ReadWriter, error) {
+// passHijack hijacks the connection of the underlying writer. cutOff is as in gate.endCall.
+func (w *Writer) passHijack() (conn net.Conn, buf *bufio.ReadWriter, cutOff bool, err error) {
 	w.gate.beginCall()
-	defer w.gate.endCall()
-	return http.NewResponseController(w.under).Hijack()
+	defer func() { cutOff = w.gate.endCall() }()
+	conn, buf, err = http.NewResponseController(w.under).Hijack()
+	return conn, buf, false, err
 }
 
 // SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort. A call that has begun before may

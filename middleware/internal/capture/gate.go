@@ -7,7 +7,7 @@ import "sync"
 //
 // A goroutine of the handler holds mu from enter to leave, but not during a call to the underlying writer, which lasts
 // until a slow client has read. Then inCall keeps the other goroutines out, and the serving goroutine can still close
-// the gate. A goroutine that finds the gate closed after such a call is cut off: of the Writer it may only read closed.
+// the gate. A goroutine that finds the gate closed after such a call is cut off: see endCall.
 type gate struct {
 	mu     sync.Mutex
 	idle   chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that
@@ -38,14 +38,16 @@ func (g *gate) beginCall() {
 	g.mu.Unlock()
 }
 
-// endCall takes mu again. It must be deferred, because the underlying writer may panic.
-func (g *gate) endCall() {
+// endCall takes mu again. It must be deferred, because the underlying writer may panic. cutOff reports whether the gate
+// was closed during the call: then the Writer is the serving goroutine's, and the caller must not touch it.
+func (g *gate) endCall() (cutOff bool) {
 	g.mu.Lock()
 	g.inCall = false
 	if g.idle != nil {
 		close(g.idle)
 		g.idle = nil
 	}
+	return g.closed
 }
 
 // isClosed reports to a goroutine that has not entered whether the gate is closed.

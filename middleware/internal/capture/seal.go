@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// Verdict is how much of a response there is when the handler has returned.
+// Verdict is how much of the response can be stored when the handler has returned.
 type Verdict uint8
 
 const (

@@ -41,7 +41,7 @@ func (w *Writer) putHeader() {
 	}
 }
 
-// sendBody sends the body so far. cutOff is as in pass.
+// sendBody sends the body so far. cutOff is as in gate.endCall.
 func (w *Writer) sendBody() (cutOff bool) {
 	w.state = sent
 	body := w.body.Bytes()
@@ -59,18 +59,14 @@ func (w *Writer) sendBody() (cutOff bool) {
 	return false
 }
 
-// pass writes p to the underlying writer. cutOff reports whether the serving goroutine has closed the gate during the
-// call. Then the Writer is the serving goroutine's, and the caller must not touch it.
+// pass writes p to the underlying writer. cutOff is as in gate.endCall.
 func (w *Writer) pass(p []byte) (n int, cutOff bool, err error) {
 	if w.gate.closed {
 		n, err = w.under.Write(p)
 		return n, false, err
 	}
 	w.gate.beginCall()
-	defer func() {
-		w.gate.endCall()
-		cutOff = w.gate.closed
-	}()
+	defer func() { cutOff = w.gate.endCall() }()
 	n, err = w.under.Write(p)
 	return n, false, err
 }
@@ -82,10 +78,7 @@ func (w *Writer) passStatus(status int) (cutOff bool) {
 		return false
 	}
 	w.gate.beginCall()
-	defer func() {
-		w.gate.endCall()
-		cutOff = w.gate.closed
-	}()
+	defer func() { cutOff = w.gate.endCall() }()
 	w.under.WriteHeader(status)
 	return false
 }
