@@ -81,7 +81,7 @@ func (b *requestBody) failed() error {
 	return b.err
 }
 
-// handlerBody is the body that the handler reads. The memory of the body is used again after the run, so Read copies
+// handlerBody is the body that the handler reads. The memory of the body is reused after the run, so Read copies
 // the bytes, and returns none after cutOff. For the same reason there is no WriteTo.
 type handlerBody struct {
 	mu     sync.Mutex // guards the fields below

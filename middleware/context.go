@@ -25,9 +25,9 @@ func (*detachedContext) Err() error { return nil }
 
 func (d *detachedContext) Value(key any) any { return d.arrived.Value(key) }
 
-// runContext is the context of a run, with a deadline and the Execution. It is derived from the context of the lease
-// and ends when that is lost or, if a journal decides about the run, from a context that never ends. It also ends at
-// the deadline, and when the handler has returned.
+// runContext is the context of a run, with a deadline and the Execution. Its parent is the context of the lease, so it
+// ends when the lease is lost. If a journal decides about the run, its parent is a context that never ends. It also
+// ends at the deadline, and when the handler has returned.
 //
 // It is lazy. The first Done makes the real context, or the first Err after the run is over. Most handlers call
 // neither, which saves eight allocations. Functions such as context.WithCancel and context.Cause look for a parent of
@@ -106,8 +106,8 @@ func (c *runContext) parent() context.Context {
 	return c.lease.Context()
 }
 
-// outlasted reports whether the lease is over, but was still valid when the deadline passed: then the deadline has ended
-// the run. The caller holds mu.
+// outlasted reports whether the lease is over, but was still valid when the deadline passed: then the deadline has
+// ended the run. The caller holds mu.
 func (c *runContext) outlasted(now time.Time) bool {
 	return c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until())
 }

@@ -78,8 +78,8 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 	return ending{action: freeKey, outcome: Freed}
 }
 
-// isStored reports whether a response with this status is stored. With WithAtMostOnce a 5xx always is, because a
-// handler that fails seldom knows that nothing has happened.
+// isStored reports whether a response with this status is stored. With WithAtMostOnce or an intent journal a 5xx always
+// is, because a handler that fails seldom knows that nothing has happened.
 func (c *call) isStored(status int) bool {
 	return c.shouldStore(status) || c.running.exec.atMostOnce && status >= 500
 }
@@ -193,7 +193,8 @@ func settleEncoded(ctx context.Context, lease *lock.Lease, encoded []byte, reten
 	return lease.SettleAppend(ctx, len(encoded), func(b []byte) []byte { return append(b, encoded...) }, retention)
 }
 
-// outcomeAfter returns the outcome of the run after conclude has returned err.
+// outcomeAfter returns the outcome of the run after conclude has returned err. ErrLost is in err also if the run has
+// claimed its key again: another may have run.
 func (e *ending) outcomeAfter(err error) Outcome {
 	switch {
 	case e.inJournal:

@@ -16,6 +16,8 @@ import (
 //   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or
 //     409. So no client gets a receipt that differs from the stored one.
 //
+// The claim is not held, even with [WithAtMostOnce], because it is settled at once.
+//
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement *answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)

@@ -27,7 +27,7 @@ type Problem struct {
 	// RetryAfter is sent as Retry-After (RFC 9110 section 10.2.3), in whole seconds. It is 0 when Retryable is false.
 	RetryAfter time.Duration `json:"-"`
 
-	page words // of the HTML form
+	page words // of the HTML page
 }
 
 func newProblem(name string, status int, title, detail string) Problem {

@@ -18,7 +18,7 @@ import (
 )
 
 // renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third
-// of TTL. There is no jitter: leases that were granted together renew together, so their renewals share a batch.
+// of TTL. It has no jitter, so that leases that were granted together are renewed in one batch. Only retries have one.
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
 // retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of TTL.

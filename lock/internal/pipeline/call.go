@@ -88,7 +88,7 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 // isFinal reports whether err is not worth another try.
 func isFinal(err error) bool { return errors.Is(err, ErrNotReplicated) || !rediserr.IsTemporary(err) }
 
-// isAnswer reports whether err tells what Redis has answered.
+// isAnswer reports whether err is Redis's own answer.
 func isAnswer(err error) bool { return errors.Is(err, ErrNotReplicated) || rediserr.IsReply(err) }
 
 // canceledError is the error of a command whose caller stopped waiting for it. It does not wrap its cause: go-redis

@@ -74,12 +74,12 @@ func (p *pacer) adapt(start, now time.Time, commands int) {
 // reset restores the initial maximum. The queue calls it when it has run empty.
 func (p *pacer) reset() { p.max = initialMax }
 
-// maxSilence is how long a node may complete no batch before the queue probes it. It is also how much earlier than a
-// complete batch another may have begun without counting as stalled.
+// maxSilence is how long a node may complete no batch before the queue probes it. A batch that began more than
+// maxSilence before one that is complete counts as stalled.
 func (p *pacer) maxSilence() time.Duration { return p.opTimeout / silenceDivisor }
 
-// stalledBefore returns the time before which a batch must have begun to count as stalled, now that a batch that began
-// at start is complete. The connection of a stalled batch may have fallen silent, and must not delay what other
+// stalledBefore returns the start time before which a batch counts as stalled, once a batch that began at start is
+// complete. The connection of a stalled batch may have fallen silent, and must not delay what other
 // connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.maxSilence()) }
 

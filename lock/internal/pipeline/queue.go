@@ -30,7 +30,7 @@ type queue struct {
 	mu       sync.Mutex
 	waiting  []*command  // guarded by mu, as all below; while mu is free, empty unless maxInFlight batches are in flight
 	inFlight []*batch    // without stalled ones, so that their places are free: see dropStalled
-	spare    []*batch    // empty, to be used again
+	spare    []*batch    // empty, to be reused
 	prober   *time.Timer // calls probe; nil if that is not scheduled
 	pacer    pacer
 
@@ -170,7 +170,8 @@ func (q *queue) dropStalled(start time.Time) {
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(b *batch) bool { return b.start.Before(stalled) })
 }
 
-// full reports whether as many batches are in flight as may be; after a probe there are more. The caller holds mu.
+// full reports whether no further batch may be sent. After a probe, more than maxInFlight are in flight. The caller holds
+// mu.
 func (q *queue) full() bool { return len(q.inFlight) >= maxInFlight }
 
 // dispatch gives commands that wait to workers, until the queue is full. If commands still wait, it starts the prober.

@@ -6,7 +6,7 @@ import (
 )
 
 // waker wakes the goroutine of a Call that waits, when its command is complete or the operation times out. Wakers are
-// used again, because a new timer and channel for each Call would cost more than the rest of waiting. One channel has
+// reused, because a new timer and channel for each Call would cost more than the rest of waiting. One channel has
 // both events, because a select that also waits on a timer's channel costs 3 % of a replay with 64 callers.
 type waker struct {
 	events  chan event  // has room for both, so a sender never waits

@@ -5,8 +5,9 @@ package store
 //
 // The reply to a claim may be lost. What happens then:
 //
-//   - If the connection broke, Call.Do sends the claim again, with the same token. If the key then holds this token
-//     (isOurs), the first command has arrived, and the claim is granted.
+//   - After an error that may pass (rediserr.IsTemporary), such as a broken connection, Call.Do sends the claim again,
+//     with the same token. If the key then holds this token (isOurs), the first command has arrived, and the claim is
+//     granted.
 //   - If another caller's claim is there instead, Claim returns it. The first command may still arrive when that claim
 //     has ended. Then our claim blocks the key until it expires.
 //   - If no try got a reply, Claim returns an error. The claim may have arrived (Result.Unsure), so releaseUnowned
@@ -85,8 +86,8 @@ func (s *Store) Claim(
 // mayBeAbandoned reports whether e is a claim under a hold, and the command did not read whether its lease has run out.
 func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e.Left == 0 }
 
-// claimUnderHold claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, e is
-// still all that is known, and claimUnderHold returns it as Held.
+// claimUnderHold claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, e
+// is still all that is known, and claimUnderHold returns it as Held.
 func (o *op) claimUnderHold(e Entry) (Entry, error) {
 	again := o.store.newOp(o.Context, o.key)
 	// The same token: if an earlier SET of o arrives late, the script finds a claim that is ours.

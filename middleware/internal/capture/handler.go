@@ -41,25 +41,25 @@ func (w *Writer) WriteHeader(status int) {
 func (w *Writer) setStatus(status int) {
 	w.status = status
 	w.mark.touch()
-	w.header = w.scratch.Take(w.Header())
+	w.headerAtStatus = w.scratch.Take(w.Header())
 	w.readLength()
 }
 
 // readLength reads Content-Length from the header. As in net/http, a malformed one is dropped. One beside a
 // Transfer-Encoding is not sent but still limits what can be written.
 func (w *Writer) readLength() {
-	text := response.First(w.header, "Content-Length")
+	text := response.First(w.headerAtStatus, "Content-Length")
 	if text == "" {
 		return
 	}
-	coding := response.First(w.header, "Transfer-Encoding")
+	coding := response.First(w.headerAtStatus, "Transfer-Encoding")
 	w.chunked = !w.http2 && coding != "" && coding != "identity"
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && n >= 0 {
 		w.length = n
 	}
 	if w.length < 0 || w.chunked {
-		w.header = slices.DeleteFunc(w.header, func(c response.Change) bool { return c.Name == "Content-Length" })
+		w.headerAtStatus = slices.DeleteFunc(w.headerAtStatus, func(c response.Change) bool { return c.Name == "Content-Length" })
 	}
 }
 

@@ -60,7 +60,7 @@ func (w *Writer) Mark() error {
 		return ErrSent
 	}
 	w.mark = &mark{
-		live: w.Header().Clone(), header: w.header, bodyLen: len(w.body.Bytes()),
+		live: w.Header().Clone(), header: w.headerAtStatus, bodyLen: len(w.body.Bytes()),
 		written: w.written, length: w.length, status: w.status, chunked: w.chunked,
 	}
 	return nil
@@ -98,7 +98,7 @@ func (w *Writer) Rewind() {
 		return
 	}
 	response.Replace(w.Header(), m.live)
-	w.header, w.written, w.length, w.status, w.chunked = m.header, m.written, m.length, m.status, m.chunked
+	w.headerAtStatus, w.written, w.length, w.status, w.chunked = m.header, m.written, m.length, m.status, m.chunked
 	w.body.Truncate(m.bodyLen)
 	w.handlerHeader, w.fixed, w.mark = nil, false, nil
 }

@@ -77,13 +77,13 @@ func (w *Writer) bypass() {
 // Response returns what is stored of a Whole response, and whether its cookies were left out. The response shares
 // memory with w, and is valid until Deliver or Withdraw.
 func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bool) {
-	changed := w.scratch.Changed(w.outerHeader, w.header)
-	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.header, "Connection"), cookies)
+	changed := w.scratch.Changed(w.outerHeader, w.headerAtStatus)
+	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.headerAtStatus, "Connection"), cookies)
 	end := w.handlerHeader
 	if end == nil {
 		end = w.Header()
 	}
-	trailers := response.Trailers(response.ValuesOf(w.header, "Trailer"), w.outerHeader, end)
+	trailers := response.Trailers(response.ValuesOf(w.headerAtStatus, "Trailer"), w.outerHeader, end)
 	trailer, dropped := response.WithoutCookies(trailers, cookies)
 	w.scratch.Stored = response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body.Bytes()}
 	return &w.scratch.Stored, cookiesDropped || dropped
@@ -111,7 +111,7 @@ func (w *Writer) deliver() {
 		w.sendBody()
 	}
 	if w.handlerHeader != nil {
-		response.ReplaceTrailers(w.Header(), w.handlerHeader, response.ValuesOf(w.header, "Trailer"))
+		response.ReplaceTrailers(w.Header(), w.handlerHeader, response.ValuesOf(w.headerAtStatus, "Trailer"))
 	}
 }
 
@@ -147,7 +147,7 @@ func (w *Writer) Abort() {
 	case w.state == unsent && !w.gate.stray && w.status != 0:
 		response.Replace(w.Header(), w.outerHeader)
 	}
-	w.body, w.header, w.outerHeader = nil, nil, nil // w stays reachable, with its call, until the lease has expired
+	w.body, w.headerAtStatus, w.outerHeader = nil, nil, nil // w stays reachable, in the middleware's call, until the lease has expired
 }
 
 // free returns w's memory to the pools, unless a goroutine left behind or the underlying writer may have parts of it.
@@ -158,5 +158,5 @@ func (w *Writer) free() {
 			w.scratch.Free()
 		}
 	}
-	w.body, w.header, w.outerHeader, w.scratch = nil, nil, nil, nil
+	w.body, w.headerAtStatus, w.outerHeader, w.scratch = nil, nil, nil, nil
 }

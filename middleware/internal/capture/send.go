@@ -27,7 +27,7 @@ func (w *Writer) putHeader() {
 	h := w.Header()
 	handlerRuns := !w.gate.closed
 	wasFixed := w.handlerHeader != nil // the handler may have changed h in any way since Fix
-	changed := wasFixed || !response.Unchanged(h, w.header)
+	changed := wasFixed || !response.Unchanged(h, w.headerAtStatus)
 	// Response must find the handler's header, even while a goroutine left behind is still in a call. So h is copied if
 	// it is replaced below, or if the handler still runs: the underlying writer may change h while Response reads.
 	if !wasFixed && (changed || handlerRuns) {
@@ -36,7 +36,7 @@ func (w *Writer) putHeader() {
 	if changed {
 		w.exposed = true
 		clear(h)
-		response.Apply(h, w.header)
+		response.Apply(h, w.headerAtStatus)
 		response.Announce(h, w.handlerHeader)
 	}
 }
@@ -87,9 +87,9 @@ func (w *Writer) passStatus(status int) (cutOff bool) {
 func (w *Writer) detectContentType(next []byte) {
 	const considered = 512
 	switch {
-	case response.First(w.header, "Content-Encoding") != "",
-		response.First(w.header, "Transfer-Encoding") != "" && !w.http2,
-		response.Find(w.header, "Content-Type") >= 0:
+	case response.First(w.headerAtStatus, "Content-Encoding") != "",
+		response.First(w.headerAtStatus, "Transfer-Encoding") != "" && !w.http2,
+		response.Find(w.headerAtStatus, "Content-Type") >= 0:
 		return
 	}
 	start := w.body.Bytes()
@@ -98,6 +98,6 @@ func (w *Writer) detectContentType(next []byte) {
 		start = append(start[:len(start):len(start)], next[:more]...)
 	}
 	if len(start) > 0 {
-		w.header = append(w.header, response.Change{Op: response.OpSet, Name: "Content-Type", Values: []string{http.DetectContentType(start)}})
+		w.headerAtStatus = append(w.headerAtStatus, response.Change{Op: response.OpSet, Name: "Content-Type", Values: []string{http.DetectContentType(start)}})
 	}
 }

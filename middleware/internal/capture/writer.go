@@ -28,16 +28,16 @@ type Writer struct {
 	http2    bool    // or a later version
 
 	// The header. Guarded by the gate until Seal, then the serving goroutine's.
-	outerHeader   http.Header       // as the outer middlewares left it; nil if empty
-	header        []response.Change // as it was when the handler set the status; later changes are trailers or have no effect
-	handlerHeader http.Header       // as the handler left it, while the underlying writer has the one that is sent
-	scratch       *response.Scratch // room for header
-	length        int64             // Content-Length, -1 if there is none
-	status        int               // final status, 0 until the handler has set it
-	chunked       bool              // a Transfer-Encoding keeps the Content-Length from being sent
-	exposed       bool              // the underlying writer may have kept parts of scratch
-	writtenBefore bool              // at Begin the underlying writer reported that it was written to
-	sent1xx       bool              // a 1xx status was sent; some writers report it as an answer
+	outerHeader    http.Header       // as the outer middlewares left it; nil if empty
+	headerAtStatus []response.Change // when the handler set the status; later changes are trailers or ignored
+	handlerHeader  http.Header       // as the handler left it, while the underlying writer has the one that is sent
+	scratch        *response.Scratch // room for header
+	length         int64             // Content-Length, -1 if there is none
+	status         int               // final status, 0 until the handler has set it
+	chunked        bool              // a Transfer-Encoding keeps the Content-Length from being sent
+	exposed        bool              // the underlying writer may have kept parts of scratch
+	writtenBefore  bool              // at Begin the underlying writer reported that it was written to
+	sent1xx        bool              // a 1xx status was sent; some writers report it as an answer
 
 	// The body. Guarded as the header is.
 	body     *buffer.Buffer // nil until something is written, and after an overflow
