@@ -78,7 +78,7 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (claim Clai
 	return claim, err
 }
 
-// claim takes key if it is free, and returns what it holds. lasts is how long that stays so without a renewal
+// claim takes key if it is free, and returns what it holds. lasts is how long that state holds if nobody renews
 // (store.Entry.Left); 0 if that is not known.
 func (l *Locker) claim(
 	ctx context.Context, key store.Key, opts store.ClaimOptions,

@@ -28,8 +28,8 @@ func (ws *waiters) init(l *Locker, hub *notify.Hub) {
 	ws.locker, ws.hub, ws.byKey = l, hub, map[string]*waitList{}
 }
 
-// waitList holds the waiters of one key on one Locker. It is in waiters.byKey while it has any. One poll at a time is in
-// flight for all of them: the first waiter sends the first one, and the goroutine watch sends all others.
+// waitList holds the waiters of one key on one Locker. It is in waiters.byKey while it has any. One poll at a time is
+// in flight for all of them: the first waiter sends the first one, and the goroutine watch sends all others.
 type waitList struct {
 	waiters *waiters
 	key     store.Key

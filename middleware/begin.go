@@ -31,8 +31,8 @@ func (c *call) begin(lease *lock.Lease) *answer {
 	return nil
 }
 
-// hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies. Then lease is not
-// nil, because mayRunWithoutLease is false.
+// hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies. Then lease is
+// not nil, because mayRunWithoutLease is false.
 func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {
 		return nil

@@ -89,8 +89,8 @@ func (g *guard) newCall(w http.ResponseWriter, r *http.Request, next http.Handle
 	return &observed.call
 }
 
-// storageKey returns the key as it stands in Redis, or an empty string if the request has none. Until Claim has returned
-// it, storageKey hashes the key itself.
+// storageKey returns the key as it stands in Redis, or an empty string if the request has none. Until Claim has
+// returned it, storageKey hashes the key itself.
 func (c *call) storageKey() string {
 	id := &c.identity
 	if id.storageKey == "" && id.key != "" {

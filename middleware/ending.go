@@ -94,9 +94,9 @@ func (j *journaledRun) committedEnding() ending {
 }
 
 // unknownEnding returns the ending of a run whose outcome is unknown. The key is not released, so that a retry that
-// comes at once does not run. It is free when the lease has run out. If Keep was called or a byte was sent, no retry may
-// ever run, so unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no tombstone is
-// needed: the hold or the row keeps the key, and also records that the outcome is unknown.
+// comes at once does not run. It is free when the lease has run out. If Keep was called or a byte was sent, no retry
+// may ever run, so unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no tombstone is needed:
+// the hold or the row keeps the key, and also records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.keep && !c.running.exec.atMostOnce {
 		end := c.tombstoneEnding(max(d.retention, c.retention), why)

@@ -37,9 +37,9 @@ func (c *call) initExecution(e *Execution, lease *lock.Lease) {
 	}
 }
 
-// handleAndConclude calls the handler, decides the run's ending, and applies it. It returns the answer that replaces the
-// run's response, if there is one, and otherwise the outcome and error for the Event. After a panic or a runtime.Goexit
-// it concludes the run as interrupted, and the panic propagates.
+// handleAndConclude calls the handler, decides the run's ending, and applies it. It returns the answer that replaces
+// the run's response, if there is one, and otherwise the outcome and error for the Event. After a panic or a
+// runtime.Goexit it concludes the run as interrupted, and the panic propagates.
 func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacement *answer, err error) {
 	reason := errNoReturn // why the run is interrupted, if this function does not return
 	returned := false

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Handle is one caller's share in a lease. Each lock.Lease has one. Its methods may be called concurrently.
+// Handle is one caller's reference to a lease. Each lock.Lease has one. Its methods may be called concurrently.
 type Handle struct {
 	core   *Core
 	parent context.Context // of ctx: has its values, and is never done

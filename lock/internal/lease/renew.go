@@ -1,10 +1,10 @@
 package lease
 
-// What moves the end of a lease: renewals, Extend and Hold. The rules:
+// Everything that changes when a lease ends: renewals, Extend and Hold. The rules:
 //
 //   - One of them is in flight at a time (Core.busy).
-//   - Only a confirmed command moves until. One that fails leaves the lease as it is, unless the error is that the key
-//     holds another type (Outcome.Foreign).
+//   - Only a confirmed command moves until. A command that fails changes nothing, except that the lease is lost if the
+//     key holds another type (Outcome.Foreign).
 //   - The lease is lost when until is reached (tick), or when a reply shows that the key is no longer ours
 //     (applyOutcome). Both call lose, which cancels the context of every handle with the cause ErrLost.
 

@@ -173,7 +173,7 @@ func (c *Core) retrySettle(s settlement, pending *pendingSettle) (stored bool) {
 	deadline := s.retryDeadline()
 	pauses := background.NewBackoff(maxSettlePause)
 	for {
-		// pending.ctx is done when the Locker is closed, when the backlog needs the room, and when IsReleasedOrSettled is true.
+		// pending.ctx is done when the Locker is closed, the backlog needs the room, or the lease is released or settled.
 		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(deadline))) != nil
 		lastTry := cutShort && c.config.Group.Closed()
 		if c.IsReleasedOrSettled() {

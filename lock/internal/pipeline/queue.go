@@ -170,8 +170,8 @@ func (q *queue) dropStalled(start time.Time) {
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(b *batch) bool { return b.start.Before(stalled) })
 }
 
-// full reports whether no further batch may be sent. After a probe, more than maxInFlight are in flight. The caller holds
-// mu.
+// full reports whether no further batch may be sent. After a probe, more than maxInFlight are in flight. The caller
+// holds mu.
 func (q *queue) full() bool { return len(q.inFlight) >= maxInFlight }
 
 // dispatch gives commands that wait to workers, until the queue is full. If commands still wait, it starts the prober.

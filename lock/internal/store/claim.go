@@ -72,7 +72,7 @@ func (s *Store) Claim(
 	o := s.newOp(ctx, key)
 	o.MayInline = !opts.Waits
 	o.Start, o.token = start, token
-	o.claimOrHead = appendClaim(o.room[:0], token, opts.Awaited, start, opts.Note)
+	o.claimOrHead = appendClaim(o.room[:0], token, opts.Awaited, start, opts.Note) // the whole claim
 	if s.config.Fencing || opts.Waits {
 		return o.claimByScript(opts.Waits)
 	}

@@ -12,7 +12,7 @@ type gate struct {
 	mu     sync.Mutex
 	idle   chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that
 	inCall bool          // a goroutine is in a call to the underlying writer
-	closed bool          // set by the serving goroutine, which reads it without mu
+	closed bool          // set by the serving goroutine, which reads it without mu; the others read it with mu
 	stray  bool          // inCall was true when the gate was closed; never false again
 }
 

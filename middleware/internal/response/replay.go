@@ -1,5 +1,5 @@
-// Package response represents a response as a value: the status, the handler's changes to the header, and the body. It also
-// replays it.
+// Package response represents a response as a value: the status, the handler's changes to the header, and the body. It
+// also replays it.
 package response
 
 import (
