@@ -45,16 +45,18 @@ import (
 //     method Written() bool; the Event then has an error.
 //  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This
 //     does not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the
-//     error, and the background continues to store it ([lock.ErrPending]). If another request has taken the key, and
-//     no byte of this run's response was sent, the run claims the key again, in case the other one has freed it. If the
-//     key is still taken, the client gets what the key holds, or 409, instead of this response. (If the run's outcome
-//     is unknown, nothing is stored or freed, and its response is sent as it is.)
+//     error, and the background continues to store it ([lock.ErrPending]).
 //  8. The response is sent, and the observer is called ([WithObserver]).
 //
+// A run may find in step 7 that another request has taken its key. If no byte of its response was sent, it claims the
+// key again, in case the other request has freed it. If the key is still taken, the client gets what the key holds, or
+// 409, instead of this run's response: no client gets a response that differs from the stored one.
+//
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
-// fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent, nothing is stored, and the
-// lease runs out. Until then a retry gets 409, including the one that net/http's own Transport sends at once. A later
-// retry runs again, but not with [WithAtMostOnce]. The panic propagates unchanged.
+// fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent by then, nothing is stored or
+// freed: the client gets this run's response, if there is one, and the lease runs out. Until then a retry gets 409,
+// including the one that net/http's own Transport sends at once. A later retry runs again, but not with
+// [WithAtMostOnce]. The panic propagates unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")

@@ -11,8 +11,8 @@ import (
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the
 // steps of [Idempotency]. lease is nil if only the journal protects the run.
 func (c *call) run(lease *lock.Lease) {
-	if refusal := c.begin(lease); refusal != nil { // the rest of 4
-		c.respond(refusal)
+	if instead := c.begin(lease); instead != nil { // the rest of 4
+		c.respond(instead)
 		return
 	}
 	exec, w := &c.running.exec, &c.running.writer

@@ -65,7 +65,8 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 		return err
 	}
 	thisCall := time.Now()
-	firstCall, tooLate, stored := h.beginSettle(thisCall)
+	firstCall := h.core.firstSettleAt(thisCall)
+	tooLate, stored := h.tooLateToSettle()
 	if tooLate && stored == nil {
 		return store.ErrLost
 	}
@@ -84,20 +85,27 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	return err
 }
 
-// beginSettle returns when Settle was first called. tooLate reports that this call stores nothing, because the handle
-// was released, or the lease was released or settled. stored is the value, with its head, that was stored while an
-// earlier Settle was pending; nil if there is none, or the handle was released.
-func (h *Handle) beginSettle(thisCall time.Time) (firstCall time.Time, tooLate bool, stored []byte) {
-	c := h.core
+// firstSettleAt returns when Settle was first called for this lease: at thisCall, if this is the first call.
+func (c *Core) firstSettleAt(thisCall time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.firstSettle.IsZero() {
 		c.firstSettle = thisCall
 	}
+	return c.firstSettle
+}
+
+// tooLateToSettle reports whether a Settle stores nothing, because the handle was released, or the lease was released or
+// settled. stored is the value, with its head, that was stored while an earlier Settle was pending; nil if there is
+// none, or the handle was released.
+func (h *Handle) tooLateToSettle() (tooLate bool, stored []byte) {
+	c := h.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if h.released {
-		return c.firstSettle, true, nil
+		return true, nil
 	}
-	return c.firstSettle, c.phase >= releasing, c.storedWhilePending
+	return c.phase >= releasing, c.storedWhilePending
 }
 
 // newValue returns the value that appendTo appends, with its head.

@@ -151,8 +151,7 @@ func (w *Writer) startSending(next []byte) (cutOff bool) {
 	return w.send(next)
 }
 
-// restoreHeader gives the handler its own header back. It does so even if the underlying writer
-// panicked.
+// restoreHeader gives the handler its own header back, even if the underlying writer panicked.
 func (w *Writer) restoreHeader() {
 	if w.gate.closed {
 		return

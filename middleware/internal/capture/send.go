@@ -54,7 +54,7 @@ func (w *Writer) sendBody() (cutOff bool) {
 		return true
 	}
 	// After an error the underlying writer may still read the bytes: a Write of net/http's HTTP/2 returns when the client
-	// resets the stream, and the connection goes on.
+	// resets the stream, and the connection stays open.
 	w.body.SetLent(err != nil)
 	return false
 }

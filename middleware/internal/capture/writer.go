@@ -112,5 +112,5 @@ func (w *Writer) SentStatus() int {
 // Started reports whether the client may have a part of a final response.
 func (w *Writer) Started() bool { return w.state != unsent || w.verdict == Bypassed }
 
-// Scratch returns memory for what is stored of the response. It is used again together with w's own.
+// Scratch returns memory for what is stored of the response. It is reused for other requests when w's own memory is.
 func (w *Writer) Scratch() *response.Scratch { return w.scratch }
