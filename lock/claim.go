@@ -18,7 +18,7 @@ type State int
 const (
 	Free      State = State(store.Free)      // nothing; Wait and Inspect return it, Claim takes a free key
 	Granted   State = State(store.Granted)   // our own claim, just taken: Claim.Lease
-	Held      State = State(store.Held)      // somebody else's claim, its lease not known to have run out: Claim.Note
+	Held      State = State(store.Held)      // somebody else's claim, its lease not run out as far as is known: Claim.Note
 	Abandoned State = State(store.Abandoned) // somebody else's claim, kept by its hold after its lease: Claim.Note
 	Settled   State = State(store.Settled)   // a value: Claim.Value
 )

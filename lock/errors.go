@@ -37,8 +37,8 @@ var (
 	// program's value, a newer format. It was left as it is.
 	ErrForeign = store.ErrForeign
 
-	// ErrNotStorageKey means that a text is no storage key of the Locker: it has another namespace, or is a fence counter
-	// or a raw key. Nothing was sent to Redis.
+	// ErrNotStorageKey means that a text is not a storage key of the Locker: it has another namespace, or is a fence
+	// counter or a raw key. Nothing was sent to Redis.
 	ErrNotStorageKey = store.ErrNotStorageKey
 
 	// ErrChanged means that a key does not hold the claim or value that the token names, or that the token is malformed.

@@ -141,8 +141,8 @@ func abandon(lease *lock.Lease) {
 	}
 }
 
-// capByRequest returns deadline, or the deadline of the request's context if that is earlier. Nothing else
-// that ends the request's context ends the run: net/http cancels it when the client disconnects.
+// capByRequest returns deadline, or the deadline of the request's context if that is earlier. Nothing else that ends
+// the request's context ends the run: net/http cancels it when the client disconnects.
 func (c *call) capByRequest(deadline time.Time) time.Time {
 	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
 		return outer

@@ -49,7 +49,7 @@ var (
 	errBroken       = errors.New("middleware: the response is shorter or longer than its Content-Length")
 	errExpired      = errors.New("middleware: the handler returned without a response after its context was done")
 	errOutsideTx    = errors.New("middleware: the handler answered outside of the journal's transaction: Redis alone protects its effect")
-	errBypassed     = errors.New("middleware: the handler answered on another ResponseWriter than the one that it was given, " +
+	errBypassed     = errors.New("middleware: the handler answered on a ResponseWriter other than the one that it was given, " +
 		"so its response cannot be stored")
 )
 
@@ -79,7 +79,7 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 }
 
 // isStored reports whether a response with this status is stored. With WithAtMostOnce or an intent journal a 5xx always
-// is, because a handler that fails seldom knows that nothing has happened.
+// is, because a handler that fails can rarely be sure that nothing has happened.
 func (c *call) isStored(status int) bool {
 	return c.shouldStore(status) || c.running.exec.atMostOnce && status >= 500
 }
@@ -94,9 +94,9 @@ func (j *journaledRun) committedEnding() ending {
 }
 
 // unknownEnding returns the ending of a run whose outcome is unknown. The key is not released, so that a retry that
-// comes at once does not run. It is free when the lease has run out. If Keep was called or a byte was sent, no retry
-// may ever run, so unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no tombstone is needed:
-// the hold or the row keeps the key, and also records that the outcome is unknown.
+// comes at once does not run. Without a hold, it is free when the lease has run out. If Keep was called or a byte was
+// sent, no retry may ever run, so unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no
+// tombstone is needed: the hold or the row keeps the key, and also records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.keep && !c.running.exec.atMostOnce {
 		end := c.tombstoneEnding(max(d.retention, c.retention), why)

@@ -29,8 +29,8 @@ import (
 //  3. The whole body is read, and the request's fingerprint is made. It shows whether a key is used for two different
 //     requests.
 //  4. One round trip to Redis claims the key, or returns what it holds. A stored response is replayed. If the first
-//     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint is another one,
-//     it gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
+//     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint differs, it
+//     gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
 //     does not answer, the request gets 503, and nothing runs. A request that has claimed the key goes on to step 5,
 //     with [WithAtMostOnce] after a second round trip, and with a journal once that has agreed.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
@@ -41,7 +41,7 @@ import (
 //  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a
 //     Hijack, or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the
 //     response cannot be stored in full, a duplicate gets 409 response-not-stored. The same applies to a handler that
-//     answers on another ResponseWriter than the one it is given, such as a framework's own, if that writer has a
+//     answers on a ResponseWriter other than the one it is given, such as a framework's own, if that writer has a
 //     method Written() bool; the Event then has an error.
 //  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This
 //     does not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the

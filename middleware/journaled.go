@@ -9,8 +9,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// How a run with a [Journal] ends: first in the journal, then in Redis. concludeJournaled decides by the
-// state of the run's transaction (txPhase in transact.go) and, without one, by the run's ending:
+// How a run with a [Journal] ends: first in the journal, then in Redis. concludeJournaled decides by the state of the
+// run's transaction (txPhase in transact.go) and, without one, by the run's ending:
 //
 //	transaction   ending                    journal            key in Redis        the client gets
 //	committed     any                       has the record     settled with it     the run's response

@@ -16,7 +16,8 @@ import (
 //   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or
 //     409. So no client gets a receipt that differs from the stored one.
 //
-// The claim is not held, even with [WithAtMostOnce], because it is settled at once.
+// The claim is not held, even with [WithAtMostOnce], because it is settled at once. (If the Settle stays pending and
+// this process dies, the key is free when the lease has run out.)
 //
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
 func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement *answer, err error) {
@@ -42,13 +43,13 @@ func (c *call) answerLost(claim *lock.Claim, err error) *answer {
 	return c.answerByClaim(claim)
 }
 
-// answerAfterRun returns the answer to a run that lost its key, where a duplicate would get a. If a says that the key
-// belongs to another request, the answer is outcome-unknown: this request has run, so a would mislead.
-func answerAfterRun(a *answer, lost error) *answer {
-	after := *a
-	if a.isAboutOther() {
+// answerAfterRun returns the answer to a run that lost its key. usual is what a duplicate would get. If usual says that
+// the key belongs to another request, the answer is outcome-unknown: this request has run, so usual would mislead.
+func answerAfterRun(usual *answer, lost error) *answer {
+	after := *usual
+	if usual.isAboutOther() {
 		after.problem = &outcomeUnknown
 	}
-	after.outcome, after.err = LeaseLost, errors.Join(lost, a.err)
+	after.outcome, after.err = LeaseLost, errors.Join(lost, usual.err)
 	return &after
 }

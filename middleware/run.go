@@ -60,13 +60,13 @@ func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacemen
 func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
-	deadline, endsWith := started.Add(c.maxDuration), lease
+	deadline, contextLease := started.Add(c.maxDuration), lease
 	if j := c.running.exec.journaled; j != nil {
 		deadline = j.deadline
-		endsWith = nil // the journal decides who has run, so the loss of the lease does not end the run
+		contextLease = nil // the journal decides who has run, so the loss of the lease does not end the run
 	}
 	abandonAt(lease, deadline)
-	*ctx = runContext{exec: exec, detached: c.detached(), lease: endsWith, deadline: c.capByRequest(deadline)}
+	*ctx = runContext{exec: exec, detached: c.detached(), lease: contextLease, deadline: c.capByRequest(deadline)}
 	r := c.request(ctx)
 	defer func() {
 		abandonAt(lease, time.Time{})
@@ -83,8 +83,8 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	return w.Seal(ctx)
 }
 
-// cutOff takes the body and the journal from goroutines that the handler has left behind. The writer's Seal and Abort
-// do the same for the response.
+// cutOff takes the body and the journal from goroutines that the handler has left behind. It waits for a transaction
+// that is being committed. The writer's Seal and Abort do the same for the response.
 func (c *call) cutOff() {
 	if c.running.exec.journaled != nil {
 		c.running.exec.journaled.cutOff()
@@ -93,8 +93,8 @@ func (c *call) cutOff() {
 }
 
 // conclude applies the ending to the journal, if there is one, and to the key. It returns the answer that replaces the
-// run's own response if another request has the key by now, or if it is not known whether the run's transaction was
-// committed.
+// run's own response if the key was lost and could not be taken again, or if it is not known whether the run's
+// transaction was committed.
 func (c *call) conclude(lease *lock.Lease, end *ending) (replacement *answer, err error) {
 	if c.running.exec.journaled != nil {
 		replacement, err = c.concludeJournaled(lease, end)

@@ -10,7 +10,7 @@ import (
 )
 
 // errManyWait is the Event's error for a duplicate that was not allowed to wait.
-var errManyWait = errors.New("middleware: as many requests wait as WithMaxWaiters allows")
+var errManyWait = errors.New("middleware: too many requests are waiting (WithMaxWaiters)")
 
 // awaitOutcome waits until the key is no longer held, and returns what it then holds. If too many requests are
 // waiting, it returns errManyWait at once.

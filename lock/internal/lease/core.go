@@ -82,7 +82,7 @@ const (
 type holdState int
 
 const (
-	noHold        holdState = iota // renewed: there was no Hold yet, or resume disregards the last one
+	noHold        holdState = iota // renewed: there was no Hold yet, or resume has set the last one aside
 	holdInFlight                   // not renewed: hold.lua recognizes a late Hold by what is left of the lease
 	holdConfirmed                  // renewed: the claim is under the hold
 	holdUnknown                    // not renewed: the Hold failed or got no reply. If it arrived, it runs out
@@ -112,7 +112,7 @@ type Core struct {
 	releasedWhileValid bool  // a Release was sent while the lease was valid: another may have taken the key since
 	releaseErr         error // what Release returns once the phase is ended
 
-	lostCounted bool // Counts.lost has the lease
+	lostCounted bool // the lease is counted in Counts.lost
 
 	abandoned bool      // no longer renewed, so that the lease runs out
 	abandonAt time.Time // tick sets abandoned from then on; zero means never

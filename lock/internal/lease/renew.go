@@ -18,7 +18,8 @@ import (
 )
 
 // renewAt returns when a lease is renewed next, after a grant, a Hold or a renewal that began at start: after a third
-// of TTL. It has no jitter, so that leases that were granted together are renewed in one batch. Only retries have one.
+// of TTL. It deliberately has no jitter: leases that were granted together are then renewed in one batch. Only retries
+// are jittered.
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
 // retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of TTL.
@@ -155,9 +156,9 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 	return c.applyOutcome(o, "extend", start, d)
 }
 
-// applyOutcome applies the outcome of an Extend or a Hold that began at start. If the key is ours, it prolongs the
-// lease to d and returns nil. Otherwise it returns why the command failed, and loses the lease if the key holds
-// something else. The caller holds mu.
+// applyOutcome applies the outcome of an Extend or a Hold that began at start. If the key holds our claim, it prolongs
+// the lease to d and returns nil. If the key holds our value, it changes nothing and returns nil. Otherwise it returns
+// why the command failed, and loses the lease if the key holds something else. The caller holds mu.
 func (c *Core) applyOutcome(o store.Outcome, operation string, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent

@@ -95,8 +95,8 @@ func (c *Core) firstSettleAt(thisCall time.Time) time.Time {
 	return c.firstSettle
 }
 
-// tooLateToSettle reports whether a Settle stores nothing, because the handle was released, or the lease was released or
-// settled. stored is the value, with its head, that was stored while an earlier Settle was pending; nil if there is
+// tooLateToSettle reports whether a Settle stores nothing, because the handle was released, or the lease was released
+// or settled. stored is the value, with its head, that was stored while an earlier Settle was pending; nil if there is
 // none, or the handle was released.
 func (h *Handle) tooLateToSettle() (tooLate bool, stored []byte) {
 	c := h.core

@@ -27,8 +27,8 @@ type Call struct {
 	Late     LateHandler     // gets the result of a canceled command; may be nil
 
 	// MayInline allows the caller's goroutine to send the first command, and then it cannot cancel the command.
-	// store.Claim (for a caller that does not wait for the key), store.Settle and store.ReleaseInline set it, also when
-	// a Settle or a Release is retried.
+	// store.Claim (for a caller that does not wait for the key), store.Settle and store.ReleaseInline set it. When a
+	// Settle or a Release is retried in the background, that is a new Call, whose first command may be inline again.
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait

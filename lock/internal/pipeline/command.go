@@ -21,7 +21,8 @@ const maxArgs = 9
 // caller is about to time out and cancel it. A command that is sent inline cannot be canceled.
 //
 // A command is also the context under which go-redis sends it, if it goes alone. Done bounds the wait for a connection,
-// and Deadline bounds reading and writing.
+// and Deadline bounds reading and writing. Done is that of the shared context, because a channel and a timer for each
+// command would cost too much.
 type command struct {
 	// set before it is sent
 	call           *Call // nil until the command is used

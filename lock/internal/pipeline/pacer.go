@@ -6,7 +6,7 @@ const (
 	maxInFlight   = 4         // batches of one queue, except for probes
 	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
 
-	smallBatch = 16  // commands: the smallest batch while 21 or more wait
+	smallBatch = 16  // commands: the smallest limit of a batch; three quarters of a short queue may be less
 	initialMax = 256 // commands: pacer.max until slow or fast batches change it
 
 	silenceDivisor = 10 // a node or connection may be silent for OpTimeout/silenceDivisor: see maxSilence
@@ -25,9 +25,9 @@ const (
 // so 1 command goes alone; of 20 commands the first batch has 15 and the next 4; of 1,000 the first has 250.
 //
 // Under overload, excess calls fail early so that the rest succeed: a command whose reply comes after its caller has
-// stopped waiting only adds load. So pacer.max falls to half of a batch that takes more than a quarter of OpTimeout,
-// and doubles after a full batch that takes less than a sixteenth. A command whose reply would come too late is not
-// sent.
+// stopped waiting only adds load. So a batch that takes more than a quarter of OpTimeout lowers pacer.max to half of
+// its size, and a full batch that takes less than a sixteenth doubles it. A command whose reply would come too late is
+// not sent.
 type pacer struct {
 	opTimeout time.Duration
 
@@ -44,8 +44,8 @@ func (p *pacer) batchSize(waiting int) int {
 	return min((3*waiting+3)/4, max(waiting/maxInFlight, smallBatch), p.max)
 }
 
-// tooLateCutoff returns a time: a Call that started then or earlier is too late, because the reply to a command sent
-// now would come after its OpTimeout. While nothing is in flight, no command is too late, because took may be old.
+// tooLateCutoff returns the latest start of a Call that is too late: the reply to its command, sent now, would come
+// after its OpTimeout. While nothing is in flight, no command is too late, because took may be old.
 func (p *pacer) tooLateCutoff(now time.Time, inFlight int) time.Time {
 	if inFlight == 0 {
 		return time.Time{}
@@ -79,8 +79,8 @@ func (p *pacer) reset() { p.max = initialMax }
 func (p *pacer) maxSilence() time.Duration { return p.opTimeout / silenceDivisor }
 
 // stalledBefore returns the start time before which a batch counts as stalled, once a batch that began at start is
-// complete. The connection of a stalled batch may have fallen silent, and must not delay what other
-// connections can send.
+// complete. The connection of a stalled batch may have fallen silent, and must not delay what other connections can
+// send.
 func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.maxSilence()) }
 
 // silent reports whether no batch has completed for maxSilence while maxInFlight were in flight: the node should be

@@ -28,7 +28,7 @@ type queue struct {
 	pipeline *Pipeline
 
 	mu       sync.Mutex
-	waiting  []*command  // guarded by mu, as all below; while mu is free, empty unless maxInFlight batches are in flight
+	waiting  []*command  // guarded by mu, as all below; while mu is free, commands wait only if the queue is full
 	inFlight []*batch    // without stalled ones, so that their places are free: see dropStalled
 	spare    []*batch    // empty, to be reused
 	prober   *time.Timer // calls probe; nil if that is not scheduled
@@ -85,7 +85,7 @@ func (q *queue) beginInline(c *command) *batch {
 }
 
 // handOver completes b for a sender that sends nothing else: an inline caller, or a worker that a hook has ended. If a
-// batch is next, a worker takes it over, together with b's group.Begin, and calls group.Done.
+// batch is next, a worker sends it, and then makes the group.Done for b's group.Begin.
 func (q *queue) handOver(b *batch) {
 	if next := q.complete(b); next != nil {
 		q.pipeline.workers.assign(next)
@@ -187,8 +187,9 @@ func (q *queue) dispatch() {
 	}
 }
 
-// probe sends maxInFlight single commands although the queue is full, if the node is silent: the connections of the
-// batches in flight may have broken unnoticed. To a server that is only slow, this adds little load.
+// probe checks whether the node is silent. If it is, probe sends maxInFlight single commands even though the queue is
+// full: the connections of the batches in flight may have broken unnoticed. To a server that is only slow, this adds
+// little load.
 func (q *queue) probe() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

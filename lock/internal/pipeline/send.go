@@ -96,7 +96,8 @@ func (c *command) replacement(err error) *command {
 //  1. the Call allows it (MayInline), and this is its first command;
 //  2. go-redis is sure to return by a deadline (Pipeline.inlineAllowed), and Redis has answered before;
 //  3. no argument is longer than maxInline;
-//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline;
+//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline, so a caller
+//     whose context ends before OpTimeout is over is queued;
 //  5. fewer than maxInFlight batches of the queue are in flight.
 //
 // When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.

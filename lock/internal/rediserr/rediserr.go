@@ -59,7 +59,7 @@ func RefusesWrites(err error) bool {
 }
 
 // Redirection returns the address of the node to which err redirects the command (MOVED or ASK), and whether an ASKING
-// must be sent to that node first. ok is false if err is no redirection.
+// must be sent to that node first. ok is false if err is not a redirection.
 func Redirection(err error) (addr string, asking, ok bool) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, false, true

@@ -9,9 +9,9 @@ package store
 //     with the same token. If the key then holds this token (isOurs), the first command has arrived, and the claim is
 //     granted.
 //   - If another caller's claim is there instead, Claim returns it. The first command may still arrive when that claim
-//     has ended. Then our claim blocks the key until it expires.
-//   - If no try got a reply, Claim returns an error. The claim may have arrived (Result.Unsure), so releaseUnowned
-//     releases it in the background.
+//     has ended. Then our claim blocks the key until it expires. (A release that is sent now would find nothing.)
+//   - If Do fails, Claim returns an error. If the claim may have arrived (Result.Unsure), releaseUnowned releases it in
+//     the background.
 //   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.
 //   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
 //   - If no release reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller
@@ -38,7 +38,7 @@ type State int
 const (
 	Free      State = iota + 1 // nothing; Look and Inspect return it, Claim takes a free key
 	Granted                    // our own claim
-	Held                       // somebody else's claim, its lease not known to have run out
+	Held                       // somebody else's claim; as far as is known, its lease has not run out
 	Abandoned                  // somebody else's claim, kept by its hold after its lease
 	Settled                    // a value
 )

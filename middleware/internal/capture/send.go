@@ -11,7 +11,7 @@ import (
 )
 
 // send sends the header and the body so far. Afterwards w.Header() is the header that was sent, and handlerHeader is
-// the handler's, unless the two are the same. cutOff is as in pass.
+// the handler's, unless the two are the same. cutOff is as in gate.endCall.
 func (w *Writer) send(next []byte) (cutOff bool) {
 	w.state = headerSent
 	w.detectContentType(next)
@@ -49,7 +49,7 @@ func (w *Writer) sendBody() (cutOff bool) {
 		return false
 	}
 	w.body.SetLent(true)
-	_, cutOff, err := w.pass(body) // after an error, the client has disconnected: the response is stored for its retry
+	_, cutOff, err := w.pass(body) // after an error, the client has disconnected: what fits is stored for its retry
 	if cutOff {
 		return true
 	}

@@ -43,7 +43,7 @@ type Writer struct {
 	body     *buffer.Buffer // nil until something is written, and after an overflow
 	limit    int            // the most bytes of the body that are buffered
 	written  int64          // bytes that the handler has written, buffered or not
-	overflow bool           // the body outgrew limit: sending has begun, or begins in this call, and body is then nil
+	overflow bool           // the body outgrew limit; bufferBody sends what was buffered, and then sets body to nil
 	hijacked bool           // state is sent
 
 	mark  *mark // set by Mark, nil again after Rewind
@@ -60,7 +60,7 @@ type SendObserver interface {
 
 // state is how much of the final response was passed to the underlying writer. It only grows.
 //
-//	state       event                                         next state   the client has
+//	state       event                                         next state   the client has, or is being sent
 //	unsent      WriteHeader, Write up to the limit            unsent       at most 1xx statuses
 //	unsent      Flush, Write past the limit, Hijack           headerSent   the status and the header
 //	unsent      Hijack before a status is set                 sent         what the handler writes to the connection
