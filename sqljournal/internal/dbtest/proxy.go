@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -45,7 +46,11 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Cut closes all connections at once, and drops what is held on them. New connections work.
 func (p *Proxy) Cut() {
-	for _, l := range p.current() {
+	links := p.current()
+	for _, l := range links { // first: a client whose connection is closed may send at once on one that is not yet
+		l.cut.Store(true)
+	}
+	for _, l := range links {
 		l.close()
 	}
 }
@@ -129,6 +134,7 @@ type link struct {
 
 	end  sync.Once
 	done chan struct{} // closed when both connections are
+	cut  atomic.Bool   // no further request is forwarded
 
 	mu         sync.Mutex
 	unanswered [][]*Rule // of each request under way, the rules on its reply
@@ -195,6 +201,9 @@ func (l *link) requests(in *requests) {
 			}
 			return
 		}
+		if l.cut.Load() {
+			return
+		}
 		onRequest, onReply := l.proxy.matching(q.statements)
 		for _, r := range onRequest {
 			r.act(l)
@@ -232,6 +241,9 @@ func (l *link) replies() {
 		}
 		for _, r := range rules {
 			r.act(l)
+		}
+		if len(rules) > 0 && l.isClosed() { // otherwise what was held might reach the client
+			return
 		}
 		_, _ = l.client.Write(held)
 		held = held[:0]

@@ -171,6 +171,41 @@ func TestDown(t *testing.T) {
 	}
 }
 
+// A client whose connection is closed finds no other one that still works.
+func TestDownClosesAllAtOnce(t *testing.T) {
+	t.Parallel()
+	n := newNoted(t)
+	for range 20 {
+		var conns [9]*sql.Conn
+		for i := range conns {
+			c, err := n.db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			conns[i] = c
+		}
+		held := n.proxy.HoldReply(inserts)
+		wrote := make(chan int, 1)
+		go func() {
+			_, _ = conns[0].ExecContext(context.Background(), "insert into notes values (0)")
+			others := 0
+			for _, c := range conns[1:] {
+				if _, err := c.ExecContext(context.Background(), "insert into notes values (1)"); err == nil {
+					others++
+				}
+			}
+			wrote <- others
+		}()
+		held.Wait(t)
+		n.proxy.Down()
+		if others := <-wrote; others > 0 {
+			t.Fatalf("%d other connections still worked", others)
+		}
+		n.proxy.Up()
+	}
+}
+
 // A server of a test's own keeps what is committed, whether it ends in order or crashes.
 func TestRestart(t *testing.T) {
 	t.Parallel()
