@@ -55,9 +55,9 @@ type Claim struct {
 }
 
 // Claim takes key if it is free, and otherwise returns what it holds. A key that somebody else holds is a [State], not
-// an error. Claim takes one round trip. If it meets a claim under [Lease.Hold], it takes a second one to see whether
-// the lease of that claim has run out. If the second one fails, Claim returns such a claim as Held. An older server and
-// [WithReplicas] may also take a second one.
+// an error. Claim takes one round trip. If it meets a claim under [Lease.Hold], it takes a second round trip to see
+// whether the lease of that claim has run out. If that fails, Claim returns such a claim as Held. An older server and
+// [WithReplicas] may also need a second round trip.
 //
 // The note is stored with the claim. Other callers that claim the key get it until the key is settled or free. It is
 // stored as given, so keep secrets out of it.

@@ -64,7 +64,7 @@ func (c *common) newStore(client redis.UniversalClient) *store.Store {
 		OpTimeout: o.opTimeout, Replicas: o.replicas, ReplicaTimeout: o.replicaTimeout,
 	})
 	return store.New(client, p, c.group, store.Config{
-		Namespace: c.namespace, TTL: o.ttl, Fencing: o.fencing, Replicas: o.replicas > 0,
+		Namespace: c.namespace, TTL: o.ttl, Fencing: o.fencing, Replicated: o.replicas > 0,
 	})
 }
 

@@ -99,6 +99,9 @@ func (c *call) storageKey() string {
 	return id.storageKey
 }
 
+// journaled returns the run as its journal knows it, or nil without a journal.
+func (c *call) journaled() *journaledRun { return c.running.exec.journaled }
+
 // request returns the handler's request: the original one, with ctx and the body that was read.
 func (c *call) request(ctx context.Context) *http.Request {
 	r := c.r.WithContext(ctx)

@@ -25,13 +25,13 @@ func (*detachedContext) Err() error { return nil }
 
 func (d *detachedContext) Value(key any) any { return d.arrived.Value(key) }
 
-// runContext is the context of a run, with a deadline and the Execution. Its parent is the context of the lease, so it
-// ends when the lease is lost. If a journal decides about the run, its parent is a context that never ends. It also
-// ends at the deadline, and when the handler has returned.
+// runContext is the context of a run, with a deadline and the Execution. It ends at the deadline, and when the handler
+// has returned. Its parent is the context of the lease, so it also ends when the lease is lost; but if a journal
+// decides about the run, its parent is a context that never ends.
 //
-// It is lazy. The first Done makes the real context, or the first Err after the run is over. Most handlers call
+// It is lazy. The real context is made by the first Done, or by the first Err once the run is over. Most handlers call
 // neither, which saves eight allocations. Functions such as context.WithCancel and context.Cause look for a parent of
-// package context by Value. They call Done or Err before, so that Value then finds the real one.
+// package context by Value. They call Done or Err first, so by then Value returns the real one.
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease      // nil if a journal decides: the loss of the lease does not end the run
@@ -106,8 +106,9 @@ func (c *runContext) parent() context.Context {
 	return c.lease.Context()
 }
 
-// outlasted reports whether the lease is over, but was still valid when the deadline passed: then the deadline has
-// ended the run. The caller holds mu.
+// outlasted reports whether the lease has run out, and did so after the deadline: then the deadline has ended the run.
+// When a reply has shown the loss of the lease is not known here, so a loss counts as later if Until is. The caller
+// holds mu.
 func (c *runContext) outlasted(now time.Time) bool {
 	return c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until())
 }

@@ -55,7 +55,7 @@ var (
 
 // decideEnding decides the ending of a run whose handler has returned.
 func (c *call) decideEnding(verdict capture.Verdict) ending {
-	if j := c.running.exec.journaled; j != nil && j.phase == txCommitted {
+	if j := c.journaled(); j != nil && j.phase == txCommitted {
 		return j.committedEnding()
 	}
 	d := c.running.exec.decision()
@@ -96,7 +96,8 @@ func (j *journaledRun) committedEnding() ending {
 // unknownEnding returns the ending of a run whose outcome is unknown. The key is not released, so that a retry that
 // comes at once does not run. Without a hold, it is free when the lease has run out. If Keep was called or a byte was
 // sent, no retry may ever run, so unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no
-// tombstone is needed: the hold or the row keeps the key, and also records that the outcome is unknown.
+// tombstone is needed: the hold in Redis or the row in the journal keeps the key, and also records that the outcome is
+// unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.keep && !c.running.exec.atMostOnce {
 		end := c.tombstoneEnding(max(d.retention, c.retention), why)
@@ -134,7 +135,7 @@ func (c *call) responseEnding(retention time.Duration) ending {
 	if cookiesDropped {
 		end.outcome = CookiesDropped
 	}
-	if j := c.running.exec.journaled; j != nil && !j.run.Intent {
+	if j := c.journaled(); j != nil && !j.run.Intent {
 		end.why = errOutsideTx
 	}
 	return end

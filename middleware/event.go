@@ -33,7 +33,8 @@ const (
 	// NotStored: the handler ran, and its response cannot be replayed or, if Err is set, could not be stored. For a
 	// duplicate of such a run: 409.
 	NotStored Outcome = "not-stored"
-	// StoreUnavailable: 503, Redis did not answer, or could not confirm the stored response. Nothing ran.
+	// StoreUnavailable: 503. Redis or the journal did not answer, the request's deadline had passed, or the stored
+	// response could not be confirmed. Nothing ran.
 	StoreUnavailable Outcome = "store-unavailable"
 	// Unreadable: 500, the key holds no record that can be read; or 400, the body could not be read. Err has the
 	// reason.

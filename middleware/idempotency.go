@@ -31,8 +31,8 @@ import (
 //  4. One round trip to Redis claims the key, or returns what it holds. A stored response is replayed. If the first
 //     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint differs, it
 //     gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
-//     does not answer, the request gets 503, and nothing runs. A request that has claimed the key goes on to step 5,
-//     with [WithAtMostOnce] after a second round trip, and with a journal once that has agreed.
+//     does not answer, the request gets 503, and nothing runs. A request that has claimed the key goes on to step 5.
+//     [WithAtMostOnce] takes a second round trip first, and a journal has to agree.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
 //     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
 //     the client disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can

@@ -37,7 +37,7 @@ var errOvertaken = errors.New("middleware: the journal holds the record of anoth
 // concludeJournaled stores the outcome of a run in the journal, and then in Redis. It returns the answer that replaces
 // the run's own response if another run has the key in the journal, or the transaction is undecided.
 func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement *answer, err error) {
-	j := c.running.exec.journaled
+	j := c.journaled()
 	switch j.phase {
 	case txCommitted:
 		end.inJournal = true
@@ -57,7 +57,7 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement *a
 // concludeUndecided leaves the key of a run whose transaction may still be committed. After Keep, which promises that
 // the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
 func (c *call) concludeUndecided(lease *lock.Lease) *answer {
-	j, d := c.running.exec.journaled, c.running.exec.decision()
+	j, d := c.journaled(), c.running.exec.decision()
 	if !d.keep || c.running.exec.atMostOnce {
 		abandon(lease)
 		return refuse(Unknown, &commitUnknown, j.cause)
@@ -71,7 +71,7 @@ func (c *call) concludeUndecided(lease *lock.Lease) *answer {
 // endInJournal calls the journal's End, with the record or to free the row. Then it applies to the key what the journal
 // has answered.
 func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement *answer, err error) {
-	j := c.running.exec.journaled
+	j := c.journaled()
 	if end.action == storeRecord {
 		end.encoded = c.encode(&end.record)
 	}

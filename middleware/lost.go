@@ -13,13 +13,14 @@ import (
 //
 //   - If the key is free and is not lost again, it applies the run's ending and returns no answer. The client gets the
 //     run's own response, and err is for the Event.
-//   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or
-//     409. So no client gets a receipt that differs from the stored one.
+//   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or a
+//     problem. So no client gets a receipt that differs from the stored one.
 //
 // The claim is not held, even with [WithAtMostOnce], because it is settled at once. (If the Settle stays pending and
 // this process dies, the key is free when the lease has run out.)
 //
-// Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and Event.Err has this run's status.
+// Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and the text of Event.Err has this run's
+// status.
 func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement *answer, err error) {
 	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
 	claim, err := c.sendClaim()

@@ -61,7 +61,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
 	deadline, contextLease := started.Add(c.maxDuration), lease
-	if j := c.running.exec.journaled; j != nil {
+	if j := c.journaled(); j != nil {
 		deadline = j.deadline
 		contextLease = nil // the journal decides who has run, so the loss of the lease does not end the run
 	}
@@ -86,8 +86,8 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 // cutOff takes the body and the journal from goroutines that the handler has left behind. It waits for a transaction
 // that is being committed. The writer's Seal and Abort do the same for the response.
 func (c *call) cutOff() {
-	if c.running.exec.journaled != nil {
-		c.running.exec.journaled.cutOff()
+	if c.journaled() != nil {
+		c.journaled().cutOff()
 	}
 	c.running.body.cutOff()
 }
@@ -96,7 +96,7 @@ func (c *call) cutOff() {
 // run's own response if the key was lost and could not be taken again, or if it is not known whether the run's
 // transaction was committed.
 func (c *call) conclude(lease *lock.Lease, end *ending) (replacement *answer, err error) {
-	if c.running.exec.journaled != nil {
+	if c.journaled() != nil {
 		replacement, err = c.concludeJournaled(lease, end)
 	} else {
 		err = c.applyEnding(lease, end)
@@ -119,7 +119,7 @@ func (c *call) concludeInterrupted(lease *lock.Lease, why error) {
 	c.cutOff()
 	c.running.writer.Abort()
 	end := c.unknownEnding(c.running.exec.decision(), why)
-	if j := c.running.exec.journaled; j != nil && j.phase == txCommitted {
+	if j := c.journaled(); j != nil && j.phase == txCommitted {
 		end = j.committedEnding()
 		end.why = why
 	}

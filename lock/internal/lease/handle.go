@@ -84,8 +84,7 @@ func (h *Handle) Abandon() {
 	}
 }
 
-// AbandonAt abandons the lease at the first tick after t, which is up to a third of TTL later. The zero time means
-// never.
+// AbandonAt abandons the lease at the first tick after t: when it would be renewed next. The zero time means never.
 func (h *Handle) AbandonAt(t time.Time) {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()

@@ -1,10 +1,10 @@
 package lease
 
-// Everything that changes when a lease ends: renewals, Extend and Hold. The rules:
+// Everything that moves the end of a lease: renewals, Extend and Hold. The rules:
 //
 //   - One of them is in flight at a time (Core.busy).
-//   - Only a confirmed command moves until. A command that fails changes nothing, except that the lease is lost if the
-//     key holds another type (Outcome.Foreign).
+//   - Only a confirmed command moves until. If a command fails because the key holds another type (Outcome.Foreign),
+//     the lease is lost. After a Hold that failed in any other way, the claim is no longer renewed (holdUnknown).
 //   - The lease is lost when until is reached (tick), or when a reply shows that the key is no longer ours
 //     (applyOutcome). Both call lose, which cancels the context of every handle with the cause ErrLost.
 
@@ -158,7 +158,7 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 
 // applyOutcome applies the outcome of an Extend or a Hold that began at start. If the key holds our claim, it prolongs
 // the lease to d and returns nil. If the key holds our value, it changes nothing and returns nil. Otherwise it returns
-// why the command failed, and loses the lease if the key holds something else. The caller holds mu.
+// why the command failed, and loses the lease if the key is absent or holds anything else. The caller holds mu.
 func (c *Core) applyOutcome(o store.Outcome, operation string, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent

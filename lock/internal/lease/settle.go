@@ -163,21 +163,21 @@ func (c *Core) settleInBackground(s settlement) (pending bool) {
 	c.pending, c.abandonAt = added, time.Time{}
 	c.resume()
 	c.config.Group.Go(func() {
-		stored := false
+		resolved := false
 		defer func() { // also if a hook of the client ends this goroutine
 			c.endPending()
-			c.config.Backlog.remove(added, stored)
+			c.config.Backlog.remove(added, resolved)
 		}()
-		stored = c.retrySettle(s, added)
+		resolved = c.retrySettle(s, added)
 	})
 	return true
 }
 
-// retrySettle tries to store the value, after growing pauses. It returns true when the value is stored, or when it need
-// not be because the lease was released or settled meanwhile. It returns false if the key holds something else, or the
+// retrySettle tries to store the value, after growing pauses. resolved is true when the value is stored, or when it
+// need not be because the lease was released or settled meanwhile. It is false if the key holds something else, or the
 // value is given up: at the deadline, to make room for a newer one, or because the Locker is closed and one last try
 // has failed.
-func (c *Core) retrySettle(s settlement, pending *pendingSettle) (stored bool) {
+func (c *Core) retrySettle(s settlement, pending *pendingSettle) (resolved bool) {
 	deadline := s.retryDeadline()
 	pauses := background.NewBackoff(maxSettlePause)
 	for {

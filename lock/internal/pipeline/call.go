@@ -26,9 +26,10 @@ type Call struct {
 	Start    time.Time       // when the operation began: it times out OpTimeout later; Do sets it if it is zero
 	Late     LateHandler     // gets the result of a canceled command; may be nil
 
-	// MayInline allows the caller's goroutine to send the first command, and then it cannot cancel the command.
-	// store.Claim (for a caller that does not wait for the key), store.Settle and store.ReleaseInline set it. When a
-	// Settle or a Release is retried in the background, that is a new Call, whose first command may be inline again.
+	// MayInline allows the caller's goroutine to send the first command. Set it only if the caller can wait until the
+	// operation times out: an inline command cannot be canceled. store.Claim (for a caller that does not wait for the
+	// key), store.Settle and store.ReleaseInline set it. When a Settle or a Release is retried in the background, that
+	// is a new Call, whose first command may be inline again.
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
@@ -91,8 +92,8 @@ func isFinal(err error) bool { return errors.Is(err, ErrNotReplicated) || !redis
 // isAnswer reports whether err is Redis's own answer.
 func isAnswer(err error) bool { return errors.Is(err, ErrNotReplicated) || rediserr.IsReply(err) }
 
-// canceledError is the error of a command whose caller stopped waiting for it. It does not wrap its cause: go-redis
-// recognizes some errors of a server by their text, and the cause may be such an error of another call.
+// canceledError is the error of a command whose caller stopped waiting for it. It hides its cause: the cause of a
+// context may be the server error of some other command, and rediserr would take it for the reply to this one.
 type canceledError struct {
 	cause error
 	sent  bool // false: the command was not sent, and never will be

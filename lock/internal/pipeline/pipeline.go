@@ -38,9 +38,9 @@ type Pipeline struct {
 	config Config
 	group  *background.Group
 
-	replicates    bool        // Config.Replicas > 0: a WAIT follows every durable command
-	inlineAllowed bool        // the client returns at a context's deadline, and no WAIT follows its commands
-	answered      atomic.Bool // Redis has answered once; never cleared (go-redis's first handshake ignores deadlines)
+	replicates bool        // Config.Replicas > 0: a WAIT follows every durable command
+	endsInTime bool        // a command ends at its context's deadline: the client sees to that, and no WAIT follows
+	answered   atomic.Bool // Redis has answered once; never cleared (go-redis's first handshake ignores deadlines)
 
 	retries atomic.Uint64 // see Stats
 	givenUp atomic.Uint64
@@ -57,7 +57,7 @@ func New(client redis.UniversalClient, group *background.Group, workers *Workers
 	window := config.OpTimeout / 10
 	p := &Pipeline{
 		client: client, config: config, group: group, workers: workers, replicates: config.Replicas > 0,
-		inlineAllowed:  honorsDeadlines(client) && config.Replicas == 0,
+		endsInTime:     honorsDeadlines(client) && config.Replicas == 0,
 		workerContexts: sharedContexts{window: window, lifetime: window + config.OpTimeout, values: group.Base()},
 		inlineContexts: sharedContexts{window: window, lifetime: config.OpTimeout, values: group.Base()},
 	}

@@ -94,7 +94,7 @@ func (c *command) replacement(err error) *command {
 // by a worker, through the queue of the command's node. A command is sent inline if
 //
 //  1. the Call allows it (MayInline), and this is its first command;
-//  2. go-redis is sure to return by a deadline (Pipeline.inlineAllowed), and Redis has answered before;
+//  2. go-redis is sure to return by a deadline (Pipeline.endsInTime), and Redis has answered before;
 //  3. no argument is longer than maxInline;
 //  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline, so a caller
 //     whose context ends before OpTimeout is over is queued;
@@ -102,7 +102,7 @@ func (c *command) replacement(err error) *command {
 //
 // When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.
 func (c *Call) roundTrip(cmd *command) error {
-	if c.timedOut || c.Context.Err() != nil { // checked before every try: a reply may have arrived at the last moment
+	if c.timedOut || c.Context.Err() != nil { // the try before may have got its error reply just as time ran out
 		return &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
@@ -143,9 +143,9 @@ func (c *Call) sendInline(q *queue, cmd *command) bool {
 // follow an error: a worker sends them, so that the caller can cancel them.
 func (c *Call) canInline(cmd *command) bool {
 	p := c.Pipeline
-	isAllowed := c.MayInline && cmd == &c.first
-	returnsInTime := p.inlineAllowed && p.answered.Load()
-	return isAllowed && returnsInTime && cmd.fits(maxInline)
+	isFirst := c.MayInline && cmd == &c.first
+	endsInTime := p.endsInTime && p.answered.Load()
+	return isFirst && endsInTime && cmd.fits(maxInline)
 }
 
 // deadline returns when the operation times out or, if that is earlier, the deadline of the caller's context.

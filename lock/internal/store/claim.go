@@ -8,8 +8,9 @@ package store
 //   - After an error that may pass (rediserr.IsTemporary), such as a broken connection, Call.Do sends the claim again,
 //     with the same token. If the key then holds this token (isOurs), the first command has arrived, and the claim is
 //     granted.
-//   - If another caller's claim is there instead, Claim returns it. The first command may still arrive when that claim
-//     has ended. Then our claim blocks the key until it expires. (A release that is sent now would find nothing.)
+//   - If another caller's claim or value is there instead, Claim returns it. The first command may still arrive when
+//     that claim or value is gone. Then our claim blocks the key until it expires. (A release that is sent now would
+//     find nothing.)
 //   - If Do fails, Claim returns an error. If the claim may have arrived (Result.Unsure), releaseUnowned releases it in
 //     the background.
 //   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.
@@ -117,7 +118,7 @@ func (o *op) claimWith(send func() (*pipeline.Reply, error)) (Entry, error) {
 	if o.isGrantedBy(r.Reply) {
 		return o.newGrant(r.Reply)
 	}
-	return o.classifyConfirmed(r.Reply)
+	return o.classifyConfirmed(r.Reply) // an earlier try may still arrive: see the second case above
 }
 
 // isGrantedBy reports whether, by the reply r, the key holds the claim of o. Its command or an earlier try has written
@@ -170,7 +171,7 @@ func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 // classifyConfirmed is classify, except that under WithReplicas it returns a value only once enough replicas have it.
 func (o *op) classifyConfirmed(r *pipeline.Reply) (Entry, error) {
 	e, err := classify(r)
-	if err != nil || e.State != Settled || !o.store.config.Replicas {
+	if err != nil || e.State != Settled || !o.store.config.Replicated {
 		return e, err
 	}
 	if err := o.confirm(r.Text[:headLen]); err != nil {

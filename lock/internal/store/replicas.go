@@ -16,7 +16,7 @@ func (o *op) acknowledged(r *pipeline.Reply, acked error) error {
 	switch {
 	case r.Absent: // this command has written the claim
 		return acked
-	case !o.store.config.Replicas || !o.isOurs(r.Text):
+	case !o.store.config.Replicated || !o.isOurs(r.Text):
 		return nil
 	}
 	// An earlier try has written the claim, and its reply was lost.

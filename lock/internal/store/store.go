@@ -1,6 +1,6 @@
 // Package store defines the format of what a key in Redis holds, the commands and scripts that act on a key, and the
-// meaning of their replies. Packages lock and lease call it. It has no state. Its only goroutines release claims whose
-// reply was lost.
+// meaning of their replies. Packages lock and lease call it. It has no state. Its only goroutines release claims that
+// no caller gets.
 //
 // One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
 // returns the [Entry] that it holds. The other methods act on a claim, named by its token, and return an [Outcome]:
@@ -22,10 +22,10 @@ import (
 
 // Config holds the settings of a Store.
 type Config struct {
-	Namespace Namespace
-	TTL       time.Duration // of a claim that is not renewed
-	Fencing   bool          // every claim gets a fence
-	Replicas  bool          // writes must reach replicas: see pipeline.Config
+	Namespace  Namespace
+	TTL        time.Duration // of a claim that is not renewed
+	Fencing    bool          // every claim gets a fence
+	Replicated bool          // writes must reach replicas: see pipeline.Config
 }
 
 // Store acts on the keys of one namespace on one deployment. Its methods may be called concurrently.
@@ -151,7 +151,7 @@ func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Dur
 // extend sends extend.lua for the claim of o. Under WithReplicas the script always writes, so that a WAIT counts it.
 func (o *op) extend(d time.Duration) (r *pipeline.Reply, acked, err error) {
 	mode := ""
-	if o.store.config.Replicas {
+	if o.store.config.Replicated {
 		mode = "write"
 	}
 	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claimOrHead[:headLen]), d.Milliseconds(), mode)

@@ -41,7 +41,7 @@ func (w *Writer) FlushError() error {
 	case w.overflow:
 		return err
 	}
-	return nil // as in Write
+	return nil // buffered: the client's retry gets it even if the client has disconnected
 }
 
 // passFlush flushes the underlying writer. cutOff is as in gate.endCall.

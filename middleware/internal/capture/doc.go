@@ -26,9 +26,10 @@
 //
 // # Transactions
 //
-// A handler may undo a part of its work, together with what it wrote in it. Mark begins such a part, in which nothing
-// is sent. Rewind ends it and restores the response as it was at Mark. Fix ends it, too, and makes the response final:
-// later writes fail with [ErrAnswered]. Refuse makes later writes fail, too, for a response that will be withdrawn.
+// A handler may roll back a part of its work, and with it whatever it wrote during that part. Mark begins such a part,
+// in which nothing is sent. Rewind ends it and restores the response as it was at Mark. Fix ends it, too, and makes the
+// response final: later writes fail with [ErrAnswered]. Refuse makes later writes fail, too, for a response that will
+// be withdrawn.
 //
 // # Goroutines that the handler leaves behind
 //

@@ -9,11 +9,11 @@ import "sync"
 // until a slow client has read. Then inCall keeps the other goroutines out, and the serving goroutine can still close
 // the gate. A goroutine that finds the gate closed after such a call is cut off: see endCall.
 type gate struct {
-	mu     sync.Mutex
-	idle   chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that
-	inCall bool          // a goroutine is in a call to the underlying writer
-	closed bool          // set by the serving goroutine, which reads it without mu; the others read it with mu
-	stray  bool          // inCall was true when the gate was closed; never false again
+	mu         sync.Mutex
+	idle       chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that
+	inCall     bool          // a goroutine is in a call to the underlying writer
+	closed     bool          // set by the serving goroutine, which reads it without mu; the others read it with mu
+	leftInCall bool          // a goroutine was in such a call when the gate was closed; never false again
 }
 
 // enter takes mu when no other goroutine is in a call to the underlying writer. leave releases it.
@@ -61,12 +61,12 @@ func (g *gate) isClosed() bool {
 func (g *gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed, g.stray = true, g.stray || g.inCall
+	g.closed, g.leftInCall = true, g.leftInCall || g.inCall
 }
 
 // drain waits, after close, until no goroutine is in a call to the underlying writer.
 func (g *gate) drain() {
-	if g.stray {
+	if g.leftInCall {
 		g.enter()
 		defer g.leave()
 	}

@@ -37,7 +37,7 @@ func (w *Writer) WriteHeader(status int) {
 	}
 }
 
-// setStatus sets a final status.
+// setStatus sets a final status, and keeps the header as it is now.
 func (w *Writer) setStatus(status int) {
 	w.status = status
 	w.mark.touch()
@@ -147,12 +147,13 @@ func (w *Writer) startSending(next []byte) (cutOff bool) {
 		return false
 	}
 	w.observer.Sending()
-	defer w.restoreHeader()
+	defer w.endSending()
 	return w.send(next)
 }
 
-// restoreHeader gives the handler its own header back, even if the underlying writer panicked.
-func (w *Writer) restoreHeader() {
+// endSending moves to the state sent, and gives the handler its own header back, even if the underlying writer
+// panicked.
+func (w *Writer) endSending() {
 	if w.gate.closed {
 		return
 	}

@@ -1,7 +1,7 @@
 package capture
 
-// This file undoes or ends a response before the handler has returned. Any goroutine of the handler may call the
-// methods of Writer. They enter the gate.
+// This file undoes or ends a response before the handler has returned. Any goroutine of the handler may call its
+// methods of Writer; each of them enters the gate.
 
 import (
 	"errors"

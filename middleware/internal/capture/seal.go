@@ -15,7 +15,7 @@ type Verdict uint8
 
 const (
 	Whole    Verdict = iota // all of it, in memory: it can be replayed
-	Partial                 // only a part of it is in memory, or what follows is no HTTP response: too long, hijacked, a 101
+	Partial                 // not all of it is in memory (too long), or not all of it is HTTP (hijacked, a 101)
 	Broken                  // its body is shorter or longer than its Content-Length
 	Expired                 // none: the handler returned without one after its context was done
 	Bypassed                // unknown: the handler answered on a ResponseWriter other than the one it was given
@@ -32,6 +32,7 @@ func (w *Writer) Seal(ctx context.Context) Verdict {
 	return w.verdict
 }
 
+// judge decides the verdict, and sets the status if the handler has set none.
 func (w *Writer) judge(ctx context.Context) Verdict {
 	switch {
 	case w.isBypassed():
@@ -65,10 +66,11 @@ func (w *Writer) isBroken() bool {
 // isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps.
 // A framework may give the handler its own writer besides the one that the middleware gave it.
 func (w *Writer) isBypassed() bool {
-	byWriter := w.state != unsent || w.sent1xx || w.gate.stray
+	byWriter := w.state != unsent || w.sent1xx || w.gate.leftInCall
 	return !byWriter && !w.writtenBefore && isAnswered(w.under)
 }
 
+// bypass notes that the client may have a response that this Writer does not know.
 func (w *Writer) bypass() {
 	w.status = 0
 	w.observer.Sending()
@@ -144,7 +146,7 @@ func (w *Writer) Abort() {
 	switch {
 	case w.isBypassed():
 		w.bypass()
-	case w.state == unsent && !w.gate.stray && w.status != 0:
+	case w.state == unsent && !w.gate.leftInCall && w.status != 0:
 		response.Replace(w.Header(), w.outerHeader)
 	}
 	w.body, w.headerAtStatus, w.outerHeader = nil, nil, nil // w stays reachable, in the middleware's call, until the lease has expired
@@ -152,7 +154,7 @@ func (w *Writer) Abort() {
 
 // free returns w's memory to the pools, unless a goroutine left behind or the underlying writer may have parts of it.
 func (w *Writer) free() {
-	if !w.gate.stray {
+	if !w.gate.leftInCall {
 		w.body.Free()
 		if !w.exposed {
 			w.scratch.Free()

@@ -28,8 +28,8 @@ func (w *Writer) putHeader() {
 	handlerRuns := !w.gate.closed
 	wasFixed := w.handlerHeader != nil // the handler may have changed h in any way since Fix
 	changed := wasFixed || !response.Unchanged(h, w.headerAtStatus)
-	// Response must find the handler's header, even while a goroutine left behind is still in a call. h is copied for it
-	// if h is replaced below, and also if the handler still runs: the underlying writer may change h while Response reads.
+	// Writer.Response reads the handler's header later, perhaps while a call to the underlying writer is still in
+	// progress. So a copy is kept if h is replaced below, and also if the handler still runs.
 	if !wasFixed && (changed || handlerRuns) {
 		w.handlerHeader = maps.Clone(h) // with the handler's own lists of values, which it may still change
 	}
