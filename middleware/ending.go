@@ -44,12 +44,14 @@ const (
 // Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
 var (
 	errNoReturn     = errors.New("middleware: the handler panicked, or called runtime.Goexit")
-	errNotConcluded = errors.New("middleware: the function of WithStored, a journal or a hook of the Redis client panicked, or called runtime.Goexit")
-	errSaidUnknown  = errors.New("middleware: the handler called Execution.Unknown")
-	errBroken       = errors.New("middleware: the response is shorter or longer than its Content-Length")
-	errExpired      = errors.New("middleware: the handler returned without a response after its context was done")
-	errOutsideTx    = errors.New("middleware: the handler answered outside of the journal's transaction: Redis alone protects its effect")
-	errBypassed     = errors.New("middleware: the handler answered on a ResponseWriter other than the one that it was given, " +
+	errNotConcluded = errors.New("middleware: the function of WithStored, a journal or a hook of the Redis client panicked, " +
+		"or called runtime.Goexit")
+	errSaidUnknown = errors.New("middleware: the handler called Execution.Unknown")
+	errBroken      = errors.New("middleware: the response is shorter or longer than its Content-Length")
+	errExpired     = errors.New("middleware: the handler returned without a response after its context was done")
+	errOutsideTx   = errors.New("middleware: the handler answered outside of the journal's transaction: " +
+		"Redis alone protects its effect")
+	errBypassed = errors.New("middleware: the handler answered on a ResponseWriter other than the one that it was given, " +
 		"so its response cannot be stored")
 )
 

@@ -18,7 +18,7 @@ type Problem struct {
 	Title          string `json:"title"`
 	Status         int    `json:"status"`
 	Detail         string `json:"detail"`                    // what the client may do; contains nothing that the client sent
-	Instance       string `json:"instance,omitempty"`        // "urn:onceguard:key:" and the hash of the storage key, 64 hex digits; empty without a key
+	Instance       string `json:"instance,omitempty"`        // "urn:onceguard:key:" and the storage key's hash (64 hex digits); empty without a key
 	OriginalStatus int    `json:"original_status,omitempty"` // of a response that was sent and not stored; 0 if unknown
 
 	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry. The SDKs that

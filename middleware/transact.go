@@ -61,7 +61,9 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 //
 // A run has one transaction at a time: Transact returns an error if another one has not ended. It panics without a
 // journal: see [Execution.Journaled].
-func (e *Execution) Transact(do func(seal func() (Commit, error)) error, findOutcome func(run JournalRun, sealed bool) (JournalEntry, error)) error {
+func (e *Execution) Transact(
+	do func(seal func() (Commit, error)) error, findOutcome func(run JournalRun, sealed bool) (JournalEntry, error),
+) error {
 	if e == nil || e.journaled == nil {
 		panic("middleware.Execution.Transact: the run has no journal")
 	}

@@ -98,6 +98,8 @@ func (w *Writer) detectContentType(next []byte) {
 		start = append(start[:len(start):len(start)], next[:more]...)
 	}
 	if len(start) > 0 {
-		w.headerAtStatus = append(w.headerAtStatus, response.Change{Op: response.OpSet, Name: "Content-Type", Values: []string{http.DetectContentType(start)}})
+		w.headerAtStatus = append(w.headerAtStatus, response.Change{
+			Op: response.OpSet, Name: "Content-Type", Values: []string{http.DetectContentType(start)},
+		})
 	}
 }
