@@ -28,7 +28,7 @@ type common struct {
 // namespace or option.
 func newCommon(constructor, namespace string, opts []Option) *common {
 	if namespace == "" || strings.ContainsAny(namespace, "{}") {
-		panic(constructor + ": namespace must be a non-empty text without braces")
+		panic(constructor + ": namespace must be a text that is not empty and has no braces")
 	}
 	o := defaultOptions()
 	for i, opt := range opts {
