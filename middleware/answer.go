@@ -11,7 +11,7 @@ import (
 // changed once it is made, because requests share some of them.
 type answer struct {
 	outcome    Outcome
-	problem    *Problem      // nil if replays, and in shadow, which sends no answers; not changed: all requests share it
+	problem    *Problem      // nil if replays, and of a request unprotected in shadow; not changed: requests share it
 	retryAfter time.Duration // replaces the problem's RetryAfter, unless it is 0
 	replays    bool          // the response is call.replayed
 	err        error         // for the Event

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ErrCommitted means that a key can no longer be freed: the response has begun to be sent, or the handler has called
-// [Execution.Keep] or [Execution.Unknown].
+// ErrCommitted means that a key can no longer be freed: the response has begun to be sent, the handler has called
+// [Execution.Keep] or [Execution.Unknown], or it has returned.
 var ErrCommitted = errors.New("middleware: the response is committed")
 
 // Execution is a protected handler's own run: what the handler can ask and decide about it. Its methods may be called
@@ -29,6 +29,7 @@ type Execution struct {
 	mu        sync.Mutex // guards the fields below
 	wish      wish
 	sent      bool // a part of the response was sent, or the run's transaction is committed
+	returned  bool // the handler has returned: what it asks for is ignored
 	retention time.Duration
 }
 
@@ -79,7 +80,9 @@ func (e *Execution) Keep() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.wish = wantsKeep
+	if !e.returned {
+		e.wish = wantsKeep
+	}
 }
 
 // Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
@@ -94,18 +97,21 @@ func (e *Execution) Unknown() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.wish = wantsUnknown
+	if !e.returned {
+		e.wish = wantsUnknown
+	}
 }
 
 // Discard frees the key when the handler returns, and stores nothing: nothing has happened, so a retry runs. It returns
-// [ErrCommitted] once a byte of the response was sent, and after Keep or Unknown. A byte that is sent later cancels it.
+// [ErrCommitted] once a byte of the response was sent or the handler has returned, and after Keep or Unknown. A byte
+// that is sent later cancels it.
 func (e *Execution) Discard() error {
 	if e == nil {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sent || e.wish == wantsKeep || e.wish == wantsUnknown {
+	if e.returned || e.sent || e.wish == wantsKeep || e.wish == wantsUnknown {
 		return ErrCommitted
 	}
 	e.wish = wantsDiscard
@@ -119,7 +125,16 @@ func (e *Execution) Retain(d time.Duration) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.retention = d
+	if !e.returned {
+		e.retention = d
+	}
+}
+
+// cutOff makes every later call of a goroutine that the handler has left behind come too late.
+func (e *Execution) cutOff() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.returned = true
 }
 
 // sendObserver is an Execution as a [capture.SendObserver], so that Execution itself has no exported method Sending.

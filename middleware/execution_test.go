@@ -526,3 +526,58 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 	}
 	mini.SetError("")
 }
+
+// A goroutine that the handler has left behind decides nothing about the run, however early it comes: here it comes
+// before the middleware has looked at the response.
+func TestLateDecision(t *testing.T) {
+	for name, test := range map[string]struct {
+		late   func(*testing.T, *middleware.Execution)
+		status int
+		runs   int64 // of two requests
+	}{
+		"Discard": {status: http.StatusCreated, runs: 1, late: func(t *testing.T, e *middleware.Execution) {
+			if err := e.Discard(); !errors.Is(err, middleware.ErrCommitted) {
+				t.Errorf("Discard: %v, want ErrCommitted", err)
+			}
+		}},
+		"Unknown": {status: http.StatusCreated, runs: 1, late: func(_ *testing.T, e *middleware.Execution) { e.Unknown() }},
+		"Retain": {status: http.StatusCreated, runs: 1, late: func(_ *testing.T, e *middleware.Execution) {
+			e.Retain(time.Millisecond)
+		}},
+		"Keep": {status: http.StatusBadGateway, runs: 2, late: func(_ *testing.T, e *middleware.Execution) { e.Keep() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				var leftBehind func()
+				s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(test.status)
+					e := middleware.FromContext(r.Context())
+					leftBehind = func() { test.late(t, e) }
+				})
+				s.outer = func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						leftBehind = func() {}
+						next.ServeHTTP(&watchedWriter{w, func() { leftBehind() }}, r)
+					})
+				}
+				s.send()
+				s.send()
+				s.wantRuns(test.runs)
+			})
+		})
+	}
+}
+
+// watchedWriter calls looked when the middleware asks whether it was written to: before the handler runs, and when it
+// has returned.
+type watchedWriter struct {
+	http.ResponseWriter
+	looked func()
+}
+
+func (w *watchedWriter) Written() bool {
+	w.looked()
+	return false
+}
+
+func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

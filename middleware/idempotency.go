@@ -53,10 +53,10 @@ import (
 // 409, instead of this run's response: no client gets a response that differs from the stored one.
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
-// fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent by then, nothing is stored or
-// freed: the client gets this run's response, if there is one, and the lease runs out. Until then a retry gets 409,
-// including the one that net/http's own Transport sends at once. A later retry runs again, but not with
-// [WithAtMostOnce]. The panic propagates unchanged.
+// fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent and [Execution.Keep] was not
+// called, nothing is stored or freed: the client gets this run's response, if there is one, and the lease runs out.
+// Until then a retry gets 409, including the one that net/http's own Transport sends at once. A later retry runs again,
+// but not with [WithAtMostOnce]. The panic propagates unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")

@@ -83,9 +83,10 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	return w.Seal(ctx)
 }
 
-// cutOff takes the body and the journal from goroutines that the handler has left behind. It waits for a transaction
-// that is being committed. The writer's Seal and Abort do the same for the response.
+// cutOff takes the Execution, the body and the journal from goroutines that the handler has left behind. It waits for a
+// transaction that is being committed. The writer's Seal and Abort do the same for the response.
 func (c *call) cutOff() {
+	c.running.exec.cutOff()
 	if c.journaled() != nil {
 		c.journaled().cutOff()
 	}

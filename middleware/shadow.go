@@ -243,6 +243,7 @@ func (c *call) decideWatched(returned bool) (end ending) {
 		}
 	}()
 	exec, tee := &c.running.exec, c.watched.tee
+	exec.cutOff()
 	verdict := tee.End(c.maxResponse)
 	if tee.Started() {
 		(*sendObserver)(exec).Sending()

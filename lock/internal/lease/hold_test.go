@@ -69,6 +69,18 @@ func TestHoldFails(t *testing.T) {
 	}
 }
 
+// A Hold that finds the lease's own value, whose Settle is pending, does not prolong the lease: the value may expire
+// sooner than the lease would.
+func TestHoldFindsOurValue(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"hold": {ourValue}, "settle": {lost}}, func(w *world) {
+		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+		w.at(2 * time.Second)
+		wantIs(t, "Hold", w.first.Hold(w.Context(), time.Hour), nil)
+		w.wantUntil(valid)
+	})
+}
+
 // A second Hold that succeeds lets renewals go on.
 func TestHoldAgain(t *testing.T) {
 	t.Parallel()

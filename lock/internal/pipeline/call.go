@@ -33,7 +33,7 @@ type Call struct {
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
-	timedOut bool    // the waker's timer has fired; never cleared
+	timedOut bool    // this Call has got the timer's event; never cleared
 	first    command // avoids an allocation: most operations send one command
 }
 
@@ -43,7 +43,7 @@ type LateHandler interface{ HandleLate(Result) }
 
 // Result is the result of a Call.
 type Result struct {
-	*Reply        // nil with an Err
+	*Reply        // without meaning, and perhaps nil, with an Err
 	Err     error // nil on success; otherwise the last error, or why the caller stopped waiting
 	Unsure  bool  // Redis may have executed a try whose reply did not arrive
 	Foreign bool  // Err is Redis's: the key holds another type

@@ -77,7 +77,7 @@ func (w *Writer) bypass() {
 }
 
 // Response returns what is stored of a Whole response, and whether its cookies were left out. The response shares
-// memory with w, and is valid until Deliver or Withdraw.
+// memory with w, and is valid until Deliver, Withdraw, Abort or the next call of Response.
 func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bool) {
 	changed := w.scratch.Changed(w.outerHeader, w.headerAtStatus)
 	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.headerAtStatus, "Connection"), cookies)
@@ -149,7 +149,8 @@ func (w *Writer) Abort() {
 	case w.state == unsent && !w.gate.leftInCall && w.status != 0:
 		response.Replace(w.Header(), w.outerHeader)
 	}
-	w.body, w.headerAtStatus, w.outerHeader = nil, nil, nil // w stays reachable, in the middleware's call, until the lease has expired
+	// w stays reachable, in the middleware's call, until the lease has expired, and must not keep the response so long.
+	w.body, w.headerAtStatus, w.outerHeader, w.scratch.Stored = nil, nil, nil, response.Response{}
 }
 
 // free returns w's memory to the pools, unless a goroutine left behind or the underlying writer may have parts of it.
