@@ -74,7 +74,7 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 		return c.unknownEnding(d, errBroken)
 	case verdict == capture.Partial:
 		return c.tombstoneEnding(d.retention, nil)
-	case d.keep, c.isStored(c.responseStatus()):
+	case d.neverFree, c.isStored(c.responseStatus()):
 		return c.responseEnding(d.retention)
 	}
 	return ending{action: freeKey, outcome: Freed}
@@ -95,13 +95,12 @@ func (j *journaledRun) committedEnding() ending {
 	return end
 }
 
-// unknownEnding returns the ending of a run whose outcome is unknown. The key is not released, so that a retry that
-// comes at once does not run. Without a hold, it is free when the lease has run out. If Keep was called or a byte was
-// sent, no retry may ever run, so unknownEnding stores a tombstone. With WithAtMostOnce or an intent journal no
-// tombstone is needed: the hold in Redis or the row in the journal keeps the key, and also records that the outcome is
-// unknown.
+// unknownEnding returns the ending of a run whose outcome is unknown. The key is left to its lease and hold, so that an
+// immediate retry does not run. If Keep was called or a byte was sent, no retry may ever run, so unknownEnding stores a
+// tombstone. With WithAtMostOnce or an intent journal no tombstone is needed: the hold in Redis or the row in the
+// journal keeps the key, and also records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
-	if d.keep && !c.running.exec.atMostOnce {
+	if d.neverFree && !c.running.exec.atMostOnce {
 		end := c.tombstoneEnding(max(d.retention, c.retention), why)
 		end.outcome = Unknown
 		return end

@@ -152,7 +152,7 @@ func (e *sendObserver) Sending() {
 
 // decision is what the handler has decided about its run.
 type decision struct {
-	keep      bool // the key must never be freed: Keep was called, or a byte was sent
+	neverFree bool // Keep was called, or a byte was sent
 	discard   bool
 	unknown   bool
 	retention time.Duration
@@ -162,7 +162,7 @@ func (e *Execution) decision() decision {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return decision{
-		keep:      e.sent || e.wish == wantsKeep,
+		neverFree: e.sent || e.wish == wantsKeep,
 		discard:   e.wish == wantsDiscard,
 		unknown:   e.wish == wantsUnknown,
 		retention: e.retention,

@@ -50,7 +50,7 @@ import (
 //
 // A run may find in step 7 that another request has taken its key. If no byte of its response was sent, it claims the
 // key again, in case the other request has freed it. If the key is still taken, the client gets what the key holds, or
-// 409, instead of this run's response: no client gets a response that differs from the stored one.
+// 409, instead of this run's response, so that it does not get a response that differs from the stored one.
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
 // fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent and [Execution.Keep] was not

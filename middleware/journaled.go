@@ -15,15 +15,15 @@ import (
 //	transaction   ending                    journal            key in Redis        the client gets
 //	committed     any                       has the record     settled with it     the run's response
 //	overtaken     any                       has another run's  settled or released what the journal has
-//	undecided     any, without Keep         is not told        abandoned           503 commit-unknown
-//	undecided     any, after Keep           End in background  by End's answer     503 commit-unknown
+//	undecided     any (see below)           is not told        abandoned           503 commit-unknown
 //	none          abandon                   is not told        abandoned           the run's response
 //	none          free, no row since Begin  is not told        released            the run's response
 //	none          store, or free a row      End                by End's answer     the run's response or, if another run
 //	                                                                               has the key and nothing was sent, what
 //	                                                                               the journal has
 //
-// If End fails, endInBackground retries it, and the client gets the run's response.
+// If End fails, endInBackground retries it, and the client gets the run's response. After Keep, the background also
+// calls End for a transaction that is undecided, unless the run is at most once: see concludeUndecided.
 
 const (
 	journalRetry      = time.Hour // how long to retry the undoing of a Begin, or an End
@@ -58,7 +58,7 @@ func (c *call) concludeJournaled(lease *lock.Lease, end *ending) (replacement *a
 // the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
 func (c *call) concludeUndecided(lease *lock.Lease) *answer {
 	j, d := c.journaled(), c.running.exec.decision()
-	if !d.keep || c.running.exec.atMostOnce {
+	if !d.neverFree || c.running.exec.atMostOnce {
 		abandon(lease)
 		return refuse(Unknown, &commitUnknown, j.cause)
 	}

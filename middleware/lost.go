@@ -11,12 +11,12 @@ import (
 // another program has written the key. By now the other request may have freed it, so reclaimOrGiveWay claims the key
 // again.
 //
-//   - If the key is free and is not lost again, it applies the run's ending and returns no answer. The client gets the
-//     run's own response, and err is for the Event.
+//   - If the claim is granted, and the key is not lost again, it applies the run's ending and returns no answer. The
+//     client gets the run's own response, and err is for the Event.
 //   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or a
-//     problem. So no client gets a receipt that differs from the stored one.
+//     problem. So the client does not get a response that differs from the stored one.
 //
-// The claim is not held, even with [WithAtMostOnce], because it is settled at once. (If the Settle stays pending and
+// The claim gets no hold, even with [WithAtMostOnce], because it is settled at once. (If the Settle stays pending and
 // this process dies, the key is free when the lease has run out.)
 //
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and the text of Event.Err has this run's

@@ -49,7 +49,7 @@ func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacemen
 		}
 	}()
 	verdict := c.handle(lease) // 5, 6: the handler runs, its response is held back
-	reason = errNotConcluded
+	reason = errNotConcluded   // what panics from now on is not the handler
 	end := c.decideEnding(verdict)
 	replacement, err = c.conclude(lease, &end) // 7: the ending is applied to the key
 	returned = true
@@ -60,19 +60,20 @@ func (c *call) handleAndConclude(lease *lock.Lease) (outcome Outcome, replacemen
 func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
-	deadline, contextLease := started.Add(c.maxDuration), lease
+	deadline := started.Add(c.maxDuration)
+	contextLease := lease // the context ends when this is lost
 	if j := c.journaled(); j != nil {
 		deadline = j.deadline
-		contextLease = nil // the journal decides who has run, so the loss of the lease does not end the run
+		contextLease = nil // the journal decides who has run, so the loss of the lease must not end the run
 	}
 	abandonAt(lease, deadline)
 	*ctx = runContext{exec: exec, detached: c.detached(), lease: contextLease, deadline: c.capByRequest(deadline)}
 	r := c.request(ctx)
 	defer func() {
 		abandonAt(lease, time.Time{})
-		handler := phaseSince(started)
-		c.timing.completed = handler.end()
-		c.ranHandler(r, handler)
+		phase := phaseSince(started)
+		c.timing.completed = phase.end()
+		c.ranHandler(r, phase)
 		c.removeTemporaryFiles(r)
 		ctx.end(c.timing.completed)
 		c.identity.body = nil // not needed while the response is stored

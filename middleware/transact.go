@@ -244,8 +244,8 @@ func (j *journaledRun) interruptedTx() txState {
 	return txState{phase: txNone}
 }
 
-// finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It does to the
-// response what that state calls for.
+// finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It keeps,
+// rewinds or refuses the response to match.
 func (j *journaledRun) finishTx(state txState) {
 	w := &j.call.running.writer
 	switch state.phase {

@@ -9,15 +9,15 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// errManyWait is the Event's error for a duplicate that was not allowed to wait.
-var errManyWait = errors.New("middleware: too many requests are waiting (WithMaxWaiters)")
+// errTooManyWaiting is the Event's error for a duplicate that was not allowed to wait.
+var errTooManyWaiting = errors.New("middleware: too many requests are waiting (WithMaxWaiters)")
 
 // awaitOutcome waits until the key is no longer held, and returns what it then holds. If too many requests are
-// waiting, it returns errManyWait at once.
+// waiting, it returns errTooManyWaiting at once.
 func (c *call) awaitOutcome() (lock.Claim, error) {
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > c.maxWaiters {
-		return lock.Claim{}, errManyWait
+		return lock.Claim{}, errTooManyWaiting
 	}
 	start := time.Now()
 	ctx, cancel := context.WithDeadline(c.r.Context(), c.waitDeadline(start))
@@ -61,7 +61,7 @@ func waitFailure(err error) error {
 	switch {
 	case errors.As(err, &wait):
 		return wait.Look
-	case errors.Is(err, errManyWait):
+	case errors.Is(err, errTooManyWaiting):
 		return err
 	}
 	return nil

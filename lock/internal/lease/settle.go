@@ -135,6 +135,7 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 		c.end(context.Canceled, nil)
 		return true, store.ErrLost
 	}
+	// The value is stored: in place of our claim (Ours), under an absent key (Nobody), or already before (OurValue).
 	if c.pending != nil {
 		c.storedWhilePending = s.value
 	}

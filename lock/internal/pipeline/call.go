@@ -16,7 +16,7 @@ const (
 )
 
 // Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
-// times out. The caller sets the exported fields and calls Do with a function, which calls the other methods. A Call
+// times out. The caller sets the exported fields, and passes Do a function that calls Send or Eval. A Call
 // belongs to one goroutine. It is not reused, because a go-redis hook may keep a command's context, which is part of
 // the Call.
 type Call struct {

@@ -36,10 +36,10 @@ type command struct {
 	callerDeadline time.Time // when the caller of an inline command has to return; zero if a worker sends it
 
 	// set by the sender; the caller reads them after completed has arrived, or directly if the command was inline
-	events chan<- event // gets completed when the command is complete; nil for an inline command
-	reply  Reply
-	acked  error // ErrNotReplicated if too few replicas have what it wrote; nil without a WAIT
-	err    error
+	events  chan<- event // gets completed when the command is complete; nil for an inline command
+	reply   Reply
+	waitErr error // ErrNotReplicated if too few replicas have what it wrote; nil without a WAIT
+	err     error
 
 	// guarded by queue.mu
 	phase    phase // only moves forward

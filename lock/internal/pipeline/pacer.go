@@ -79,8 +79,8 @@ func (p *pacer) reset() { p.max = initialMax }
 func (p *pacer) maxSilence() time.Duration { return p.opTimeout / silenceDivisor }
 
 // stalledBefore returns the start time before which a batch counts as stalled, once a batch that began at start is
-// complete. The connection of a stalled batch may have fallen silent, and must not delay what other connections can
-// send.
+// complete: maxSilence earlier. The connection of a stalled batch may have fallen silent, and must not delay what other
+// connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.maxSilence()) }
 
 // silent reports whether no batch has completed for maxSilence while maxInFlight were in flight: the node should be

@@ -91,9 +91,9 @@ func withBrackets(addr string) string {
 func (p *Pipeline) execAndWait(ctx context.Context, pipe redis.Pipeliner, batch []*command) {
 	wait := redis.NewIntCmd(ctx, "wait", p.config.Replicas, p.config.ReplicaTimeout.Milliseconds())
 	p.execPipelined(ctx, pipe, batch, wait)
-	acked := p.acknowledged(wait)
+	waitErr := p.acknowledged(wait)
 	for _, c := range batch {
-		c.acked = acked
+		c.waitErr = waitErr
 	}
 }
 

@@ -19,8 +19,8 @@ func (c *Call) Send(args ...any) (*Reply, error) {
 }
 
 // SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command,
-// and acked is [ErrNotReplicated] if too few replicas have what the command wrote. Otherwise acked is nil.
-func (c *Call) SendDurable(args ...any) (r *Reply, acked, err error) {
+// and waitErr is [ErrNotReplicated] if too few replicas have what the command wrote. Otherwise waitErr is nil.
+func (c *Call) SendDurable(args ...any) (r *Reply, waitErr, err error) {
 	return result(c.send(c.command(c.Pipeline.replicates, nil, args...)))
 }
 
@@ -32,11 +32,11 @@ func (c *Call) Eval(s Script, args ...any) (*Reply, error) {
 }
 
 // EvalDurable is Eval for a script whose write must reach replicas: see SendDurable.
-func (c *Call) EvalDurable(s Script, args ...any) (r *Reply, acked, err error) {
+func (c *Call) EvalDurable(s Script, args ...any) (r *Reply, waitErr, err error) {
 	return c.eval(c.Pipeline.replicates, s, args...)
 }
 
-func (c *Call) eval(durable bool, s Script, args ...any) (r *Reply, acked, err error) {
+func (c *Call) eval(durable bool, s Script, args ...any) (r *Reply, waitErr, err error) {
 	cmd, err := c.send(c.command(durable, s.byDigest, args...))
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd, err = c.send(c.command(durable, s.bySource, args...))
@@ -45,11 +45,11 @@ func (c *Call) eval(durable bool, s Script, args ...any) (r *Reply, acked, err e
 }
 
 // result returns the reply to cmd. After an error there is none, and a worker may still be using cmd.
-func result(cmd *command, err error) (r *Reply, acked, _ error) {
+func result(cmd *command, err error) (r *Reply, waitErr, _ error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &cmd.reply, cmd.acked, nil
+	return &cmd.reply, cmd.waitErr, nil
 }
 
 // command returns the Call's next command, with the arguments prefix and args.
@@ -80,8 +80,8 @@ func (c *Call) send(cmd *command) (*command, error) {
 func (c *command) replacement(err error) *command {
 	var reply replyError
 	if errors.As(err, &reply) && !reply.isExpected() {
-		// go-redis has not parsed the reply. It has to see errors: it closes a connection to a server that is no longer
-		// the master.
+		// The command is sent again, so that go-redis parses the error: only then does it close the connection to a
+		// server that is no longer the master.
 		return &command{call: c.call, args: c.args, durable: c.durable, typed: true}
 	}
 	if addr, asking, ok := rediserr.Redirection(err); ok && c.durable { // go-redis follows the others
@@ -94,10 +94,11 @@ func (c *command) replacement(err error) *command {
 // by a worker, through the queue of the command's node. A command is sent inline if
 //
 //  1. the Call allows it (MayInline), and this is its first command;
-//  2. go-redis is sure to return by a deadline (Pipeline.endsInTime), and Redis has answered before;
+//  2. go-redis is sure to return by a deadline (Pipeline.endsInTime), and Redis has answered before, because go-redis's
+//     first handshake ignores deadlines;
 //  3. no argument is longer than maxInline;
 //  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline, so a caller
-//     whose context ends before OpTimeout is over is queued;
+//     whose context ends well before OpTimeout is over is queued;
 //  5. fewer than maxInFlight batches of the queue are in flight.
 //
 // When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.

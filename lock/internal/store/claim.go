@@ -13,6 +13,7 @@ package store
 //     find nothing.)
 //   - If Do fails, Claim returns an error. If the claim may have arrived (Result.Unsure), releaseUnowned releases it in
 //     the background.
+//   - With WithReplicas, a claim that an earlier try has written is confirmed first (acknowledged, in replicas.go).
 //   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.
 //   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
 //   - If no release reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller
@@ -212,10 +213,10 @@ func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 // sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds. If the
 // server refuses this SET, sendSet sends claim.lua instead.
 func (o *op) sendSet() (*pipeline.Reply, error) {
-	r, acked, err := o.SendDurable("set", o.key.arg, &o.claimOrHead, "nx", "get", "px", o.store.ttl)
+	r, waitErr, err := o.SendDurable("set", o.key.arg, &o.claimOrHead, "nx", "get", "px", o.store.ttl)
 	switch {
 	case err == nil:
-		return r, o.acknowledged(r, acked)
+		return r, o.acknowledged(r, waitErr)
 	case redis.HasErrorPrefix(err, "syntax error"): // Redis before 7.0 refuses NX with GET
 		return o.sendScript(false)
 	case rediserr.RefusesWrites(err):
@@ -235,11 +236,11 @@ func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
 	}
 	beforeFence, afterFence := arg(o.claimOrHead[:headLen+1]), arg(o.claimOrHead[holdPos:])
-	r, acked, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.store.ttl, markPrefix(waits))...)
+	r, waitErr, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.store.ttl, markPrefix(waits))...)
 	if err != nil {
 		return r, err
 	}
-	return r, o.acknowledged(r, acked)
+	return r, o.acknowledged(r, waitErr)
 }
 
 // sendLook sends claim.lua without a claim, so that the script never takes the key. If the caller waits, it marks a

@@ -76,10 +76,10 @@ func (s *Store) override(
 	}
 	o := s.newOp(ctx, key)
 	r := o.Do(func() (*pipeline.Reply, error) {
-		r, acked, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value),
+		r, waitErr, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value),
 			ttl.Milliseconds())
 		if err == nil && overrideResult(r, head, value) == nil {
-			err = acked
+			err = waitErr
 		}
 		return r, err
 	})

@@ -11,23 +11,23 @@ import (
 // have the writes of its own connection. So the claim or value is written again, unchanged, before the WAIT.
 
 // acknowledged returns nil if o was granted nothing, or if enough replicas have its claim. r is the reply to the claim,
-// and acked the result of the WAIT that followed it.
-func (o *op) acknowledged(r *pipeline.Reply, acked error) error {
+// and waitErr the result of the WAIT that followed it.
+func (o *op) acknowledged(r *pipeline.Reply, waitErr error) error {
 	switch {
 	case r.Absent: // this command has written the claim
-		return acked
+		return waitErr
 	case !o.store.config.Replicated || !o.isOurs(r.Text):
 		return nil
 	}
 	// An earlier try has written the claim, and its reply was lost.
-	r, acked, err := o.extend(o.store.config.TTL)
+	r, waitErr, err := o.extend(o.store.config.TTL)
 	switch {
 	case err != nil:
 		return err
 	case holderOf(r, o.token) != Ours:
 		return ErrLost
 	}
-	return acked
+	return waitErr
 }
 
 // errChanged is the error of a value that changed before it was confirmed.
@@ -38,12 +38,12 @@ func (o *op) confirm(head []byte) error {
 	again := o.store.newOp(o.Context, o.key)
 	again.Start = o.Start
 	return again.Do(func() (*pipeline.Reply, error) {
-		r, acked, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
+		r, waitErr, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
 		if err == nil && !bytes.Equal(r.Text, head) {
 			err = errChanged
 		}
 		if err == nil {
-			err = acked
+			err = waitErr
 		}
 		return r, err
 	}).Err

@@ -140,16 +140,16 @@ func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, acked, err := o.extend(d)
+		r, waitErr, err := o.extend(d)
 		if err == nil && holderOf(r, token) == Ours {
-			err = acked
+			err = waitErr
 		}
 		return r, err
 	}), token)
 }
 
 // extend sends extend.lua for the claim of o. Under WithReplicas the script always writes, so that a WAIT counts it.
-func (o *op) extend(d time.Duration) (r *pipeline.Reply, acked, err error) {
+func (o *op) extend(d time.Duration) (r *pipeline.Reply, waitErr, err error) {
 	mode := ""
 	if o.store.config.Replicated {
 		mode = "write"
@@ -162,10 +162,10 @@ func (o *op) extend(d time.Duration) (r *pipeline.Reply, acked, err error) {
 func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, ttl, minLeft time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, acked, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claimOrHead, encodeHold(hold),
+		r, waitErr, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claimOrHead, encodeHold(hold),
 			hold.Milliseconds(), ttl.Milliseconds(), minLeft.Milliseconds())
 		if err == nil && holderOf(r, token) == Ours {
-			err = acked
+			err = waitErr
 		}
 		return r, err
 	}), token)
@@ -178,12 +178,12 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 	o.MayInline = true
 	o.value, o.valueTTL = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, acked, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claimOrHead, &o.value, &o.valueTTL, s.publish)
+		r, waitErr, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claimOrHead, &o.value, &o.valueTTL, s.publish)
 		if err != nil {
 			return nil, err
 		}
 		if h := holderOf(r, token); h != Another && h != OurEarlierValue { // the script has written
-			err = acked
+			err = waitErr
 		}
 		return r, err
 	}), token)

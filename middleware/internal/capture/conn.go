@@ -44,11 +44,10 @@ func (w *Writer) FlushError() error {
 	return nil // buffered: the client's retry gets it even if the client has disconnected
 }
 
-// passFlush flushes the underlying writer. cutOff is as in gate.endCall.
+// passFlush flushes the underlying writer. cutOff is as in gate.call.
 func (w *Writer) passFlush() (cutOff bool, err error) {
-	w.gate.beginCall()
-	defer func() { cutOff = w.gate.endCall() }()
-	return false, http.NewResponseController(w.under).Flush()
+	cutOff = w.gate.call(func() { err = http.NewResponseController(w.under).Flush() })
+	return cutOff, err
 }
 
 // Hijack sends what was written so far, and hands the connection over. What is written to the connection is not stored.
@@ -82,12 +81,10 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buf, nil
 }
 
-// passHijack hijacks the connection of the underlying writer. cutOff is as in gate.endCall.
+// passHijack hijacks the connection of the underlying writer. cutOff is as in gate.call.
 func (w *Writer) passHijack() (conn net.Conn, buf *bufio.ReadWriter, cutOff bool, err error) {
-	w.gate.beginCall()
-	defer func() { cutOff = w.gate.endCall() }()
-	conn, buf, err = http.NewResponseController(w.under).Hijack()
-	return conn, buf, false, err
+	cutOff = w.gate.call(func() { conn, buf, err = http.NewResponseController(w.under).Hijack() })
+	return conn, buf, cutOff, err
 }
 
 // SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort. A call that has begun before may

@@ -7,12 +7,12 @@ import "sync"
 //
 // A goroutine of the handler holds mu from enter to leave, but not during a call to the underlying writer, which lasts
 // until a slow client has read. Then inCall keeps the other goroutines out, and the serving goroutine can still close
-// the gate. A goroutine that finds the gate closed after such a call is cut off: see endCall.
+// the gate. A goroutine that finds the gate closed after such a call is cut off: see call.
 type gate struct {
 	mu         sync.Mutex
 	idle       chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that
 	inCall     bool          // a goroutine is in a call to the underlying writer
-	closed     bool          // set by the serving goroutine, which reads it without mu; the others read it with mu
+	closed     bool          // set only by the serving goroutine, which can read it without mu
 	leftInCall bool          // a goroutine was in such a call when the gate was closed; never false again
 }
 
@@ -32,22 +32,22 @@ func (g *gate) enter() {
 
 func (g *gate) leave() { g.mu.Unlock() }
 
-// beginCall releases mu for a call to the underlying writer. What its caller changes in the Writer, it changes before.
-func (g *gate) beginCall() {
+// call makes a call to the underlying writer, without mu. What its caller changes in the Writer, it changes before.
+// cutOff reports whether the gate was closed during the call: then the Writer is the serving goroutine's, and the
+// caller must not touch it.
+func (g *gate) call(underlying func()) (cutOff bool) {
 	g.inCall = true
 	g.mu.Unlock()
-}
-
-// endCall takes mu again. It must be deferred, because the underlying writer may panic. cutOff reports whether the gate
-// was closed during the call: then the Writer is the serving goroutine's, and the caller must not touch it.
-func (g *gate) endCall() (cutOff bool) {
-	g.mu.Lock()
-	g.inCall = false
-	if g.idle != nil {
-		close(g.idle)
-		g.idle = nil
-	}
-	return g.closed
+	defer func() { // also if the underlying writer panics
+		g.mu.Lock()
+		g.inCall, cutOff = false, g.closed
+		if g.idle != nil {
+			close(g.idle)
+			g.idle = nil
+		}
+	}()
+	underlying()
+	return false // replaced above
 }
 
 // isClosed reports to a goroutine that has not entered whether the gate is closed.

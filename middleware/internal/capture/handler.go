@@ -141,7 +141,7 @@ func (w *Writer) bufferBody(p []byte) error {
 }
 
 // startSending sends the header and the body so far, while the handler still runs. next is what the handler writes
-// next; it is only used to detect the Content-Type. cutOff is as in gate.endCall.
+// next; it is only used to detect the Content-Type. cutOff is as in gate.call.
 func (w *Writer) startSending(next []byte) (cutOff bool) {
 	if w.state != unsent {
 		return false

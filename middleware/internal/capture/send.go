@@ -11,7 +11,7 @@ import (
 )
 
 // send sends the header and the body so far. Afterwards w.Header() is the header that was sent, and handlerHeader is
-// the handler's, unless the two are the same. cutOff is as in gate.endCall.
+// the handler's, unless the two are the same. cutOff is as in gate.call.
 func (w *Writer) send(next []byte) (cutOff bool) {
 	w.state = headerSent
 	w.detectContentType(next)
@@ -41,7 +41,7 @@ func (w *Writer) putHeader() {
 	}
 }
 
-// sendBody sends the body so far. cutOff is as in gate.endCall.
+// sendBody sends the body so far. cutOff is as in gate.call.
 func (w *Writer) sendBody() (cutOff bool) {
 	w.state = sent
 	body := w.body.Bytes()
@@ -59,16 +59,14 @@ func (w *Writer) sendBody() (cutOff bool) {
 	return false
 }
 
-// pass writes p to the underlying writer. cutOff is as in gate.endCall.
+// pass writes p to the underlying writer. cutOff is as in gate.call.
 func (w *Writer) pass(p []byte) (n int, cutOff bool, err error) {
 	if w.gate.closed {
 		n, err = w.under.Write(p)
 		return n, false, err
 	}
-	w.gate.beginCall()
-	defer func() { cutOff = w.gate.endCall() }()
-	n, err = w.under.Write(p)
-	return n, false, err
+	cutOff = w.gate.call(func() { n, err = w.under.Write(p) })
+	return n, cutOff, err
 }
 
 // passStatus is pass for a status.
@@ -77,10 +75,7 @@ func (w *Writer) passStatus(status int) (cutOff bool) {
 		w.under.WriteHeader(status)
 		return false
 	}
-	w.gate.beginCall()
-	defer func() { cutOff = w.gate.endCall() }()
-	w.under.WriteHeader(status)
-	return false
+	return w.gate.call(func() { w.under.WriteHeader(status) })
 }
 
 // detectContentType sets the Content-Type as net/http would, from the first bytes of the body, so that it is stored.
