@@ -10,8 +10,8 @@ import (
 
 // detachedContext is a call as a context that never ends: a client that disconnects affects neither the claim nor its
 // settlement. It carries the values of the context that the request came with, because it outlives the request, and an
-// outer middleware may then replace the request's context. It is context.WithoutCancel without an allocation. (It hides
-// the cause of the request's end too, because context.Cause asks for Err first.)
+// outer middleware may then replace the request's context. It is context.WithoutCancel without an allocation, except that
+// before Go 1.26 context.Cause finds the cause of the request's end. Only what is derived from it reaches a handler.
 type detachedContext call
 
 // detached returns the context for calls to the locker and the journal.
@@ -31,7 +31,8 @@ func (d *detachedContext) Value(key any) any { return d.arrived.Value(key) }
 //
 // It is lazy. The real context is made by the first Done, or by the first Err once the run is over. Most handlers call
 // neither, which saves eight allocations. Functions such as context.WithCancel and context.Cause look for a parent of
-// package context by Value. They call Done or Err first, so by then Value returns the real one.
+// package context by Value, with a key that is an *int. Before Go 1.26 Cause does so before it calls Err. So Value, too,
+// makes the real context for such a key.
 type runContext struct {
 	exec     *Execution
 	lease    *lock.Lease      // nil if a journal decides: the loss of the lease does not end the run
@@ -71,13 +72,20 @@ func (c *runContext) Value(key any) any {
 	if _, ok := key.(executionKey); ok {
 		return c.exec
 	}
+	return c.source(key).Value(key)
+}
+
+// source returns the context that has the value of key: the real one or, without one, the parent.
+func (c *runContext) source(key any) context.Context {
 	c.mu.Lock()
-	ctx := c.real
-	c.mu.Unlock()
-	if ctx == nil {
-		ctx = c.parent()
+	defer c.mu.Unlock()
+	if _, ok := key.(*int); ok {
+		return c.realize(time.Now())
 	}
-	return ctx.Value(key)
+	if c.real != nil {
+		return c.real
+	}
+	return c.parent()
 }
 
 // end ends the context. It is called when the handler has returned, at the time now.
@@ -106,9 +114,9 @@ func (c *runContext) parent() context.Context {
 	return c.lease.Context()
 }
 
-// outlasted reports whether the lease has run out, and did so after the deadline: then the deadline has ended the run.
-// When a reply has shown the loss of the lease is not known here, so a loss counts as later if Until is. The caller
-// holds mu.
+// outlasted reports whether the lease has ended after the deadline: then the deadline has ended the run. When exactly a
+// lease was lost is not known here, only that it is over. If it was valid until after the deadline, outlasted assumes
+// that the deadline came first. The caller holds mu.
 func (c *runContext) outlasted(now time.Time) bool {
 	return c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until())
 }

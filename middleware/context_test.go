@@ -65,6 +65,29 @@ func wantEnd(t *testing.T, what string, ctx context.Context, err, cause error) {
 
 const limit = time.Minute
 
+// The client of a run with a journal has disconnected. The run goes on, so its context has no cause, even though
+// context.Cause before Go 1.26 looks for one in the parents before it calls Err.
+func TestRunContextHidesTheClientsCause(t *testing.T) {
+	t.Parallel()
+	locker := newLocker(t, redistest.Mini(t).Client(t))
+	ctx, disconnect := context.WithCancel(t.Context())
+	disconnect()
+	ran := false
+	h := middleware.Idempotency(locker, fixedKey, middleware.WithJournal(newJournal(true)))(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ran = true
+			if err := context.Cause(r.Context()); err != nil {
+				t.Errorf("Cause %v, want nil", err)
+			}
+			wantEnd(t, "a client that has disconnected", r.Context(), nil, nil)
+			w.WriteHeader(http.StatusCreated)
+		}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
+	if !ran {
+		t.Error("the handler has not run")
+	}
+}
+
 func TestRunContextAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	for name, asked := range map[string]func(context.Context){
