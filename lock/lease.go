@@ -71,8 +71,8 @@ func (l *Lease) Until() time.Time { return l.core.Until() }
 // after a Release another caller would run it again at once.
 func (l *Lease) Abandon() { l.handle.Abandon() }
 
-// AbandonAt abandons the lease at the first renewal after t. It is for an operation that has a time limit, and costs no
-// timer. The last call counts; the zero time means never.
+// AbandonAt stops the renewals from t on, as Abandon does at once. It is for an operation that has a time limit, and
+// costs no timer: the first renewal that is due after t is not sent. The last call counts; the zero time means never.
 func (l *Lease) AbandonAt(t time.Time) { l.handle.AbandonAt(t) }
 
 // Extend extends the lease to at least d from now, in whole milliseconds. Neither Extend nor a later renewal ever

@@ -28,8 +28,8 @@ var (
 	reusedAnswer = refuse(Reused, &keyReused, nil)
 )
 
-// isAboutOther reports whether the answer says that the key belongs to another request.
-func (a *answer) isAboutOther() bool {
+// isMismatch reports whether the answer says that the key belongs to another request.
+func (a *answer) isMismatch() bool {
 	return a.outcome == Reused || a.outcome == FingerprintChanged
 }
 

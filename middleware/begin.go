@@ -32,7 +32,7 @@ func (c *call) begin(lease *lock.Lease) *answer {
 }
 
 // hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies. Then lease is
-// not nil, because mayRunWithoutLease is false.
+// not nil, because mayRunWithoutLease (outage.go) is false.
 func (c *call) hold(lease *lock.Lease) error {
 	if !c.atMostOnce {
 		return nil

@@ -144,8 +144,8 @@ func abandon(lease *lock.Lease) {
 	}
 }
 
-// capByRequest returns deadline, or the deadline of the request's context if that is earlier. Nothing else that ends
-// the request's context ends the run: net/http cancels it when the client disconnects.
+// capByRequest returns deadline, or the deadline of the request's context if that is earlier. Only its deadline counts,
+// not its end: net/http cancels it when the client disconnects, and that must not end the run.
 func (c *call) capByRequest(deadline time.Time) time.Time {
 	if outer, ok := c.r.Context().Deadline(); ok && outer.Before(deadline) {
 		return outer

@@ -30,7 +30,7 @@ type ending struct {
 	size      int           // of the record in bytes, once it is stored or pending; for the Event
 	retention time.Duration // of the record
 	outcome   Outcome       // of the run, if action succeeds
-	why       error         // for the Event: the reason of an outcome that needs one; may be nil
+	why       error         // for the Event: why the outcome is not Executed; nil if the outcome says it all
 }
 
 type action int
@@ -58,7 +58,7 @@ var (
 // decideEnding decides the ending of a run whose handler has returned.
 func (c *call) decideEnding(verdict capture.Verdict) ending {
 	if j := c.journaled(); j != nil && j.phase == txCommitted {
-		return j.committedEnding()
+		return c.committedEnding()
 	}
 	d := c.running.exec.decision()
 	switch {
@@ -87,7 +87,8 @@ func (c *call) isStored(status int) bool {
 }
 
 // committedEnding returns the ending of a run whose transaction is committed, whatever its handler has done since.
-func (j *journaledRun) committedEnding() ending {
+func (c *call) committedEnding() ending {
+	j := c.journaled()
 	end := ending{action: storeRecord, encoded: j.record, retention: j.retained, outcome: Executed}
 	if j.cookiesDropped {
 		end.outcome = CookiesDropped
@@ -153,8 +154,8 @@ func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
 	return end
 }
 
-// applyEnding carries out end on the key in Redis. lease is nil if only the journal protected the run: then there
-// is nothing to do.
+// applyEnding applies end to the key in Redis. lease is nil if only the journal protected the run: then there is
+// nothing to do.
 func (c *call) applyEnding(lease *lock.Lease, end *ending) (err error) {
 	if lease == nil {
 		end.size = len(end.encoded)

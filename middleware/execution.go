@@ -130,7 +130,7 @@ func (e *Execution) Retain(d time.Duration) {
 	}
 }
 
-// cutOff makes every later call of a goroutine that the handler has left behind come too late.
+// cutOff makes later calls without effect: only a goroutine that the handler has left behind can make them.
 func (e *Execution) cutOff() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -32,7 +32,8 @@ import (
 //     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint differs, it
 //     gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
 //     does not answer, the request gets 503, and nothing runs. A request that has claimed the key goes on to step 5.
-//     [WithAtMostOnce] takes a second round trip first, and a journal has to agree.
+//     Before that, [WithAtMostOnce] puts the claim under a hold, in a second round trip, and a journal is asked whether
+//     the request may run.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
 //     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
 //     the client disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can
@@ -48,9 +49,10 @@ import (
 //     error, and the background continues to store it ([lock.ErrPending]).
 //  8. The response is sent, and the observer is called ([WithObserver]).
 //
-// A run may find in step 7 that another request has taken its key. If no byte of its response was sent, it claims the
-// key again, in case the other request has freed it. If the key is still taken, the client gets what the key holds, or
-// 409, instead of this run's response, so that it does not get a response that differs from the stored one.
+// A lease that has only run out does not matter in step 7, if the key is still free. But a run may find there that
+// another request has taken its key. If no byte of its response was sent, it claims the key again, in case the other
+// request has freed it. If the key is still taken, the client gets what the key holds, or 409, instead of this run's
+// response, so that it does not get a response that differs from the stored one.
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or
 // fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent and [Execution.Keep] was not

@@ -8,8 +8,8 @@ import (
 )
 
 // reclaimOrGiveWay handles a run that lost its key before any of its response was sent: another request, an operator or
-// another program has written the key. By now the other request may have freed it, so reclaimOrGiveWay claims the key
-// again.
+// another program has written the key. By now the key may be free again, and the next retry would run. So
+// reclaimOrGiveWay claims the key again.
 //
 //   - If the claim is granted, and the key is not lost again, it applies the run's ending and returns no answer. The
 //     client gets the run's own response, and err is for the Event.
@@ -22,7 +22,7 @@ import (
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and the text of Event.Err has this run's
 // status.
 func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement *answer, err error) {
-	lost = fmt.Errorf("middleware: another request took the key of a run that answered %d: %w", c.running.writer.Status(), lost)
+	lost = fmt.Errorf("middleware: a run that answered %d has lost its key: %w", c.running.writer.Status(), lost)
 	claim, err := c.sendClaim()
 	if err == nil && claim.State == lock.Granted {
 		err = c.applyEnding(claim.Lease, end)
@@ -48,7 +48,7 @@ func (c *call) answerLost(claim *lock.Claim, err error) *answer {
 // the key belongs to another request, the answer is outcome-unknown: this request has run, so usual would mislead.
 func answerAfterRun(usual *answer, lost error) *answer {
 	after := *usual
-	if usual.isAboutOther() {
+	if usual.isMismatch() {
 		after.problem = &outcomeUnknown
 	}
 	after.outcome, after.err = LeaseLost, errors.Join(lost, usual.err)

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// words are the text of a problem's HTML page. Its reader has filled in a form, and does not know idempotency keys.
-type words struct{ heading, text string }
+// pageText is the text of a problem's HTML page. Its reader has filled in a form, and does not know idempotency keys.
+type pageText struct{ heading, text string }
 
-// withPage returns p with the words of its page.
+// withPage returns p with the text of its page.
 func (p Problem) withPage(heading, text string) Problem {
-	p.page = words{heading, text}
+	p.page = pageText{heading, text}
 	return p
 }
 
@@ -32,7 +32,7 @@ var pagePolicy = func() string {
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 }()
 
-// html returns the page of p, with a link back to where the request came from. Without words it uses Title and Detail.
+// html returns the page of p, with a link back to where the request came from. Without a pageText it uses Title and Detail.
 func (p Problem) html(r *http.Request) []byte {
 	heading, text := p.page.heading, p.page.text
 	if heading == "" {

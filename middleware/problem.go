@@ -27,7 +27,7 @@ type Problem struct {
 	// RetryAfter is sent as Retry-After (RFC 9110 section 10.2.3), in whole seconds. It is 0 when Retryable is false.
 	RetryAfter time.Duration `json:"-"`
 
-	page words // of the HTML page
+	page pageText
 }
 
 func newProblem(name string, status int, title, detail string) Problem {
@@ -46,7 +46,7 @@ func (p Problem) retryable() Problem {
 	return p
 }
 
-// withPlace returns p with a detail that names the place of the missing key, if err is a [keyfunc.MissingError]. No
+// withPlace returns p with a detail that says where the missing key is expected, if err is a [keyfunc.MissingError]. No
 // other text of a key function reaches a client, because it might repeat what the client sent.
 func (p Problem) withPlace(err error) *Problem {
 	var missing keyfunc.MissingError
@@ -64,14 +64,14 @@ var (
 		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
 			"send the form again.")
 	keyInvalid = newProblem("key-invalid", http.StatusBadRequest, "Idempotency key is invalid",
-		"An idempotency key has 1 to 255 printable ASCII characters and is sent once. In a header it stands in double quotes, "+
+		"An idempotency key has 1 to 255 printable ASCII characters and must be sent exactly once. In a header it stands in double quotes, "+
 			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.").withPage(
 		"This form cannot be sent",
 		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
 			"send the form again.")
 	bodyUnreadable = newProblem("body-unreadable", http.StatusBadRequest, "Request body cannot be read",
 		"The body ended early or is malformed. Nothing was done.").retryable().withPage(
-		"Not everything has arrived",
+		"We did not receive everything",
 		"The connection was interrupted while you sent the form. Nothing was done. Reload this page to send "+
 			"it again.")
 	userUnknown = newProblem("user-unknown", http.StatusUnauthorized, "User is unknown",
@@ -90,29 +90,29 @@ var (
 		"The form was received, and something went wrong before there was a result. Reload this page to try "+
 			"again.")
 	outcomeUnknown = newProblem("outcome-unknown", http.StatusConflict, "Outcome is unknown",
-		"A request with this idempotency key was begun, and it is not known whether it took effect. It is not processed again.").withPage(
+		"A request with this idempotency key was started, and it is not known whether it took effect. It is not processed again.").withPage(
 		"We do not know whether this has worked",
 		"The form was received, and something went wrong before there was a result. It is not processed again "+
 			"by itself. Please check, or ask us, before you send a new one.")
 	responseNotStored = newProblem("response-not-stored", http.StatusConflict, "Response is not available again",
 		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.").withPage(
-		"This was processed already",
+		"This has already been processed",
 		"The form was processed when you sent it before. Its result cannot be shown here again.")
 	fingerprintChanged = newProblem("fingerprint-changed", http.StatusConflict, "Requests cannot be compared",
 		"A request with this idempotency key was processed, but the server now tells requests apart by another rule, so it "+
 			"cannot tell whether this is the same request. It is not processed again. Use a new key for a new request.").withPage(
-		"This was processed already",
+		"This has already been processed",
 		"A form from this page was processed before, and we cannot tell whether it was the same. Please check "+
 			"before you send a new one.")
 	bodyTooLarge = newProblem("body-too-large", http.StatusRequestEntityTooLarge, "Request body is too large",
 		"The body is longer than this operation accepts. Nothing was done.").withPage(
 		"This is too large",
-		"What you have sent is larger than we can take. Nothing was done.")
+		"What you sent is larger than we can accept. Nothing was done.")
 	keyReused = newProblem("key-reused", http.StatusUnprocessableEntity, "Idempotency key is already used",
 		"This idempotency key was used for another request. Use a new key for a new request.").withPage(
 		"You have already sent this form",
-		"You have already sent this form with other details, and those count. For a new one, go back and "+
-			"reload the page first.")
+		"You have already sent this form with different details, and the first version counts. To send a new one, "+
+			"go back and reload the page first.")
 	keyFailed = newProblem("key-failed", http.StatusInternalServerError, "Idempotency key cannot be determined",
 		"The server failed to determine the idempotency key. Nothing was done.").withPage(
 		"Something went wrong",
@@ -125,11 +125,11 @@ var (
 	storeUnavailable = newProblem("store-unavailable", http.StatusServiceUnavailable, "Idempotency store is unavailable",
 		"The server cannot tell whether this request is a repetition, so it did not process it. Repeat it later.").retryable().withPage(
 		"Please try again in a moment",
-		"We cannot take the form right now. Reload this page in a moment to send it again.")
+		"We cannot accept the form right now. Reload this page in a moment to send it again.")
 	// A store-unavailable with another detail.
 	responseUnconfirmed = storeUnavailable.withDetail("A request with this idempotency key was processed, but the server "+
 		"cannot confirm yet that its response is stored safely. It is not processed again. Repeat it later to get its response.").withPage(
-		"This was processed already",
+		"This has already been processed",
 		"Its result cannot be shown yet. Reload this page in a moment to see it.")
 	commitUnknown = newProblem("commit-unknown", http.StatusServiceUnavailable, "Outcome is not known yet",
 		"It is not known yet whether this request took effect. Repeat it with the same key to find out.").retryable().withPage(
@@ -140,7 +140,7 @@ var (
 // notBegun returns the problem of a request that claimed its key and did not run. The key may stay claimed for one more
 // lease.
 func notBegun(lease time.Duration) *Problem {
-	p := storeUnavailable.withDetail(fmt.Sprintf("The server could not begin to process this request, so nothing was done. "+
+	p := storeUnavailable.withDetail(fmt.Sprintf("The server could not start to process this request, so nothing was done. "+
 		"Repeat it later. For up to %v a repetition may be answered with 409.", lease))
 	return &p
 }

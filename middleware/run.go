@@ -11,7 +11,7 @@ import (
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the
 // steps of [Idempotency]. lease is nil if only the journal protects the run.
 func (c *call) run(lease *lock.Lease) {
-	if instead := c.begin(lease); instead != nil { // the rest of 4
+	if instead := c.begin(lease); instead != nil { // 4, continued: the hold and the journal
 		c.respond(instead)
 		return
 	}
@@ -61,7 +61,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	exec, w, ctx := &c.running.exec, &c.running.writer, &c.running.ctx
 	started := time.Now()
 	deadline := started.Add(c.maxDuration)
-	contextLease := lease // the context ends when this is lost
+	contextLease := lease // the handler's context ends when this lease is lost
 	if j := c.journaled(); j != nil {
 		deadline = j.deadline
 		contextLease = nil // the journal decides who has run, so the loss of the lease must not end the run
@@ -70,7 +70,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	*ctx = runContext{exec: exec, detached: c.detached(), lease: contextLease, deadline: c.capByRequest(deadline)}
 	r := c.request(ctx)
 	defer func() {
-		abandonAt(lease, time.Time{})
+		abandonAt(lease, time.Time{}) // the handler is back: the lease is renewed until the key is settled
 		phase := phaseSince(started)
 		c.timing.completed = phase.end()
 		c.ranHandler(r, phase)
@@ -80,12 +80,13 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	}()
 	c.next.ServeHTTP(w, r)
 	c.cutOff()
-	c.identity.body.Free() // not after a panic or a Goexit
+	c.identity.body.Free() // only after cutOff, so not after a panic: a goroutine may still be reading it
 	return w.Seal(ctx)
 }
 
 // cutOff takes the Execution, the body and the journal from goroutines that the handler has left behind. It waits for a
-// transaction that is being committed. The writer's Seal and Abort do the same for the response.
+// transaction that is being committed; the response of that transaction is final already. The writer's Seal and Abort do
+// the same for the response.
 func (c *call) cutOff() {
 	c.running.exec.cutOff()
 	if c.journaled() != nil {
@@ -122,7 +123,7 @@ func (c *call) concludeInterrupted(lease *lock.Lease, why error) {
 	c.running.writer.Abort()
 	end := c.unknownEnding(c.running.exec.decision(), why)
 	if j := c.journaled(); j != nil && j.phase == txCommitted {
-		end = j.committedEnding()
+		end = c.committedEnding()
 		end.why = why
 	}
 	replacement, err := c.conclude(lease, &end) // the replacement is not sent: the panic propagates

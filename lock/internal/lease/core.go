@@ -1,6 +1,6 @@
 // Package lease implements the life of a lease: how it is renewed, extended, put under a hold, settled, released or
-// lost. Package lock calls it and gives it a Backend. All that this package knows of Redis is the Outcomes that the
-// Backend returns.
+// lost. A Core is the lease of one claim. Each caller that shares it has a Handle, and lock.Lease wraps a Handle.
+// Package lock gives a Core its Backend. All that this package knows of Redis is the Outcomes that the Backend returns.
 //
 //	core.go      the lease, its phases, and how it moves through them
 //	handle.go    a caller's share in a lease, with the context that ends with it
@@ -64,7 +64,7 @@ type Config struct {
 // phase is how far a lease has come. Core.advance moves it, only forward, and ends the contexts of all handles:
 //
 //	from           to          when
-//	active         lost        until was reached, or the backend returned that the key is no longer ours
+//	active         lost        validUntil was reached, or the backend returned that the key is no longer ours
 //	active, lost   releasing   Release sends its first command
 //	any            ended       Settle or Release was confirmed or refused
 //
@@ -100,16 +100,16 @@ type Core struct {
 	hold    holdState
 	handles []*Handle     // those that are not released; the last one stays even when it is
 	room    [1]*Handle    // holds handles while there is one
-	timer   *timer        // calls tick at the next renewal or at until; nil once the phase is not active
+	timer   *timer        // calls tick at the next renewal or at validUntil; nil once the phase is not active
 	busy    chan struct{} // closed when the renewal, Extend or Hold in flight is over; nil if none is
 
-	// until <= expiry <= latestExpiry
-	until        time.Time     // the lease is valid until then; grows when the backend confirms a longer lease
-	expiry       time.Time     // the server does not expire the claim earlier; until is earlier by Validity's margin
+	// validUntil <= expiry <= latestExpiry
+	validUntil   time.Time     // of the lease; grows when the backend confirms a longer lease
+	expiry       time.Time     // the server does not expire the claim earlier; validUntil is earlier by Validity's margin
 	latestExpiry time.Time     // expiry if every Extend and Hold without a reply has arrived; only grows
 	longestHold  time.Duration // the longest hold that the claim may have; only grows
 
-	releasedWhileValid bool  // a Release was sent while the lease was valid: another may have taken the key since
+	releasedWhileValid bool  // a Release was sent while the lease was valid: who has the key now may have taken it since
 	releaseErr         error // what Release returns once the phase is ended
 
 	lostCounted bool // the lease is counted in Counts.lost
@@ -136,8 +136,8 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.until, c.expiry = start.Add(Validity(config.TTL)), start.Add(config.TTL)
-	if !now.Before(c.until) {
+	c.validUntil, c.expiry = start.Add(Validity(config.TTL)), start.Add(config.TTL)
+	if !now.Before(c.validUntil) {
 		return false
 	}
 	c.latestExpiry = c.expiry
@@ -163,7 +163,7 @@ func (c *Core) settler(operation string) (Settler, error) {
 func (c *Core) Until() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.until
+	return c.validUntil
 }
 
 // renews reports whether the lease should be renewed. The caller holds mu.
@@ -173,8 +173,8 @@ func (c *Core) renews() bool {
 
 func (s holdState) allowsRenewal() bool { return s == noHold || s == holdConfirmed }
 
-// valid reports whether the lease is active and until is not reached. The caller holds mu.
-func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.until) }
+// valid reports whether the lease is active and validUntil is not reached. The caller holds mu.
+func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.validUntil) }
 
 // IsReleasedOrSettled reports whether the phase is releasing or ended: Release was called, or a Settle was confirmed or
 // refused.
@@ -208,14 +208,14 @@ func (c *Core) end(cause, releaseErr error) {
 	c.advance(ended, cause)
 }
 
-// lose ends all handles with ErrLost: until was reached, or the key is no longer ours. Settle may still be called. The
-// caller holds mu.
+// lose ends all handles with ErrLost: validUntil was reached, or the key is no longer ours. Settle may still be called.
+// The caller holds mu.
 func (c *Core) lose() { c.advance(lost, store.ErrLost) }
 
 // abandon stops the renewals, so that the lease runs out. The caller holds mu.
 func (c *Core) abandon() {
 	c.abandoned = true
 	if c.phase < releasing {
-		c.wakeAt(c.until)
+		c.wakeAt(c.validUntil)
 	}
 }

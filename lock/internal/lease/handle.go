@@ -84,7 +84,8 @@ func (h *Handle) Abandon() {
 	}
 }
 
-// AbandonAt abandons the lease at the first tick after t: when it would be renewed next. The zero time means never.
+// AbandonAt stops the renewals from t on: instead of the first renewal after t, tick abandons the lease. The zero time
+// means never.
 func (h *Handle) AbandonAt(t time.Time) {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()

@@ -3,9 +3,9 @@ package lease
 // Everything that moves the end of a lease: renewals, Extend and Hold. The rules:
 //
 //   - One of them is in flight at a time (Core.busy).
-//   - Only a confirmed command moves until. If a command fails because the key holds another type (Outcome.Foreign),
+//   - Only a confirmed command moves validUntil. If a command fails because the key holds another type (Outcome.Foreign),
 //     the lease is lost. After a Hold that failed in any other way, the claim is no longer renewed (holdUnknown).
-//   - The lease is lost when until is reached (tick), or when a reply shows that the key is no longer ours
+//   - The lease is lost when validUntil is reached (tick), or when a reply shows that the key is no longer ours
 //     (applyOutcome). Both call lose, which cancels the context of every handle with the cause ErrLost.
 
 import (
@@ -25,41 +25,43 @@ func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3
 // retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of TTL.
 func (c *Config) retryAt(now time.Time) time.Time { return now.Add(background.Jitter(c.TTL / 10)) }
 
-// firstTick returns when tick has to run first after a grant or a Hold that began at start. The later times are tick's
-// own decision. The caller holds mu.
+// firstTick returns when tick has to run first after a grant or a Hold that began at start. From then on tick sets the
+// timer itself. The caller holds mu.
 func (c *Core) firstTick(start time.Time) time.Time {
-	if next := c.config.renewAt(start); c.renews() && next.Before(c.until) {
+	if next := c.config.renewAt(start); c.renews() && next.Before(c.validUntil) {
 		return next
 	}
-	return c.until
+	return c.validUntil
 }
 
-// tick renews the lease, or loses it if until is reached, and sets the timer for the next tick. The timer calls it.
+// tick renews the lease, or loses it if validUntil is reached, and sets the timer for the next tick. The timer calls it.
 func (c *Core) tick() {
 	start := time.Now()
-	until, isDue, renewsNow := c.beginTick(start)
+	validUntil, isDue, renewsNow := c.beginTick(start)
 	if renewsNow {
 		defer c.config.Group.Done()
 	}
-	next := until
-	if renewsNow && c.renew(until) == nil {
+	next := validUntil
+	switch {
+	case renewsNow && c.renew(validUntil) == nil:
 		next = c.config.renewAt(start)
-	} else if isDue { // the renewal failed, or an Extend or Hold is in flight
+	case isDue: // the renewal failed, or an Extend or Hold is in flight
 		next = c.config.retryAt(time.Now())
 	}
 	c.scheduleTick(next)
 }
 
-// beginTick abandons or loses the lease if the time for that has come. isDue reports whether a renewal is due, and
-// renewsNow whether this tick sends it: then beginTick has set busy, and the caller calls Group.Done.
-func (c *Core) beginTick(start time.Time) (until time.Time, isDue, renewsNow bool) {
+// beginTick first abandons or loses the lease, if the time for that has come. Then it looks whether to renew it. isDue
+// reports whether a renewal is due, and renewsNow whether this tick sends it: then beginTick has set busy, and the
+// caller calls Group.Done.
+func (c *Core) beginTick(start time.Time) (validUntil time.Time, isDue, renewsNow bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.abandonAt.IsZero() && !start.Before(c.abandonAt) {
 		c.abandoned = true
 	}
-	until = c.until
-	if c.phase < releasing && !start.Before(until) {
+	validUntil = c.validUntil
+	if c.phase < releasing && !start.Before(validUntil) {
 		c.lose()
 	}
 	isDue = c.renews() && !c.config.Group.Closed()
@@ -68,27 +70,27 @@ func (c *Core) beginTick(start time.Time) (until time.Time, isDue, renewsNow boo
 		c.busy = make(chan struct{})
 		c.config.Group.Begin()
 	}
-	return until, isDue, renewsNow
+	return validUntil, isDue, renewsNow
 }
 
-// scheduleTick sets the timer to next, or to until if that is earlier, unless the lease is over.
+// scheduleTick sets the timer to next, or to validUntil if that is earlier, unless the lease is over.
 func (c *Core) scheduleTick(next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase > active {
 		return
 	}
-	if c.until.Before(next) {
-		next = c.until
+	if c.validUntil.Before(next) {
+		next = c.validUntil
 	}
 	c.wakeAt(next)
 }
 
-// renew sends a renewal. It returns at until even without a reply, so that tick loses the lease on time. beginTick has
-// set busy.
-func (c *Core) renew(until time.Time) error {
+// renew sends a renewal. It returns at validUntil even without a reply, so that tick loses the lease on time. beginTick
+// has set busy.
+func (c *Core) renew(validUntil time.Time) error {
 	defer c.endBusy()
-	ctx, cancel := context.WithDeadline(c.config.Group.Base(), until)
+	ctx, cancel := context.WithDeadline(c.config.Group.Base(), validUntil)
 	defer cancel()
 	err := c.extend(ctx, c.config.TTL)
 	if err == nil {
@@ -97,8 +99,8 @@ func (c *Core) renew(until time.Time) error {
 	return err
 }
 
-// exclusively calls do while no renewal, Extend or other Hold is in flight: hold.lua detects a late Hold by how much of
-// the lease is left, so no other command may change that. The time for one operation includes the wait.
+// exclusively calls do alone: no renewal, Extend or Hold is in flight meanwhile. hold.lua detects a late Hold by how
+// much of the lease is left, and another command would change that. The time for one operation includes the wait.
 func (c *Core) exclusively(ctx context.Context, operation string, do func(context.Context) error) error {
 	c.mu.Lock()
 	if c.busy != nil { // the wait needs a limit; without a wait, do's own limit is enough
@@ -180,8 +182,8 @@ func (c *Core) applyOutcome(o store.Outcome, operation string, start time.Time, 
 
 // prolong makes the lease valid for Validity(d) from start. It never shortens the lease. The caller holds mu.
 func (c *Core) prolong(start time.Time, d time.Duration) {
-	if until := start.Add(Validity(d)); until.After(c.until) {
-		c.until, c.expiry = until, start.Add(d)
+	if until := start.Add(Validity(d)); until.After(c.validUntil) {
+		c.validUntil, c.expiry = until, start.Add(d)
 		c.latestExpiry = later(c.latestExpiry, c.expiry)
 	}
 }
@@ -236,7 +238,7 @@ func (c *Core) beginHold(d, maxWait time.Duration) (minLeft time.Duration, err e
 	}
 	c.longestHold, c.hold = max(c.longestHold, d), holdInFlight
 	c.latestExpiry = later(c.latestExpiry, time.Now().Add(maxWait+c.config.TTL))
-	c.wakeAt(c.until)
+	c.wakeAt(c.validUntil)
 	return max(time.Until(c.expiry)-maxWait, 0), nil
 }
 

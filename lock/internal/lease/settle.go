@@ -8,7 +8,7 @@ package lease
 //     error wraps ErrPending too, but only the value of the first one is retried.
 //   - The lease ends when a reply shows that the value is stored, or that the key holds something else. Any other error
 //     leaves the lease as it is.
-//   - The claim is renewed while a Settle is pending. When that is given up, the lease runs out.
+//   - The claim is renewed while a Settle is pending. When the retries are given up, the lease is abandoned.
 //
 // Core.mu is not held during a try.
 
@@ -57,8 +57,8 @@ func (s *settlement) remainingTTL() time.Duration {
 	return (s.ttl - time.Since(s.firstCall)).Truncate(minSettleTTL)
 }
 
-// Settle stores a value for ttl in place of the claim. appendTo appends the value to its head, which has capacity for
-// size bytes more. ctx must never be done.
+// Settle stores a value for ttl in place of the claim. appendTo gets the value's head, with capacity for size bytes more,
+// and appends the value to it. ctx must never be done.
 func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
 	backend, err := h.core.settler("settle")
 	if err != nil {
@@ -70,9 +70,9 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	if tooLate && stored == nil {
 		return store.ErrLost
 	}
-	value := h.core.newValue(firstCall, size, appendTo)
+	value := h.core.newValue(firstCall, size, appendTo) // even if it is too late, to compare it with what is stored
 	if tooLate {
-		if bytes.Equal(value, stored) { // the same value is there already
+		if bytes.Equal(value, stored) {
 			return nil
 		}
 		return store.ErrLost
@@ -144,8 +144,8 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 }
 
 // settleInBackground begins to retry a Settle, unless one is pending already, and reports whether one is pending now.
-// The claim is renewed for it. There is none if the lease was released or settled meanwhile, the deadline is reached,
-// the Locker is closed, or the value is larger than the backlog.
+// While one is, the claim is renewed. Nothing is retried if the lease was released or settled meanwhile, the deadline is
+// reached, the Locker is closed, or the value is larger than the backlog.
 func (c *Core) settleInBackground(s settlement) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

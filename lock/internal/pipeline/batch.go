@@ -5,7 +5,7 @@ import "time"
 // batch is a group of commands that are sent together. Only its sender uses it, until it calls complete.
 type batch struct {
 	queue    *queue
-	start    time.Time // of an inline batch, when its Call started, shortly before: that saves a reading of the clock
+	start    time.Time // when it was sent; for an inline batch when its Call started, which saves a reading of the clock
 	commands []*command
 }
 

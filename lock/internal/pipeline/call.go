@@ -27,9 +27,7 @@ type Call struct {
 	Late     LateHandler     // gets the result of a canceled command; may be nil
 
 	// MayInline allows the caller's goroutine to send the first command. Set it only if the caller can wait until the
-	// operation times out: an inline command cannot be canceled. store.Claim (for a caller that does not wait for the
-	// key), store.Settle and store.ReleaseInline set it. When a Settle or a Release is retried in the background, that
-	// is a new Call, whose first command may be inline again.
+	// operation times out: an inline command cannot be canceled.
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
@@ -43,13 +41,13 @@ type LateHandler interface{ HandleLate(Result) }
 
 // Result is the result of a Call.
 type Result struct {
-	*Reply        // without meaning, and perhaps nil, with an Err
+	*Reply        // valid only if Err is nil
 	Err     error // nil on success; otherwise the last error, or why the caller stopped waiting
 	Unsure  bool  // Redis may have executed a try whose reply did not arrive
 	Foreign bool  // Err is Redis's: the key holds another type
 }
 
-// Do calls try until Redis answers, at most 4 times. It calls try again after an error that may pass (see
+// Do calls try until Redis answers, at most maxTries times. It calls try again after an error that may pass (see
 // [rediserr.IsTemporary]; not ErrNotReplicated), after a random pause of up to 20, 40 and 80 ms. Do returns when the
 // operation times out or the Call's Context is done. An inline command cannot be canceled, so it can delay the return
 // until its own deadline.
@@ -89,11 +87,11 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 // isFinal reports whether err is not worth another try.
 func isFinal(err error) bool { return errors.Is(err, ErrNotReplicated) || !rediserr.IsTemporary(err) }
 
-// isAnswer reports whether err is Redis's own answer.
+// isAnswer reports whether err means that Redis has answered. ErrNotReplicated is about the answer to a WAIT.
 func isAnswer(err error) bool { return errors.Is(err, ErrNotReplicated) || rediserr.IsReply(err) }
 
-// canceledError is the error of a command whose caller stopped waiting for it. It hides its cause: the cause of a
-// context may be the server error of some other command, and rediserr would take it for the reply to this one.
+// canceledError is the error of a command whose caller stopped waiting for it. It must not unwrap to its cause: a
+// context's cause may be an error reply to some other command, and rediserr would take it for the reply to this one.
 type canceledError struct {
 	cause error
 	sent  bool // false: the command was not sent, and never will be

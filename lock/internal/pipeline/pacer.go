@@ -6,7 +6,7 @@ const (
 	maxInFlight   = 4         // batches of one queue, except for probes
 	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
 
-	smallBatch = 16  // commands: the smallest limit of a batch; three quarters of a short queue may be less
+	smallBatch = 16  // commands: the limit of a batch is never lower; a short queue still gives smaller batches
 	initialMax = 256 // commands: pacer.max until slow or fast batches change it
 
 	silenceDivisor = 10 // a node or connection may be silent for OpTimeout/silenceDivisor: see maxSilence
@@ -16,18 +16,18 @@ const (
 // has no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits a batch to
 // maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see batch.admits.)
 //
-// Several batches in flight are faster than one. So a batch has at most three quarters of the commands that wait,
-// rounded up: if it had all of them, the server would be idle while the client writes, and the client while the server
-// executes. With n commands waiting,
+// Several batches in flight are faster than one: with a single one, the server is idle while the client writes, and the
+// client while the server executes. So a batch has at most three quarters of the commands that wait, rounded up. With n
+// commands waiting,
 //
 //	batchSize(n) = min((3*n+3)/4, max(n/maxInFlight, smallBatch), pacer.max)
 //
 // so 1 command goes alone; of 20 commands the first batch has 15 and the next 4; of 1,000 the first has 250.
 //
-// Under overload, excess calls fail early so that the rest succeed: a command whose reply comes after its caller has
-// stopped waiting only adds load. So a batch that takes more than a quarter of OpTimeout lowers pacer.max to half of
-// its size, and a full batch that takes less than a sixteenth doubles it. A command whose reply would come too late is
-// not sent.
+// A command whose reply comes after its caller has stopped waiting only adds load. So under overload, commands that
+// would be answered too late are dropped, and their callers time out, so that the others are answered in time. A batch
+// that takes more than a quarter of OpTimeout lowers pacer.max to half of its size, and a full batch that takes less
+// than a sixteenth doubles it.
 type pacer struct {
 	opTimeout time.Duration
 
@@ -61,12 +61,12 @@ func (p *pacer) replied(bytes int) { p.replyBytes += (bytes - p.replyBytes) / 8 
 // lowers max to smallBatch.
 func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
-	took := now.Sub(start)
-	p.took += (took - p.took) / 4
+	elapsed := now.Sub(start)
+	p.took += (elapsed - p.took) / 4
 	switch {
-	case took > p.opTimeout/4:
+	case elapsed > p.opTimeout/4:
 		p.max = min(p.max, max(commands/2, smallBatch))
-	case took < p.opTimeout/16 && commands == p.max:
+	case elapsed < p.opTimeout/16 && commands == p.max:
 		p.max = 2 * commands
 	}
 }

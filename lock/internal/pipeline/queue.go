@@ -65,8 +65,8 @@ func (q *queue) execInline(c *command, shared *sharedContext, callerDeadline tim
 		return false
 	}
 	c.shared, c.callerDeadline = shared, callerDeadline
-	defer q.handOver(b) // even when a hook panics
-	q.pipeline.exec(c.shared, b.commands)
+	defer q.handOver(b)                 // even when a hook panics
+	q.pipeline.exec(shared, b.commands) // a command that goes alone has its own Deadline
 	return true
 }
 
@@ -85,7 +85,7 @@ func (q *queue) beginInline(c *command) *batch {
 }
 
 // handOver completes b for a sender that sends nothing else: an inline caller, or a worker that a hook has ended. If a
-// batch is next, a worker sends it, and then makes the group.Done for b's group.Begin.
+// batch is next, a worker sends it, and then calls the group.Done that is due for b.
 func (q *queue) handOver(b *batch) {
 	if next := q.complete(b); next != nil {
 		q.pipeline.workers.assign(next)
@@ -107,7 +107,7 @@ func (q *queue) sendBatches(b *batch) {
 
 // sendBatch sends and completes b, and returns the batch to send next, or nil.
 func (q *queue) sendBatch(b *batch) (next *batch) {
-	returned := false
+	returned := false // it stays false if a hook calls runtime.Goexit
 	defer func() {
 		if returned {
 			return
@@ -159,7 +159,7 @@ func (q *queue) deliver(c *command) {
 		q.pipeline.group.Go(func() { late.HandleLate(r) })
 	}
 	if c.events != nil {
-		c.events <- completed // has room, also if the caller has canceled c
+		c.events <- completed // never blocks: there is room even if the caller has canceled c
 	}
 }
 

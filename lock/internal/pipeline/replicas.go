@@ -91,14 +91,14 @@ func withBrackets(addr string) string {
 func (p *Pipeline) execAndWait(ctx context.Context, pipe redis.Pipeliner, batch []*command) {
 	wait := redis.NewIntCmd(ctx, "wait", p.config.Replicas, p.config.ReplicaTimeout.Milliseconds())
 	p.execPipelined(ctx, pipe, batch, wait)
-	waitErr := p.acknowledged(wait)
+	waitErr := p.waitError(wait)
 	for _, c := range batch {
 		c.waitErr = waitErr
 	}
 }
 
-// acknowledged returns nil if enough replicas have acknowledged, according to the reply to a WAIT.
-func (p *Pipeline) acknowledged(wait *redis.IntCmd) error {
+// waitError returns nil if, by the reply to a WAIT, enough replicas have acknowledged, and otherwise ErrNotReplicated.
+func (p *Pipeline) waitError(wait *redis.IntCmd) error {
 	switch n, err := wait.Result(); {
 	case err != nil:
 		// err is not wrapped: it is about WAIT alone, and the commands before it may have been executed.

@@ -75,8 +75,8 @@ func (c *Call) send(cmd *command) (*command, error) {
 	return cmd, err
 }
 
-// replacement returns the command to send after c has returned err, and nil if the caller is to get err. There is one
-// only after an error reply: Redis has not executed c then.
+// replacement returns the command to send after c has returned err, and nil if the caller is to get err. Only an error
+// reply calls for one, because Redis has then not executed c.
 func (c *command) replacement(err error) *command {
 	var reply replyError
 	if errors.As(err, &reply) && !reply.isExpected() {
@@ -94,16 +94,17 @@ func (c *command) replacement(err error) *command {
 // by a worker, through the queue of the command's node. A command is sent inline if
 //
 //  1. the Call allows it (MayInline), and this is its first command;
-//  2. go-redis is sure to return by a deadline (Pipeline.endsInTime), and Redis has answered before, because go-redis's
-//     first handshake ignores deadlines;
+//  2. go-redis is sure to return by a deadline (Pipeline.endsInTime: on a *redis.Client with ContextTimeoutEnabled,
+//     without WithReplicas), and Redis has answered before, because go-redis's first handshake ignores deadlines;
 //  3. no argument is longer than maxInline;
-//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline, so a caller
-//     whose context ends well before OpTimeout is over is queued;
+//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline. It ends up to a
+//     tenth of OpTimeout before the operation times out, so a command is queued if the deadline of the caller's context
+//     is earlier still;
 //  5. fewer than maxInFlight batches of the queue are in flight.
 //
 // When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.
 func (c *Call) roundTrip(cmd *command) error {
-	if c.timedOut || c.Context.Err() != nil { // the try before may have got its error reply just as time ran out
+	if c.timedOut || c.Context.Err() != nil { // the previous try may have got its error reply just as time ran out
 		return &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
@@ -144,9 +145,9 @@ func (c *Call) sendInline(q *queue, cmd *command) bool {
 // follow an error: a worker sends them, so that the caller can cancel them.
 func (c *Call) canInline(cmd *command) bool {
 	p := c.Pipeline
-	isFirst := c.MayInline && cmd == &c.first
-	endsInTime := p.endsInTime && p.answered.Load()
-	return isFirst && endsInTime && cmd.fits(maxInline)
+	return c.MayInline && cmd == &c.first && // 1
+		p.endsInTime && p.answered.Load() && // 2
+		cmd.fits(maxInline) // 3
 }
 
 // deadline returns when the operation times out or, if that is earlier, the deadline of the caller's context.

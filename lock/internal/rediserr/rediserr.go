@@ -25,7 +25,8 @@ func IsForeign(err error) bool {
 }
 
 // MayHaveArrived reports whether the server may have executed a command that failed with err. It has not executed the
-// command if it replied with an error, or if there was no connection to send the command on.
+// command if it replied with an error, or if there was no connection to send the command on. (A script can fail half
+// way. But in our scripts nothing can fail once the key is written.)
 func MayHaveArrived(err error) bool {
 	var dial *net.OpError
 	switch {

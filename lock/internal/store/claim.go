@@ -8,17 +8,16 @@ package store
 //   - After an error that may pass (rediserr.IsTemporary), such as a broken connection, Call.Do sends the claim again,
 //     with the same token. If the key then holds this token (isOurs), the first command has arrived, and the claim is
 //     granted.
-//   - If another caller's claim or value is there instead, Claim returns it. The first command may still arrive when
-//     that claim or value is gone. Then our claim blocks the key until it expires. (A release that is sent now would
-//     find nothing.)
+//   - If another caller's claim or value is there instead, Claim returns it. Our first command may still arrive, when
+//     that claim or value is gone: then nobody owns our claim, which blocks the key until it expires. (To release it now
+//     would not help: the release would find nothing.)
 //   - If Do fails, Claim returns an error. If the claim may have arrived (Result.Unsure), releaseUnowned releases it in
 //     the background.
-//   - With WithReplicas, a claim that an earlier try has written is confirmed first (acknowledged, in replicas.go).
+//   - With WithReplicas, a claim that an earlier try has written is first confirmed (confirmClaim, in replicas.go).
 //   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.
 //   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
-//   - If no release reaches the server, or a release overtakes the claim, the claim expires after the TTL. No caller
-//     believes that it owns the key. The same happens if a second command is granted, its lease is released, and only
-//     then the first command arrives.
+//   - If no release reaches the server, or a release overtakes the claim, nobody owns the claim, and it expires after
+//     the TTL. So does a claim whose first command arrives when the second one was granted and its lease released.
 
 import (
 	"context"
@@ -72,15 +71,15 @@ func (s *Store) Claim(
 	ctx context.Context, key Key, token uuid.UUID, start time.Time, opts ClaimOptions,
 ) (Entry, error) {
 	o := s.newOp(ctx, key)
-	o.MayInline = !opts.Waits
+	o.MayInline = !opts.Waits // a caller that waits has to be able to cancel
 	o.Start, o.token = start, token
-	o.claimOrHead = appendClaim(o.room[:0], token, opts.Awaited, start, opts.Note) // the whole claim
+	o.claim = appendClaim(o.room[:0], token, opts.Awaited, start, opts.Note)
 	if s.config.Fencing || opts.Waits {
 		return o.claimByScript(opts.Waits)
 	}
 	e, err := o.claimWith(o.sendSet)
 	if e.mayBeAbandoned() {
-		return o.claimUnderHold(e)
+		return o.learnIfAbandoned(e)
 	}
 	return e, err
 }
@@ -88,12 +87,12 @@ func (s *Store) Claim(
 // mayBeAbandoned reports whether e is a claim under a hold, and the command did not read whether its lease has run out.
 func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e.Left == 0 }
 
-// claimUnderHold claims the key by claim.lua, because SET has found e, which may be abandoned. If the script fails, e
-// is still all that is known, and claimUnderHold returns it as Held.
-func (o *op) claimUnderHold(e Entry) (Entry, error) {
+// learnIfAbandoned claims the key again, by claim.lua, whose reply shows whether e, which SET has found, is abandoned. If
+// the script fails, e is still all that is known, and learnIfAbandoned returns it as Held.
+func (o *op) learnIfAbandoned(e Entry) (Entry, error) {
 	again := o.store.newOp(o.Context, o.key)
-	// The same token: if an earlier SET of o arrives late, the script finds a claim that is ours.
-	again.claimOrHead, again.token, again.Start = o.claimOrHead, o.token, o.Start
+	// It keeps the token, so that the script recognizes the claim as ours if a SET of o arrives late.
+	again.claim, again.token, again.Start = o.claim, o.token, o.Start
 	found, err := again.claimByScript(false)
 	if err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
 		return found, err
@@ -119,7 +118,7 @@ func (o *op) claimWith(send func() (*pipeline.Reply, error)) (Entry, error) {
 	if o.isGrantedBy(r.Reply) {
 		return o.newGrant(r.Reply)
 	}
-	return o.classifyConfirmed(r.Reply) // an earlier try may still arrive: see the second case above
+	return o.classifyConfirmed(r.Reply) // ours may still arrive: see the top of this file, "blocks the key"
 }
 
 // isGrantedBy reports whether, by the reply r, the key holds the claim of o. Its command or an earlier try has written
@@ -129,7 +128,7 @@ func (o *op) isGrantedBy(r *pipeline.Reply) bool { return r.Absent || o.isOurs(r
 // isOurs reports whether stored is the claim that o writes. A waiter may have marked it since.
 func (o *op) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, o.token) }
 
-// lateClaim is a claim whose caller no longer waits for it.
+// lateClaim is the op of a claim whose caller no longer waits for it.
 type lateClaim op
 
 // HandleLate releases the claim if it has arrived, or may have.
@@ -175,7 +174,7 @@ func (o *op) classifyConfirmed(r *pipeline.Reply) (Entry, error) {
 	if err != nil || e.State != Settled || !o.store.config.Replicated {
 		return e, err
 	}
-	if err := o.confirm(r.Text[:headLen]); err != nil {
+	if err := o.confirmValue(r.Text[:headLen]); err != nil {
 		return Entry{}, fmt.Errorf("lock: claim: %w: %w", ErrSettled, err)
 	}
 	return e, nil
@@ -213,16 +212,16 @@ func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
 // sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds. If the
 // server refuses this SET, sendSet sends claim.lua instead.
 func (o *op) sendSet() (*pipeline.Reply, error) {
-	r, waitErr, err := o.SendDurable("set", o.key.arg, &o.claimOrHead, "nx", "get", "px", o.store.ttl)
+	r, waitErr, err := o.SendDurable("set", o.key.arg, &o.claim, "nx", "get", "px", o.store.ttl)
 	switch {
 	case err == nil:
-		return r, o.acknowledged(r, waitErr)
+		return r, o.confirmClaim(r, waitErr)
 	case redis.HasErrorPrefix(err, "syntax error"): // Redis before 7.0 refuses NX with GET
 		return o.sendScript(false)
 	case rediserr.RefusesWrites(err):
 		// The server refuses every SET, even one that would write nothing. A script can still read the key.
 		if r, lookErr := o.sendLook(false); lookErr == nil && !r.Absent {
-			return r, o.acknowledged(r, nil)
+			return r, o.confirmClaim(r, nil)
 		}
 	}
 	return nil, err
@@ -235,12 +234,12 @@ func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
 	if o.store.config.Fencing {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
 	}
-	beforeFence, afterFence := arg(o.claimOrHead[:headLen+1]), arg(o.claimOrHead[holdPos:])
+	beforeFence, afterFence := arg(o.claim[:headLen+1]), arg(o.claim[holdPos:])
 	r, waitErr, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.store.ttl, markPrefix(waits))...)
 	if err != nil {
 		return r, err
 	}
-	return r, o.acknowledged(r, waitErr)
+	return r, o.confirmClaim(r, waitErr)
 }
 
 // sendLook sends claim.lua without a claim, so that the script never takes the key. If the caller waits, it marks a

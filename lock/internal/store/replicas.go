@@ -10,9 +10,9 @@ import (
 // Under WithReplicas: how a claim or value that an earlier command wrote is confirmed. A WAIT only counts replicas that
 // have the writes of its own connection. So the claim or value is written again, unchanged, before the WAIT.
 
-// acknowledged returns nil if o was granted nothing, or if enough replicas have its claim. r is the reply to the claim,
-// and waitErr the result of the WAIT that followed it.
-func (o *op) acknowledged(r *pipeline.Reply, waitErr error) error {
+// confirmClaim returns nil if enough replicas have the claim of o, or if o was granted nothing. r is the reply to the
+// claim, and waitErr the result of the WAIT that followed it.
+func (o *op) confirmClaim(r *pipeline.Reply, waitErr error) error {
 	switch {
 	case r.Absent: // this command has written the claim
 		return waitErr
@@ -33,8 +33,8 @@ func (o *op) acknowledged(r *pipeline.Reply, waitErr error) error {
 // errChanged is the error of a value that changed before it was confirmed.
 var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrNotReplicated)
 
-// confirm returns nil if enough replicas have the value with that head. It shares the time of o.
-func (o *op) confirm(head []byte) error {
+// confirmValue returns nil if enough replicas have the value with that head. It shares the time of o.
+func (o *op) confirmValue(head []byte) error {
 	again := o.store.newOp(o.Context, o.key)
 	again.Start = o.Start
 	return again.Do(func() (*pipeline.Reply, error) {

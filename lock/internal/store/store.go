@@ -58,10 +58,10 @@ type op struct {
 
 	onLateAttempt func(Attempt) // of TryClaim; nil otherwise
 
-	claimOrHead pipeline.Bytes     // the claim to write, or the head of the claim to act on
-	value       pipeline.Bytes     // of Settle, with its head
-	valueTTL    pipeline.Bytes     // of Settle: milliseconds, in decimal digits
-	room        [notePos + 48]byte // the memory of claimOrHead if the note has at most 48 bytes, and of valueTTL
+	claim    pipeline.Bytes     // the claim to write; only its head if the claim is there already
+	value    pipeline.Bytes     // of Settle, with its head
+	valueTTL pipeline.Bytes     // of Settle: milliseconds, in decimal digits
+	room     [notePos + 48]byte // the memory of claim if the note has at most 48 bytes, and of valueTTL
 }
 
 // newOp returns an operation on key.
@@ -75,7 +75,7 @@ func (s *Store) newOp(ctx context.Context, key Key) *op {
 func (s *Store) actOn(ctx context.Context, key Key, token uuid.UUID) *op {
 	o := s.newOp(ctx, key)
 	o.token = token
-	o.claimOrHead = appendHead(o.room[:0], claimMagic, token)
+	o.claim = appendHead(o.room[:0], claimMagic, token)
 	return o
 }
 
@@ -154,7 +154,7 @@ func (o *op) extend(d time.Duration) (r *pipeline.Reply, waitErr, err error) {
 	if o.store.config.Replicated {
 		mode = "write"
 	}
-	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claimOrHead[:headLen]), d.Milliseconds(), mode)
+	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claim[:headLen]), d.Milliseconds(), mode)
 }
 
 // Hold writes the hold into the claim, and extends the key to the lease and the hold. It fails, and changes nothing, if
@@ -162,7 +162,7 @@ func (o *op) extend(d time.Duration) (r *pipeline.Reply, waitErr, err error) {
 func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, ttl, minLeft time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, waitErr, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claimOrHead, encodeHold(hold),
+		r, waitErr, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claim, encodeHold(hold),
 			hold.Milliseconds(), ttl.Milliseconds(), minLeft.Milliseconds())
 		if err == nil && holderOf(r, token) == Ours {
 			err = waitErr
@@ -178,7 +178,7 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 	o.MayInline = true
 	o.value, o.valueTTL = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, waitErr, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claimOrHead, &o.value, &o.valueTTL, s.publish)
+		r, waitErr, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claim, &o.value, &o.valueTTL, s.publish)
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +204,7 @@ func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID) Out
 // release sends release.lua for the claim of o.
 func (s *Store) release(o *op) Outcome {
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		return o.Eval(releaseScript, 1, o.key.arg, &o.claimOrHead, s.publish)
+		return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
 	}), o.token)
 }
 

@@ -23,7 +23,7 @@ type Attempt struct {
 func (s *Store) TryClaim(ctx context.Context, key Key, token uuid.UUID, start time.Time, late func(Attempt)) Attempt {
 	o := s.newOp(ctx, key)
 	o.token, o.onLateAttempt = token, late
-	o.claimOrHead = appendClaim(o.room[:0], token, false, start, nil)
+	o.claim = appendClaim(o.room[:0], token, false, start, nil)
 	o.Late = (*lateAttempt)(o)
 	return o.attempt(o.Do(o.sendSet))
 }

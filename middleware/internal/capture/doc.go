@@ -3,7 +3,7 @@
 // A [Writer] knows neither keys nor Redis. The goroutine that serves the request calls, in this order:
 //
 //	Begin      before the handler
-//	Seal       when the handler has returned; the Verdict is how much of a response there is
+//	Seal       when the handler has returned; the Verdict is how much of the response can be stored
 //	Deliver    when the key is settled: sends what has not been sent
 //
 // It calls Withdraw instead of Deliver if the client gets another response, and Abort if the handler panics or calls

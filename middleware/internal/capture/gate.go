@@ -32,9 +32,9 @@ func (g *gate) enter() {
 
 func (g *gate) leave() { g.mu.Unlock() }
 
-// call makes a call to the underlying writer, without mu. What its caller changes in the Writer, it changes before.
-// cutOff reports whether the gate was closed during the call: then the Writer is the serving goroutine's, and the
-// caller must not touch it.
+// call makes a call to the underlying writer. It unlocks mu for that time, and locks it again. cutOff reports whether
+// the gate was closed meanwhile: then the Writer is the serving goroutine's, and the caller must not touch it. So the
+// caller makes its changes to the Writer before.
 func (g *gate) call(underlying func()) (cutOff bool) {
 	g.inCall = true
 	g.mu.Unlock()
@@ -47,7 +47,7 @@ func (g *gate) call(underlying func()) (cutOff bool) {
 		}
 	}()
 	underlying()
-	return false // replaced above
+	return cutOff // set by the deferred function
 }
 
 // isClosed reports to a goroutine that has not entered whether the gate is closed.

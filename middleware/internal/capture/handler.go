@@ -136,7 +136,7 @@ func (w *Writer) bufferBody(p []byte) error {
 	if cutOff := w.startSending(p); cutOff {
 		return ErrReturned
 	}
-	w.body = nil
+	w.body = nil // not freed: the underlying writer may still refer to it
 	return nil
 }
 

@@ -14,14 +14,14 @@ import (
 type Verdict uint8
 
 const (
-	Whole    Verdict = iota // all of it, in memory: it can be replayed
-	Partial                 // not all of it is in memory (too long), or not all of it is HTTP (hijacked, a 101)
-	Broken                  // its body is shorter or longer than its Content-Length
-	Expired                 // none: the handler returned without one after its context was done
-	Bypassed                // unknown: the handler answered on a ResponseWriter other than the one it was given
+	Whole    Verdict = iota + 1 // all of it, in memory: it can be replayed
+	Partial                     // not all of it is in memory (too long), or not all of it is HTTP (hijacked, a 101)
+	Broken                      // its body is shorter or longer than its Content-Length
+	Expired                     // none: the handler returned without one after its context was done, and a 504 is sent
+	Bypassed                    // unknown: the handler answered on a ResponseWriter other than the one it was given
 )
 
-// Seal ends the handler's part in the response, cuts off its goroutines, and returns how much of a response there is. A
+// Seal makes the response final, cuts off the handler's goroutines, and returns how much of the response can be stored. A
 // handler that has written nothing has answered 200, or 504 if ctx, the handler's context, is done.
 func (w *Writer) Seal(ctx context.Context) Verdict {
 	w.gate.close()
@@ -36,7 +36,7 @@ func (w *Writer) Seal(ctx context.Context) Verdict {
 func (w *Writer) judge(ctx context.Context) Verdict {
 	switch {
 	case w.isBypassed():
-		w.bypass()
+		w.noteBypass()
 		return Bypassed
 	case w.hijacked:
 		return Partial
@@ -66,12 +66,14 @@ func (w *Writer) isBroken() bool {
 // isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps.
 // A framework may give the handler its own writer besides the one that the middleware gave it.
 func (w *Writer) isBypassed() bool {
-	byWriter := w.state != unsent || w.sent1xx || w.gate.leftInCall
-	return !byWriter && !w.writtenBefore && isAnswered(w.under)
+	if w.state != unsent || w.sent1xx || w.gate.leftInCall || w.writtenBefore { // then isAnswered may be due to that
+		return false
+	}
+	return isAnswered(w.under)
 }
 
-// bypass notes that the client may have a response that this Writer does not know.
-func (w *Writer) bypass() {
+// noteBypass records that the client may have a response that this Writer does not know.
+func (w *Writer) noteBypass() {
 	w.status = 0
 	w.observer.Sending()
 }
@@ -96,7 +98,7 @@ func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bo
 func (w *Writer) Deliver(outer context.Context) {
 	w.gate.drain()
 	switch w.verdict {
-	case Bypassed:
+	case Bypassed: // the client has the response that the handler sent around w
 	case Expired:
 		w.deliverTimeout(outer)
 	default:
@@ -145,11 +147,11 @@ func (w *Writer) Abort() {
 	w.gate.close()
 	switch {
 	case w.isBypassed():
-		w.bypass()
+		w.noteBypass()
 	case w.state == unsent && !w.gate.leftInCall && w.status != 0:
 		response.Replace(w.Header(), w.outerHeader)
 	}
-	// w stays reachable, in the middleware's call, until the lease has expired, and must not keep the response so long.
+	// The middleware's call, and so w, stays reachable until the lease has expired. It must not keep the response so long.
 	w.body, w.headerAtStatus, w.outerHeader, w.scratch.Stored = nil, nil, nil, response.Response{}
 }
 

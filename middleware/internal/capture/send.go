@@ -61,7 +61,7 @@ func (w *Writer) sendBody() (cutOff bool) {
 
 // pass writes p to the underlying writer. cutOff is as in gate.call.
 func (w *Writer) pass(p []byte) (n int, cutOff bool, err error) {
-	if w.gate.closed {
+	if w.gate.closed { // by the caller, which is the serving goroutine: others find the gate open, or return early
 		n, err = w.under.Write(p)
 		return n, false, err
 	}

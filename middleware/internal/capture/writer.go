@@ -44,7 +44,7 @@ type Writer struct {
 	limit    int            // the most bytes of the body that are buffered
 	written  int64          // bytes that the handler has written, buffered or not
 	overflow bool           // the body outgrew limit; bufferBody sends what was buffered, and then sets body to nil
-	hijacked bool           // state is sent
+	hijacked bool           // implies that state is sent
 
 	mark  *mark // set by Mark, nil again after Rewind
 	fixed bool  // by Fix or Refuse: the response is final although the handler has not returned
@@ -64,7 +64,7 @@ type SendObserver interface {
 //	unsent      WriteHeader, Write up to the limit            unsent       at most 1xx statuses
 //	unsent      Flush, Write past the limit, Hijack           headerSent   the status and the header
 //	unsent      Hijack before a status is set                 sent         what the handler writes to the connection
-//	headerSent  the same call continues                       sent         also the body so far
+//	headerSent  the same Flush, Write or Hijack continues     sent         also the body so far
 //	headerSent  Seal or Abort cuts the call off               headerSent   the status and the header
 //	headerSent  the underlying writer panics in that call     sent         an unknown part of it
 //	sent        Write, Flush                                  sent         also what was written

@@ -49,16 +49,19 @@ func hasNoID(b []byte) bool {
 	return [16]byte(b[:16]) == [16]byte{} || [8]byte(b[16:24]) == [8]byte{}
 }
 
+// isZero reports whether t is the zero Trace. Comparing the trace-id alone is faster.
+func (t *Trace) isZero() bool { return [16]byte(t[:16]) == [16]byte{} }
+
 // String returns the traceparent, and "" for the zero Trace.
 func (t Trace) String() string {
-	if t == (Trace{}) {
+	if t.isZero() {
 		return ""
 	}
 	return fmt.Sprintf("00-%x-%x-%x", t[:16], t[16:24], t[24:])
 }
 
-func appendExtension(b []byte, t Trace) []byte {
-	if t == (Trace{}) {
+func appendExtension(b []byte, t *Trace) []byte {
+	if t.isZero() {
 		return append(b, noExtension...)
 	}
 	b = append(b, byte(traceField), traceTag, byte(len(t)))

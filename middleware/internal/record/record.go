@@ -126,7 +126,7 @@ func (r *Record) IsReadable() bool {
 func (r *Record) Room() int {
 	const length = 2 // of a uvarint up to 16383
 	n := ContentAt + fingerprintLen + timeLen + len(noExtension) + encryptionOverhead + 4*length + len(r.Body)
-	if r.Trace != (Trace{}) {
+	if !r.Trace.isZero() {
 		n += traceField
 	}
 	for _, list := range [...][]response.Change{r.Header, r.Trailer} {
@@ -149,7 +149,7 @@ func (c *Codec) Append(dst []byte, s *response.Scratch, storageKey string, r *Re
 	start := len(dst)
 	dst = r.Fingerprint.AppendTo(append(dst, make([]byte, ContentAt)...))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Completed.UnixMilli()))
-	dst = appendExtension(dst, r.Trace)
+	dst = appendExtension(dst, &r.Trace)
 	dst, compressed := c.appendResponse(dst, s, r)
 	if compressed {
 		flags |= FlagCompressed
