@@ -34,7 +34,7 @@ func TestCallerAbandonsAQueuedCommand(t *testing.T) {
 		f := occupy(t, p, locker, "under way ")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		queued := start(t, 20, func(i int) error {
+		queued := start(t, locker, 20, func(i int) error {
 			if i%2 == 0 {
 				_, _, err := locker.TryAcquire(ctx, fmt.Sprint("abandoned ", i))
 				return err
@@ -88,7 +88,7 @@ func TestCallerAbandonsASentCommand(t *testing.T) {
 				f := occupy(t, p, locker, "under way ")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				batch := start(t, len(keys), func(i int) error {
+				batch := start(t, locker, len(keys), func(i int) error {
 					ctx := ctx
 					if !slices.Contains(abandoned, i) {
 						ctx = t.Context()
@@ -308,7 +308,7 @@ func TestScriptsAreFlushedUnderABatch(t *testing.T) {
 				keys := names("k", 12)
 				leases := acquireAll(t, locker, keys)
 				f := occupy(t, p, locker, "under way ")
-				calls := start(t, len(keys), func(i int) error { return do(t.Context(), leases[i]) })
+				calls := start(t, locker, len(keys), func(i int) error { return do(t.Context(), leases[i]) })
 				if err := b.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -344,7 +344,7 @@ func TestServerIsFullUnderABatch(t *testing.T) {
 	released, claimed := names("released ", 6), names("claimed ", 6)
 	leases := acquireAll(t, locker, released)
 	f := occupy(t, p, locker, "under way ")
-	all := start(t, 12, func(i int) error {
+	all := start(t, locker, 12, func(i int) error {
 		if i%2 == 0 {
 			return leases[i/2].Release(t.Context())
 		}
@@ -422,7 +422,7 @@ func TestReplyToSettleIsLostWithinABatch(t *testing.T) {
 		keys, rival := names("k", 10), newLocker(t, b.Client(t))
 		leases := acquireAll(t, locker, keys)
 		f := occupy(t, p, locker, "under way ")
-		settles := start(t, len(keys), func(i int) error {
+		settles := start(t, locker, len(keys), func(i int) error {
 			return leases[i].Settle(t.Context(), []byte(keys[i]), time.Hour)
 		})
 		seen, lost := watch(p, locker), p.DropReply(redistest.Nth(5, onKeys(locker, keys...)))
@@ -449,7 +449,7 @@ func TestReplyToReleaseIsLostWithinABatch(t *testing.T) {
 		keys, rival := names("k", 10), newLocker(t, b.Client(t))
 		leases := acquireAll(t, locker, keys)
 		f := occupy(t, p, locker, "under way ")
-		releases := start(t, len(keys), func(i int) error { return leases[i].Release(t.Context()) })
+		releases := start(t, locker, len(keys), func(i int) error { return leases[i].Release(t.Context()) })
 		seen, lost := watch(p, locker), p.DropReply(redistest.Nth(5, onKeys(locker, keys...)))
 		again := p.HoldRequest(secondOf(locker, keys))
 		f.completeOne(t)
@@ -489,7 +489,7 @@ func TestSettleOfABatchComesBackLate(t *testing.T) {
 		keys, rival := names("k", 10), newLocker(t, b.Client(t))
 		leases := acquireAll(t, locker, keys)
 		f := occupy(t, p, locker, "under way ")
-		settles := start(t, len(keys), func(i int) error { return leases[i].Settle(t.Context(), []byte("v"), time.Hour) })
+		settles := start(t, locker, len(keys), func(i int) error { return leases[i].Settle(t.Context(), []byte("v"), time.Hour) })
 		lost, again := p.DropReply(redistest.Nth(2, onKeys(locker, keys...))), p.HoldRequest(secondOf(locker, keys))
 		f.completeOne(t)
 		defer f.complete(t)
@@ -582,19 +582,18 @@ func TestCompetingBatches(t *testing.T) {
 				if t.Failed() {
 					return
 				}
-				settles := inBatches("settles", func(i int) *callers {
-					return start(t, len(keys), func(k int) error {
-						if winner[k] != i {
-							<-t.Context().Done()
-							return nil
-						}
-						return of[i].of[k].Settle(t.Context(), []byte(fmt.Sprint(i)), time.Hour)
+				var won [2][]*lock.Lease
+				for k, i := range winner {
+					won[i] = append(won[i], of[i].of[k])
+				}
+				for _, settles := range inBatches("settles", func(i int) *callers {
+					return start(t, lockers[i], len(won[i]), func(n int) error {
+						return won[i][n].Settle(t.Context(), []byte(fmt.Sprint(i)), time.Hour)
 					})
-				})
+				}) {
+					settles.succeed(t, "Settle")
+				}
 				for k, key := range keys {
-					if err := settles[winner[k]].wait(t, k); err != nil {
-						t.Errorf("Settle: %v", err)
-					}
 					claim, err := rival.Claim(t.Context(), key, nil)
 					if err != nil || string(claim.Value) != fmt.Sprint(winner[k]) {
 						t.Errorf("%s holds %q, %v, want %d", key, claim.Value, err, winner[k])

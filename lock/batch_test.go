@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -105,20 +104,16 @@ func (s *sightings) first(n int) []string {
 // callers are goroutines that were started together.
 type callers struct{ done []chan error }
 
-// start calls do for each of n, one after the other when the one before waits for its answer: it is queued, or under
-// way. Or it has returned.
-func start(t *testing.T, n int, do func(i int) error) *callers {
+// start calls do for each of n, one after the other when a command of the one before is queued or sent, or the call has
+// returned. Nothing else may use the locker meanwhile.
+func start(t *testing.T, locker *lock.Locker, n int, do func(i int) error) *callers {
 	t.Helper()
 	c := &callers{}
 	for i := range n {
-		id, done := make(chan string, 1), make(chan error, 1)
+		before, done := submitted(locker), make(chan error, 1)
 		c.done = append(c.done, done)
-		go func() {
-			id <- goroutineID()
-			done <- do(i)
-		}()
-		begun := <-id
-		for deadline := time.Now().Add(time.Minute); len(done) == 0 && !waitingGoroutines()[begun]; {
+		go func() { done <- do(i) }()
+		for deadline := time.Now().Add(time.Minute); len(done) == 0 && submitted(locker) == before; {
 			if time.Now().After(deadline) {
 				t.Fatalf("call %d does not wait for an answer", i)
 			}
@@ -126,6 +121,12 @@ func start(t *testing.T, n int, do func(i int) error) *callers {
 		}
 	}
 	return c
+}
+
+// submitted returns how many commands the locker has queued or sent, so far.
+func submitted(locker *lock.Locker) uint64 {
+	s := locker.Stats()
+	return s.Commands + uint64(s.Queued)
 }
 
 // wait returns what the i-th call has.
@@ -150,52 +151,6 @@ func (c *callers) succeed(t *testing.T, what string) {
 	}
 }
 
-func goroutineID() string {
-	b := make([]byte, 64)
-	return string(bytes.Fields(b[:runtime.Stack(b, false)])[1])
-}
-
-// snapshot holds the goroutines that wait in a select, for a channel, or for a connection. All tests share it: taking
-// one stops the world for as long as it takes to print every stack.
-var snapshot struct {
-	mu   sync.Mutex
-	ids  map[string]bool // never changed
-	next time.Time       // when another one may be taken
-	text []byte          // of the stacks
-}
-
-var waitingLine = regexp.MustCompile(`^goroutine ([0-9]+) .*\[(select|chan receive|IO wait)`)
-
-// waitingGoroutines returns the IDs in the snapshot. It takes a new one, unless the tests would then spend more than
-// half of their time on that.
-func waitingGoroutines() map[string]bool {
-	snapshot.mu.Lock()
-	defer snapshot.mu.Unlock()
-	begun := time.Now()
-	if begun.Before(snapshot.next) {
-		return snapshot.ids
-	}
-	ids := map[string]bool{}
-	snapshot.text = stacks(snapshot.text)
-	for line := range bytes.Lines(snapshot.text) {
-		if m := waitingLine.FindSubmatch(line); m != nil {
-			ids[string(m[1])] = true
-		}
-	}
-	snapshot.ids, snapshot.next = ids, time.Now().Add(time.Since(begun))
-	return ids
-}
-
-// stacks returns those of all goroutines, in b if there is room.
-func stacks(b []byte) []byte {
-	b = b[:cap(b)]
-	n := runtime.Stack(b, true)
-	for ; n == len(b); n = runtime.Stack(b, true) {
-		b = make([]byte, max(1<<20, 2*len(b)))
-	}
-	return b[:n]
-}
-
 // leases are those that calls to TryAcquire have returned.
 type leases struct {
 	*callers
@@ -209,7 +164,7 @@ var errHeld = errors.New("held")
 func tryAll(t *testing.T, locker *lock.Locker, keys []string) *leases {
 	t.Helper()
 	l := &leases{of: make([]*lock.Lease, len(keys))}
-	l.callers = start(t, len(keys), func(i int) error {
+	l.callers = start(t, locker, len(keys), func(i int) error {
 		lease, ok, err := locker.TryAcquire(t.Context(), keys[i])
 		if err == nil && !ok {
 			err = errHeld
@@ -444,8 +399,8 @@ func TestBatchesPassHooks(t *testing.T) {
 			g.wantBatches(t, "TryAcquire", 20)
 
 			open = g.close()
-			one := start(t, maxInFlight, func(i int) error { return do(first.of[i]) })
-			all := start(t, 20, func(i int) error { return do(then.of[i]) })
+			one := start(t, locker, maxInFlight, func(i int) error { return do(first.of[i]) })
+			all := start(t, locker, 20, func(i int) error { return do(then.of[i]) })
 			for range maxInFlight {
 				<-g.entered
 			}
@@ -458,32 +413,49 @@ func TestBatchesPassHooks(t *testing.T) {
 	})
 }
 
-// A hook need not heed contexts. Its callers return all the same, and later calls go by other batches.
+// A hook need not heed contexts. Its callers return all the same, and Close waits for it.
 func TestHookThatBlocks(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		const limit = 2 * time.Second
-		g, locker := gated(t, b, lock.WithOpTimeout(limit))
-		open := g.close()
-		defer open()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		stays := tryAll(t, locker, names("stays ", 30))
-		abandoned := start(t, 1, func(int) error { _, _, err := locker.TryAcquire(ctx, "abandoned"); return err })
-		cancel()
-		if err := abandoned.wait(t, 0); !errors.Is(err, context.Canceled) {
-			t.Errorf("TryAcquire: %v, want Canceled", err)
-		}
-		for i := range stays.done {
-			if err := stays.wait(t, i); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
-			}
-		}
-		open()
-		closeWithin(t, locker)
-		wantNoClaims(t, b)
-	})
+	for name, c := range map[string]struct {
+		opTimeout time.Duration
+		cancel    bool
+		want      error
+	}{
+		"until the operation times out": {2 * time.Second, false, context.DeadlineExceeded},
+		"until its caller cancels":      {time.Hour, true, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				g, locker := gated(t, b, lock.WithOpTimeout(c.opTimeout))
+				open := g.close()
+				defer open()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				calls := start(t, locker, 30, func(i int) error {
+					_, _, err := locker.TryAcquire(ctx, fmt.Sprint(i))
+					return err
+				})
+				if c.cancel {
+					cancel()
+				}
+				for i := range calls.done {
+					if err := calls.wait(t, i); !errors.Is(err, c.want) {
+						t.Errorf("TryAcquire: %v, want %v", err, c.want)
+					}
+				}
+				soon, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer end()
+				if err := locker.Close(soon); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Close: %v while the hook blocks", err)
+				}
+				open()
+				closeWithin(t, locker)
+				wantNoClaims(t, b)
+			})
+		})
+	}
 }
 
 // fault: replica stopped, WithReplicas(1)
@@ -550,7 +522,7 @@ func TestLargeCommands(t *testing.T) {
 				large := acquireAll(t, locker, names("large ", 12))
 				open := g.close()
 				under := tryAll(t, locker, names("under way ", maxInFlight))
-				settles := start(t, len(large), func(i int) error {
+				settles := start(t, locker, len(large), func(i int) error {
 					return large[i].Settle(t.Context(), bytes.Repeat([]byte("x"), c.size), time.Hour)
 				})
 				g.reset()
@@ -571,7 +543,7 @@ func TestLargeCommands(t *testing.T) {
 			large := acquire(t, locker, "large")
 			f := occupy(t, p, locker, "under way ")
 			slow := p.HoldRequest(onKeys(locker, "large"))
-			settle := start(t, 1, func(int) error { return large.Settle(t.Context(), make([]byte, 1<<20), time.Hour) })
+			settle := start(t, locker, 1, func(int) error { return large.Settle(t.Context(), make([]byte, 1<<20), time.Hour) })
 			claim := tryAll(t, locker, []string{"small"})
 			f.completeOne(t)
 			slow.Wait(t)
@@ -609,9 +581,6 @@ func TestThousandsAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		wantNoClaims(t, b)
-		eventually(t, "the Locker's goroutines are gone", func() bool { // the connections of both sides stay
-			return !bytes.Contains(stacks(nil), []byte("onceguard/lock.("))
-		})
 		closeWithin(t, locker)
 		if err := client.Close(); err != nil {
 			t.Error(err)
@@ -732,7 +701,7 @@ func testClusterMasterIsPaused(
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for name, locker := range map[string]*lock.Locker{"whose slots are known": known, "whose slots are not": fresh} {
-		start(t, minBatch, func(i int) error {
+		start(t, locker, minBatch, func(i int) error {
 			_, _, err := locker.TryAcquire(ctx, keys[paused][i])
 			return err
 		})

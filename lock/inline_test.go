@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,11 @@ func (s *senders) note(cmd redis.Cmder) {
 	case "set", "evalsha": // and not what sets up a connection
 		s.ids = append(s.ids, goroutineID())
 	}
+}
+
+func goroutineID() string {
+	b := make([]byte, 64)
+	return string(bytes.Fields(b[:runtime.Stack(b, false)])[1])
 }
 
 // byCaller reports for each command since the last call whether the goroutine that calls byCaller has sent it.
@@ -413,7 +419,7 @@ func TestInlineSenderIsCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var lease *lock.Lease
-		call := start(t, 1, func(int) (err error) {
+		call := start(t, locker, 1, func(int) (err error) {
 			lease, _, err = locker.TryAcquire(ctx, "k")
 			return err
 		})

@@ -149,18 +149,18 @@ func TestLateSettlesAndReleasesHaveTheBaseContext(t *testing.T) {
 func TestBatchesHaveTheBaseContext(t *testing.T) {
 	t.Parallel()
 	v, locker := watchValues(t, unhurried...)
-	first := start(t, 1, func(int) error { _, _, err := locker.TryAcquire(asCaller(t), "first"); return err })
+	first := start(t, locker, 1, func(int) error { _, _, err := locker.TryAcquire(asCaller(t), "first"); return err })
 	first.succeed(t, "TryAcquire")
 	entered, open := make(chan struct{}, 100), make(chan struct{})
 	v.mu.Lock()
 	v.fail = func(redis.Cmder) error { entered <- struct{}{}; <-open; return nil }
 	v.mu.Unlock()
 	keys := names("k", maxInFlight+20)
-	alone := start(t, maxInFlight, func(i int) error { _, _, err := locker.TryAcquire(asCaller(t), keys[i]); return err })
+	alone := start(t, locker, maxInFlight, func(i int) error { _, _, err := locker.TryAcquire(asCaller(t), keys[i]); return err })
 	for range maxInFlight {
 		<-entered
 	}
-	together := start(t, 20, func(i int) error {
+	together := start(t, locker, 20, func(i int) error {
 		_, _, err := locker.TryAcquire(asCaller(t), keys[maxInFlight+i])
 		return err
 	})
@@ -195,7 +195,7 @@ func TestSubscriptionsHaveTheBaseContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waits := start(t, 1, func(int) error { _, err := locker.Wait(asCaller(t), "k"); return err })
+	waits := start(t, locker, 1, func(int) error { _, err := locker.Wait(asCaller(t), "k"); return err })
 	wantValue(t, "the connection of a subscription", v.dials, "base")
 	for locker.Stats().Subscriptions < 1 {
 		time.Sleep(time.Millisecond)
