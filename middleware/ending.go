@@ -36,9 +36,9 @@ type ending struct {
 type action int
 
 const (
-	freeKey     action = iota // release the key: a retry runs
+	abandonKey  action = iota // leave the key: it stays taken until its lease, and then any hold, has expired
 	storeRecord               // settle the key with a record, which answers a retry
-	abandonKey                // leave the key: it stays taken until its lease, and then any hold, has expired
+	freeKey                   // release the key: a retry runs
 )
 
 // Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
