@@ -215,7 +215,7 @@ func TestShutDownWaitsForRunningRequests(t *testing.T) {
 	s := start(t, "")
 	answers := make(chan response, 2)
 	for range 2 {
-		go func() { answers <- s.pay("ann", "k1", "/payments?delay=2s", `{"amount":1250,"currency":"EUR"}`) }()
+		go func() { answers <- s.pay("ann", "k1", "/payments?delay=6s", `{"amount":1250,"currency":"EUR"}`) }()
 	}
 	if got := <-answers; got.status != http.StatusConflict {
 		t.Fatalf("the duplicate: got %d %s, want 409", got.status, got.body)

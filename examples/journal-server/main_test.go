@@ -59,7 +59,7 @@ func TestRun(t *testing.T) {
 
 	answers := make(chan response, 2)
 	for range 2 {
-		go func() { answers <- c.pay("ann", "k1", "/payments?delay=2s", euros) }()
+		go func() { answers <- c.pay("ann", "k1", "/payments?delay=6s", euros) }()
 	}
 	if got := <-answers; got.status != http.StatusConflict {
 		t.Errorf("the duplicate: got %d %s, want 409", got.status, got.body)
