@@ -551,7 +551,7 @@ func TestQuorumReleaseIsTriedAgain(t *testing.T) {
 	servers := redistest.StartMasters(t, 5, "--appendonly", "yes", "--appendfsync", "always")
 	nodes := realMasters(servers)
 	nodes.load(t)
-	const limit = 2 * time.Second
+	const limit = 5 * time.Second
 	q := newQuorum(t, nodes.clients(t), lock.WithOpTimeout(limit))
 	lease := acquireQuorum(t, q, "k")
 	nodes.awaitKeys(t, 1)

@@ -3,10 +3,8 @@ package middleware_test
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -21,7 +19,7 @@ func TestFailOpenDoesNotRunOverAClaim(t *testing.T) {
 		first := serve(t, b, behind(t, g, payOnce()), middleware.WithAtMostOnce())
 		done := first.inBackground(g)
 		p := redistest.NewProxy(t, b.Addr())
-		second := serveOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(time.Second)), payOnce(), middleware.WithFailOpen())
+		second := serveOn(t, newLocker(t, p.Client(t)), payOnce(), middleware.WithFailOpen())
 		cut := p.CutBefore(scriptCommands)
 		a := second.send()
 		cut.Lift()
@@ -42,7 +40,7 @@ func TestFailOpenDoesNotRunOverAnAbandonedRun(t *testing.T) {
 		_, _ = first.try(first.request(noRetry))
 		b.Elapse(t, leaseTTL)
 		p := redistest.NewProxy(t, b.Addr())
-		second := serveOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(time.Second)), payOnce(), middleware.WithFailOpen())
+		second := serveOn(t, newLocker(t, p.Client(t)), payOnce(), middleware.WithFailOpen())
 		cut := p.CutBefore(scriptCommands)
 		a := second.send()
 		cut.Lift()

@@ -16,7 +16,7 @@ import (
 // fault: Redis silent or full for longer than a lease, and back, with WithAtMostOnce
 func TestResponseIsStoredWhenRedisIsBack(t *testing.T) {
 	const (
-		lease     = 500 * time.Millisecond
+		lease     = 2 * time.Second
 		retention = time.Hour
 	)
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

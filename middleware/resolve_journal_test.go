@@ -23,12 +23,13 @@ func stranded(t *testing.T, b redistest.Backend, j *memJournal) (s *site, info l
 			return
 		}
 		pay(w, r)
-	}, middleware.WithAtMostOnce(), middleware.WithMaxDuration(100*time.Millisecond))
+	}, middleware.WithAtMostOnce(), middleware.WithMaxDuration(time.Second))
 	info = s.strand(b, "k1")
 	for deadline := time.Now().Add(20 * time.Second); j.intent && j.look(info.Key).State != middleware.Unfinished; {
 		if time.Now().After(deadline) {
 			t.Fatal("the run is not over")
 		}
+		time.Sleep(time.Millisecond)
 	}
 	return s, info, works
 }

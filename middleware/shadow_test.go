@@ -319,7 +319,7 @@ func TestShadowWithoutRedis(t *testing.T) {
 func TestShadowDoesNotWaitForTheStore(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.NewProxy(t, redistest.Mini(t).Addr())
-	s := serveOn(t, newLocker(t, proxy.Client(t), lock.WithOpTimeout(2*time.Second)), payOnce(), middleware.WithShadow())
+	s := serveOn(t, newLocker(t, proxy.Client(t), lock.WithOpTimeout(5*time.Second)), payOnce(), middleware.WithShadow())
 	held := proxy.HoldRequest(redistest.Named("EVALSHA", "EVAL"))
 	a := s.send()
 	e := s.wantShadow(a, 201, middleware.NotStored, 201)

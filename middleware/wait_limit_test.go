@@ -166,8 +166,8 @@ func TestWaitersOutlastASilentRedis(t *testing.T) {
 		client := p.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 		client.AddHook(c)
 		first := serveWaiting(t, b.Client(t), behind(t, g, payOnce()))
-		s := serveWaitingOn(t, newLocker(t, client, lock.WithOpTimeout(500*time.Millisecond),
-			lock.WithRetry(lock.Retry{Max: 50 * time.Millisecond})), payOnce())
+		s := serveWaitingOn(t, newLocker(t, client, lock.WithOpTimeout(4*time.Second),
+			lock.WithRetry(lock.Retry{Max: 50 * time.Millisecond})), payOnce(), middleware.WithWait(time.Minute))
 		done := first.inBackground(g)
 		answers := make([]<-chan answer, waiters)
 		for i := range answers {
@@ -196,7 +196,7 @@ func TestWaitForAnUnconfirmedValue(t *testing.T) {
 	g := newGate()
 	first := serveWaiting(t, b.Client(t), behind(t, g, payOnce()))
 	s := serveWaitingOn(t, newLocker(t, b.Client(t), lock.WithReplicas(1, time.Millisecond)), payOnce(),
-		middleware.WithWait(2*time.Second))
+		middleware.WithWait(20*time.Second))
 	done := first.inBackground(g)
 	waiting := s.begin()
 	s.awaitWaiting(b, 1)
