@@ -57,7 +57,8 @@
 //   - A run is one call of the handler, under a key that its request has claimed.
 //   - A duplicate is a request with a key that another request has claimed or settled.
 //   - A record is a response as it is stored. A replay is a response made from a record.
-//   - A tombstone is a record without the response: the request was processed, and cannot be replayed.
+//   - A tombstone is a record without the response: the request was processed or, if its outcome is unknown, begun. It
+//     cannot be replayed.
 //   - A fingerprint tells two requests with one key apart. Its kind names the rule that it was made by.
 //   - The retention is how long a record is kept.
 //   - The outcome of a run is unknown if it may or may not have taken effect.

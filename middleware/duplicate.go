@@ -87,6 +87,9 @@ func (c *call) replay(value []byte) *answer {
 		return refuse(FingerprintChanged, &fingerprintChanged, nil)
 	}
 	p := responseNotStored
+	if r.Unknown {
+		p = unknownNotStored
+	}
 	p.OriginalStatus = r.Status
 	return refuse(NotStored, &p, nil)
 }

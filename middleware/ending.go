@@ -102,11 +102,17 @@ func (c *call) committedEnding() ending {
 // journal keeps the key, and also records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.neverFree && !c.running.exec.atMostOnce {
-		end := c.tombstoneEnding(max(d.retention, c.retention), why)
-		end.outcome = Unknown
-		return end
+		return c.unknownTombstone(d, why)
 	}
 	return ending{action: abandonKey, outcome: Unknown, why: why}
+}
+
+// unknownTombstone returns the ending that stores that the request was begun and must not run again, although its outcome
+// is unknown. A short Retain does not count: it was meant for the response.
+func (c *call) unknownTombstone(d decision, why error) ending {
+	end := c.tombstoneEnding(max(d.retention, c.retention), why)
+	end.outcome, end.record.Unknown = Unknown, true
+	return end
 }
 
 // tombstoneEnding returns the ending that stores that the request was processed, without a response to replay.

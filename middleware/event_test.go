@@ -246,7 +246,7 @@ func traced(traceparent string) middleware.Option {
 	return middleware.WithTraceparent(func(context.Context) string { return traceparent })
 }
 
-// Every form of a record has the trace of its run, the tombstone too, and a replay tells it.
+// Every form of a record has the trace of its run, and a replay tells it.
 func TestTraceparent(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		for name, opts := range forms() {
@@ -263,6 +263,33 @@ func TestTraceparent(t *testing.T) {
 		other := serve(t, b, payOnce())
 		if e := other.want(other.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != someTrace {
 			t.Errorf("%q, want %q", e.Traceparent, someTrace)
+		}
+	})
+}
+
+// The tombstone of an unknown outcome says so in every form, with and without a trace.
+func TestUnknownNotStored(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for name, opts := range forms() {
+			for suffix, trace := range map[string]string{"": "", ", traced": someTrace} {
+				s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
+					_ = http.NewResponseController(w).Flush()
+					panic(http.ErrAbortHandler)
+				}, append(opts, traced(trace))...)
+				theirs := key(`"` + name + suffix + `"`)
+				_, _ = s.try(s.request(theirs, noRetry)) // its connection breaks
+				if e := s.event(); e.Outcome != middleware.Unknown {
+					t.Errorf("%s%s: %+v, want unknown", name, suffix, e)
+				}
+				a := s.send(theirs)
+				s.want(a, http.StatusConflict, middleware.NotStored)
+				wantUnknownNotStored(t, a)
+				a = s.send(theirs, func(r *http.Request) { r.Header.Set("Accept", "text/html") })
+				s.want(a, http.StatusConflict, middleware.NotStored)
+				if !strings.Contains(a.body, "<h1>We do not know whether this has worked</h1>") {
+					t.Errorf("%s%s: the page is %s", name, suffix, a.body)
+				}
+			}
 		}
 	})
 }

@@ -116,12 +116,24 @@ func TestExecution(t *testing.T) {
 				if e := s.event(); e.Outcome != test.first || (e.Outcome == middleware.Unknown) != (e.Err != nil) {
 					t.Errorf("first: %+v, want %s, with an error if it is unknown", e, test.first)
 				}
-				_, _ = s.try(s.request(noRetry))
+				again, _ := s.try(s.request(noRetry))
 				if e := s.event(); e.Outcome != test.retried || e.Status != test.status {
 					t.Errorf("retry: %+v, want %s, %d", e, test.retried, test.status)
 				}
+				if test.retried == middleware.NotStored {
+					wantUnknownNotStored(t, again)
+				}
 			})
 		})
+	}
+}
+
+// wantUnknownNotStored checks the answer to the retry of a run that left a tombstone, and may have had no effect.
+func wantUnknownNotStored(t *testing.T, a answer) {
+	t.Helper()
+	if got := a.detail(t); a.problem() != "response-not-stored" || !strings.Contains(got, "not known whether it took effect") ||
+		strings.Contains(got, "was processed") {
+		t.Errorf("%s: detail %q, want that it is not known whether the request took effect", a.problem(), got)
 	}
 }
 
@@ -245,7 +257,8 @@ func TestTooLongToKeep(t *testing.T) {
 		}
 		a := s.send()
 		s.want(a, http.StatusConflict, middleware.NotStored)
-		if a.problem() != "response-not-stored" || !strings.Contains(a.body, `"original_status":202`) {
+		if a.problem() != "response-not-stored" || !strings.Contains(a.body, `"original_status":202`) ||
+			!strings.Contains(a.detail(t), "was processed") {
 			t.Errorf("the retry got %s", a.body)
 		}
 		s.want(s.send(body("text/plain", "other")), http.StatusUnprocessableEntity, middleware.Reused)

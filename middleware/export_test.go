@@ -90,7 +90,7 @@ func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
 	if err != nil {
 		return nil, false
 	}
-	r.Trace = record.Trace{}
+	r.Trace, r.Unknown = record.Trace{}, false
 	return new(record.Codec).Append(nil, new(response.Scratch), storageKey, &r), true
 }
 

@@ -62,7 +62,7 @@ func (c *call) concludeUndecided(lease *lock.Lease) *answer {
 		abandon(lease)
 		return refuse(Unknown, &commitUnknown, j.cause)
 	}
-	end := c.tombstoneEnding(max(d.retention, c.retention), nil)
+	end := c.unknownTombstone(d, nil)
 	end.encoded = c.encode(&end.record)
 	err := c.endInBackground(lease, j.run, &end, j.cause)
 	return refuse(Unknown, &commitUnknown, err)

@@ -98,6 +98,10 @@ var (
 		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.").withPage(
 		"This has already been processed",
 		"The form was processed when you sent it before. Its result cannot be shown here again.")
+	// A response-not-stored with another detail.
+	unknownNotStored = responseNotStored.withDetail("A request with this idempotency key was started, and it is not known "+
+		"whether it took effect. Its response was not kept. It is not processed again.").withPage(
+		outcomeUnknown.page.heading, outcomeUnknown.page.text)
 	fingerprintChanged = newProblem("fingerprint-changed", http.StatusConflict, "Requests cannot be compared",
 		"A request with this idempotency key was processed, but the server now tells requests apart by another rule, so it "+
 			"cannot tell whether this is the same request. It is not processed again. Use a new key for a new request.").withPage(

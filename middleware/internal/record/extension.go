@@ -16,10 +16,12 @@ import (
 const (
 	traceTag     = 1 // in a record: a Trace
 	journaledTag = 2 // in a note, without content: the run has a journal
+	unknownTag   = 3 // in a record, without content: Record.Unknown
 
 	journaledExtension = "\x02\x02\x00" // the length of the extension, journaledTag, the length of its content
 
-	traceField = 2 + len(Trace{})
+	emptyField = 2
+	traceField = emptyField + len(Trace{})
 )
 
 // Trace is the traceparent of a run (W3C Trace Context, section 3.2, version 00): trace-id, parent-id and trace-flags.
@@ -60,20 +62,29 @@ func (t Trace) String() string {
 	return fmt.Sprintf("00-%x-%x-%x", t[:16], t[16:24], t[24:])
 }
 
-func appendExtension(b []byte, t *Trace) []byte {
-	if t.isZero() {
-		return append(b, noExtension...)
+// appendExtension appends the extension of r.
+func appendExtension(b []byte, r *Record) []byte {
+	lengthAt := len(b)
+	b = append(b, noExtension...)
+	if !r.Trace.isZero() {
+		b = append(append(b, traceTag, byte(len(r.Trace))), r.Trace[:]...)
 	}
-	b = append(b, byte(traceField), traceTag, byte(len(t)))
-	return append(b, t[:]...)
+	if r.Unknown {
+		b = append(b, unknownTag, 0)
+	}
+	b[lengthAt] = byte(len(b) - lengthAt - len(noExtension))
+	return b
 }
 
 // extension reads the fields of a record's extension that are known.
 func (d *decoder) extension(r *Record) {
 	tag, content, rest := cutField(d.take(d.count()))
 	for ; tag != 0; tag, content, rest = cutField(rest) {
-		if tag == traceTag && len(content) == len(r.Trace) && !hasNoID(content) {
+		switch {
+		case tag == traceTag && len(content) == len(r.Trace) && !hasNoID(content):
 			r.Trace = Trace(content)
+		case tag == unknownTag:
+			r.Unknown = true
 		}
 	}
 }

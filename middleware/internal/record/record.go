@@ -79,6 +79,7 @@ type Codec struct {
 // Record is a response as it is stored.
 type Record struct {
 	Tombstone   bool
+	Unknown     bool // it is not known whether the run took effect; for a Tombstone
 	Fingerprint Fingerprint
 	Completed   time.Time // in whole milliseconds, by the wall clock of the process that ran the handler: for information only
 	Trace       Trace     // zero if none was stored
@@ -129,6 +130,9 @@ func (r *Record) Room() int {
 	if !r.Trace.isZero() {
 		n += traceField
 	}
+	if r.Unknown {
+		n += emptyField
+	}
 	for _, list := range [...][]response.Change{r.Header, r.Trailer} {
 		for _, c := range list {
 			n += 1 + length + len(c.Name) + length
@@ -149,7 +153,7 @@ func (c *Codec) Append(dst []byte, s *response.Scratch, storageKey string, r *Re
 	start := len(dst)
 	dst = r.Fingerprint.AppendTo(append(dst, make([]byte, ContentAt)...))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Completed.UnixMilli()))
-	dst = appendExtension(dst, &r.Trace)
+	dst = appendExtension(dst, r)
 	dst, compressed := c.appendResponse(dst, s, r)
 	if compressed {
 		flags |= FlagCompressed
