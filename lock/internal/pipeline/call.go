@@ -42,7 +42,7 @@ type LateHandler interface{ HandleLate(Result) }
 // Result is the result of a Call.
 type Result struct {
 	*Reply        // valid only if Err is nil
-	Err     error // nil on success; otherwise the last error, or why the caller stopped waiting
+	Err     error // nil on success; otherwise the last error, after why the caller stopped waiting if it did
 	Unsure  bool  // Redis may have executed a try whose reply did not arrive
 	Foreign bool  // Err is Redis's: the key holds another type
 }
@@ -56,6 +56,7 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 		c.Start = time.Now()
 	}
 	defer c.disarm()
+	var last error // of the try before
 	for n := 1; ; n++ {
 		var err error
 		if r.Reply, err = try(); err == nil {
@@ -67,7 +68,7 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 		var canceled *canceledError
 		if errors.As(err, &canceled) {
 			c.Pipeline.givenUp.Add(1)
-			return Result{Unsure: r.Unsure || canceled.sent, Err: canceled.cause}
+			return Result{Unsure: r.Unsure || canceled.sent, Err: withLast(canceled.cause, last)}
 		}
 		r.Unsure = r.Unsure || rediserr.MayHaveArrived(err)
 		if n == maxTries || isFinal(err) {
@@ -78,10 +79,19 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 		}
 		if cause := c.pause(background.Jitter(firstPause << (n - 1))); cause != nil {
 			c.Pipeline.givenUp.Add(1)
-			return Result{Unsure: r.Unsure, Err: fmt.Errorf("%w: %w", cause, err)}
+			return Result{Unsure: r.Unsure, Err: withLast(cause, err)}
 		}
 		c.Pipeline.retries.Add(1)
+		last = err
 	}
+}
+
+// withLast returns the error of a caller that has stopped waiting, with the last error of a try, which may be nil.
+func withLast(cause, last error) error {
+	if last == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, last)
 }
 
 // isFinal reports whether err is not worth another try.
