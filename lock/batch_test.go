@@ -105,7 +105,7 @@ func (s *sightings) first(n int) []string {
 type callers struct{ done []chan error }
 
 // start calls do for each of n, one after the other when a command of the one before is queued or sent, or the call has
-// returned. Nothing else may use the locker meanwhile.
+// returned. Nothing else may use the locker meanwhile. If a call is canceled meanwhile, start may be too early by one.
 func start(t *testing.T, locker *lock.Locker, n int, do func(i int) error) *callers {
 	t.Helper()
 	c := &callers{}

@@ -124,7 +124,9 @@ func TestHandlerPanicsAfterItsAnswerOnAnotherWriter(t *testing.T) {
 		_, _ = s.try(s.request(noRetry))
 		s.wantEvents(middleware.Unknown)
 		b.Elapse(t, leaseTTL)
-		s.want(s.send(), http.StatusConflict, middleware.NotStored)
+		a := s.send()
+		s.want(a, http.StatusConflict, middleware.Unknown)
+		wantUnknownNotStored(t, a)
 		s.wantRuns(1)
 	})
 }

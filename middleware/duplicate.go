@@ -8,8 +8,11 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// errAbandoned is the Event's error for a duplicate of a run whose outcome is unknown.
-var errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
+// The Event's errors for a duplicate of a run whose outcome is unknown.
+var (
+	errAbandoned = errors.New("middleware: an earlier run has left its key without an outcome, or its process died")
+	errNoOutcome = errors.New("middleware: an earlier run ended with an unknown outcome, and is not repeated")
+)
 
 // answerDuplicate returns the answer to a request whose key another request has. While that one runs, the duplicate
 // first waits for it ([WithWait]). answerDuplicate never runs the handler, even if the other run left no response: a
@@ -86,10 +89,10 @@ func (c *call) replay(value []byte) *answer {
 	case alike == incomparable:
 		return refuse(FingerprintChanged, &fingerprintChanged, nil)
 	}
-	p := responseNotStored
 	if r.Unknown {
-		p = unknownNotStored
+		return refuse(Unknown, &unknownNotStored, errNoOutcome)
 	}
+	p := responseNotStored
 	p.OriginalStatus = r.Status
 	return refuse(NotStored, &p, nil)
 }

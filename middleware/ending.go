@@ -38,7 +38,7 @@ type action int
 const (
 	abandonKey  action = iota // leave the key: it stays taken until its lease, and then any hold, has expired
 	storeRecord               // settle the key with a record, which answers a retry
-	freeKey                   // release the key: a retry runs
+	freeKey                   // release the key: a retry runs; not the zero action, which must do no harm
 )
 
 // Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
@@ -102,16 +102,19 @@ func (c *call) committedEnding() ending {
 // journal keeps the key, and also records that the outcome is unknown.
 func (c *call) unknownEnding(d decision, why error) ending {
 	if d.neverFree && !c.running.exec.atMostOnce {
-		return c.unknownTombstone(d, why)
+		end := c.unknownTombstone(d, why)
+		end.record.Unknown = !d.kept // by Keep the handler has said that it took effect
+		return end
 	}
 	return ending{action: abandonKey, outcome: Unknown, why: why}
 }
 
 // unknownTombstone returns the ending that stores that the request was begun and must not run again, although its outcome
-// is unknown. A short Retain does not count: it was meant for the response.
+// is unknown. It stores no status, which may not have been sent. A short Retain does not count: it was meant for the
+// response.
 func (c *call) unknownTombstone(d decision, why error) ending {
 	end := c.tombstoneEnding(max(d.retention, c.retention), why)
-	end.outcome, end.record.Unknown = Unknown, true
+	end.outcome, end.record.Unknown, end.record.Status = Unknown, true, 0
 	return end
 }
 

@@ -282,10 +282,12 @@ func TestUnknownNotStored(t *testing.T) {
 					t.Errorf("%s%s: %+v, want unknown", name, suffix, e)
 				}
 				a := s.send(theirs)
-				s.want(a, http.StatusConflict, middleware.NotStored)
+				if e := s.want(a, http.StatusConflict, middleware.Unknown); e.Err == nil {
+					t.Error("the Event has no error")
+				}
 				wantUnknownNotStored(t, a)
 				a = s.send(theirs, func(r *http.Request) { r.Header.Set("Accept", "text/html") })
-				s.want(a, http.StatusConflict, middleware.NotStored)
+				s.want(a, http.StatusConflict, middleware.Unknown)
 				if !strings.Contains(a.body, "<h1>We do not know whether this has worked</h1>") {
 					t.Errorf("%s%s: the page is %s", name, suffix, a.body)
 				}

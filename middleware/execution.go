@@ -72,7 +72,8 @@ func (e *Execution) Fence() int64 {
 	return e.fence
 }
 
-// Keep stores this response whatever its status is: the effect has happened, so the key must not be freed. Keep
+// Keep stores this response whatever its status is: the effect has happened, so the key must not be freed. If the
+// handler then leaves no response to store, because it panics, for example, a retry gets 409 response-not-stored. Keep
 // overrides Discard. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Keep() {
 	if e == nil {
@@ -88,7 +89,7 @@ func (e *Execution) Keep() {
 // Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
 // example. The response is sent and not stored. The key is left as after a panic: a retry gets 409 in-flight until the
 // lease has run out. Then it runs again or, with [WithAtMostOnce], gets 409 outcome-unknown for [WithRetention]'s time.
-// If a byte of the response was sent, a retry never runs: it gets 409 response-not-stored.
+// If a byte of the response was sent, a retry never runs: instead of running again it gets 409 response-not-stored.
 //
 // Unknown overrides Discard, whichever is called first. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Unknown() {
@@ -153,6 +154,7 @@ func (e *sendObserver) Sending() {
 // decision is what the handler has decided about its run.
 type decision struct {
 	neverFree bool // Keep was called, or a byte was sent
+	kept      bool // Keep was called
 	discard   bool
 	unknown   bool
 	retention time.Duration
@@ -163,6 +165,7 @@ func (e *Execution) decision() decision {
 	defer e.mu.Unlock()
 	return decision{
 		neverFree: e.sent || e.wish == wantsKeep,
+		kept:      e.wish == wantsKeep,
 		discard:   e.wish == wantsDiscard,
 		unknown:   e.wish == wantsUnknown,
 		retention: e.retention,

@@ -58,7 +58,8 @@ import (
 // fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent and [Execution.Keep] was not
 // called, nothing is stored or freed: the client gets this run's response, if there is one, and the lease runs out.
 // Until then a retry gets 409, including the one that net/http's own Transport sends at once. A later retry runs again,
-// but not with [WithAtMostOnce]. The panic propagates unchanged.
+// but not with [WithAtMostOnce]. If a byte was sent or Keep was called, a retry never runs: it gets 409
+// response-not-stored or, with [WithAtMostOnce], in-flight and then outcome-unknown. The panic propagates unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")

@@ -32,6 +32,26 @@ func journaled(t *testing.T, b redistest.Backend, j *memJournal, h http.HandlerF
 	return serveOn(t, newLocker(t, proxy.Client(t)), h, append(opts, middleware.WithJournal(j))...), proxy
 }
 
+// A run outside of a transaction that fails after it has sent something is not repeated, and a duplicate is not told that
+// it was processed, by Redis or by the journal.
+func TestJournalKnowsOfAnUnknownOutcome(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s, _ := journaled(t, b, newJournal(false), func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		_, _ = s.try(s.request(noRetry)) // its connection breaks
+		s.wantEvents(middleware.Unknown)
+		for range 2 {
+			a := s.send()
+			s.want(a, http.StatusConflict, middleware.Unknown)
+			wantUnknownNotStored(t, a)
+			b.FlushAll(t)
+		}
+		s.wantRuns(1)
+	})
+}
+
 // Whatever Redis forgets, the journal knows.
 func TestRedisForgets(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

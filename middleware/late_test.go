@@ -122,10 +122,10 @@ func TestNoTimeForARun(t *testing.T) {
 func TestUnknownOutcomeOutlivesRetain(t *testing.T) {
 	for name, test := range map[string]struct {
 		opts []middleware.Option
-		want middleware.Outcome
+		want string
 	}{
-		"by default":   {nil, middleware.NotStored},
-		"at most once": {[]middleware.Option{middleware.WithAtMostOnce()}, middleware.Unknown},
+		"by default":   {nil, "response-not-stored"},
+		"at most once": {[]middleware.Option{middleware.WithAtMostOnce()}, "outcome-unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
@@ -137,7 +137,7 @@ func TestUnknownOutcomeOutlivesRetain(t *testing.T) {
 				_, _ = s.try(s.request(noRetry))
 				s.event()
 				b.Elapse(t, time.Hour)
-				s.want(s.send(), http.StatusConflict, test.want)
+				s.wantRefused(s.send(), http.StatusConflict, middleware.Unknown, test.want)
 				s.wantRuns(1)
 			})
 		})

@@ -19,7 +19,7 @@ type Problem struct {
 	Status         int    `json:"status"`
 	Detail         string `json:"detail"`                    // what the client may do; contains nothing that the client sent
 	Instance       string `json:"instance,omitempty"`        // "urn:onceguard:key:" and the storage key's hash (64 hex digits); empty without a key
-	OriginalStatus int    `json:"original_status,omitempty"` // of a response that was sent and not stored; 0 if unknown
+	OriginalStatus int    `json:"original_status,omitempty"` // of a response that was not stored; 0 if it, or the outcome, is unknown
 
 	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry. The SDKs that
 	// Stainless generates (OpenAI's and Anthropic's among others) obey that header, whatever the status is.
@@ -98,7 +98,7 @@ var (
 		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.").withPage(
 		"This has already been processed",
 		"The form was processed when you sent it before. Its result cannot be shown here again.")
-	// A response-not-stored with another detail.
+	// A response-not-stored with another detail, and never with an OriginalStatus.
 	unknownNotStored = responseNotStored.withDetail("A request with this idempotency key was started, and it is not known "+
 		"whether it took effect. Its response was not kept. It is not processed again.").withPage(
 		outcomeUnknown.page.heading, outcomeUnknown.page.text)

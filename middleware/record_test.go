@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
 	"testing"
 
 	"github.com/onceguard/onceguard/middleware"
@@ -52,11 +53,12 @@ func TestRecordFormat(t *testing.T) {
 	}
 }
 
-// extended returns the content of a record with the extension of some later release.
+// extended returns the content of a record whose extension has what some later release adds.
 func extended(content []byte) []byte {
-	const extension = "what a later release adds"
-	head := append(bytes.Clone(content[:extensionAt]), byte(len(extension)))
-	return append(append(head, extension...), content[responseAt:]...)
+	const later = "what a later release adds"
+	size, n := binary.Uvarint(content[extensionAt:])
+	fields, rest := content[extensionAt+n:][:size], content[extensionAt+n+int(size):]
+	return slices.Concat(content[:extensionAt], []byte{byte(len(fields) + len(later))}, fields, []byte(later), rest)
 }
 
 // FuzzRecord feeds the decoder with whatever may be under a key, also behind a right checksum and a right encryption.

@@ -65,6 +65,13 @@ func storedResponses() []stored {
 			again: answer{status: 409}, outcome: middleware.NotStored,
 		},
 		{
+			file: "record-tombstone-unknown", handler: func(w http.ResponseWriter, r *http.Request) {
+				middleware.FromContext(r.Context()).Unknown()
+				w.(http.Flusher).Flush()
+			},
+			rewritten: true, again: answer{status: 409}, outcome: middleware.Unknown,
+		},
+		{
 			file: "record-trailers", handler: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Trailer", "X-Checksum")
 				w.Header().Set("Content-Type", "application/json")

@@ -182,7 +182,7 @@ func TestKeepAndUndecided(t *testing.T) {
 					j.setHooks(fails("begin", "look"), nil)
 					b.Elapse(t, time.Hour)
 					a := s.send()
-					s.want(a, http.StatusConflict, middleware.NotStored)
+					s.want(a, http.StatusConflict, middleware.Unknown)
 					wantUnknownNotStored(t, a)
 				}
 				s.wantRuns(1)

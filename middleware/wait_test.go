@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -445,6 +446,30 @@ func TestWaitForAStream(t *testing.T) {
 	}
 }
 
+// A run that fails in the middle of a stream must not be repeated, and its waiter is not told that it was processed.
+func TestWaitForAStreamThatFails(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		g := newGate()
+		first := serveWaiting(t, b.Client(t), func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			g.pass()
+			panic(http.ErrAbortHandler)
+		})
+		s := serveWaiting(t, b.Client(t), payOnce())
+		done := first.begin(noRetry)
+		<-g.entered
+		waiting := s.begin()
+		s.awaitWaiting(b, 1)
+		close(g.open)
+		<-done
+		first.wantEvents(middleware.Unknown)
+		a := <-waiting
+		s.wantRefused(a, http.StatusConflict, middleware.Unknown, "response-not-stored")
+		wantUnknownNotStored(t, a)
+		s.wantRuns(0)
+	})
+}
+
 // conformance: 27
 func TestAnotherRequestDoesNotWait(t *testing.T) {
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
@@ -675,8 +700,8 @@ func TestWaitEndsWithTheRequest(t *testing.T) {
 				done := first.inBackground(g)
 				a := s.send()
 				s.wantRefused(a, http.StatusConflict, middleware.InFlight, "in-flight")
-				if a.header.Get("Retry-After") == "" {
-					t.Error("no Retry-After")
+				if n, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || n < 1 || n > int(leaseTTL/time.Second) {
+					t.Errorf("Retry-After %q, want 1 s to a lease", a.header.Get("Retry-After"))
 				}
 				s.wantRuns(0)
 				close(g.open)

@@ -14,7 +14,7 @@ import (
 const (
 	InFlight           = "urn:onceguard:problem:in-flight"           // 409: repeated by the Transport
 	OutcomeUnknown     = "urn:onceguard:problem:outcome-unknown"     // 409: begun, and it may have taken effect
-	ResponseNotStored  = "urn:onceguard:problem:response-not-stored" // 409: processed or, if the detail says so, begun; no response
+	ResponseNotStored  = "urn:onceguard:problem:response-not-stored" // 409: not processed again, and there is no response
 	FingerprintChanged = "urn:onceguard:problem:fingerprint-changed" // 409: processed, and cannot be compared
 	KeyReused          = "urn:onceguard:problem:key-reused"          // 422: the key was used for another request
 	KeyFailed          = "urn:onceguard:problem:key-failed"          // 500: nothing was done

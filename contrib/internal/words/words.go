@@ -96,10 +96,10 @@ func passingError(err error) string {
 	var network net.Error
 	var body *http.MaxBytesError
 	switch timedOut := errors.As(err, &network) && network.Timeout(); {
+	case errors.Is(err, context.Canceled): // perhaps after a network error of an earlier try
+		return "canceled"
 	case timedOut, errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
-	case errors.Is(err, context.Canceled):
-		return "canceled"
 	case network != nil:
 		return "network"
 	case errors.As(err, &body):
