@@ -164,7 +164,7 @@ func silence(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix strin
 // fault: a connection falls silent
 func TestSilentBatches(t *testing.T) {
 	t.Parallel()
-	const limit = 3 * time.Second
+	const limit = 5 * time.Second
 	for name, opt := range map[string]func(*redis.Options){
 		"default client":     func(*redis.Options) {},
 		"client without end": func(o *redis.Options) { o.ReadTimeout = -1 },
@@ -209,7 +209,7 @@ func TestSilentBatches(t *testing.T) {
 // fault: a connection falls silent
 func TestQueueBehindSilentBatches(t *testing.T) {
 	t.Parallel()
-	const limit = 3 * time.Second
+	const limit = 5 * time.Second
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())

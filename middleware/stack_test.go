@@ -111,10 +111,10 @@ func cors(next http.Handler) http.Handler {
 	})
 }
 
-// hurry gives a request with X-Hurry half a second, and all others an hour.
+// hurry gives a request with X-Hurry two seconds, and all others an hour.
 func hurry(timeout func(time.Duration) func(http.Handler) http.Handler) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		short, long := timeout(500*time.Millisecond)(next), timeout(time.Hour)(next)
+		short, long := timeout(2*time.Second)(next), timeout(time.Hour)(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Hurry") != "" {
 				short.ServeHTTP(w, r)
