@@ -86,6 +86,10 @@ func TestKeyTakenByAnother(t *testing.T) {
 	custom := middleware.WithFingerprint("custom", func(*http.Request, []byte) []byte { return nil })
 	receipt := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "receipt 1") }
 	panics := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	breaksOff := func(w http.ResponseWriter, _ *http.Request) {
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		opts    []middleware.Option
@@ -97,9 +101,10 @@ func TestKeyTakenByAnother(t *testing.T) {
 		problem string
 		body    string
 	}{
-		"the same response": {handler: receipt, status: 200, body: "receipt 1"},
-		"a tombstone":       {handler: receipt, opts: []middleware.Option{middleware.WithMaxResponse(1)}, status: 409, problem: "response-not-stored"},
-		"in flight":         {handler: receipt, running: true, status: 409, problem: "in-flight"},
+		"the same response":  {handler: receipt, status: 200, body: "receipt 1"},
+		"a tombstone":        {handler: receipt, opts: []middleware.Option{middleware.WithMaxResponse(1)}, status: 409, problem: "response-not-stored"},
+		"an unknown outcome": {handler: breaksOff, status: 409, problem: "response-not-stored"},
+		"in flight":          {handler: receipt, running: true, status: 409, problem: "in-flight"},
 		"abandoned": {
 			handler: panics, opts: []middleware.Option{middleware.WithAtMostOnce()}, elapsed: true, status: 409, problem: "outcome-unknown",
 		},

@@ -452,6 +452,10 @@ func TestShadowEndings(t *testing.T) {
 			middleware.FromContext(r.Context()).Unknown()
 			w.WriteHeader(201)
 		}, nil, 201, middleware.Unknown, middleware.InFlight},
+		"Unknown and Flush": {func(w http.ResponseWriter, r *http.Request) {
+			middleware.FromContext(r.Context()).Unknown()
+			_ = http.NewResponseController(w).Flush()
+		}, nil, 200, middleware.Unknown, middleware.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
