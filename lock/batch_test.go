@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -416,46 +417,66 @@ func TestBatchesPassHooks(t *testing.T) {
 // A hook need not heed contexts. Its callers return all the same, and Close waits for it.
 func TestHookThatBlocks(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		opTimeout time.Duration
-		cancel    bool
-		want      error
-	}{
-		"until the operation times out": {2 * time.Second, false, context.DeadlineExceeded},
-		"until its caller cancels":      {time.Hour, true, context.Canceled},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-				t.Parallel()
-				g, locker := gated(t, b, lock.WithOpTimeout(c.opTimeout))
-				open := g.close()
-				defer open()
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				calls := start(t, locker, 30, func(i int) error {
-					_, _, err := locker.TryAcquire(ctx, fmt.Sprint(i))
-					return err
-				})
-				if c.cancel {
-					cancel()
-				}
-				for i := range calls.done {
-					if err := calls.wait(t, i); !errors.Is(err, c.want) {
-						t.Errorf("TryAcquire: %v, want %v", err, c.want)
-					}
-				}
-				soon, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				defer end()
-				if err := locker.Close(soon); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("Close: %v while the hook blocks", err)
-				}
-				open()
-				closeWithin(t, locker)
-				wantNoClaims(t, b)
-			})
-		})
-	}
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		g, locker := gated(t, b, lock.WithOpTimeout(2*time.Second))
+		open := g.close()
+		defer open()
+		stays := tryAll(t, locker, names("stays ", 30))
+		for i := range stays.done {
+			if err := stays.wait(t, i); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
+			}
+		}
+		soon, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer end()
+		if err := locker.Close(soon); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: %v while the hook blocks", err)
+		}
+		open()
+		closeWithin(t, locker)
+		wantNoClaims(t, b)
+	})
+}
+
+// While a hook blocks, a caller that cancels returns, whether its command was sent or is queued, and the others stay.
+func TestCallerCancelsWhileAHookBlocks(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		g, locker := gated(t, b)
+		open := g.close()
+		defer open()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		cancels := func(keys ...string) *callers {
+			return start(t, locker, len(keys), func(i int) error { _, _, err := locker.TryAcquire(ctx, keys[i]); return err })
+		}
+		sent := cancels("sent")
+		<-g.entered
+		stays := tryAll(t, locker, names("stays ", 30))
+		queued := cancels("queued")
+		cancel()
+		for what, c := range map[string]*callers{"sent": sent, "queued": queued} {
+			if err := c.wait(t, 0); !errors.Is(err, context.Canceled) {
+				t.Errorf("TryAcquire, %s: %v, want Canceled", what, err)
+			}
+		}
+		for i, done := range stays.done {
+			if len(done) > 0 {
+				t.Errorf("call %d, whose caller waits, has returned", i)
+			}
+		}
+		open()
+		stays.succeed(t, "TryAcquire")
+		for _, lease := range stays.of {
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		}
+		closeWithin(t, locker)
+		wantNoClaims(t, b)
+	})
 }
 
 // fault: replica stopped, WithReplicas(1)
@@ -581,6 +602,11 @@ func TestThousandsAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		wantNoClaims(t, b)
+		eventually(t, "the Locker's goroutines are gone", func() bool { // the connections of both sides stay
+			var stacks bytes.Buffer
+			err := pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+			return err == nil && !strings.Contains(stacks.String(), "onceguard/lock.(")
+		})
 		closeWithin(t, locker)
 		if err := client.Close(); err != nil {
 			t.Error(err)

@@ -73,8 +73,10 @@ func (e *Execution) Fence() int64 {
 }
 
 // Keep stores this response whatever its status is: the effect has happened, so the key must not be freed. If the
-// handler then leaves no response to store, because it panics, for example, a retry gets 409 response-not-stored. Keep
-// overrides Discard. If both Keep and Unknown are called, the last call wins.
+// handler then leaves no response to store, because it panics, for example, a retry still does not run: it gets 409
+// response-not-stored or, with [WithAtMostOnce], in-flight and then outcome-unknown.
+//
+// Keep overrides Discard. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Keep() {
 	if e == nil {
 		return

@@ -25,11 +25,8 @@ func stranded(t *testing.T, b redistest.Backend, j *memJournal) (s *site, info l
 		pay(w, r)
 	}, middleware.WithAtMostOnce(), middleware.WithMaxDuration(time.Second))
 	info = s.strand(b, "k1")
-	for deadline := time.Now().Add(20 * time.Second); j.intent && j.look(info.Key).State != middleware.Unfinished; {
-		if time.Now().After(deadline) {
-			t.Fatal("the run is not over")
-		}
-		time.Sleep(time.Millisecond)
+	if j.intent {
+		eventually(t, "the end of the run", func() bool { return j.look(info.Key).State == middleware.Unfinished })
 	}
 	return s, info, works
 }
