@@ -40,8 +40,10 @@ var (
 //
 // The caller decides whether a finding ends the program or is only logged. Any other error should end it: a server did
 // not answer within the time for one operation ([WithOpTimeout]), or refuses commands that a Locker sends, as an ACL
-// may. A Locker that can claim but not settle would let every operation run again. To see that, Check takes a key with
-// a random name, holds and settles it, and removes it, unless too few replicas are connected.
+// may. A Locker that can claim but not settle would let every operation run again. So Check sends an EVAL to each server:
+// EVALSHA succeeds without the right to EVAL, but only until the server restarts and has forgotten the scripts. Unless
+// too few replicas are connected, Check also takes a key with a random name, reads, holds and settles it, and removes
+// it.
 //
 // Check does not look at persistence: a server that restarts empty has lost the values.
 func (l *Locker) Check(ctx context.Context) error {
@@ -79,21 +81,26 @@ func (l *Locker) Check(ctx context.Context) error {
 	return errors.Join(append(all, err)...)
 }
 
-// checkCommands runs the operations of a Locker on a key with a random name.
+// checkCommands runs the operations of a Locker on a key with a random name. The last one is the release of a claim that
+// is gone: only then does a script send EXISTS.
 func (l *Locker) checkCommands(ctx context.Context) error {
-	key := store.NewToken().String()
-	claim, err := l.Claim(ctx, key, nil)
+	name := store.NewToken().String()
+	claim, err := l.Claim(ctx, name, nil)
 	if err != nil {
 		return err
 	}
 	const d = time.Minute // if an operation fails, the key expires soon after that
-	lease := claim.Lease
+	lease, key := claim.Lease, l.common.namespace.Key(name)
+	err = errors.Join(lease.Extend(ctx, minTTL), lease.Hold(ctx, d))
+	_, lookErr := l.store.Look(ctx, key)
 	return errors.Join(
-		lease.Extend(ctx, minTTL), lease.Hold(ctx, d), lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, key),
+		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, name),
+		l.store.Release(ctx, key, store.NewToken()).Wrap("release"),
 	)
 }
 
-// checkNode returns the findings about one server.
+// checkNode returns the findings about one server. Its error is that of a server that does not answer, or that refuses
+// EVAL.
 func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []error, err error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil && (!rediserr.IsReply(err) || redis.IsAuthError(err)) {
@@ -115,7 +122,7 @@ func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []
 	if n := atoi(info["connected_slaves"]); n < want {
 		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, want))
 	}
-	return findings, nil
+	return findings, node.Eval(ctx, "return 1", nil).Err()
 }
 
 // evictionPolicy returns the server's maxmemory-policy, or "" if the server allows neither INFO nor CONFIG.

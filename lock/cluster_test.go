@@ -290,6 +290,7 @@ func testClusterCheck(t *testing.T, c *redistest.Cluster) {
 	if err := two.Check(t.Context()); !errors.Is(err, lock.ErrNotReplicated) {
 		t.Errorf("Check of two replicas: %v, want ErrNotReplicated", err)
 	}
+	testClusterCheckACL(t, c)
 	bad := c.Servers()[1]
 	if err := bad.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err(); err != nil {
 		t.Fatal(err)
@@ -302,6 +303,26 @@ func testClusterCheck(t *testing.T, c *redistest.Cluster) {
 		if got := strings.Contains(err.Error(), s.Addr()); got != (s == bad) {
 			t.Errorf("Check of %s: %q", s.Addr(), err)
 		}
+	}
+}
+
+// A user may lack a right on a single master.
+func testClusterCheckACL(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	bad := c.Servers()[2]
+	for _, s := range c.Servers() {
+		args := []any{"ACL", "SETUSER", "noeval", "on", ">any", "~*", "+@all"}
+		if s == bad {
+			args = append(args, "-eval")
+		}
+		if err := s.Client(t).Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := c.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "noeval", "any" })
+	err := newLocker(t, client).Check(t.Context())
+	if err == nil || !strings.Contains(err.Error(), bad.Addr()) {
+		t.Errorf("Check: %v, want an error of %s", err, bad.Addr())
 	}
 }
 
