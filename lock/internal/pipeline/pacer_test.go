@@ -38,7 +38,7 @@ func TestPacerBatch(t *testing.T) {
 		for name, c := range map[string]struct{ most, want int }{
 			"first maximum":    {newPacer(pacerTimeout).max, test.first},
 			"smallest maximum": {smallBatch, test.least},
-			"large maximum":    {1 << 20, test.large},
+			"largest maximum":  {largestMax, test.large},
 		} {
 			p := newPacer(pacerTimeout)
 			p.max = c.most
@@ -53,7 +53,7 @@ func TestPacerBatch(t *testing.T) {
 // wait, rounded up, or than the maximum.
 func TestPacerBatchBounds(t *testing.T) {
 	t.Parallel()
-	for most := smallBatch; most < 1<<15; most *= 3 {
+	for most := smallBatch; most <= largestMax; most *= 3 {
 		p := newPacer(pacerTimeout)
 		p.max = most
 		last := 0
@@ -114,6 +114,8 @@ func TestPacerAdapt(t *testing.T) {
 		"below a sixteenth, more than full":     {256, ms, 257, 256},
 		"below a sixteenth, at the least, full": {smallBatch, ms, smallBatch, 2 * smallBatch},
 		"no time at all":                        {256, 0, 256, 512},
+		"below a sixteenth, near the largest":   {largestMax/2 + 1, ms, largestMax/2 + 1, largestMax},
+		"below a sixteenth, at the largest":     {largestMax, ms, largestMax, largestMax},
 		"in between":                            {256, 100 * ms, 256, 256},
 	} {
 		p := newPacer(pacerTimeout)
@@ -133,7 +135,7 @@ func TestPacerAdapt(t *testing.T) {
 	}
 }
 
-// Under overload the maximum falls to its least and not below, and grows again when batches are fast.
+// Under overload the maximum falls to its least and not below. When batches are fast it grows again, up to its largest.
 func TestPacerAdaptsBackAndForth(t *testing.T) {
 	t.Parallel()
 	p := newPacer(pacerTimeout)
@@ -147,11 +149,17 @@ func TestPacerAdaptsBackAndForth(t *testing.T) {
 	if p.took < pacerTimeout-ms || p.took > pacerTimeout {
 		t.Errorf("a batch takes %v, want about %v", p.took, pacerTimeout)
 	}
-	for want := 2 * smallBatch; want <= 4096; want *= 2 {
+	for want := 2 * smallBatch; want <= largestMax; want *= 2 {
 		p.adapt(start, start.Add(ms), p.max)
 		if p.max != want {
 			t.Fatalf("after a fast batch the maximum is %d, want %d", p.max, want)
 		}
+	}
+	for range 100 { // doubled without a bound it would overflow
+		p.adapt(start, start.Add(ms), p.max)
+	}
+	if p.max != largestMax {
+		t.Errorf("after many fast batches the maximum is %d, want %d", p.max, largestMax)
 	}
 	p.reset()
 	if p.max != initialMax {
