@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/onceguard/onceguard/lock"
 )
@@ -34,7 +35,7 @@ func prepareForget(_ environment, c *config) (action, error) {
 		opts = append(opts, lock.EvenIfLive())
 	}
 	forget := change{
-		name: "forget", did: "forgotten", now: lock.Free, hint: "the next try runs the request",
+		name: "forget", did: "forgotten", now: lock.Free, hint: "the next try runs the request, unless a journal has its outcome",
 		make: func(ctx context.Context, s *session, info lock.Info) error {
 			return s.locker.ForgetStored(ctx, info.Key, c.change.token, opts...)
 		},
@@ -76,7 +77,8 @@ func (c change) run(ctx context.Context, s *session) error {
 	if err != nil {
 		log.Warn(c.name, "err", err)
 		if errors.Is(err, errFree) && !s.json {
-			fmt.Fprintf(s.stdout, "free: nothing was changed; %s\n", meaning(lock.Free))
+			fmt.Fprintln(s.stdout, "nothing was changed")
+			s.writeFacts(info, time.Now())
 		}
 		return err
 	}

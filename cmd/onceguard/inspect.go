@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/onceguard/onceguard/lock"
@@ -22,7 +24,7 @@ func inspect(ctx context.Context, s *session) error {
 	if s.json {
 		return errors.Join(err, writeJSON(s.stdout, newFacts(info)))
 	}
-	writeFacts(s.stdout, info, time.Now())
+	s.writeFacts(info, time.Now())
 	return err
 }
 
@@ -57,18 +59,24 @@ func newFacts(info lock.Info) facts {
 
 // writeJSON writes v as one line.
 func writeJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, printable(strings.TrimSuffix(b.String(), "\n")))
+	return err
 }
 
 // meaning returns what a state means to a customer.
 func meaning(s lock.State) string {
 	switch s {
 	case lock.Free:
-		return "a request with this key runs"
+		return "Redis has no such key: it may be mistyped. A request with it runs, unless a journal in a database has " +
+			"its outcome, which this command cannot ask"
 	case lock.Held:
-		return "a request runs, or its process died a moment ago; others get 409 in-flight"
+		return "a request runs, or its process died a moment ago; others wait, or get 409 in-flight"
 	case lock.Abandoned:
 		return "a request ended without an outcome; retries get 409 outcome-unknown"
 	case lock.Settled:
@@ -77,12 +85,15 @@ func meaning(s lock.State) string {
 	return ""
 }
 
-// writeFacts writes what a key holds, for people.
-func writeFacts(w io.Writer, info lock.Info, now time.Time) {
+// writeFacts writes what the key holds, for people, and what the key was made of if the command line had that instead.
+func (s *session) writeFacts(info lock.Info, now time.Time) {
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%-8s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(s.stdout, "%-8s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	row("key", "%s", info.Key)
+	row("key", "%s", printable(info.Key))
+	if s.key == "" {
+		row("made of", "namespace %q, %s, and -key", s.namespace, s.request)
+	}
 	row("state", "%v: %s", info.State, meaning(info.State))
 	if info.State == lock.Free {
 		return

@@ -31,7 +31,8 @@
 //	onceguard inspect -redis URL -namespace payments-api -user ann -method POST -path /payments -key 8e03978e
 //
 // -user is the user's id as keyfunc.User gets it; -anonymous stands for keyfunc.Anonymous. -key is the content of the
-// Idempotency-Key header, without quotes. Other users of the machine can see the arguments of a process.
+// Idempotency-Key header, without quotes. The output repeats all but -key: a mistyped name makes another key, which is
+// free. Other users of the machine can see the arguments of a process.
 //
 // # Redis
 //
@@ -55,12 +56,13 @@
 //
 // This command has no database driver, so it cannot ask a journal (middleware.WithJournal), and it refuses to resolve a
 // run that has one. Write a program that calls middleware.Resolve with the journal, or the journal's Sweep. Forgetting
-// such a key is harmless: the journal still knows the outcome and decides.
+// such a key is harmless: the journal still knows the outcome and decides. A key that only a journal knows is free here.
 //
 // # Output, log and exit codes
 //
-// The result goes to the standard output: for people, or with -json as one line of JSON for each key. Later versions
-// only add fields. Fields that end in _ms are in milliseconds; a ttl_ms below 0 means that the key never expires.
+// The result goes to the standard output: for people, or with -json as one line of JSON for each key. Characters that
+// cannot be printed are written as \uXXXX in both. Later versions only add fields. Fields that end in _ms are in
+// milliseconds; a ttl_ms below 0 means that the key never expires.
 //
 // A command that changes something requires -reason. It logs a line to the standard error, with the user of this
 // process, the reason, the key, the token, the state before and the result.
@@ -68,7 +70,7 @@
 //	0  done
 //	1  failed: Redis did not answer, or answered with an error; the change may have been made
 //	2  wrong usage: flags, the key's form, a response that no run can have; nothing was sent or changed
-//	3  the key is free
+//	3  the key is free: Redis has nothing under it
 //	4  refused, nothing was changed: the key has changed since, its lease has not run out, another program wrote it,
 //	   it is unreadable without the right -keys-file, or its run has a journal
 package main

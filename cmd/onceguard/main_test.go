@@ -144,7 +144,7 @@ func (s *shop) token(storageKey string) string {
 func TestInspectPrintsTheState(t *testing.T) {
 	each(t, func(t *testing.T, s *shop) {
 		key := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", "k1"))
-		s.run("inspect", key).want(t, exitFree, "free: a request with this key runs")
+		s.run("inspect", key).want(t, exitFree, "key      "+key, "free: Redis has no such key", "unless a journal")
 		s.run("inspect", "-json", key).want(t, exitFree, `{"key":"`+key+`","state":"free","ttl_ms":0}`)
 		s.works = false
 		s.post("k1")
@@ -170,6 +170,39 @@ func TestInspectPrintsTheState(t *testing.T) {
 	})
 }
 
+// Of a mistyped user or namespace the command cannot know. It prints what the key is made of, for the operator to see.
+func TestOutputTellsWhatTheKeyIsMadeOf(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		s.strand("k1")
+		request := func(namespace, user string, more ...string) []string {
+			return append(more, "-namespace", namespace, user, "-method", "post", "-path", "/payments?a=b", "-key", "k1")
+		}
+		change := func(args []string) result {
+			return s.run(append(args, "-token", "01234567-89ab-4def-8123-456789abcdef", "-reason", "r")...)
+		}
+		for _, test := range []struct {
+			r    result
+			code int
+			want string
+		}{
+			{s.run(request("shop", "-user=ann", "inspect")...), exitDone, `namespace "shop", user "ann"`},
+			{s.run(request("shop", "-user=anm", "inspect")...), exitFree, `namespace "shop", user "anm"`},
+			{s.run(request("shpo", "-user=ann", "inspect")...), exitFree, `namespace "shpo", user "ann"`},
+			{s.run(request("shop", "-anonymous", "inspect")...), exitFree, `namespace "shop", no user (-anonymous)`},
+			{change(request("shpo", "-user=ann", "forget")), exitFree, `namespace "shpo", user "ann"`},
+			{change(request("shpo", "-user=ann", "resolve", "-nothing-happened")), exitFree, `namespace "shpo", user "ann"`},
+		} {
+			test.r.want(t, test.code, "made of  "+test.want+`, method "POST", path "/payments", and -key`)
+			if test.code == exitFree {
+				test.r.want(t, exitFree, "state    free: Redis has no such key: it may be mistyped")
+			}
+			if strings.Contains(test.r.stdout+test.r.stderr, "k1") {
+				t.Errorf("the client's key is printed: %+v", test.r)
+			}
+		}
+	})
+}
+
 func TestForget(t *testing.T) {
 	each(t, func(t *testing.T, s *shop) {
 		s.works = false
@@ -185,7 +218,7 @@ func TestForget(t *testing.T) {
 		token = s.token(key)
 		s.run("forget", "-token", "01234567-89ab-4def-8123-456789abcdef", "-reason", "r", key).want(t, exitRefused, "does not hold")
 		s.run("forget", "-token", token[1:], "-reason", "r", key).want(t, exitRefused, "no token that Inspect returns")
-		s.run("forget", "-token", token, "-reason", "ticket 7", key).want(t, exitDone, "forgotten: it was abandoned",
+		s.run("forget", "-token", token, "-reason", "ticket 7", key).want(t, exitDone, "forgotten: it was abandoned; the next try runs the request, unless a journal",
 			"level=INFO", "msg=forget", "user=ops", `reason="ticket 7"`, "key="+key, "token="+token, "before=abandoned")
 		s.run("forget", "-token", token, "-reason", "again", key).want(t, exitFree, "nothing was changed")
 		if w := s.post("k1"); w.Code != http.StatusCreated {

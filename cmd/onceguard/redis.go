@@ -11,15 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var errMalformedURL = usagef("-redis: the URL is malformed: want redis://[user:password@]host:port[/database], " +
-	"with a password in percent-encoding")
+// errWrongURL is the error of every URL that is not accepted. It does not say what is wrong: if a password is not in
+// percent-encoding, its parts can be anywhere in what url.Parse and go-redis have made of the URL.
+var errWrongURL = usagef("-redis: want redis://[user:password@]host:port[/database], with a password in percent-encoding, " +
+	"and no options but those of go-redis")
 
 // openRedis returns a client of the deployment at a URL. If the server belongs to a Cluster, that is a Cluster's
 // client: the server would answer any other one that most keys have moved.
 func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.UniversalClient, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Fragment != "" { // err has the password, and the fragment the rest of one that has a #
-		return nil, errMalformedURL
+	if err != nil || u.Fragment != "" || strings.Contains(u.Opaque+u.EscapedPath()+u.RawQuery, "@") {
+		return nil, errWrongURL // a password with a # or / or ? that is not encoded ends there
 	}
 	switch q := u.Query(); {
 	case q.Has("master_name"):
@@ -29,7 +31,7 @@ func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.U
 	}
 	opts, err := redis.ParseURL(u.String())
 	if err != nil {
-		return nil, wrongURL(u, err)
+		return nil, errWrongURL
 	}
 	opts.ContextTimeoutEnabled, opts.DialerRetries = true, 1
 	client := redis.NewClient(opts)
@@ -66,7 +68,7 @@ func openCluster(u *url.URL) (redis.UniversalClient, error) {
 	of.Path = "" // a Cluster has no databases
 	opts, err := redis.ParseClusterURL(of.String())
 	if err != nil {
-		return nil, wrongURL(u, err)
+		return nil, errWrongURL
 	}
 	opts.ContextTimeoutEnabled, opts.DialerRetries = true, 1
 	return redis.NewClusterClient(opts), nil
@@ -75,21 +77,8 @@ func openCluster(u *url.URL) (redis.UniversalClient, error) {
 func openSentinel(u *url.URL) (redis.UniversalClient, error) {
 	opts, err := redis.ParseFailoverURL(u.String())
 	if err != nil {
-		return nil, wrongURL(u, err)
+		return nil, errWrongURL
 	}
 	opts.ContextTimeoutEnabled, opts.DialerRetries = true, 1
 	return redis.NewFailoverClient(opts), nil
-}
-
-// wrongURL returns the error of a URL that go-redis does not accept, without its password. If the password has a / or a
-// ? that is not encoded, its end is in the path or the query, and an @ follows.
-func wrongURL(u *url.URL, err error) error {
-	text := err.Error()
-	if strings.Contains(text, "@") {
-		return errMalformedURL
-	}
-	if password, ok := u.User.Password(); ok && password != "" {
-		text = strings.ReplaceAll(text, password, "xxxxx")
-	}
-	return usagef("-redis: %s", text)
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -91,11 +92,7 @@ func printUsage(w io.Writer) {
 func (c *command) execute(ctx context.Context, args []string, env environment) error {
 	cfg := new(config)
 	set := flag.NewFlagSet("onceguard "+c.name, flag.ContinueOnError)
-	set.SetOutput(env.stderr)
-	set.Usage = func() {
-		fmt.Fprintf(set.Output(), "usage: onceguard %s %s\n%s\n\n", c.name, c.args, c.summary)
-		set.PrintDefaults()
-	}
+	set.SetOutput(io.Discard) // it would print what was given as it is
 	cfg.commonFlags(set, c.takesKey)
 	if c.flags != nil {
 		c.flags(set, cfg)
@@ -103,9 +100,12 @@ func (c *command) execute(ctx context.Context, args []string, env environment) e
 	rest, err := parse(set, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(env.stderr, "usage: onceguard %s %s\n%s\n\n", c.name, c.args, c.summary)
+		set.SetOutput(env.stderr)
+		set.PrintDefaults()
 		return nil
 	case err != nil:
-		return usageError{errSaid}
+		return usagef("%w: onceguard %s -help lists the flags", err, c.name)
 	}
 	act, err := c.prepare(env, cfg)
 	if err != nil {
@@ -117,9 +117,6 @@ func (c *command) execute(ctx context.Context, args []string, env environment) e
 	}
 	return errors.Join(act(ctx, s), s.close())
 }
-
-// errSaid is the error of flags that package flag has reported already.
-var errSaid = errors.New("wrong flags")
 
 // parse parses flags before and behind the arguments that are none, and returns these.
 func parse(set *flag.FlagSet, args []string) (rest []string, err error) {
@@ -134,13 +131,13 @@ func parse(set *flag.FlagSet, args []string) (rest []string, err error) {
 	}
 }
 
-// report prints the error, if there is one, and returns the exit code for it.
+// report prints the error in one line, if there is one, and returns the exit code for it.
 func report(env environment, err error) int {
-	code := exitCode(err)
-	if err != nil && !errors.Is(err, errSaid) && !errors.Is(err, errFree) {
-		fmt.Fprintf(env.stderr, "onceguard: %v\n", err)
+	if err != nil && !errors.Is(err, errFree) {
+		text := strings.ReplaceAll(err.Error(), "\n", "; ") // joined errors
+		fmt.Fprintf(env.stderr, "onceguard: %s\n", printable(text))
 	}
-	return code
+	return exitCode(err)
 }
 
 func exitCode(err error) int {

@@ -85,7 +85,8 @@ func (s *session) list(found lock.Scanned, t *tally, p *progress) error {
 			continue
 		}
 		ago := short(time.Since(info.ClaimedAt))
-		if _, err := fmt.Fprintf(s.stdout, "%-9v  %s  %s  claimed %v ago\n", info.State, info.Key, info.Token, ago); err != nil {
+		_, err := fmt.Fprintf(s.stdout, "%-9v  %s  %s  claimed %v ago\n", info.State, printable(info.Key), info.Token, ago)
+		if err != nil {
 			return err
 		}
 	}

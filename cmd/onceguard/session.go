@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -126,6 +127,8 @@ func (r *requestFlags) check(namespace string) error {
 		return usagef("-namespace is missing")
 	case (r.user == "") != r.anonymous:
 		return usagef("want either -user or -anonymous")
+	case r.method == "":
+		return usagef("-method is missing")
 	case r.path == "" || r.path[0] != '/':
 		return usagef("-path: want a path that begins with /")
 	case r.key == "":
@@ -148,6 +151,17 @@ func (s *session) storageKey() (string, error) {
 	}
 	r := s.request
 	return s.locker.StorageKey(keyfunc.StandardKey(user, strings.ToUpper(r.method), r.path, r.key)), nil
+}
+
+// String returns what a key is made of, as [keyfunc.StandardKey] takes it. It leaves out the content of the
+// Idempotency-Key header: with keyfunc.Anonymous, any client that sends it gets the stored response.
+func (r requestFlags) String() string {
+	user := fmt.Sprintf("user %q", r.user)
+	if r.anonymous {
+		user = "no user (-anonymous)"
+	}
+	path, _, _ := strings.Cut(r.path, "?")
+	return fmt.Sprintf("%s, method %q, path %q", user, strings.ToUpper(r.method), path)
 }
 
 // look returns what the key holds. If it holds nothing, look also returns errFree. With any other error only the Info's
