@@ -11,7 +11,7 @@
 // happened, in the ledger of your service or at its provider. If it has, leave the key as it is, or store the outcome.
 //
 // With middleware.WithJournal, the page shows and frees only what is in Redis. The journal keeps its record, and that
-// answers the next request.
+// answers the next request. A key that only the journal knows is free on the page.
 package admin
 
 import (
@@ -28,12 +28,14 @@ const (
 	Forget  Action = "forget"  // free a key: remove the claim or the value that was looked at
 )
 
-// Entry is one entry of the audit trail. The request that comes with it tells who the operator is.
+// Entry is one entry of the audit trail. The request that comes with it tells who the operator is. Key, Token and Reason
+// are UTF-8 in one line, without control characters and without those that change the direction of the text: the page
+// refuses such a form, and does not call audit.
 type Entry struct {
 	Action     Action
 	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes
 	Token      string // Forget: names the claim or value that the operator saw (lock.Info.Token); at most 100 bytes
-	Reason     string // Forget: the operator's, 1 to 500 characters in one line
+	Reason     string // Forget: the operator's, 1 to 500 characters
 	EvenIfLive bool   // Forget: even if the handler may still be running (WithLive)
 
 	Done bool  // false before the action is tried, true after

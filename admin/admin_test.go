@@ -131,7 +131,7 @@ func TestLookAndFree(t *testing.T) {
 	}
 	d.trail = nil
 	freed := d.send(form(append(looked.fields(), "reason", "  the charge is not at the provider, INC-7 ")...))
-	d.want(freed, 200, "The key is free")
+	d.want(freed, 200, "The key is free", "unless a journal has its outcome")
 	d.holds(key, false)
 	if len(d.trail) != 2 {
 		t.Fatalf("trail %+v", d.trail)
@@ -142,7 +142,7 @@ func TestLookAndFree(t *testing.T) {
 			t.Errorf("entry %d: %+v", i, e)
 		}
 	}
-	d.want(d.send(form("action", "inspect", "key", key)), 200, "The key is free", "Nothing is stored")
+	d.want(d.send(form("action", "inspect", "key", key)), 200, "The key is free", "Redis has no such key", "unless a journal")
 }
 
 // Only what was looked at is freed: not the claim or the response that has taken its place.
@@ -266,6 +266,14 @@ func TestRefusals(t *testing.T) {
 		"no reason":                  {form(append(token, "reason", "  ")...), nil, 422},
 		"a long reason":              {form(append(token, "reason", strings.Repeat("ä", 501))...), nil, 422},
 		"a reason of two lines":      {form(append(token, "reason", "a\nb")...), nil, 422},
+		"a reason that turns around": {form(append(token, "reason", "a\u202eb")...), nil, 422},
+		"a reason of bytes":          {form(append(token, "reason", "a\xffb")...), nil, 422},
+		"a key with an escape":       {form("action", "inspect", "key", "k\x1b[2J"), nil, 422},
+		"a key of two lines":         {form("action", "inspect", "key", "k\nuser=root"), nil, 422},
+		"a key of two paragraphs":    {form("action", "inspect", "key", "k\u2029user=root"), nil, 422},
+		"a key that turns around":    {form("action", "inspect", "key", "k\u2066k"), nil, 422},
+		"a key to free, of a C1":     {form(append(token, "reason", "stuck", "key", "k\u009b2J")...), nil, 422},
+		"a token with an escape":     {form(append(token, "reason", "stuck", "token", "t\x1b[2J")...), nil, 422},
 	} {
 		if test.edit != nil {
 			test.edit(test.r)
@@ -296,6 +304,19 @@ func TestSameOrigin(t *testing.T) {
 		edit(r.Header)
 		if a := d.send(r); a.status != 200 {
 			t.Errorf("%s: %d", name, a.status)
+		}
+	}
+}
+
+// What people write is no control character: a reason may have an emoji that is joined, and letters of any script.
+func TestReasonsOfPeople(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"déjà\u00a0: vu", "سه\u200cشنبه", "\U0001f469\u200d\U0001f4bb \u2764\ufe0f"} {
+		d := newDesk(t)
+		looked := d.send(form("action", "inspect", "key", d.stuck("k")))
+		d.want(d.send(form(append(looked.fields(), "reason", reason)...)), 200, "The key is free")
+		if e := d.trail[len(d.trail)-1]; e.Reason != reason {
+			t.Errorf("the trail has %q, want %q", e.Reason, reason)
 		}
 	}
 }

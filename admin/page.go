@@ -94,10 +94,10 @@ func (p *page) found(info lock.Info) view {
 }
 
 var meanings = map[lock.State]string{
-	lock.Free:      "Nothing is stored. A request with this key runs.",
+	lock.Free:      "Redis has no such key: it may be mistyped. A request with it runs, unless a journal has its outcome.",
 	lock.Held:      "A request with this key is running, or its process died a moment ago. Others get 409, or wait.",
 	lock.Abandoned: "A request with this key ended without an outcome, or its process died. Others get 409.",
-	lock.Settled:   "A request with this key was processed. Others get its response.",
+	lock.Settled:   "A request with this key has ended. Others get its response, or 409 if that could not be kept.",
 }
 
 func instant(t time.Time) string {

@@ -76,7 +76,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (form url.Values, status i
 // act does what the form asks for.
 func (p *page) act(r *http.Request, form url.Values) view {
 	key := strings.TrimSpace(form.Get("key"))
-	if key == "" || len(key) > maxKey || !utf8.ValidString(key) {
+	if key == "" || len(key) > maxKey || hasControl(key) {
 		return view{status: http.StatusUnprocessableEntity, Problem: "Enter a storage key."}
 	}
 	switch Action(form.Get("action")) {
@@ -146,16 +146,24 @@ func (p *page) forget(r *http.Request, entry Entry) view {
 
 // checkForget returns what is wrong with a form that frees a key, and "" if nothing is.
 func checkForget(entry Entry) string {
-	control := func(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
 	switch n := utf8.RuneCountInString(entry.Reason); {
-	case entry.Token == "" || len(entry.Token) > maxToken:
+	case entry.Token == "" || len(entry.Token) > maxToken || hasControl(entry.Token):
 		return "Look at the key first."
 	case n == 0:
 		return "Say why: the reason is recorded."
-	case n > maxReason || strings.ContainsFunc(entry.Reason, control):
-		return "The reason may have 500 characters, in one line."
+	case n > maxReason || hasControl(entry.Reason):
+		return "The reason may have 500 characters, in one line, and no control characters."
 	}
 	return ""
+}
+
+// hasControl reports whether s has a character that could change how a log or a terminal shows what follows it, or is
+// not UTF-8. Such characters are control characters, the separators of lines and paragraphs, and those that change the
+// direction of the text (Unicode Standard Annex 9, section 2).
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, func(c rune) bool {
+		return unicode.IsControl(c) || unicode.In(c, unicode.Zl, unicode.Zp, unicode.Bidi_Control) || c == utf8.RuneError
+	})
 }
 
 // look returns the page of what the key holds, to which the caller adds the result of something else. It has only the
@@ -184,7 +192,7 @@ func failed(key string, err error) view {
 	case errors.Is(err, lock.ErrNotReplicated):
 		v.status, v.Problem = http.StatusServiceUnavailable, "The key was freed, and a failover may bring it back. Look at it again."
 	default:
-		v.status, v.Problem = http.StatusServiceUnavailable, "Redis did not answer. What was to be done may be done or not: look at the key again."
+		v.status, v.Problem = http.StatusServiceUnavailable, "Redis did not answer, or with an error. What was to be done may be done or not: look at the key again."
 	}
 	return v
 }
