@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -229,6 +230,9 @@ func (r *Resolution) check(cookies bool) error {
 		case !cookies && http.CanonicalHeaderKey(name) == "Set-Cookie":
 			return fmt.Errorf("%w: it has Set-Cookie, which is stored only with WithCookies", ErrResolution)
 		}
+		if http.CanonicalHeaderKey(name) == "Content-Length" && !isLength(values) {
+			return fmt.Errorf("%w: its Content-Length is not one number of decimal digits", ErrResolution)
+		}
 		for _, v := range values {
 			if strings.ContainsFunc(v, isControl) {
 				return fmt.Errorf("%w: the header field %s has a control character", ErrResolution, name)
@@ -236,6 +240,16 @@ func (r *Resolution) check(cookies bool) error {
 		}
 	}
 	return nil
+}
+
+// isLength reports whether these values of Content-Length are a single one, of digits only (RFC 9110, section 8.6). A
+// Writer takes "+3" as well, as net/http does, and would send it as it is.
+func isLength(values []string) bool {
+	if len(values) != 1 {
+		return false
+	}
+	_, err := strconv.ParseUint(values[0], 10, 63)
+	return err == nil
 }
 
 // isToken reports whether s is a token, as the name of a header field is (RFC 9110, sections 5.1 and 5.6.2).

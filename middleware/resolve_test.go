@@ -175,6 +175,13 @@ func TestWrongResolutions(t *testing.T) {
 				t.Errorf("%v, want one that has %q", err, want)
 			}
 		}
+		for _, lengths := range [][]string{{"+3"}, {"-3"}, {"3 "}, {""}, {"0x3"}, {"1_0"}, {"3, 3"}, {"3", "3"}, {"9223372036854775808"}, {}} {
+			said := middleware.Responded(200, http.Header{"content-length": lengths}, []byte("xxx"))
+			err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said)
+			if !errors.Is(err, middleware.ErrResolution) || !strings.Contains(err.Error(), "decimal digits") {
+				t.Errorf("Content-Length %q: %v, want ErrResolution", lengths, err)
+			}
+		}
 		cookie := middleware.Responded(200, http.Header{"Set-Cookie": {"a=b"}}, nil)
 		other := "01234567-89ab-4def-8123-456789abcdef"
 		for want, err := range map[error]error{
