@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -307,6 +309,30 @@ func TestKeyFunctionDoesNotCloseTheBody(t *testing.T) {
 				t.Errorf("closed %d times, %v, want once", body.closed, err)
 			}
 		})
+	}
+}
+
+// Goroutines of the next reader may read the body at the same time. Each byte is returned once.
+func TestBodyIsReadByGoroutines(t *testing.T) {
+	t.Parallel()
+	const length = 1 << 17
+	r := withBody("text/plain", strings.Repeat("a", length))
+	if _, err := keyfunc.Body()(r); err != nil {
+		t.Fatal(err)
+	}
+	var read atomic.Int64
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			n, err := io.Copy(io.Discard, iotest.OneByteReader(r.Body))
+			if read.Add(n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	readers.Wait()
+	if got := read.Load(); got != length {
+		t.Errorf("%d bytes, want %d", got, length)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/onceguard/onceguard/internal/reread"
 )
 
 // errBodyConsumed wraps none of ErrMissing, ErrInvalid and ErrNoUser: it is a fault of the server. If a consumed body
@@ -18,11 +20,12 @@ func readBody(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	data, err := io.ReadAll(r.Body)
-	again := &rereadBody{rest: data, end: io.EOF, Closer: r.Body}
+	again, end := new(reread.Body), io.EOF
 	if err != nil {
-		again.end = err
+		end = err
 		err = fmt.Errorf("keyfunc: reading the body: %w", err)
 	}
+	again.Begin(data, end, r.Body)
 	r.Body = again
 	return data, err
 }
@@ -31,20 +34,4 @@ func readBody(r *http.Request) ([]byte, error) {
 func bodyConsumed(r *http.Request, body []byte) bool {
 	hadBody := r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil
 	return len(body) == 0 && hadBody
-}
-
-// rereadBody returns rest and then end. Close closes the original body.
-type rereadBody struct {
-	rest []byte
-	end  error
-	io.Closer
-}
-
-func (b *rereadBody) Read(p []byte) (int, error) {
-	if len(b.rest) == 0 {
-		return 0, b.end
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 )
 
 // requestBody limits the body as http.MaxBytesReader does. It remembers whether a byte was read and why reading failed,
@@ -79,36 +78,4 @@ func (b *requestBody) failed() error {
 		return nil
 	}
 	return b.err
-}
-
-// handlerBody is the body that the handler reads. The memory of the body is reused after the run, so Read copies
-// the bytes, and returns none after cutOff. For the same reason there is no WriteTo.
-type handlerBody struct {
-	mu     sync.Mutex // guards the fields below
-	rest   []byte     // not read yet
-	closed bool       // cutOff was called
-}
-
-func (b *handlerBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	if len(b.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
-}
-
-// Close does nothing: the handler may read on.
-func (*handlerBody) Close() error { return nil }
-
-// cutOff makes every later Read fail.
-func (b *handlerBody) cutOff() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.rest, b.closed = nil, true
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
@@ -64,7 +65,7 @@ type running struct {
 	ctx    runContext
 	exec   Execution
 	writer capture.Writer
-	body   handlerBody
+	body   reread.Body // begun if the request has a body
 
 	claimErr error // why there is no lease; only with a journal, which then protects the run alone
 }
@@ -107,7 +108,7 @@ func (c *call) request(ctx context.Context) *http.Request {
 	r := c.r.WithContext(ctx)
 	r.Body = http.NoBody
 	if body := c.identity.body.Bytes(); len(body) > 0 {
-		c.running.body.rest = body
+		c.running.body.Begin(body, io.EOF, http.NoBody)
 		r.Body = &c.running.body
 	}
 	return r

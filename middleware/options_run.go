@@ -59,7 +59,7 @@ func WithFailOpen() Option {
 // A request is served as without the middleware, with these exceptions:
 //
 //   - The middleware reads a body of up to [WithMaxBody] bytes before the handler runs. It does not limit a longer one,
-//     and the handler gets the whole body unchanged.
+//     and the handler gets the whole body unchanged. When the handler has returned, reading that body fails.
 //   - It does not read a body of unknown length on HTTP/2, because the sender may wait for an answer before it goes on.
 //     The outcome is then Unprotected, with an Event.Err. Do not wrap a handler of HTTP/1 that calls EnableFullDuplex
 //     and answers before such a body is complete.

@@ -92,7 +92,7 @@ func (c *call) cutOff() {
 	if c.journaled() != nil {
 		c.journaled().cutOff()
 	}
-	c.running.body.cutOff()
+	c.running.body.CutOff()
 }
 
 // conclude applies the ending to the journal, if there is one, and to the key. It returns the answer that replaces the

@@ -56,7 +56,7 @@ func (c *call) serveShadow() {
 	case predicted != nil:
 		c.runAnyway(predicted, r)
 	default: // the request already runs under this key
-		c.next.ServeHTTP(c.w, r)
+		c.handleWatched(c.w, r)
 	}
 }
 
@@ -152,25 +152,26 @@ func (c *call) claimWatched() (*lock.Lease, *answer, error) {
 // watchedRequest returns the request for the handler, with its whole body. That is the original request, unless the
 // handler gets an Execution: the request has a key, and no run around it acts.
 func (c *call) watchedRequest() *http.Request {
-	s := c.watched
-	s.original.Body = s.body.handOver()
-	e, outer := &c.running.exec, c.identity.outer
+	r, e, outer := c.watched.original, &c.running.exec, c.identity.outer
 	hasKey := e.alias != nil
 	outerActs := outer != nil && outer.alias == nil
-	if !hasKey || outerActs {
-		return s.original
+	if hasKey && !outerActs {
+		r = r.WithContext(context.WithValue(r.Context(), executionKey{}, e))
 	}
-	return s.original.WithContext(context.WithValue(s.original.Context(), executionKey{}, e))
+	r.Body = c.watched.body.handOver()
+	return r
 }
 
-// handleWatched calls the handler with r. Afterwards it does to the original request what net/http and outer
-// middlewares expect.
+// handleWatched calls the handler with r. Afterwards it takes the body from goroutines that the handler has left behind,
+// and does to the original request what net/http and outer middlewares expect.
 func (c *call) handleWatched(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	defer func() {
 		original, handler := c.watched.original, phaseSince(start)
 		c.timing.completed = handler.end()
 		c.ranHandler(r, handler)
+		c.watched.body.rest.CutOff()
+		original.Body = c.watched.body.source
 		if r != original {
 			original.Pattern = r.Pattern
 			if r.MultipartForm != nil && original.MultipartForm == nil {

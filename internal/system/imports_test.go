@@ -14,7 +14,7 @@ import (
 // import. A package that is missing here may not exist: a new one gets a place in the layers first.
 var allowedImports = map[string][]string{
 	"middleware": {
-		"keyfunc", "lock", "internal/canonical",
+		"keyfunc", "lock", "internal/canonical", "internal/reread",
 		"middleware/internal/capture", "middleware/internal/record", "middleware/internal/response", "middleware/internal/buffer",
 	},
 	"middleware/internal/capture":  {"middleware/internal/response", "middleware/internal/buffer"},
@@ -22,7 +22,7 @@ var allowedImports = map[string][]string{
 	"middleware/internal/response": {"middleware/internal/buffer"},
 	"middleware/internal/buffer":   {},
 
-	"keyfunc": {"internal/canonical"},
+	"keyfunc": {"internal/canonical", "internal/reread"},
 
 	"lock":                     {"lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "lock/internal/background"},
 	"lock/internal/lease":      {"lock/internal/store", "lock/internal/background"},
