@@ -56,3 +56,30 @@ func BenchmarkForm(b *testing.B) {
 		})
 	}
 }
+
+// The worst bodies of 1 MiB that the default of middleware.WithMaxBody lets through.
+func BenchmarkJSONMegabyte(b *testing.B) {
+	for name, body := range megabytes() {
+		fn := keyfunc.JSON("/id")
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = fn(withBody(jsonType, body))
+			}
+		})
+	}
+}
+
+// megabytes returns JSON bodies of about 1 MiB with as many values, or names, as possible.
+func megabytes() map[string]string {
+	repeat := func(text string) string { return strings.Repeat(text, 1<<20/len(text)) }
+	return map[string]string{
+		"numbers in an array": `{"x":[` + repeat("1,") + `1],"id":"a"}`,
+		"numbers":             `[` + repeat("1,") + `1]`,
+		"empty objects":       `[` + repeat("{},") + `1]`,
+		"members":             `{` + repeat(`"":1,`) + `"id":"a"}`,
+		"escaped members":     `{` + repeat(`"\u0061":1,`) + `"id":"a"}`,
+		"one string":          `{"x":"` + repeat("a") + `","id":"a"}`,
+		"an event":            `{"x":[` + repeat(`{"object":"charge","amount":1250,"paid":true},`) + `1],"id":"a"}`,
+	}
+}

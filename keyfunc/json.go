@@ -1,9 +1,7 @@
 package keyfunc
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -28,7 +26,8 @@ import (
 //
 //   - The body is not one JSON text in UTF-8 (RFC 8259), or is nested more than 10,000 deep.
 //   - An object that the pointer passes through has the name twice, so that two parsers could find two keys (RFC 8259,
-//     section 4).
+//     section 4). Names that differ only in case count too, such as "id" and "ID": encoding/json reads both into one
+//     field, and keeps the last. Alone, a name in another case is not the pointer's, and the key is missing.
 //   - The value is an object, an array, true or false, is empty, is longer than 255 characters, or has characters
 //     outside 0x20-0x7E.
 //
@@ -58,12 +57,9 @@ func JSON(pointer string) Func {
 		if !utf8.Valid(body) || !json.Valid(body) {
 			return "", invalid(place, "cannot be read: the body is not JSON")
 		}
-		value, err := lookUp(json.NewDecoder(bytes.NewReader(body)), steps)
-		switch {
-		case errors.Is(err, errNameTwice):
+		value, twice := lookUp(body, steps)
+		if twice {
 			return "", invalid(place, problemTwice)
-		case err != nil:
-			return "", invalid(place, "cannot be read: the body is not JSON")
 		}
 		return scalar(place, missing, value)
 	}
@@ -71,7 +67,7 @@ func JSON(pointer string) Func {
 
 // step is one reference token of a JSON Pointer.
 type step struct {
-	name  string
+	name  []byte
 	index int // -1 if name is not an index of an array
 }
 
@@ -85,7 +81,7 @@ func parsePointer(pointer string) (steps []step, ok bool) {
 		if strings.Contains(rest, "~") {
 			return nil, false
 		}
-		s := step{name: strings.NewReplacer("~0", "~", "~1", "/").Replace(token), index: -1}
+		s := step{name: []byte(strings.NewReplacer("~0", "~", "~1", "/").Replace(token)), index: -1}
 		if n, err := strconv.Atoi(token); err == nil && strconv.Itoa(n) == token { // no sign, no leading zero: section 4
 			s.index = n
 		}
@@ -94,57 +90,8 @@ func parsePointer(pointer string) (steps []step, ok bool) {
 	return steps, true
 }
 
-var errNameTwice = errors.New("keyfunc: an object has a name twice")
-
-// lookUp reads one value, and returns the value inside it that steps lead to, or nil if there is none. The body must be
-// valid JSON. lookUp takes linear time, and recurses as deep as the pointer is long.
-func lookUp(body *json.Decoder, steps []step) (found json.RawMessage, err error) {
-	if len(steps) == 0 {
-		err = body.Decode(&found)
-		return found, err
-	}
-	opening, err := body.Token()
-	if err != nil {
-		return nil, err
-	}
-	container, ok := opening.(json.Delim)
-	if !ok {
-		return nil, nil
-	}
-	var skipped json.RawMessage
-	matched := false
-	for n := 0; body.More(); n++ {
-		matches, err := steps[0].matchesNext(body, container, n)
-		switch {
-		case err != nil: // returned below
-		case !matches:
-			err = body.Decode(&skipped)
-		case matched:
-			err = errNameTwice
-		default:
-			matched = true
-			found, err = lookUp(body, steps[1:])
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	_, err = body.Token() // the end of the container
-	return found, err
-}
-
-// matchesNext reports whether s leads to the n-th value of the container, which follows. In an object it reads the
-// name.
-func (s step) matchesNext(body *json.Decoder, container json.Delim, n int) (bool, error) {
-	if container != '{' {
-		return n == s.index, nil
-	}
-	name, err := body.Token()
-	return name == s.name, err
-}
-
 // scalar returns the key that value stands for. A nil value is missing.
-func scalar(place string, missing error, value json.RawMessage) (string, error) {
+func scalar(place string, missing error, value []byte) (string, error) {
 	switch {
 	case value == nil, value[0] == 'n': // null
 		return "", missing

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -74,6 +75,15 @@ func TestJSON(t *testing.T) {
 		{"the name twice, once escaped", "/id", `{"id":"a","\u0069d":"b"}`, "", keyfunc.ErrInvalid},
 		{"the name twice, first null", "/id", `{"id":null,"id":"b"}`, "", keyfunc.ErrInvalid},
 		{"a name on the way twice", "/data/id", `{"data":{},"data":{"id":"a"}}`, "", keyfunc.ErrInvalid},
+		{"the name in two cases", "/id", `{"id":"a","ID":"b"}`, "", keyfunc.ErrInvalid},
+		{"the name in two cases, the other first", "/id", `{"Id":"b","id":"a"}`, "", keyfunc.ErrInvalid},
+		{"the name in two other cases", "/id", `{"Id":"a","iD":"b"}`, "", keyfunc.ErrInvalid},
+		{"the name in two cases, escaped", "/id", `{"id":"a","\u0049d":"b"}`, "", keyfunc.ErrInvalid},
+		{"the name in two cases that are not ASCII", "/key", `{"key":"a","\u212aey":"b"}`, "", keyfunc.ErrInvalid}, // the Kelvin sign
+		{"the name in two cases, null", "/id", `{"id":"a","ID":null}`, "", keyfunc.ErrInvalid},
+		{"a name on the way in two cases", "/data/id", `{"data":{"id":"a"},"Data":{}}`, "", keyfunc.ErrInvalid},
+		{"the name in two cases in two objects", "/id", `{"x":{"ID":"b"},"id":"a"}`, "a", nil},
+		{"another name in two cases", "/id", `{"x":1,"X":2,"id":"a"}`, "a", nil},
 		{"another name twice", "/id", `{"x":1,"x":2,"id":"a"}`, "a", nil},
 
 		{"not JSON", "/id", `id=evt_1`, "", keyfunc.ErrInvalid},
@@ -84,6 +94,9 @@ func TestJSON(t *testing.T) {
 		{"a byte order mark", "/id", "\ufeff" + `{"id":"a"}`, "", keyfunc.ErrInvalid},
 		{"invalid UTF-8 in the value", "/id", "{\"id\":\"a\xff\"}", "", keyfunc.ErrInvalid},
 		{"invalid UTF-8 elsewhere", "/id", "{\"id\":\"a\",\"x\":\"\xc3(\"}", "", keyfunc.ErrInvalid},
+		{"quotes and braces in strings", "/b/c", `{"a\"}{":"\\","b":{"x":"]}\\\"{","c":"a"}}`, "a", nil},
+		{"space everywhere", "/b/1", " {\n\"a\" :\t[ 1 ,\r\n2 ] , \"b\" : [ 3 , 4.5e+6 ] } ", "4.5e+6", nil},
+		{"values of each kind", "/9", `[0,-1.5E-3,true,false,null,"",{},[],{"a":[{}]},"a"]`, "a", nil},
 		{"deep", "/id", `{"x":` + deep(9000) + `,"id":"a"}`, "a", nil},
 		{"too deep", "/id", `{"id":"a","x":` + deep(11000) + `}`, "", keyfunc.ErrInvalid},
 	}
@@ -183,6 +196,9 @@ func FuzzJSON(f *testing.F) {
 	} {
 		f.Add("/id", []byte(body))
 	}
+	f.Add("/id", []byte(`{"id":"a","ID":"b"}`))
+	f.Add("/id", []byte(`{"x":["}",{"\\\"":-1e5}, true ],"\u0049D":null, "id" : "a"}`))
+	f.Add("/1", []byte(" [ [1,2.5e-1] , \"a\\\\\" ]"))
 	f.Add("/events/0/id", []byte(`{"events":[{"id":"a"}]}`))
 	f.Add("/a~1b/~0", []byte(`{"a/b":{"~":"a"}}`))
 	f.Fuzz(func(t *testing.T, pointer string, body []byte) {
@@ -211,6 +227,9 @@ func FuzzJSON(f *testing.F) {
 		if token, ok := strings.CutPrefix(pointer, "/"); ok && err == nil && !strings.ContainsAny(token, "/~") {
 			compareWithUnmarshal(t, token, body, key)
 		}
+		if pointer == "/id" && err == nil {
+			compareWithStruct(t, body, key)
+		}
 	})
 }
 
@@ -233,5 +252,30 @@ func compareWithUnmarshal(t *testing.T, token string, body []byte, key string) {
 		}
 	default:
 		t.Fatalf("key = %q, of a %T", key, value)
+	}
+}
+
+// compareWithStruct checks a key against what encoding/json reads into a struct, in which a name of another case counts.
+func compareWithStruct(t *testing.T, body []byte, key string) {
+	var event struct {
+		ID any `json:"id"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&event); err != nil || fmt.Sprint(event.ID) != key {
+		t.Fatalf("key = %q, and a struct has %v, %v", key, event.ID, err)
+	}
+}
+
+// The time for a body is bounded by its length, not by the number of its values: none of them is allocated.
+func TestJSONDoesNotAllocateValues(t *testing.T) {
+	for name, body := range megabytes() {
+		if name == "escaped members" { // the names are copied
+			continue
+		}
+		fn := keyfunc.JSON("/id")
+		if n := testing.AllocsPerRun(1, func() { _, _ = fn(withBody(jsonType, body)) }); n > 200 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
 	}
 }
