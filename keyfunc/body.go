@@ -17,15 +17,18 @@ import (
 // too. [Compose] it with [Route] and a user: otherwise equal bodies are one request throughout the service.
 //
 // Body reads the whole body and puts it back. As with [Form], it sets no limit, and returns errors of reading wrapped.
-// It returns neither ErrMissing nor ErrInvalid. The Func is safe for concurrent use.
+// ErrInvalid: the body is empty although its length was not known in advance. ErrMissing is never returned. The Func is
+// safe for concurrent use.
 func Body() Func {
 	return func(r *http.Request) (string, error) {
 		body, err := readBody(r)
 		if err != nil {
 			return "", err
 		}
-		if bodyConsumed(r, body) {
-			return "", errBodyConsumed
+		if len(body) == 0 {
+			if err := emptyBody("body", r); err != nil {
+				return "", err
+			}
 		}
 		sum := canonical.SumBody(nil, r.Header.Get("Content-Type"), body)
 		return hex.EncodeToString(sum[:]), nil

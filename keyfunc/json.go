@@ -1,6 +1,7 @@
 package keyfunc
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,6 +29,7 @@ import (
 //   - An object that the pointer passes through has the name twice, so that two parsers could find two keys (RFC 8259,
 //     section 4). Names that differ only in case count too, such as "id" and "ID": encoding/json reads both into one
 //     field, and keeps the last. Alone, a name in another case is not the pointer's, and the key is missing.
+//   - The body is empty although its length was not known in advance (chunks, HTTP/2): it may have been read before.
 //   - The value is an object, an array, true or false, is empty, is longer than 255 characters, or has characters
 //     outside 0x20-0x7E.
 //
@@ -48,11 +50,8 @@ func JSON(pointer string) Func {
 		if err != nil {
 			return "", err
 		}
-		if bodyConsumed(r, body) {
-			return "", errBodyConsumed
-		}
 		if len(body) == 0 {
-			return "", missing
+			return "", cmp.Or(emptyBody(place, r), missing)
 		}
 		if !utf8.Valid(body) || !json.Valid(body) {
 			return "", invalid(place, "cannot be read: the body is not JSON")

@@ -30,8 +30,15 @@ func readBody(r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// bodyConsumed reports whether body is empty only because an earlier handler has read it.
-func bodyConsumed(r *http.Request, body []byte) bool {
-	hadBody := r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil
-	return len(body) == 0 && hadBody
+// emptyBody returns why a request has no key whose body is empty, or nil if it may count as a request without a body. A
+// length that was announced, or a parsed form, shows that an earlier handler has read the body. Without a length, as in
+// chunks or on HTTP/2, nothing tells a body that was read from one that was sent empty: that is an ErrInvalid.
+func emptyBody(place string, r *http.Request) error {
+	switch {
+	case r.ContentLength > 0, len(r.PostForm) > 0, r.MultipartForm != nil:
+		return errBodyConsumed
+	case r.ContentLength < 0:
+		return invalid(place, "cannot be read: the body is empty, or was read before and not put back")
+	}
+	return nil
 }
