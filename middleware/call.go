@@ -56,6 +56,7 @@ type identity struct {
 	outer        *Execution            // the run around this request; nil if there is none
 	source       io.ReadCloser         // of the body: limitedBody, or what the key function has replaced it with
 	body         *buffer.Buffer        // the whole body; nil before it is read, and when it is no longer needed
+	doubt        error                 // for the Event: errMaybeUsed if the body may be missing; else nil
 	fingerprints []record.Fingerprint  // one by each rule; the first one is stored
 	fingerprint  [1]record.Fingerprint // the memory of fingerprints if there is one rule
 }
@@ -177,8 +178,10 @@ func (c *call) emit(outcome Outcome, status int, err error) {
 	if c.observe == nil {
 		return
 	}
-	if c.running.claimErr != nil {
-		err = errors.Join(err, c.running.claimErr)
+	for _, other := range [...]error{c.running.claimErr, c.identity.doubt} {
+		if other != nil {
+			err = errors.Join(err, other)
+		}
 	}
 	e.Outcome, e.Key, e.Method, e.Status = outcome, c.storageKey(), c.r.Method, status
 	e.Err, e.Pending = err, errors.Is(err, lock.ErrPending)

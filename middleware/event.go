@@ -53,8 +53,12 @@ type Event struct {
 	Key     string // the storage key: the key as it stands in Redis, hashed; empty if the request has none
 	Method  string // of the request
 	Status  int    // of the response; 0 if there is none, or if it is not known
-	Err     error  // why something failed: the key function, Redis, or the client's body; why an outcome is Unknown
 	Pending bool   // the response is not stored yet: storing goes on in the background (lock.ErrPending)
+
+	// Err is why something failed: the key function, Redis, or the client's body; or why an outcome is Unknown. It is
+	// also set if the body was empty although its length was not known in advance (chunks, HTTP/2): an outer middleware
+	// may have read it. Such a request is served all the same, because it may have been sent without a body.
+	Err error
 
 	// Pattern is [http.Request.Pattern] of the handler's request after the handler has returned. If the handler did not
 	// run, it is the pattern of the request as it arrived. So a middleware around a single handler of a ServeMux always

@@ -15,8 +15,9 @@ import (
 //
 // key derives a request's key. [keyfunc.Standard] makes it of method, path, user and the Idempotency-Key header of
 // draft-ietf-httpapi-idempotency-key-header-07, an Internet-Draft that expired on 2026-04-18 and has not become an RFC.
-// The middleware must be the first to read the body: otherwise two different requests could look alike. It may wrap any
-// number of handlers, and is safe for concurrent use. Idempotency panics when l, key or an option is nil, and on
+// The middleware must be the first to read the body: otherwise two different requests could look alike. That is found,
+// and gets 500, if the request has a Content-Length; without one, see [Event].Err. The middleware may wrap any number of
+// handlers, and is safe for concurrent use. Idempotency panics when l, key or an option is nil, and on
 // options that contradict each other.
 //
 // What happens to a request:

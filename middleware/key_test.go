@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -315,6 +316,50 @@ func TestBodyWasReadBefore(t *testing.T) {
 		t.Error("the event has no error")
 	}
 	s.wantRuns(0)
+}
+
+// Without a length, a body that was read before is not told from one that was sent empty. The Event says so.
+//
+// fault: an outer middleware has read the body of a request in chunks.
+func TestEmptyBodyOfUnknownLength(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text   string
+		length int64
+		doubt  bool
+	}{
+		"in chunks, read before":  {"amount=1000", -1, true},
+		"in chunks, sent empty":   {"", -1, true},
+		"no body":                 {"", 0, false},
+		"in chunks, not read yet": {"amount=1000", -1, false},
+	} {
+		for way, opts := range map[string][]middleware.Option{"acting": nil, "in shadow": {middleware.WithShadow()}} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				t.Parallel()
+				var events []middleware.Event
+				observe := middleware.WithObserver(func(_ context.Context, e middleware.Event) { events = append(events, e) })
+				handler := middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Header("Idempotency-Key"),
+					append(opts, observe)...)(payOnce())
+				for range 2 {
+					r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(test.text))
+					if r.ContentLength = test.length; test.doubt {
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+					r.Header.Set("Idempotency-Key", "k1")
+					handler.ServeHTTP(httptest.NewRecorder(), r)
+				}
+				want := []middleware.Outcome{middleware.Executed, middleware.Replayed}
+				for i, e := range events {
+					if got := fmt.Sprint(e.Err); e.Outcome != want[i] || strings.Contains(got, "may have read it") != test.doubt {
+						t.Errorf("%s, %s; want %s, doubt %t", e.Outcome, got, want[i], test.doubt)
+					}
+				}
+				if len(events) != 2 {
+					t.Errorf("%d events", len(events))
+				}
+			})
+		}
+	}
 }
 
 // A form that an outer middleware has parsed, to look for its own field, was read before, whether it had a length or not.

@@ -81,8 +81,11 @@ func (c *call) readBody() *answer {
 	if err := body.ReadAll(c.identity.source, int(limit)); err != nil {
 		return refuseBody(err)
 	}
-	if len(body.Bytes()) == 0 && c.hadBody() {
+	switch isEmpty := len(body.Bytes()) == 0; {
+	case isEmpty && c.hadBody():
 		return refuse(InvalidKey, &keyFailed, errBodyUsed)
+	case isEmpty && c.r.ContentLength < 0:
+		c.identity.doubt = errMaybeUsed
 	}
 	c.identity.body, c.identity.source = body, nil // a key function's copy of it is no longer needed
 	c.takeFingerprints()
@@ -97,6 +100,11 @@ func (c *call) hadBody() bool {
 // errBodyUsed is why a request is refused whose body was read before: without the body, two requests would look alike.
 var errBodyUsed = errors.New("middleware: the body was used up before its fingerprint was taken: by an outer middleware, " +
 	"or by a key function that did not put it back as keyfunc.Form does")
+
+// errMaybeUsed is the Event's error for a request whose body is empty and had no length. Another middleware may have read
+// it, and then requests with different bodies look alike. The request runs, because the body may have been sent empty.
+var errMaybeUsed = errors.New("middleware: the body is empty although its length was not known in advance: an outer middleware " +
+	"may have read it, and requests with different bodies then count as the same")
 
 // refuseBody returns the answer to a request whose body could not be read.
 func refuseBody(err error) *answer {
