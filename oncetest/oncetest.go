@@ -42,7 +42,7 @@ type Case struct {
 	Effects func() int
 
 	// OtherRequest returns another request with the same key, such as another amount. It must not have an effect, nor
-	// get the response of the first. If OtherRequest is nil, Run leaves its scenario out.
+	// get the response of the first. If OtherRequest is nil, Run leaves its scenarios out.
 	OtherRequest func(key string) *http.Request
 
 	// OtherUser returns the same request with the same key from another user. It must have another effect. If OtherUser
@@ -74,6 +74,9 @@ type Case struct {
 //     and when the lease has run out.
 //   - slow client: the client does not read the response, and sends the request again at the same time.
 //   - other request, other user: if the Case has them.
+//   - unknown length: as other request, with bodies that come in chunks, whose length is not known in advance. It finds a
+//     middleware outside of middleware.Idempotency that reads the body: two different requests then look alike. A
+//     handler may refuse such bodies with 411.
 //
 // Run calls the handler directly, without a server. Its ResponseWriter is an http.Flusher and no http.Hijacker. Run
 // causes each fault only after Effects shows the effect: faults before the effect are for your own tests.

@@ -124,7 +124,7 @@ func TestRun(t *testing.T) {
 			},
 			faults: map[string]string{
 				"double click": "twice", "lost response": "Mount middleware.Idempotency", "crash": "twice", "panic": "twice",
-				"slow client": "twice", "other request": "had an effect too",
+				"slow client": "twice", "other request": "had an effect too", "unknown length": "had an effect too",
 			},
 		},
 		"wrapped with a lock of one process": {
@@ -145,7 +145,36 @@ func TestRun(t *testing.T) {
 				return protected(t, p.pay, standard, atMostOnce,
 					middleware.WithFingerprint("none", func(*http.Request, []byte) []byte { return nil }))
 			},
-			faults: map[string]string{"other request": "WithFingerprint"},
+			faults: map[string]string{"other request": "WithFingerprint", "unknown length": "WithFingerprint"},
+		},
+		"an outer middleware reads the body": {
+			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
+				protect := protected(t, p.pay, standard, atMostOnce)
+				return func(client redis.UniversalClient) http.Handler {
+					next := protect(client)
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+						next.ServeHTTP(w, r)
+					})
+				}
+			},
+			faults: map[string]string{"double click": "500", "lost response": "500", "crash": "500", "panic": "500", "slow client": "500",
+				"other request": "500", "other user": "500", "unknown length": "may read the body"},
+		},
+		"a length is required": {
+			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
+				protect := protected(t, p.pay, standard, atMostOnce)
+				return func(client redis.UniversalClient) http.Handler {
+					next := protect(client)
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.ContentLength < 0 {
+							w.WriteHeader(http.StatusLengthRequired)
+							return
+						}
+						next.ServeHTTP(w, r)
+					})
+				}
+			},
 		},
 		"it pays twice": {
 			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
@@ -155,7 +184,7 @@ func TestRun(t *testing.T) {
 				}, standard, atMostOnce)
 			},
 			faults: map[string]string{"double click": "twice", "lost response": "one request was sent", "crash": "twice", "panic": "twice",
-				"slow client": "twice", "other request": "had an effect too"},
+				"slow client": "twice", "other request": "had an effect too", "unknown length": "had an effect too"},
 		},
 		"it pays after its answer": {
 			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
@@ -173,7 +202,8 @@ func TestRun(t *testing.T) {
 				}
 			},
 			faults: map[string]string{"double click": "only after that", "lost response": "only after that", "crash": "only after that",
-				"panic": "only after that", "slow client": "only after that", "other request": "only after that", "other user": "only after that"},
+				"panic": "only after that", "slow client": "only after that", "other request": "only after that", "other user": "only after that",
+				"unknown length": "only after that"},
 		},
 		"a Recoverer inside": {
 			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
@@ -187,7 +217,8 @@ func TestRun(t *testing.T) {
 				return protected(t, p.pay, keyfunc.Standard(keyfunc.User(func(context.Context) string { return "" })), middleware.WithRequired())
 			},
 			faults: map[string]string{"double click": "401", "lost response": "Does Case.Request reach the handler",
-				"crash": "401", "panic": "401", "slow client": "401", "other request": "401", "other user": "401"},
+				"crash": "401", "panic": "401", "slow client": "401", "other request": "401", "other user": "401",
+				"unknown length": "401"},
 		},
 		"the effect is counted under the handler's mutex": {
 			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
@@ -221,7 +252,7 @@ func TestRun(t *testing.T) {
 			}
 			r := &recorder{TB: t}
 			oncetest.Run(r, c)
-			for _, scenario := range append(all, "other request", "other user") {
+			for _, scenario := range append(all, "other request", "unknown length", "other user") {
 				want, wanted := test.faults[scenario]
 				found := 0
 				for _, fail := range r.fails {

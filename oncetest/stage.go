@@ -31,6 +31,8 @@ type stage struct {
 	server *miniredis.Miniredis
 	before int          // effects when the scenario began
 	stuck  atomic.Int64 // calls of Case.Effects that took too long and have not returned
+
+	withoutLength bool // the requests come in chunks, so that the handler may refuse them with 411
 }
 
 func newStage(t testing.TB, c *Case, name string) *stage {
