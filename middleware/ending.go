@@ -157,7 +157,7 @@ func (c *call) responseEnding(retention time.Duration) ending {
 func (c *call) digestEnding(retention time.Duration, digest []byte) ending {
 	stored := &response.Response{Status: c.watched.tee.Status(), Body: digest}
 	end := ending{action: storeRecord, record: c.newRecord(stored, c.timing.completed), retention: retention, outcome: Executed}
-	if c.watched.tee.SetCookies() && !c.cookies {
+	if c.watched.tee.SetsCookies() && !c.cookies {
 		end.outcome = CookiesDropped
 	}
 	return end

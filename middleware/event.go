@@ -80,7 +80,8 @@ type Event struct {
 	// have happened.
 	Shadow bool
 	// Differs is only true if Shadow is true and the outcome is Replayed: the handler answered with another status or
-	// body than those of the response that would have been replayed.
+	// body than those of the response that would have been replayed, or with cookies, which a replay lacks without
+	// [WithCookies].
 	Differs bool
 
 	// The phases of the request, in the order of time. They do not overlap. A phase that did not happen is zero.

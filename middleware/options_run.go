@@ -54,7 +54,8 @@ func WithFailOpen() Option {
 //
 // Event.Outcome and Event.Status are what the client would have got: Reused and 422, although the handler ran.
 // Event.Shadow is true. If a response would have been replayed, Event.Differs reports whether the handler now answered
-// with another status or body. Then the request took effect again. A duplicate in flight does not wait ([WithWait]).
+// with another status or body, or with cookies that the replay would lack ([WithCookies]). Another body often means that
+// the request took effect again. A duplicate in flight does not wait ([WithWait]).
 //
 // A request is served as without the middleware, with these exceptions:
 //

@@ -153,9 +153,8 @@ func (c *call) claimWatched() (*lock.Lease, *answer, error) {
 // handler gets an Execution: the request has a key, and no run around it acts.
 func (c *call) watchedRequest() *http.Request {
 	r, e, outer := c.watched.original, &c.running.exec, c.identity.outer
-	hasKey := e.alias != nil
 	outerActs := outer != nil && outer.alias == nil
-	if hasKey && !outerActs {
+	if e.alias != nil && !outerActs { // it has a key
 		r = r.WithContext(context.WithValue(r.Context(), executionKey{}, e))
 	}
 	r.Body = c.watched.body.handOver()
@@ -197,7 +196,8 @@ func (c *call) runAnyway(predicted *answer, r *http.Request) {
 	isComparable := s.replay != nil && len(s.replay.digest) > 0
 	if isComparable && !c.isDisconnected() {
 		s.tee.End(c.maxResponse)
-		s.differs = s.tee.Status() != s.replay.status || !bytes.Equal(s.tee.Digest(), s.replay.digest)
+		dropsCookies := s.tee.SetsCookies() && !c.cookies
+		s.differs = s.tee.Status() != s.replay.status || dropsCookies || !bytes.Equal(s.tee.Digest(), s.replay.digest)
 	}
 }
 
@@ -275,8 +275,7 @@ func (c *call) applyWatched(lease *lock.Lease, end *ending) error {
 		return nil
 	}
 	applied := make(chan error, 1)
-	timeout := time.NewTimer(c.locker.OpTimeout() - c.event.Claim.Duration - c.event.Hold.Duration)
-	defer timeout.Stop()
+	timeout := c.locker.OpTimeout() - c.event.Claim.Duration - c.event.Hold.Duration
 	ctx, encoded, retention := context.WithoutCancel(c.r.Context()), end.encoded, end.retention
 	c.locker.Go(func(context.Context) {
 		if encoded == nil {
@@ -288,7 +287,7 @@ func (c *call) applyWatched(lease *lock.Lease, end *ending) error {
 	var err error
 	select {
 	case err = <-applied:
-	case <-timeout.C:
+	case <-time.After(timeout):
 		err = fmt.Errorf("%w: %w", errShadowLate, lock.ErrPending)
 	}
 	c.tripAfter(err)

@@ -65,26 +65,36 @@ func TestShadowComparesWhatWouldBeReplayed(t *testing.T) {
 	for name, test := range map[string]struct {
 		second  string
 		status  int
+		cookie  bool
+		opts    []middleware.Option
 		differs bool
 	}{
-		"the same":       {"done", 201, false},
-		"another body":   {"gone", 201, true},
-		"longer":         {"done.", 201, true},
-		"another status": {"done", 200, true},
+		"the same":                  {"done", 201, false, nil, false},
+		"another body":              {"gone", 201, false, nil, true},
+		"longer":                    {"done.", 201, false, nil, true},
+		"another status":            {"done", 200, false, nil, true},
+		"a cookie":                  {"done", 201, true, nil, true},
+		"a cookie that is replayed": {"done", 201, true, []middleware.Option{middleware.WithCookies()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := 0
 			s := shadow(t, func(w http.ResponseWriter, r *http.Request) {
+				status, text := test.status, test.second
 				if n++; n == 1 {
-					w.WriteHeader(201)
-					_, _ = io.WriteString(w, "done")
-					return
+					status, text = 201, "done"
 				}
-				w.WriteHeader(test.status)
-				_, _ = io.WriteString(w, test.second)
-			})
-			s.wantShadow(s.send(), 201, middleware.Executed, 201)
+				if test.cookie {
+					http.SetCookie(w, &http.Cookie{Name: "session", Value: "s"})
+				}
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, text)
+			}, test.opts...)
+			first := middleware.Executed
+			if test.cookie && test.opts == nil {
+				first = middleware.CookiesDropped
+			}
+			s.wantShadow(s.send(), 201, first, 201)
 			if e := s.wantShadow(s.send(), test.status, middleware.Replayed, 201); e.Differs != test.differs {
 				t.Errorf("Differs = %v", e.Differs)
 			}

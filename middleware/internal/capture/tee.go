@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"hash"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,25 +20,26 @@ type Tee struct {
 	under         http.ResponseWriter // the underlying writer
 	isHEAD        bool                // the request is a HEAD
 	writtenBefore bool                // at NewTee the underlying writer reported that it was written to
-	outerCookies  int                 // Set-Cookie lines of the outer middlewares
+	outerHeader   http.Header         // as the outer middlewares left it
 
-	mu         sync.Mutex // guards the fields below; not locked during a call to the underlying writer
-	ended      bool       // End was called: status, length, written and digest no longer change
-	verdict    Verdict    // of End
-	status     int        // final status, 0 until the handler has set it
-	length     int64      // Content-Length, -1 if there is none
-	written    int64      // bytes of the body that the underlying writer has accepted
-	digest     hash.Hash  // of those bytes
-	hijacked   bool
-	flushed    bool
-	setsCookie bool // the handler has set one
+	mu          sync.Mutex // guards the fields below; not locked during a call to the underlying writer
+	ended       bool       // End was called: status, length, written and digest no longer change
+	verdict     Verdict    // of End
+	status      int        // final status, 0 until the handler has set it
+	length      int64      // Content-Length, -1 if there is none
+	announced   []string   // the lines of Trailer when the handler set the status
+	setsCookies bool       // the handler has changed Set-Cookie, before the status or as a trailer
+	written     int64      // bytes of the body that the underlying writer has accepted
+	digest      hash.Hash  // of those bytes
+	hijacked    bool
+	flushed     bool
 }
 
 // NewTee returns a Tee for the response to r that is written to under.
 func NewTee(under http.ResponseWriter, r *http.Request) *Tee {
 	return &Tee{
 		under: under, isHEAD: r.Method == http.MethodHead, writtenBefore: isAnswered(under),
-		outerCookies: len(under.Header()["Set-Cookie"]), length: -1, digest: sha256.New(),
+		outerHeader: under.Header().Clone(), length: -1, digest: sha256.New(),
 	}
 }
 
@@ -49,6 +51,9 @@ func (t *Tee) End(limit int) Verdict {
 	defer t.mu.Unlock()
 	t.ended = true
 	t.verdict = t.judge(answered, limit)
+	if t.status != 0 {
+		t.noteTrailers()
+	}
 	return t.verdict
 }
 
@@ -61,7 +66,7 @@ func (t *Tee) judge(answered bool, limit int) Verdict {
 	case t.hijacked:
 		return Partial
 	case t.status == 0:
-		t.status = http.StatusOK
+		t.noteStatus(http.StatusOK)
 	}
 	hasBody := !t.isHEAD && response.BodyAllowed(t.status)
 	switch {
@@ -87,11 +92,11 @@ func (t *Tee) Started() bool {
 	return t.flushed || t.verdict == Partial || t.verdict == Bypassed
 }
 
-// SetCookies reports whether the handler has set a cookie.
-func (t *Tee) SetCookies() bool {
+// SetsCookies reports, after End, whether a Writer's Response would have left out cookies.
+func (t *Tee) SetsCookies() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.setsCookie
+	return t.setsCookies
 }
 
 // Digest returns the SHA-256 of the body. It must be called after End.
@@ -113,14 +118,28 @@ func (t *Tee) WriteHeader(status int) {
 func (t *Tee) observeStatus(status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended || t.status != 0 {
-		return
+	if !t.ended && t.status == 0 {
+		t.noteStatus(status)
 	}
-	h := t.under.Header()
-	t.status, t.setsCookie = status, len(h["Set-Cookie"]) > t.outerCookies
+}
+
+// noteStatus is called with mu locked. It notes the final status, and what the header says at that time.
+func (t *Tee) noteStatus(status int) {
+	h, scratch := t.under.Header(), response.NewScratch()
+	defer scratch.Free()
+	header := scratch.Take(h)
+	_, t.setsCookies = response.Storable(scratch.Changed(t.outerHeader, header), h["Connection"], false)
+	t.status, t.announced = status, slices.Clone(h["Trailer"])
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		t.length = n
 	}
+}
+
+// noteTrailers is called with mu locked.
+func (t *Tee) noteTrailers() {
+	trailers := response.Trailers(t.announced, t.outerHeader, t.under.Header())
+	_, cookies := response.WithoutCookies(trailers, false)
+	t.setsCookies = t.setsCookies || cookies
 }
 
 // Write passes p on, and observes what the underlying writer has accepted of it.
