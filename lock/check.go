@@ -92,7 +92,7 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	const d = time.Minute // if an operation fails, the key expires soon after that
 	lease, key := claim.Lease, l.common.namespace.Key(name)
 	err = errors.Join(lease.Extend(ctx, minTTL), lease.Hold(ctx, d))
-	_, lookErr := l.store.Look(ctx, key)
+	_, lookErr := l.store.Look(ctx, key, false)
 	return errors.Join(
 		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, name),
 		l.store.Release(ctx, key, store.NewToken()).Wrap("release"),

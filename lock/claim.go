@@ -16,7 +16,7 @@ import (
 type State int
 
 const (
-	Free      State = State(store.Free)      // nothing; Wait and Inspect return it, Claim takes a free key
+	Free      State = State(store.Free)      // nothing; Look, Wait and Inspect return it, Claim takes a free key
 	Granted   State = State(store.Granted)   // our own claim, just taken: Claim.Lease
 	Held      State = State(store.Held)      // somebody else's claim, its lease not run out as far as is known: Claim.Note
 	Abandoned State = State(store.Abandoned) // somebody else's claim, kept by its hold after its lease: Claim.Note
@@ -40,7 +40,7 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Claim is what [Locker.Claim] and [Locker.Wait] return: the state of a key, and what it holds.
+// Claim is what [Locker.Claim], [Locker.Look] and [Locker.Wait] return: the state of a key, and what it holds.
 type Claim struct {
 	State State
 	Key   string // as Redis has it, see Locker.StorageKey
@@ -97,9 +97,24 @@ func (l *Locker) claim(
 	return claim, e.Left, nil
 }
 
-// look returns what key holds, as claim does, and never takes the key.
-func (l *Locker) look(ctx context.Context, key store.Key) (claim Claim, lasts time.Duration, err error) {
-	e, err := l.store.Look(ctx, key)
+// Look returns what key holds, and never takes it. The State is [Free], [Held], [Abandoned] or [Settled], found in one
+// round trip. It is for a caller that must not begin, and needs the note or the value: [Locker.Inspect] returns neither,
+// and [Locker.Wait] waits while the key is held.
+//
+// The errors are those of [Locker.Claim]. So is the rule of [WithReplicas]: a value is returned only once it is
+// confirmed, which takes a second round trip. Look writes nothing else.
+func (l *Locker) Look(ctx context.Context, key string) (claim Claim, err error) {
+	if err = l.common.ready(ctx, "look"); err != nil {
+		return claim, err
+	}
+	claim, _, err = l.look(ctx, l.common.namespace.Key(key), false)
+	return claim, err
+}
+
+// look returns what key holds, as claim does, and never takes the key. If the caller waits, it marks a claim, so that the
+// end of that claim publishes a message.
+func (l *Locker) look(ctx context.Context, key store.Key, waits bool) (claim Claim, lasts time.Duration, err error) {
+	e, err := l.store.Look(ctx, key, waits)
 	if err != nil {
 		return Claim{}, 0, err
 	}

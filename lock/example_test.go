@@ -99,6 +99,41 @@ func ExampleLocker_Claim() {
 	// done before: order 7 is placed
 }
 
+// A status page shows what an order's key holds, and begins nothing.
+func ExampleLocker_Look() {
+	client, stop := newClient()
+	defer stop()
+	ctx := context.Background()
+	locker := lock.New(client, "orders")
+	defer locker.Close(ctx)
+
+	show := func() {
+		switch claim, err := locker.Look(ctx, "order 7"); {
+		case err != nil:
+			fmt.Println("failed:", err)
+		case claim.State == lock.Settled:
+			fmt.Printf("settled: %s\n", claim.Value)
+		default:
+			fmt.Println(claim.State)
+		}
+	}
+	show()
+	claim, err := locker.Claim(ctx, "order 7", nil)
+	if err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	show()
+	if err := claim.Lease.Settle(ctx, []byte("it is placed"), time.Hour); err != nil {
+		fmt.Println("nobody knows:", err)
+	}
+	show()
+	// Output:
+	// free
+	// held
+	// settled: it is placed
+}
+
 func ExampleLease_Release() {
 	client, stop := newClient()
 	defer stop()

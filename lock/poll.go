@@ -124,7 +124,7 @@ func (l *waitList) poll(
 	if takes {
 		return l.waiters.locker.claim(ctx, l.key, opts)
 	}
-	return l.waiters.locker.look(ctx, l.key)
+	return l.waiters.locker.look(ctx, l.key, true)
 }
 
 // mustGiveUp reports whether a poll that failed ends the wait. It ends every Acquire. It ends a Wait only if another

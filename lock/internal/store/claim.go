@@ -195,11 +195,12 @@ func classify(r *pipeline.Reply) (Entry, error) {
 	return e, nil
 }
 
-// Look returns what the key holds, and never takes the key. It marks a claim, so that the claim's release or settlement
-// publishes a message.
-func (s *Store) Look(ctx context.Context, key Key) (Entry, error) {
+// Look returns what the key holds, and never takes the key. If the caller waits, Look marks a claim, so that the claim's
+// release or settlement publishes a message.
+func (s *Store) Look(ctx context.Context, key Key, waits bool) (Entry, error) {
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (*pipeline.Reply, error) { return o.sendLook(true) })
+	o.MayInline = !waits // a caller that waits has to be able to cancel
+	r := o.Do(func() (*pipeline.Reply, error) { return o.sendLook(waits) })
 	switch {
 	case r.Err != nil:
 		return Entry{}, failure("look", r)
