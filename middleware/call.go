@@ -53,6 +53,7 @@ type call struct {
 type identity struct {
 	key          string                // what the key function returned
 	storageKey   string                // the key as it stands in Redis; empty until the claim or call.storageKey sets it
+	expired      bool                  // the key is too old to run ([WithKeyAge]): it is looked up and never claimed
 	outer        *Execution            // the run around this request; nil if there is none
 	source       io.ReadCloser         // of the body: limitedBody, or what the key function has replaced it with
 	body         *buffer.Buffer        // the whole body; nil before it is read, and when it is no longer needed

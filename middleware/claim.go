@@ -7,7 +7,7 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
-// claim claims the request's key. It sends nothing if the request's deadline has passed, because the run would end at
+// claim claims the request's key, or looks at one that is too old to run. It sends nothing if the request's deadline has passed, because the run would end at
 // once. It sends the claim even if the client has disconnected.
 func (c *call) claim() (claim lock.Claim, err error) {
 	if err = c.deadlineError(); err != nil {
@@ -16,7 +16,7 @@ func (c *call) claim() (claim lock.Claim, err error) {
 	if c.mayRunWithoutLease(errRedisPaused) && c.redis.open() {
 		return claim, errRedisPaused
 	}
-	claim, err = c.sendClaim()
+	claim, err = c.lookOrClaim()
 	if c.event != nil {
 		c.event.Claim = phaseSince(c.timing.asked)
 	}

@@ -14,12 +14,12 @@ var (
 	errNoOutcome = errors.New("middleware: an earlier run ended with an unknown outcome, and is not repeated")
 )
 
-// answerDuplicate returns the answer to a request whose key another request has. While that one runs, the duplicate
-// first waits for it ([WithWait]). answerDuplicate never runs the handler, even if the other run left no response: a
-// retry may run then.
+// answerDuplicate returns the answer to a request whose key another request has, or is too old to run. While another one
+// runs, the duplicate first waits for it ([WithWait]). answerDuplicate never runs the handler, even if the other run left
+// no response: a retry may run then.
 func (c *call) answerDuplicate(claim *lock.Claim) *answer {
 	switch {
-	case claim.State == lock.Abandoned:
+	case claim.State == lock.Abandoned, claim.State == lock.Free:
 		return c.lookInJournal(c.answerByClaim(claim))
 	case claim.State != lock.Held || c.wait == 0:
 		return c.answerByClaim(claim)
@@ -33,18 +33,22 @@ func (c *call) answerDuplicate(claim *lock.Claim) *answer {
 		return refuseClaim(err)
 	case err != nil: // the deadline has passed, the client has disconnected, or too many are waiting
 		return c.refuseInFlight(claim, waitFailure(err))
-	case after.State == lock.Free:
-		return c.lookInJournal(refuse(Freed, &runFailed, nil))
-	case after.State == lock.Abandoned:
+	case after.State == lock.Abandoned, after.State == lock.Free:
 		return c.lookInJournal(c.answerByClaim(&after))
 	}
 	return c.answerByClaim(&after)
 }
 
-// answerByClaim returns the answer that follows from what the key holds: a value, or another request's claim.
+// answerByClaim returns the answer that follows from what the key holds: a value, another request's claim, or nothing. It
+// holds nothing for a waiter whose first request left no response, and for a key that is too old to run.
 func (c *call) answerByClaim(claim *lock.Claim) *answer {
-	if claim.State == lock.Settled {
+	switch {
+	case claim.State == lock.Settled:
 		return c.replay(claim.Value)
+	case claim.State == lock.Free && c.identity.expired:
+		return refuse(ExpiredKey, &keyExpired, nil)
+	case claim.State == lock.Free:
+		return refuse(Freed, &runFailed, nil)
 	}
 	theirs, err := c.codec.DecodeNote(c.identity.storageKey, claim.Note)
 	switch {

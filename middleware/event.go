@@ -21,6 +21,8 @@ const (
 	MissingKey Outcome = "missing-key"
 	// InvalidKey: 400, the key is malformed; or 500, the key function failed. Err is the reason.
 	InvalidKey Outcome = "invalid-key"
+	// ExpiredKey: 400, the key is too old to run, and nothing is stored under it ([WithKeyAge]).
+	ExpiredKey Outcome = "expired-key"
 	// NoUser: 401, the key function found no user.
 	NoUser Outcome = "no-user"
 	// TooLarge: 413, the body is longer than [WithMaxBody].

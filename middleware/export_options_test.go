@@ -25,6 +25,7 @@ func Defaults() map[string]string {
 	return map[string]string{
 		"WithMethods":        strings.Join(methods, ", "),
 		"WithRequired":       unless(o.required, "passes, unprotected"),
+		"WithKeyAge":         unless(o.keyAge > 0, "any"),
 		"WithWait":           unless(o.wait > 0, "409"),
 		"WithMaxWaiters":     fmt.Sprintf("%d,%03d", o.maxWaiters/1000, o.maxWaiters%1000),
 		"WithRetention":      InWords(o.retention),

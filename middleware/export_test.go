@@ -40,10 +40,13 @@ func CustomKind(name string) []byte {
 	return k[:]
 }
 
+// MadeAt returns when a key was made, if it is a UUID of version 7.
+func MadeAt(key string) (time.Time, bool) { return madeAt(key) }
+
 // Problems returns all that there are, one of each type at least.
 func Problems() []Problem {
 	return []Problem{
-		keyMissing, keyInvalid, bodyUnreadable, userUnknown, inFlight, runFailed, outcomeUnknown, responseNotStored,
+		keyMissing, keyInvalid, keyOfFuture, keyExpired, bodyUnreadable, userUnknown, inFlight, runFailed, outcomeUnknown, responseNotStored,
 		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, responseUnconfirmed, commitUnknown,
 	}
 }

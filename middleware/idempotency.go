@@ -34,7 +34,7 @@ import (
 //     gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
 //     does not answer, the request gets 503, and nothing runs. A request that has claimed the key goes on to step 5.
 //     Before that, [WithAtMostOnce] puts the claim under a hold, in a second round trip, and a journal is asked whether
-//     the request may run.
+//     the request may run. A key that is too old to run ([WithKeyAge]) is looked up and never claimed.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
 //     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
 //     the client disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can
@@ -110,17 +110,17 @@ func (c *call) serve() {
 	switch {
 	case err != nil && c.mayFailOpen(err):
 		c.passUnclaimed(err)
-	case err != nil && c.mayRunWithoutLease(err):
+	case err != nil && !c.identity.expired && c.mayRunWithoutLease(err):
 		c.running.claimErr = err
 		c.run(nil) // the rest of 4, and 5 to 8
-	case errors.Is(err, lock.ErrSettled):
+	case errors.Is(err, lock.ErrSettled), err != nil && c.mayRunWithoutLease(err):
 		c.respond(c.lookInJournal(refuseClaim(err)))
 	case err != nil:
 		c.respond(refuseClaim(err))
 	case claim.State == lock.Granted:
 		c.run(claim.Lease) // the rest of 4, and 5 to 8
 	default:
-		c.identity.body.Free() // a duplicate needs only the fingerprint, and many may be waiting
+		c.identity.body.Free() // such a request needs only the fingerprint, and many may be waiting
 		c.identity.body = nil
 		c.respond(c.answerDuplicate(&claim))
 	}

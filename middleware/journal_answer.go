@@ -10,7 +10,8 @@ import (
 )
 
 // lookInJournal answers a duplicate by the record in the journal, or with fallback if the journal has none. It is for a
-// key of which Redis has no response, or cannot confirm it.
+// key of which Redis has no response, or cannot confirm it. A key that is too old to run is answered by any entry, as
+// Begin would answer a younger one.
 func (c *call) lookInJournal(fallback *answer) *answer {
 	if c.journal == nil {
 		return fallback
@@ -25,7 +26,7 @@ func (c *call) lookInJournal(fallback *answer) *answer {
 	switch {
 	case err != nil:
 		return refuse(StoreUnavailable, &storeUnavailable, err)
-	case entry.State == Done:
+	case entry.State == Done, c.identity.expired && entry.State != Absent:
 		return c.answerByEntry(entry)
 	}
 	return fallback

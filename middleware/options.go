@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/record"
 )
@@ -16,6 +17,8 @@ type Option func(*options)
 type options struct {
 	methods      map[string]bool
 	required     bool
+	keyAge       time.Duration // 0 without WithKeyAge
+	keyPart      keyfunc.Func  // of WithKeyAge
 	retention    time.Duration
 	wait         time.Duration
 	maxWaiters   int64
@@ -58,6 +61,7 @@ func newOptions(caller string, opts []Option) options {
 		}
 		opt(&o)
 	}
+	o.applyKeyAge()
 	o.check()
 	return o
 }

@@ -4,6 +4,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"time"
+
+	"github.com/onceguard/onceguard/keyfunc"
 )
 
 // WithMethods sets which methods are protected, written as in the request line. The default is POST and PATCH. Requests
@@ -26,6 +29,36 @@ func WithMethods(methods ...string) Option {
 // WithRequired answers a request without a key with 400 key-missing. By default such a request runs unprotected.
 func WithRequired() Option {
 	return func(o *options) { o.required = true }
+}
+
+// WithKeyAge never runs a request whose key was made more than d ago. By default a key may have any age: a retry that
+// comes after the retention runs again, because nothing is stored any more.
+//
+// part returns the client's part of the key, such as keyfunc.Header("Idempotency-Key") with [keyfunc.Standard]. If that is
+// a UUID of version 7 (RFC 9562 section 5.7, 36 characters), it contains the time when it was made. If that is more than
+// d ago, the key is looked up and never claimed, with a journal also there. What is there is answered as always: the
+// stored response, 409 in-flight, 422 key-reused. Where nothing is, the client gets 400 key-expired, not to be retried:
+// nobody remembers whether the request ran. If Redis does not answer, it gets 503, even with [WithFailOpen]. If the UUID
+// was made more than an hour in the future, the client gets 400 key-invalid. Any other key is not checked, nor is a request
+// for which part returns [keyfunc.ErrMissing].
+//
+// d is at most [WithRetention]'s time, so that every key that may run still has its response. For keys of the future,
+// responses are kept for at least an hour longer than d. A shorter [Execution.Retain] gives that up for one response.
+//
+// The ages are by the wall clocks of the client and of this process. A client whose clock is slow by more than d gets
+// key-expired for each request, so d should be hours.
+//
+// part is called after the key function, under the same rules, and its other errors are answered alike. It is called
+// concurrently. WithKeyAge panics when d is not positive or part is nil. Idempotency panics when d is more than the
+// retention.
+func WithKeyAge(d time.Duration, part keyfunc.Func) Option {
+	if d <= 0 {
+		panic(fmt.Sprintf("middleware.WithKeyAge: %v is not positive", d))
+	}
+	if part == nil {
+		panic("middleware.WithKeyAge: part is nil")
+	}
+	return func(o *options) { o.keyAge, o.keyPart = d, part }
 }
 
 // WithMaxBody limits the request body to n bytes. The body is read whole before the handler runs; a longer one is

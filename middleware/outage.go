@@ -39,9 +39,9 @@ func (c *call) tripAfter(err error) {
 }
 
 // mayFailOpen reports whether the handler may run although the claim failed with err. See [WithFailOpen]. ErrLost means
-// that the claim was written and is gone, so another request may have the key.
+// that the claim was written and is gone, so another request may have the key. A key that is too old never runs.
 func (c *call) mayFailOpen(err error) bool {
-	return c.failOpen && c.deadlineError() == nil && isUnanswered(err) && !errors.Is(err, lock.ErrLost)
+	return c.failOpen && !c.identity.expired && c.deadlineError() == nil && isUnanswered(err) && !errors.Is(err, lock.ErrLost)
 }
 
 // mayRunWithoutLease reports whether the journal alone decides about a request whose claim failed with err. It does not

@@ -69,6 +69,17 @@ var (
 		"This form cannot be sent",
 		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
 			"send the form again.")
+	// A key-invalid with another detail.
+	keyOfFuture = keyInvalid.withDetail("This idempotency key was made more than an hour in the future. Nothing was done. "+
+		"Set the clock of the client right, and use a new key.").withPage(
+		"This form cannot be sent",
+		"The clock of your device seems to be wrong. Nothing was done. Set it right, reload the page and send the form again.")
+	keyExpired = newProblem("key-expired", http.StatusBadRequest, "Idempotency key is too old",
+		"This idempotency key is older than what the server remembers, so it cannot tell whether the request was processed before. "+
+			"It is not processed now. Find out whether it was before you use a new key.").withPage(
+		"This form is too old",
+		"We no longer know whether you have sent this form before. It is not processed now. Please check, or ask us, before "+
+			"you send a new one.")
 	bodyUnreadable = newProblem("body-unreadable", http.StatusBadRequest, "Request body cannot be read",
 		"The body ended early or is malformed. Nothing was done.").retryable().withPage(
 		"We did not receive everything",

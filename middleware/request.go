@@ -28,6 +28,9 @@ func (c *call) findKey() (way, *answer) {
 	c.limitedBody = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, remaining: c.maxBody}
 	c.r.Body = &c.limitedBody
 	key, err := c.keyFunc(c.r)
+	if err == nil {
+		err = c.checkKeyAge()
+	}
 	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
 	// inspects if it answers before the body was read.
 	id.source, c.r.Body = c.r.Body, body
@@ -49,6 +52,8 @@ func (c *call) findKey() (way, *answer) {
 		return unprotected, nil
 	case errors.Is(err, keyfunc.ErrMissing):
 		return protected, refuse(MissingKey, keyMissing.withPlace(err), nil)
+	case errors.Is(err, errKeyOfFuture):
+		return protected, refuse(InvalidKey, &keyOfFuture, err)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
 		return protected, refuse(InvalidKey, &keyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):

@@ -16,6 +16,7 @@ const (
 	OutcomeUnknown     = "urn:onceguard:problem:outcome-unknown"     // 409: begun, and it may have taken effect
 	ResponseNotStored  = "urn:onceguard:problem:response-not-stored" // 409: not processed again, and there is no response
 	FingerprintChanged = "urn:onceguard:problem:fingerprint-changed" // 409: processed, and cannot be compared
+	KeyExpired         = "urn:onceguard:problem:key-expired"         // 400: too old; it may have taken effect before
 	KeyReused          = "urn:onceguard:problem:key-reused"          // 422: the key was used for another request
 	KeyFailed          = "urn:onceguard:problem:key-failed"          // 500: nothing was done
 	RecordUnreadable   = "urn:onceguard:problem:record-unreadable"   // 500: it may have taken effect

@@ -44,6 +44,7 @@ func TestTable(t *testing.T) {
 		"409, not JSON":              answer(409, `{"type":"urn:onceguard:problem:in-flight"}`, "Content-Type: text/plain"),
 		"409, problem too long":      answer(409, `{"type":"urn:onceguard:problem:in-flight","x":"`+strings.Repeat("x", 64<<10)+`"}`, problemJSON),
 		"409, type of another kind":  answer(409, `{"type":7}`, problemJSON),
+		"400 key-expired":            problem(400, "key-expired"),
 		"500 record-unreadable":      problem(500, "record-unreadable"),
 		"500 key-failed":             problem(500, "key-failed"),
 		"500 replayed":               answer(500, "oops", replayed),

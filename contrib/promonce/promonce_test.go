@@ -50,7 +50,7 @@ var everyOutcome = []middleware.Outcome{
 	middleware.Executed, middleware.Replayed, middleware.InFlight, middleware.Reused, middleware.Unprotected,
 	middleware.MissingKey, middleware.InvalidKey, middleware.NoUser, middleware.TooLarge, middleware.Freed,
 	middleware.Unknown, middleware.NotStored, middleware.StoreUnavailable, middleware.Unreadable, middleware.LeaseLost,
-	middleware.FingerprintChanged, middleware.CookiesDropped,
+	middleware.FingerprintChanged, middleware.CookiesDropped, middleware.ExpiredKey,
 }
 
 // aPhase happened.
