@@ -34,6 +34,19 @@ func WithNextRuleWritten() Option {
 	return func(o *options) { o.rules = append([]rule{nextRule}, o.rules...) }
 }
 
+// JSONKind returns the kind of the fingerprints of WithJSONFingerprint, as it is stored.
+func JSONKind(ignore ...string) []byte {
+	k := jsonRule(ignore).kind
+	return k[:]
+}
+
+// JSONFingerprint returns what the rule of WithJSONFingerprint makes of a request, as it is stored.
+func JSONFingerprint(r *http.Request, body []byte, ignore ...string) []byte {
+	rule := jsonRule(ignore)
+	f := record.Fingerprint{Kind: rule.kind, Sum: rule.sum(r, body)}
+	return f.AppendTo(nil)
+}
+
 // CustomKind returns the kind of the fingerprints of WithFingerprint, as it is stored.
 func CustomKind(name string) []byte {
 	k := customKind(name)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/onceguard/onceguard/internal/canonical"
 	"github.com/onceguard/onceguard/middleware/internal/record"
@@ -14,8 +15,11 @@ import (
 // custom kind equals a default one.
 
 // customKind returns the kind of the rule that [WithFingerprint] was given under this name.
-func customKind(name string) record.Kind {
-	sum := sha256.Sum256([]byte("onceguard fingerprint " + name))
+func customKind(name string) record.Kind { return hashedKind("onceguard fingerprint " + name) }
+
+// hashedKind returns the kind of a custom rule, by a text that no other rule has.
+func hashedKind(text string) record.Kind {
+	sum := sha256.Sum256([]byte(text))
 	k := record.Kind(sum[:len(record.Kind{})])
 	k[0] |= 0x80
 	return k
@@ -37,8 +41,28 @@ var defaultRules = []rule{{kind: record.Kind([]byte("default1")), sum: sumDefaul
 // of one request may differ in, such as credentials, trace ids, dates and framing.
 func sumDefault(r *http.Request, body []byte) [sha256.Size]byte {
 	var room [256]byte
-	fields := canonical.AppendPart(canonical.AppendRoute(room[:0], r), r.URL.RawQuery)
-	return canonical.SumBody(fields, r.Header.Get("Content-Type"), body)
+	return canonical.SumBody(appendFields(room[:0], r), r.Header.Get("Content-Type"), body)
+}
+
+// appendFields appends method, path and query.
+func appendFields(dst []byte, r *http.Request) []byte {
+	return canonical.AppendPart(canonical.AppendRoute(dst, r), r.URL.RawQuery)
+}
+
+// jsonRule returns the rule of [WithJSONFingerprint]. Its kind names the pointers, in any order.
+func jsonRule(ignore []string) rule {
+	ignored, err := canonical.ParsePointers(ignore)
+	if err != nil {
+		panic("middleware.WithJSONFingerprint: " + err.Error())
+	}
+	name := []byte("onceguard JSON fingerprint 1 ")
+	for _, pointer := range slices.Compact(slices.Sorted(slices.Values(ignore))) {
+		name = canonical.AppendPart(name, pointer)
+	}
+	return rule{kind: hashedKind(string(name)), sum: func(r *http.Request, body []byte) [sha256.Size]byte {
+		var room [256]byte
+		return canonical.SumJSON(appendFields(room[:0], r), r.Header.Get("Content-Type"), body, ignored)
+	}}
 }
 
 // takeFingerprints makes the request's fingerprint by each rule. It makes all of them now, because a waiter no longer

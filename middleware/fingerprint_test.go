@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -57,6 +58,9 @@ func TestFingerprintFormat(t *testing.T) {
 // conformance: 30
 func TestFingerprintChanged(t *testing.T) {
 	whole := func(_ *http.Request, body []byte) []byte { return body }
+	byJSON := func(ignore ...string) []middleware.Option {
+		return []middleware.Option{middleware.WithJSONFingerprint(ignore...)}
+	}
 	byName := func(name string) []middleware.Option {
 		return []middleware.Option{middleware.WithFingerprint(name, whole)}
 	}
@@ -64,6 +68,10 @@ func TestFingerprintChanged(t *testing.T) {
 		"default, then custom": {nil, byName("a")},
 		"custom, then default": {byName("a"), nil},
 		"another name":         {byName("a"), byName("b")},
+		"default, then JSON":   {nil, byJSON()},
+		"JSON, then default":   {byJSON(), nil},
+		"another pointer":      {byJSON("/a"), byJSON("/b")},
+		"one pointer more":     {byJSON("/a"), byJSON("/a", "/b")},
 		"an unknown default":   {[]middleware.Option{middleware.WithNextRuleWritten()}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,6 +154,80 @@ func TestCustomKind(t *testing.T) {
 		if kind := middleware.CustomKind(fmt.Sprint(n)); kind[0] < 0x80 {
 			t.Errorf("%d: the kind %q may be a default rule's", n, kind)
 		}
+	}
+}
+
+// JSON bodies that say the same are the same request, without the parts that are ignored. Others are not.
+func TestWithJSONFingerprint(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		s := serve(t, b, payOnce(), middleware.WithJSONFingerprint("/sent_at", "/meta/try"))
+		const jsonType = "application/json"
+		n := 0
+		for first, others := range map[string]map[string]bool{ // whether they are the same
+			`{"amount":1250,"currency":"EUR","sent_at":1,"meta":{"try":1}}`: {
+				"{ \"currency\": \"E\\u0055R\", \"meta\": {}, \"amount\": 1250 }": true,
+				`{"amount":1250,"currency":"EUR","sent_at":2,"meta":{"try":2}}`:   true,
+				`{"amount":1250.0,"currency":"EUR","meta":{}}`:                    false,
+				`{"amount":1250,"currency":"EUR"}`:                                false,
+				`{"amount":1251,"currency":"EUR","meta":{}}`:                      false,
+				`{"amount":1250,"Amount":1250,"currency":"EUR","meta":{}}`:        false,
+			},
+			`{"amount":9007199254740993}`: {`{"amount":9007199254740992}`: false, `{"amount": 9007199254740993}`: true},
+			`{"amount":1,"amount":2}`:     {`{"amount":1,"amount":2}`: true, `{"amount":1, "amount":2}`: false},
+			`not JSON`:                    {`not JSON`: true, `not  JSON`: false},
+		} {
+			n++
+			thisKey := key(fmt.Sprintf(`"k%d"`, n))
+			s.want(s.send(thisKey, body(jsonType, first)), http.StatusCreated, middleware.Executed)
+			for other, same := range others {
+				a := s.send(thisKey, body(jsonType, other))
+				if e := s.event(); same != (e.Outcome == middleware.Replayed) || !same && e.Outcome != middleware.Reused {
+					t.Errorf("%s, then %s: %s, %d, want the same: %t", first, other, e.Outcome, a.status, same)
+				}
+			}
+			s.want(s.send(thisKey, body("text/plain", first)), http.StatusUnprocessableEntity, middleware.Reused)
+			s.want(s.send(thisKey, body(jsonType, first), target("/payments?a=1")), http.StatusUnprocessableEntity, middleware.Reused)
+		}
+		s.wantRuns(int64(n))
+	})
+}
+
+// The list of pointers is a set. What is stored is compared later, so it never changes.
+func TestJSONFingerprintFormat(t *testing.T) {
+	t.Parallel()
+	if got := hex.EncodeToString(middleware.JSONKind()); got != "d0b8de5f0db44da4" {
+		t.Errorf("no pointers: %s", got)
+	}
+	if got := hex.EncodeToString(middleware.JSONKind("/a", "/b")); got != "b1d995a97427ec4a" {
+		t.Errorf("two pointers: %s", got)
+	}
+	if a, b := middleware.JSONKind("/a", "/b"), middleware.JSONKind("/b", "/a", "/b"); string(a) != string(b) {
+		t.Errorf("the order and number of pointers count: %x, %x", a, b)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/payments?a=1", nil)
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	for text, want := range map[string]string{
+		`{"b":[1,2.50,"\u00e9",null,true],"a":{"":{}},"sent":1}`: "ae479df90c110c15f9a315e22abcfdd71a8c9810c6cc55fe5175544b02bbe315530eefacaf809f47",
+		`{"a":1,"A":2}`: "ae479df90c110c15826c5855b5e95dc77a3556e9e2e103eb1ae9d321d81ce4d05cf1cb5d60eaf504",
+	} {
+		got := hex.EncodeToString(middleware.JSONFingerprint(r, []byte(text), "/sent"))
+		if got != want {
+			t.Errorf("%s: got  %s\nwant %s", text, got, want)
+		}
+	}
+}
+
+func TestWithJSONFingerprintPanics(t *testing.T) {
+	t.Parallel()
+	for _, pointer := range []string{"", "sent_at", "/a~2", "#/a"} {
+		func() {
+			defer func() {
+				if got, _ := recover().(string); !strings.Contains(got, "middleware.WithJSONFingerprint") || !strings.Contains(got, strconv.Quote(pointer)) {
+					t.Errorf("%q: panic %q, want one that names the option and the pointer", pointer, got)
+				}
+			}()
+			middleware.WithJSONFingerprint("/a", pointer)
+		}()
 	}
 }
 

@@ -74,7 +74,7 @@ func WithMaxBody(n int64) Option {
 // path, query, media type and body.
 //
 // f is called concurrently, before the handler, with the whole body. It must not keep or change the body. Its result
-// may have any length, because it is hashed. The default rule leaves out the boundary of a multipart body, which
+// may have any length, because it is hashed. [WithJSONFingerprint] has a rule for JSON. The default rule leaves out the boundary of a multipart body, which
 // clients choose anew for each try. If f hashes the boundary, a retry may get 422. WithFingerprint panics when name is
 // empty or f is nil.
 //
@@ -91,4 +91,27 @@ func WithFingerprint(name string, f func(r *http.Request, body []byte) []byte) O
 	}
 	sum := func(r *http.Request, body []byte) [sha256.Size]byte { return sha256.Sum256(f(r, body)) }
 	return func(o *options) { o.rules = []rule{{kind: customKind(name), sum: sum, lends: true}} }
+}
+
+// WithJSONFingerprint is the default rule of [WithFingerprint], except that two JSON bodies are the same if they say the
+// same: white space, the order of an object's members and the escapes in strings do not count. ignore are JSON Pointers
+// (RFC 6901) to what does not count either, such as "/sent_at" or "/items/0/trace"; a body without that part is the same
+// too. Use it for clients that build the body anew for each try, and ignore only what makes no difference to the handler.
+// By default the bytes are compared.
+//
+// A number counts as it is written: 1 and 1.0 differ, and so do numbers that are too long for a float64. A body counts by
+// its bytes, ignored parts included, if two parsers may read it differently:
+//
+//   - It is not one JSON text in UTF-8 (RFC 8259), or is nested more than 100 deep.
+//   - An object has two names that are the same or differ only in case, which encoding/json takes for the same.
+//   - A string escapes half of a surrogate pair.
+//
+// So does a body whose media type is neither application/json nor one that ends in +json.
+//
+// The list of pointers is part of the rule's name: what is stored under another list, by the default rule or by
+// WithFingerprint is neither compared nor replayed, as WithFingerprint describes. If both options are given, the last one
+// counts. WithJSONFingerprint panics if a pointer is malformed or empty.
+func WithJSONFingerprint(ignore ...string) Option {
+	rules := []rule{jsonRule(ignore)}
+	return func(o *options) { o.rules = rules }
 }

@@ -41,6 +41,11 @@ func TestInstancesWithAndWithoutAnOption(t *testing.T) {
 			without: answers{"in-flight", "fingerprint-changed", runs},
 			with:    answers{"in-flight", "fingerprint-changed", runs},
 		},
+		"WithJSONFingerprint": {
+			option:  middleware.WithJSONFingerprint(),
+			without: answers{"in-flight", "fingerprint-changed", runs},
+			with:    answers{"in-flight", "fingerprint-changed", runs},
+		},
 		"WithAtMostOnce": {
 			option:  middleware.WithAtMostOnce(),
 			without: answers{"in-flight", replays, "outcome-unknown"},

@@ -1,5 +1,6 @@
 // Package canonical encodes what identifies a request. Two requests have the same encoding if and only if they are the
-// same by HTTP's own rules. Every field is preceded by its length, so that no byte can move from one field to the next.
+// same by the rules of HTTP, and for [SumJSON] by those of JSON. Every field is preceded by its length, so that no byte can
+// move from one field to the next.
 //
 // Hashes of the encoding are stored as long as responses are kept. If the encoding changes, so must the version of
 // every format that is built on it.

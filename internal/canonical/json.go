@@ -1,0 +1,160 @@
+package canonical
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxDepth is how deep the arrays and objects of a JSON text may be nested. At each level the bytes inside may be moved
+// once, to sort the members of an object.
+const maxDepth = 100
+
+// SumJSON is SumBody, except that two JSON texts (RFC 8259) have the same hash if they say the same. White space, the order
+// of an object's members and the escapes in a string do not count, nor do the values that ignored leads to. A number counts
+// as it is written: 1 and 1.0 differ.
+//
+// A body is hashed as SumBody does it, and never has the hash of one that is not, in these cases:
+//
+//   - Its media type is neither application/json nor one that ends in +json (RFC 6839, section 3.1).
+//   - It is not one JSON text in UTF-8, or is nested more than 100 deep.
+//   - An object has two names that are the same or differ only in case. Parsers do not agree which of them counts (RFC
+//     8259, section 4), and encoding/json ignores the case.
+//   - A string escapes half of a surrogate pair (RFC 8259, section 8.2).
+//
+// SumJSON takes linear time, except that sorting may move each byte once for each level of nesting. It needs memory for a
+// few copies of the body. It may overwrite the spare capacity of fields.
+func SumJSON(fields []byte, contentType string, body []byte, ignored *Pointers) [sha256.Size]byte {
+	mediaType := MediaType(contentType)
+	if mediaType == "application/json" || strings.HasSuffix(mediaType, "+json") {
+		head := append(AppendPart(fields, mediaType), "json"...) // SumBody has "raw" or "parts" in its place
+		if said, ok := AppendJSON(head, body, ignored); ok {
+			return sha256.Sum256(said)
+		}
+	}
+	return SumBody(fields, contentType, body)
+}
+
+// AppendJSON appends what a JSON text says, without the values that ignored leads to. Two texts have the same encoding if
+// and only if they say the same. If ok is false, the text is one of those that SumJSON hashes as bytes.
+func AppendJSON(dst, text []byte, ignored *Pointers) (_ []byte, ok bool) {
+	if !utf8.Valid(text) || !json.Valid(text) {
+		return dst, false
+	}
+	w := jsonWriter{jsonReader: jsonReader{rest: text}, dst: dst}
+	w.value(ignored, 0)
+	return w.dst, !w.unclear
+}
+
+// jsonWriter appends the values of a JSON text to dst, each as its kind and its content:
+//
+//	n, t or f   null, true or false
+//	# part      a number, as it is written
+//	" part      a string, without its escapes
+//	[ ... ]     an array: its values
+//	{ ... }     an object: its members, sorted. Each is a part, the name, and a value
+//
+// No value begins with a closing bracket, and no part does. So the encoding can be decoded again.
+type jsonWriter struct {
+	jsonReader
+	dst     []byte
+	members []jsonMember // of the objects that are open
+	names   []byte       // of these members, folded
+	moved   []byte       // memory for sorting
+}
+
+// jsonMember is a member of an object.
+type jsonMember struct {
+	name, nameEnd int // in jsonWriter.names
+	start, end    int // in dst
+}
+
+// value appends the next value. at is its place in the pointers, or nil if none leads into it.
+func (w *jsonWriter) value(at *Pointers, depth int) {
+	w.skipSpace()
+	c := w.rest[0]
+	switch c {
+	case '{', '[':
+		if depth == maxDepth {
+			w.unclear = true
+			return
+		}
+		w.rest = w.rest[1:]
+		w.dst = append(w.dst, c)
+		if c == '{' {
+			w.object(at, depth+1)
+		} else {
+			w.array(at, depth+1)
+		}
+	case '"':
+		w.dst = AppendPart(append(w.dst, c), w.text())
+	case 'n', 't', 'f':
+		w.dst = append(w.dst, c)
+		w.literal()
+	default:
+		w.dst = AppendPart(append(w.dst, '#'), w.literal())
+	}
+}
+
+// array appends the rest of an array, whose "[" was read.
+func (w *jsonWriter) array(at *Pointers, depth int) {
+	for i := 0; !w.unclear && !w.takes(']'); i++ {
+		w.takes(',')
+		start, inside := len(w.dst), at.element(i)
+		w.value(inside, depth)
+		if inside.end() {
+			w.dst = w.dst[:start]
+		}
+	}
+	w.dst = append(w.dst, ']')
+}
+
+// object appends the rest of an object, whose "{" was read.
+func (w *jsonWriter) object(at *Pointers, depth int) {
+	first, firstName := len(w.members), len(w.names)
+	for !w.unclear && !w.takes('}') {
+		w.takes(',')
+		w.skipSpace()
+		m := jsonMember{name: len(w.names), start: len(w.dst)}
+		name := w.text()
+		w.names = appendFolded(w.names, name)
+		w.dst = AppendPart(w.dst, name)
+		inside := at.member(name) // before value, which uses the memory of name
+		w.takes(':')
+		m.nameEnd = len(w.names)
+		w.value(inside, depth)
+		if inside.end() {
+			w.dst = w.dst[:m.start]
+		}
+		m.end = len(w.dst)
+		w.members = append(w.members, m)
+	}
+	if !w.unclear {
+		w.sort(w.members[first:])
+	}
+	w.members, w.names = w.members[:first], w.names[:firstName]
+	w.dst = append(w.dst, '}')
+}
+
+// sort sorts the members of one object, which are the last bytes of dst, by their folded names. That order is the same for
+// all texts, because no two of these names are equal.
+func (w *jsonWriter) sort(members []jsonMember) {
+	compare := func(a, b jsonMember) int {
+		return bytes.Compare(w.names[a.name:a.nameEnd], w.names[b.name:b.nameEnd])
+	}
+	if !slices.IsSortedFunc(members, compare) {
+		start := members[0].start
+		w.moved = append(w.moved[:0], w.dst[start:]...)
+		w.dst = w.dst[:start]
+		slices.SortFunc(members, compare)
+		for _, m := range members {
+			w.dst = append(w.dst, w.moved[m.start-start:m.end-start]...)
+		}
+	}
+	for i := 1; i < len(members); i++ {
+		w.unclear = w.unclear || compare(members[i-1], members[i]) == 0
+	}
+}
