@@ -8,7 +8,7 @@
 //	locker := lock.New(client, "payments-api") // the namespace: one per service
 //	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
 //		middleware.WithRequired(),           // a payment without a key is 400
-//		middleware.WithAtMostOnce(),         // never run again what may have happened
+//		middleware.WithAtMostOnce(),         // do not run again what may have happened (for 24 h)
 //		middleware.WithWait(10*time.Second), // a second click waits for the first one's response
 //	)
 //	mux.Handle("POST /payments", once(http.HandlerFunc(pay)))
@@ -30,7 +30,7 @@
 // # Which mode
 //
 // By default a request whose outcome is unknown, because its process died, runs again after 10 s. With
-// [github.com/onceguard/onceguard/middleware.WithAtMostOnce] it never does; with
+// [github.com/onceguard/onceguard/middleware.WithAtMostOnce] it does not for 24 h; with
 // [github.com/onceguard/onceguard/middleware.WithJournal] your database decides. Redis alone cannot promise exactly
 // once: docs/guarantees.md in the repository says what each fault leads to in each mode, with its test. The README has
 // a table of the modes and a list of all pages.

@@ -29,7 +29,7 @@ func Example() {
 	locker := lock.New(client, "payments-api") // the namespace: one per service
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
 		middleware.WithRequired(),           // a payment without a key is 400
-		middleware.WithAtMostOnce(),         // never run again what may have happened
+		middleware.WithAtMostOnce(),         // do not run again what may have happened (for 24 h)
 		middleware.WithWait(10*time.Second), // a second click waits for the first one's response
 	)
 

@@ -14,7 +14,7 @@
 //     user in it would give one user's response to another.
 //   - What happens after a failure. By default a 5xx is not stored, so a retry runs again; and a request whose outcome
 //     is unknown, because the handler panicked or the process died, runs again once its lease has run out.
-//     [WithAtMostOnce] runs neither again: use it for money.
+//     [WithAtMostOnce] runs neither again until the retention (24 h) has passed: use it for money.
 //   - What a duplicate gets while the first request runs. By default 409; with [WithWait] it waits for the response.
 //   - What happens while Redis does not answer. By default 503, and nothing runs; [WithFailOpen] runs the handler
 //     unprotected.

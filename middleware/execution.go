@@ -91,7 +91,8 @@ func (e *Execution) Keep() {
 // Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
 // example. The response is sent and not stored. The key is left as after a panic: a retry gets 409 in-flight until the
 // lease has run out. Then it runs again or, with [WithAtMostOnce], gets 409 outcome-unknown for [WithRetention]'s time.
-// If a byte of the response was sent, a retry never runs: instead of running again it gets 409 response-not-stored.
+// If a byte of the response was sent, no retry runs in WithRetention's time: instead of running again it gets 409
+// response-not-stored.
 //
 // Unknown overrides Discard, whichever is called first. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Unknown() {

@@ -31,10 +31,12 @@ import (
 //     requests.
 //  4. One round trip to Redis claims the key, or returns what it holds. A stored response is replayed. If the first
 //     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint differs, it
-//     gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. If Redis
-//     does not answer, the request gets 503, and nothing runs. A request that has claimed the key goes on to step 5.
-//     Before that, [WithAtMostOnce] puts the claim under a hold, in a second round trip, and a journal is asked whether
-//     the request may run. A key that is too old to run ([WithKeyAge]) is looked up and never claimed.
+//     gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. A key that is too
+//     old to run ([WithKeyAge]) is looked up and never claimed. A request that has claimed the key goes on to step 5.
+//     Before that, [WithAtMostOnce] puts the claim under a hold, in a second round trip, and a journal ([WithJournal]) is
+//     asked whether the request may run. If Redis does not answer, the request gets 503, and nothing runs. There are two
+//     exceptions. With [WithFailOpen] the handler runs unprotected. With a journal, and without WithAtMostOnce, the
+//     journal alone is asked. It is also asked for the response to a duplicate, if Redis has none.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
 //     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
 //     the client disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can
@@ -59,8 +61,9 @@ import (
 // fewer bytes than its Content-Length, or called [Execution.Unknown]. If no byte was sent and [Execution.Keep] was not
 // called, nothing is stored or freed: the client gets this run's response, if there is one, and the lease runs out.
 // Until then a retry gets 409, including the one that net/http's own Transport sends at once. A later retry runs again,
-// but not with [WithAtMostOnce]. If a byte was sent or Keep was called, a retry never runs: it gets 409
-// response-not-stored or, with [WithAtMostOnce], in-flight and then outcome-unknown. The panic propagates unchanged.
+// but with [WithAtMostOnce] not before the retention has passed. If a byte was sent or Keep was called, no retry runs
+// before that: it gets 409 response-not-stored or, with WithAtMostOnce, in-flight and then outcome-unknown. The panic
+// propagates unchanged.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
 		panic("middleware.Idempotency: the locker is nil")

@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// WithAtMostOnce never runs a request again whose outcome is unknown: the handler panicked, the process died, the
-// handler ran past [WithMaxDuration] without an answer, its response was broken or could not be stored, or it called
-// [Execution.Unknown]. Use it for money. By default such a request runs again when the lease has run out.
+// WithAtMostOnce does not run a request again whose outcome is unknown, for [WithRetention]'s time: the handler panicked,
+// the process died, the handler ran past [WithMaxDuration] without an answer, its response was broken or could not be
+// stored, or it called [Execution.Unknown]. Use it for money. By default such a request runs again when the lease has run
+// out.
 //
 // A retry of such a request gets 409 in-flight until the lease has run out, and then 409 outcome-unknown for
-// [WithRetention]'s time. A person or another system has to find out what happened. A process that was only cut off
-// from Redis stores its response when it can. From then on a retry gets that response.
+// WithRetention's time. In that time a person or another system has to find out what happened, because after it a retry
+// runs, unless [WithKeyAge] refuses it. A process that was only cut off from Redis stores its response when it can. From
+// then on a retry gets that response.
 //
 // A response of 500 and above is stored too, because a handler that fails seldom knows that nothing has happened. One
 // that does know calls [Execution.Discard], and a retry runs. Other responses that [WithStored] does not store still
@@ -97,8 +99,8 @@ func WithShadow() Option {
 // The loss of the Redis lease does not end a run. After an error the middleware leaves Redis alone for one second. The
 // Event of a request that ran without Redis has the reason.
 //
-// With an intent journal a run whose outcome is unknown never runs again, as with [WithAtMostOnce]. With a
-// transactional journal, a run whose transaction was not committed runs again, as without a journal. A response that
+// With an intent journal a run whose outcome is unknown does not run again before its row was settled, however long that
+// takes, and a 5xx is stored as with [WithAtMostOnce]. With a transactional journal, a run whose transaction was not committed runs again, as without a journal. A response that
 // the handler gives outside of the transaction is stored, and the Event reports an error.
 //
 // If a handler takes its effect outside of a transactional journal's transaction, only Redis protects that effect:

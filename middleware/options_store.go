@@ -18,8 +18,16 @@ func WithRetention(d time.Duration) Option {
 }
 
 // WithStored chooses by status which responses are stored. The default is [StoreDefault]. A response that is not stored
-// frees the key: a retry runs again. With [WithAtMostOnce] a response of 500 and above is stored whatever f returns. f
-// is called concurrently. WithStored panics when f is nil.
+// frees the key: a retry runs again. f is called concurrently. WithStored panics when f is nil.
+//
+// Whatever f returns,
+//
+//   - a response of 500 and above is stored with [WithAtMostOnce] and with an intent journal
+//   - a response is stored, or a tombstone if it cannot be replayed, after [Execution.Keep], once a byte of it was sent,
+//     and when its transaction was committed ([Execution.Transact])
+//   - after [Execution.Discard] nothing is stored, and the key is free
+//   - a run whose outcome is unknown, as after [Execution.Unknown], stores no response and does not free the key (see
+//     [Idempotency])
 func WithStored(f func(status int) bool) Option {
 	if f == nil {
 		panic("middleware.WithStored: f is nil")
@@ -38,7 +46,7 @@ func StoreDefault(status int) bool {
 	return status < 500
 }
 
-// StoreAll stores every response, so that a handler that answered never runs again.
+// StoreAll stores every response, so that a handler that answered does not run again before the retention has passed.
 func StoreAll(int) bool { return true }
 
 // WithMaxResponse limits the response bodies that are held back and stored to n bytes. The default is 1 MiB. A longer

@@ -59,5 +59,5 @@
 //
 // The package uses only database/sql, and imports no driver. Every parameter in a PostgreSQL statement has a cast, so
 // pgx's exec and simple_protocol modes work, as needed behind a transaction pooler. [SQLite] selects the other dialect.
-// SQLite has one writer at a time, so it is for examples and tests.
+// SQLite has one writer at a time: use it for a service that is one process. The tests run on both.
 package sqljournal

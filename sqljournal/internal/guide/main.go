@@ -82,7 +82,7 @@ func pay(journal *sqljournal.Journal) http.HandlerFunc {
 			Amount int64 `json:"amount"`
 		}
 		if err := json.NewDecoder(r.Body).Decode(&order); err != nil {
-			_ = middleware.FromContext(r.Context()).Discard() // nothing has happened: a corrected request may use the key
+			_ = middleware.FromContext(r.Context()).Discard() // nothing has happened
 			http.Error(w, "the body is not an order", http.StatusBadRequest)
 			return
 		}
