@@ -68,6 +68,47 @@ func TestReadmeQuickStart(t *testing.T) {
 	}
 }
 
+// The quick start's error path: what did not happen runs again, and any other failure is replayed.
+func TestReadmeErrorPath(t *testing.T) {
+	t.Parallel()
+	redis, addr := redistest.Start(t), freeAddr(t)
+	program := readmeProgram(t)
+	program = replaceOnce(t, program, `"127.0.0.1:6379"`, fmt.Sprintf("%q", redis.Addr()))
+	program = replaceOnce(t, program, `"127.0.0.1:8080"`, fmt.Sprintf("%q", addr))
+	program = replaceOnce(t, program, "{ return rand.Text(), nil }", `{
+		tries++ // one request comes after the other
+		switch tries {
+		case 1:
+			return "", errNotSent
+		case 3:
+			return "", errors.New("the connection broke")
+		}
+		return rand.Text(), nil
+	}
+	var tries int`)
+	cmd := exec.Command(buildInEmptyModule(t, program))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	awaitServer(t, addr, ended)
+
+	for i, want := range []struct {
+		key      string
+		status   int
+		replayed bool
+	}{
+		{"k1", http.StatusInternalServerError, false}, {"k1", http.StatusCreated, false}, {"k1", http.StatusCreated, true},
+		{"k2", http.StatusInternalServerError, false}, {"k2", http.StatusInternalServerError, true},
+	} {
+		if got := payAt(t, addr, want.key); got.status != want.status || got.replayed != want.replayed {
+			t.Errorf("request %d: got %+v, want %+v", i+1, got, want)
+		}
+	}
+}
+
 // readPage returns a file by its path from the root of the module.
 func readPage(t *testing.T, name string) string {
 	t.Helper()
