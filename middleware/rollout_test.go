@@ -31,6 +31,7 @@ func TestInstancesWithAndWithoutAnOption(t *testing.T) {
 		"WithCompression": {option: middleware.WithCompression(0), without: same, with: same},
 		"WithFencing":     {locker: lock.WithFencing(), without: same, with: same},
 		"WithRequired":    {option: middleware.WithRequired(), without: same, with: same},
+		"WithKeyAge":      {option: middleware.WithKeyAge(time.Hour, headerKey), without: same, with: same},
 		"WithEncryption": {
 			option:  middleware.WithEncryption(secret),
 			without: answers{"record-unreadable", "record-unreadable", runs},
