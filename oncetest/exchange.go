@@ -68,15 +68,15 @@ func (x *exchange) answered() bool {
 	}
 }
 
-// await waits for the end of the exchange. If there is none within patience, the test fails.
+// await waits for the end of the exchange. If there is none before the limit of Run is over, the test fails.
 func (x *exchange) await() bool {
 	x.stage.t.Helper()
 	select {
 	case <-x.done:
 		return true
-	case <-time.After(patience):
+	case <-time.After(time.Until(x.stage.ends)):
 	}
-	x.stage.failf("there was no answer within %v. Does the handler wait for something that comes only after it?", patience)
+	x.stage.failOver("there was an answer. %s", adviceHang)
 	return false
 }
 

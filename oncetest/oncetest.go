@@ -17,7 +17,9 @@
 package oncetest
 
 import (
+	"cmp"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,12 +59,16 @@ type Case struct {
 	// WithAtMostOnce and without a journal: the outcome of the first run is then unknown. By default that is a failure.
 	// A second effect before the lease has run out is always a failure.
 	RunsAgain bool
+
+	// Limit is the longest time for all scenarios together. The default is 30 s. If an answer is missing then, Run fails
+	// and leaves out the remaining scenarios.
+	Limit time.Duration
 }
 
 // Run sends the handler through all scenarios, one after the other. If the effect does not happen exactly once, it
-// calls t.Errorf with what happened and what to do about it. It panics if a required field of the Case is nil or Lease
-// is negative. Call Run in the test's goroutine. Several may run in parallel if the Effects of their Cases are
-// independent.
+// calls t.Errorf with what happened and what to do about it. If a handler hangs, Run then logs its stack. Run panics if a
+// required field of the Case is nil, or Lease or Limit is negative. Call Run in the test's goroutine. Several may run in
+// parallel if the Effects of their Cases are independent.
 //
 // The scenarios are:
 //
@@ -70,24 +76,39 @@ type Case struct {
 //   - lost response: the client disconnects after the effect, and sends the request again.
 //   - crash: the process dies after the effect, before Redis hears of it; when the lease has run out, the client sends
 //     the request again to another process.
-//   - panic: the handler panics after the effect, when it begins to answer. The client sends the request again at once,
-//     and when the lease has run out.
 //   - slow client: the client does not read the response, and sends the request again at the same time.
 //   - other request, other user: if the Case has them.
 //   - unknown length: as other request, with bodies that come in chunks, whose length is not known in advance. It finds a
 //     middleware outside of middleware.Idempotency that reads the body: two different requests then look alike. A
 //     handler may refuse such bodies with 411.
+//   - panic: the handler panics after the effect, when it begins to answer. The client sends the request again at once,
+//     and when the lease has run out. If the handler answers only by returning, the panic comes after that, and a
+//     Recoverer inside the middleware is not found.
 //
 // Run calls the handler directly, without a server. Its ResponseWriter is an http.Flusher and no http.Hijacker. Run
 // causes each fault only after Effects shows the effect: faults before the effect are for your own tests.
 func Run(t testing.TB, c Case) {
 	t.Helper()
 	c.check()
+	ends := time.Now().Add(c.Limit)
+	var leftOut []string
+	stacks := ""
 	for _, s := range scenarios {
-		if s.applies != nil && !s.applies(&c) {
-			continue
+		switch {
+		case s.applies != nil && !s.applies(&c):
+		case stacks != "":
+			leftOut = append(leftOut, s.name)
+		default:
+			stage := newStage(t, &c, s.name, ends)
+			s.run(stage)
+			stacks = stage.stacks
 		}
-		s.run(newStage(t, &c, s.name))
+	}
+	if len(leftOut) > 0 {
+		t.Errorf("oncetest: left out: %s. If the handler does not hang, set a longer Case.Limit.", strings.Join(leftOut, ", "))
+	}
+	if stacks != "" {
+		t.Logf("oncetest: where the handler was:\n\n%s", stacks)
 	}
 }
 
@@ -101,7 +122,9 @@ func (c *Case) check() {
 		panic("oncetest.Run: Case.Effects is nil")
 	case c.Lease < 0:
 		panic("oncetest.Run: Case.Lease is negative")
-	case c.Lease == 0:
-		c.Lease = 10 * time.Second
+	case c.Limit < 0:
+		panic("oncetest.Run: Case.Limit is negative")
 	}
+	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.Limit = cmp.Or(c.Limit, 30*time.Second)
 }

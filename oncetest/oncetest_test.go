@@ -31,10 +31,10 @@ type recorder struct {
 	testing.TB
 	mu    sync.Mutex
 	fails []string
+	lines []string // failures and logs, in their order
 }
 
 func (r *recorder) Helper()               {}
-func (r *recorder) Logf(string, ...any)   {}
 func (r *recorder) Cleanup(f func())      { r.TB.Cleanup(f) }
 func (r *recorder) Fatalf(string, ...any) { panic("unexpected") }
 
@@ -42,6 +42,13 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fails = append(r.fails, fmt.Sprintf(format, args...))
+	r.lines = append(r.lines, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Logf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
 // payments counts what was paid.
@@ -212,6 +219,26 @@ func TestRun(t *testing.T) {
 			edit:   func(c *oncetest.Case) { c.RunsAgain = true },
 			faults: map[string]string{"panic": "Mount the Recoverer outside"},
 		},
+		"a Recoverer inside, and a handler without a header": {
+			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
+				return protected(t, recovering(func(w http.ResponseWriter, _ *http.Request) {
+					p.n.Add(1)
+					w.WriteHeader(http.StatusCreated)
+				}), standard)
+			},
+			edit:   func(c *oncetest.Case) { c.RunsAgain = true },
+			faults: map[string]string{"panic": "Mount the Recoverer outside"},
+		},
+		"a Recoverer inside, and a handler that only writes": {
+			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
+				return protected(t, recovering(func(w http.ResponseWriter, _ *http.Request) {
+					p.n.Add(1)
+					_, _ = io.WriteString(w, "paid")
+				}), standard)
+			},
+			edit:   func(c *oncetest.Case) { c.RunsAgain = true },
+			faults: map[string]string{"panic": "Mount the Recoverer outside"},
+		},
 		"a key that nobody sends": {
 			handler: func(t *testing.T, p *payments) func(redis.UniversalClient) http.Handler {
 				return protected(t, p.pay, keyfunc.Standard(keyfunc.User(func(context.Context) string { return "" })), middleware.WithRequired())
@@ -311,6 +338,7 @@ func TestRunPanicsOnAnIncompleteCase(t *testing.T) {
 		"Request":  func(c *oncetest.Case) { c.Request = nil },
 		"Effects":  func(c *oncetest.Case) { c.Effects = nil },
 		"Lease is": func(c *oncetest.Case) { c.Lease = -1 },
+		"Limit is": func(c *oncetest.Case) { c.Limit = -1 },
 	} {
 		c := whole
 		edit(&c)

@@ -16,16 +16,17 @@ var scenarios = []scenario{
 	{name: "double click", run: doubleClick},
 	{name: "lost response", run: lostResponse},
 	{name: "crash", run: crash},
-	{name: "panic", run: panicking},
 	{name: "slow client", run: slowClient},
 	{name: "other request", run: otherRequest, applies: func(c *Case) bool { return c.OtherRequest != nil }},
 	{name: "unknown length", run: unknownLength, applies: func(c *Case) bool { return c.OtherRequest != nil }},
 	{name: "other user", run: otherUser, applies: func(c *Case) bool { return c.OtherUser != nil }},
+	{name: "panic", run: panicking}, // last: a Recoverer that prints the stack prints it below the other failures
 }
 
 // What to do about a fault.
 const (
 	adviceNoEffect = "Does Case.Request reach the handler, and does Case.Effects count what it does?"
+	adviceHang     = "Does the handler wait for something that comes only after it?"
 	adviceLate     = "A crash in between loses it, or a retry does it again: have the effect before you answer, and wait for " +
 		"every goroutine that takes part in it. For work that takes longer, store an order for it, and answer with 202."
 	adviceWrap = "Mount middleware.Idempotency around this route, on the Redis client that Case.Handler gets, " +
@@ -52,8 +53,12 @@ func (s *stage) begin(i *instance, f fault, waits <-chan struct{}) (x *exchange,
 		case <-waits:
 			return x, true
 		case <-x.done:
-		case <-time.After(patience):
-			s.failf("there was no answer to the first request within %v, nor an effect. %s", patience, adviceNoEffect)
+		case <-time.After(time.Until(s.ends)):
+			if s.happened() {
+				s.failOver("there was an answer to the first request, which has had its effect. %s", adviceHang)
+			} else {
+				s.failOver("there was an answer to the first request, or an effect. %s", adviceNoEffect)
+			}
 			return x, false
 		}
 		if x.finalStatus() != http.StatusServiceUnavailable || s.effects() > 0 {

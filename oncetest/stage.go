@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +18,6 @@ import (
 )
 
 const (
-	patience = 15 * time.Second       // the time for an answer: longer than most handlers wait for a first request
 	glance   = 200 * time.Millisecond // a request that has asked Redis and has no answer after that waits for something
 	counting = 100 * time.Millisecond // the time for a call of Effects
 )
@@ -30,14 +31,16 @@ type stage struct {
 	key    string
 	server *miniredis.Miniredis
 	before int          // effects when the scenario began
+	ends   time.Time    // when the limit of Run is over
+	stacks string       // of the handlers that had not returned when the limit was over; "" if it was not
 	stuck  atomic.Int64 // calls of Case.Effects that took too long and have not returned
 
 	withoutLength bool // the requests come in chunks, so that the handler may refuse them with 411
 }
 
-func newStage(t testing.TB, c *Case, name string) *stage {
+func newStage(t testing.TB, c *Case, name string, ends time.Time) *stage {
 	t.Helper()
-	return &stage{t: t, c: c, name: name, key: newKey(), server: miniredis.RunT(t), before: c.Effects()}
+	return &stage{t: t, c: c, name: name, key: newKey(), server: miniredis.RunT(t), before: c.Effects(), ends: ends}
 }
 
 func newKey() string { return "oncetest-" + rand.Text() }
@@ -46,6 +49,27 @@ func newKey() string { return "oncetest-" + rand.Text() }
 func (s *stage) failf(format string, args ...any) {
 	s.t.Helper()
 	s.t.Errorf("oncetest: "+s.name+": "+format, args...)
+}
+
+// failOver fails the test because the limit of Run is over, and keeps the stacks of the handlers.
+func (s *stage) failOver(format string, args ...any) {
+	s.t.Helper()
+	s.stacks = handlerStacks()
+	s.failf("Case.Limit, %v, was over before "+format, append([]any{s.c.Limit}, args...)...)
+}
+
+// handlerStacks returns the stacks of the goroutines that the calling goroutine has started by instance.send.
+func handlerStacks() string {
+	text := make([]byte, 1<<20)
+	all := string(text[:runtime.Stack(text, true)])
+	caller, _, _ := strings.Cut(all, " [") // "goroutine 7"
+	var own []string
+	for stack := range strings.SplitSeq(all, "\n\n") {
+		if strings.Contains(stack+"\n", "oncetest.(*instance).send in "+caller+"\n") {
+			own = append(own, stack)
+		}
+	}
+	return strings.Join(own, "\n\n")
 }
 
 // effects returns how often the effect has happened in the scenario.

@@ -37,11 +37,12 @@ func (w *Writer) WriteHeader(status int) {
 	}
 }
 
-// setStatus sets a final status, and keeps the header as it is now.
+// setStatus sets a final status, and keeps the header as it is now. If the underlying writer panics, no status is set.
 func (w *Writer) setStatus(status int) {
+	header := w.Header()
 	w.status = status
 	w.mark.touch()
-	w.headerAtStatus = w.scratch.Take(w.Header())
+	w.headerAtStatus = w.scratch.Take(header)
 	w.readLength()
 }
 
