@@ -22,10 +22,10 @@
 //   - [github.com/onceguard/onceguard/lock] has the leases on Redis keys below it, which can be used on their own.
 //   - [github.com/onceguard/onceguard/sqljournal] is a module of its own: a record of runs in the database that has the
 //     effect. Then nothing runs twice even if Redis forgets, and the effect and its response are committed together.
+//   - [github.com/onceguard/onceguard/onceclient] is for clients: it makes keys and retries.
 //
-// More modules of the repository: onceclient, a client that makes keys and retries; contrib/promonce and
-// contrib/otelonce, metrics and traces; contrib/ginonce, contrib/echoonce and contrib/echo5once for frameworks whose
-// handlers do not answer on an http.ResponseWriter.
+// More modules of the repository: contrib/promonce and contrib/otelonce, metrics and traces; contrib/ginonce,
+// contrib/echoonce and contrib/echo5once for frameworks whose handlers do not answer on an http.ResponseWriter.
 //
 // # Which mode
 //

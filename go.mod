@@ -6,7 +6,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/anishathalye/porcupine v0.1.4
 	github.com/go-chi/chi/v5 v5.2.3
-	github.com/google/uuid v1.5.0
+	github.com/google/uuid v1.6.0
 	github.com/redis/go-redis/v9 v9.22.0
 	go.uber.org/goleak v0.10.0
 )

@@ -247,7 +247,7 @@ func TestErrorsThatAreNotRepeated(t *testing.T) {
 	}
 }
 
-// go-retryablehttp closes the idle connections of its client after each failure. Those of a shared base must stay.
+// A failure closes no idle connections: the base may be shared.
 func TestConnectionsOfOthersStay(t *testing.T) {
 	t.Parallel()
 	base := &closing{}

@@ -217,9 +217,11 @@ func TestBodyIsClosed(t *testing.T) {
 	b := newBody(strings.NewReader("book"))
 	req := postBody(t, t.Context(), b, 4)
 	req.GetBody = func() (io.ReadCloser, error) { return b, nil }
-	req.URL = nil // http.Client rejects it
-	if _, err := onceclient.New(&fakeBase{steps: []step{created}}).RoundTrip(req); err == nil {
-		t.Error("without a URL: no error")
+	req.URL = nil // http.Transport rejects it
+	_, err := onceclient.New(&http.Transport{}).RoundTrip(req)
+	var e *onceclient.GaveUpError
+	if err == nil || errors.As(err, &e) {
+		t.Errorf("without a URL: got %v", err)
 	}
 	<-b.closed
 }

@@ -9,63 +9,80 @@ import (
 	"time"
 )
 
+// outcome is the result of a try: a response, or an error.
+type outcome struct {
+	resp     *http.Response
+	problem  string // the type of the response's problem document, if it was read
+	err      error
+	repeat   bool // whether the response, or the error, calls for a repetition
+	duration time.Duration
+}
+
+// status returns the status of the response, and 0 without one.
+func (o outcome) status() int {
+	if o.resp == nil {
+		return 0
+	}
+	return o.resp.StatusCode
+}
+
 // try sends the request once through the base and judges the response. Its timeout covers that, but not the rest of the
 // response's body.
-func (c *call) try(req *http.Request) (*http.Response, error) {
+func (c *call) try() outcome {
 	c.attempts++
 	began := time.Now()
 	limit := max(min(c.transport.tryTimeout, c.deadline.Sub(began)), 0)
 	timedOut := fmt.Errorf("onceclient: no response within %v: %w", limit.Round(time.Millisecond), os.ErrDeadlineExceeded)
-	ctx, cancel := context.WithCancelCause(req.Context())
+	ctx, cancel := context.WithCancelCause(c.req.Context())
 	timer := time.AfterFunc(limit, func() { cancel(timedOut) })
 
-	c.last = outcome{}
-	resp, err := c.send(req.WithContext(ctx))
-	if !timer.Stop() && err == nil { // the body would break off
-		resp.Body.Close()
-		err = timedOut
+	o := c.send(ctx)
+	if !timer.Stop() && o.err == nil { // the body would break off
+		o = failed(o.resp, timedOut)
 	}
-	c.last.duration = time.Since(began)
-	if err != nil {
+	o.duration = time.Since(began)
+	if o.err != nil {
 		if context.Cause(ctx) == timedOut {
-			err = timedOut
+			o.err = timedOut
 		}
+		o.repeat = o.repeat && !unsendable(o.err)
 		cancel(nil)
-		c.last.status, c.last.problem, c.last.err = 0, "", err
-		return nil, err
+		return o
 	}
-	c.last.status = resp.StatusCode
-	resp.Request = c.req
-	resp.Body = cancelOnClose(resp.Body, cancel)
-	return resp, nil
+	o.resp.Request = c.req
+	o.resp.Body = cancelOnClose(o.resp.Body, cancel)
+	return o
 }
 
-// send sends the request with its body, and sets whether and when the response calls for a repetition.
-func (c *call) send(req *http.Request) (*http.Response, error) {
-	req.Body, req.GetBody = c.payload.first, c.payload.again
+// send sends the request with its body.
+func (c *call) send(ctx context.Context) outcome {
+	req := c.req.WithContext(ctx)
+	req.Body = c.payload.first
 	if c.attempts > 1 {
 		body, err := c.payload.again()
 		if err != nil {
-			return nil, fmt.Errorf("onceclient: GetBody: %w", err)
+			return outcome{err: fmt.Errorf("onceclient: GetBody: %w", err)}
 		}
 		req.Body = body
 	}
-	c.last.repeat = true // if there is no response
 	resp, err := c.transport.base.RoundTrip(req)
 	if err != nil {
-		return nil, err
+		return outcome{err: err, repeat: true}
 	}
 	if resp.Body == nil {
 		resp.Body = http.NoBody // http.Client, too, allows a base to return a nil Body
 	}
-	c.last.repeat, c.last.problem, err = judge(resp)
+	repeat, problem, err := judge(resp)
 	if err != nil {
-		resp.Body.Close()
-		c.last.repeat = true
-		return nil, err
+		return failed(resp, err)
 	}
-	c.last.retryAfter = retryAfter(resp.Header, time.Now())
-	return resp, nil
+	return outcome{resp: resp, repeat: repeat, problem: problem}
+}
+
+// failed is the outcome of a try whose response breaks off.
+func failed(resp *http.Response, err error) outcome {
+	resp.Body.Close()
+	return outcome{err: err, repeat: true}
 }
 
 // cancelOnClose returns body so that its Close, or its end, also calls cancel. It stays an io.Writer if it is one, as

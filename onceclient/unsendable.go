@@ -10,7 +10,8 @@ import (
 // There are no exported values for them. Errors about a response also contain words such as "invalid header", but never
 // begin like this.
 var unsendableErrors = []string{
-	"unsupported protocol scheme", "http: no Host in request URL", "net/http: invalid header ", "net/http: invalid trailer ",
+	"unsupported protocol scheme", "http: nil Request.URL", "http: no Host in request URL",
+	"net/http: invalid header ", "net/http: invalid trailer ",
 }
 
 // unsendable reports whether err, which is the base's, means that the request was not sent and cannot be.

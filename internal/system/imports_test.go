@@ -33,13 +33,14 @@ var allowedImports = map[string][]string{
 	"lock/internal/background": {},
 	"lock/internal/model":      {}, // tests alone
 
-	"admin":    {"lock"},
-	"oncetest": {}, // it drives any handler, and knows none of our packages
+	"admin":      {"lock"},
+	"onceclient": {}, // it is for clients of any server
+	"oncetest":   {}, // it drives any handler, and knows none of our packages
 }
 
 // withoutRedis are the packages that do not import go-redis: a lease's life and the background work are tested without
-// any server.
-var withoutRedis = []string{"lock/internal/lease", "lock/internal/background"}
+// any server, and a client has no Redis.
+var withoutRedis = []string{"lock/internal/lease", "lock/internal/background", "onceclient"}
 
 const (
 	module  = "github.com/onceguard/onceguard/"
@@ -80,7 +81,7 @@ func listPackages(t *testing.T) map[string][]string {
 		t.Skip("needs the go command: ", err)
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
-		module+"middleware/...", module+"keyfunc/...", module+"lock/...", module+"admin/...", module+"oncetest/...")
+		module+"middleware/...", module+"keyfunc/...", module+"lock/...", module+"admin/...", module+"onceclient/...", module+"oncetest/...")
 	out, err := list.Output()
 	if err != nil {
 		var exit *exec.ExitError
