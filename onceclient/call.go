@@ -57,26 +57,24 @@ func (c *call) do() (*http.Response, error) {
 	ctx := c.req.Context()
 	for {
 		last := c.try()
-		pause, again := c.next(last)
-		c.transport.observer(ctx, Attempt{
-			Number: c.attempts, Method: c.req.Method, Status: last.status(), Problem: last.problem, Err: last.err,
-			Duration: last.duration, Elapsed: time.Since(c.began), Again: again, Pause: pause,
-		})
+		last.Pause, last.Again = c.next(last)
+		last.Elapsed = time.Since(c.began)
+		c.transport.observer(ctx, last.Attempt)
 		switch {
 		case last.resp != nil && (!last.repeat || c.payload.again == nil):
 			return last.resp, nil
 		case c.attempts == 1 && !last.repeat && ctx.Err() == nil: // nothing was sent
-			return nil, last.err
+			return nil, last.Err
 		case last.resp != nil:
 			last.resp.Body.Close()
 		}
-		if !again {
+		if !last.Again {
 			return nil, c.gaveUp(last)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, c.gaveUp(last)
-		case <-time.After(pause):
+		case <-time.After(last.Pause):
 		}
 	}
 }
@@ -112,7 +110,7 @@ func (c *call) pauseAfter(resp *http.Response) time.Duration {
 func (c *call) gaveUp(last outcome) error {
 	e := &GaveUpError{
 		Key: c.key, Attempts: c.attempts, Elapsed: time.Since(c.began),
-		Status: last.status(), Problem: last.problem, Err: last.err,
+		Status: last.Status, Problem: last.Problem, Err: last.Err,
 	}
 	ctx := c.req.Context()
 	switch {
@@ -122,7 +120,7 @@ func (c *call) gaveUp(last outcome) error {
 	case c.expired && c.byContext:
 		e.Err, e.timeout = context.DeadlineExceeded, true
 	default:
-		e.timeout = c.expired || isTimeout(last.err)
+		e.timeout = c.expired || isTimeout(last.Err)
 	}
 	return e
 }

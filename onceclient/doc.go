@@ -31,6 +31,7 @@
 // decides if it is "true" or "false". Without it:
 //
 //	no response (network error, timeout of a try)   repeated
+//	a response whose body breaks off                repeated
 //	a response with Idempotent-Replayed: true       returned: it is the stored outcome
 //	409 with a problem document of type in-flight   repeated
 //	408, 425, 429, 502, 503, 504, 520 to 524        repeated
@@ -65,8 +66,9 @@
 // body only once, with the key, and returns any response; a network error is then a GaveUpError. If you can produce the
 // same bytes again, set GetBody, or send the request again with the same key.
 //
-// A try ends with the response's header, or after the first 64 KiB of the body if the response may have to be repeated.
-// If the body breaks off later, send the request again with the same key to get the stored response.
+// The body of a response is read into memory within the try, up to [WithMaxResponse]. What is longer is streamed, and
+// so are text/event-stream and the response to a request that is sent only once. If such a body breaks off, send the
+// request again with the same key to get the stored response.
 //
 // # What belongs where
 //

@@ -22,89 +22,63 @@ const (
 	RecordUnreadable   = "urn:onceguard:problem:record-unreadable"   // 500: it may have taken effect
 )
 
-// maxProblem is how many bytes of a response's body are read to find its problem type, and before a repetition.
+// maxProblem is how many bytes of a response's body are read to find its problem type.
 const maxProblem = 64 << 10
 
 // ProblemType returns the type of the problem document in the body of resp, or "" if there is none or it is longer than
 // 64 KiB. Call it before you read the body. The body can still be read from its beginning. If the body breaks off, the
 // type is "", and reading the body returns the error.
 func ProblemType(resp *http.Response) string {
-	kept, err := peek(resp)
+	kept, err := keep(resp, maxProblem)
 	if err != nil {
-		resp.Body = replace(resp.Body, io.MultiReader(bytes.NewReader(kept), failing{err}))
 		return ""
 	}
 	return problemType(resp.Header, kept)
 }
 
-// judge reports whether resp calls for a repetition, and returns the type of its problem document if that was read.
-// Before a repetition it reads the beginning of the body into memory, so that a later read of it cannot stall. An error
-// means that the body broke off.
-func judge(resp *http.Response) (repeat bool, problem string, err error) {
-	repeat, ask := judgeHeader(resp)
-	if !repeat && !ask {
-		return false, "", nil
-	}
-	kept, err := peek(resp)
-	if err != nil {
-		return false, "", err
-	}
-	problem = problemType(resp.Header, kept)
-	if ask {
-		repeat = judgeProblem(resp.StatusCode, problem)
-	}
-	return repeat, problem, nil
-}
-
-// judgeHeader reports whether resp calls for a repetition, or whether its problem document decides that (ask).
-func judgeHeader(resp *http.Response) (repeat, ask bool) {
-	if resp.StatusCode < 400 {
-		return false, false
-	}
-	switch strings.ToLower(resp.Header.Get("X-Should-Retry")) {
-	case "true":
-		return true, false
-	case "false":
-		return false, false
-	}
-	if strings.EqualFold(resp.Header.Get("Idempotent-Replayed"), "true") {
-		return false, false
+// repeats reports whether resp calls for a repetition. problem is the type of its problem document.
+func repeats(resp *http.Response, problem string) bool {
+	says := strings.ToLower(resp.Header.Get("X-Should-Retry"))
+	switch {
+	case resp.StatusCode < 400:
+		return false
+	case says == "true", says == "false":
+		return says == "true"
+	case strings.EqualFold(resp.Header.Get("Idempotent-Replayed"), "true"):
+		return false
 	}
 	switch resp.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 		520, 521, 522, 523, 524: // Cloudflare has no answer from the server, or none that it understands
-		return true, false
-	case http.StatusConflict, http.StatusInternalServerError:
-		return false, true
-	}
-	return false, false
-}
-
-// judgeProblem reports whether a 409 or 500 calls for a repetition.
-func judgeProblem(status int, problem string) bool {
-	if status == http.StatusConflict {
+		return true
+	case http.StatusConflict:
 		return problem == InFlight
+	case http.StatusInternalServerError:
+		return problem != RecordUnreadable && problem != KeyFailed
 	}
-	return problem != RecordUnreadable && problem != KeyFailed
+	return false
 }
 
-// peek returns the beginning of the body of resp, and leaves the whole body to be read, if there is no error.
-func peek(resp *http.Response) ([]byte, error) {
-	kept, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+// keep reads a body of up to n bytes to its end, and the beginning of a longer one. It returns what it has read. The
+// body of resp then begins with that, and ends with the error if it has broken off.
+func keep(resp *http.Response, n int64) ([]byte, error) {
+	kept, err := io.ReadAll(io.LimitReader(resp.Body, n+1))
+	rest := io.Reader(resp.Body)
 	if err != nil {
-		return kept, err
+		rest = failing{err}
 	}
-	resp.Body = replace(resp.Body, io.MultiReader(bytes.NewReader(kept), resp.Body))
-	return kept, nil
-}
-
-// replace returns a body that reads from r and closes body.
-func replace(body io.Closer, r io.Reader) io.ReadCloser {
-	return struct {
+	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{r, body}
+	}{io.MultiReader(bytes.NewReader(kept), rest), resp.Body}
+	return kept, err
+}
+
+// streams reports whether the body of resp goes on for as long as the client reads: events, or after 101 a connection.
+func streams(resp *http.Response) bool {
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return resp.StatusCode == http.StatusSwitchingProtocols || mediaType == "text/event-stream"
 }
 
 // failing is an io.Reader that returns an error.

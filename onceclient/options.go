@@ -3,6 +3,7 @@ package onceclient
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type config struct {
 	backoffMax    time.Duration
 	maxRetryAfter time.Duration
 	maxBody       int64
+	maxResponse   int64
 	observer      func(context.Context, Attempt)
 }
 
@@ -33,12 +35,13 @@ func defaults() config {
 		backoffMax:    5 * time.Second,
 		maxRetryAfter: 15 * time.Second,
 		maxBody:       1 << 20,
+		maxResponse:   1 << 20,
 		observer:      func(context.Context, Attempt) {},
 	}
 }
 
-// WithLimit sets how long RoundTrip may take, pauses included, from its first try to the header of the final response.
-// The default is 90 s. The last pause is shortened so that a last try fits.
+// WithLimit sets how long RoundTrip may take, pauses included, from its first try to the end of the last one. The
+// default is 90 s. The last pause is shortened so that a last try fits.
 //
 // It should be longer than the server's WithMaxDuration and its lease together (60 s and 10 s by default): then every
 // run ends before the client gives up. A d that is not positive panics.
@@ -47,9 +50,9 @@ func WithLimit(d time.Duration) Option {
 	return func(c *config) { c.limit = d }
 }
 
-// WithTryTimeout sets how long one try waits for the header of the response, and for the beginning of its body if it
-// may have to be repeated. The default is 30 s. When a try times out, the request may still run on the server: the next
-// try gets its response, or 409 in-flight until there is one. A d that is not positive panics.
+// WithTryTimeout sets how long one try waits for the response: for its header and, see [WithMaxResponse], its body. The
+// default is 30 s. When a try times out, the request may still run on the server: the next try gets its response, or
+// 409 in-flight until there is one. A d that is not positive panics.
 func WithTryTimeout(d time.Duration) Option {
 	mustBePositive("WithTryTimeout", d)
 	return func(c *config) { c.tryTimeout = d }
@@ -79,7 +82,19 @@ func WithMaxBody(n int64) Option {
 	if n < 0 {
 		panic(fmt.Sprintf("onceclient.WithMaxBody: %d is negative", n))
 	}
-	return func(c *config) { c.maxBody = n }
+	return func(c *config) { c.maxBody = min(n, math.MaxInt64-1) }
+}
+
+// WithMaxResponse sets how many bytes of a response body are read into memory within the try. If the body breaks off
+// there, or [WithTryTimeout] is over, the request is repeated. The default is 1 MiB, as for the server's
+// WithMaxResponse. What is longer is streamed: all of it if the Content-Length says so, and otherwise what follows.
+// The body of text/event-stream is streamed. Of a response with status 400 or higher, at least the first 64 KiB are
+// read. A negative n panics.
+func WithMaxResponse(n int64) Option {
+	if n < 0 {
+		panic(fmt.Sprintf("onceclient.WithMaxResponse: %d is negative", n))
+	}
+	return func(c *config) { c.maxResponse = min(n, math.MaxInt64-1) }
 }
 
 // WithMethods sets the methods that get a key and are repeated. The default is POST and PATCH. Other methods go to the

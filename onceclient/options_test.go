@@ -19,7 +19,8 @@ func TestWrongOptions(t *testing.T) {
 			func() onceclient.Option { return onceclient.WithBackoff(0, time.Second) },
 			func() onceclient.Option { return onceclient.WithBackoff(2*time.Second, time.Second) },
 		},
-		"WithMaxBody": {func() onceclient.Option { return onceclient.WithMaxBody(-1) }},
+		"WithMaxBody":     {func() onceclient.Option { return onceclient.WithMaxBody(-1) }},
+		"WithMaxResponse": {func() onceclient.Option { return onceclient.WithMaxResponse(-1) }},
 		"WithMethods": {
 			func() onceclient.Option { return onceclient.WithMethods() },
 			func() onceclient.Option { return onceclient.WithMethods("POST", "") },

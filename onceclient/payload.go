@@ -17,13 +17,6 @@ type payload struct {
 	again func() (io.ReadCloser, error) // of the later tries; nil if the body can be sent only once
 }
 
-// close closes a payload of which nothing was sent.
-func (p payload) close() {
-	if p.first != nil {
-		p.first.Close()
-	}
-}
-
 // payload returns the body of req, and reads it if it cannot be sent again otherwise. If payload returns an error, it
 // has closed the body, or closes it soon.
 func (t *Transport) payload(req *http.Request) (payload, error) {
@@ -63,8 +56,9 @@ func (t *Transport) keep(req *http.Request) (payload, error) {
 		return r.payload, r.err
 	case <-req.Context().Done():
 		go func() { // the body is not sent any more
-			r := <-read
-			r.close()
+			if r := <-read; r.err == nil {
+				r.first.Close()
+			}
 		}()
 		return payload{}, ended(req.Context())
 	}

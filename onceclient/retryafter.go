@@ -1,6 +1,7 @@
 package onceclient
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -12,12 +13,9 @@ import (
 // with the response's Date, because the clocks of client and server may differ, and with now if there is none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
-	if isDigits(value) {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(math.MaxInt64/time.Second) {
-			return math.MaxInt64
-		}
-		return time.Duration(seconds) * time.Second
+	seconds, err := strconv.ParseUint(value, 10, 64)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(seconds, uint64(math.MaxInt64/time.Second))) * time.Second
 	}
 	at, err := http.ParseTime(value)
 	if err != nil {
@@ -27,8 +25,4 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		now = date
 	}
 	return max(at.Sub(now), 0)
-}
-
-func isDigits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
 }

@@ -2,7 +2,6 @@ package onceclient_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -254,39 +253,41 @@ func TestKilledRunInRealTime(t *testing.T) {
 	}
 }
 
-// The body of the final response breaks off: the caller sends the request again with the same key.
+// The body of the final response breaks off: the client sends the request again. If it streams the body, its caller
+// does, with the same key.
 func TestBodyBreaksOff(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		var l ledger
-		server := guarded(t, newLocker(t, b), l.handle)
-		_, url := newLossyProxy(t, server.Listener.Addr().String(), func(n int) loss {
-			if n <= 2 {
-				return inTheBody
-			}
-			return none
-		})
-		client, ctx := newClient(t), onceclient.WithKey(t.Context(), onceclient.NewKey())
-		for n := 1; ; n++ {
-			resp, err := client.Do(post(t, ctx, url, strings.NewReader("book")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if err == nil {
-				if string(body) != "book is number 1" || n != 3 {
-					t.Errorf("got %q at send %d", body, n)
+	for name, test := range map[string]struct {
+		sends int
+		opts  []onceclient.Option
+	}{"within the try": {sends: 1}, "streamed": {3, []onceclient.Option{onceclient.WithMaxResponse(0)}}} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				var l ledger
+				server := guarded(t, newLocker(t, b), l.handle)
+				_, url := newLossyProxy(t, server.Listener.Addr().String(), func(n int) loss {
+					if n <= 2 {
+						return inTheBody
+					}
+					return none
+				})
+				client, ctx := newClient(t, test.opts...), onceclient.WithKey(t.Context(), onceclient.NewKey())
+				for n := 1; n <= test.sends; n++ {
+					resp, err := client.Do(post(t, ctx, url, strings.NewReader("book")))
+					if err != nil {
+						t.Fatal(err)
+					}
+					body, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					if whole := err == nil && string(body) == "book is number 1"; whole != (n == test.sends) {
+						t.Errorf("send %d: got %q, %v", n, body, err)
+					}
 				}
-				break
-			}
-			if !errors.Is(err, io.ErrUnexpectedEOF) || n == 3 {
-				t.Fatalf("send %d: %v", n, err)
-			}
-		}
-		checkLedger(t, &l, 1)
-	})
+				checkLedger(t, &l, 1)
+			})
+		})
+	}
 }
 
 // A client that gave up asks again with the key of the error, and gets the response of the run that it had left.

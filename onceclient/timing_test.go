@@ -3,7 +3,6 @@ package onceclient_test
 import (
 	"context"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"strconv"
@@ -151,45 +150,6 @@ func TestTryTimeout(t *testing.T) {
 		}
 		if pause := base.pauses()[0]; pause != seen[0].Duration+seen[0].Pause {
 			t.Errorf("the second try began %v after the first; the observer saw %+v", pause, seen[0])
-		}
-	})
-}
-
-// A response that may be repeated and whose body stalls ends with the try. The body of another is not part of a try.
-func TestStalledBody(t *testing.T) {
-	t.Parallel()
-	slow := func(status int) step {
-		return func(req *http.Request) (*http.Response, error) {
-			resp, err := answer(status, "")(req)
-			resp.Body = readerBody(func(p []byte) (int, error) {
-				select {
-				case <-req.Context().Done():
-					return 0, req.Context().Err()
-				case <-time.After(time.Minute):
-					return copy(p, "late"), io.EOF
-				}
-			})
-			return resp, err
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{steps: []step{slow(503), created}}
-		began := time.Now()
-		if _, body, err := send(t, t.Context(), base, onceclient.WithTryTimeout(5*time.Second)); body != "done" || err != nil {
-			t.Errorf("got %q, %v", body, err)
-		}
-		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if base.open != 0 {
-			t.Errorf("%d response bodies were not closed", base.open)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{steps: []step{slow(201)}}
-		_, body, err := send(t, t.Context(), base, onceclient.WithTryTimeout(5*time.Second), onceclient.WithLimit(10*time.Second))
-		if body != "late" || err != nil {
-			t.Errorf("got %q, %v; want a body that comes after the limit", body, err)
 		}
 	})
 }

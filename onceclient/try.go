@@ -11,23 +11,13 @@ import (
 
 // outcome is the result of a try: a response, or an error.
 type outcome struct {
-	resp     *http.Response
-	problem  string // the type of the response's problem document, if it was read
-	err      error
-	repeat   bool // whether the response, or the error, calls for a repetition
-	duration time.Duration
+	Attempt
+	resp   *http.Response
+	repeat bool // whether the response, or the error, calls for a repetition
 }
 
-// status returns the status of the response, and 0 without one.
-func (o outcome) status() int {
-	if o.resp == nil {
-		return 0
-	}
-	return o.resp.StatusCode
-}
-
-// try sends the request once through the base and judges the response. Its timeout covers that, but not the rest of the
-// response's body.
+// try sends the request once through the base and judges the response. Its timeout covers that, and the part of the
+// response's body that belongs to the try.
 func (c *call) try() outcome {
 	c.attempts++
 	began := time.Now()
@@ -36,53 +26,65 @@ func (c *call) try() outcome {
 	ctx, cancel := context.WithCancelCause(c.req.Context())
 	timer := time.AfterFunc(limit, func() { cancel(timedOut) })
 
-	o := c.send(ctx)
-	if !timer.Stop() && o.err == nil { // the body would break off
-		o = failed(o.resp, timedOut)
+	resp, problem, err := c.send(ctx)
+	if !timer.Stop() && err == nil { // the body would break off
+		resp.Body.Close()
+		err = timedOut
 	}
-	o.duration = time.Since(began)
-	if o.err != nil {
+	o := outcome{Attempt: Attempt{Number: c.attempts, Method: c.req.Method, Err: err, Duration: time.Since(began)}}
+	if err != nil {
 		if context.Cause(ctx) == timedOut {
-			o.err = timedOut
+			o.Err = timedOut
 		}
-		o.repeat = o.repeat && !unsendable(o.err)
 		cancel(nil)
+		o.repeat = !unsendable(o.Err)
 		return o
 	}
-	o.resp.Request = c.req
-	o.resp.Body = cancelOnClose(o.resp.Body, cancel)
+	resp.Request = c.req
+	resp.Body = cancelOnClose(resp.Body, cancel)
+	o.Status, o.Problem, o.resp, o.repeat = resp.StatusCode, problem, resp, repeats(resp, problem)
 	return o
 }
 
-// send sends the request with its body.
-func (c *call) send(ctx context.Context) outcome {
+// send sends the request with its body. It returns the response, and the type of its problem document if that was read.
+func (c *call) send(ctx context.Context) (resp *http.Response, problem string, err error) {
 	req := c.req.WithContext(ctx)
 	req.Body = c.payload.first
 	if c.attempts > 1 {
-		body, err := c.payload.again()
-		if err != nil {
-			return outcome{err: fmt.Errorf("onceclient: GetBody: %w", err)}
+		if req.Body, err = c.payload.again(); err != nil {
+			return nil, "", fmt.Errorf("%w: %w", errGetBody, err)
 		}
-		req.Body = body
 	}
-	resp, err := c.transport.base.RoundTrip(req)
-	if err != nil {
-		return outcome{err: err, repeat: true}
+	if resp, err = c.transport.base.RoundTrip(req); err != nil {
+		return nil, "", err
 	}
 	if resp.Body == nil {
 		resp.Body = http.NoBody // http.Client, too, allows a base to return a nil Body
 	}
-	repeat, problem, err := judge(resp)
-	if err != nil {
-		return failed(resp, err)
+	n := c.keeps(resp)
+	if n == 0 {
+		return resp, "", nil
 	}
-	return outcome{resp: resp, repeat: repeat, problem: problem}
+	kept, err := keep(resp, n)
+	if err != nil {
+		resp.Body.Close()
+		return nil, "", err
+	}
+	return resp, problemType(resp.Header, kept[:min(len(kept), maxProblem)]), nil
 }
 
-// failed is the outcome of a try whose response breaks off.
-func failed(resp *http.Response, err error) outcome {
-	resp.Body.Close()
-	return outcome{err: err, repeat: true}
+// keeps returns how many bytes of the body of resp belong to the try.
+func (c *call) keeps(resp *http.Response) int64 {
+	n := c.transport.maxResponse
+	switch {
+	case c.payload.again == nil:
+		return 0
+	case resp.StatusCode >= 400: // the problem is needed; and what is read of a body does not cost the connection
+		return max(n, maxProblem)
+	case resp.ContentLength > n, streams(resp):
+		return 0
+	}
+	return n
 }
 
 // cancelOnClose returns body so that its Close, or its end, also calls cancel. It stays an io.Writer if it is one, as

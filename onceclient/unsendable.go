@@ -14,10 +14,14 @@ var unsendableErrors = []string{
 	"net/http: invalid header ", "net/http: invalid trailer ",
 }
 
-// unsendable reports whether err, which is the base's, means that the request was not sent and cannot be.
+// errGetBody is the error of a request whose body cannot be sent again.
+var errGetBody = errors.New("onceclient: GetBody")
+
+// unsendable reports whether err, which is the base's or an errGetBody, means that the request was not sent and cannot
+// be.
 func unsendable(err error) bool {
 	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
+	if errors.As(err, &untrusted) || errors.Is(err, errGetBody) {
 		return true
 	}
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
