@@ -1,12 +1,12 @@
 package echo5once
 
 import (
-	"bufio"
 	"log/slog"
-	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v5"
+
+	"github.com/onceguard/onceguard/contrib/internal/adapter"
 )
 
 // outerWriter is what the middleware writes to: the response that the outer echo middlewares have, or a writer of
@@ -39,70 +39,14 @@ func (w *outerWriter) Written() bool {
 	return w.bypassed || response != nil && response.Committed
 }
 
-// writer is between echo's response in a protected handler and the middleware's ResponseWriter. It notices when a
-// journal has rolled back a transaction, and with it the response: then the middleware's writer has no status, and
-// echo's response must not stay Committed.
-type writer struct {
-	http.ResponseWriter
-	response *echo.Response
-	hijacked bool
-}
-
-func newWriter(under http.ResponseWriter, outer *outerWriter, logger *slog.Logger) *writer {
-	w := &writer{ResponseWriter: under}
-	w.response = echo.NewResponse(w, logger)
-	w.response.Status = http.StatusOK
+// newResponse returns the response of a protected handler, which writes to under by way of inner.
+func newResponse(under http.ResponseWriter, outer *outerWriter, logger *slog.Logger) (r *echo.Response, inner *adapter.EchoWriter) {
+	inner = &adapter.EchoWriter{ResponseWriter: under}
+	r = echo.NewResponse(inner, logger)
+	r.Status = http.StatusOK
 	if response := outer.response(); response != nil {
-		w.response.Status = response.Status
+		r.Status = response.Status
 	}
-	return w
-}
-
-// Unwrap returns the middleware's writer, for http.ResponseController.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// hasStatus reports whether the middleware's writer has a status.
-func (w *writer) hasStatus() bool {
-	under, ok := w.ResponseWriter.(interface{ Status() int })
-	return !ok || under.Status() != 0
-}
-
-// hasAnswered reports whether the handler has answered.
-func (w *writer) hasAnswered() bool { return w.response.Committed || w.hijacked }
-
-// rolledBack reports whether the response was rolled back.
-func (w *writer) rolledBack() bool { return w.response.Committed && !w.hijacked && !w.hasStatus() }
-
-// forgetRolledBack makes the response uncommitted if it was rolled back.
-func (w *writer) forgetRolledBack() {
-	if w.rolledBack() {
-		w.response.Committed, w.response.Status, w.response.Size = false, http.StatusOK, 0
-	}
-}
-
-// answerRolledBack answers 500 if the response was rolled back and the handler has not answered again, or has set a
-// status that echo has dropped.
-func (w *writer) answerRolledBack() {
-	if w.rolledBack() {
-		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
-	}
-}
-
-// Write writes a part of the body, after the status 500 if echo has dropped the handler's: see answerRolledBack.
-func (w *writer) Write(p []byte) (int, error) {
-	w.answerRolledBack()
-	return w.ResponseWriter.Write(p)
-}
-
-// Hijack is called by http.ResponseController.
-func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	w.hijacked = w.hijacked || err == nil
-	return conn, buf, err
-}
-
-// Header is called by echo before it writes a status with a body.
-func (w *writer) Header() http.Header {
-	w.forgetRolledBack()
-	return w.ResponseWriter.Header()
+	inner.Response = adapter.EchoResponse{Status: &r.Status, Size: &r.Size, Committed: &r.Committed}
+	return r, inner
 }

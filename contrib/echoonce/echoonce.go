@@ -51,11 +51,11 @@
 package echoonce
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/onceguard/onceguard/contrib/internal/adapter"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -68,15 +68,11 @@ import (
 // and returns no error. It sets the request's Pattern to the route's path, Context.Path. It may be registered for any
 // number of routes, and is safe for concurrent use.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) echo.MiddlewareFunc {
-	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(serveNext))
+	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(adapter.Next[echo.Context]))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			x := &exchange{Context: c.Request().Context(), c: c, next: next, outer: outerWriter{Response: c.Response()}}
-			r := c.Request().WithContext(x)
-			if path := c.Path(); path != "" {
-				r.Pattern = path
-			}
-			protected.ServeHTTP(&x.outer, r)
+			x := &call{c: c, next: next, outer: outerWriter{Response: c.Response()}}
+			adapter.Serve(protected, x, &x.outer, c.Path())
 			return x.err
 		}
 	}
@@ -89,73 +85,42 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 // It needs [Idempotency] of this package. Elsewhere, or if fn returns "", it returns keyfunc.ErrNoUser. The id must be
 // stable: do not use a session or an access token. fn must not keep c. User panics if fn is nil. The Func is safe for
 // concurrent use if fn is.
-func User(fn func(echo.Context) string) keyfunc.Func {
-	if fn == nil {
-		panic("echoonce.User: fn is nil")
-	}
-	return keyfunc.User(func(ctx context.Context) string {
-		x, ok := ctx.Value(exchangeKey{}).(*exchange)
-		if !ok {
-			return ""
-		}
-		return fn(x.c)
-	})
-}
+func User(fn func(echo.Context) string) keyfunc.Func { return adapter.User("echoonce", fn) }
 
-// exchange is one request. It is also the request's context, so that serveNext and User find it.
-type exchange struct {
-	context.Context
+// call is one request.
+type call struct {
 	c     echo.Context
 	next  echo.HandlerFunc
 	outer outerWriter
 	err   error // of next
 }
 
-type exchangeKey struct{}
+func (x *call) Framework() echo.Context    { return x.c }
+func (x *call) Request() *http.Request     { return x.c.Request() }
+func (x *call) SetRequest(r *http.Request) { x.c.SetRequest(r) }
 
-func (x *exchange) Value(key any) any {
-	if _, ok := key.(exchangeKey); ok {
-		return x
-	}
-	return x.Context.Value(key)
-}
+// Pass calls the next handlers untouched.
+func (x *call) Pass() { x.err = x.next(x.c) }
 
-// serveNext is the handler that middleware.Idempotency protects.
-func serveNext(w http.ResponseWriter, r *http.Request) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
-	if w != http.ResponseWriter(&x.outer) {
-		x.run(w, r)
-		return
-	}
-	// The request passes unprotected. The middleware may have read the body for the key or the fingerprint.
-	x.c.Request().Body = r.Body
-	if request := x.c.Request(); r.Context() != context.Context(x) { // WithShadow: it has an Execution
-		x.c.SetRequest(r)
-		defer x.c.SetRequest(request)
-	}
-	x.err = x.next(x.c)
-}
-
-// run calls the next handler with a response that writes to w.
-func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
+// Run calls the next handlers with a response that writes to w.
+func (x *call) Run(w http.ResponseWriter, r *http.Request, _ bool) {
 	c, request := x.c, x.c.Request()
-	inner := newWriter(w, x.outer.Response, c.Echo())
-	c.SetResponse(inner.response)
+	response, inner := newResponse(w, x.outer.Response, c.Echo())
+	c.SetResponse(response)
 	c.SetRequest(r)
 	defer func() { // also for the Recover outside
 		c.SetResponse(x.outer.Response)
 		c.SetRequest(request)
 	}()
 	if x.err = x.next(c); x.err == nil {
-		inner.answerRolledBack()
+		inner.AnswerRolledBack()
 		return
 	}
-	inner.forgetRolledBack()
-	if inner.hasAnswered() {
+	if inner.HasAnswered() {
 		return
 	}
 	c.Error(x.err)
-	if !inner.hasAnswered() {
+	if !inner.HasAnswered() {
 		x.outer.open = true
 		x.leaveUnknown(middleware.FromContext(r.Context()))
 	}
@@ -163,7 +128,7 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 
 // leaveUnknown makes the outcome unknown of a run that others answer. If the handler has called Keep, it must not run
 // again: the middleware stores a tombstone, as for any handler that answers on another writer.
-func (x *exchange) leaveUnknown(run *middleware.Execution) {
+func (x *call) leaveUnknown(run *middleware.Execution) {
 	if run.Discard() == nil { // neither Keep nor Unknown was called
 		run.Unknown()
 		return

@@ -47,11 +47,11 @@
 package ginonce
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/onceguard/onceguard/contrib/internal/adapter"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -64,14 +64,10 @@ import (
 // runs. It sets the request's Pattern to the route's path, c.FullPath. It may be registered for any number of routes,
 // and is safe for concurrent use.
 func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) gin.HandlerFunc {
-	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(serveNext))
+	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(adapter.Next[*gin.Context]))
 	return func(c *gin.Context) {
-		x := &exchange{Context: c.Request.Context(), c: c, outer: outerWriter{ResponseWriter: c.Writer}}
-		r := c.Request.WithContext(x)
-		if path := c.FullPath(); path != "" {
-			r.Pattern = path
-		}
-		protected.ServeHTTP(&x.outer, r)
+		x := &call{c: c, outer: outerWriter{ResponseWriter: c.Writer}}
+		adapter.Serve(protected, x, &x.outer, c.FullPath())
 		if !x.called {
 			c.Abort()
 		}
@@ -85,55 +81,28 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) gi
 // It needs [Idempotency] of this package. Elsewhere, or if fn returns "", it returns keyfunc.ErrNoUser. The id must be
 // stable: do not use a session or an access token. fn must not keep c. User panics if fn is nil. The Func is safe for
 // concurrent use if fn is.
-func User(fn func(*gin.Context) string) keyfunc.Func {
-	if fn == nil {
-		panic("ginonce.User: fn is nil")
-	}
-	return keyfunc.User(func(ctx context.Context) string {
-		x, ok := ctx.Value(exchangeKey{}).(*exchange)
-		if !ok {
-			return ""
-		}
-		return fn(x.c)
-	})
-}
+func User(fn func(*gin.Context) string) keyfunc.Func { return adapter.User("ginonce", fn) }
 
-// exchange is one request. It is also the request's context, so that serveNext and User find it.
-type exchange struct {
-	context.Context
+// call is one request.
+type call struct {
 	c      *gin.Context
 	outer  outerWriter
 	called bool // the next handlers were called
 }
 
-type exchangeKey struct{}
+func (x *call) Framework() *gin.Context    { return x.c }
+func (x *call) Request() *http.Request     { return x.c.Request }
+func (x *call) SetRequest(r *http.Request) { x.c.Request = r }
 
-func (x *exchange) Value(key any) any {
-	if _, ok := key.(exchangeKey); ok {
-		return x
-	}
-	return x.Context.Value(key)
-}
-
-// serveNext is the handler that middleware.Idempotency protects.
-func serveNext(w http.ResponseWriter, r *http.Request) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
+// Pass calls the next handlers untouched.
+func (x *call) Pass() {
 	x.called = true
-	if w != http.ResponseWriter(&x.outer) {
-		x.run(w, r)
-		return
-	}
-	// The request passes unprotected. The middleware may have read the body for the key or the fingerprint.
-	x.c.Request.Body = r.Body
-	if request := x.c.Request; r.Context() != context.Context(x) { // WithShadow: it has an Execution
-		x.c.Request = r
-		defer func() { x.c.Request = request }()
-	}
 	x.c.Next()
 }
 
-// run calls the next handlers with a gin.ResponseWriter that writes to w.
-func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
+// Run calls the next handlers with a gin.ResponseWriter that writes to w.
+func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
+	x.called = true
 	c, request, before := x.c, x.c.Request, len(x.c.Errors)
 	inner := newWriter(w, r, x.outer.ResponseWriter)
 	c.Writer, c.Request = inner, r
@@ -150,7 +119,7 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 	case c.FullPath() == "" && !inner.set: // left to gin, which answers 404 or 405
 		x.outer.open = true
 		_ = run.Discard() // fails only after Keep or Unknown, which count more
-	case r.Context().Done() == x.Done(): // WithShadow, whose runs end with the request: outer middlewares see what they saw
+	case shadow: // outer middlewares see what they saw
 		x.outer.open = true
 	}
 	inner.writeStatus()
@@ -158,7 +127,7 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request) {
 
 // leaveUnknown makes the outcome unknown of a run that others answer. If the handler has called Keep, it must not run
 // again: the middleware stores a tombstone, as for any handler that answers on another writer.
-func (x *exchange) leaveUnknown(run *middleware.Execution, status int) {
+func (x *call) leaveUnknown(run *middleware.Execution, status int) {
 	if run.Discard() == nil { // neither Keep nor Unknown was called
 		run.Unknown()
 		return

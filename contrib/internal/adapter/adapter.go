@@ -1,0 +1,84 @@
+// Package adapter has what contrib/ginonce, contrib/echoonce and contrib/echo5once share: the way of a request from a
+// framework into middleware.Idempotency, and back to the framework's handlers.
+package adapter
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/onceguard/onceguard/keyfunc"
+)
+
+// Call is one request of a framework whose contexts are of the type C. Its methods are called by the serving goroutine.
+type Call[C any] interface {
+	// Framework returns the framework's context.
+	Framework() C
+	// Request and SetRequest get and set the request of the framework's context.
+	Request() *http.Request
+	SetRequest(*http.Request)
+	// Run calls the next handlers in a run: with the request r, and a response that writes to w. In shadow the context of r
+	// ends with the request, and what is written to w is sent at once.
+	Run(w http.ResponseWriter, r *http.Request, shadow bool)
+	// Pass calls the next handlers untouched.
+	Pass()
+}
+
+// exchange is a Call in the request's context, where Next and User find it.
+type exchange[C any] struct {
+	context.Context
+	call  Call[C]
+	outer http.ResponseWriter
+}
+
+type exchangeKey[C any] struct{}
+
+func (x *exchange[C]) Value(key any) any {
+	if _, ok := key.(exchangeKey[C]); ok {
+		return x
+	}
+	return x.Context.Value(key)
+}
+
+// Serve serves the call with protected, which is middleware.Idempotency around Next[C]. outer is the response that the
+// framework's outer middlewares have. pattern is the route's, or empty.
+func Serve[C any](protected http.Handler, call Call[C], outer http.ResponseWriter, pattern string) {
+	r := call.Request()
+	r = r.WithContext(&exchange[C]{r.Context(), call, outer})
+	if pattern != "" {
+		r.Pattern = pattern
+	}
+	protected.ServeHTTP(outer, r)
+}
+
+// Next is the handler that middleware.Idempotency protects: it calls the framework's next handlers.
+func Next[C any](w http.ResponseWriter, r *http.Request) {
+	x := r.Context().Value(exchangeKey[C]{}).(*exchange[C])
+	if w != x.outer {
+		shadow := r.Context().Done() == x.Done()
+		x.call.Run(w, r, shadow)
+		return
+	}
+	// The request passes unprotected. The middleware may have read the body for the key or the fingerprint.
+	request := x.call.Request()
+	request.Body = r.Body
+	if r.Context() != context.Context(x) { // WithShadow: it has an Execution
+		x.call.SetRequest(r)
+		defer x.call.SetRequest(request)
+	}
+	x.call.Pass()
+}
+
+// User is keyfunc.User for an id that fn finds in the framework's context. Outside of Serve, or if fn returns "", it
+// returns keyfunc.ErrNoUser. It panics with the name of the package if fn is nil.
+func User[C any](name string, fn func(C) string) keyfunc.Func {
+	if fn == nil {
+		panic(name + ".User: fn is nil")
+	}
+	return keyfunc.User(func(ctx context.Context) string {
+		x, ok := ctx.Value(exchangeKey[C]{}).(*exchange[C])
+		if !ok {
+			return ""
+		}
+		return fn(x.call.Framework())
+	})
+}
