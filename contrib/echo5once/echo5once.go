@@ -103,7 +103,7 @@ func (x *call) SetRequest(r *http.Request) { x.c.SetRequest(r) }
 func (x *call) Pass() { x.err = x.next(x.c) }
 
 // Run calls the next handlers with a response that writes to w.
-func (x *call) Run(w http.ResponseWriter, r *http.Request, _ bool) {
+func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	c, request := x.c, x.c.Request()
 	response, inner := newResponse(w, &x.outer, c.Logger())
 	c.SetResponse(response)
@@ -112,17 +112,19 @@ func (x *call) Run(w http.ResponseWriter, r *http.Request, _ bool) {
 		c.SetResponse(x.outer.ResponseWriter)
 		c.SetRequest(request)
 	}()
-	if x.err = x.next(c); x.err == nil {
+	x.err = x.next(c)
+	switch {
+	case x.err == nil:
 		inner.AnswerRolledBack()
-		return
+	case !inner.HasAnswered():
+		c.Echo().HTTPErrorHandler(c, x.err)
+		if !inner.HasAnswered() {
+			x.outer.open = true
+			x.leaveUnknown(middleware.FromContext(r.Context()))
+		}
 	}
-	if inner.HasAnswered() {
-		return
-	}
-	c.Echo().HTTPErrorHandler(c, x.err)
-	if !inner.HasAnswered() {
-		x.outer.open = true
-		x.leaveUnknown(middleware.FromContext(r.Context()))
+	if shadow { // otherwise the middleware does that
+		inner.AnswerEarly()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,6 +68,27 @@ func handlers(t *testing.T) map[string]echo.HandlerFunc {
 			_, err := c.Response().Write([]byte("b"))
 			return err
 		},
+		"Early Hints": earlyHints,
+		"Early Hints, and a status": func(c *echo.Context) error {
+			_ = earlyHints(c)
+			return c.NoContent(http.StatusCreated)
+		},
+		"Early Hints, and a body": func(c *echo.Context) error {
+			_ = earlyHints(c)
+			return c.String(http.StatusCreated, "paid")
+		},
+		"Early Hints, and JSON": func(c *echo.Context) error {
+			_ = earlyHints(c)
+			return c.JSON(http.StatusCreated, "paid")
+		},
+		"Early Hints, and an error": func(c *echo.Context) error {
+			_ = earlyHints(c)
+			return errNoCover
+		},
+		"Early Hints below echo's writer": func(c *echo.Context) error {
+			c.Response().(*echo.Response).ResponseWriter.WriteHeader(http.StatusEarlyHints)
+			return c.NoContent(http.StatusCreated)
+		},
 		"a write deadline": func(c *echo.Context) error {
 			if err := http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 				return err
@@ -74,6 +96,12 @@ func handlers(t *testing.T) map[string]echo.HandlerFunc {
 			return c.NoContent(http.StatusCreated)
 		},
 	}
+}
+
+// earlyHints sends a 103, which echo takes for the final status.
+func earlyHints(c *echo.Context) error {
+	c.Response().Header().Set("Link", "</style.css>; rel=preload")
+	return c.NoContent(http.StatusEarlyHints)
 }
 
 // What the client gets, and what a middleware outside sees, is the same without this package, with it, and on a replay.
@@ -99,6 +127,9 @@ func TestSameAsEcho(t *testing.T) {
 				t.Errorf("replayed: %v, then %v", first.replayed(), again.replayed())
 			}
 			wantSame(t, "the first response", first, bare)
+			if !slices.Equal(first.early, bare.early) || len(again.early) > 0 {
+				t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.early, again.early, bare.early)
+			}
 			wantSame(t, "the replay", again, bare)
 			if !reflect.DeepEqual(firstSeen.err, bareSeen.err) {
 				t.Errorf("a middleware outside gets the error %v, and %v without this package", firstSeen.err, bareSeen.err)
@@ -109,6 +140,31 @@ func TestSameAsEcho(t *testing.T) {
 			if firstSeen != want || againSeen != want {
 				t.Errorf("a middleware outside sees %+v, then %+v, want %+v", firstSeen, againSeen, want)
 			}
+		})
+	}
+}
+
+// In shadow, too, and then for every request.
+func TestShadowSameAsEcho(t *testing.T) {
+	for name, h := range handlers(t) {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, middleware.WithShadow())
+			s.echo.POST("/bare", h)
+			s.echo.POST("/payments", s.counted(h), s.once)
+			bare := s.post("/bare", "k", "{}")
+			outcomes := []middleware.Outcome{middleware.Executed, middleware.Replayed}
+			if !middleware.StoreDefault(bare.status) {
+				outcomes = []middleware.Outcome{middleware.Freed, middleware.Freed}
+			}
+			for _, outcome := range outcomes {
+				got := s.post("/payments", "k", "{}")
+				wantSame(t, string(outcome), got, bare)
+				if e := s.wantEvent(outcome); e.Status != bare.status || e.Differs || !slices.Equal(got.early, bare.early) {
+					t.Errorf("before the response there is %v, without this package %v; the Event has the status %d and differs %t",
+						got.early, bare.early, e.Status, e.Differs)
+				}
+			}
+			s.wantRuns(2)
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,6 +98,7 @@ func (s *service) counted(h echo.HandlerFunc) echo.HandlerFunc {
 }
 
 type answer struct {
+	early  []int // the 1xx statuses before it
 	status int
 	header http.Header
 	body   string
@@ -119,6 +122,12 @@ func (s *service) send(method, path, key, body string) (a answer) {
 		r.Header.Set("Idempotency-Key", key)
 	}
 	r.Header.Set("Content-Type", "application/json")
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(status int, _ textproto.MIMEHeader) error {
+			a.early = append(a.early, status)
+			return nil
+		},
+	}))
 	client := s.server.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, err := client.Do(r)
@@ -127,7 +136,7 @@ func (s *service) send(method, path, key, body string) (a answer) {
 	}
 	defer res.Body.Close()
 	content, err := io.ReadAll(res.Body)
-	return answer{res.StatusCode, res.Header, string(content), err}
+	return answer{a.early, res.StatusCode, res.Header, string(content), err}
 }
 
 func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }

@@ -1,7 +1,9 @@
 package echo5once
 
 import (
+	"bufio"
 	"log/slog"
+	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v5"
@@ -17,11 +19,19 @@ type outerWriter struct {
 	bypassed bool // the same, and the middleware is to store a tombstone
 }
 
-// WriteHeader drops a 1xx status, which echo would take for the final one.
+// WriteHeader sends a 1xx status below echo's response, which would take it for the final one.
 func (w *outerWriter) WriteHeader(status int) {
-	if !w.open && (status >= 200 || status == http.StatusSwitchingProtocols) {
+	switch {
+	case !adapter.IsFinal(status):
+		w.below().WriteHeader(status)
+	case !w.open:
 		w.ResponseWriter.WriteHeader(status)
 	}
+}
+
+// Hijack makes w a http.Hijacker, as echo's own response is: with WithShadow the handler's writer is one if w is.
+func (w *outerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // Unwrap returns the writer below, for http.ResponseController.
@@ -31,6 +41,14 @@ func (w *outerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *outerWriter) response() *echo.Response {
 	response, _ := echo.UnwrapResponse(w.ResponseWriter) // an error means that there is none
 	return response
+}
+
+// below returns the writer below echo's own response, or below w if there is none.
+func (w *outerWriter) below() http.ResponseWriter {
+	if response := w.response(); response != nil {
+		return response.ResponseWriter
+	}
+	return w.ResponseWriter
 }
 
 // Written reports to the middleware whether others have answered, or will answer, on this writer.

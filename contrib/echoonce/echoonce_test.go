@@ -295,18 +295,21 @@ func TestCookies(t *testing.T) {
 	}
 }
 
+// hijack answers on the connection itself.
+func hijack(c echo.Context) error {
+	conn, _, err := http.NewResponseController(c.Response()).Hijack()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = io.WriteString(conn, "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid")
+	return err
+}
+
 // A connection that was hijacked has had its response: a retry does not run, not even after an error.
 func TestHijack(t *testing.T) {
 	s := newService(t)
-	s.echo.POST("/payments", s.counted(func(c echo.Context) error {
-		conn, _, err := c.Response().Hijack()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid")
-		return nil
-	}), s.once)
+	s.echo.POST("/payments", s.counted(hijack), s.once)
 	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
 	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
 	s.wantRuns(1)

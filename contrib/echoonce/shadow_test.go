@@ -58,3 +58,10 @@ func TestShadow(t *testing.T) {
 		known[key] = true
 	}
 }
+
+// In shadow a handler can take the connection, as without this package.
+func TestShadowHijack(t *testing.T) {
+	s := newService(t, middleware.WithShadow())
+	s.echo.POST("/payments", hijack, s.once)
+	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
+}

@@ -15,9 +15,12 @@ type outerWriter struct {
 	bypassed bool // the same, and the middleware is to store a tombstone
 }
 
-// WriteHeader drops a 1xx status, which echo would take for the final one.
+// WriteHeader sends a 1xx status below echo's response, which would take it for the final one.
 func (w *outerWriter) WriteHeader(status int) {
-	if !w.open && (status >= 200 || status == http.StatusSwitchingProtocols) {
+	switch {
+	case !adapter.IsFinal(status):
+		w.Writer.WriteHeader(status)
+	case !w.open:
 		w.Response.WriteHeader(status)
 	}
 }

@@ -112,6 +112,9 @@ func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	run := middleware.FromContext(r.Context())
 	switch {
 	case inner.Written():
+		if shadow { // otherwise the middleware does that
+			inner.answerEarly()
+		}
 		return
 	case len(c.Errors) > before: // left to an outer middleware
 		x.outer.open = true

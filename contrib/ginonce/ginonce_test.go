@@ -406,18 +406,21 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// hijack answers on the connection itself.
+func hijack(c *gin.Context) {
+	conn, _, err := c.Writer.Hijack()
+	if err != nil || !c.Writer.Written() {
+		c.String(http.StatusTeapot, "error %v, written %v", err, c.Writer.Written())
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid")
+}
+
 // A connection that was hijacked has had its response: a retry does not run.
 func TestHijack(t *testing.T) {
 	s := newService(t)
-	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) {
-		conn, _, err := c.Writer.Hijack()
-		if err != nil || !c.Writer.Written() {
-			t.Errorf("error %v, written %v", err, c.Writer.Written())
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid")
-	}))
+	s.engine.POST("/payments", s.once, s.counted(hijack))
 	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
 	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
 	s.wantRuns(1)

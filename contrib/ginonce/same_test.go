@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,6 +78,23 @@ func handlers(t *testing.T) map[string]gin.HandlerFunc {
 				c.String(http.StatusTeapot, err.Error())
 			}
 		},
+		"Early Hints": earlyHints,
+		"Early Hints, and a status": func(c *gin.Context) {
+			earlyHints(c)
+			c.Status(http.StatusCreated)
+		},
+		"Early Hints, and a body": func(c *gin.Context) {
+			earlyHints(c)
+			c.String(http.StatusCreated, "paid")
+		},
+		"Early Hints, and a Flush": func(c *gin.Context) {
+			earlyHints(c)
+			c.Writer.Flush()
+		},
+		"Early Hints below gin's writer": func(c *gin.Context) {
+			c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap().WriteHeader(http.StatusEarlyHints)
+			c.String(http.StatusCreated, "paid")
+		},
 		"Stream": func(c *gin.Context) {
 			n := 0
 			c.Stream(func(w io.Writer) bool {
@@ -94,6 +112,13 @@ func handlers(t *testing.T) map[string]gin.HandlerFunc {
 			})
 		},
 	}
+}
+
+// earlyHints sends a 103, which gin takes for the final status.
+func earlyHints(c *gin.Context) {
+	c.Header("Link", "</style.css>; rel=preload")
+	c.Status(http.StatusEarlyHints)
+	c.Writer.WriteHeaderNow()
 }
 
 // What the client gets, and what a middleware outside sees, is the same without this package, with it, and on a replay.
@@ -114,12 +139,37 @@ func TestSameAsGin(t *testing.T) {
 				t.Errorf("replayed: %v, then %v; the Event has the status %d", first.replayed(), again.replayed(), e.Status)
 			}
 			wantSame(t, "the first response", first, bare)
+			if !slices.Equal(first.early, bare.early) || len(again.early) > 0 {
+				t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.early, again.early, bare.early)
+			}
 			wantSame(t, "the replay", again, bare)
-			bareSeen.written, bareSeen.size = true, max(bareSeen.size, 0) // the header of an empty response is sent at once
+			// The header of an empty response is sent at once, and a 103 is not the status.
+			bareSeen = seen{bare.status, max(bareSeen.size, 0), true}
 			if firstSeen != bareSeen || againSeen != bareSeen {
 				t.Errorf("a middleware outside sees %+v, then %+v, and %+v without this package", firstSeen, againSeen, bareSeen)
 			}
 			s.wantRuns(1)
+		})
+	}
+}
+
+// In shadow, too, and then for every request.
+func TestShadowSameAsGin(t *testing.T) {
+	for name, h := range handlers(t) {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, middleware.WithShadow())
+			s.engine.POST("/bare", h)
+			s.engine.POST("/payments", s.once, s.counted(h))
+			bare := s.post("/bare", "k", "{}")
+			for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+				got := s.post("/payments", "k", "{}")
+				wantSame(t, string(outcome), got, bare)
+				if e := s.wantEvent(outcome); e.Status != bare.status || e.Differs || !slices.Equal(got.early, bare.early) {
+					t.Errorf("before the response there is %v, without this package %v; the Event has the status %d and differs %t",
+						got.early, bare.early, e.Status, e.Differs)
+				}
+			}
+			s.wantRuns(2)
 		})
 	}
 }
@@ -140,6 +190,21 @@ func wantSame(t *testing.T, what string, got, want answer) {
 	}
 }
 
+// A middleware outside whose writer has no Unwrap keeps a 103 from being sent. The response is the same.
+func TestEarlyHintsUnderAnotherWriter(t *testing.T) {
+	s := newService(t)
+	s.engine.Use(func(c *gin.Context) { c.Writer = struct{ gin.ResponseWriter }{c.Writer} })
+	s.engine.POST("/payments", s.once, func(c *gin.Context) {
+		earlyHints(c)
+		c.String(http.StatusCreated, "paid")
+	})
+	a := s.post("/payments", "k", "1")
+	s.want(a, http.StatusOK, "paid", middleware.Executed)
+	if len(a.early) > 0 {
+		t.Errorf("before the response there is %v", a.early)
+	}
+}
+
 // The handler sees in c.Writer what it sees without this package.
 func TestWriterSeenByTheHandler(t *testing.T) {
 	var got []string
@@ -149,6 +214,10 @@ func TestWriterSeenByTheHandler(t *testing.T) {
 			got = append(got, fmt.Sprint(where, ": ", c.Writer.Status(), c.Writer.Size(), c.Writer.Written(), c.Writer.Pusher() == nil))
 		}
 		look("at first")
+		if early := c.GetHeader("Idempotency-Key") == "early"; early {
+			earlyHints(c)
+			look("early hints")
+		}
 		c.Writer.WriteHeader(0)
 		c.Status(http.StatusCreated)
 		look("status")
@@ -164,11 +233,13 @@ func TestWriterSeenByTheHandler(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/bare", h)
 	s.engine.POST("/payments", s.once, h)
-	s.post("/bare", "k", "{}")
-	want := got
-	s.post("/payments", "k", "{}")
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("the handler sees\n%q, without this package\n%q", got, want)
+	for _, key := range []string{"k", "early"} {
+		s.post("/bare", key, "{}")
+		want := got
+		s.post("/payments", key, "{}")
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: the handler sees\n%q, without this package\n%q", key, got, want)
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,6 +92,7 @@ func (s *service) counted(h gin.HandlerFunc) gin.HandlerFunc {
 }
 
 type answer struct {
+	early  []int // the 1xx statuses before it
 	status int
 	header http.Header
 	body   string
@@ -113,6 +116,12 @@ func (s *service) send(method, path, key, body string) (a answer) {
 		r.Header.Set("Idempotency-Key", key)
 	}
 	r.Header.Set("Content-Type", "application/json")
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(status int, _ textproto.MIMEHeader) error {
+			a.early = append(a.early, status)
+			return nil
+		},
+	}))
 	client := s.server.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, err := client.Do(r)
@@ -121,7 +130,7 @@ func (s *service) send(method, path, key, body string) (a answer) {
 	}
 	defer res.Body.Close()
 	content, err := io.ReadAll(res.Body)
-	return answer{res.StatusCode, res.Header, string(content), err}
+	return answer{a.early, res.StatusCode, res.Header, string(content), err}
 }
 
 func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }

@@ -71,3 +71,10 @@ func TestShadowLeavesTheResponseToOthers(t *testing.T) {
 		}
 	}
 }
+
+// In shadow a handler can take the connection, as without this package.
+func TestShadowHijack(t *testing.T) {
+	s := newService(t, middleware.WithShadow())
+	s.engine.POST("/payments", s.once, hijack)
+	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
+}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/onceguard/onceguard/contrib/internal/adapter"
 )
 
 // outerWriter is what the middleware writes to: the writer that the outer gin middlewares have left. It sends the
@@ -24,14 +26,31 @@ func (w *outerWriter) Written() bool { return w.bypassed || w.ResponseWriter.Wri
 // Unwrap returns the writer below, for http.ResponseController.
 func (w *outerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader sends the header. It drops a 1xx status, which gin would take for the final one.
+// WriteHeader sends the header. It sends a 1xx status below gin's writers, which would take it for the final one.
 func (w *outerWriter) WriteHeader(status int) {
-	if status < 200 && status != http.StatusSwitchingProtocols {
+	if !adapter.IsFinal(status) {
+		sendEarly(w.ResponseWriter, status)
 		return
 	}
 	w.ResponseWriter.WriteHeader(status)
 	if !w.open {
 		w.ResponseWriter.WriteHeaderNow()
+	}
+}
+
+// sendEarly sends a 1xx status on the first writer below that is not gin's. It sends nothing if an outer middleware's
+// writer has no Unwrap: a client can do without.
+func sendEarly(w http.ResponseWriter, status int) {
+	for {
+		if _, ok := w.(gin.ResponseWriter); !ok {
+			w.WriteHeader(status)
+			return
+		}
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return
+		}
+		w = wrapper.Unwrap()
 	}
 }
 
@@ -44,6 +63,7 @@ type writer struct {
 	status   int
 	set      bool // by the handler
 	size     int  // of the body, -1 until the header is written
+	answered bool // a final status or a part of the body was written
 	hijacked bool
 }
 
@@ -67,7 +87,7 @@ func (w *writer) WriteHeader(status int) {
 
 func (w *writer) WriteHeaderNow() {
 	if !w.Written() {
-		w.size = 0
+		w.size, w.answered = 0, adapter.IsFinal(w.status)
 		w.under.WriteHeader(w.status)
 	}
 }
@@ -80,8 +100,16 @@ func (w *writer) writeStatus() {
 	}
 }
 
+// answerEarly answers 200 if there is only a 1xx status, which gin takes for the final one.
+func (w *writer) answerEarly() {
+	if w.size != unwritten && !w.answered && !w.hijacked {
+		w.under.WriteHeader(http.StatusOK)
+	}
+}
+
 func (w *writer) Write(p []byte) (n int, err error) {
 	w.WriteHeaderNow()
+	w.answered = true
 	n, err = w.under.Write(p)
 	w.size += n
 	return n, err
@@ -89,6 +117,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 
 func (w *writer) WriteString(s string) (n int, err error) {
 	w.WriteHeaderNow()
+	w.answered = true
 	n, err = io.WriteString(w.under, s)
 	w.size += n
 	return n, err
@@ -110,8 +139,8 @@ func (w *writer) Written() bool { return w.Size() != unwritten }
 // middleware's writer has no status then.
 func (w *writer) forgetRolledBack() {
 	under, ok := w.under.(interface{ Status() int })
-	if ok && w.size != unwritten && !w.hijacked && under.Status() == 0 {
-		w.size, w.status, w.set = unwritten, http.StatusOK, false
+	if ok && w.answered && !w.hijacked && under.Status() == 0 {
+		w.size, w.status, w.set, w.answered = unwritten, http.StatusOK, false, false
 	}
 }
 
@@ -120,7 +149,9 @@ func (w *writer) Flush() { _ = w.FlushError() }
 // FlushError is called by http.ResponseController.
 func (w *writer) FlushError() error {
 	w.WriteHeaderNow()
-	return http.NewResponseController(w.under).Flush()
+	err := http.NewResponseController(w.under).Flush()
+	w.answered = w.answered || err == nil
+	return err
 }
 
 // Hijack leaves w unwritten if it fails.

@@ -82,3 +82,7 @@ func User[C any](name string, fn func(C) string) keyfunc.Func {
 		return fn(x.call.Framework())
 	})
 }
+
+// IsFinal reports whether a status is that of the response. Any other 1xx comes before it (RFC 9110 section 15.2). Both
+// gin and echo take every status for the final one: after a 1xx they drop a handler's status, and net/http answers 200.
+func IsFinal(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }

@@ -19,6 +19,7 @@ type EchoResponse struct {
 type EchoWriter struct {
 	http.ResponseWriter              // the middleware's
 	Response            EchoResponse // echo's
+	answered            bool         // a final status or a part of the body was written
 	hijacked            bool
 }
 
@@ -38,13 +39,12 @@ func (w *EchoWriter) HasAnswered() bool {
 }
 
 // isRolledBack reports whether the response was rolled back.
-func (w *EchoWriter) isRolledBack() bool {
-	return *w.Response.Committed && !w.hijacked && !w.hasStatus()
-}
+func (w *EchoWriter) isRolledBack() bool { return w.answered && !w.hijacked && !w.hasStatus() }
 
 // forgetRolledBack makes the response uncommitted if it was rolled back.
 func (w *EchoWriter) forgetRolledBack() {
 	if w.isRolledBack() {
+		w.answered = false
 		*w.Response.Committed, *w.Response.Status, *w.Response.Size = false, http.StatusOK, 0
 	}
 }
@@ -57,9 +57,23 @@ func (w *EchoWriter) AnswerRolledBack() {
 	}
 }
 
+// AnswerEarly answers 200 if there is only a 1xx status, which echo takes for the final one.
+func (w *EchoWriter) AnswerEarly() {
+	if *w.Response.Committed && !w.answered && !w.hijacked {
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
+// WriteHeader writes a status.
+func (w *EchoWriter) WriteHeader(status int) {
+	w.answered = w.answered || IsFinal(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
 // Write writes a part of the body, after the status 500 if echo has dropped the handler's: see AnswerRolledBack.
 func (w *EchoWriter) Write(p []byte) (int, error) {
 	w.AnswerRolledBack()
+	w.answered = true
 	return w.ResponseWriter.Write(p)
 }
 
