@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -129,6 +130,63 @@ func TestHandlerPanicsAfterItsAnswerOnAnotherWriter(t *testing.T) {
 		wantUnknownNotStored(t, a)
 		s.wantRuns(1)
 	})
+}
+
+// openWriter is the writer that the adapter of a framework gives to the middleware. It knows whether the handlers have
+// left the response to an outer middleware.
+type openWriter struct {
+	http.ResponseWriter
+	why error
+}
+
+func (w *openWriter) LeftOpen() error { return w.why }
+
+// What an outer middleware will answer cannot be stored, and is not an empty 200. Only the handler can know that nothing
+// has happened, or that the effect is there.
+func TestResponseLeftToAnOuterMiddleware(t *testing.T) {
+	why := errors.New("rendered outside")
+	nothing := func(*middleware.Execution) {}
+	discard := func(e *middleware.Execution) { _ = e.Discard() }
+	for name, test := range map[string]struct {
+		opt     middleware.Option
+		decide  func(*middleware.Execution)
+		outcome middleware.Outcome
+		retry   string // its problem, empty if it runs
+	}{
+		"unknown":            {middleware.WithMaxDuration(time.Minute), nothing, middleware.Unknown, "in-flight"},
+		"too late":           {middleware.WithMaxDuration(time.Nanosecond), nothing, middleware.Unknown, "in-flight"},
+		"kept":               {middleware.WithMaxDuration(time.Minute), (*middleware.Execution).Keep, middleware.NotStored, "response-not-stored"},
+		"kept, at most once": {middleware.WithAtMostOnce(), (*middleware.Execution).Keep, middleware.NotStored, "response-not-stored"},
+		"discarded":          {middleware.WithAtMostOnce(), discard, middleware.Freed, ""},
+		"unknown, in shadow": {middleware.WithShadow(), nothing, middleware.Unknown, ""},
+		"kept, in shadow":    {middleware.WithShadow(), (*middleware.Execution).Keep, middleware.NotStored, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				s := serve(t, b, func(_ http.ResponseWriter, r *http.Request) {
+					r.Context().Value(frameworkKey{}).(*openWriter).why = why
+					test.decide(middleware.FromContext(r.Context()))
+				}, test.opt)
+				s.outer = func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						open := &openWriter{ResponseWriter: w}
+						next.ServeHTTP(open, r.WithContext(context.WithValue(r.Context(), frameworkKey{}, open)))
+						if open.why != nil {
+							w.WriteHeader(http.StatusTeapot)
+						}
+					})
+				}
+				e := s.want(s.send(), http.StatusTeapot, test.outcome)
+				if e.Status != 0 || errors.Is(e.Err, why) == (test.outcome == middleware.Freed) {
+					t.Errorf("the Event has the status %d and the error %v", e.Status, e.Err)
+				}
+				a := s.send()
+				if <-s.events; a.problem() != test.retry || test.retry == "" && a.status != http.StatusTeapot {
+					t.Errorf("a retry gets %d %q, want the problem %q", a.status, a.problem(), test.retry)
+				}
+			})
+		})
+	}
 }
 
 // A handler that uses its own writer has not bypassed anything, whatever the outer writer reports.

@@ -68,6 +68,10 @@ func (c *call) decideEnding(verdict capture.Verdict) ending {
 		return c.tombstoneEnding(d.retention, errBypassed)
 	case d.discard:
 		return ending{action: freeKey, outcome: Freed}
+	case verdict == capture.LeftOpen && d.kept:
+		return c.tombstoneEnding(d.retention, capture.WhyLeftOpen(c.w))
+	case verdict == capture.LeftOpen:
+		return c.unknownEnding(d, capture.WhyLeftOpen(c.w))
 	case verdict == capture.Expired:
 		return c.unknownEnding(d, fmt.Errorf("%w: %w", errExpired, context.Cause(&c.running.ctx)))
 	case verdict == capture.Broken:

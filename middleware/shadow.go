@@ -250,7 +250,7 @@ func (c *call) decideWatched(returned bool) (end ending) {
 		(*sendObserver)(exec).Sending()
 	}
 	d := exec.decision()
-	hasDecided := d.unknown || d.discard
+	hasDecided := d.unknown || d.discard || verdict == capture.LeftOpen
 	switch {
 	case !returned:
 		end = c.unknownEnding(d, errNoReturn)

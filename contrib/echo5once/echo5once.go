@@ -20,8 +20,9 @@
 //
 // Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
 // the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after
-// [middleware.Execution.Unknown]. This holds with [middleware.WithShadow] too, which otherwise changes no response:
-// move such a middleware inside before you watch.
+// [middleware.Execution.Unknown], and the Event's Err says why. A handler that knows better calls Discard or Keep. The
+// HTTPErrorHandler is called at once with [middleware.WithShadow] too, which otherwise changes no response: move such a
+// middleware inside before you watch.
 //
 // # Order
 //
@@ -51,6 +52,7 @@
 package echo5once
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/labstack/echo/v5"
@@ -87,6 +89,11 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 // concurrent use if fn is.
 func User(fn func(*echo.Context) string) keyfunc.Func { return adapter.User("echo5once", fn) }
 
+// errLeftOpen is in the Event of a run whose error nobody inside has answered.
+var errLeftOpen = errors.New("echo5once: the handler returned an error, for which the HTTPErrorHandler wrote nothing, " +
+	"and what is written outside of this middleware cannot be stored: mount what renders the error inside, as in " +
+	"POST(path, handler, once, render)")
+
 // call is one request.
 type call struct {
 	c     *echo.Context
@@ -119,21 +126,10 @@ func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	case !inner.HasAnswered():
 		c.Echo().HTTPErrorHandler(c, x.err)
 		if !inner.HasAnswered() {
-			x.outer.open = true
-			x.leaveUnknown(middleware.FromContext(r.Context()))
+			x.outer.Leave(errLeftOpen)
 		}
 	}
 	if shadow { // otherwise the middleware does that
 		inner.AnswerEarly()
 	}
-}
-
-// leaveUnknown makes the outcome unknown of a run that others answer. If the handler has called Keep, it must not run
-// again: the middleware stores a tombstone, as for any handler that answers on another writer.
-func (x *call) leaveUnknown(run *middleware.Execution) {
-	if run.Discard() == nil { // neither Keep nor Unknown was called
-		run.Unknown()
-		return
-	}
-	x.outer.bypassed = true
 }

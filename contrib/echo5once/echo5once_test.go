@@ -98,20 +98,32 @@ func TestReturnedError(t *testing.T) {
 
 // What is left to outer middlewares cannot be stored, and is no 200.
 func TestErrorRenderedOutside(t *testing.T) {
+	keep := func(c *echo.Context) error {
+		middleware.FromContext(c.Request().Context()).Keep()
+		return errNoCover
+	}
+	discard := func(c *echo.Context) error {
+		_ = middleware.FromContext(c.Request().Context()).Discard()
+		return errNoCover
+	}
+	atMostOnce := []middleware.Option{middleware.WithAtMostOnce()}
 	for name, test := range map[string]struct {
-		h      echo.HandlerFunc
-		status int // of a retry once the lease is over
-		retry  middleware.Outcome
-		runs   int64
+		h       echo.HandlerFunc
+		opts    []middleware.Option
+		outcome middleware.Outcome
+		atOnce  int // status of a retry
+		later   int // of a retry once the lease is over
+		runs    int64
 	}{
-		"an error": {fail, http.StatusPaymentRequired, middleware.Unknown, 2},
-		"the effect is there": {func(c *echo.Context) error {
-			middleware.FromContext(c.Request().Context()).Keep()
-			return errNoCover
-		}, http.StatusConflict, middleware.NotStored, 1},
+		"an error":                          {fail, nil, middleware.Unknown, 409, 402, 2},
+		"the effect is there":               {keep, nil, middleware.NotStored, 409, 409, 1},
+		"nothing has happened":              {discard, nil, middleware.Freed, 402, 402, 3},
+		"at most once":                      {fail, atMostOnce, middleware.Unknown, 409, 409, 1},
+		"at most once, the effect is there": {keep, atMostOnce, middleware.NotStored, 409, 409, 1},
+		"in shadow":                         {fail, []middleware.Option{middleware.WithShadow()}, middleware.Unknown, 402, 402, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newService(t)
+			s := newService(t, test.opts...)
 			s.echo.HTTPErrorHandler = func(*echo.Context, error) {}
 			s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 				return func(c *echo.Context) error {
@@ -122,18 +134,26 @@ func TestErrorRenderedOutside(t *testing.T) {
 				}
 			})
 			s.echo.POST("/payments", s.counted(test.h), s.once)
-			a := s.post("/payments", "k", "1")
-			if <-s.events; a.status != http.StatusPaymentRequired || a.body != "no cover" {
-				t.Errorf("got %d %q, want what the outer middleware renders", a.status, a.body)
+			e := s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", test.outcome)
+			if test.outcome != middleware.Freed {
+				wantLeftOpen(t, e)
 			}
-			if again := s.post("/payments", "k", "1"); again.status != http.StatusConflict {
-				t.Errorf("status %d of a retry at once, want 409", again.status)
+			if again := s.post("/payments", "k", "1"); again.status != test.atOnce {
+				t.Errorf("status %d of a retry at once, want %d", again.status, test.atOnce)
 			}
 			<-s.events
 			s.redis.FastForward(lease)
-			s.want(s.post("/payments", "k", "1"), test.status, "*", test.retry)
+			s.want(s.post("/payments", "k", "1"), test.later, "*", test.outcome)
 			s.wantRuns(test.runs)
 		})
+	}
+}
+
+// wantLeftOpen checks that the Event says that nobody inside has answered, and not that the handler called Unknown.
+func wantLeftOpen(t *testing.T, e middleware.Event) {
+	t.Helper()
+	if e.Err == nil || !strings.Contains(e.Err.Error(), "once, render") || strings.Contains(e.Err.Error(), "Unknown") || e.Status != 0 {
+		t.Errorf("the Event has the status %d and the error %v, want one that names the right order", e.Status, e.Err)
 	}
 }
 

@@ -15,18 +15,16 @@ import (
 // theirs.
 type outerWriter struct {
 	http.ResponseWriter
-	open     bool // the handler has not answered: an outer middleware or echo itself will
-	bypassed bool // the same, and the middleware is to store a tombstone
+	adapter.Open
 }
 
 // WriteHeader sends a 1xx status below echo's response, which would take it for the final one.
 func (w *outerWriter) WriteHeader(status int) {
-	switch {
-	case !adapter.IsFinal(status):
+	if !adapter.IsFinal(status) {
 		w.below().WriteHeader(status)
-	case !w.open:
-		w.ResponseWriter.WriteHeader(status)
+		return
 	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // Hijack makes w a http.Hijacker, as echo's own response is: with WithShadow the handler's writer is one if w is.
@@ -51,10 +49,10 @@ func (w *outerWriter) below() http.ResponseWriter {
 	return w.ResponseWriter
 }
 
-// Written reports to the middleware whether others have answered, or will answer, on this writer.
+// Written reports to the middleware whether others have answered on this writer.
 func (w *outerWriter) Written() bool {
 	response := w.response()
-	return w.bypassed || response != nil && response.Committed
+	return response != nil && response.Committed
 }
 
 // newResponse returns the response of a protected handler, which writes to under by way of inner.

@@ -11,25 +11,23 @@ import (
 // outerWriter is what the middleware writes to: the response that the outer echo middlewares have.
 type outerWriter struct {
 	*echo.Response
-	open     bool // the handler has not answered: an outer middleware or echo itself will
-	bypassed bool // the same, and the middleware is to store a tombstone
+	adapter.Open
 }
 
 // WriteHeader sends a 1xx status below echo's response, which would take it for the final one.
 func (w *outerWriter) WriteHeader(status int) {
-	switch {
-	case !adapter.IsFinal(status):
+	if !adapter.IsFinal(status) {
 		w.Writer.WriteHeader(status)
-	case !w.open:
-		w.Response.WriteHeader(status)
+		return
 	}
+	w.Response.WriteHeader(status)
 }
 
 // Unwrap returns the response, for http.ResponseController.
 func (w *outerWriter) Unwrap() http.ResponseWriter { return w.Response }
 
-// Written reports to the middleware whether others have answered, or will answer, on this writer.
-func (w *outerWriter) Written() bool { return w.bypassed || w.Committed }
+// Written reports to the middleware whether others have answered on this writer.
+func (w *outerWriter) Written() bool { return w.Committed }
 
 // newResponse returns the response of a protected handler, which writes to under by way of inner.
 func newResponse(under http.ResponseWriter, outer *echo.Response, e *echo.Echo) (r *echo.Response, inner *adapter.EchoWriter) {

@@ -28,8 +28,9 @@
 //     once.
 //   - What renders the errors in c.Errors comes after: a response that is written outside of this middleware is not
 //     stored, and c.Errors is empty for a replay. If a handler calls c.Error and no handler after this middleware
-//     answers, the outcome is unknown, as after [middleware.Execution.Unknown]. An error with a status, as by
-//     c.AbortWithError or c.Bind, is an answer: that status, without a body.
+//     answers, the outcome is unknown, as after [middleware.Execution.Unknown], and the Event's Err says why. A handler
+//     that knows better calls Discard or Keep. An error with a status, as by c.AbortWithError or c.Bind, is an answer:
+//     that status, without a body.
 //   - A later middleware may replace c.Request for the handlers after it. When they have returned, c.Request is the
 //     earlier one again.
 //
@@ -47,6 +48,7 @@
 package ginonce
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -83,6 +85,11 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) gi
 // concurrent use if fn is.
 func User(fn func(*gin.Context) string) keyfunc.Func { return adapter.User("ginonce", fn) }
 
+// errLeftOpen is in the Event of a run whose errors nobody inside has answered.
+var errLeftOpen = errors.New("ginonce: the handlers added to c.Errors and wrote no response, and what is written " +
+	"outside of this middleware cannot be stored: mount what renders c.Errors inside, as in " +
+	"POST(path, once, render, handler)")
+
 // call is one request.
 type call struct {
 	c      *gin.Context
@@ -109,32 +116,21 @@ func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	defer func() { c.Writer, c.Request = x.outer.ResponseWriter, request }() // also for the Recovery outside
 	c.Next()
 
-	run := middleware.FromContext(r.Context())
 	switch {
 	case inner.Written():
 		if shadow { // otherwise the middleware does that
 			inner.answerEarly()
 		}
 		return
-	case len(c.Errors) > before: // left to an outer middleware
-		x.outer.open = true
-		x.leaveUnknown(run, inner.status)
+	case len(c.Errors) > before: // left to an outer middleware, with the status that it may use
+		x.outer.Leave(errLeftOpen)
+		x.outer.ResponseWriter.WriteHeader(inner.status)
+		return
 	case c.FullPath() == "" && !inner.set: // left to gin, which answers 404 or 405
-		x.outer.open = true
-		_ = run.Discard() // fails only after Keep or Unknown, which count more
+		x.outer.statusOnly = true
+		_ = middleware.FromContext(r.Context()).Discard() // fails only after Keep or Unknown, which count more
 	case shadow: // outer middlewares see what they saw
-		x.outer.open = true
+		x.outer.statusOnly = true
 	}
 	inner.writeStatus()
-}
-
-// leaveUnknown makes the outcome unknown of a run that others answer. If the handler has called Keep, it must not run
-// again: the middleware stores a tombstone, as for any handler that answers on another writer.
-func (x *call) leaveUnknown(run *middleware.Execution, status int) {
-	if run.Discard() == nil { // neither Keep nor Unknown was called
-		run.Unknown()
-		return
-	}
-	x.outer.bypassed = true
-	x.outer.ResponseWriter.WriteHeader(status)
 }

@@ -163,22 +163,27 @@ func TestErrorsRenderedInside(t *testing.T) {
 // What an outer middleware renders cannot be stored. No empty 200 is stored for it.
 func TestErrorsRenderedOutside(t *testing.T) {
 	fail := func(c *gin.Context) { _ = c.Error(errors.New("no cover")) }
+	keep := func(c *gin.Context) { middleware.FromContext(c.Request.Context()).Keep(); fail(c) }
+	atMostOnce := []middleware.Option{middleware.WithAtMostOnce()}
 	for name, test := range map[string]struct {
-		h      gin.HandlerFunc
-		status int // of a retry once the lease is over
-		runs   int64
-		retry  middleware.Outcome
+		h       gin.HandlerFunc
+		opts    []middleware.Option
+		outcome middleware.Outcome
+		status  int // of a retry once the lease is over
+		runs    int64
 	}{
-		"an error":            {fail, http.StatusPaymentRequired, 2, middleware.Unknown},
-		"a status and error":  {func(c *gin.Context) { c.Status(400); fail(c) }, http.StatusPaymentRequired, 2, middleware.Unknown},
-		"the effect is there": {func(c *gin.Context) { middleware.FromContext(c.Request.Context()).Keep(); fail(c) }, 409, 1, middleware.NotStored},
+		"an error":                          {fail, nil, middleware.Unknown, http.StatusPaymentRequired, 2},
+		"a status and error":                {func(c *gin.Context) { c.Status(400); fail(c) }, nil, middleware.Unknown, http.StatusPaymentRequired, 2},
+		"the effect is there":               {keep, nil, middleware.NotStored, http.StatusConflict, 1},
+		"at most once":                      {fail, atMostOnce, middleware.Unknown, http.StatusConflict, 1},
+		"at most once, the effect is there": {keep, atMostOnce, middleware.NotStored, http.StatusConflict, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newService(t)
+			s := newService(t, test.opts...)
 			s.engine.Use(renderErrors)
 			s.engine.POST("/payments", s.once, s.counted(test.h))
 			a := s.post("/payments", "k", "1")
-			<-s.events
+			wantLeftOpen(t, s.wantEvent(test.outcome))
 			if a.status != http.StatusPaymentRequired || a.body != `{"error":"no cover"}` {
 				t.Errorf("got %d %q, want what the outer middleware renders", a.status, a.body)
 			}
@@ -187,10 +192,40 @@ func TestErrorsRenderedOutside(t *testing.T) {
 			}
 			<-s.events
 			s.redis.FastForward(lease)
-			s.want(s.post("/payments", "k", "1"), test.status, "*", test.retry)
+			s.want(s.post("/payments", "k", "1"), test.status, "*", test.outcome)
 			s.wantRuns(test.runs)
 		})
 	}
+}
+
+// wantLeftOpen checks that the Event says that nobody inside has answered, and not that the handler called Unknown.
+func wantLeftOpen(t *testing.T, e middleware.Event) {
+	t.Helper()
+	if e.Err == nil || !strings.Contains(e.Err.Error(), "once, render") || strings.Contains(e.Err.Error(), "Unknown") || e.Status != 0 {
+		t.Errorf("the Event has the status %d and the error %v, want one that names the right order", e.Status, e.Err)
+	}
+}
+
+// A handler that knows that nothing has happened can say so: a retry runs at once.
+func TestErrorsRenderedOutsideAfterDiscard(t *testing.T) {
+	s := newService(t, middleware.WithAtMostOnce())
+	s.engine.Use(renderErrors)
+	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) {
+		_ = middleware.FromContext(c.Request.Context()).Discard()
+		_ = c.Error(errors.New("no cover"))
+	}))
+	for range 2 {
+		s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Freed)
+	}
+	s.wantRuns(2)
+}
+
+// In shadow the Event says it before the middleware acts, and the response is the outer middleware's.
+func TestShadowErrorsRenderedOutside(t *testing.T) {
+	s := newService(t, middleware.WithShadow())
+	s.engine.Use(renderErrors)
+	s.engine.POST("/payments", s.once, func(c *gin.Context) { _ = c.Error(errors.New("no cover")) })
+	wantLeftOpen(t, s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Unknown))
 }
 
 // An outer middleware that renders keeps the status that the handler has set, as without this package.

@@ -16,12 +16,9 @@ import (
 // header at once, because an outer middleware must not change what is stored.
 type outerWriter struct {
 	gin.ResponseWriter
-	open     bool // the handler has only set the status: an outer middleware or gin itself answers
-	bypassed bool // the same, and the middleware is to store a tombstone
+	adapter.Open
+	statusOnly bool // the handler has only set the status: an outer middleware or gin itself may answer
 }
-
-// Written reports to the middleware whether others have answered, or will answer, on this writer.
-func (w *outerWriter) Written() bool { return w.bypassed || w.ResponseWriter.Written() }
 
 // Unwrap returns the writer below, for http.ResponseController.
 func (w *outerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -33,7 +30,7 @@ func (w *outerWriter) WriteHeader(status int) {
 		return
 	}
 	w.ResponseWriter.WriteHeader(status)
-	if !w.open {
+	if !w.statusOnly {
 		w.ResponseWriter.WriteHeaderNow()
 	}
 }

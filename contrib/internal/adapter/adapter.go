@@ -83,6 +83,16 @@ func User[C any](name string, fn func(C) string) keyfunc.Func {
 	})
 }
 
+// Open is embedded in the writer that the middleware writes to.
+type Open struct{ why error }
+
+// Leave says that the handlers have left the response to an outer middleware or to the framework itself, and why. The
+// middleware sends nothing then, and cannot store what the others answer.
+func (o *Open) Leave(why error) { o.why = why }
+
+// LeftOpen tells the middleware what Leave was told. It returns nil if Leave was not called.
+func (o *Open) LeftOpen() error { return o.why }
+
 // IsFinal reports whether a status is that of the response. Any other 1xx comes before it (RFC 9110 section 15.2). Both
 // gin and echo take every status for the final one: after a 1xx they drop a handler's status, and net/http answers 200.
 func IsFinal(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }

@@ -151,6 +151,15 @@ func isAnswered(under http.ResponseWriter) bool {
 	})
 }
 
+// WhyLeftOpen returns why the handler has left the response to an outer middleware, or nil if it has not. The adapter of a
+// framework knows: it gives the middleware an underlying writer with the method LeftOpen.
+func WhyLeftOpen(under http.ResponseWriter) error {
+	if w, ok := under.(interface{ LeftOpen() error }); ok {
+		return w.LeftOpen()
+	}
+	return nil
+}
+
 // wraps reports whether w, or a writer that it wraps, has the property. For a Writer or a Tee, its underlying writer
 // decides.
 func wraps(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {

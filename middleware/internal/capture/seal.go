@@ -19,6 +19,7 @@ const (
 	Broken                      // its body is shorter or longer than its Content-Length
 	Expired                     // none: the handler returned without one after its context was done, and a 504 is sent
 	Bypassed                    // unknown: the handler answered on a ResponseWriter other than the one it was given
+	LeftOpen                    // none: an outer middleware answers, see WhyLeftOpen
 )
 
 // Seal makes the response final, cuts off the handler's goroutines, and returns how much of the response can be stored. A
@@ -40,6 +41,8 @@ func (w *Writer) judge(ctx context.Context) Verdict {
 		return Bypassed
 	case w.hijacked:
 		return Partial
+	case w.status == 0 && WhyLeftOpen(w.under) != nil:
+		return LeftOpen
 	case w.status == 0 && ctx.Err() != nil:
 		w.status = http.StatusGatewayTimeout
 		return Expired
@@ -98,7 +101,7 @@ func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bo
 func (w *Writer) Deliver(outer context.Context) {
 	w.gate.drain()
 	switch w.verdict {
-	case Bypassed: // the client has the response that the handler sent around w
+	case Bypassed, LeftOpen: // the client has, or will get, a response that w does not know
 	case Expired:
 		w.deliverTimeout(outer)
 	default:

@@ -65,6 +65,8 @@ func (t *Tee) judge(answered bool, limit int) Verdict {
 		return Bypassed
 	case t.hijacked:
 		return Partial
+	case t.status == 0 && WhyLeftOpen(t.under) != nil:
+		return LeftOpen
 	case t.status == 0:
 		t.noteStatus(http.StatusOK)
 	}

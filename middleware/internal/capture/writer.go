@@ -74,6 +74,7 @@ type SendObserver interface {
 //	any         Deliver if Whole, Partial or Broken           sent         all that the Writer has
 //	unsent      Deliver if Expired                            unsent       a 504 without a body
 //	unsent      Deliver if Bypassed                           unsent       what the handler sent around the Writer
+//	unsent      Deliver if LeftOpen                           unsent       at most 1xx statuses from this Writer
 type state uint8
 
 const (
@@ -109,8 +110,10 @@ func (w *Writer) SentStatus() int {
 	return w.status
 }
 
-// Started reports whether the client may have a part of a final response.
-func (w *Writer) Started() bool { return w.state != unsent || w.verdict == Bypassed }
+// Started reports whether the client may have a part of a final response, or will get one from an outer middleware.
+func (w *Writer) Started() bool {
+	return w.state != unsent || w.verdict == Bypassed || w.verdict == LeftOpen
+}
 
 // Scratch returns memory for what is stored of the response. It is reused for other requests when w's own memory is.
 func (w *Writer) Scratch() *response.Scratch { return w.scratch }
