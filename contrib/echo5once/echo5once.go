@@ -15,8 +15,9 @@
 //
 // If the handler returns an error, this middleware calls the HTTPErrorHandler at once and stores what it writes. Then
 // it returns the same error to the outer middlewares, which may log it or end a transaction. They, and echo itself, may
-// call the HTTPErrorHandler again. Like echo's own, it must do nothing if the response is Committed
-// (echo.UnwrapResponse). A replay returns no error.
+// call the HTTPErrorHandler again. Like echo's own, it should do nothing if the response is Committed
+// (echo.UnwrapResponse). What it writes nevertheless is dropped, unless an outer middleware has put back an earlier
+// response by then, as echo's Gzip does with a MinLength. A replay returns no error.
 //
 // Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
 // the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after
@@ -75,6 +76,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 		return func(c *echo.Context) error {
 			x := &call{c: c, next: next, outer: outerWriter{ResponseWriter: c.Response()}}
 			adapter.Serve(protected, x, &x.outer, c.Path())
+			if x.ran && x.err != nil && x.outer.Written() {
+				c.SetResponse(adapter.Answered{ResponseWriter: x.outer.ResponseWriter})
+			}
 			return x.err
 		}
 	}
@@ -100,6 +104,7 @@ type call struct {
 	next  echo.HandlerFunc
 	outer outerWriter
 	err   error // of next
+	ran   bool  // and not merely passed
 }
 
 func (x *call) Framework() *echo.Context   { return x.c }
@@ -111,6 +116,7 @@ func (x *call) Pass() { x.err = x.next(x.c) }
 
 // Run calls the next handlers with a response that writes to w.
 func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
+	x.ran = true
 	c, request := x.c, x.c.Request()
 	response, inner := newResponse(w, &x.outer, c.Logger())
 	c.SetResponse(response)

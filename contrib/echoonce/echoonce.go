@@ -15,8 +15,11 @@
 //
 // If the handler returns an error, this middleware calls the HTTPErrorHandler (Context.Error) at once and stores what
 // it writes. Then it returns the same error to the outer middlewares, which may log it or end a transaction. They, and
-// echo itself, may call the HTTPErrorHandler again. Like echo's own, it must do nothing if Context.Response().Committed
-// is set. A replay returns no error.
+// echo itself, may call the HTTPErrorHandler again. Like echo's own, it should do nothing if
+// Context.Response().Committed is set. What it writes nevertheless is dropped. A replay returns no error.
+//
+// Use echo's ContextTimeout and not its Timeout outside: Timeout drops the response of a handler that has returned an
+// error, and the client gets an empty 200.
 //
 // Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
 // the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after
@@ -75,6 +78,9 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 		return func(c echo.Context) error {
 			x := &call{c: c, next: next, outer: outerWriter{Response: c.Response()}}
 			adapter.Serve(protected, x, &x.outer, c.Path())
+			if x.ran && x.err != nil && x.outer.Written() {
+				c.SetResponse(x.outer.answered(c.Echo()))
+			}
 			return x.err
 		}
 	}
@@ -100,6 +106,7 @@ type call struct {
 	next  echo.HandlerFunc
 	outer outerWriter
 	err   error // of next
+	ran   bool  // and not merely passed
 }
 
 func (x *call) Framework() echo.Context    { return x.c }
@@ -111,6 +118,7 @@ func (x *call) Pass() { x.err = x.next(x.c) }
 
 // Run calls the next handlers with a response that writes to w.
 func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
+	x.ran = true
 	c, request := x.c, x.c.Request()
 	response, inner := newResponse(w, x.outer.Response, c.Echo())
 	c.SetResponse(response)

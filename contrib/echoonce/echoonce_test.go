@@ -96,6 +96,58 @@ func TestReturnedError(t *testing.T) {
 	}
 }
 
+// echo calls the HTTPErrorHandler again after the middlewares have returned. One that does not check Committed does not
+// add a second response to the first.
+func TestErrorHandlerThatDoesNotCheckCommitted(t *testing.T) {
+	const body = "this is not to be doubled"
+	answerAndFail := func(c echo.Context) error {
+		_ = c.String(http.StatusPaymentRequired, body)
+		return errNoCover
+	}
+	callErrorHandler := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			err := next(c)
+			if err != nil {
+				c.Error(err)
+			}
+			return err
+		}
+	}
+	pass := func(next echo.HandlerFunc) echo.HandlerFunc { return next }
+	for name, test := range map[string]struct {
+		h     echo.HandlerFunc
+		outer echo.MiddlewareFunc
+		opt   middleware.Option
+	}{
+		"an error":                {fail, pass, middleware.WithRequired()},
+		"an answer, and an error": {answerAndFail, pass, middleware.WithRequired()},
+		"called by a logger":      {fail, callErrorHandler, middleware.WithRequired()},
+		"compressed":              {fail, echomiddleware.Gzip(), middleware.WithRequired()},
+		"in shadow":               {fail, pass, middleware.WithShadow()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, test.opt)
+			s.echo.HTTPErrorHandler = func(_ error, c echo.Context) { _ = c.JSON(http.StatusPaymentRequired, body) }
+			want := "\"" + body + "\"\n"
+			if name == "an answer, and an error" {
+				want = body
+			}
+			s.echo.Use(test.outer)
+			s.echo.POST("/payments", s.counted(test.h), s.once)
+			for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+				s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, want, outcome)
+				got := <-s.seen
+				if replay := outcome == middleware.Replayed && name != "in shadow"; (got.err == nil) != replay {
+					t.Errorf("a middleware outside gets the error %v", got.err)
+				}
+				if got.status != http.StatusPaymentRequired || !got.committed {
+					t.Errorf("a middleware outside sees %+v", got)
+				}
+			}
+		})
+	}
+}
+
 // What is left to outer middlewares cannot be stored, and is no 200.
 func TestErrorRenderedOutside(t *testing.T) {
 	keep := func(c echo.Context) error {

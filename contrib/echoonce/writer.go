@@ -29,6 +29,13 @@ func (w *outerWriter) Unwrap() http.ResponseWriter { return w.Response }
 // Written reports to the middleware whether others have answered on this writer.
 func (w *outerWriter) Written() bool { return w.Committed }
 
+// answered returns a response that looks as this one and drops what is written to it.
+func (w *outerWriter) answered(e *echo.Echo) *echo.Response {
+	r := echo.NewResponse(adapter.Answered{ResponseWriter: w.Response}, e)
+	r.Status, r.Size, r.Committed = w.Status, w.Size, w.Committed
+	return r
+}
+
 // newResponse returns the response of a protected handler, which writes to under by way of inner.
 func newResponse(under http.ResponseWriter, outer *echo.Response, e *echo.Echo) (r *echo.Response, inner *adapter.EchoWriter) {
 	inner = &adapter.EchoWriter{ResponseWriter: under}

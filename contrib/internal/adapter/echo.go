@@ -89,3 +89,16 @@ func (w *EchoWriter) Header() http.Header {
 	w.forgetRolledBack()
 	return w.ResponseWriter.Header()
 }
+
+// Answered is in the framework's context once an error is answered, above the response that was sent. It drops what is
+// written: echo calls the HTTPErrorHandler for the same error again.
+type Answered struct{ http.ResponseWriter }
+
+// Unwrap returns the response that was sent, for http.ResponseController and echo.UnwrapResponse.
+func (w Answered) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader does nothing.
+func (Answered) WriteHeader(int) {}
+
+// Write drops p.
+func (Answered) Write(p []byte) (int, error) { return len(p), nil }
