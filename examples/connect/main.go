@@ -36,8 +36,9 @@ func main() {
 	client := redis.NewClient(&redis.Options{Addr: embedded.Addr(), ContextTimeoutEnabled: true})
 	locker := lock.New(client, "payments-connect")
 
+	once, interceptor := protect(locker)
 	server := &http.Server{
-		Addr: "127.0.0.1:8080", Handler: routes(protect(locker), pay), Protocols: new(http.Protocols),
+		Addr: "127.0.0.1:8080", Handler: routes(once, interceptor, pay), Protocols: new(http.Protocols),
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 	}
 	server.Protocols.SetHTTP1(true)
@@ -65,10 +66,9 @@ const payments = "/payments.v1.Payments/Pay"
 type procedure = func(context.Context, *connect.Request[wrapperspb.Int64Value]) (*connect.Response[wrapperspb.StringValue], error)
 
 // routes returns the service, with once around the procedure that has an effect.
-func routes(once func(http.Handler) http.Handler, pay procedure) http.Handler {
+func routes(once func(http.Handler) http.Handler, interceptor connect.Interceptor, pay procedure) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(payments, once(connect.NewUnaryHandler(payments, pay,
-		connect.WithInterceptors(connect.UnaryInterceptorFunc(discardRefusals)))))
+	mux.Handle(payments, once(connect.NewUnaryHandler(payments, pay, connect.WithInterceptors(interceptor))))
 	return mux
 }
 

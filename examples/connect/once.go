@@ -15,13 +15,15 @@ import (
 // This file contains what a connect service needs besides middleware.Idempotency: three functions that can be copied.
 
 // protect returns a middleware for the unary procedures of connect, whether they are called by Connect, gRPC or
-// gRPC-Web. The key is in the Idempotency-Key header, which gRPC calls metadata.
-func protect(locker *lock.Locker, opts ...middleware.Option) func(http.Handler) http.Handler {
+// gRPC-Web. The key is in the Idempotency-Key header, which gRPC calls metadata. The handler inside must have the
+// interceptor: what does not reach it counts as refused by connect, and frees the key.
+func protect(locker *lock.Locker, opts ...middleware.Option) (func(http.Handler) http.Handler, connect.Interceptor) {
 	opts = append([]middleware.Option{
 		middleware.WithRequired(), middleware.WithAtMostOnce(), middleware.WithProblem(writeProblem),
 	}, opts...)
-	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), opts...)
-	return func(procedure http.Handler) http.Handler { return once(withoutFlush(procedure)) }
+	idempotency := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), opts...)
+	once := func(procedure http.Handler) http.Handler { return idempotency(storable(procedure)) }
+	return once, connect.UnaryInterceptorFunc(discardRefusals)
 }
 
 var errorWriter = connect.NewErrorWriter()
@@ -57,6 +59,9 @@ func codeOf(p middleware.Problem) connect.Code {
 // whether something happened: it calls Discard itself, or the error is stored and replayed.
 func discardRefusals(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if reached, ok := ctx.Value(reachedKey{}).(*bool); ok {
+			*reached = true
+		}
 		res, err := next(ctx, req)
 		if err != nil {
 			switch connect.CodeOf(err) {
@@ -69,10 +74,25 @@ func discardRefusals(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// withoutFlush hides Flush from a unary procedure. connect flushes every message of gRPC, which would send the response
-// before it is stored, and undo a Discard. A procedure that streams needs Flush, and cannot be protected in this way.
-func withoutFlush(procedure http.Handler) http.Handler {
+// reachedKey is the key of a bool in the context, which discardRefusals sets to true.
+type reachedKey struct{}
+
+// storable makes the response of a unary procedure one that can be stored and replayed.
+//
+//   - It hides Flush. connect flushes every message of gRPC, which would send the response before it is stored, and undo a
+//     Discard. A procedure that streams needs Flush, and cannot be protected in this way.
+//   - It hides which compressions the client accepts, because a replay may go to a client that accepts none.
+//   - It frees the key if connect refuses the call before discardRefusals: a malformed message, an unknown compression.
+func storable(procedure http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached := false
+		r = r.WithContext(context.WithValue(r.Context(), reachedKey{}, &reached))
+		r.Header = r.Header.Clone()
+		r.Header.Del("Accept-Encoding")
+		r.Header.Del("Grpc-Accept-Encoding")
 		procedure.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+		if !reached {
+			_ = middleware.FromContext(r.Context()).Discard()
+		}
 	})
 }

@@ -33,7 +33,10 @@ type (
 type service struct {
 	t      *testing.T
 	redis  *miniredis.Miniredis
+	http   *http.Client
+	url    string // of the procedure
 	client *connect.Client[wrapperspb.Int64Value, wrapperspb.StringValue]
+	plain  *connect.Client[wrapperspb.Int64Value, wrapperspb.StringValue] // does not accept gzip
 	events chan middleware.Event
 	runs   atomic.Int64
 }
@@ -64,19 +67,21 @@ func start(t *testing.T, pay procedure, http2 bool, opts []connect.ClientOption)
 	s := &service{t: t, redis: miniredis.RunT(t), events: make(chan middleware.Event, 100)}
 	redisClient := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
 	locker := lock.New(redisClient, "test")
-	once := protect(locker, middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e }))
-	server := httptest.NewUnstartedServer(routes(once, func(ctx context.Context, req *amount) (*payment, error) {
+	once, interceptor := protect(locker, middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e }))
+	server := httptest.NewUnstartedServer(routes(once, interceptor, func(ctx context.Context, req *amount) (*payment, error) {
 		s.runs.Add(1)
 		return pay(ctx, req)
 	}))
-	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true} // but what connect asks for
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Config.Protocols = transport.Protocols
 	server.Config.Protocols.SetUnencryptedHTTP2(http2)
 	server.Config.Protocols.SetHTTP1(!http2)
 	server.Start()
-	s.client = connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](
-		&http.Client{Transport: transport}, server.URL+payments, opts...)
+	s.http, s.url = &http.Client{Transport: transport}, server.URL+payments
+	s.client = connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](s.http, s.url, opts...)
+	s.plain = connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](s.http, s.url,
+		append(opts[:len(opts):len(opts)], connect.WithAcceptCompression("gzip", nil, nil))...)
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		server.Close()
@@ -87,12 +92,16 @@ func start(t *testing.T, pay procedure, http2 bool, opts []connect.ClientOption)
 }
 
 func (s *service) pay(key string, value int64) (*payment, error) {
+	return s.payBy(s.client, key, value)
+}
+
+func (s *service) payBy(client *connect.Client[wrapperspb.Int64Value, wrapperspb.StringValue], key string, value int64) (*payment, error) {
 	req := connect.NewRequest(wrapperspb.Int64(value))
 	if key != "" {
 		req.Header().Set("Idempotency-Key", key)
 	}
 	req.Header().Set("Authorization", "Basic YW5uOg==") // ann
-	return s.client.CallUnary(s.t.Context(), req)
+	return client.CallUnary(s.t.Context(), req)
 }
 
 // wantError checks the error of a call, and its Event.
@@ -144,6 +153,88 @@ func TestReplay(t *testing.T) {
 		s.wantRuns(1)
 	})
 }
+
+// A replay can be read by a client that does not accept the compression that the first one has accepted.
+func TestReplayWithoutCompression(t *testing.T) {
+	each(t, func(t *testing.T, start func(procedure) *service) {
+		s := start(func(context.Context, *amount) (*payment, error) {
+			return connect.NewResponse(wrapperspb.String(strings.Repeat("paid ", 1000))), nil
+		})
+		first, err := s.pay("k", 1250)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := s.payBy(s.plain, "k", 1250)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Msg.Value != again.Msg.Value {
+			t.Error("the replay has another message")
+		}
+		s.wantRuns(1)
+	})
+}
+
+// refused makes requests that connect refuses before it calls the procedure and its interceptors. grpc is from
+// mediaTypes, and empty for Connect.
+var refused = map[string]func(r *http.Request, grpc string){
+	"a malformed message": func(r *http.Request, grpc string) {
+		body := "\xff"
+		if grpc != "" {
+			body = "\x00\x00\x00\x00\x01\xff"
+		}
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	},
+	"an unknown compression": func(r *http.Request, grpc string) {
+		if grpc == "" {
+			r.Header.Set("Content-Encoding", "br")
+		}
+		r.Header.Set("Grpc-Encoding", "br")
+	},
+	"a malformed timeout": func(r *http.Request, _ string) {
+		r.Header.Set("Connect-Timeout-Ms", "soon")
+		r.Header.Set("Grpc-Timeout", "soon")
+	},
+	"an unknown codec": func(r *http.Request, _ string) {
+		r.Header.Set("Content-Type", strings.Replace(r.Header.Get("Content-Type"), "proto", "cbor", 1))
+	},
+	"an unknown content type": func(r *http.Request, _ string) { r.Header.Set("Content-Type", "text/plain") },
+}
+
+// What connect refuses before it calls the procedure has had no effect: the same key can be used for what was meant.
+func TestRefusedByConnect(t *testing.T) {
+	each(t, func(t *testing.T, start func(procedure) *service) {
+		for name, edit := range refused {
+			t.Run(name, func(t *testing.T) {
+				s := start(pay)
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				grpc := mediaTypes[strings.Split(t.Name(), "/")[1]]
+				r.Header.Set("Content-Type", "application/"+grpc+"proto")
+				r.Header.Set("Idempotency-Key", "k")
+				r.Header.Set("Authorization", "Basic YW5uOg==")
+				edit(r, grpc)
+				res, err := s.http.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+				if e := <-s.events; e.Outcome != middleware.Freed {
+					t.Errorf("status %d, outcome %s, want freed", res.StatusCode, e.Outcome)
+				}
+				if _, err := s.pay("k", 1250); err != nil {
+					t.Error(err)
+				}
+				s.wantRuns(1)
+			})
+		}
+	})
+}
+
+// mediaTypes has the part of the media type by which a protocol is known.
+var mediaTypes = map[string]string{"gRPC": "grpc+", "gRPC-Web": "grpc-web+", "gRPC-Web,_HTTP": "grpc-web+"}
 
 // An error that the client can rely on is stored, also where its HTTP status is 200.
 func TestErrorIsReplayed(t *testing.T) {
@@ -238,7 +329,7 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// With connect's Flush a Discard would come to nothing: that is why withoutFlush is there.
+// With connect's Flush a Discard would come to nothing: that is why storable hides it.
 func TestFlushUndoesDiscard(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -246,7 +337,7 @@ func TestFlushUndoesDiscard(t *testing.T) {
 	outcomes := make(chan middleware.Outcome, 1)
 	once := middleware.Idempotency(locker, func(*http.Request) (string, error) { return "k", nil },
 		middleware.WithObserver(func(_ context.Context, e middleware.Event) { outcomes <- e.Outcome }))
-	h := routes(once, func(context.Context, *amount) (*payment, error) {
+	h := routes(once, connect.UnaryInterceptorFunc(discardRefusals), func(context.Context, *amount) (*payment, error) {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("no"))
 	})
 	r := httptest.NewRequest(http.MethodPost, payments, strings.NewReader("\x00\x00\x00\x00\x00"))
@@ -254,7 +345,7 @@ func TestFlushUndoesDiscard(t *testing.T) {
 	r.Header.Set("Content-Type", "application/grpc")
 	h.ServeHTTP(httptest.NewRecorder(), r)
 	if got := <-outcomes; got != middleware.Executed {
-		t.Errorf("outcome %s: connect no longer flushes, and withoutFlush can go", got)
+		t.Errorf("outcome %s: connect no longer flushes, and storable need not hide it", got)
 	}
 	_ = locker.Close(t.Context())
 	_ = client.Close()
