@@ -12,11 +12,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 	echomiddleware "github.com/labstack/echo/v4/middleware"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/contrib/echoonce"
+	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -26,26 +25,13 @@ func pay(c echo.Context) error { return c.String(http.StatusCreated, "paid") }
 
 func fail(echo.Context) error { return errNoCover }
 
-// newLocker returns another Locker on the Redis of s, in a namespace of its own.
-func newLocker(t *testing.T, s *service) *lock.Locker {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
-	locker := lock.New(client, "other")
-	t.Cleanup(func() {
-		_ = locker.Close(context.WithoutCancel(t.Context()))
-		_ = client.Close()
-	})
-	return locker
-}
-
 // In echo's own WrapMiddleware, what the HTTPErrorHandler writes comes too late.
 func TestWrappedByHand(t *testing.T) {
 	s := newService(t)
-	once := echo.WrapMiddleware(middleware.Idempotency(newLocker(t, s), keyfunc.Standard(keyfunc.Anonymous()),
-		middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e })))
+	once := echo.WrapMiddleware(middleware.Idempotency(s.OtherLocker(), keyfunc.Standard(keyfunc.Anonymous()), s.Observer()))
 	s.echo.POST("/payments", func(echo.Context) error { return echo.NewHTTPError(http.StatusPaymentRequired) }, once)
-	s.want(s.post("/payments", "k", "1"), http.StatusOK, "*", middleware.Executed)
-	s.want(s.post("/payments", "k", "1"), http.StatusOK, "", middleware.Replayed)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusOK, "*", middleware.Executed)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusOK, "", middleware.Replayed)
 }
 
 func TestConflicts(t *testing.T) {
@@ -56,20 +42,20 @@ func TestConflicts(t *testing.T) {
 		<-leave
 		return pay(c)
 	}), s.once)
-	first := make(chan answer)
-	go func() { first <- s.post("/payments", "k", "1") }()
+	first := make(chan adaptertest.Answer)
+	go func() { first <- s.Post("/payments", "k", "1") }()
 	<-entered
-	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
-	s.want(s.post("/payments", "k", "2"), http.StatusUnprocessableEntity, "*", middleware.Reused)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
+	s.Want(s.Post("/payments", "k", "2"), http.StatusUnprocessableEntity, "*", middleware.Reused)
 	close(leave)
-	s.want(<-first, http.StatusCreated, "paid", middleware.Executed)
-	a := s.post("/payments", "k", "2")
-	s.want(a, http.StatusUnprocessableEntity, "*", middleware.Reused)
-	if !strings.Contains(a.body, "key-reused") {
-		t.Errorf("body %q, want the problem", a.body)
+	s.Want(<-first, http.StatusCreated, "paid", middleware.Executed)
+	a := s.Post("/payments", "k", "2")
+	s.Want(a, http.StatusUnprocessableEntity, "*", middleware.Reused)
+	if !strings.Contains(a.Body, "key-reused") {
+		t.Errorf("body %q, want the problem", a.Body)
 	}
-	s.want(s.post("/payments", "", "1"), http.StatusBadRequest, "*", middleware.MissingKey)
-	s.wantRuns(1)
+	s.Want(s.Post("/payments", "", "1"), http.StatusBadRequest, "*", middleware.MissingKey)
+	s.WantRuns(1)
 }
 
 // An error is stored as the central HTTPErrorHandler writes it, which is not called for a replay.
@@ -83,15 +69,15 @@ func TestReturnedError(t *testing.T) {
 		}
 	}
 	s.echo.POST("/payments", s.counted(fail), s.once)
-	s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", middleware.Executed)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", middleware.Executed)
 	if got := <-s.seen; !errors.Is(got.err, errNoCover) || got.status != http.StatusPaymentRequired || !got.committed {
 		t.Errorf("a middleware outside sees %+v, want the error and its response", got)
 	}
-	s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", middleware.Replayed)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", middleware.Replayed)
 	if got := <-s.seen; got.err != nil {
 		t.Errorf("a replay returns the error %v", got.err)
 	}
-	if s.wantRuns(1); rendered != 1 {
+	if s.WantRuns(1); rendered != 1 {
 		t.Errorf("rendered %d times, want once", rendered)
 	}
 }
@@ -135,7 +121,7 @@ func TestErrorHandlerThatDoesNotCheckCommitted(t *testing.T) {
 			s.echo.Use(test.outer)
 			s.echo.POST("/payments", s.counted(test.h), s.once)
 			for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-				s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, want, outcome)
+				s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, want, outcome)
 				got := <-s.seen
 				if replay := outcome == middleware.Replayed && name != "in shadow"; (got.err == nil) != replay {
 					t.Errorf("a middleware outside gets the error %v", got.err)
@@ -186,26 +172,18 @@ func TestErrorRenderedOutside(t *testing.T) {
 				}
 			})
 			s.echo.POST("/payments", s.counted(test.h), s.once)
-			e := s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", test.outcome)
+			e := s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, "no cover", test.outcome)
 			if test.outcome != middleware.Freed {
-				wantLeftOpen(t, e)
+				adaptertest.WantLeftOpen(t, e)
 			}
-			if again := s.post("/payments", "k", "1"); again.status != test.atOnce {
-				t.Errorf("status %d of a retry at once, want %d", again.status, test.atOnce)
+			if again := s.Post("/payments", "k", "1"); again.Status != test.atOnce {
+				t.Errorf("status %d of a retry at once, want %d", again.Status, test.atOnce)
 			}
-			<-s.events
-			s.redis.FastForward(lease)
-			s.want(s.post("/payments", "k", "1"), test.later, "*", test.outcome)
-			s.wantRuns(test.runs)
+			<-s.Events
+			s.Redis.FastForward(lease)
+			s.Want(s.Post("/payments", "k", "1"), test.later, "*", test.outcome)
+			s.WantRuns(test.runs)
 		})
-	}
-}
-
-// wantLeftOpen checks that the Event says that nobody inside has answered, and not that the handler called Unknown.
-func wantLeftOpen(t *testing.T, e middleware.Event) {
-	t.Helper()
-	if e.Err == nil || !strings.Contains(e.Err.Error(), "once, render") || strings.Contains(e.Err.Error(), "Unknown") || e.Status != 0 {
-		t.Errorf("the Event has the status %d and the error %v, want one that names the right order", e.Status, e.Err)
 	}
 }
 
@@ -222,16 +200,16 @@ func TestPanicWithRecoverOutside(t *testing.T) {
 		}
 		return pay(c)
 	}), s.once)
-	a := s.post("/payments", "k", "1")
-	s.want(a, http.StatusInternalServerError, "{\"message\":\"Internal Server Error\"}\n", middleware.Unknown)
-	if a.header.Get("Location") != "" {
+	a := s.Post("/payments", "k", "1")
+	s.Want(a, http.StatusInternalServerError, "{\"message\":\"Internal Server Error\"}\n", middleware.Unknown)
+	if a.Header.Get("Location") != "" {
 		t.Error("the header of the response that was given up went out")
 	}
-	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
 	panics = false
-	s.redis.FastForward(lease)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
-	s.wantRuns(2)
+	s.Redis.FastForward(lease)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
+	s.WantRuns(2)
 }
 
 // A Recover inside makes a response of the panic, which frees the key: that is why it must be outside.
@@ -239,9 +217,9 @@ func TestPanicWithRecoverInside(t *testing.T) {
 	s := newService(t)
 	s.echo.POST("/payments", s.counted(func(echo.Context) error { panic("no") }), s.once, echomiddleware.Recover())
 	for range 2 {
-		s.want(s.post("/payments", "k", "1"), http.StatusInternalServerError, "*", middleware.Freed)
+		s.Want(s.Post("/payments", "k", "1"), http.StatusInternalServerError, "*", middleware.Freed)
 	}
-	s.wantRuns(2)
+	s.WantRuns(2)
 }
 
 func TestNoRoute(t *testing.T) {
@@ -249,8 +227,8 @@ func TestNoRoute(t *testing.T) {
 	s.echo.Use(s.once)
 	s.echo.GET("/payments", pay)
 	for range 2 {
-		s.want(s.post("/nowhere", "k", "1"), http.StatusNotFound, "{\"message\":\"Not Found\"}\n", middleware.Freed)
-		s.want(s.post("/payments", "k", "1"), http.StatusMethodNotAllowed, "{\"message\":\"Method Not Allowed\"}\n", middleware.Freed)
+		s.Want(s.Post("/nowhere", "k", "1"), http.StatusNotFound, "{\"message\":\"Not Found\"}\n", middleware.Freed)
+		s.Want(s.Post("/payments", "k", "1"), http.StatusMethodNotAllowed, "{\"message\":\"Method Not Allowed\"}\n", middleware.Freed)
 	}
 }
 
@@ -274,10 +252,10 @@ func TestUnprotected(t *testing.T) {
 	}
 	s.echo.PUT("/payments", h)
 	s.echo.POST("/payments", h)
-	if a := s.send(http.MethodPut, "/payments", "k", "1"); a.status != http.StatusTeapot || len(s.events) > 0 {
-		t.Errorf("PUT: %d", a.status)
+	if a := s.Send(http.MethodPut, "/payments", "k", "1"); a.Status != http.StatusTeapot || len(s.Events) > 0 {
+		t.Errorf("PUT: %d", a.Status)
 	}
-	s.want(s.post("/payments", "", "1"), http.StatusTeapot, "{\"message\":\"1\"}\n", middleware.Unprotected)
+	s.Want(s.Post("/payments", "", "1"), http.StatusTeapot, "{\"message\":\"1\"}\n", middleware.Unprotected)
 }
 
 func TestFailOpen(t *testing.T) {
@@ -286,17 +264,17 @@ func TestFailOpen(t *testing.T) {
 		body, _ := io.ReadAll(c.Request().Body)
 		return c.String(http.StatusOK, string(body))
 	}, s.once)
-	s.away.Store(true)
-	s.want(s.post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
+	s.Away.Store(true)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
 }
 
 func TestMountedTwice(t *testing.T) {
 	s := newService(t)
 	s.echo.Use(s.once)
 	s.echo.POST("/payments", s.counted(pay), s.once)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Replayed)
-	s.wantRuns(1)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Replayed)
+	s.WantRuns(1)
 }
 
 // myContext is a context of an application, as echo's documentation shows it.
@@ -333,10 +311,10 @@ func TestContext(t *testing.T) {
 		return pay(c)
 	})
 	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		a := s.post("/users/42/payments", "k", "1")
-		e := s.want(a, http.StatusCreated, "paid", outcome)
-		if e.Pattern != "/users/:user/payments" || a.header.Get("X-Before") != "outer" {
-			t.Errorf("%s: the Event has the pattern %q, the outer Before set %q", outcome, e.Pattern, a.header.Get("X-Before"))
+		a := s.Post("/users/42/payments", "k", "1")
+		e := s.Want(a, http.StatusCreated, "paid", outcome)
+		if e.Pattern != "/users/:user/payments" || a.Header.Get("X-Before") != "outer" {
+			t.Errorf("%s: the Event has the pattern %q, the outer Before set %q", outcome, e.Pattern, a.Header.Get("X-Before"))
 		}
 	}
 }
@@ -348,9 +326,9 @@ func TestDiscard(t *testing.T) {
 		return echo.NewHTTPError(http.StatusConflict, "again")
 	}), s.once)
 	for range 2 {
-		s.want(s.post("/payments", "k", "1"), http.StatusConflict, "{\"message\":\"again\"}\n", middleware.Freed)
+		s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "{\"message\":\"again\"}\n", middleware.Freed)
 	}
-	s.wantRuns(2)
+	s.WantRuns(2)
 }
 
 func TestCookies(t *testing.T) {
@@ -360,9 +338,9 @@ func TestCookies(t *testing.T) {
 		return pay(c)
 	}, s.once)
 	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		a := s.post("/payments", "k", "1")
-		if s.want(a, http.StatusCreated, "paid", outcome); a.header.Get("Set-Cookie") != "order=1" {
-			t.Errorf("Set-Cookie %q", a.header.Get("Set-Cookie"))
+		a := s.Post("/payments", "k", "1")
+		if s.Want(a, http.StatusCreated, "paid", outcome); a.Header.Get("Set-Cookie") != "order=1" {
+			t.Errorf("Set-Cookie %q", a.Header.Get("Set-Cookie"))
 		}
 	}
 }
@@ -382,16 +360,16 @@ func hijack(c echo.Context) error {
 func TestHijack(t *testing.T) {
 	s := newService(t)
 	s.echo.POST("/payments", s.counted(hijack), s.once)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
-	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
-	s.wantRuns(1)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
+	s.WantRuns(1)
 }
 
 // The user comes from echo's own context.
 func TestUser(t *testing.T) {
 	s := newService(t)
 	user := func(c echo.Context) string { return c.Request().Header.Get("X-User") }
-	once := echoonce.Idempotency(newLocker(t, s), keyfunc.Standard(echoonce.User(user)))
+	once := echoonce.Idempotency(s.OtherLocker(), keyfunc.Standard(echoonce.User(user)))
 	s.echo.POST("/payments", s.counted(pay), once)
 	for _, test := range []struct {
 		user   string
@@ -405,7 +383,7 @@ func TestUser(t *testing.T) {
 		if s.echo.ServeHTTP(w, r); w.Code != test.status {
 			t.Errorf("user %q: status %d, want %d", test.user, w.Code, test.status)
 		}
-		s.wantRuns(test.runs)
+		s.WantRuns(test.runs)
 	}
 	if _, err := echoonce.User(user)(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
 		t.Errorf("elsewhere: error %v, want ErrNoUser", err)
@@ -435,5 +413,5 @@ func TestDeadline(t *testing.T) {
 		<-c.Request().Context().Done()
 		return nil
 	}, s.once)
-	s.want(s.post("/payments", "k", "1"), http.StatusGatewayTimeout, "", middleware.Unknown)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusGatewayTimeout, "", middleware.Unknown)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -108,31 +109,31 @@ func TestSameAsEcho(t *testing.T) {
 			s := newService(t)
 			s.echo.POST("/bare", h)
 			s.echo.POST("/payments", s.counted(h), s.once)
-			bare, bareSeen := s.post("/bare", "k", "{}"), <-s.seen
+			bare, bareSeen := s.Post("/bare", "k", "{}"), <-s.seen
 
-			first, firstSeen := s.post("/payments", "k", "{}"), <-s.seen
-			kept := middleware.StoreDefault(bare.status)
+			first, firstSeen := s.Post("/payments", "k", "{}"), <-s.seen
+			kept := middleware.StoreDefault(bare.Status)
 			outcome, outcomeAgain := middleware.Executed, middleware.Replayed
 			if !kept {
 				outcome, outcomeAgain = middleware.Freed, middleware.Freed
 			}
-			s.wantEvent(outcome)
-			again, againSeen := s.post("/payments", "k", "{}"), <-s.seen
-			s.wantEvent(outcomeAgain)
+			s.WantEvent(outcome)
+			again, againSeen := s.Post("/payments", "k", "{}"), <-s.seen
+			s.WantEvent(outcomeAgain)
 
-			if again.replayed() != kept || first.replayed() {
-				t.Errorf("replayed: %v, then %v", first.replayed(), again.replayed())
+			if again.Replayed() != kept || first.Replayed() {
+				t.Errorf("replayed: %v, then %v", first.Replayed(), again.Replayed())
 			}
-			wantSame(t, "the first response", first, bare)
-			if !slices.Equal(first.early, bare.early) || len(again.early) > 0 {
-				t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.early, again.early, bare.early)
+			adaptertest.WantSame(t, "the first response", first, bare)
+			if !slices.Equal(first.Early, bare.Early) || len(again.Early) > 0 {
+				t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.Early, again.Early, bare.Early)
 			}
-			wantSame(t, "the replay", again, bare)
+			adaptertest.WantSame(t, "the replay", again, bare)
 			if !reflect.DeepEqual(firstSeen.err, bareSeen.err) {
 				t.Errorf("a middleware outside gets the error %v, and %v without this package", firstSeen.err, bareSeen.err)
 			}
 			// An error is rendered inside, so that the outer middlewares already see its response.
-			want := seen{bare.status, int64(len(bare.body)), true, nil}
+			want := seen{bare.Status, int64(len(bare.Body)), true, nil}
 			firstSeen.err, againSeen.err = nil, nil
 			if firstSeen != want || againSeen != want {
 				t.Errorf("a middleware outside sees %+v, then %+v, want %+v", firstSeen, againSeen, want)
@@ -148,36 +149,20 @@ func TestShadowSameAsEcho(t *testing.T) {
 			s := newService(t, middleware.WithShadow())
 			s.echo.POST("/bare", h)
 			s.echo.POST("/payments", s.counted(h), s.once)
-			bare := s.post("/bare", "k", "{}")
+			bare := s.Post("/bare", "k", "{}")
 			outcomes := []middleware.Outcome{middleware.Executed, middleware.Replayed}
-			if !middleware.StoreDefault(bare.status) {
+			if !middleware.StoreDefault(bare.Status) {
 				outcomes = []middleware.Outcome{middleware.Freed, middleware.Freed}
 			}
 			for _, outcome := range outcomes {
-				got := s.post("/payments", "k", "{}")
-				wantSame(t, string(outcome), got, bare)
-				if e := s.wantEvent(outcome); e.Status != bare.status || e.Differs || !slices.Equal(got.early, bare.early) {
+				got := s.Post("/payments", "k", "{}")
+				adaptertest.WantSame(t, string(outcome), got, bare)
+				if e := s.WantEvent(outcome); e.Status != bare.Status || e.Differs || !slices.Equal(got.Early, bare.Early) {
 					t.Errorf("before the response there is %v, without this package %v; the Event has the status %d and differs %t",
-						got.early, bare.early, e.Status, e.Differs)
+						got.Early, bare.Early, e.Status, e.Differs)
 				}
 			}
-			s.wantRuns(2)
+			s.WantRuns(2)
 		})
-	}
-}
-
-func wantSame(t *testing.T, what string, got, want answer) {
-	t.Helper()
-	if got.err != nil || want.err != nil || got.status != want.status || got.body != want.body {
-		t.Errorf("%s is %d %q, error %v; without this package it is %d %q, error %v",
-			what, got.status, got.body, got.err, want.status, want.body, want.err)
-	}
-	for _, h := range []http.Header{got.header, want.header} {
-		for _, own := range []string{"Date", "Idempotent-Replayed", "Content-Length"} {
-			h.Del(own)
-		}
-	}
-	if !reflect.DeepEqual(got.header, want.header) {
-		t.Errorf("%s has the header %v; without this package %v", what, got.header, want.header)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -38,18 +39,18 @@ func TestShadow(t *testing.T) {
 		}
 		return c.String(http.StatusCreated, "paid")
 	}), s.once)
-	first := make(chan answer, 1)
-	go func() { first <- s.post("/payments", "k", "first") }()
+	first := make(chan adaptertest.Answer, 1)
+	go func() { first <- s.Post("/payments", "k", "first") }()
 	<-entered
-	s.want(s.post("/payments", "k", "other"), http.StatusCreated, "paid", middleware.Reused)
+	s.Want(s.Post("/payments", "k", "other"), http.StatusCreated, "paid", middleware.Reused)
 	close(leave)
-	s.want(<-first, http.StatusCreated, "paid", middleware.Executed)
+	s.Want(<-first, http.StatusCreated, "paid", middleware.Executed)
 	go func() { <-entered }()
-	if e := s.want(s.post("/payments", "k", "first"), http.StatusCreated, "paid", middleware.Replayed); e.Differs {
+	if e := s.Want(s.Post("/payments", "k", "first"), http.StatusCreated, "paid", middleware.Replayed); e.Differs {
 		t.Error("the same response differs")
 	}
-	s.want(s.post("/payments", "", "no key"), http.StatusCreated, "paid", middleware.Unprotected)
-	s.wantRuns(4)
+	s.Want(s.Post("/payments", "", "no key"), http.StatusCreated, "paid", middleware.Unprotected)
+	s.WantRuns(4)
 	for known := map[string]bool{}; len(known) < 3; {
 		key := <-keys
 		if key == "" || known[key] {
@@ -63,5 +64,5 @@ func TestShadow(t *testing.T) {
 func TestShadowHijack(t *testing.T) {
 	s := newService(t, middleware.WithShadow())
 	s.echo.POST("/payments", hijack, s.once)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
 }

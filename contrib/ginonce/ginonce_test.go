@@ -12,11 +12,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/gin-gonic/gin/binding"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/contrib/ginonce"
+	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -24,22 +23,9 @@ const lease = 10 * time.Second // the default
 
 func pay(c *gin.Context) { c.String(http.StatusCreated, "paid") }
 
-// newLocker returns another Locker on the Redis of s, in a namespace of its own.
-func newLocker(t *testing.T, s *service) *lock.Locker {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
-	locker := lock.New(client, "other")
-	t.Cleanup(func() {
-		_ = locker.Close(context.WithoutCancel(t.Context()))
-		_ = client.Close()
-	})
-	return locker
-}
-
 // byHand is how one would use middleware.Idempotency with gin without this package.
 func byHand(t *testing.T, s *service) gin.HandlerFunc {
-	once := middleware.Idempotency(newLocker(t, s), keyfunc.Standard(keyfunc.Anonymous()),
-		middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e }))
+	once := middleware.Idempotency(s.OtherLocker(), keyfunc.Standard(keyfunc.Anonymous()), s.Observer())
 	return func(c *gin.Context) {
 		once(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			c.Request = r
@@ -57,20 +43,20 @@ func TestConflicts(t *testing.T) {
 		<-leave
 		pay(c)
 	}))
-	first := make(chan answer)
-	go func() { first <- s.post("/payments", "k", "1") }()
+	first := make(chan adaptertest.Answer)
+	go func() { first <- s.Post("/payments", "k", "1") }()
 	<-entered
-	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
-	s.want(s.post("/payments", "k", "2"), http.StatusUnprocessableEntity, "*", middleware.Reused)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
+	s.Want(s.Post("/payments", "k", "2"), http.StatusUnprocessableEntity, "*", middleware.Reused)
 	close(leave)
-	s.want(<-first, http.StatusCreated, "paid", middleware.Executed)
-	a := s.post("/payments", "k", "2")
-	s.want(a, http.StatusUnprocessableEntity, "*", middleware.Reused)
-	if !strings.Contains(a.body, "key-reused") {
-		t.Errorf("body %q, want the problem", a.body)
+	s.Want(<-first, http.StatusCreated, "paid", middleware.Executed)
+	a := s.Post("/payments", "k", "2")
+	s.Want(a, http.StatusUnprocessableEntity, "*", middleware.Reused)
+	if !strings.Contains(a.Body, "key-reused") {
+		t.Errorf("body %q, want the problem", a.Body)
 	}
-	s.want(s.post("/payments", "", "1"), http.StatusBadRequest, "*", middleware.MissingKey)
-	s.wantRuns(1)
+	s.Want(s.Post("/payments", "", "1"), http.StatusBadRequest, "*", middleware.MissingKey)
+	s.WantRuns(1)
 }
 
 // Where the middleware answers itself, no later handler runs, and those before it see that the chain was aborted.
@@ -87,12 +73,12 @@ func TestAnswersAbortTheChain(t *testing.T) {
 		status  int
 		aborted bool
 	}{{"1", 201, false}, {"1", 201, true}, {"2", 422, true}} {
-		a := s.post("/payments", "k", test.body)
-		if got := <-aborted; a.status != test.status || got != test.aborted {
-			t.Errorf("request %d: status %d, aborted %v; want %d, %v", i+1, a.status, got, test.status, test.aborted)
+		a := s.Post("/payments", "k", test.body)
+		if got := <-aborted; a.Status != test.status || got != test.aborted {
+			t.Errorf("request %d: status %d, aborted %v; want %d, %v", i+1, a.Status, got, test.status, test.aborted)
 		}
 	}
-	s.wantRuns(2)
+	s.WantRuns(2)
 }
 
 // A panic goes through this middleware to the Recovery before it, and leaves the key to run out.
@@ -108,29 +94,29 @@ func TestPanicWithRecoveryOutside(t *testing.T) {
 		}
 		pay(c)
 	}))
-	a := s.post("/payments", "k", "1")
-	s.want(a, http.StatusInternalServerError, "", middleware.Unknown)
-	if a.header.Get("Location") != "" {
+	a := s.Post("/payments", "k", "1")
+	s.Want(a, http.StatusInternalServerError, "", middleware.Unknown)
+	if a.Header.Get("Location") != "" {
 		t.Error("the header of the response that was given up went out")
 	}
 	if got := <-s.seen; got.status != http.StatusInternalServerError {
 		t.Errorf("a middleware outside sees %+v, want a 500", got)
 	}
-	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
 	panics = false
-	s.redis.FastForward(lease)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
-	s.wantRuns(2)
+	s.Redis.FastForward(lease)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
+	s.WantRuns(2)
 }
 
 // Without any Recovery net/http gets the panic.
 func TestPanicWithoutRecovery(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, func(*gin.Context) { panic("no") })
-	if a := s.post("/payments", "k", "1"); a.err == nil {
-		t.Errorf("status %d, want a broken connection", a.status)
+	if a := s.Post("/payments", "k", "1"); a.Err == nil {
+		t.Errorf("status %d, want a broken connection", a.Status)
 	}
-	s.wantEvent(middleware.Unknown)
+	s.WantEvent(middleware.Unknown)
 }
 
 // A Recovery inside makes a response of the panic, which frees the key: that is why it must be outside.
@@ -138,9 +124,9 @@ func TestPanicWithRecoveryInside(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, gin.RecoveryWithWriter(nil), s.counted(func(*gin.Context) { panic("no") }))
 	for range 2 {
-		s.want(s.post("/payments", "k", "1"), http.StatusInternalServerError, "", middleware.Freed)
+		s.Want(s.Post("/payments", "k", "1"), http.StatusInternalServerError, "", middleware.Freed)
 	}
-	s.wantRuns(2)
+	s.WantRuns(2)
 }
 
 // renderErrors is a middleware that answers where a handler has only reported an error.
@@ -155,9 +141,9 @@ func TestErrorsRenderedInside(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, renderErrors, s.counted(func(c *gin.Context) { _ = c.Error(errors.New("no cover")) }))
 	const body = `{"error":"no cover"}`
-	s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, body, middleware.Executed)
-	s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, body, middleware.Replayed)
-	s.wantRuns(1)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, body, middleware.Executed)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, body, middleware.Replayed)
+	s.WantRuns(1)
 }
 
 // What an outer middleware renders cannot be stored. No empty 200 is stored for it.
@@ -182,27 +168,19 @@ func TestErrorsRenderedOutside(t *testing.T) {
 			s := newService(t, test.opts...)
 			s.engine.Use(renderErrors)
 			s.engine.POST("/payments", s.once, s.counted(test.h))
-			a := s.post("/payments", "k", "1")
-			wantLeftOpen(t, s.wantEvent(test.outcome))
-			if a.status != http.StatusPaymentRequired || a.body != `{"error":"no cover"}` {
-				t.Errorf("got %d %q, want what the outer middleware renders", a.status, a.body)
+			a := s.Post("/payments", "k", "1")
+			adaptertest.WantLeftOpen(t, s.WantEvent(test.outcome))
+			if a.Status != http.StatusPaymentRequired || a.Body != `{"error":"no cover"}` {
+				t.Errorf("got %d %q, want what the outer middleware renders", a.Status, a.Body)
 			}
-			if again := s.post("/payments", "k", "1"); again.status != http.StatusConflict {
-				t.Errorf("status %d of a retry at once, want 409", again.status)
+			if again := s.Post("/payments", "k", "1"); again.Status != http.StatusConflict {
+				t.Errorf("status %d of a retry at once, want 409", again.Status)
 			}
-			<-s.events
-			s.redis.FastForward(lease)
-			s.want(s.post("/payments", "k", "1"), test.status, "*", test.outcome)
-			s.wantRuns(test.runs)
+			<-s.Events
+			s.Redis.FastForward(lease)
+			s.Want(s.Post("/payments", "k", "1"), test.status, "*", test.outcome)
+			s.WantRuns(test.runs)
 		})
-	}
-}
-
-// wantLeftOpen checks that the Event says that nobody inside has answered, and not that the handler called Unknown.
-func wantLeftOpen(t *testing.T, e middleware.Event) {
-	t.Helper()
-	if e.Err == nil || !strings.Contains(e.Err.Error(), "once, render") || strings.Contains(e.Err.Error(), "Unknown") || e.Status != 0 {
-		t.Errorf("the Event has the status %d and the error %v, want one that names the right order", e.Status, e.Err)
 	}
 }
 
@@ -215,9 +193,9 @@ func TestErrorsRenderedOutsideAfterDiscard(t *testing.T) {
 		_ = c.Error(errors.New("no cover"))
 	}))
 	for range 2 {
-		s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Freed)
+		s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Freed)
 	}
-	s.wantRuns(2)
+	s.WantRuns(2)
 }
 
 // In shadow the Event says it before the middleware acts, and the response is the outer middleware's.
@@ -225,7 +203,7 @@ func TestShadowErrorsRenderedOutside(t *testing.T) {
 	s := newService(t, middleware.WithShadow())
 	s.engine.Use(renderErrors)
 	s.engine.POST("/payments", s.once, func(c *gin.Context) { _ = c.Error(errors.New("no cover")) })
-	wantLeftOpen(t, s.want(s.post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Unknown))
+	adaptertest.WantLeftOpen(t, s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Unknown))
 }
 
 // An outer middleware that renders keeps the status that the handler has set, as without this package.
@@ -239,7 +217,7 @@ func TestOuterMiddlewareKeepsTheStatus(t *testing.T) {
 		c.Status(http.StatusConflict)
 		_ = c.Error(io.EOF)
 	})
-	s.want(s.post("/payments", "k", "1"), http.StatusConflict, `"rendered"`, middleware.Unknown)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, `"rendered"`, middleware.Unknown)
 }
 
 // Requests without a route get gin's own answer, and take no key.
@@ -249,13 +227,13 @@ func TestNoRoute(t *testing.T) {
 	s.engine.Use(s.once)
 	s.engine.GET("/payments", pay)
 	for range 2 {
-		s.want(s.post("/nowhere", "k", "1"), http.StatusNotFound, "404 page not found", middleware.Freed)
-		s.want(s.post("/payments", "k", "1"), http.StatusMethodNotAllowed, "405 method not allowed", middleware.Freed)
+		s.Want(s.Post("/nowhere", "k", "1"), http.StatusNotFound, "404 page not found", middleware.Freed)
+		s.Want(s.Post("/payments", "k", "1"), http.StatusMethodNotAllowed, "405 method not allowed", middleware.Freed)
 	}
 	s.engine.NoRoute(s.counted(func(c *gin.Context) { c.String(http.StatusOK, "proxied") }))
-	s.want(s.post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Executed)
-	s.want(s.post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Replayed)
-	s.wantRuns(1)
+	s.Want(s.Post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Executed)
+	s.Want(s.Post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Replayed)
+	s.WantRuns(1)
 }
 
 // A request that is not protected passes untouched.
@@ -276,10 +254,10 @@ func TestUnprotected(t *testing.T) {
 	}
 	s.engine.PUT("/payments", h)
 	s.engine.POST("/payments", h)
-	if a := s.send(http.MethodPut, "/payments", "k", "1"); a.body != "1 <nil>" || len(s.events) > 0 {
-		t.Errorf("PUT: %q", a.body)
+	if a := s.Send(http.MethodPut, "/payments", "k", "1"); a.Body != "1 <nil>" || len(s.Events) > 0 {
+		t.Errorf("PUT: %q", a.Body)
 	}
-	s.want(s.post("/payments", "", "1"), http.StatusOK, "1 <nil>", middleware.Unprotected)
+	s.Want(s.Post("/payments", "", "1"), http.StatusOK, "1 <nil>", middleware.Unprotected)
 }
 
 // With WithFailOpen the request runs with its body although Redis is gone.
@@ -289,16 +267,16 @@ func TestFailOpen(t *testing.T) {
 		body, _ := c.GetRawData()
 		c.String(http.StatusOK, "%s", body)
 	})
-	s.away.Store(true)
-	s.want(s.post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
+	s.Away.Store(true)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
 }
 
 func TestStoreUnavailable(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, s.counted(pay))
-	s.away.Store(true)
-	s.want(s.post("/payments", "k", "1"), http.StatusServiceUnavailable, "*", middleware.StoreUnavailable)
-	s.wantRuns(0)
+	s.Away.Store(true)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusServiceUnavailable, "*", middleware.StoreUnavailable)
+	s.WantRuns(0)
 }
 
 // Mounted twice, it takes effect once.
@@ -306,9 +284,9 @@ func TestMountedTwice(t *testing.T) {
 	s := newService(t)
 	s.engine.Use(s.once)
 	s.engine.POST("/payments", s.once, s.counted(pay))
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Replayed)
-	s.wantRuns(1)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Replayed)
+	s.WantRuns(1)
 }
 
 // Groups, parameters and the route's pattern; what c has from outer middlewares; and c itself afterwards.
@@ -344,7 +322,7 @@ func TestContext(t *testing.T) {
 		pay(c)
 	})
 	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		e := s.want(s.post("/users/42/payments", "k", "1"), http.StatusCreated, "paid", outcome)
+		e := s.Want(s.Post("/users/42/payments", "k", "1"), http.StatusCreated, "paid", outcome)
 		if e.Pattern != "/users/:user/payments" {
 			t.Errorf("%s: the Event has the pattern %q", outcome, e.Pattern)
 		}
@@ -359,9 +337,9 @@ func TestDiscard(t *testing.T) {
 		c.AbortWithStatusJSON(http.StatusConflict, "try again")
 	}))
 	for range 2 {
-		s.want(s.post("/payments", "k", "1"), http.StatusConflict, `"try again"`, middleware.Freed)
+		s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, `"try again"`, middleware.Freed)
 	}
-	s.wantRuns(2)
+	s.WantRuns(2)
 }
 
 func TestBody(t *testing.T) {
@@ -371,7 +349,7 @@ func TestBody(t *testing.T) {
 		err := errors.Join(c.ShouldBindBodyWith(&first, binding.JSON), c.ShouldBindBodyWith(&second, binding.JSON))
 		c.String(http.StatusOK, "%d %d %v", first.Amount, second.Amount, err)
 	})
-	s.want(s.post("/payments", "k", `{"amount":7}`), http.StatusOK, "7 7 <nil>", middleware.Executed)
+	s.Want(s.Post("/payments", "k", `{"amount":7}`), http.StatusOK, "7 7 <nil>", middleware.Executed)
 }
 
 func TestCookies(t *testing.T) {
@@ -381,10 +359,10 @@ func TestCookies(t *testing.T) {
 		pay(c)
 	})
 	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		a := s.post("/payments", "k", "1")
-		s.want(a, http.StatusCreated, "paid", outcome)
-		if !strings.HasPrefix(a.header.Get("Set-Cookie"), "order=1") {
-			t.Errorf("Set-Cookie %q", a.header.Get("Set-Cookie"))
+		a := s.Post("/payments", "k", "1")
+		s.Want(a, http.StatusCreated, "paid", outcome)
+		if !strings.HasPrefix(a.Header.Get("Set-Cookie"), "order=1") {
+			t.Errorf("Set-Cookie %q", a.Header.Get("Set-Cookie"))
 		}
 	}
 }
@@ -392,7 +370,7 @@ func TestCookies(t *testing.T) {
 // The user comes from gin's own context.
 func TestUser(t *testing.T) {
 	s := newService(t)
-	once := ginonce.Idempotency(newLocker(t, s), keyfunc.Standard(ginonce.User(func(c *gin.Context) string { return c.GetHeader("X-User") })))
+	once := ginonce.Idempotency(s.OtherLocker(), keyfunc.Standard(ginonce.User(func(c *gin.Context) string { return c.GetHeader("X-User") })))
 	s.engine.POST("/payments", once, s.counted(pay))
 	for _, test := range []struct {
 		user   string
@@ -407,7 +385,7 @@ func TestUser(t *testing.T) {
 		if w.Code != test.status {
 			t.Errorf("user %q: status %d, want %d", test.user, w.Code, test.status)
 		}
-		s.wantRuns(test.runs)
+		s.WantRuns(test.runs)
 	}
 }
 
@@ -424,10 +402,10 @@ func TestPanics(t *testing.T) {
 		"ginonce.User: fn is nil":                   func() { ginonce.User(nil) },
 		"middleware.Idempotency: the locker is nil": func() { ginonce.Idempotency(nil, keyfunc.Body()) },
 		"middleware.WithObserver: f is nil":         func() { middleware.WithObserver(nil) },
-		"middleware.Idempotency: key is nil":        func() { ginonce.Idempotency(newLocker(t, newService(t)), nil) },
-		"middleware.Idempotency: option 1 is nil":   func() { ginonce.Idempotency(newLocker(t, newService(t)), keyfunc.Body(), nil) },
+		"middleware.Idempotency: key is nil":        func() { ginonce.Idempotency(newService(t).OtherLocker(), nil) },
+		"middleware.Idempotency: option 1 is nil":   func() { ginonce.Idempotency(newService(t).OtherLocker(), keyfunc.Body(), nil) },
 		"middleware.WithPlaintextReads: means nothing without WithEncryption": func() {
-			ginonce.Idempotency(newLocker(t, newService(t)), keyfunc.Body(), middleware.WithPlaintextReads())
+			ginonce.Idempotency(newService(t).OtherLocker(), keyfunc.Body(), middleware.WithPlaintextReads())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -456,9 +434,9 @@ func hijack(c *gin.Context) {
 func TestHijack(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, s.counted(hijack))
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
-	s.want(s.post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
-	s.wantRuns(1)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
+	s.WantRuns(1)
 }
 
 // A client that leaves does not end the stream: its retry gets all of it.
@@ -481,19 +459,19 @@ func TestClientLeavesStream(t *testing.T) {
 		})
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
-	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.server.URL+"/payments", nil)
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.Server.URL+"/payments", nil)
 	r.Header.Set("Idempotency-Key", "k")
 	r.Header.Set("Content-Type", "application/json")
-	res, err := s.server.Client().Do(r)
+	res, err := s.Server.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-left
 	cancel()
 	res.Body.Close()
-	s.wantEvent(middleware.Executed)
-	s.want(s.post("/payments", "k", ""), http.StatusOK, "xxxx", middleware.Replayed)
-	s.wantRuns(1)
+	s.WantEvent(middleware.Executed)
+	s.Want(s.Post("/payments", "k", ""), http.StatusOK, "xxxx", middleware.Replayed)
+	s.WantRuns(1)
 }
 
 // A stream ends when its run is given up.
@@ -507,8 +485,8 @@ func TestStreamEndsWithTheRun(t *testing.T) {
 			return true
 		})
 	})
-	if a := s.post("/payments", "k", "1"); a.status != http.StatusOK || !<-ended {
-		t.Errorf("status %d", a.status)
+	if a := s.Post("/payments", "k", "1"); a.Status != http.StatusOK || !<-ended {
+		t.Errorf("status %d", a.Status)
 	}
 }
 
@@ -516,5 +494,5 @@ func TestStreamEndsWithTheRun(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	s := newService(t, middleware.WithMaxDuration(time.Millisecond))
 	s.engine.POST("/payments", s.once, func(c *gin.Context) { <-c.Request.Context().Done() })
-	s.want(s.post("/payments", "k", "1"), http.StatusGatewayTimeout, "", middleware.Unknown)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusGatewayTimeout, "", middleware.Unknown)
 }

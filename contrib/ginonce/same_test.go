@@ -14,6 +14,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -128,27 +129,27 @@ func TestSameAsGin(t *testing.T) {
 			s := newService(t)
 			s.engine.POST("/bare", h)
 			s.engine.POST("/payments", s.once, s.counted(h))
-			bare, bareSeen := s.post("/bare", "k", "{}"), <-s.seen
+			bare, bareSeen := s.Post("/bare", "k", "{}"), <-s.seen
 
-			first, firstSeen := s.post("/payments", "k", "{}"), <-s.seen
-			s.wantEvent(middleware.Executed)
-			again, againSeen := s.post("/payments", "k", "{}"), <-s.seen
-			e := s.wantEvent(middleware.Replayed)
+			first, firstSeen := s.Post("/payments", "k", "{}"), <-s.seen
+			s.WantEvent(middleware.Executed)
+			again, againSeen := s.Post("/payments", "k", "{}"), <-s.seen
+			e := s.WantEvent(middleware.Replayed)
 
-			if !again.replayed() || first.replayed() || e.Status != bare.status {
-				t.Errorf("replayed: %v, then %v; the Event has the status %d", first.replayed(), again.replayed(), e.Status)
+			if !again.Replayed() || first.Replayed() || e.Status != bare.Status {
+				t.Errorf("replayed: %v, then %v; the Event has the status %d", first.Replayed(), again.Replayed(), e.Status)
 			}
-			wantSame(t, "the first response", first, bare)
-			if !slices.Equal(first.early, bare.early) || len(again.early) > 0 {
-				t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.early, again.early, bare.early)
+			adaptertest.WantSame(t, "the first response", first, bare)
+			if !slices.Equal(first.Early, bare.Early) || len(again.Early) > 0 {
+				t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.Early, again.Early, bare.Early)
 			}
-			wantSame(t, "the replay", again, bare)
+			adaptertest.WantSame(t, "the replay", again, bare)
 			// The header of an empty response is sent at once, and a 103 is not the status.
-			bareSeen = seen{bare.status, max(bareSeen.size, 0), true}
+			bareSeen = seen{bare.Status, max(bareSeen.size, 0), true}
 			if firstSeen != bareSeen || againSeen != bareSeen {
 				t.Errorf("a middleware outside sees %+v, then %+v, and %+v without this package", firstSeen, againSeen, bareSeen)
 			}
-			s.wantRuns(1)
+			s.WantRuns(1)
 		})
 	}
 }
@@ -160,33 +161,17 @@ func TestShadowSameAsGin(t *testing.T) {
 			s := newService(t, middleware.WithShadow())
 			s.engine.POST("/bare", h)
 			s.engine.POST("/payments", s.once, s.counted(h))
-			bare := s.post("/bare", "k", "{}")
+			bare := s.Post("/bare", "k", "{}")
 			for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-				got := s.post("/payments", "k", "{}")
-				wantSame(t, string(outcome), got, bare)
-				if e := s.wantEvent(outcome); e.Status != bare.status || e.Differs || !slices.Equal(got.early, bare.early) {
+				got := s.Post("/payments", "k", "{}")
+				adaptertest.WantSame(t, string(outcome), got, bare)
+				if e := s.WantEvent(outcome); e.Status != bare.Status || e.Differs || !slices.Equal(got.Early, bare.Early) {
 					t.Errorf("before the response there is %v, without this package %v; the Event has the status %d and differs %t",
-						got.early, bare.early, e.Status, e.Differs)
+						got.Early, bare.Early, e.Status, e.Differs)
 				}
 			}
-			s.wantRuns(2)
+			s.WantRuns(2)
 		})
-	}
-}
-
-func wantSame(t *testing.T, what string, got, want answer) {
-	t.Helper()
-	if got.err != nil || want.err != nil || got.status != want.status || got.body != want.body {
-		t.Errorf("%s is %d %q, error %v; without this package it is %d %q, error %v",
-			what, got.status, got.body, got.err, want.status, want.body, want.err)
-	}
-	for _, h := range []http.Header{got.header, want.header} {
-		for _, own := range []string{"Date", "Idempotent-Replayed", "Content-Length"} {
-			h.Del(own)
-		}
-	}
-	if !reflect.DeepEqual(got.header, want.header) {
-		t.Errorf("%s has the header %v; without this package %v", what, got.header, want.header)
 	}
 }
 
@@ -198,10 +183,10 @@ func TestEarlyHintsUnderAnotherWriter(t *testing.T) {
 		earlyHints(c)
 		c.String(http.StatusCreated, "paid")
 	})
-	a := s.post("/payments", "k", "1")
-	s.want(a, http.StatusOK, "paid", middleware.Executed)
-	if len(a.early) > 0 {
-		t.Errorf("before the response there is %v", a.early)
+	a := s.Post("/payments", "k", "1")
+	s.Want(a, http.StatusOK, "paid", middleware.Executed)
+	if len(a.Early) > 0 {
+		t.Errorf("before the response there is %v", a.Early)
 	}
 }
 
@@ -234,9 +219,9 @@ func TestWriterSeenByTheHandler(t *testing.T) {
 	s.engine.POST("/bare", h)
 	s.engine.POST("/payments", s.once, h)
 	for _, key := range []string{"k", "early"} {
-		s.post("/bare", key, "{}")
+		s.Post("/bare", key, "{}")
 		want := got
-		s.post("/payments", key, "{}")
+		s.Post("/payments", key, "{}")
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: the handler sees\n%q, without this package\n%q", key, got, want)
 		}
@@ -258,9 +243,9 @@ func TestWrappedByHand(t *testing.T) {
 			s := newService(t)
 			once := byHand(t, s)
 			s.engine.POST("/payments", once, test.h)
-			s.post("/payments", "k", "{}")
-			<-s.events
-			s.want(s.post("/payments", "k", "{}"), test.status, "*", test.outcome)
+			s.Post("/payments", "k", "{}")
+			<-s.Events
+			s.Want(s.Post("/payments", "k", "{}"), test.status, "*", test.outcome)
 		})
 	}
 }

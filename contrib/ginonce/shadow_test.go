@@ -6,6 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -34,18 +35,18 @@ func TestShadow(t *testing.T) {
 		}
 		c.String(http.StatusCreated, "paid")
 	}))
-	first := make(chan answer, 1)
-	go func() { first <- s.post("/payments", "k", "first") }()
+	first := make(chan adaptertest.Answer, 1)
+	go func() { first <- s.Post("/payments", "k", "first") }()
 	<-entered
-	s.want(s.post("/payments", "k", "other"), http.StatusCreated, "paid", middleware.Reused)
+	s.Want(s.Post("/payments", "k", "other"), http.StatusCreated, "paid", middleware.Reused)
 	close(leave)
-	s.want(<-first, http.StatusCreated, "paid", middleware.Executed)
+	s.Want(<-first, http.StatusCreated, "paid", middleware.Executed)
 	go func() { <-entered }()
-	if e := s.want(s.post("/payments", "k", "first"), http.StatusCreated, "paid", middleware.Replayed); e.Differs {
+	if e := s.Want(s.Post("/payments", "k", "first"), http.StatusCreated, "paid", middleware.Replayed); e.Differs {
 		t.Error("the same response differs")
 	}
-	s.want(s.post("/payments", "", "no key"), http.StatusCreated, "paid", middleware.Unprotected)
-	s.wantRuns(4)
+	s.Want(s.Post("/payments", "", "no key"), http.StatusCreated, "paid", middleware.Unprotected)
+	s.WantRuns(4)
 	for known := map[string]bool{}; len(known) < 3; {
 		key := <-keys
 		if key == "" || known[key] {
@@ -65,7 +66,7 @@ func TestShadowLeavesTheResponseToOthers(t *testing.T) {
 	})
 	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) { c.Status(http.StatusAccepted) }))
 	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		e := s.want(s.post("/payments", "k", "1"), http.StatusTeapot, "in place of 202", outcome)
+		e := s.Want(s.Post("/payments", "k", "1"), http.StatusTeapot, "in place of 202", outcome)
 		if e.Status != http.StatusAccepted || e.Differs {
 			t.Errorf("%s: the Event has the status %d, and differs is %t", outcome, e.Status, e.Differs)
 		}
@@ -76,5 +77,5 @@ func TestShadowLeavesTheResponseToOthers(t *testing.T) {
 func TestShadowHijack(t *testing.T) {
 	s := newService(t, middleware.WithShadow())
 	s.engine.POST("/payments", s.once, hijack)
-	s.want(s.post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
 }
