@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -186,6 +188,25 @@ func TestResponseLeftToAnOuterMiddleware(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// It is so, too, in shadow for a client that leaves: no empty response is taken for the handler's.
+func TestShadowClientLeavesAResponseToAnOuterMiddleware(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	open, why := &openWriter{ResponseWriter: httptest.NewRecorder()}, errors.New("rendered outside")
+	events := make(chan middleware.Event, 1)
+	once := middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Standard(keyfunc.Anonymous()),
+		middleware.WithShadow(), middleware.WithObserver(func(_ context.Context, e middleware.Event) { events <- e }))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
+	r.Header.Set("Idempotency-Key", "k")
+	once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		leave()
+		open.why = why
+	})).ServeHTTP(open, r)
+	if e := <-events; e.Outcome != middleware.Unknown || !errors.Is(e.Err, why) {
+		t.Errorf("outcome %s, error %v", e.Outcome, e.Err)
 	}
 }
 

@@ -30,6 +30,12 @@ func TestRolledBack(t *testing.T) {
 			}
 			c.JSON(http.StatusPaymentRequired, "failed")
 		}, 402, `"failed"`},
+		"early hints, committed": {0, func(c *gin.Context, j *adaptertest.Journal) { earlyHints(c); _ = commit(c, j) }, 200, "paid"},
+		"early hints, an error": {1, func(c *gin.Context, j *adaptertest.Journal) {
+			earlyHints(c)
+			_ = commit(c, j)
+			c.JSON(http.StatusPaymentRequired, "failed")
+		}, 402, `"failed"`},
 		"an error as a status": {1, func(c *gin.Context, j *adaptertest.Journal) {
 			_ = commit(c, j)
 			c.AbortWithStatus(http.StatusPaymentRequired)
