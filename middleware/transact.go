@@ -4,8 +4,9 @@ package middleware
 // response together. In order:
 //
 //  1. beginTx marks the response. What the handler writes from now on belongs to the transaction.
-//  2. do runs the handler's part of the transaction. At its end it calls sealTx, which makes the response final and
-//     encodes its record, and then sends the COMMIT.
+//  2. do runs the handler's part of the transaction. At its end it calls sealTx, which makes the response final,
+//     encodes its record and sets it aside, and then sends the COMMIT. A do that runs the handler's part again calls
+//     sealTx again. The last one counts.
 //  3. If do fails, findOutcome reads the journal, and decideAfterError decides from that whether the COMMIT has taken
 //     effect.
 //  4. finishTx keeps the response if the transaction is committed, puts it back as it was if it is rolled back, and
@@ -37,6 +38,10 @@ func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
 // same transaction, commits, and returns nil. On any error, its own or seal's, it rolls back and returns that error.
 // seal makes the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until
 // do has returned, nothing that the handler writes is sent.
+//
+// After a COMMIT that has failed for certain, do may run the handler's part again and call seal again. What was written
+// before the earlier seal does not count then: the response is as it was before Transact, and the last seal is the one
+// that is committed. What is written after the last seal is discarded.
 //
 // findOutcome is called when do has returned an error, also when only the reply to the COMMIT was lost. It returns what
 // the journal holds for the run's key. If sealed is true, do may have sent a COMMIT: findOutcome must then wait until
@@ -89,7 +94,7 @@ func (e *Execution) Transact(
 //
 //	from       to                                  when
 //	txNone     txOpen                              beginTx
-//	txOpen     txSealed                            sealTx
+//	txOpen     txSealed                            sealTx; in txSealed it makes another record
 //	txOpen     txNone, txOvertaken                 do has failed; or panicked: txNone
 //	txOpen     txUndecided                         do has returned nil, or the handler has returned before Transact
 //	txSealed   txCommitted                         do has returned nil, or findOutcome the run's own record
@@ -188,9 +193,7 @@ func (j *journaledRun) sealTx() (Commit, error) {
 	switch {
 	case j.returned:
 		return Commit{}, capture.ErrReturned
-	case j.phase == txSealed: // the database library runs the transaction again, and seals again
-		return j.asCommit(), nil
-	case j.phase != txOpen:
+	case j.phase != txOpen && j.phase != txSealed: // txSealed: the transaction is run again
 		return Commit{}, ErrTwice
 	}
 	w := &c.running.writer
@@ -203,12 +206,9 @@ func (j *journaledRun) sealTx() (Commit, error) {
 		return Commit{}, ErrTooLong
 	}
 	j.record, j.retained, j.cookiesDropped = c.encode(&r), c.running.exec.decision().retention, cookiesDropped
+	w.SetAside()
 	j.phase = txSealed
-	return j.asCommit(), nil
-}
-
-func (j *journaledRun) asCommit() Commit {
-	return Commit{Run: j.run, Record: j.record, Keep: j.retained}
+	return Commit{Run: j.run, Record: j.record, Keep: j.retained}, nil
 }
 
 func (j *journaledRun) isSealed() bool {
@@ -250,6 +250,7 @@ func (j *journaledRun) finishTx(state txState) {
 	w := &j.call.running.writer
 	switch state.phase {
 	case txCommitted:
+		w.Keep()
 		(*sendObserver)(&j.call.running.exec).Sending() // Discard comes too late
 	case txNone:
 		w.Rewind()

@@ -13,6 +13,9 @@ type Execution = execution
 // SetExecution lets InTx, Around and Note of j find another run than that of the middleware.
 func SetExecution(j *Journal, of func(context.Context) Execution) { j.executionOf = of }
 
+// ExecutionOf returns the run of the middleware.
+func ExecutionOf(ctx context.Context) Execution { return executionOf(ctx) }
+
 // SetProbeTime changes how long InTx and Around of j try to find out whether a transaction was committed.
 func SetProbeTime(j *Journal, d time.Duration) { j.probeTime = d }
 

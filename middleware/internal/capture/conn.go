@@ -13,7 +13,7 @@ import (
 func (w *Writer) Flush() { _ = w.FlushError() }
 
 // FlushError sends what was written so far. If the underlying writer cannot flush, it sends nothing and returns
-// http.ErrNotSupported. Between Mark and Fix it sends nothing and returns nil.
+// http.ErrNotSupported. Between Mark and Keep it sends nothing and returns nil.
 func (w *Writer) FlushError() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -29,7 +29,7 @@ func (w *Writer) FlushError() error {
 	case w.status == 0:
 		w.setStatus(http.StatusOK)
 	}
-	if w.mark != nil { // the whole response is sent after Fix
+	if w.mark != nil { // the whole response is sent after Keep
 		return nil
 	}
 	if cutOff := w.startSending(nil); cutOff {
@@ -51,7 +51,7 @@ func (w *Writer) passFlush() (cutOff bool, err error) {
 }
 
 // Hijack sends what was written so far, and hands the connection over. What is written to the connection is not stored.
-// Between Mark and Fix it returns http.ErrNotSupported.
+// Between Mark and Keep it returns http.ErrNotSupported.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.gate.enter()
 	defer w.gate.leave()

@@ -5,8 +5,10 @@ package capture
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 
+	"github.com/onceguard/onceguard/middleware/internal/buffer"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -17,7 +19,7 @@ var (
 	ErrSent = errors.New("middleware: a part of the response was sent already")
 	// ErrNoResponse is Fix's error when nothing was written since Mark, or Rewind has undone that.
 	ErrNoResponse = errors.New("middleware: no response was written in the transaction")
-	// ErrTooLong is the error of Fix, and of a Write between Mark and Fix, when the body is longer than the limit.
+	// ErrTooLong is the error of Fix, and of a Write between Mark and Keep, when the body is longer than the limit.
 	ErrTooLong = errors.New("middleware: the response is too long to be stored")
 	// ErrBroken is Fix's error when the body is shorter or longer than its Content-Length.
 	ErrBroken = errors.New("middleware: the response does not have its Content-Length")
@@ -25,18 +27,15 @@ var (
 
 // mark is the response as it was when Mark was called, and what has happened since.
 type mark struct {
-	live    http.Header // a copy of the header that the handler changes
+	before  content
 	bodyLen int
+	live    http.Header // a copy of the header that the handler changes
 
-	// The fields of the Writer with the same names.
-	header  []response.Change
-	written int64
-	length  int64
-	status  int
-	chunked bool
-
-	touched bool // a status or a byte of the body was written since Mark
+	touched bool // a status or a byte of the body was written since Mark or SetAside
 	tooLong bool // a Write was refused because of the limit
+
+	fixed     *content    // what SetAside has put aside; nil before
+	fixedLive http.Header // the header that the handler changes, as it was then, with the handler's own lists of values
 }
 
 // touch is called on every write; m may be nil.
@@ -46,7 +45,7 @@ func (m *mark) touch() {
 	}
 }
 
-// Mark begins a part of the response that Rewind can undo. Nothing is sent until Fix or Rewind. It returns ErrSent if a
+// Mark begins a part of the response that Rewind can undo. Nothing is sent until Keep or Rewind. It returns ErrSent if a
 // part of the response was sent already, ErrAnswered after Fix, and ErrReturned after Seal.
 func (w *Writer) Mark() error {
 	w.gate.enter()
@@ -59,10 +58,7 @@ func (w *Writer) Mark() error {
 	case w.state != unsent:
 		return ErrSent
 	}
-	w.mark = &mark{
-		live: w.Header().Clone(), header: w.headerAtStatus, bodyLen: len(w.body.Bytes()),
-		written: w.written, length: w.length, status: w.status, chunked: w.chunked,
-	}
+	w.mark = &mark{before: w.content, bodyLen: len(w.body.Bytes()), live: w.Header().Clone()}
 	return nil
 }
 
@@ -89,7 +85,45 @@ func (w *Writer) Fix() error {
 	return nil
 }
 
-// Rewind restores the response as it was at Mark, also after Fix. It does nothing after Seal, or without a Mark.
+// SetAside puts a fixed response aside, and restores the response as it was at Mark: a transaction that is run again
+// writes its response anew, and Fix is called again. Keep takes what was set aside last. SetAside is called when the
+// response is encoded and before the transaction is committed. It does nothing without Fix, or after Seal.
+func (w *Writer) SetAside() {
+	w.gate.enter()
+	defer w.gate.leave()
+	if w.gate.closed || !w.fixed || w.mark == nil {
+		return
+	}
+	m := w.mark
+	fixed := w.content
+	fixed.headerAtStatus = response.Clone(fixed.headerAtStatus) // the next status is set in the same memory
+	m.fixed, m.fixedLive = &fixed, maps.Clone(w.Header())
+	w.content = m.before
+	w.body = nil
+	if m.bodyLen > 0 {
+		w.body = buffer.New()
+		w.body.Append(fixed.body.Bytes()[:m.bodyLen], w.limit)
+	}
+	response.Replace(w.Header(), m.live.Clone())
+	m.touched, m.tooLong, w.fixed = false, false, false
+}
+
+// Keep makes the response that was set aside last final, and discards what was written since. It does nothing after Seal,
+// or without SetAside.
+func (w *Writer) Keep() {
+	w.gate.enter()
+	defer w.gate.leave()
+	m := w.mark
+	if w.gate.closed || m == nil || m.fixed == nil {
+		return
+	}
+	w.body.Free()
+	w.content, w.fixed = *m.fixed, true
+	response.Replace(w.Header(), m.fixedLive)
+}
+
+// Rewind restores the response as it was at Mark, also after Fix and SetAside. It does nothing after Seal, or without a
+// Mark.
 func (w *Writer) Rewind() {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -98,9 +132,10 @@ func (w *Writer) Rewind() {
 		return
 	}
 	response.Replace(w.Header(), m.live)
-	w.headerAtStatus, w.written, w.length, w.status, w.chunked = m.header, m.written, m.length, m.status, m.chunked
+	m.before.body = w.body // after SetAside it is another buffer, with the same bytes
+	w.content = m.before
 	w.body.Truncate(m.bodyLen)
-	w.handlerHeader, w.fixed, w.mark = nil, false, nil
+	w.fixed, w.mark = false, nil
 }
 
 // Refuse makes later writes fail with ErrAnswered. The response will be withdrawn. It does nothing after Seal.

@@ -27,27 +27,33 @@ type Writer struct {
 	isHEAD   bool    // the request is a HEAD: its response has no body on the wire
 	http2    bool    // or a later version
 
-	// The header. Guarded by the gate until Seal, then the serving goroutine's.
-	outerHeader    http.Header       // as the outer middlewares left it; nil if empty
-	headerAtStatus []response.Change // when the handler set the status; later changes are trailers or ignored
-	handlerHeader  http.Header       // as the handler left it, while the underlying writer has the one that is sent
-	scratch        *response.Scratch // room for header
+	content // guarded by the gate until Seal, then the serving goroutine's
+
+	// The header. Guarded as content is.
+	outerHeader   http.Header       // as the outer middlewares left it; nil if empty
+	scratch       *response.Scratch // room for headerAtStatus
+	exposed       bool              // the underlying writer may have kept parts of scratch
+	writtenBefore bool              // at Begin the underlying writer reported that it was written to
+	sent1xx       bool              // a 1xx status was sent; some writers report it as an answer
+
+	// The body. Guarded as content is.
+	limit    int  // the most bytes of the body that are buffered
+	overflow bool // the body outgrew limit; bufferBody sends what was buffered, and then sets body to nil
+	hijacked bool // implies that state is sent
+
+	mark  *mark // set by Mark, nil again after Rewind
+	fixed bool  // by Fix, Keep or Refuse: the response is final although the handler has not returned
+}
+
+// content is a response, as far as the handler has written it.
+type content struct {
+	headerAtStatus []response.Change // the header when the handler set the status; later changes are trailers or ignored
+	body           *buffer.Buffer    // nil until something is written, and after an overflow
+	written        int64             // bytes that the handler has written, buffered or not
 	length         int64             // Content-Length, -1 if there is none
 	status         int               // final status, 0 until the handler has set it
 	chunked        bool              // a Transfer-Encoding keeps the Content-Length from being sent
-	exposed        bool              // the underlying writer may have kept parts of scratch
-	writtenBefore  bool              // at Begin the underlying writer reported that it was written to
-	sent1xx        bool              // a 1xx status was sent; some writers report it as an answer
-
-	// The body. Guarded as the header is.
-	body     *buffer.Buffer // nil until something is written, and after an overflow
-	limit    int            // the most bytes of the body that are buffered
-	written  int64          // bytes that the handler has written, buffered or not
-	overflow bool           // the body outgrew limit; bufferBody sends what was buffered, and then sets body to nil
-	hijacked bool           // implies that state is sent
-
-	mark  *mark // set by Mark, nil again after Rewind
-	fixed bool  // by Fix or Refuse: the response is final although the handler has not returned
+	handlerHeader  http.Header       // as the handler left it, while the underlying writer has the one that is sent
 }
 
 // SendObserver is told that the client may get a part of the response, so that the request must not run again.

@@ -40,6 +40,15 @@ func (s *Scratch) Take(h http.Header) []Change {
 	return list
 }
 
+// Clone returns a copy of a header from Take, which stays valid.
+func Clone(header []Change) []Change {
+	header = slices.Clone(header)
+	for i, c := range header {
+		header[i].Values = slices.Clone(c.Values)
+	}
+	return header
+}
+
 // Find returns the index of the field in a header from Take, or -1.
 func Find(header []Change, name string) int {
 	for i := range header {
