@@ -71,7 +71,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...Option) func(http.Han
 	if key == nil {
 		panic("middleware.Idempotency: key is nil")
 	}
-	g := &guard{locker: l, keyFunc: key, options: newOptions("middleware.Idempotency", opts)}
+	g := &guard{locker: l, keyFunc: key, options: newOptions("middleware.Idempotency", l, opts)}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !g.methods[r.Method] {

@@ -18,6 +18,10 @@ import (
 // All methods may be called concurrently. An error means that the database did not answer or refused. The call may have
 // taken effect nevertheless, and can be repeated with the same token.
 type Journal interface {
+	// Namespace returns the namespace of the Locker whose keys the journal is for. [Idempotency] and [Resolve] panic if
+	// their Locker has another: a journal's own work on unfinished and expired rows would reach those of another service.
+	Namespace() string
+
 	// Begin is called after the claim and before the handler. If the key is free, an intent journal stores run and
 	// returns [Begun], and a transactional one stores nothing and returns [Absent]. Otherwise both return the entry
 	// under the key, which is [Done], [Running] or [Unfinished], and the handler does not run. A row that has expired

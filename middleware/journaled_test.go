@@ -428,10 +428,15 @@ func TestOvertakenAtEnd(t *testing.T) {
 }
 
 func TestJournalOptions(t *testing.T) {
+	others := lock.New(redistest.Mini(t).Client(t), "test2")
 	for name, build := range map[string]func(){
 		"nil": func() { middleware.WithJournal(nil) },
 		"with WithFailOpen": func() {
 			middleware.Idempotency(new(lock.Locker), fixedKey, middleware.WithJournal(newJournal(true)), middleware.WithFailOpen())
+		},
+		"of another namespace": func() { middleware.Idempotency(others, fixedKey, middleware.WithJournal(newJournal(true))) },
+		"of another namespace, in Resolve": func() {
+			_ = middleware.Resolve(t.Context(), others, "key", "token", middleware.NothingHappened(), middleware.WithJournal(newJournal(true)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

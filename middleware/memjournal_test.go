@@ -39,6 +39,9 @@ func newJournal(intent bool) *memJournal {
 	return &memJournal{intent: intent, rows: map[string]*memRow{}, calls: map[string]int{}}
 }
 
+// Namespace is that of the tests' Lockers.
+func (*memJournal) Namespace() string { return "test" }
+
 // do runs one operation between the hooks.
 func (j *memJournal) do(op string, f func() (middleware.JournalEntry, error)) (middleware.JournalEntry, error) {
 	j.mu.Lock()

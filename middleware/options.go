@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/onceguard/onceguard/keyfunc"
@@ -52,8 +53,9 @@ func defaultOptions() options {
 	}
 }
 
-// newOptions returns the defaults with opts. It panics when one of them is nil, or when they contradict each other.
-func newOptions(caller string, opts []Option) options {
+// newOptions returns the defaults with opts. It panics when one of them is nil, when they contradict each other, or when
+// the journal has another namespace than the locker.
+func newOptions(caller string, l *lock.Locker, opts []Option) options {
 	o := defaultOptions()
 	for i, opt := range opts {
 		if opt == nil {
@@ -63,6 +65,12 @@ func newOptions(caller string, opts []Option) options {
 	}
 	o.applyKeyAge()
 	o.check()
+	if o.journal != nil {
+		locks, _, _ := strings.Cut(l.StorageKey(""), ":{")
+		if notes := o.journal.Namespace(); notes != locks {
+			panic(fmt.Sprintf("middleware.WithJournal: the journal has the namespace %q, and the locker %q", notes, locks))
+		}
+	}
 	return o
 }
 

@@ -89,7 +89,8 @@ func WithShadow() Option {
 
 // WithJournal lets a database decide, in addition to Redis, what has happened: see [Journal], and package sqljournal.
 // Redis may then lose data, fail over or be unreachable, and no request is refused because of it. The default is no
-// journal. WithJournal panics if j is nil. Idempotency panics if it is combined with [WithFailOpen] or [WithShadow].
+// journal. WithJournal panics if j is nil. Idempotency panics if it is combined with [WithFailOpen] or [WithShadow], and
+// if the journal has another namespace than the Locker.
 //
 // Before the handler runs, the middleware claims the key in Redis and then asks the journal. If the journal does not
 // answer twice, within 3 seconds each, the request gets 503 and nothing runs. When the handler has returned, the

@@ -87,14 +87,15 @@ var ErrJournaled = errors.New("middleware: the run has a journal, which has the 
 // intent journal's run that Redis has lost is resolved too, by the token of its row. If the journal's own Sweep runs,
 // leave such runs to it: Sweep gives each run that it hands out another token, and Resolve leaves that run alone.
 //
-// Resolve panics when the locker or an option is nil, and on options that contradict each other.
+// Resolve panics when the locker or an option is nil, on options that contradict each other, and on a journal of another
+// namespace than the locker's.
 func Resolve(
 	ctx context.Context, locker *lock.Locker, storageKey, token string, resolution Resolution, opts ...Option,
 ) error {
 	if locker == nil {
 		panic("middleware.Resolve: the locker is nil")
 	}
-	r := &resolver{locker: locker, token: token, resolution: resolution, options: newOptions("middleware.Resolve", opts)}
+	r := &resolver{locker: locker, token: token, resolution: resolution, options: newOptions("middleware.Resolve", locker, opts)}
 	if err := resolution.check(r.cookies); err != nil {
 		return err
 	}

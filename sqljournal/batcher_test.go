@@ -167,7 +167,7 @@ func TestLookMany(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		d := dbtest.PostgreSQL(t)
-		j, db := sqljournal.Transactional(d.Open(t, dbtest.Param("default_query_exec_mode", mode))), d.Open(t)
+		j, db := sqljournal.Transactional(d.Open(t, dbtest.Param("default_query_exec_mode", mode)), namespace), d.Open(t)
 		keys := []string{"plain", `with "quotes"`, `back\slash`, "a,b", "{braces}", "NULL", "", "ü", `\"`, "two\nlines", "'", "$1"}
 		for _, key := range keys {
 			run := newRun(time.Hour)

@@ -65,7 +65,7 @@ func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.
 
 // rehearse stores a row and removes it, which needs every privilege that a journal needs.
 func (j *Journal) rehearse(ctx context.Context, tx *sql.Tx) error {
-	key, token := "check:"+uuid.NewString(), uuid.NewString()
+	key, token := j.keyPrefix()+"check}"+uuid.NewString(), uuid.NewString()
 	if _, err := tx.ExecContext(ctx, j.dialect.insert, key, token, nil, int64(0)); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 func check(t *testing.T, d dbtest.Database, opts ...dbtest.Setting) error {
 	t.Helper()
-	err := sqljournal.Transactional(d.Open(t, opts...), d.Options()...).Check(t.Context())
+	err := sqljournal.Transactional(d.Open(t, opts...), namespace, d.Options()...).Check(t.Context())
 	var n int
 	if scan := d.Open(t).QueryRowContext(t.Context(), "select count(*) from onceguard_journal").Scan(&n); scan == nil && n != 0 {
 		t.Errorf("Check has left %d rows", n)
@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 		if err := closed.Close(); err != nil {
 			t.Fatal(err)
 		}
-		err := sqljournal.Intent(closed, d.Options()...).Check(t.Context())
+		err := sqljournal.Intent(closed, namespace, d.Options()...).Check(t.Context())
 		for _, finding := range []error{sqljournal.ErrTable, sqljournal.ErrReadOnly, sqljournal.ErrNotDurable, sqljournal.ErrBusy} {
 			if err == nil || errors.Is(err, finding) {
 				t.Errorf("without a database: got %v", err)
@@ -89,12 +89,12 @@ func TestCheckNeedsPrivileges(t *testing.T) {
 	mustExec(t, db, "create role "+role+" login")
 	mustExec(t, db, "grant usage on schema "+d.Name()+" to "+role)
 	mustExec(t, db, "grant select, insert, update on onceguard_journal to "+role)
-	err := sqljournal.Intent(d.Open(t, dbtest.Param("user", role))).Check(t.Context())
+	err := sqljournal.Intent(d.Open(t, dbtest.Param("user", role)), namespace).Check(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("without the privilege to delete: got %v", err)
 	}
 	mustExec(t, db, "grant delete on onceguard_journal to "+role)
-	if err := sqljournal.Intent(d.Open(t, dbtest.Param("user", role))).Check(t.Context()); err != nil {
+	if err := sqljournal.Intent(d.Open(t, dbtest.Param("user", role)), namespace).Check(t.Context()); err != nil {
 		t.Errorf("with all privileges that it needs: %v", err)
 	}
 }
@@ -107,9 +107,14 @@ func TestSchemaOfAnUnknownDialect(t *testing.T) {
 func TestWrongConfiguration(t *testing.T) {
 	t.Parallel()
 	db := dbtest.SQLite(t).Open(t)
-	mustPanic(t, "sqljournal.Transactional: the database is nil", func() { sqljournal.Transactional(nil) })
-	mustPanic(t, "sqljournal.Intent: the database is nil", func() { sqljournal.Intent(nil) })
-	mustPanic(t, "sqljournal.Intent: option 2 is nil", func() { sqljournal.Intent(db, sqljournal.SQLite(), nil) })
+	mustPanic(t, "sqljournal.Transactional: the database is nil", func() { sqljournal.Transactional(nil, namespace) })
+	mustPanic(t, "sqljournal.Intent: the database is nil", func() { sqljournal.Intent(nil, namespace) })
+	mustPanic(t, "sqljournal.Intent: option 2 is nil", func() { sqljournal.Intent(db, namespace, sqljournal.SQLite(), nil) })
+	for _, wrong := range []string{"", "{shop}", "shop}", "a{b"} {
+		const want = "namespace must be a text that is not empty and has no braces"
+		mustPanic(t, "sqljournal.Transactional: "+want, func() { sqljournal.Transactional(db, wrong) })
+		mustPanic(t, "sqljournal.Intent: "+want, func() { sqljournal.Intent(db, wrong) })
+	}
 }
 
 func mustPanic(t *testing.T, want string, f func()) {

@@ -75,9 +75,9 @@ func TestStatementsUseIndexes(t *testing.T) {
 	t.Parallel()
 	d := dbtest.PostgreSQL(t)
 	db := d.Open(t, dbtest.Param("default_query_exec_mode", "simple_protocol"))
-	mustExec(t, db, `insert into onceguard_journal (key, token, state, until) select 'begun' || i, gen_random_uuid(), 1,
+	mustExec(t, db, `insert into onceguard_journal (key, token, state, until) select case when i % 2 = 0 then 'test:{' else 'other:{' end || 'begun' || i, gen_random_uuid(), 1,
 		now() + i * interval '1 second' from generate_series(-10, 3000) i`)
-	mustExec(t, db, `insert into onceguard_journal (key, token, state, expires_at) select 'done' || i, gen_random_uuid(), 2,
+	mustExec(t, db, `insert into onceguard_journal (key, token, state, expires_at) select case when i % 2 = 0 then 'test:{' else 'other:{' end || 'done' || i, gen_random_uuid(), 2,
 		now() + i * interval '1 second' from generate_series(-10, 3000) i`)
 	mustExec(t, db, "analyze onceguard_journal")
 	for statement, args := range sqljournal.Statements() {

@@ -30,8 +30,10 @@ type dialect struct {
 	probe      string // key, token: waits for an open INSERT of the key; empty: writeLock has waited for it
 	probeFound string // key: waits for an open UPDATE, and selects the row even if it has expired
 
-	sweep  string // token, lease, grace, since (NULL means now): takes a row; returns key, note, beginning, attempts, now
-	expire string // removes up to expireBatch rows
+	// Of the rows whose key begins with prefix. Their index is the one on until or expires_at, not that on the key, which
+	// would also read the rows that are not due.
+	sweep  string // token, lease, grace, since (NULL means now), prefix: takes a row; returns key, note, beginning, attempts, now
+	expire string // prefix: removes up to expireBatch rows
 }
 
 // expireBatch is how many rows the statement expire removes at most.

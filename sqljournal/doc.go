@@ -30,6 +30,9 @@
 // Transactional stores only rows that are done. [Journal.Expire] removes expired rows. Call it every few minutes, from
 // one process or from all. All times are the database's.
 //
+// Several services may share the table. A key begins with the namespace of its service's Locker, and a [Journal] sees
+// only the rows of its own namespace. Each service calls Expire and Sweep for itself.
+//
 // A look reads the row of a key, and changes nothing. Concurrent looks may share a statement. An entry, a
 // [middleware.JournalEntry], is what a row means to the run that asks, or with Look to somebody who has no run.
 //

@@ -31,7 +31,7 @@ func ExampleIntent() {
 	defer remove()
 	locker, _, stop := startLocker()
 	defer stop()
-	journal := sqljournal.Intent(db, sqljournal.SQLite())
+	journal := sqljournal.Intent(db, "payments-api", sqljournal.SQLite())
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
 		middleware.WithRequired(), middleware.WithJournal(journal), middleware.WithMaxDuration(25*time.Second))
 
@@ -91,7 +91,7 @@ func ExampleTransactional_worker() {
 	if _, err := db.Exec("create table to_be_paid (key text primary key, payment integer)"); err != nil {
 		log.Fatal(err)
 	}
-	journal := sqljournal.Transactional(db, sqljournal.SQLite())
+	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
 
 	doubleClick(journal, func(w http.ResponseWriter, r *http.Request) {
 		order := payment{Amount: 1250} // from the body of r

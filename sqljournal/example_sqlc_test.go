@@ -43,7 +43,7 @@ func (q *Queries) CreatePayment(ctx context.Context, amount int64) (Payment, err
 func ExampleJournal_InTx_sqlc() {
 	db, remove := openSQLite()
 	defer remove()
-	journal := sqljournal.Transactional(db, sqljournal.SQLite())
+	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
 	queries := New(db)
 
 	doubleClick(journal, func(w http.ResponseWriter, r *http.Request) {

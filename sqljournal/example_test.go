@@ -116,7 +116,7 @@ func ExampleJournal_InTx() {
 	locker, server, stop := startLocker()
 	defer stop()
 
-	journal := sqljournal.Transactional(db, sqljournal.SQLite())
+	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
 	if err := journal.Check(context.Background()); err != nil {
 		log.Print(err) // whether a finding ends the program is up to you
 	}
@@ -170,7 +170,7 @@ func ExampleTransactional() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	journal := sqljournal.Transactional(db)
+	journal := sqljournal.Transactional(db, "payments-api")
 	if err := journal.Check(context.Background()); err != nil {
 		log.Print(err) // whether a finding ends the program is up to you
 	}
@@ -181,10 +181,10 @@ func ExampleJournal_Sweep() {
 	db, remove := openSQLite()
 	defer remove()
 	ctx := context.Background()
-	journal := sqljournal.Intent(db, sqljournal.SQLite())
+	journal := sqljournal.Intent(db, "payments-api", sqljournal.SQLite())
 
 	// A run begins, and its process dies.
-	run := middleware.JournalRun{Key: "payments:{0f3a}5f", Token: "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11", Limit: time.Millisecond}
+	run := middleware.JournalRun{Key: "payments-api:{0f3a}5f", Token: "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11", Limit: time.Millisecond}
 	if _, err := journal.Begin(ctx, run); err != nil {
 		log.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func ExampleJournal_Sweep() {
 func ExampleJournal_Note() {
 	db, remove := openSQLite()
 	defer remove()
-	journal := sqljournal.Intent(db, sqljournal.SQLite())
+	journal := sqljournal.Intent(db, "payments-api", sqljournal.SQLite())
 
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := journal.Note(r.Context(), []byte("order 4711")); err != nil {
@@ -244,7 +244,7 @@ func ExampleJournal_Note() {
 func ExampleJournal_Expire() {
 	db, remove := openSQLite()
 	defer remove()
-	journal := sqljournal.Transactional(db, sqljournal.SQLite())
+	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // in a program, until it ends
 	defer cancel()
@@ -266,7 +266,7 @@ func ExampleJournal_Expire() {
 func ExampleJournal_Around() {
 	db, remove := openSQLite()
 	defer remove()
-	journal := sqljournal.Transactional(db, sqljournal.SQLite())
+	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
 
 	doubleClick(journal, func(w http.ResponseWriter, r *http.Request) {
 		err := journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
@@ -307,7 +307,7 @@ func ExamplePgx() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	journal := sqljournal.Transactional(db)
+	journal := sqljournal.Transactional(db, "payments-api")
 
 	http.HandleFunc("POST /payments", func(w http.ResponseWriter, r *http.Request) {
 		err := journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// Expire removes the expired rows, and returns how many. Call it every few minutes: without it nothing fails, but the
+// Expire removes the expired rows of the journal's namespace, and returns how many. Call it every few minutes: without it nothing fails, but the
 // table grows. Each of its transactions removes at most 1000 rows. It skips rows that others have locked. Any number of
 // processes may call it at once. If it fails, the number is of those that it removed before.
 func (j *Journal) Expire(ctx context.Context) (int64, error) {
 	var removed int64
 	conflicts := 0
 	for {
-		n, err := changed(j.db.ExecContext(ctx, j.dialect.expire))
+		n, err := changed(j.db.ExecContext(ctx, j.dialect.expire, j.keyPrefix()))
 		switch {
 		case err == nil:
 			removed += n

@@ -93,7 +93,7 @@ func Statements() map[string][]any {
 		s.free:       {"key", token},
 		s.note:       {"key", token, []byte{0}},
 		s.probeFound: {"key"},
-		s.sweep:      {token, int64(1), int64(1), int64(1)},
-		s.expire:     nil,
+		s.sweep:      {token, int64(1), int64(1), int64(1), "test:{"},
+		s.expire:     {"test:{"},
 	}
 }

@@ -14,13 +14,16 @@ import (
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
+// namespace is that of the runs and Lockers of these tests.
+const namespace = "payments-api"
+
 // modes are both kinds of journal.
 var modes = map[string]func(dbtest.Database, testing.TB, ...dbtest.Setting) *sqljournal.Journal{
 	"transactional": func(d dbtest.Database, t testing.TB, opts ...dbtest.Setting) *sqljournal.Journal {
-		return watched(sqljournal.Transactional(d.Open(t, opts...), d.Options()...))
+		return watched(sqljournal.Transactional(d.Open(t, opts...), namespace, d.Options()...))
 	},
 	"intent": func(d dbtest.Database, t testing.TB, opts ...dbtest.Setting) *sqljournal.Journal {
-		return watched(sqljournal.Intent(d.Open(t, opts...), d.Options()...))
+		return watched(sqljournal.Intent(d.Open(t, opts...), namespace, d.Options()...))
 	},
 }
 
@@ -116,7 +119,7 @@ func (x *fakeExecution) Transact(
 // newRun returns a run under a key that no other has.
 func newRun(limit time.Duration) middleware.JournalRun {
 	return middleware.JournalRun{
-		Key: "test:{0000}" + uuid.NewString(), Token: uuid.NewString(), Note: []byte("fingerprint"), Limit: limit,
+		Key: namespace + ":{0000}" + uuid.NewString(), Token: uuid.NewString(), Note: []byte("fingerprint"), Limit: limit,
 	}
 }
 

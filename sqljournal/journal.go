@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/onceguard/onceguard/middleware"
@@ -14,10 +15,11 @@ import (
 // InTx or Around in the handler. All methods may be called concurrently. It need not be closed: the database is the
 // caller's.
 type Journal struct {
-	db      *sql.DB
-	intent  bool
-	dialect *dialect
-	batcher batcher // of looks
+	db        *sql.DB
+	namespace string
+	intent    bool
+	dialect   *dialect
+	batcher   batcher // of looks
 
 	probeTime time.Duration // for all tries to find out whether a transaction was committed; tests change it
 
@@ -36,22 +38,30 @@ type Option func(*Journal)
 func SQLite() Option { return func(j *Journal) { j.dialect = &sqlite } }
 
 // Transactional returns a journal for handlers whose effect is in db itself. It stores nothing before the handler runs,
-// and [Journal.InTx] commits its row together with the effect. It panics if db is nil.
-func Transactional(db *sql.DB, opts ...Option) *Journal {
-	return newJournal("Transactional", db, false, opts)
+// and [Journal.InTx] commits its row together with the effect.
+//
+// namespace is that of the service's Locker. Several services may share a table: each sees only the rows of its own
+// namespace. Transactional panics if db is nil, or if namespace is empty or has braces.
+func Transactional(db *sql.DB, namespace string, opts ...Option) *Journal {
+	return newJournal("Transactional", db, namespace, false, opts)
 }
 
 // Intent returns a journal for handlers whose effect is not in db. It commits a row before the handler runs. If
-// the run dies, [Journal.Sweep] hands the row out. It panics if db is nil.
-func Intent(db *sql.DB, opts ...Option) *Journal {
-	return newJournal("Intent", db, true, opts)
+// the run dies, [Journal.Sweep] hands the row out. namespace and the panics are as for [Transactional].
+func Intent(db *sql.DB, namespace string, opts ...Option) *Journal {
+	return newJournal("Intent", db, namespace, true, opts)
 }
 
-func newJournal(name string, db *sql.DB, intent bool, opts []Option) *Journal {
-	if db == nil {
+func newJournal(name string, db *sql.DB, namespace string, intent bool, opts []Option) *Journal {
+	switch {
+	case db == nil:
 		panic("sqljournal." + name + ": the database is nil")
+	case namespace == "", strings.ContainsAny(namespace, "{}"):
+		panic("sqljournal." + name + ": namespace must be a text that is not empty and has no braces")
 	}
-	j := &Journal{db: db, intent: intent, dialect: &postgresql, probeTime: probeTime, executionOf: executionOf}
+	j := &Journal{
+		db: db, namespace: namespace, intent: intent, dialect: &postgresql, probeTime: probeTime, executionOf: executionOf,
+	}
 	for i, opt := range opts {
 		if opt == nil {
 			panic(fmt.Sprintf("sqljournal.%s: option %d is nil", name, i+1))
@@ -60,6 +70,12 @@ func newJournal(name string, db *sql.DB, intent bool, opts []Option) *Journal {
 	}
 	return j
 }
+
+// Namespace is described at [middleware.Journal].
+func (j *Journal) Namespace() string { return j.namespace }
+
+// keyPrefix returns what all keys of the journal's namespace begin with, and no others.
+func (j *Journal) keyPrefix() string { return j.namespace + ":{" }
 
 // ErrLost means that a row is no longer the caller's: a sweep has handed it out, or another run was first. The caller
 // must not commit what it wanted to store with it.

@@ -20,9 +20,9 @@ func oneConnection(t *testing.T, mode string) (*sqljournal.Journal, *sql.DB) {
 	db := dbtest.PostgreSQL(t).Open(t)
 	db.SetMaxOpenConns(1)
 	if mode == "intent" {
-		return sqljournal.Intent(db), db
+		return sqljournal.Intent(db, namespace), db
 	}
-	return sqljournal.Transactional(db), db
+	return sqljournal.Transactional(db, namespace), db
 }
 
 // preparedOf returns the name of the prepared statement whose text contains part, and how often it was executed by a
@@ -74,5 +74,40 @@ func TestEndFindsItsRowByTheKey(t *testing.T) {
 	plan := planOf(t, db, fmt.Sprintf("execute %s('key', '%s', null, '1')", name, uuid.NewString()))
 	if !strings.Contains(plan, "onceguard_journal_pkey") {
 		t.Errorf("the plan is\n%s", plan)
+	}
+}
+
+// Sweep and Expire read the rows that are due, by the index on their time, also with a plan for all namespaces. An index on
+// the key would also read those that are not due.
+func TestSweepAndExpireFindTheirRowsByTime(t *testing.T) {
+	t.Parallel()
+	j, db := oneConnection(t, "intent")
+	for column, state := range map[string]int{"until": 1, "expires_at": 2} {
+		mustExec(t, db, fmt.Sprintf(`insert into onceguard_journal (key, token, state, %s)
+			select (case when i %% 2 = 0 then '%s' else 'other' end) || ':{0000}%s' || i, gen_random_uuid(), %d, now() + i * interval '1 second'
+			from generate_series(1, 6000) i`, column, namespace, column, state))
+	}
+	mustExec(t, db, "analyze onceguard_journal")
+	for range 10 {
+		_, err := j.Sweep(t.Context(), 0, time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := j.Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for part, c := range map[string]struct{ params, index string }{
+		"update onceguard_journal set token": {"'" + uuid.NewString() + "', 1, 1, null, 'shop:{'", "onceguard_journal_until"},
+		"delete from onceguard_journal":      {"'shop:{'", "onceguard_journal_expires"},
+	} {
+		name, generic, _ := preparedOf(t, db, part)
+		if generic == 0 {
+			t.Fatalf("%s: the statement was planned anew each time", part)
+		}
+		plan := planOf(t, db, fmt.Sprintf("execute %s(%s)", name, c.params))
+		if !strings.Contains(plan, c.index) || strings.Contains(plan, "Seq Scan") {
+			t.Errorf("the plan is\n%s", plan)
+		}
 	}
 }

@@ -74,6 +74,7 @@ where key = (
   select key from onceguard_journal
   where state = 1 and until < coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', statement_timestamp())
     - $3::bigint * interval '1 microsecond'
+    and starts_with(key collate "C", $5::text)
   order by until limit 1 for update skip locked)
 returning key, note, (extract(epoch from began_at) * 1000000)::bigint, attempts,
   (extract(epoch from statement_timestamp()) * 1000000)::bigint`,
@@ -81,7 +82,7 @@ returning key, note, (extract(epoch from began_at) * 1000000)::bigint, attempts,
 	expire: `
 delete from onceguard_journal where key = any (array(
   select key from onceguard_journal
-  where state = 2 and expires_at <= statement_timestamp()
+  where state = 2 and expires_at <= statement_timestamp() and starts_with(key collate "C", $1::text)
   order by expires_at limit 1000 for update skip locked))`,
 }
 

@@ -39,12 +39,14 @@ update onceguard_journal set token = ?1, attempts = attempts + 1, until = ` + sq
 where key = (
   select key from onceguard_journal
   where state = 1 and until < coalesce(?4, ` + sqliteNow + `) - ?3
+    and substr(key, 1, length(?5)) = ?5
   order by until limit 1)
 returning key, note, began_at, attempts, ` + sqliteNow,
 
 	expire: `
 delete from onceguard_journal where key in (
   select key from onceguard_journal where state = 2 and expires_at <= ` + sqliteNow + `
+    and substr(key, 1, length(?1)) = ?1
   order by expires_at limit 1000)`,
 }
 

@@ -20,8 +20,8 @@ type Unfinished struct {
 	dialect *dialect
 }
 
-// Sweep hands out the runs that have been unfinished for longer than grace, the oldest first and one after the other,
-// and returns how many. Several sweeps may run at once, in any number of processes: each row is handed to one of them.
+// Sweep hands out the runs of the journal's namespace that have been unfinished for longer than grace, the oldest first
+// and one after the other, and returns how many. Several sweeps may run at once, in any number of processes: each row is handed to one of them.
 // Sweep skips a row that an open transaction has changed.
 //
 // fn finds out what happened, for example from the payment provider. If the run took effect, fn calls
@@ -68,7 +68,7 @@ func (u *Unfinished) handOut(ctx context.Context, lease time.Duration, fn func(c
 // row, no sweep would get past it.
 func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration, since any) (_ *Unfinished, now int64, _ error) {
 	u := Unfinished{token: uuid.NewString(), dialect: j.dialect}
-	args := []any{u.token, j.dialect.units(lease), j.dialect.units(max(0, grace)), since}
+	args := []any{u.token, j.dialect.units(lease), j.dialect.units(max(0, grace)), since, j.keyPrefix()}
 	var note []byte
 	var began int64
 	var found bool

@@ -253,7 +253,7 @@ func TestExpire(t *testing.T) {
 			rows = "(with recursive n(i) as (select 1 union all select i + 1 from n where i < 2500) select i from n)"
 			token, past = "'t'", "1000 * i"
 		}
-		mustExec(t, db, "insert into onceguard_journal (key, token, state, expires_at) select 'old' || i, "+token+", 2, "+past+" from "+rows)
+		mustExec(t, db, "insert into onceguard_journal (key, token, state, expires_at) select '"+namespace+":{0000}old' || i, "+token+", 2, "+past+" from "+rows)
 		living := []standing{ownBegun, othersUnfished, othersDone}
 		runs := make([]middleware.JournalRun, len(living))
 		for i, s := range living {

@@ -100,7 +100,7 @@ func TestInTxUnprotected(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		db, run := withEffects(t, d), newRun(time.Hour)
-		j := sqljournal.Transactional(d.Open(t), d.Options()...)
+		j := sqljournal.Transactional(d.Open(t), namespace, d.Options()...)
 		broken := errors.New("the handler has failed")
 		err := j.InTx(t.Context(), nil, func(tx *sql.Tx) error { return errors.Join(take(tx, run), broken) })
 		mustFail(t, "a handler that fails", err, broken)
@@ -228,7 +228,7 @@ func TestOtherJournal(t *testing.T) {
 				run := begin(t, j, newRun(time.Hour))
 				x, ctx := protected(run, "response")
 				sqljournal.SetExecution(j, func(context.Context) sqljournal.Execution {
-					x.journal = sqljournal.Intent(db, d.Options()...)
+					x.journal = sqljournal.Intent(db, namespace, d.Options()...)
 					return x
 				})
 				mustFail(t, "InTx", j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }), sqljournal.ErrOtherJournal)

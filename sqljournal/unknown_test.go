@@ -24,10 +24,10 @@ func TestUnknownIsSwept(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		locker := lock.New(client, "unknown")
+		locker := lock.New(client, namespace)
 		defer func() { _ = locker.Close(context.Background()); _ = client.Close() }()
 		db := d.Open(t)
-		j := sqljournal.Intent(db, d.Options()...)
+		j := sqljournal.Intent(db, namespace, d.Options()...)
 		runs, storageKey := 0, ""
 		pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			run := middleware.FromContext(r.Context())

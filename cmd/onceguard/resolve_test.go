@@ -102,6 +102,8 @@ func TestResolveRefusesJournals(t *testing.T) {
 // forgetful is a transactional journal in which nothing was ever committed.
 type forgetful struct{}
 
+func (forgetful) Namespace() string { return "shop" }
+
 func (forgetful) Begin(context.Context, middleware.JournalRun) (e middleware.JournalEntry, err error) {
 	return e, err
 }

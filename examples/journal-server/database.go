@@ -59,7 +59,7 @@ func openPostgreSQL(source string) (*database, error) {
 	db := stdlib.OpenDB(*cfg)
 	return &database{
 		DB:      db,
-		journal: sqljournal.Transactional(db),
+		journal: sqljournal.Transactional(db, namespace),
 		dialect: sqljournal.DialectPostgreSQL,
 		name:    "PostgreSQL on " + cfg.Host,
 	}, nil
@@ -75,7 +75,7 @@ func openSQLite(path string) (*database, error) {
 	}
 	return &database{
 		DB:      db,
-		journal: sqljournal.Transactional(db, sqljournal.SQLite()),
+		journal: sqljournal.Transactional(db, namespace, sqljournal.SQLite()),
 		dialect: sqljournal.DialectSQLite,
 		name:    "SQLite in " + path,
 	}, nil

@@ -16,6 +16,9 @@ import (
 // that the connection is still open for a late response.
 const requestTimeout = 20 * time.Second
 
+// namespace is the service's, in Redis and in the journal.
+const namespace = "journal-server"
+
 // service is all that the handlers use.
 type service struct {
 	log    *slog.Logger
@@ -36,7 +39,7 @@ func openService(ctx context.Context, log *slog.Logger, cfg config) (*service, e
 	if err != nil {
 		return nil, errors.Join(err, db.close())
 	}
-	locker := lock.New(redis.client, "journal-server", lock.WithOpTimeout(cfg.opTimeout))
+	locker := lock.New(redis.client, namespace, lock.WithOpTimeout(cfg.opTimeout))
 	return &service{log: log, db: db, redis: redis, locker: locker, pause: sleep}, nil
 }
 

@@ -93,9 +93,9 @@ func plainly(db *sql.DB) (inTx, []middleware.Option) {
 	}, nil
 }
 
-func inJournal(newJournal func(*sql.DB, ...sqljournal.Option) *sqljournal.Journal) transactor {
+func inJournal(newJournal func(*sql.DB, string, ...sqljournal.Option) *sqljournal.Journal) transactor {
 	return func(db *sql.DB) (inTx, []middleware.Option) {
-		j := newJournal(db)
+		j := newJournal(db, namespace)
 		return func(ctx context.Context, f func(*sql.Tx) error) error { return j.InTx(ctx, nil, f) },
 			[]middleware.Option{middleware.WithJournal(j)}
 	}

@@ -46,12 +46,15 @@ func openOurs(opts ...middleware.Option) opener {
 	}
 }
 
+// namespace is that of the keys.
+const namespace = "bench"
+
 // protection returns onceguard with its defaults, and the key that the README recommends: route, user and header.
 func protection(c conditions, opts ...middleware.Option) (
 	protect func(http.Handler) http.Handler, closeStore func() error,
 ) {
 	client := c.newClient()
-	locker := lock.New(client, "bench")
+	locker := lock.New(client, namespace)
 	user := keyfunc.User(func(context.Context) string { return "42" })
 	return middleware.Idempotency(locker, keyfunc.Standard(user), opts...), func() error {
 		return errors.Join(locker.Close(context.Background()), client.Close())

@@ -11,6 +11,9 @@ import (
 // Journal is a transactional Journal whose first transactions fail.
 type Journal struct{ Failures int }
 
+// Namespace returns that of the Locker of [Locker].
+func (*Journal) Namespace() string { return "test" }
+
 func (*Journal) Begin(context.Context, middleware.JournalRun) (middleware.JournalEntry, error) {
 	return middleware.JournalEntry{}, nil
 }

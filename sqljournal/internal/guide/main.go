@@ -37,7 +37,7 @@ func serve() error {
 		return err
 	}
 	defer db.Close()
-	journal := sqljournal.Transactional(db)
+	journal := sqljournal.Transactional(db, "payments-api")
 	if err := journal.Check(ctx); errors.Is(err, sqljournal.ErrTable) {
 		return err // run the migration first
 	} else if err != nil {

@@ -35,7 +35,7 @@ func Example_gorm() {
 	if err != nil {
 		panic(err)
 	}
-	journal := sqljournal.Transactional(pool, sqljournal.SQLite())
+	journal := sqljournal.Transactional(pool, "payments-api", sqljournal.SQLite())
 
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {

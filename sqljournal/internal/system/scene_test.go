@@ -104,7 +104,7 @@ func (c *scene) isClaimed(t *testing.T) bool {
 func (c *scene) sweep(t *testing.T, end func(context.Context, sqljournal.Unfinished) error) {
 	t.Helper()
 	await(t, "a row for Sweep", func() bool {
-		n, err := sqljournal.Intent(c.db).Sweep(t.Context(), 0, time.Minute, end)
+		n, err := sqljournal.Intent(c.db, namespace).Sweep(t.Context(), 0, time.Minute, end)
 		if err != nil || n > 1 {
 			t.Fatalf("Sweep: %d, %v", n, err)
 		}

@@ -21,6 +21,9 @@ import (
 	"github.com/onceguard/onceguard/sqljournal"
 )
 
+// namespace is the shop's, in Redis and in the journal.
+const namespace = "shop"
+
 // shop is an instance of a service that takes payments. A payment is a row of the table payments, or a request to a
 // provider.
 type shop struct {
@@ -61,12 +64,12 @@ func (s shop) open() (http.Handler, func() error, error) {
 	if s.Patient {
 		lockOpts = append(lockOpts, lock.WithOpTimeout(patience))
 	}
-	locker := lock.New(client, "shop", lockOpts...)
+	locker := lock.New(client, namespace, lockOpts...)
 
 	opts := []middleware.Option{middleware.WithRequired(), middleware.WithMaxDuration(s.Limit)}
-	journal := sqljournal.Transactional(db)
+	journal := sqljournal.Transactional(db, namespace)
 	if s.Journal == intent {
-		journal = sqljournal.Intent(db)
+		journal = sqljournal.Intent(db, namespace)
 	}
 	if s.Journal != noJournal {
 		opts = append(opts, middleware.WithJournal(journal))

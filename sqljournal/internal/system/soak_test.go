@@ -225,7 +225,7 @@ func (k *soak) flush(ctx context.Context) {
 // sweep frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may
 // restart.
 func (k *soak) sweep(ctx context.Context) {
-	journal := sqljournal.Intent(k.db)
+	journal := sqljournal.Intent(k.db, namespace)
 	every := time.NewTicker(50 * time.Millisecond)
 	defer every.Stop()
 	for {
@@ -419,7 +419,7 @@ func (k *soak) endUnfinished() map[string]bool {
 		k.t.Errorf("%d rows are left without an end", begun)
 	}
 	ended := map[string]bool{}
-	n, err := sqljournal.Intent(k.db).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
+	n, err := sqljournal.Intent(k.db, namespace).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
 		key := string(u.Note)
 		paid := k.provider.count(key) > 0
 		if u.Note != nil {
