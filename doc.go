@@ -20,8 +20,9 @@
 //   - [github.com/onceguard/onceguard/middleware] is the HTTP part, and where to begin.
 //   - [github.com/onceguard/onceguard/keyfunc] says who asks for what: how a key is made of a request.
 //   - [github.com/onceguard/onceguard/lock] has the leases on Redis keys below it, which can be used on their own.
-//   - [github.com/onceguard/onceguard/sqljournal] is a module of its own: a record of runs in the database that has the
-//     effect. Then nothing runs twice even if Redis forgets, and the effect and its response are committed together.
+//   - [github.com/onceguard/onceguard/journal] says what a database beside Redis must do.
+//   - [github.com/onceguard/onceguard/sqljournal] is a module of its own: a journal in the database that has the effect.
+//     Then nothing runs twice even if Redis forgets, and the effect and its response are committed together.
 //   - [github.com/onceguard/onceguard/onceclient] is for clients: it makes keys and retries.
 //
 // More modules of the repository: contrib/promonce and contrib/otelonce, metrics and traces; contrib/ginonce,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -55,8 +56,8 @@ func (c *call) beginJournaled(lease *lock.Lease) *answer {
 	if c.event != nil {
 		c.event.Journal = phaseSince(start)
 	}
-	isOurs := entry.State != Done && entry.Token == j.run.Token
-	mayRun := entry.State == Absent || isOurs
+	isOurs := entry.State != journal.Done && entry.Token == j.run.Token
+	mayRun := entry.State == journal.Absent || isOurs
 	if err == nil && mayRun && !time.Now().Before(c.capByRequest(j.deadline)) { // the run would end at once
 		err = context.DeadlineExceeded
 	}
@@ -68,7 +69,7 @@ func (c *call) beginJournaled(lease *lock.Lease) *answer {
 	case !mayRun:
 		return c.applyEntry(lease, entry)
 	}
-	j.run.Intent = entry.State != Absent // an intent journal has stored a row
+	j.run.Intent = entry.State != journal.Absent // an intent journal has stored a row
 	c.running.exec.journaled = j
 	return nil
 }
@@ -77,7 +78,7 @@ func (c *call) beginJournaled(lease *lock.Lease) *answer {
 func (c *call) newJournaledRun(start time.Time, lease *lock.Lease) *journaledRun {
 	j := &journaledRun{call: c, deadline: start.Add(c.maxDuration)}
 	j.unsealed.L = &j.mu
-	j.run = JournalRun{Key: c.storageKey(), Note: c.encodeNote(nil), Limit: c.maxDuration}
+	j.run = journal.Run{Key: c.storageKey(), Note: c.encodeNote(nil), Limit: c.maxDuration}
 	if lease != nil {
 		j.run.Token = lease.Token()
 	} else {
@@ -88,8 +89,8 @@ func (c *call) newJournaledRun(start time.Time, lease *lock.Lease) *journaledRun
 
 // askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the
 // same token gets the same answer.
-func (c *call) askBegin(run JournalRun) (JournalEntry, error) {
-	begin := func(ctx context.Context) (JournalEntry, error) { return c.journal.Begin(ctx, run) }
+func (c *call) askBegin(run journal.Run) (journal.Entry, error) {
+	begin := func(ctx context.Context) (journal.Entry, error) { return c.journal.Begin(ctx, run) }
 	entry, err := askJournal(c.detached(), begin)
 	if err != nil {
 		entry, err = askJournal(c.detached(), begin)
@@ -102,7 +103,7 @@ func (c *call) askBegin(run JournalRun) (JournalEntry, error) {
 //
 // If too many are being undone, it does nothing: a recovering database must not get one call for each request that it
 // has missed. A leftover row only refuses retries until it is swept.
-func (c *call) undoBegin(run JournalRun) {
+func (c *call) undoBegin(run journal.Run) {
 	g := c.guard
 	if g.undoing.Add(1) > maxUndone {
 		g.undoing.Add(-1)

@@ -67,7 +67,7 @@
 //
 // serve (idempotency.go) and run (run.go) follow the numbered steps of [Idempotency]. A step that refuses a request
 // returns an answer, which call.respond sends. ending.go decides what a run does with its key, and outage.go what
-// happens while Redis does not answer. The parts of a [Journal] are in transact.go and journaled.go, and that of
+// happens while Redis does not answer. The parts of a journal are in transact.go and journaled.go, and that of
 // [WithShadow] is in shadow.go. In internal, capture is the ResponseWriter that buffers a response, record the stored
 // format, response a response as a value, and buffer pooled memory.
 package middleware

@@ -13,7 +13,7 @@ var ErrCommitted = errors.New("middleware: the response is committed")
 
 // Execution is a protected handler's own run: what the handler can ask and decide about it. Its methods may be called
 // concurrently. A call after the handler has returned comes too late to have an effect. The methods of a nil Execution
-// do nothing and return zero values. Only [Execution.Transact] panics.
+// do nothing and return zero values.
 type Execution struct {
 	key   string     // the storage key
 	alias *string    // what Key returns in shadow; otherwise nil

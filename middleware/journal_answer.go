@@ -1,11 +1,12 @@
 package middleware
 
-// This file contains the answers that a [Journal] gives: to a duplicate, and to a run whose key another run has.
+// This file contains the answers that a journal gives: to a duplicate, and to a run whose key another run has.
 
 import (
 	"context"
 	"errors"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -17,7 +18,7 @@ func (c *call) lookInJournal(fallback *answer) *answer {
 		return fallback
 	}
 	start := c.clock()
-	entry, err := askJournal(c.detached(), func(ctx context.Context) (JournalEntry, error) {
+	entry, err := askJournal(c.detached(), func(ctx context.Context) (journal.Entry, error) {
 		return c.journal.Look(ctx, c.storageKey())
 	})
 	if c.event != nil {
@@ -26,7 +27,7 @@ func (c *call) lookInJournal(fallback *answer) *answer {
 	switch {
 	case err != nil:
 		return refuse(StoreUnavailable, &storeUnavailable, err)
-	case entry.State == Done, c.identity.expired && entry.State != Absent:
+	case entry.State == journal.Done, c.identity.expired && entry.State != journal.Absent:
 		return c.answerByEntry(entry)
 	}
 	return fallback
@@ -35,9 +36,9 @@ func (c *call) lookInJournal(fallback *answer) *answer {
 // applyEntry ends a request that has claimed the key, by the entry of another run, and returns the answer to it. It
 // settles the key with the entry's record, so that the next duplicate need not ask the journal. Without such a record
 // it releases the key. lease is nil if Redis did not answer.
-func (c *call) applyEntry(lease *lock.Lease, entry JournalEntry) *answer {
+func (c *call) applyEntry(lease *lock.Lease, entry journal.Entry) *answer {
 	a := c.answerByEntry(entry)
-	if lease == nil || !entry.canSettle() || a.outcome == Unreadable {
+	if lease == nil || !canSettle(entry) || a.outcome == Unreadable {
 		c.dropClaim(lease)
 		return a
 	}
@@ -48,13 +49,13 @@ func (c *call) applyEntry(lease *lock.Lease, entry JournalEntry) *answer {
 }
 
 // answerByEntry returns the answer that follows from what the journal holds of another run.
-func (c *call) answerByEntry(entry JournalEntry) *answer {
+func (c *call) answerByEntry(entry journal.Entry) *answer {
 	switch {
-	case entry.State == Absent: // the row of this run was removed before its End
+	case entry.State == journal.Absent: // the row of this run was removed before its End
 		return refuse(Unknown, &outcomeUnknown, nil)
-	case entry.State == Done && entry.Record == nil:
+	case entry.State == journal.Done && entry.Record == nil:
 		return refuse(NotStored, &responseNotStored, nil)
-	case entry.State == Done:
+	case entry.State == journal.Done:
 		return c.replay(entry.Record)
 	}
 	theirs, err := c.codec.DecodeNote(c.storageKey(), entry.Note)
@@ -63,7 +64,7 @@ func (c *call) answerByEntry(entry JournalEntry) *answer {
 		return refuse(Unreadable, &recordUnreadable, err)
 	case c.compare(theirs.Fingerprint) == different:
 		return reusedAnswer
-	case entry.State == Unfinished:
+	case entry.State == journal.Unfinished:
 		return refuse(Unknown, &outcomeUnknown, errUnfinished)
 	}
 	return refuse(InFlight, &inFlight, nil)

@@ -1,12 +1,14 @@
 package middleware
 
-// This file contains how the middleware calls a [Journal], and what it reads from an entry.
+// This file contains how the middleware calls a journal, and what it reads from an entry.
 
 import (
 	"bytes"
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/onceguard/onceguard/journal"
 )
 
 const (
@@ -15,7 +17,7 @@ const (
 )
 
 // askJournal calls f with a context that ends after journalTimeout.
-func askJournal(ctx context.Context, f func(context.Context) (JournalEntry, error)) (JournalEntry, error) {
+func askJournal(ctx context.Context, f func(context.Context) (journal.Entry, error)) (journal.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	return f(ctx)
@@ -53,15 +55,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // isOurEnd reports whether the entry that End returned is the one that End was to leave: the record or, without a
 // record, nothing.
-func isOurEnd(entry JournalEntry, run JournalRun, encoded []byte) bool {
+func isOurEnd(entry journal.Entry, run journal.Run, encoded []byte) bool {
 	if encoded == nil {
-		return entry.State == Absent
+		return entry.State == journal.Absent
 	}
-	return entry.State == Done && entry.Token == run.Token && bytes.Equal(entry.Record, encoded)
+	return entry.State == journal.Done && entry.Token == run.Token && bytes.Equal(entry.Record, encoded)
 }
 
 // canSettle reports whether the entry has a record that Redis can store. Settle refuses one that is about to expire,
 // and would leave the key claimed.
-func (e *JournalEntry) canSettle() bool {
-	return e.State == Done && e.Record != nil && e.Left >= time.Millisecond
+func canSettle(e journal.Entry) bool {
+	return e.State == journal.Done && e.Record != nil && e.Left >= time.Millisecond
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -22,16 +23,16 @@ type undoneJournal struct {
 	tokens map[string]bool
 }
 
-func (*undoneJournal) Begin(context.Context, middleware.JournalRun) (middleware.JournalEntry, error) {
-	return middleware.JournalEntry{}, errDown
+func (*undoneJournal) Begin(context.Context, journal.Run) (journal.Entry, error) {
+	return journal.Entry{}, errDown
 }
 
-func (j *undoneJournal) End(_ context.Context, run middleware.JournalRun, _ []byte, _ time.Duration) (middleware.JournalEntry, error) {
+func (j *undoneJournal) End(_ context.Context, run journal.Run, _ []byte, _ time.Duration) (journal.Entry, error) {
 	j.mu.Lock()
 	j.tokens[run.Token] = true
 	j.mu.Unlock()
 	<-j.over
-	return middleware.JournalEntry{}, nil
+	return journal.Entry{}, nil
 }
 
 func (j *undoneJournal) count() int {
@@ -65,13 +66,13 @@ func TestFewRunsAreUndone(t *testing.T) {
 // expiring is a journal whose records are about to expire.
 type expiring struct{ *memJournal }
 
-func (j expiring) Begin(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
+func (j expiring) Begin(ctx context.Context, run journal.Run) (journal.Entry, error) {
 	e, err := j.memJournal.Begin(ctx, run)
 	e.Left = min(e.Left, time.Microsecond)
 	return e, err
 }
 
-func (j expiring) End(ctx context.Context, run middleware.JournalRun, record []byte, keep time.Duration) (middleware.JournalEntry, error) {
+func (j expiring) End(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
 	e, err := j.memJournal.End(ctx, run, record, keep)
 	e.Left = min(e.Left, time.Microsecond)
 	return e, err

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
 
-// How a run with a [Journal] ends: first in the journal, then in Redis. concludeJournaled decides by the state of the
+// How a run with a journal ends: first in the journal, then in Redis. concludeJournaled decides by the state of the
 // run's transaction (txPhase in transact.go) and, without one, by the run's ending:
 //
 //	transaction   ending                    journal            key in Redis        the client gets
@@ -75,7 +76,7 @@ func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement *answer
 	if end.action == storeRecord {
 		end.encoded = c.encode(&end.record)
 	}
-	entry, err := askJournal(c.detached(), func(ctx context.Context) (JournalEntry, error) {
+	entry, err := askJournal(c.detached(), func(ctx context.Context) (journal.Entry, error) {
 		return c.journal.End(ctx, j.run, end.encoded, end.retention)
 	})
 	if err != nil {
@@ -96,7 +97,7 @@ func (c *call) endInJournal(lease *lock.Lease, end *ending) (replacement *answer
 // endInBackground sends an End until it succeeds, and then updates the key, which stays claimed until then. cause is
 // why the End has not succeeded yet. The error that it returns is for the Event: it wraps cause and [lock.ErrPending].
 // If too many records are pending, it abandons the key instead, and returns cause unchanged.
-func (c *call) endInBackground(lease *lock.Lease, run JournalRun, end *ending, cause error) error {
+func (c *call) endInBackground(lease *lock.Lease, run journal.Run, end *ending, cause error) error {
 	cost := int64(len(end.encoded) + pendingCost)
 	if c.pendingRecords.Add(cost) > maxPendingRecords {
 		c.pendingRecords.Add(-cost)
@@ -111,7 +112,7 @@ func (c *call) endInBackground(lease *lock.Lease, run JournalRun, end *ending, c
 		if encoded != nil {
 			limit = min(limit, retention)
 		}
-		var entry JournalEntry
+		var entry journal.Entry
 		ended := retryJournal(ctx, limit, func(ctx context.Context) (err error) {
 			entry, err = g.journal.End(ctx, run, encoded, retention-time.Since(completed))
 			return err
@@ -127,13 +128,13 @@ func (c *call) endInBackground(lease *lock.Lease, run JournalRun, end *ending, c
 // followJournal applies to the key what a retried End has answered. ended is false if no End was answered. frees is
 // true if End was to free the row. After an error the background retries Settle and Release, so their errors are
 // dropped.
-func followJournal(ctx context.Context, lease *lock.Lease, entry JournalEntry, ended, frees bool) {
+func followJournal(ctx context.Context, lease *lock.Lease, entry journal.Entry, ended, frees bool) {
 	switch {
 	case !ended: // the outcome is unknown: the lease runs out
 		lease.Abandon()
-	case entry.canSettle():
+	case canSettle(entry):
 		_ = settleEncoded(ctx, lease, entry.Record, entry.Left)
-	case frees, entry.State == Done: // Redis has nothing to store: the journal answers a retry
+	case frees, entry.State == journal.Done: // Redis has nothing to store: the journal answers a retry
 		_ = lease.Release(ctx)
 	default: // another run is open in the journal: the lease runs out
 		lease.Abandon()

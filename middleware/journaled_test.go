@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -228,16 +229,16 @@ func TestWhatTheJournalHolds(t *testing.T) {
 		for _, row = range j.rows {
 		}
 		for name, c := range map[string]struct {
-			entry   middleware.JournalEntry
+			entry   journal.Entry
 			until   time.Duration
 			status  int
 			problem string
 			outcome middleware.Outcome
 		}{
-			"running":     {middleware.JournalEntry{State: middleware.Running, Note: j.note}, time.Hour, 409, "in-flight", middleware.InFlight},
-			"unfinished":  {middleware.JournalEntry{State: middleware.Running, Note: j.note}, -time.Second, 409, "outcome-unknown", middleware.Unknown},
-			"no response": {middleware.JournalEntry{State: middleware.Done}, 0, 409, "response-not-stored", middleware.NotStored},
-			"damaged":     {middleware.JournalEntry{State: middleware.Done, Record: []byte("damaged")}, 0, 500, "record-unreadable", middleware.Unreadable},
+			"running":     {journal.Entry{State: journal.Running, Note: j.note}, time.Hour, 409, "in-flight", middleware.InFlight},
+			"unfinished":  {journal.Entry{State: journal.Running, Note: j.note}, -time.Second, 409, "outcome-unknown", middleware.Unknown},
+			"no response": {journal.Entry{State: journal.Done}, 0, 409, "response-not-stored", middleware.NotStored},
+			"damaged":     {journal.Entry{State: journal.Done, Record: []byte("damaged")}, 0, 500, "record-unreadable", middleware.Unreadable},
 		} {
 			t.Run(name, func(t *testing.T) {
 				b.FlushAll(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // errDown is the error of a database that does not answer.
@@ -30,7 +30,7 @@ type memJournal struct {
 }
 
 type memRow struct {
-	entry   middleware.JournalEntry
+	entry   journal.Entry
 	until   time.Time // of a run
 	expires time.Time // of a record
 }
@@ -43,14 +43,14 @@ func newJournal(intent bool) *memJournal {
 func (*memJournal) Namespace() string { return "test" }
 
 // do runs one operation between the hooks.
-func (j *memJournal) do(op string, f func() (middleware.JournalEntry, error)) (middleware.JournalEntry, error) {
+func (j *memJournal) do(op string, f func() (journal.Entry, error)) (journal.Entry, error) {
 	j.mu.Lock()
 	j.calls[op]++
 	before, after := j.before, j.after
 	j.mu.Unlock()
 	if before != nil {
 		if err := before(op); err != nil {
-			return middleware.JournalEntry{}, err
+			return journal.Entry{}, err
 		}
 	}
 	j.mu.Lock()
@@ -58,7 +58,7 @@ func (j *memJournal) do(op string, f func() (middleware.JournalEntry, error)) (m
 	j.mu.Unlock()
 	if after != nil && err == nil {
 		if err := after(op); err != nil {
-			return middleware.JournalEntry{}, err
+			return journal.Entry{}, err
 		}
 	}
 	return entry, err
@@ -86,62 +86,62 @@ func at(op string, n int) func(string) error {
 }
 
 // stands returns what stands under a key.
-func (j *memJournal) stands(key string) middleware.JournalEntry {
+func (j *memJournal) stands(key string) journal.Entry {
 	row := j.rows[key]
 	switch {
-	case row == nil, row.entry.State == middleware.Done && time.Now().After(row.expires):
-		return middleware.JournalEntry{}
-	case row.entry.State == middleware.Done:
+	case row == nil, row.entry.State == journal.Done && time.Now().After(row.expires):
+		return journal.Entry{}
+	case row.entry.State == journal.Done:
 		entry := row.entry
 		entry.Left = time.Until(row.expires)
 		return entry
 	case time.Now().After(row.until):
 		entry := row.entry
-		entry.State = middleware.Unfinished
+		entry.State = journal.Unfinished
 		return entry
 	}
 	return row.entry
 }
 
-func (j *memJournal) Begin(_ context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
-	return j.do("begin", func() (middleware.JournalEntry, error) {
+func (j *memJournal) Begin(_ context.Context, run journal.Run) (journal.Entry, error) {
+	return j.do("begin", func() (journal.Entry, error) {
 		j.note = bytes.Clone(run.Note)
 		entry := j.stands(run.Key)
 		switch {
-		case entry.State == middleware.Absent && j.intent:
-			entry = middleware.JournalEntry{State: middleware.Running, Token: run.Token, Note: bytes.Clone(run.Note)}
+		case entry.State == journal.Absent && j.intent:
+			entry = journal.Entry{State: journal.Running, Token: run.Token, Note: bytes.Clone(run.Note)}
 			j.rows[run.Key] = &memRow{entry: entry, until: time.Now().Add(run.Limit)}
 			fallthrough
-		case entry.State == middleware.Running && entry.Token == run.Token:
-			entry.State = middleware.Begun
+		case entry.State == journal.Running && entry.Token == run.Token:
+			entry.State = journal.Begun
 		}
 		return entry, nil
 	})
 }
 
-func (j *memJournal) End(_ context.Context, run middleware.JournalRun, record []byte, keep time.Duration) (middleware.JournalEntry, error) {
-	return j.do("end", func() (middleware.JournalEntry, error) {
+func (j *memJournal) End(_ context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
+	return j.do("end", func() (journal.Entry, error) {
 		if record != nil {
 			j.store(run, record, keep)
-		} else if row := j.rows[run.Key]; row != nil && row.entry.Token == run.Token && row.entry.State != middleware.Done {
+		} else if row := j.rows[run.Key]; row != nil && row.entry.Token == run.Token && row.entry.State != journal.Done {
 			delete(j.rows, run.Key)
 		}
 		return j.stands(run.Key), nil
 	})
 }
 
-func (j *memJournal) Look(_ context.Context, key string) (middleware.JournalEntry, error) {
-	return j.do("look", func() (middleware.JournalEntry, error) { return j.stands(key), nil })
+func (j *memJournal) Look(_ context.Context, key string) (journal.Entry, error) {
+	return j.do("look", func() (journal.Entry, error) { return j.stands(key), nil })
 }
 
 // store stores a record if no other stands in its way.
-func (j *memJournal) store(run middleware.JournalRun, record []byte, keep time.Duration) bool {
+func (j *memJournal) store(run journal.Run, record []byte, keep time.Duration) bool {
 	entry := j.stands(run.Key)
-	if run.Intent && (entry.Token != run.Token || entry.State == middleware.Done) || !run.Intent && entry.State != middleware.Absent {
+	if run.Intent && (entry.Token != run.Token || entry.State == journal.Done) || !run.Intent && entry.State != journal.Absent {
 		return false
 	}
 	j.rows[run.Key] = &memRow{
-		entry:   middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: bytes.Clone(record)},
+		entry:   journal.Entry{State: journal.Done, Token: run.Token, Record: bytes.Clone(record)},
 		expires: time.Now().Add(keep),
 	}
 	return true
@@ -151,8 +151,7 @@ var errOvertaken = errors.New("another run has the key")
 
 // inTx runs fn, and commits one effect together with the record.
 func (j *memJournal) inTx(ctx context.Context, fn func() error) error {
-	run := middleware.FromContext(ctx)
-	if _, _, ok := run.Journaled(); !ok {
+	if _, _, ok := journal.FromContext(ctx); !ok {
 		if err := fn(); err != nil {
 			return err
 		}
@@ -161,7 +160,7 @@ func (j *memJournal) inTx(ctx context.Context, fn func() error) error {
 		j.effects++
 		return nil
 	}
-	return run.Transact(func(seal func() (middleware.Commit, error)) error {
+	return journal.Transact(ctx, func(seal func() (journal.Commit, error)) error {
 		if err := fn(); err != nil {
 			return err
 		}
@@ -169,16 +168,16 @@ func (j *memJournal) inTx(ctx context.Context, fn func() error) error {
 		if err != nil {
 			return err
 		}
-		_, err = j.do("commit", func() (middleware.JournalEntry, error) {
+		_, err = j.do("commit", func() (journal.Entry, error) {
 			if !j.store(commit.Run, commit.Record, commit.Keep) {
-				return middleware.JournalEntry{}, errOvertaken
+				return journal.Entry{}, errOvertaken
 			}
 			j.effects++
-			return middleware.JournalEntry{}, nil
+			return journal.Entry{}, nil
 		})
 		return err
-	}, func(run middleware.JournalRun, _ bool) (middleware.JournalEntry, error) {
-		return j.do("truth", func() (middleware.JournalEntry, error) { return j.stands(run.Key), nil })
+	}, func(run journal.Run, _ bool) (journal.Entry, error) {
+		return j.do("truth", func() (journal.Entry, error) { return j.stands(run.Key), nil })
 	})
 }
 

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -57,5 +58,53 @@ func TestOuterAtMostOnceKeepsTheInnersRefusal(t *testing.T) {
 		if n := len(effects); n != 2 {
 			t.Errorf("%d effects of two requests", n)
 		}
+	})
+}
+
+// A transaction inside of a run without a journal is not that of the run around it, which has one.
+func TestTransactionInsideOfARunWithoutAJournal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		modes(t, func(t *testing.T, j *memJournal) {
+			b.FlushAll(t)
+			locker := newLocker(t, b.Client(t))
+			inner := middleware.Idempotency(locker, fixedKey)(payInTx(j))
+			gateway := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j))
+			h := gateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				inner.ServeHTTP(httptest.NewRecorder(), r)
+				if err := j.inTx(r.Context(), func() error { return created(w) }); err != nil {
+					t.Errorf("the outer transaction: %v", err)
+				}
+			}))
+			for range 2 {
+				r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
+				r.Header.Set("Idempotency-Key", "k1")
+				h.ServeHTTP(w, r)
+				if w.Code != http.StatusCreated || w.Body.String() != "created" {
+					t.Errorf("%d %q, want the outer run's response", w.Code, w.Body)
+				}
+			}
+			j.want(t, 2, 1) // both effects, and the row of the outer run alone
+		})
+	})
+}
+
+// A middleware in shadow changes nothing: a transaction inside of it belongs to the run around it.
+func TestTransactionInsideOfAShadow(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		modes(t, func(t *testing.T, j *memJournal) {
+			locker := newLocker(t, b.Client(t))
+			shadow := middleware.Idempotency(locker, fixedKey, middleware.WithShadow())
+			gateway := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j))
+			h := gateway(shadow(payInTx(j)))
+			for range 2 {
+				b.FlushAll(t)
+				r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
+				r.Header.Set("Idempotency-Key", "k1")
+				if h.ServeHTTP(w, r); w.Code != http.StatusCreated {
+					t.Errorf("%d %q", w.Code, w.Body)
+				}
+			}
+			j.want(t, 1, 1)
+		})
 	})
 }

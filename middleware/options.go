@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/record"
@@ -31,7 +32,7 @@ type options struct {
 	rules        []rule // at least one; see defaultRules
 	failOpen     bool
 	shadow       bool
-	journal      Journal // nil without WithJournal
+	journal      journal.Journal // nil without WithJournal
 	cookies      bool
 	codec        record.Codec
 	observe      func(context.Context, Event) // nil without WithObserver

@@ -3,6 +3,8 @@ package middleware
 import (
 	"fmt"
 	"time"
+
+	"github.com/onceguard/onceguard/journal"
 )
 
 // WithAtMostOnce does not run a request again whose outcome is unknown, for [WithRetention]'s time: the handler panicked,
@@ -87,10 +89,10 @@ func WithShadow() Option {
 	return func(o *options) { o.shadow = true }
 }
 
-// WithJournal lets a database decide, in addition to Redis, what has happened: see [Journal], and package sqljournal.
-// Redis may then lose data, fail over or be unreachable, and no request is refused because of it. The default is no
-// journal. WithJournal panics if j is nil. Idempotency panics if it is combined with [WithFailOpen] or [WithShadow], and
-// if the journal has another namespace than the Locker.
+// WithJournal lets a database decide, in addition to Redis, what has happened: see [journal.Journal], and package
+// sqljournal. Redis may then lose data, fail over or be unreachable, and no request is refused because of it. The
+// default is no journal. WithJournal panics if j is nil. Idempotency panics if it is combined with [WithFailOpen] or
+// [WithShadow], and if the journal has another namespace than the Locker.
 //
 // Before the handler runs, the middleware claims the key in Redis and then asks the journal. If the journal does not
 // answer twice, within 3 seconds each, the request gets 503 and nothing runs. When the handler has returned, the
@@ -110,7 +112,7 @@ func WithShadow() Option {
 // To introduce a journal, give each of the instances that share keys both this option and [WithAtMostOnce], because
 // what an instance without a journal has stored is in Redis alone. With both options a request gets 503 if Redis cannot
 // be reached. Remove WithAtMostOnce only when all instances have had the journal for the longest retention.
-func WithJournal(j Journal) Option {
+func WithJournal(j journal.Journal) Option {
 	if j == nil {
 		panic("middleware.WithJournal: the journal is nil")
 	}

@@ -5,35 +5,36 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
 
 // resolveJournaled resolves the run in the journal and then in Redis. A crash in between leaves what a crash of the run
 // at that point would leave: the journal has the outcome, and answers a retry.
 func (r *resolver) resolveJournaled(ctx context.Context, info lock.Info) error {
-	entry, err := askJournal(ctx, func(ctx context.Context) (JournalEntry, error) { return r.journal.Look(ctx, r.key) })
+	entry, err := askJournal(ctx, func(ctx context.Context) (journal.Entry, error) { return r.journal.Look(ctx, r.key) })
 	if err != nil {
 		return err
 	}
 	switch {
-	case entry.State == Done:
+	case entry.State == journal.Done:
 		return fmt.Errorf("%w: the journal has its outcome", lock.ErrChanged)
-	case entry.State != Absent && entry.Token != r.token:
+	case entry.State != journal.Absent && entry.Token != r.token:
 		return fmt.Errorf("%w: the journal has another run, or a sweep has taken this one", lock.ErrChanged)
-	case entry.State == Unfinished:
+	case entry.State == journal.Unfinished:
 		if info.State == lock.Held && info.Token == r.token { // the process still renews its lease
 			return lock.ErrLive
 		}
 		return r.resolveRow(ctx, info, entry)
-	case entry.State != Absent:
+	case entry.State != journal.Absent:
 		return fmt.Errorf("%w: in the journal it has %v left", lock.ErrLive, entry.Left)
 	}
 	return r.resolveWithoutRow(ctx, info)
 }
 
 // resolveRow resolves a run that has a row in the journal.
-func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry JournalEntry) error {
-	run := JournalRun{Key: r.key, Token: r.token, Note: entry.Note, Intent: true}
+func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry journal.Entry) error {
+	run := journal.Run{Key: r.key, Token: r.token, Note: entry.Note, Intent: true}
 	encoded, err := r.outcome(entry.Note)
 	if err == nil {
 		err = r.end(ctx, run, encoded)
@@ -74,7 +75,7 @@ func (r *resolver) resolveWithoutRow(ctx context.Context, info lock.Info) error 
 	err := r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
 		encoded, err := r.encode(note)
 		if err == nil {
-			err = r.end(ctx, JournalRun{Key: r.key, Token: r.token, Note: note}, encoded)
+			err = r.end(ctx, journal.Run{Key: r.key, Token: r.token, Note: note}, encoded)
 		}
 		ended = err == nil
 		return encoded, err
@@ -95,8 +96,8 @@ func (r *resolver) outcome(note []byte) ([]byte, error) {
 }
 
 // end stores the record in the journal. If the record is nil, it frees the run's row.
-func (r *resolver) end(ctx context.Context, run JournalRun, encoded []byte) error {
-	entry, err := askJournal(ctx, func(ctx context.Context) (JournalEntry, error) {
+func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) error {
+	entry, err := askJournal(ctx, func(ctx context.Context) (journal.Entry, error) {
 		return r.journal.End(ctx, run, encoded, r.retention)
 	})
 	switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -26,12 +27,12 @@ func stranded(t *testing.T, b redistest.Backend, j *memJournal) (s *site, info l
 	}, middleware.WithAtMostOnce(), middleware.WithMaxDuration(time.Second))
 	info = s.strand(b, "k1")
 	if j.intent {
-		eventually(t, "the end of the run", func() bool { return j.look(info.Key).State == middleware.Unfinished })
+		eventually(t, "the end of the run", func() bool { return j.look(info.Key).State == journal.Unfinished })
 	}
 	return s, info, works
 }
 
-func (j *memJournal) look(key string) middleware.JournalEntry {
+func (j *memJournal) look(key string) journal.Entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.stands(key)
@@ -61,7 +62,7 @@ func TestResolveGoesThroughTheJournal(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if e := j.look(info.Key); e.State != middleware.Done || len(e.Record) == 0 {
+					if e := j.look(info.Key); e.State != journal.Done || len(e.Record) == 0 {
 						t.Errorf("the journal has %+v", e)
 					}
 					for range 2 {
@@ -140,7 +141,7 @@ func TestResolveHeedsTheJournal(t *testing.T) {
 					if now := s.inspect("k1"); now.State != lock.Abandoned || now.Token != info.Token {
 						t.Errorf("%+v, want the claim as it was", now)
 					}
-					if e := j.look(info.Key); e.State == middleware.Done || e.State == middleware.Absent {
+					if e := j.look(info.Key); e.State == journal.Done || e.State == journal.Absent {
 						t.Errorf("the journal has %+v", e)
 					}
 				}
@@ -234,7 +235,7 @@ func TestResolveReadsTheNoteOfTheJournal(t *testing.T) {
 				if !errors.Is(err, middleware.ErrUnreadable) {
 					t.Errorf("%v, want ErrUnreadable", err)
 				}
-				if e := j.look(info.Key); j.intent && e.State != middleware.Unfinished {
+				if e := j.look(info.Key); j.intent && e.State != journal.Unfinished {
 					t.Errorf("the journal has %+v", e)
 				}
 				if now := s.inspect("k1"); now.State != lock.Abandoned || now.Token != info.Token {

@@ -68,7 +68,7 @@ func (c *call) handle(lease *lock.Lease) capture.Verdict {
 	}
 	abandonAt(lease, deadline)
 	*ctx = runContext{exec: exec, detached: c.detached(), lease: contextLease, deadline: c.capByRequest(deadline)}
-	r := c.request(ctx)
+	r := c.request(c.withRun(ctx))
 	defer func() {
 		abandonAt(lease, time.Time{}) // the handler is back: the lease is renewed until the key is settled
 		phase := phaseSince(started)

@@ -1,7 +1,7 @@
 package middleware
 
-// This file contains [Execution.Transact]: a transaction that stores the handler's effect and the record of its
-// response together. In order:
+// This file contains what [journal.Transact] does with a run: a transaction that stores the handler's effect and the
+// record of its response together. In order:
 //
 //  1. beginTx marks the response. What the handler writes from now on belongs to the transaction.
 //  2. do runs the handler's part of the transaction. At its end it calls sealTx, which makes the response final,
@@ -15,64 +15,36 @@ package middleware
 //     concludeJournaled (journaled.go) ends the run by the txPhase.
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
-// Journaled returns the run as its [Journal] knows it, and that journal. ok is false if there is none ([WithJournal]).
-// It is for packages that implement a Journal.
-func (e *Execution) Journaled() (run JournalRun, of Journal, ok bool) {
-	if e == nil || e.journaled == nil {
-		return JournalRun{}, nil, false
+// withRun returns ctx, the run's context, as one in which [journal.Transact] finds the run. Without a journal it finds
+// none, even if there is a run around this one that has a journal.
+func (c *call) withRun(ctx context.Context) context.Context {
+	if j := c.journaled(); j != nil {
+		return journal.NewContext(ctx, j)
 	}
-	return e.journaled.run, e.journaled.call.journal, true
+	if _, _, ok := journal.FromContext(c.r.Context()); ok {
+		return journal.NewContext(ctx, nil)
+	}
+	return ctx
 }
 
-// Transact runs a transaction of the handler together with the record of its response, so that both are committed or
-// neither is. It is for packages that implement a [Journal]; handlers call their functions, such as sqljournal's InTx.
-//
-// do begins the transaction, runs the handler's part of it, calls seal, stores the [Commit] that seal returns in the
-// same transaction, commits, and returns nil. On any error, its own or seal's, it rolls back and returns that error.
-// seal makes the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until
-// do has returned, nothing that the handler writes is sent.
-//
-// After a COMMIT that has failed for certain, do may run the handler's part again and call seal again. What was written
-// before the earlier seal does not count then: the response is as it was before Transact, and the last seal is the one
-// that is committed. What is written after the last seal is discarded.
-//
-// findOutcome is called when do has returned an error, also when only the reply to the COMMIT was lost. It returns what
-// the journal holds for the run's key. If sealed is true, do may have sent a COMMIT: findOutcome must then wait until
-// that transaction has ended, and return an error if it cannot tell.
-//
-// Transact returns nil if and only if the transaction is committed. Its errors are
-//
-//   - [ErrAnswered]: the middleware answers the request itself, because another run's response is stored, or because it
-//     is not known whether this transaction was committed.
-//   - [ErrUncommitted]: do has returned nil without a successful seal. It is not known what do has done. The middleware
-//     answers the request.
-//   - [ErrTwice]: the run has committed a transaction before.
-//   - [ErrCommitted]: a part of the response was sent before.
-//   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The
-//     handler answers, or calls Transact again.
-//
-// A panic of do propagates. If seal had not succeeded, the response is then as it was before the call. Otherwise the
-// transaction may be committed, and the middleware answers the request.
-//
-// The handler must not return before Transact does, even if another goroutine called it. A transaction that is not
-// sealed by that time cannot be committed any more, and the client is told that the outcome is not known.
-//
-// A run has one transaction at a time: Transact returns an error if another one has not ended. It panics without a
-// journal: see [Execution.Journaled].
-func (e *Execution) Transact(
-	do func(seal func() (Commit, error)) error, findOutcome func(run JournalRun, sealed bool) (JournalEntry, error),
+// Journaled is described at [journal.Transactor].
+func (j *journaledRun) Journaled() (run journal.Run, of journal.Journal) {
+	return j.run, j.call.journal
+}
+
+// Transact is described at [journal.Transact].
+func (j *journaledRun) Transact(
+	do func(seal func() (journal.Commit, error)) error, findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
 ) error {
-	if e == nil || e.journaled == nil {
-		panic("middleware.Execution.Transact: the run has no journal")
-	}
-	j := e.journaled
 	if err := j.beginTx(); err != nil {
 		return err
 	}
@@ -113,15 +85,15 @@ const (
 // txState is the state of a run's latest transaction.
 type txState struct {
 	phase txPhase
-	entry JournalEntry // in txOvertaken: the other run's
-	cause error        // in txUndecided
+	entry journal.Entry // in txOvertaken: the other run's
+	cause error         // in txUndecided
 }
 
 // journaledRun is a run with a journal. The handler calls Transact, in any of its goroutines. The serving goroutine
 // uses everything else.
 type journaledRun struct {
 	call     *call
-	run      JournalRun
+	run      journal.Run
 	deadline time.Time // of the handler; counted from before Begin, so never after the limit that the journal counts
 
 	mu       sync.Mutex
@@ -152,9 +124,9 @@ func (j *journaledRun) beginTx() error {
 	case j.returned:
 		return capture.ErrReturned
 	case j.phase == txCommitted:
-		return ErrTwice
+		return journal.ErrTwice
 	case j.phase == txOvertaken, j.phase == txUndecided:
-		return ErrAnswered
+		return journal.ErrAnswered
 	case j.phase != txNone:
 		return errConcurrentTx
 	}
@@ -171,7 +143,7 @@ func (j *journaledRun) beginTx() error {
 // runTx calls do and, if that fails, findOutcome. It returns how the transaction has ended, and the error for the
 // handler.
 func (j *journaledRun) runTx(
-	do func(seal func() (Commit, error)) error, findOutcome func(run JournalRun, sealed bool) (JournalEntry, error),
+	do func(seal func() (journal.Commit, error)) error, findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
 ) (txState, error) {
 	doErr := do(j.sealTx)
 	sealed := j.isSealed()
@@ -180,35 +152,35 @@ func (j *journaledRun) runTx(
 		return j.decideAfterError(doErr, sealed, entry, lookErr)
 	}
 	if !sealed { // do may have committed something without its record
-		return txState{phase: txUndecided, cause: ErrUncommitted}, ErrUncommitted
+		return txState{phase: txUndecided, cause: journal.ErrUncommitted}, journal.ErrUncommitted
 	}
 	return txState{phase: txCommitted}, nil
 }
 
 // sealTx makes the response final, and returns what the transaction has to store.
-func (j *journaledRun) sealTx() (Commit, error) {
+func (j *journaledRun) sealTx() (journal.Commit, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	c := j.call
 	switch {
 	case j.returned:
-		return Commit{}, capture.ErrReturned
+		return journal.Commit{}, capture.ErrReturned
 	case j.phase != txOpen && j.phase != txSealed: // txSealed: the transaction is run again
-		return Commit{}, ErrTwice
+		return journal.Commit{}, journal.ErrTwice
 	}
 	w := &c.running.writer
 	if err := w.Fix(); err != nil {
-		return Commit{}, err
+		return journal.Commit{}, err
 	}
 	response, cookiesDropped := w.Response(c.cookies)
 	r := c.newRecord(response, time.Now())
 	if !r.IsReadable() {
-		return Commit{}, ErrTooLong
+		return journal.Commit{}, journal.ErrTooLong
 	}
 	j.record, j.retained, j.cookiesDropped = c.encode(&r), c.running.exec.decision().retention, cookiesDropped
 	w.SetAside()
 	j.phase = txSealed
-	return Commit{Run: j.run, Record: j.record, Keep: j.retained}, nil
+	return journal.Commit{Run: j.run, Record: j.record, Keep: j.retained}, nil
 }
 
 func (j *journaledRun) isSealed() bool {
@@ -218,10 +190,10 @@ func (j *journaledRun) isSealed() bool {
 }
 
 // decideAfterError decides how a transaction whose do has failed has ended, by what findOutcome has returned.
-func (j *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalEntry, lookErr error) (txState, error) {
+func (j *journaledRun) decideAfterError(doErr error, sealed bool, entry journal.Entry, lookErr error) (txState, error) {
 	rolledBack := txState{phase: txNone}
 	if lookErr != nil && sealed { // the COMMIT may have taken effect
-		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, ErrAnswered
+		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, journal.ErrAnswered
 	}
 	if lookErr != nil { // no COMMIT can have been sent
 		return rolledBack, doErr
@@ -229,11 +201,11 @@ func (j *journaledRun) decideAfterError(doErr error, sealed bool, entry JournalE
 	if sealed && isOurEnd(entry, j.run, j.record) {
 		return txState{phase: txCommitted}, nil
 	}
-	isOpenRow := entry.State != Done && entry.Token == j.run.Token // this run's own row, without an outcome
-	if entry.State == Absent || isOpenRow {
+	isOpenRow := entry.State != journal.Done && entry.Token == j.run.Token // this run's own row, without an outcome
+	if entry.State == journal.Absent || isOpenRow {
 		return rolledBack, doErr
 	}
-	return txState{phase: txOvertaken, entry: entry}, ErrAnswered
+	return txState{phase: txOvertaken, entry: entry}, journal.ErrAnswered
 }
 
 // interruptedTx returns the state of a transaction whose do or findOutcome has panicked or called runtime.Goexit.

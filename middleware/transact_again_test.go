@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // A database library runs the handler's transaction again, and seals again. What is committed is what the client and
@@ -21,7 +21,7 @@ func TestTransactionIsSealedAgain(t *testing.T) {
 		}{
 			"the second is committed":                  {2, nil, nil},
 			"the second is committed, without a reply": {2, errDown, nil},
-			"the first is committed":                   {1, errDown, middleware.ErrAnswered},
+			"the first is committed":                   {1, errDown, journal.ErrAnswered},
 			"none is committed":                        {0, errDown, errDown},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestTransactionIsSealedAgain(t *testing.T) {
 
 // sealTwice makes two attempts at a transaction, of which at most one is committed. last is the second one's error.
 func sealTwice(t *testing.T, w http.ResponseWriter, r *http.Request, j *memJournal, committed int, last error) error {
-	return middleware.FromContext(r.Context()).Transact(func(seal func() (middleware.Commit, error)) error {
+	return journal.Transact(r.Context(), func(seal func() (journal.Commit, error)) error {
 		for attempt, location := range []string{"/payments/2", "/payments/1"} {
 			if w.Header().Get("X-Before") != "1" || w.Header().Get("Location") != "" {
 				t.Errorf("attempt %d starts with %v", attempt+1, w.Header())
@@ -79,7 +79,7 @@ func sealTwice(t *testing.T, w http.ResponseWriter, r *http.Request, j *memJourn
 			}
 		}
 		return last
-	}, func(run middleware.JournalRun, _ bool) (middleware.JournalEntry, error) {
+	}, func(run journal.Run, _ bool) (journal.Entry, error) {
 		return j.Look(r.Context(), run.Key)
 	})
 }
@@ -89,17 +89,17 @@ func TestSecondAttemptWithoutAResponse(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		modes(t, func(t *testing.T, j *memJournal) {
 			s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
-				err := middleware.FromContext(r.Context()).Transact(func(seal func() (middleware.Commit, error)) error {
+				err := journal.Transact(r.Context(), func(seal func() (journal.Commit, error)) error {
 					_ = created(w)
 					if _, err := seal(); err != nil {
 						t.Errorf("the first seal: %v", err)
 					}
 					_, err := seal()
 					return err
-				}, func(run middleware.JournalRun, _ bool) (middleware.JournalEntry, error) {
+				}, func(run journal.Run, _ bool) (journal.Entry, error) {
 					return j.Look(r.Context(), run.Key)
 				})
-				if !errors.Is(err, middleware.ErrNoResponse) {
+				if !errors.Is(err, journal.ErrNoResponse) {
 					t.Errorf("Transact: %v, want ErrNoResponse", err)
 				}
 				w.WriteHeader(http.StatusInternalServerError)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -39,13 +40,13 @@ func TestHandlerReturnsDuringItsTransaction(t *testing.T) {
 					inside, returned, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 					s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
 						go func() {
-							late <- middleware.FromContext(r.Context()).Transact(func(seal func() (middleware.Commit, error)) error {
+							late <- journal.Transact(r.Context(), func(seal func() (journal.Commit, error)) error {
 								w.Header().Set("X-Inside", "1")
 								_ = created(w)
 								close(inside)
 								<-returned
 								return last(func() error { _, err := seal(); return err })
-							}, func(run middleware.JournalRun, _ bool) (middleware.JournalEntry, error) {
+							}, func(run journal.Run, _ bool) (journal.Entry, error) {
 								return j.Look(context.Background(), run.Key)
 							})
 						}()
@@ -116,7 +117,7 @@ func TestPanicBehindTheSeal(t *testing.T) {
 							if recover() == nil {
 								t.Error("the panic did not go on")
 							}
-							if err := j.inTx(r.Context(), func() error { return nil }); !errors.Is(err, middleware.ErrAnswered) {
+							if err := j.inTx(r.Context(), func() error { return nil }); !errors.Is(err, journal.ErrAnswered) {
 								t.Errorf("another transaction: %v, want ErrAnswered", err)
 							}
 							w.WriteHeader(http.StatusInternalServerError)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -24,13 +25,13 @@ func TestTransactionFails(t *testing.T) {
 			effects       int   // after it
 		}{
 			"the handler's error":     {func(http.ResponseWriter) error { return errOwn }, nil, nil, errOwn, 500, 0},
-			"no response":             {func(http.ResponseWriter) error { return nil }, nil, nil, middleware.ErrNoResponse, 500, 0},
-			"too long":                {long, nil, nil, middleware.ErrTooLong, 500, 0},
-			"broken":                  {broken, nil, nil, middleware.ErrBroken, 500, 0},
+			"no response":             {func(http.ResponseWriter) error { return nil }, nil, nil, journal.ErrNoResponse, 500, 0},
+			"too long":                {long, nil, nil, journal.ErrTooLong, 500, 0},
+			"broken":                  {broken, nil, nil, journal.ErrBroken, 500, 0},
 			"COMMIT is not executed":  {created, fails("commit"), nil, errDown, 500, 0},
 			"reply to COMMIT is lost": {created, nil, fails("commit"), nil, 201, 1},
-			"database goes away":      {created, fails("commit"), fails("truth"), middleware.ErrAnswered, 503, 0},
-			"it goes away after it":   {created, nil, fails("commit", "truth"), middleware.ErrAnswered, 503, 1},
+			"database goes away":      {created, fails("commit"), fails("truth"), journal.ErrAnswered, 503, 0},
+			"it goes away after it":   {created, nil, fails("commit", "truth"), journal.ErrAnswered, 503, 1},
 		} {
 			t.Run(name, func(t *testing.T) {
 				modes(t, func(t *testing.T, j *memJournal) {
@@ -77,7 +78,7 @@ func created(w http.ResponseWriter) error {
 }
 
 func long(w http.ResponseWriter) error {
-	if _, err := io.WriteString(w, strings.Repeat("x", 101)); !errors.Is(err, middleware.ErrTooLong) {
+	if _, err := io.WriteString(w, strings.Repeat("x", 101)); !errors.Is(err, journal.ErrTooLong) {
 		return fmt.Errorf("Write returned %w", err)
 	}
 	return nil
@@ -117,7 +118,7 @@ func TestTransactionAgain(t *testing.T) {
 						t.Errorf("got %v, want %v", err, fail)
 					}
 				}
-				if err := j.inTx(r.Context(), func() error { return nil }); !errors.Is(err, middleware.ErrTwice) {
+				if err := j.inTx(r.Context(), func() error { return nil }); !errors.Is(err, journal.ErrTwice) {
 					t.Errorf("the second transaction: %v, want ErrTwice", err)
 				}
 			})
@@ -144,10 +145,10 @@ func TestAfterTheCommit(t *testing.T) {
 			"write": func(t *testing.T, w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", "/other")
 				w.WriteHeader(http.StatusTeapot)
-				if _, err := io.WriteString(w, "more"); !errors.Is(err, middleware.ErrAnswered) {
+				if _, err := io.WriteString(w, "more"); !errors.Is(err, journal.ErrAnswered) {
 					t.Errorf("Write: %v, want ErrAnswered", err)
 				}
-				if err := http.NewResponseController(w).Flush(); !errors.Is(err, middleware.ErrAnswered) {
+				if err := http.NewResponseController(w).Flush(); !errors.Is(err, journal.ErrAnswered) {
 					t.Errorf("Flush: %v, want ErrAnswered", err)
 				}
 			},
@@ -315,14 +316,14 @@ func TestUnsealed(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		modes(t, func(t *testing.T, j *memJournal) {
 			s, _ := journaled(t, b, j, func(_ http.ResponseWriter, r *http.Request) {
-				err := middleware.FromContext(r.Context()).Transact(
-					func(func() (middleware.Commit, error)) error { return nil }, nil)
-				if !errors.Is(err, middleware.ErrUncommitted) {
+				err := journal.Transact(r.Context(),
+					func(func() (journal.Commit, error)) error { return nil }, nil)
+				if !errors.Is(err, journal.ErrUncommitted) {
 					t.Errorf("Transact: %v, want ErrUncommitted", err)
 				}
 			})
 			a := s.send()
-			if e := s.want(a, http.StatusServiceUnavailable, middleware.Unknown); !errors.Is(e.Err, middleware.ErrUncommitted) || a.problem() != "commit-unknown" {
+			if e := s.want(a, http.StatusServiceUnavailable, middleware.Unknown); !errors.Is(e.Err, journal.ErrUncommitted) || a.problem() != "commit-unknown" {
 				t.Errorf("%s, %v", a.problem(), e.Err)
 			}
 		})
@@ -335,10 +336,9 @@ func TestEarlierTryIsCommitted(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		modes(t, func(t *testing.T, j *memJournal) {
 			s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
-				exec := middleware.FromContext(r.Context())
-				var committed middleware.JournalEntry
+				var committed journal.Entry
 				for _, body := range []string{"first", "second"} {
-					err := exec.Transact(func(seal func() (middleware.Commit, error)) error {
+					err := journal.Transact(r.Context(), func(seal func() (journal.Commit, error)) error {
 						_, _ = io.WriteString(w, body)
 						commit, err := seal()
 						if err != nil {
@@ -347,17 +347,17 @@ func TestEarlierTryIsCommitted(t *testing.T) {
 						if body == "second" {
 							return errDown
 						}
-						committed = middleware.JournalEntry{
-							State: middleware.Done, Token: commit.Run.Token, Record: commit.Record, Left: commit.Keep,
+						committed = journal.Entry{
+							State: journal.Done, Token: commit.Run.Token, Record: commit.Record, Left: commit.Keep,
 						}
 						return errDown
-					}, func(middleware.JournalRun, bool) (middleware.JournalEntry, error) {
+					}, func(journal.Run, bool) (journal.Entry, error) {
 						if body == "first" {
-							return middleware.JournalEntry{}, nil
+							return journal.Entry{}, nil
 						}
 						return committed, nil
 					})
-					if want := map[string]error{"first": errDown, "second": middleware.ErrAnswered}[body]; !errors.Is(err, want) {
+					if want := map[string]error{"first": errDown, "second": journal.ErrAnswered}[body]; !errors.Is(err, want) {
 						t.Errorf("the %s transaction: %v, want %v", body, err, want)
 					}
 				}

@@ -3,7 +3,7 @@ package sqljournal
 import (
 	"context"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // Around is [Journal.InTx] for code that owns its transaction, such as pgx, sqlc, gorm or ent. fn runs that transaction
@@ -28,19 +28,19 @@ import (
 // Around, and each attempt writes its own, right before it calls complete. What is written after complete is discarded
 // if the commit succeeds.
 //
-// Around's errors are those of InTx, and [middleware.ErrUncommitted] if fn returned nil without having called complete.
+// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil without having called complete.
 // What fn has committed then is not protected. In a run without a journal, and outside of a run, complete does nothing.
 func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
-	x, err := j.executionHere(ctx)
+	_, ok, err := j.runHere(ctx)
 	switch {
 	case err != nil:
 		return err
-	case x == nil:
+	case !ok:
 		return fn(func(Execer) error { return nil })
 	}
-	return x.Transact(
-		func(seal func() (middleware.Commit, error)) error {
-			errComplete := middleware.ErrUncommitted // until complete is called
+	return journal.Transact(ctx,
+		func(seal func() (journal.Commit, error)) error {
+			errComplete := journal.ErrUncommitted // until complete is called
 			err := fn(func(e Execer) error {
 				commit, err := seal()
 				if err == nil {
@@ -54,7 +54,7 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 			}
 			return errComplete
 		},
-		func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error) {
+		func(run journal.Run, sealed bool) (journal.Entry, error) {
 			commitSent := sealed // it may have been: only fn knows
 			return j.findOutcome(ctx, run, commitSent)
 		})

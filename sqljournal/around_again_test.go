@@ -32,7 +32,6 @@ func TestAroundRunAgain(t *testing.T) {
 			db := d.Open(t)
 			mustExec(t, db, "create table payments (id integer not null)")
 			j := modes[mode](d, t)
-			sqljournal.SetExecution(j, sqljournal.ExecutionOf)
 			locker, server, stop := startLocker(lock.WithOpTimeout(10 * time.Second))
 			defer stop()
 			attempts := 0

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -61,7 +61,7 @@ func TestAround(t *testing.T) {
 		}
 		for _, around := range around {
 			run := begin(t, j, newRun(time.Hour))
-			x, ctx := protected(run, "response")
+			x, ctx := protected(j, run, "response")
 			effect := "insert into effects (key) values ('" + run.Key + "')"
 
 			broken := errors.New("failed after complete")
@@ -71,7 +71,7 @@ func TestAround(t *testing.T) {
 
 			x.record = nil
 			err = around(ctx, j, d, t, effect, func(err error) error { return err })
-			mustFail(t, "without a response", err, middleware.ErrNoResponse)
+			mustFail(t, "without a response", err, journal.ErrNoResponse)
 			mustStand(t, j, db, run)
 
 			x.record = []byte("response")
@@ -79,13 +79,13 @@ func TestAround(t *testing.T) {
 				t.Errorf("after failures: %v", err)
 			}
 			mustHaveEffects(t, db, run, 1)
-			mustLook(t, j, run.Key, middleware.Done, "response")
-			mustFail(t, "once more", around(ctx, j, d, t, effect, func(err error) error { return err }), middleware.ErrTwice)
+			mustLook(t, j, run.Key, journal.Done, "response")
+			mustFail(t, "once more", around(ctx, j, d, t, effect, func(err error) error { return err }), journal.ErrTwice)
 
 			loser := retried(run)
 			loser.Intent = run.Intent
-			x, ctx = protected(loser, "the loser's")
-			mustFail(t, "the loser", around(ctx, j, d, t, effect, func(err error) error { return err }), middleware.ErrAnswered)
+			x, ctx = protected(j, loser, "the loser's")
+			mustFail(t, "the loser", around(ctx, j, d, t, effect, func(err error) error { return err }), journal.ErrAnswered)
 			if string(x.answer) != "response" {
 				t.Errorf("the loser is answered with %q", x.answer)
 			}
@@ -102,15 +102,15 @@ func TestAroundWithoutComplete(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		j := modes["transactional"](d, t)
 		run := begin(t, j, newRun(time.Hour))
-		_, ctx := protected(run, "response")
+		_, ctx := protected(j, run, "response")
 		err := j.Around(ctx, func(func(sqljournal.Execer) error) error { return nil })
-		mustFail(t, "without complete", err, middleware.ErrUncommitted)
+		mustFail(t, "without complete", err, journal.ErrUncommitted)
 
-		_, ctx = protected(run, "")
+		_, ctx = protected(j, run, "")
 		err = j.Around(ctx, func(complete func(sqljournal.Execer) error) error {
 			_ = complete(nil)
 			return nil
 		})
-		mustFail(t, "with an error of complete that it ignores", err, middleware.ErrNoResponse)
+		mustFail(t, "with an error of complete that it ignores", err, journal.ErrNoResponse)
 	})
 }

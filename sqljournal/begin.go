@@ -4,20 +4,20 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
-// Begin is described at [middleware.Journal]. It takes one round trip, and a second one if an intent journal finds a
+// Begin is described at [journal.Journal]. It takes one round trip, and a second one if an intent journal finds a
 // row or a transactional one finds an expired row. With SQLite it is at most two statements.
-func (j *Journal) Begin(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
+func (j *Journal) Begin(ctx context.Context, run journal.Run) (journal.Entry, error) {
 	e, err := j.begin(ctx, run)
 	if err != nil {
-		return middleware.JournalEntry{}, fmt.Errorf("sqljournal: begin: %w", err)
+		return journal.Entry{}, fmt.Errorf("sqljournal: begin: %w", err)
 	}
 	return e, nil
 }
 
-func (j *Journal) begin(ctx context.Context, run middleware.JournalRun) (e middleware.JournalEntry, err error) {
+func (j *Journal) begin(ctx context.Context, run journal.Run) (e journal.Entry, err error) {
 	if !j.intent {
 		return j.beginTransactional(ctx, run)
 	}
@@ -30,19 +30,19 @@ func (j *Journal) begin(ctx context.Context, run middleware.JournalRun) (e middl
 }
 
 // beginTransactional stores nothing. It removes a row that has expired, which insertNew would take for another run's.
-func (j *Journal) beginTransactional(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
+func (j *Journal) beginTransactional(ctx context.Context, run journal.Run) (journal.Entry, error) {
 	r, err := j.lookRow(ctx, run.Key)
 	if err == nil && r.expired() && j.dialect.removeExpired != "" {
 		_, err = j.db.ExecContext(ctx, j.dialect.removeExpired, run.Key)
 	}
 	if err != nil {
-		return middleware.JournalEntry{}, err
+		return journal.Entry{}, err
 	}
 	return r.entry(j.dialect.unit, run.Token)
 }
 
 // tryBegin returns errContended if it has neither stored a row nor found one: another was stored or removed in between.
-func (j *Journal) tryBegin(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
+func (j *Journal) tryBegin(ctx context.Context, run journal.Run) (journal.Entry, error) {
 	var began bool
 	var r row
 	var err error
@@ -54,11 +54,11 @@ func (j *Journal) tryBegin(ctx context.Context, run middleware.JournalRun) (midd
 	}
 	switch {
 	case err != nil:
-		return middleware.JournalEntry{}, err
+		return journal.Entry{}, err
 	case began:
-		return middleware.JournalEntry{State: middleware.Begun, Token: run.Token, Note: run.Note, Left: run.Limit}, nil
+		return journal.Entry{State: journal.Begun, Token: run.Token, Note: run.Note, Left: run.Limit}, nil
 	case !r.found() || r.expired():
-		return middleware.JournalEntry{}, errContended
+		return journal.Entry{}, errContended
 	}
 	return r.entry(j.dialect.unit, run.Token)
 }

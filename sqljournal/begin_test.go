@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -23,9 +23,9 @@ func TestReplyToBeginIsLost(t *testing.T) {
 	}
 	lost.Wait(t)
 	e, err := f.j.Begin(t.Context(), run)
-	mustBe(t, "Begin again", e, err, middleware.Begun, "")
+	mustBe(t, "Begin again", e, err, journal.Begun, "")
 	e, err = f.j.Begin(t.Context(), retried(run))
-	mustBe(t, "Begin of another", e, err, middleware.Running, "")
+	mustBe(t, "Begin of another", e, err, journal.Running, "")
 }
 
 // fault: the reply to End is lost. Asked again, it answers what it has stored.
@@ -39,7 +39,7 @@ func TestReplyToEndIsLost(t *testing.T) {
 		}
 		lost.Wait(t)
 		e, err := f.j.End(t.Context(), f.run, []byte("stored"), time.Hour)
-		mustBe(t, "End again", e, err, middleware.Done, "stored")
+		mustBe(t, "End again", e, err, journal.Done, "stored")
 		if e.Token != f.run.Token {
 			t.Errorf("it is said to be another's")
 		}
@@ -52,14 +52,14 @@ func TestBeginDoesNotWait(t *testing.T) {
 	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
 		f := newFaulty(t, mode)
 		err := f.j.InTx(f.ctx, nil, func(tx *sql.Tx) error {
-			if err := f.j.Complete(t.Context(), tx, middleware.Commit{Run: f.run, Record: []byte("open"), Keep: time.Hour}); err != nil {
+			if err := f.j.Complete(t.Context(), tx, journal.Commit{Run: f.run, Record: []byte("open"), Keep: time.Hour}); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			want := middleware.Absent
+			want := journal.Absent
 			if mode == "intent" {
-				want = middleware.Running
+				want = journal.Running
 			}
 			e, err := f.j.Begin(ctx, retried(f.run))
 			mustBe(t, "Begin", e, err, want, "")
@@ -94,9 +94,9 @@ func TestManyBegin(t *testing.T) {
 	}
 }
 
-func testManyBegin(t *testing.T, j *sqljournal.Journal, key middleware.JournalRun) {
+func testManyBegin(t *testing.T, j *sqljournal.Journal, key journal.Run) {
 	var mu sync.Mutex
-	states := map[middleware.JournalState]int{}
+	states := map[journal.State]int{}
 	var callers sync.WaitGroup
 	for range 16 {
 		callers.Go(func() {
@@ -110,7 +110,7 @@ func testManyBegin(t *testing.T, j *sqljournal.Journal, key middleware.JournalRu
 		})
 	}
 	callers.Wait()
-	if states[middleware.Begun] != 1 || states[middleware.Running] != 15 {
+	if states[journal.Begun] != 1 || states[journal.Running] != 15 {
 		t.Errorf("got %v, want one begun and 15 running", states)
 	}
 }

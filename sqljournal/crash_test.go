@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -46,7 +46,7 @@ func TestDatabaseCrashesBeforeCommit(t *testing.T) {
 			late.Lift()
 			f.d.Server().Restart(t)
 			f.db = f.d.Open(t) // the connections of the other pool are broken
-			if err := <-paid; err == nil || err == middleware.ErrAnswered {
+			if err := <-paid; err == nil || err == journal.ErrAnswered {
 				t.Errorf("InTx: got error %v, want the connection's", err)
 			}
 			f.dropBroken(t)

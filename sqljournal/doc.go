@@ -13,7 +13,7 @@
 // stored as the response. InTx works in this mode too.
 //
 // An alternative to Intent is to write an order for the call within the transaction, and to let a worker make the call
-// with [middleware.Execution.Key] as its idempotency key.
+// with middleware.Execution.Key as its idempotency key.
 //
 // # The table
 //
@@ -34,7 +34,7 @@
 // only the rows of its own namespace. Each service calls Expire and Sweep for itself.
 //
 // A look reads the row of a key, and changes nothing. Concurrent looks may share a statement. An entry, a
-// [middleware.JournalEntry], is what a row means to the run that asks, or with Look to somebody who has no run.
+// [journal.Entry], is what a row means to the run that asks, or with Look to somebody who has no run.
 //
 // # A handler
 //

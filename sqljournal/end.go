@@ -5,21 +5,21 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
-// End is described at [middleware.Journal]. It is one statement, and a look if that does not find the row as the run
+// End is described at [journal.Journal]. It is one statement, and a look if that does not find the row as the run
 // has left it.
-func (j *Journal) End(ctx context.Context, run middleware.JournalRun, record []byte, keep time.Duration) (middleware.JournalEntry, error) {
+func (j *Journal) End(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
 	e, err := j.end(ctx, run, record, keep)
 	if err != nil {
-		return middleware.JournalEntry{}, fmt.Errorf("sqljournal: end: %w", err)
+		return journal.Entry{}, fmt.Errorf("sqljournal: end: %w", err)
 	}
 	return e, nil
 }
 
-func (j *Journal) end(ctx context.Context, run middleware.JournalRun, record []byte, keep time.Duration) (
-	e middleware.JournalEntry, err error,
+func (j *Journal) end(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (
+	e journal.Entry, err error,
 ) {
 	for range tries {
 		if e, err = j.tryEnd(ctx, run, record, keep); !isConflict(err) {
@@ -31,20 +31,20 @@ func (j *Journal) end(ctx context.Context, run middleware.JournalRun, record []b
 
 // tryEnd returns errContended if its statement has changed nothing, although the look then finds what the statement
 // needs: the row was changed in between.
-func (j *Journal) tryEnd(ctx context.Context, run middleware.JournalRun, record []byte, keep time.Duration) (
-	middleware.JournalEntry, error,
+func (j *Journal) tryEnd(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (
+	journal.Entry, error,
 ) {
-	var outcome middleware.JournalEntry // of a statement that succeeds
+	var outcome journal.Entry // of a statement that succeeds
 	var n int64
 	var err error
 	if record == nil {
 		n, err = changed(j.db.ExecContext(ctx, j.dialect.free, run.Key, run.Token))
 	} else {
-		outcome = middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: record, Left: keep}
-		n, err = j.store(ctx, j.db, j.dialect.insert, middleware.Commit{Run: run, Record: record, Keep: keep})
+		outcome = journal.Entry{State: journal.Done, Token: run.Token, Record: record, Left: keep}
+		n, err = j.store(ctx, j.db, j.dialect.insert, journal.Commit{Run: run, Record: record, Keep: keep})
 	}
 	if err != nil {
-		return middleware.JournalEntry{}, err
+		return journal.Entry{}, err
 	}
 	if n == 1 {
 		return outcome, nil
@@ -55,9 +55,9 @@ func (j *Journal) tryEnd(ctx context.Context, run middleware.JournalRun, record 
 	}
 	var wouldSucceed bool
 	switch e.State {
-	case middleware.Begun: // as finish and free need it
+	case journal.Begun: // as finish and free need it
 		wouldSucceed = run.Intent || record == nil
-	case middleware.Absent: // as insert needs it
+	case journal.Absent: // as insert needs it
 		wouldSucceed = !run.Intent && record != nil
 	}
 	if wouldSucceed {
@@ -68,7 +68,7 @@ func (j *Journal) tryEnd(ctx context.Context, run middleware.JournalRun, record 
 
 // store sends the statement that stores a commit's record, which for a run without a row is insert. It returns how many
 // rows it has changed: 1, or 0 if another run has the row.
-func (j *Journal) store(ctx context.Context, e Execer, insert string, c middleware.Commit) (int64, error) {
+func (j *Journal) store(ctx context.Context, e Execer, insert string, c journal.Commit) (int64, error) {
 	statement := insert
 	if c.Run.Intent {
 		statement = j.dialect.finish

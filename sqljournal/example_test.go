@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -181,10 +182,9 @@ func ExampleJournal_Sweep() {
 	db, remove := openSQLite()
 	defer remove()
 	ctx := context.Background()
-	journal := sqljournal.Intent(db, "payments-api", sqljournal.SQLite())
-
 	// A run begins, and its process dies.
-	run := middleware.JournalRun{Key: "payments-api:{0f3a}5f", Token: "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11", Limit: time.Millisecond}
+	run := journal.Run{Key: "payments-api:{0f3a}5f", Token: "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11", Limit: time.Millisecond}
+	journal := sqljournal.Intent(db, "payments-api", sqljournal.SQLite())
 	if _, err := journal.Begin(ctx, run); err != nil {
 		log.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // Execer executes a statement, as *[sql.Tx], *[sql.Conn] and *[sql.DB] do. [Pgx] makes one of a transaction of pgx.
@@ -46,7 +46,7 @@ func (rowsAffected) LastInsertId() (int64, error) {
 
 // complete stores the record of a run in the transaction of e. It returns [ErrLost] if another run has the row. Then
 // the transaction must not be committed.
-func (j *Journal) complete(ctx context.Context, e Execer, c middleware.Commit) error {
+func (j *Journal) complete(ctx context.Context, e Execer, c journal.Commit) error {
 	insert := cmp.Or(j.dialect.insertNew, j.dialect.insert) // Begin has removed an expired row
 	n, err := j.store(ctx, e, insert, c)
 	if hasState(err, uniqueViolation) {

@@ -4,28 +4,19 @@ import (
 	"context"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
-
-// Execution is what a Journal needs of a middleware.Execution.
-type Execution = execution
-
-// SetExecution lets InTx, Around and Note of j find another run than that of the middleware.
-func SetExecution(j *Journal, of func(context.Context) Execution) { j.executionOf = of }
-
-// ExecutionOf returns the run of the middleware.
-func ExecutionOf(ctx context.Context) Execution { return executionOf(ctx) }
 
 // SetProbeTime changes how long InTx and Around of j try to find out whether a transaction was committed.
 func SetProbeTime(j *Journal, d time.Duration) { j.probeTime = d }
 
 // Complete is what InTx stores last in its transaction.
-func (j *Journal) Complete(ctx context.Context, e Execer, c middleware.Commit) error {
+func (j *Journal) Complete(ctx context.Context, e Execer, c journal.Commit) error {
 	return j.complete(ctx, e, c)
 }
 
 // FindOutcome is what InTx calls after a failure.
-func (j *Journal) FindOutcome(ctx context.Context, run middleware.JournalRun, commitSent bool) (middleware.JournalEntry, error) {
+func (j *Journal) FindOutcome(ctx context.Context, run journal.Run, commitSent bool) (journal.Entry, error) {
 	return j.findOutcome(ctx, run, commitSent)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -37,28 +37,17 @@ func eachMode(t *testing.T, test func(t *testing.T, d dbtest.Database, mode stri
 	})
 }
 
-type fakeKey struct{}
-
-// watched lets a journal find the runs of this file. On a busy machine the journal also has more time to find out what
-// has become of a transaction.
+// watched gives a journal more time to find out what has become of a transaction, for a busy machine.
 func watched(j *sqljournal.Journal) *sqljournal.Journal {
 	sqljournal.SetProbeTime(j, 30*time.Second)
-	sqljournal.SetExecution(j, func(ctx context.Context) sqljournal.Execution {
-		x, _ := ctx.Value(fakeKey{}).(*fakeExecution)
-		if x == nil {
-			return nil
-		}
-		x.journal = j
-		return x
-	})
 	return j
 }
 
-// fakeExecution stands in for a middleware.Execution: it answers as that does, for a response that is only a text.
+// fakeExecution is the run of a door whose response is only a text. It answers as the middleware does.
 type fakeExecution struct {
-	journal middleware.Journal // set by the journal that finds it
+	journal journal.Journal
 
-	run    middleware.JournalRun
+	run    journal.Run
 	record []byte // what the handler has written
 	keep   time.Duration
 
@@ -69,32 +58,30 @@ type fakeExecution struct {
 	asked     int    // how often it has asked for the truth
 }
 
-// protected returns a run of a handler, and its context.
-func protected(run middleware.JournalRun, record string) (*fakeExecution, context.Context) {
-	x := &fakeExecution{run: run, record: []byte(record), keep: time.Hour}
-	return x, context.WithValue(context.Background(), fakeKey{}, x)
+// protected returns a run of a handler that was begun in j, and its context.
+func protected(j *sqljournal.Journal, run journal.Run, record string) (*fakeExecution, context.Context) {
+	x := &fakeExecution{journal: j, run: run, record: []byte(record), keep: time.Hour}
+	return x, journal.NewContext(context.Background(), x)
 }
 
-func (x *fakeExecution) Journaled() (middleware.JournalRun, middleware.Journal, bool) {
-	return x.run, x.journal, true
-}
+func (x *fakeExecution) Journaled() (journal.Run, journal.Journal) { return x.run, x.journal }
 
 func (x *fakeExecution) Transact(
-	do func(func() (middleware.Commit, error)) error,
-	truth func(middleware.JournalRun, bool) (middleware.JournalEntry, error),
+	do func(func() (journal.Commit, error)) error,
+	truth func(journal.Run, bool) (journal.Entry, error),
 ) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.committed {
-		return middleware.ErrTwice
+		return journal.ErrTwice
 	}
 	sealed := false
-	err := do(func() (middleware.Commit, error) {
+	err := do(func() (journal.Commit, error) {
 		if len(x.record) == 0 {
-			return middleware.Commit{}, middleware.ErrNoResponse
+			return journal.Commit{}, journal.ErrNoResponse
 		}
 		sealed = true
-		return middleware.Commit{Run: x.run, Record: x.record, Keep: x.keep}, nil
+		return journal.Commit{Run: x.run, Record: x.record, Keep: x.keep}, nil
 	})
 	if err == nil {
 		x.committed = true
@@ -105,41 +92,41 @@ func (x *fakeExecution) Transact(
 	switch {
 	case unknown != nil:
 		x.unknown = true
-		return middleware.ErrAnswered
-	case e.State == middleware.Absent || e.State == middleware.Begun:
+		return journal.ErrAnswered
+	case e.State == journal.Absent || e.State == journal.Begun:
 		return err
-	case e.State == middleware.Done && e.Token == x.run.Token && string(e.Record) == string(x.record):
+	case e.State == journal.Done && e.Token == x.run.Token && string(e.Record) == string(x.record):
 		x.committed = true
 		return nil
 	}
 	x.answer = e.Record
-	return middleware.ErrAnswered
+	return journal.ErrAnswered
 }
 
 // newRun returns a run under a key that no other has.
-func newRun(limit time.Duration) middleware.JournalRun {
-	return middleware.JournalRun{
+func newRun(limit time.Duration) journal.Run {
+	return journal.Run{
 		Key: namespace + ":{0000}" + uuid.NewString(), Token: uuid.NewString(), Note: []byte("fingerprint"), Limit: limit,
 	}
 }
 
 // retried returns the run of a later request with the same key.
-func retried(run middleware.JournalRun) middleware.JournalRun {
+func retried(run journal.Run) journal.Run {
 	run.Token, run.Intent = uuid.NewString(), false
 	return run
 }
 
 // begin begins a run that nothing hinders.
-func begin(t testing.TB, j *sqljournal.Journal, run middleware.JournalRun) middleware.JournalRun {
+func begin(t testing.TB, j *sqljournal.Journal, run journal.Run) journal.Run {
 	t.Helper()
 	e, err := j.Begin(t.Context(), run)
 	if err != nil {
 		t.Fatalf("Begin: %v", err)
 	}
 	switch e.State {
-	case middleware.Begun:
+	case journal.Begun:
 		run.Intent = true
-	case middleware.Absent:
+	case journal.Absent:
 	default:
 		t.Fatalf("Begin: got %v, want begun or absent", e.State)
 	}
@@ -147,7 +134,7 @@ func begin(t testing.TB, j *sqljournal.Journal, run middleware.JournalRun) middl
 }
 
 // mustBe checks an entry's state and record, and that its other fields are what they have to be.
-func mustBe(t testing.TB, what string, e middleware.JournalEntry, err error, state middleware.JournalState, record string) {
+func mustBe(t testing.TB, what string, e journal.Entry, err error, state journal.State, record string) {
 	t.Helper()
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
@@ -156,24 +143,24 @@ func mustBe(t testing.TB, what string, e middleware.JournalEntry, err error, sta
 	if e.State != state || string(e.Record) != record {
 		t.Errorf("%s: got %v %q, want %v %q", what, e.State, e.Record, state, record)
 	}
-	hasLeft := state == middleware.Begun || state == middleware.Running || state == middleware.Done
+	hasLeft := state == journal.Begun || state == journal.Running || state == journal.Done
 	if (e.Left > 0) != hasLeft {
 		t.Errorf("%s: %v has %v left", what, e.State, e.Left)
 	}
 	if record == "" && e.Record != nil {
 		t.Errorf("%s: %v with an empty record, want none", what, e.State)
 	}
-	hasNote := state == middleware.Begun || state == middleware.Running || state == middleware.Unfinished
+	hasNote := state == journal.Begun || state == journal.Running || state == journal.Unfinished
 	if hasNote != (string(e.Note) == "fingerprint") {
 		t.Errorf("%s: %v with the note %q", what, e.State, e.Note)
 	}
-	if state == middleware.Absent && (e.Token != "" || e.Note != nil) {
+	if state == journal.Absent && (e.Token != "" || e.Note != nil) {
 		t.Errorf("%s: absent, and yet with the token %q and the note %q", what, e.Token, e.Note)
 	}
 }
 
 // mustLook checks what stands under a key.
-func mustLook(t testing.TB, j *sqljournal.Journal, key string, state middleware.JournalState, record string) {
+func mustLook(t testing.TB, j *sqljournal.Journal, key string, state journal.State, record string) {
 	t.Helper()
 	e, err := j.Look(context.Background(), key)
 	mustBe(t, "Look", e, err, state, record)
@@ -187,7 +174,7 @@ func mustFail(t testing.TB, what string, got, want error) {
 }
 
 // awaitState waits for a time of the database's clock.
-func awaitState(t testing.TB, j *sqljournal.Journal, key string, want middleware.JournalState) {
+func awaitState(t testing.TB, j *sqljournal.Journal, key string, want journal.State) {
 	t.Helper()
 	eventually(t, want.String(), func() bool {
 		e, err := j.Look(context.Background(), key)

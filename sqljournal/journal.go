@@ -1,17 +1,16 @@
 package sqljournal
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
-// Journal is a [middleware.Journal] in a table of a database, see [Schema]. Give it to the middleware, and call its
+// Journal is a [journal.Journal] in a table of a database, see [Schema]. Give it to the middleware, and call its
 // InTx or Around in the handler. All methods may be called concurrently. It need not be closed: the database is the
 // caller's.
 type Journal struct {
@@ -22,11 +21,9 @@ type Journal struct {
 	batcher   batcher // of looks
 
 	probeTime time.Duration // for all tries to find out whether a transaction was committed; tests change it
-
-	executionOf func(context.Context) execution // the function executionOf; tests replace it
 }
 
-var _ middleware.Journal = (*Journal)(nil)
+var _ journal.Journal = (*Journal)(nil)
 
 // Option changes a setting of a [Journal].
 type Option func(*Journal)
@@ -60,7 +57,7 @@ func newJournal(name string, db *sql.DB, namespace string, intent bool, opts []O
 		panic("sqljournal." + name + ": namespace must be a text that is not empty and has no braces")
 	}
 	j := &Journal{
-		db: db, namespace: namespace, intent: intent, dialect: &postgresql, probeTime: probeTime, executionOf: executionOf,
+		db: db, namespace: namespace, intent: intent, dialect: &postgresql, probeTime: probeTime,
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -71,7 +68,7 @@ func newJournal(name string, db *sql.DB, namespace string, intent bool, opts []O
 	return j
 }
 
-// Namespace is described at [middleware.Journal].
+// Namespace is described at [journal.Journal].
 func (j *Journal) Namespace() string { return j.namespace }
 
 // keyPrefix returns what all keys of the journal's namespace begin with, and no others.

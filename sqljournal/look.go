@@ -4,24 +4,24 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // Look returns the entry of key. It is one read-only statement, which it may share with other looks of this Journal at
 // the same time.
-func (j *Journal) Look(ctx context.Context, key string) (middleware.JournalEntry, error) {
+func (j *Journal) Look(ctx context.Context, key string) (journal.Entry, error) {
 	e, err := j.look(ctx, key, "")
 	if err != nil {
-		return middleware.JournalEntry{}, fmt.Errorf("sqljournal: look: %w", err)
+		return journal.Entry{}, fmt.Errorf("sqljournal: look: %w", err)
 	}
 	return e, nil
 }
 
 // look returns the entry of key for the run with that token. No run has an empty token.
-func (j *Journal) look(ctx context.Context, key, token string) (middleware.JournalEntry, error) {
+func (j *Journal) look(ctx context.Context, key, token string) (journal.Entry, error) {
 	r, err := j.lookRow(ctx, key)
 	if err != nil {
-		return middleware.JournalEntry{}, err
+		return journal.Entry{}, err
 	}
 	return r.entry(j.dialect.unit, token)
 }

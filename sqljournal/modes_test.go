@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -34,25 +34,25 @@ func testExecMode(t *testing.T, mode string, setting dbtest.Setting) {
 		t.Errorf("Check: %v", err)
 	}
 	run := begin(t, j, newRun(time.Hour))
-	_, ctx := protected(run, "response")
+	_, ctx := protected(j, run, "response")
 	if mode == "intent" {
 		if err := j.Note(ctx, []byte("order 7")); err != nil {
 			t.Errorf("Note: %v", err)
 		}
 	}
 	e, err := j.FindOutcome(t.Context(), run, true)
-	if err != nil || e.State != middleware.Absent && e.State != middleware.Begun {
+	if err != nil || e.State != journal.Absent && e.State != journal.Begun {
 		t.Errorf("the truth before the commit: got %v, %v", e.State, err)
 	}
 	if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
 		t.Errorf("InTx: %v", err)
 	}
 	e, err = j.FindOutcome(t.Context(), run, true)
-	mustBe(t, "the truth after it", e, err, middleware.Done, "response")
+	mustBe(t, "the truth after it", e, err, journal.Done, "response")
 	mustHaveEffects(t, db, run, 1)
 
 	run = begin(t, j, newRun(time.Hour))
-	_, ctx = protected(run, "by pgx")
+	_, ctx = protected(j, run, "by pgx")
 	conn, err := pgx.Connect(t.Context(), d.URL(setting))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func testExecMode(t *testing.T, mode string, setting dbtest.Setting) {
 	if err != nil {
 		t.Errorf("Around: %v", err)
 	}
-	mustLook(t, j, run.Key, middleware.Done, "by pgx")
+	mustLook(t, j, run.Key, journal.Done, "by pgx")
 	testSweepAndExpire(t, d, j)
 }
 
@@ -82,8 +82,8 @@ func testSweepAndExpire(t *testing.T, d dbtest.Database, j *sqljournal.Journal) 
 	if n != 2 || err != nil {
 		t.Errorf("Sweep: got %d, %v", n, err)
 	}
-	mustLook(t, j, runs[0].Key, middleware.Absent, "")
-	mustLook(t, j, runs[1].Key, middleware.Done, "")
+	mustLook(t, j, runs[0].Key, journal.Absent, "")
+	mustLook(t, j, runs[1].Key, journal.Done, "")
 	mustExec(t, db, "update onceguard_journal set expires_at = now() - interval '1 second'")
 	if n, err := j.Expire(t.Context()); n != 3 || err != nil {
 		t.Errorf("Expire: got %d, %v", n, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -50,7 +51,7 @@ func TestServicesShareATable(t *testing.T) {
 		}
 		post()
 		server.FlushAll()
-		awaitState(t, a, locker.StorageKey("k1"), middleware.Unfinished)
+		awaitState(t, a, locker.StorageKey("k1"), journal.Unfinished)
 
 		n, err := b.Sweep(t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
 			return u.Free(ctx, db) // B has no such order

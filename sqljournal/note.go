@@ -20,7 +20,7 @@ var (
 // Note stores b, at most [MaxNote] bytes, in the row of the intent run that ctx belongs to. It replaces an earlier
 // note. If the run remains unfinished, [Journal.Sweep] hands the note out. The key is only a hash, so store in the note
 // what is needed to find out what happened, such as the number of the order. The note is removed when the run ends. It
-// is never encrypted, not even with [middleware.WithEncryption].
+// is never encrypted, not even with middleware.WithEncryption.
 //
 // Call it before the effect, outside of InTx, and heed its error. [ErrLost] means that a sweep has already handed the
 // row out: the handler must not take effect, and the client gets 409 whatever it answers. Note fails in a run of a
@@ -29,12 +29,11 @@ func (j *Journal) Note(ctx context.Context, b []byte) error {
 	if len(b) > MaxNote {
 		return errNoteTooLong
 	}
-	x, err := j.executionHere(ctx)
-	if x == nil {
+	run, ok, err := j.runHere(ctx)
+	switch {
+	case !ok:
 		return err
-	}
-	run, _, _ := x.Journaled()
-	if !run.Intent {
+	case !run.Intent:
 		return errNoIntent
 	}
 	n, err := changed(j.db.ExecContext(ctx, j.dialect.note, run.Key, run.Token, joinNote(run.Note, b)))

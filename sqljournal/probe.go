@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // commitSent is true if a COMMIT may have been sent. If not, this run has committed nothing, and one look finds what
 // others have committed. If the look fails, findOutcome returns the entry from when the run began, so that the handler
 // may try again.
-func (j *Journal) findOutcome(ctx context.Context, run middleware.JournalRun, commitSent bool) (middleware.JournalEntry, error) {
+func (j *Journal) findOutcome(ctx context.Context, run journal.Run, commitSent bool) (journal.Entry, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.probeTime)
 	defer cancel()
 	if commitSent {
@@ -30,14 +30,14 @@ func (j *Journal) findOutcome(ctx context.Context, run middleware.JournalRun, co
 	case err == nil:
 		return e, nil
 	case run.Intent:
-		return middleware.JournalEntry{State: middleware.Begun, Token: run.Token, Note: run.Note}, nil
+		return journal.Entry{State: journal.Begun, Token: run.Token, Note: run.Note}, nil
 	}
-	return middleware.JournalEntry{}, nil
+	return journal.Entry{}, nil
 }
 
 // probe waits until no open transaction can change the row of run, and returns the entry. It tries again after any
 // error, because the database may be restarting, until ctx is done.
-func (j *Journal) probe(ctx context.Context, run middleware.JournalRun) (middleware.JournalEntry, error) {
+func (j *Journal) probe(ctx context.Context, run journal.Run) (journal.Entry, error) {
 	for {
 		e, known, err := j.tryProbe(ctx, run)
 		if known {
@@ -51,7 +51,7 @@ func (j *Journal) probe(ctx context.Context, run middleware.JournalRun) (middlew
 			if err == nil {
 				err = ctx.Err()
 			}
-			return middleware.JournalEntry{}, err
+			return journal.Entry{}, err
 		}
 	}
 }
@@ -61,7 +61,7 @@ func (j *Journal) probe(ctx context.Context, run middleware.JournalRun) (middlew
 // A SELECT alone would not do. The server may still execute a COMMIT that arrives late, or whose connection is broken.
 // Until then the transaction has its locks: an INSERT of the same key waits for its INSERT, and FOR UPDATE for its
 // UPDATE.
-func (j *Journal) tryProbe(ctx context.Context, run middleware.JournalRun) (e middleware.JournalEntry, known bool, err error) {
+func (j *Journal) tryProbe(ctx context.Context, run journal.Run) (e journal.Entry, known bool, err error) {
 	tx, err := j.db.BeginTx(ctx, &sql.TxOptions{Isolation: j.dialect.readCommitted})
 	if err != nil {
 		return e, false, err
@@ -90,7 +90,7 @@ func (j *Journal) tryProbe(ctx context.Context, run middleware.JournalRun) (e mi
 		return e, wasLocked, nil
 	}
 	if r.expired() && r.token.String == run.Token { // the run's own row is its outcome although it has expired
-		return middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: r.record}, true, nil
+		return journal.Entry{State: journal.Done, Token: run.Token, Record: r.record}, true, nil
 	}
 	e, err = r.entry(j.dialect.unit, run.Token)
 	return e, err == nil, err

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -17,7 +17,7 @@ type faulty struct {
 	j     *sqljournal.Journal
 	db    *sql.DB // not through the proxy
 	d     dbtest.Database
-	run   middleware.JournalRun
+	run   journal.Run
 	x     *fakeExecution
 	ctx   context.Context
 }
@@ -32,7 +32,7 @@ func newFaultyOn(t *testing.T, d dbtest.Database, mode string) *faulty {
 	f := &faulty{proxy: dbtest.NewProxy(t, d.Server().Addr()), db: withEffects(t, d), d: d}
 	f.j = modes[mode](d, t, dbtest.Through(f.proxy))
 	f.run = begin(t, f.j, newRun(time.Hour))
-	f.x, f.ctx = protected(f.run, "response")
+	f.x, f.ctx = protected(f.j, f.run, "response")
 	return f
 }
 
@@ -48,7 +48,7 @@ func (f *faulty) mustBeCommitted(t *testing.T, err error) {
 		t.Errorf("InTx: %v", err)
 	}
 	mustHaveEffects(t, f.db, f.run, 1)
-	mustLook(t, f.j, f.run.Key, middleware.Done, "response")
+	mustLook(t, f.j, f.run.Key, journal.Done, "response")
 }
 
 // completes matches the statement by which InTx stores the record.
@@ -108,7 +108,7 @@ func TestCommitIsLost(t *testing.T) {
 		lost := f.proxy.CutBefore(dbtest.Statement("commit"))
 		err := f.pay()
 		lost.Wait(t)
-		if err == nil || err == middleware.ErrAnswered {
+		if err == nil || err == journal.ErrAnswered {
 			t.Errorf("InTx: got error %v, want the connection's", err)
 		}
 		mustStand(t, f.j, f.db, f.run)
@@ -145,7 +145,7 @@ func TestCommitIsTooLate(t *testing.T) {
 		sqljournal.SetProbeTime(f.j, sqljournal.ProbeTime)
 		late := f.proxy.Delay(dbtest.Statement("commit"))
 		start := time.Now()
-		mustFail(t, "InTx", f.pay(), middleware.ErrAnswered)
+		mustFail(t, "InTx", f.pay(), journal.ErrAnswered)
 		if took := time.Since(start); took < 2900*time.Millisecond || took > 10*time.Second {
 			t.Errorf("it took %v, want 3 s", took)
 		}
@@ -153,7 +153,7 @@ func TestCommitIsTooLate(t *testing.T) {
 			t.Error("it is said to be known what happened")
 		}
 		late.Lift()
-		awaitState(t, f.j, f.run.Key, middleware.Done) // a retry gets the truth
+		awaitState(t, f.j, f.run.Key, journal.Done) // a retry gets the truth
 		mustHaveEffects(t, f.db, f.run, 1)
 	})
 }
@@ -171,7 +171,7 @@ func TestCompleteIsLost(t *testing.T) {
 				lost := fault(f.proxy, completes(mode))
 				err := f.pay()
 				lost.Wait(t)
-				if err == nil || err == middleware.ErrAnswered {
+				if err == nil || err == journal.ErrAnswered {
 					t.Errorf("InTx: got error %v, want the connection's", err)
 				}
 				mustStand(t, f.j, f.db, f.run)
@@ -190,7 +190,7 @@ func TestLookAfterAFailureFails(t *testing.T) {
 		looks := f.proxy.CutBefore(dbtest.Statement("select key, token"))
 		err := f.pay()
 		looks.Wait(t)
-		if err == nil || err == middleware.ErrAnswered {
+		if err == nil || err == journal.ErrAnswered {
 			t.Errorf("InTx: got error %v, want the connection's", err)
 		}
 		mustStand(t, f.j, f.db, f.run)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -17,16 +17,16 @@ import (
 // other, there is one effect, and the loser answers with the winner's response.
 func TestTwoHandlersAtOnce(t *testing.T) {
 	t.Parallel()
-	handlers := map[string]func(tx *sql.Tx, run middleware.JournalRun) error{
+	handlers := map[string]func(tx *sql.Tx, run journal.Run) error{
 		"insert": take,
-		"unique key": func(tx *sql.Tx, run middleware.JournalRun) error {
+		"unique key": func(tx *sql.Tx, run journal.Run) error {
 			_, err := tx.Exec("insert into orders (key) values ('" + run.Key + "')")
 			if err != nil {
 				return err
 			}
 			return take(tx, run)
 		},
-		"balance": func(tx *sql.Tx, run middleware.JournalRun) error {
+		"balance": func(tx *sql.Tx, run journal.Run) error {
 			if _, err := tx.Exec("update accounts set balance = balance - 1"); err != nil {
 				return err
 			}
@@ -57,17 +57,17 @@ func TestTwoHandlersAtOnce(t *testing.T) {
 
 func testTwoHandlers(
 	t *testing.T, d dbtest.Database, j *sqljournal.Journal, db *sql.DB, level sql.IsolationLevel,
-	handler func(*sql.Tx, middleware.JournalRun) error,
+	handler func(*sql.Tx, journal.Run) error,
 ) {
 	key := newRun(time.Hour)
 	var begun, ended sync.WaitGroup
 	begun.Add(2)
 	var runs [2]*fakeExecution
 	var errs [2]error
-	both := [2]middleware.JournalRun{begin(t, j, retried(key)), begin(t, j, retried(key))}
+	both := [2]journal.Run{begin(t, j, retried(key)), begin(t, j, retried(key))}
 	for i, run := range both {
 		var ctx context.Context
-		runs[i], ctx = protected(run, fmt.Sprint("response ", i))
+		runs[i], ctx = protected(j, run, fmt.Sprint("response ", i))
 		ended.Go(func() {
 			met := false
 			meet := func() { // both transactions have their snapshot before one of them writes
@@ -86,7 +86,7 @@ func testTwoHandlers(
 					meet()
 					return handler(tx, run)
 				})
-				if errs[i] == nil || errs[i] == middleware.ErrAnswered {
+				if errs[i] == nil || errs[i] == journal.ErrAnswered {
 					return
 				}
 			}
@@ -97,7 +97,7 @@ func testTwoHandlers(
 	if errs[0] != nil {
 		winner = 1
 	}
-	mustFail(t, "the loser", errs[1-winner], middleware.ErrAnswered)
+	mustFail(t, "the loser", errs[1-winner], journal.ErrAnswered)
 	if errs[winner] != nil {
 		t.Fatalf("nobody has won: %v, %v", errs[0], errs[1])
 	}
@@ -106,5 +106,5 @@ func testTwoHandlers(
 		t.Errorf("the loser answers with %q, want %q", got, want)
 	}
 	mustHaveEffects(t, db, key, 1)
-	mustLook(t, j, key.Key, middleware.Done, want)
+	mustLook(t, j, key.Key, journal.Done, want)
 }

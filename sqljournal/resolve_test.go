@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -29,7 +30,7 @@ func TestResolve(t *testing.T) {
 	})
 }
 
-func testResolve(t *testing.T, j middleware.Journal, said middleware.Resolution, want int) {
+func testResolve(t *testing.T, j journal.Journal, said middleware.Resolution, want int) {
 	locker, server, stop := startLocker(lock.WithOpTimeout(10 * time.Second)) // a busy machine takes its time
 	defer stop()
 	works := false
@@ -54,7 +55,7 @@ func testResolve(t *testing.T, j middleware.Journal, said middleware.Resolution,
 	works = true
 	server.FastForward(time.Minute)
 	key := locker.StorageKey(t.Name())
-	for e := (middleware.JournalEntry{State: middleware.Running}); e.State == middleware.Running; {
+	for e := (journal.Entry{State: journal.Running}); e.State == journal.Running; {
 		var err error
 		if e, err = j.Look(t.Context(), key); err != nil {
 			t.Fatal(err)

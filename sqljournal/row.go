@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // States of a row, as they are stored.
@@ -33,29 +33,29 @@ func (r *row) found() bool { return r.key.Valid }
 func (r *row) expired() bool { return r.state.Int64 == stateDone && r.left.Int64 <= 0 }
 
 // entry returns the entry of the row for the run with that token. No run has an empty token.
-func (r *row) entry(unit time.Duration, token string) (middleware.JournalEntry, error) {
+func (r *row) entry(unit time.Duration, token string) (journal.Entry, error) {
 	if !r.found() || r.expired() {
-		return middleware.JournalEntry{}, nil
+		return journal.Entry{}, nil
 	}
-	e := middleware.JournalEntry{Token: r.token.String, Left: max(0, time.Duration(r.left.Int64)*unit)}
+	e := journal.Entry{Token: r.token.String, Left: max(0, time.Duration(r.left.Int64)*unit)}
 	switch r.state.Int64 {
 	case stateDone:
-		e.State, e.Record = middleware.Done, r.record
+		e.State, e.Record = journal.Done, r.record
 		return e, nil
 	case stateBegun:
 		switch {
 		case r.token.String == token:
-			e.State = middleware.Begun
+			e.State = journal.Begun
 		case r.left.Int64 >= 0:
-			e.State = middleware.Running
+			e.State = journal.Running
 		default:
-			e.State = middleware.Unfinished
+			e.State = journal.Unfinished
 		}
 		var err error
 		e.Note, _, err = splitNote(r.note)
 		return e, err
 	}
-	return middleware.JournalEntry{}, fmt.Errorf("a row has the unknown state %d", r.state.Int64)
+	return journal.Entry{}, fmt.Errorf("a row has the unknown state %d", r.state.Int64)
 }
 
 // scanRow reads the row that a query selects, if any.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -16,13 +16,13 @@ import (
 // client sends one request until it is answered, with the journal alone: there is no lock.
 type client struct {
 	j    *sqljournal.Journal
-	key  middleware.JournalRun
+	key  journal.Run
 	name string
 }
 
 // ask returns the answer. A try that fails or is refused is repeated, as by a client that retries.
 func (c client) ask(t *testing.T, deadline time.Time) string {
-	var undone []middleware.JournalRun
+	var undone []journal.Run
 	for try := 0; time.Now().Before(deadline); try++ {
 		for _, run := range undone { // its Begin may have arrived after it was undone
 			_, _ = c.j.End(context.Background(), run, nil, 0)
@@ -40,10 +40,10 @@ func (c client) ask(t *testing.T, deadline time.Time) string {
 				_, err = c.j.End(context.Background(), run, nil, 0)
 			}
 			undone = append(undone, run)
-		case e.State == middleware.Done:
+		case e.State == journal.Done:
 			return string(e.Record)
-		case e.State == middleware.Absent || e.State == middleware.Begun:
-			run.Intent = e.State == middleware.Begun
+		case e.State == journal.Absent || e.State == journal.Begun:
+			run.Intent = e.State == journal.Begun
 			if answer := c.handle(run, fmt.Sprint(c.name, " try ", try), deadline); answer != "" {
 				return answer
 			}
@@ -54,13 +54,13 @@ func (c client) ask(t *testing.T, deadline time.Time) string {
 }
 
 // handle runs the handler. It returns "" if the client has to repeat the request.
-func (c client) handle(run middleware.JournalRun, response string, deadline time.Time) string {
-	x, ctx := protected(run, response)
+func (c client) handle(run journal.Run, response string, deadline time.Time) string {
+	x, ctx := protected(c.j, run, response)
 	for time.Now().Before(deadline) {
 		switch err := c.j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err {
 		case nil:
 			return response
-		case middleware.ErrAnswered:
+		case journal.ErrAnswered:
 			return string(x.answer)
 		}
 	}
@@ -88,7 +88,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 			}
 		})
 		answers := make([][clients]string, requests)
-		keys := make([]middleware.JournalRun, requests)
+		keys := make([]journal.Run, requests)
 		deadline := time.Now().Add(time.Minute)
 		for i := range requests {
 			keys[i] = newRun(time.Hour)
@@ -120,9 +120,9 @@ func TestUndoBegin(t *testing.T) {
 		run := begin(t, j, newRun(time.Hour))
 		run.Intent = false // its answer was lost
 		e, err := j.End(t.Context(), retried(run), nil, 0)
-		mustBe(t, "with another's token", e, err, middleware.Running, "")
+		mustBe(t, "with another's token", e, err, journal.Running, "")
 		e, err = j.End(t.Context(), run, nil, 0)
-		mustBe(t, "with its own", e, err, middleware.Absent, "")
+		mustBe(t, "with its own", e, err, journal.Absent, "")
 		begin(t, j, retried(run))
 	})
 }

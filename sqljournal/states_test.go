@@ -7,17 +7,17 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
 const (
-	absent     = middleware.Absent
-	begun      = middleware.Begun
-	running    = middleware.Running
-	unfinished = middleware.Unfinished
-	done       = middleware.Done
+	absent     = journal.Absent
+	begun      = journal.Begun
+	running    = journal.Running
+	unfinished = journal.Unfinished
+	done       = journal.Done
 )
 
 // standing is what stands under a key before an operation, of the run that the operation is for or of another.
@@ -36,7 +36,7 @@ const (
 )
 
 // put brings it about under the key of run.
-func (s standing) put(t *testing.T, d dbtest.Database, db *sql.DB, run middleware.JournalRun) {
+func (s standing) put(t *testing.T, d dbtest.Database, db *sql.DB, run journal.Run) {
 	t.Helper()
 	note, token := sqljournal.JoinNote(run.Note, nil), uuid.NewString()
 	if s == ownBegun || s == ownDone || s == ownExpired {
@@ -84,7 +84,7 @@ func insertRow(t testing.TB, d dbtest.Database, db *sql.DB, key, token string, s
 
 // answer is what an operation has to answer.
 type answer struct {
-	state  middleware.JournalState
+	state  journal.State
 	record string
 }
 
@@ -130,7 +130,7 @@ func testStates(t *testing.T, d dbtest.Database, mode string, opts ...dbtest.Set
 	j, db := modes[mode](d, t, opts...), d.Open(t)
 	for _, row := range statesTable {
 		t.Run(string(row.before), func(t *testing.T) {
-			at := func() middleware.JournalRun {
+			at := func() journal.Run {
 				run := newRun(time.Hour)
 				run.Intent = mode == "intent"
 				row.before.put(t, d, db, run)

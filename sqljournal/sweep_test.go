@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
 // unfinishedRows inserts rows whose limit is over for longer the lower their number is.
-func unfinishedRows(t testing.TB, d dbtest.Database, db *sql.DB, n int) []middleware.JournalRun {
+func unfinishedRows(t testing.TB, d dbtest.Database, db *sql.DB, n int) []journal.Run {
 	t.Helper()
-	runs := make([]middleware.JournalRun, n)
+	runs := make([]journal.Run, n)
 	for i := range runs {
 		runs[i] = newRun(time.Hour)
 		note := sqljournal.JoinNote(runs[i].Note, fmt.Append(nil, "order ", i))
@@ -57,11 +57,11 @@ func TestSweepHandsOutTheOldestFirst(t *testing.T) {
 		if want := []string{"order 0", "order 1", "order 2"}; n != 3 || fmt.Sprint(notes) != fmt.Sprint(want) {
 			t.Errorf("got %d, %q, want %q", n, notes, want)
 		}
-		mustLook(t, j, runs[0].Key, middleware.Done, "")
-		mustLook(t, j, runs[1].Key, middleware.Absent, "")
-		mustLook(t, j, runs[2].Key, middleware.Running, "") // for the time of the lease
-		mustLook(t, j, young.Key, middleware.Unfinished, "")
-		mustLook(t, j, living.Key, middleware.Running, "")
+		mustLook(t, j, runs[0].Key, journal.Done, "")
+		mustLook(t, j, runs[1].Key, journal.Absent, "")
+		mustLook(t, j, runs[2].Key, journal.Running, "") // for the time of the lease
+		mustLook(t, j, young.Key, journal.Unfinished, "")
+		mustLook(t, j, living.Key, journal.Running, "")
 	})
 }
 
@@ -74,14 +74,14 @@ func TestSweepAgain(t *testing.T) {
 		run := unfinishedRows(t, d, db, 1)[0]
 		var first sqljournal.Unfinished
 		n, err := j.Sweep(t.Context(), 0, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
-			awaitState(t, j, u.Key, middleware.Unfinished)
+			awaitState(t, j, u.Key, journal.Unfinished)
 			first = u
 			return nil
 		})
 		if n != 1 || err != nil {
 			t.Errorf("Sweep: got %d, %v, want 1", n, err)
 		}
-		awaitState(t, j, run.Key, middleware.Unfinished)
+		awaitState(t, j, run.Key, journal.Unfinished)
 		n, err = j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
 			if u.Attempts != 2 || string(u.Note) != "order 0" {
 				t.Errorf("got attempt %d, note %q", u.Attempts, u.Note)
@@ -143,7 +143,7 @@ func TestSweepSkipsAnOpenTransaction(t *testing.T) {
 	d := dbtest.PostgreSQL(t)
 	j, db := modes["intent"](d, t), withEffects(t, d)
 	run := begin(t, j, newRun(time.Microsecond))
-	awaitState(t, j, run.Key, middleware.Unfinished)
+	awaitState(t, j, run.Key, journal.Unfinished)
 	other := unfinishedRows(t, d, db, 1)[0]
 	handed := ""
 	sweep := func() {
@@ -157,7 +157,7 @@ func TestSweepSkipsAnOpenTransaction(t *testing.T) {
 			t.Errorf("Sweep: got %d, %v, %q, want only %q", n, err, handed, other.Key)
 		}
 	}
-	_, ctx := protected(run, "response")
+	_, ctx := protected(j, run, "response")
 	err := j.Around(ctx, func(complete func(sqljournal.Execer) error) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
@@ -174,7 +174,7 @@ func TestSweepSkipsAnOpenTransaction(t *testing.T) {
 		t.Errorf("Around: %v", err)
 	}
 	mustHaveEffects(t, db, run, 1)
-	mustLook(t, j, run.Key, middleware.Done, "response")
+	mustLook(t, j, run.Key, journal.Done, "response")
 }
 
 func TestNote(t *testing.T) {
@@ -182,7 +182,7 @@ func TestNote(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		j, db := modes["intent"](d, t), d.Open(t)
 		run := begin(t, j, newRun(time.Hour))
-		_, ctx := protected(run, "response")
+		_, ctx := protected(j, run, "response")
 		for _, note := range []string{"draft", "order 7", "order 8"} {
 			if err := j.Note(ctx, []byte(note)); err != nil {
 				t.Fatalf("Note: %v", err)
@@ -191,7 +191,7 @@ func TestNote(t *testing.T) {
 		if err := j.Note(ctx, make([]byte, sqljournal.MaxNote+1)); err == nil {
 			t.Error("a note that is too long is taken")
 		}
-		mustLook(t, j, run.Key, middleware.Running, "") // with the middleware's own note
+		mustLook(t, j, run.Key, journal.Running, "") // with the middleware's own note
 		expireLimit(t, d, db, run)
 		_, err := j.Sweep(t.Context(), 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error {
 			if string(u.Note) != "order 8" {
@@ -203,12 +203,12 @@ func TestNote(t *testing.T) {
 			t.Error(err)
 		}
 		mustFail(t, "after its row was handed out", j.Note(ctx, []byte("late")), sqljournal.ErrLost)
-		if e, err := j.End(t.Context(), run, []byte("late"), time.Hour); err != nil || e.State != middleware.Running {
+		if e, err := j.End(t.Context(), run, []byte("late"), time.Hour); err != nil || e.State != journal.Running {
 			t.Errorf("End after that: got %v, %v", e.State, err)
 		}
 
 		other := modes["transactional"](d, t)
-		_, ctx = protected(begin(t, other, newRun(time.Hour)), "response")
+		_, ctx = protected(j, begin(t, other, newRun(time.Hour)), "response")
 		if err := other.Note(ctx, []byte("order 9")); err == nil {
 			t.Error("a transactional run takes a note")
 		}
@@ -223,7 +223,7 @@ func TestNoteIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, "intent")
 	lost := f.proxy.CutBefore(dbtest.Statement("update onceguard_journal set note"))
-	if err := f.j.Note(f.ctx, []byte("order 7")); err == nil || errors.Is(err, middleware.ErrAnswered) {
+	if err := f.j.Note(f.ctx, []byte("order 7")); err == nil || errors.Is(err, journal.ErrAnswered) {
 		t.Errorf("Note: got error %v, want the connection's", err)
 	}
 	lost.Wait(t)
@@ -234,7 +234,7 @@ func TestNoteIsLost(t *testing.T) {
 }
 
 // expireLimit lets a run's limit be over.
-func expireLimit(t testing.TB, d dbtest.Database, db *sql.DB, run middleware.JournalRun) {
+func expireLimit(t testing.TB, d dbtest.Database, db *sql.DB, run journal.Run) {
 	t.Helper()
 	before := "now() - interval '1 minute'"
 	if d.Server() == nil {
@@ -255,7 +255,7 @@ func TestExpire(t *testing.T) {
 		}
 		mustExec(t, db, "insert into onceguard_journal (key, token, state, expires_at) select '"+namespace+":{0000}old' || i, "+token+", 2, "+past+" from "+rows)
 		living := []standing{ownBegun, othersUnfished, othersDone}
-		runs := make([]middleware.JournalRun, len(living))
+		runs := make([]journal.Run, len(living))
 		for i, s := range living {
 			runs[i] = newRun(time.Hour)
 			s.put(t, d, db, runs[i])

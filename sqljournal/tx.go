@@ -5,43 +5,20 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
-// execution is the part of a [middleware.Execution] that this package uses. It is described there.
-type execution interface {
-	Journaled() (run middleware.JournalRun, of middleware.Journal, ok bool)
-	Transact(
-		do func(seal func() (middleware.Commit, error)) error,
-		findOutcome func(run middleware.JournalRun, sealed bool) (middleware.JournalEntry, error),
-	) error
-}
-
-// executionOf returns the run that ctx belongs to, or nil outside of a run.
-func executionOf(ctx context.Context) execution {
-	if e := middleware.FromContext(ctx); e != nil {
-		return e
-	}
-	return nil
-}
-
 // ErrOtherJournal means that the run was begun in another journal than the one that InTx, Around or Note was called on.
-// Nothing has happened. Call the journal that was given to [middleware.WithJournal].
+// Nothing has happened. Call the journal that was given to middleware.WithJournal.
 var ErrOtherJournal = errors.New("sqljournal: the run belongs to another journal")
 
-// executionHere returns the run that ctx belongs to. It is nil outside of a run, and in a run without a journal.
-func (j *Journal) executionHere(ctx context.Context) (execution, error) {
-	x := j.executionOf(ctx)
-	if x == nil {
-		return nil, nil
+// runHere returns the run that ctx belongs to. ok is false outside of a run, and in a run without a journal.
+func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err error) {
+	run, of, ok := journal.FromContext(ctx)
+	if ok && of != journal.Journal(j) {
+		return journal.Run{}, false, ErrOtherJournal
 	}
-	switch _, journal, ok := x.Journaled(); {
-	case !ok:
-		return nil, nil
-	case journal != middleware.Journal(j):
-		return nil, ErrOtherJournal
-	}
-	return x, nil
+	return run, ok, nil
 }
 
 // InTx runs fn in a transaction of the journal's database, stores the run's response with it, and commits. opts are
@@ -50,15 +27,15 @@ func (j *Journal) executionHere(ctx context.Context) (execution, error) {
 // InTx returns nil if and only if the transaction is committed, even if the reply to COMMIT was lost. Then the response
 // is sent when the handler returns, and writing more is an error.
 //
-// After [middleware.ErrAnswered] the handler should return; what it writes is discarded. The client gets another run's
+// After [journal.ErrAnswered] the handler should return; what it writes is discarded. The client gets another run's
 // response or, if it is still unknown after 3 s whether this transaction was committed, a 503. After any other error
 // nothing has happened, and the response is as it was before InTx: the handler can answer, or call InTx again. Such an
 // error is
 //
 //   - an error of fn or of the database,
-//   - [middleware.ErrNoResponse], [middleware.ErrTooLong] or [middleware.ErrBroken]: the response cannot be stored,
-//   - [middleware.ErrCommitted]: a byte of the response was sent already,
-//   - [middleware.ErrTwice]: InTx has committed before in this run, and this transaction did not begin,
+//   - [journal.ErrNoResponse], [journal.ErrTooLong] or [journal.ErrBroken]: the response cannot be stored,
+//   - middleware.ErrCommitted: a byte of the response was sent already,
+//   - [journal.ErrTwice]: InTx has committed before in this run, and this transaction did not begin,
 //   - [ErrOtherJournal].
 //
 // If fn panics, the transaction is rolled back and the panic goes on.
@@ -67,17 +44,17 @@ func (j *Journal) executionHere(ctx context.Context) (execution, error) {
 // rolled back if ctx ends before the commit. In a run without a journal, and outside of a run, InTx is just a
 // transaction.
 func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
-	x, err := j.executionHere(ctx)
+	_, ok, err := j.runHere(ctx)
 	switch {
 	case err != nil:
 		return err
-	case x == nil:
+	case !ok:
 		_, err := j.transaction(ctx, opts, fn)
 		return err
 	}
 	commitSent := false
-	return x.Transact(
-		func(seal func() (middleware.Commit, error)) (err error) {
+	return journal.Transact(ctx,
+		func(seal func() (journal.Commit, error)) (err error) {
 			commitSent, err = j.transaction(ctx, opts, func(tx *sql.Tx) error {
 				if err := fn(tx); err != nil {
 					return err
@@ -90,7 +67,7 @@ func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx
 			})
 			return err
 		},
-		func(run middleware.JournalRun, _ bool) (middleware.JournalEntry, error) {
+		func(run journal.Run, _ bool) (journal.Entry, error) {
 			return j.findOutcome(ctx, run, commitSent)
 		})
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
@@ -21,12 +21,12 @@ func withEffects(t testing.TB, d dbtest.Database) *sql.DB {
 }
 
 // take takes effect.
-func take(tx *sql.Tx, run middleware.JournalRun) error {
+func take(tx *sql.Tx, run journal.Run) error {
 	_, err := tx.Exec("insert into effects (key) values ('" + run.Key + "')")
 	return err
 }
 
-func mustHaveEffects(t testing.TB, db *sql.DB, run middleware.JournalRun, want int) {
+func mustHaveEffects(t testing.TB, db *sql.DB, run journal.Run, want int) {
 	t.Helper()
 	var got int
 	if err := db.QueryRow("select count(*) from effects where key = '" + run.Key + "'").Scan(&got); err != nil {
@@ -38,12 +38,12 @@ func mustHaveEffects(t testing.TB, db *sql.DB, run middleware.JournalRun, want i
 }
 
 // mustStand checks that nothing of a run is committed, and that the key is as the run's Begin has left it.
-func mustStand(t testing.TB, j *sqljournal.Journal, db *sql.DB, run middleware.JournalRun) {
+func mustStand(t testing.TB, j *sqljournal.Journal, db *sql.DB, run journal.Run) {
 	t.Helper()
 	mustHaveEffects(t, db, run, 0)
-	state := middleware.Absent
+	state := journal.Absent
 	if run.Intent {
-		state = middleware.Running
+		state = journal.Running
 	}
 	mustLook(t, j, run.Key, state, "")
 }
@@ -56,7 +56,7 @@ func TestInTx(t *testing.T) {
 			t.Run(mode, func(t *testing.T) {
 				j := open(d, t)
 				run := begin(t, j, newRun(time.Hour))
-				x, ctx := protected(run, "response")
+				x, ctx := protected(j, run, "response")
 
 				broken := errors.New("the handler has failed")
 				err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return errors.Join(take(tx, run), broken) })
@@ -65,7 +65,7 @@ func TestInTx(t *testing.T) {
 
 				x.record = nil
 				err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
-				mustFail(t, "a handler without a response", err, middleware.ErrNoResponse)
+				mustFail(t, "a handler without a response", err, journal.ErrNoResponse)
 				mustStand(t, j, db, run)
 
 				mustPanic(t, "out of order", func() {
@@ -83,14 +83,14 @@ func TestInTx(t *testing.T) {
 					t.Errorf("after failures: %v", err)
 				}
 				mustHaveEffects(t, db, run, 1)
-				mustLook(t, j, run.Key, middleware.Done, "response")
+				mustLook(t, j, run.Key, journal.Done, "response")
 
 				err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
-				mustFail(t, "once more", err, middleware.ErrTwice)
+				mustFail(t, "once more", err, journal.ErrTwice)
 				mustHaveEffects(t, db, run, 1)
 
 				e, err := j.Begin(t.Context(), retried(run))
-				mustBe(t, "Begin of a retry", e, err, middleware.Done, "response")
+				mustBe(t, "Begin of a retry", e, err, journal.Done, "response")
 			})
 		}
 	})
@@ -109,7 +109,7 @@ func TestInTxUnprotected(t *testing.T) {
 			t.Error(err)
 		}
 		mustHaveEffects(t, db, run, 1)
-		mustLook(t, j, run.Key, middleware.Absent, "")
+		mustLook(t, j, run.Key, journal.Absent, "")
 		err = j.InTx(t.Context(), &sql.TxOptions{ReadOnly: true}, func(tx *sql.Tx) error {
 			var n int
 			return tx.QueryRow("select count(*) from effects").Scan(&n)
@@ -135,7 +135,7 @@ func testLateHandler(t *testing.T, d dbtest.Database, then string) {
 	mustExec(t, db, "drop table if exists effects")
 	mustExec(t, db, "create table effects (key text not null)")
 	run := begin(t, j, newRun(time.Microsecond))
-	awaitState(t, j, run.Key, middleware.Unfinished)
+	awaitState(t, j, run.Key, journal.Unfinished)
 	n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
 		switch then {
 		case "done":
@@ -154,9 +154,9 @@ func testLateHandler(t *testing.T, d dbtest.Database, then string) {
 		again = begin(t, j, again)
 	}
 
-	x, ctx := protected(run, "late")
+	x, ctx := protected(j, run, "late")
 	err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
-	want := middleware.ErrAnswered
+	want := journal.ErrAnswered
 	if then == "free" {
 		want = sqljournal.ErrLost
 	}
@@ -166,11 +166,11 @@ func testLateHandler(t *testing.T, d dbtest.Database, then string) {
 		t.Error("it is said not to be known what happened")
 	}
 	if then == "free and run again" {
-		_, ctx := protected(again, "again")
+		_, ctx := protected(j, again, "again")
 		if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
 			t.Errorf("the second run: %v", err)
 		}
-		mustLook(t, j, run.Key, middleware.Done, "again")
+		mustLook(t, j, run.Key, journal.Done, "again")
 	}
 }
 
@@ -185,12 +185,12 @@ func TestExpiredRowIsReplaced(t *testing.T) {
 					j, run := open(d, t), newRun(time.Hour)
 					expired.put(t, d, db, run)
 					run = begin(t, j, run)
-					_, ctx := protected(run, "new")
+					_, ctx := protected(j, run, "new")
 					if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
 						t.Fatalf("InTx: %v", err)
 					}
 					mustHaveEffects(t, db, run, 1)
-					mustLook(t, j, run.Key, middleware.Done, "new")
+					mustLook(t, j, run.Key, journal.Done, "new")
 				})
 			}
 		}
@@ -205,7 +205,7 @@ func TestRowExpiresDuringTheRun(t *testing.T) {
 	run := begin(t, j, newRun(time.Hour))
 	othersExpired.put(t, d, db, run)
 	pay := func() error {
-		_, ctx := protected(run, "new")
+		_, ctx := protected(j, run, "new")
 		return j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
 	}
 	mustFail(t, "InTx", pay(), sqljournal.ErrLost)
@@ -226,11 +226,7 @@ func TestOtherJournal(t *testing.T) {
 			t.Run(mode, func(t *testing.T) {
 				j := open(d, t)
 				run := begin(t, j, newRun(time.Hour))
-				x, ctx := protected(run, "response")
-				sqljournal.SetExecution(j, func(context.Context) sqljournal.Execution {
-					x.journal = sqljournal.Intent(db, namespace, d.Options()...)
-					return x
-				})
+				_, ctx := protected(sqljournal.Intent(db, namespace, d.Options()...), run, "response")
 				mustFail(t, "InTx", j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }), sqljournal.ErrOtherJournal)
 				mustFail(t, "Around", j.Around(ctx, func(func(sqljournal.Execer) error) error {
 					t.Error("Around has called its function")

@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -51,7 +52,7 @@ func TestUnknownIsSwept(t *testing.T) {
 		}
 		want(http.StatusBadGateway, 1)
 		want(http.StatusConflict, 1) // in-flight
-		expireLimit(t, d, db, middleware.JournalRun{Key: storageKey})
+		expireLimit(t, d, db, journal.Run{Key: storageKey})
 		want(http.StatusConflict, 1)
 
 		n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -104,15 +105,15 @@ type forgetful struct{}
 
 func (forgetful) Namespace() string { return "shop" }
 
-func (forgetful) Begin(context.Context, middleware.JournalRun) (e middleware.JournalEntry, err error) {
+func (forgetful) Begin(context.Context, journal.Run) (e journal.Entry, err error) {
 	return e, err
 }
 
-func (forgetful) End(context.Context, middleware.JournalRun, []byte, time.Duration) (e middleware.JournalEntry, err error) {
+func (forgetful) End(context.Context, journal.Run, []byte, time.Duration) (e journal.Entry, err error) {
 	return e, err
 }
 
-func (forgetful) Look(context.Context, string) (e middleware.JournalEntry, err error) { return e, err }
+func (forgetful) Look(context.Context, string) (e journal.Entry, err error) { return e, err }
 
 func TestParseKeys(t *testing.T) {
 	t.Parallel()

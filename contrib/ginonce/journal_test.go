@@ -8,6 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -46,7 +47,7 @@ func TestRolledBack(t *testing.T) {
 			}
 		}, 202, ""},
 		"a status alone is no response yet": {0, func(c *gin.Context, j *adaptertest.Journal) {
-			if err := j.InTx(c.Request.Context(), func() { c.Status(http.StatusAccepted) }); !errors.Is(err, middleware.ErrNoResponse) {
+			if err := j.InTx(c.Request.Context(), func() { c.Status(http.StatusAccepted) }); !errors.Is(err, journal.ErrNoResponse) {
 				t.Errorf("error %v, want ErrNoResponse", err)
 			}
 			c.Status(http.StatusPaymentRequired)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -50,7 +51,7 @@ func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "/payments/"+p.ID)
 		return writeJSON(w, http.StatusCreated, p)
 	})
-	if err != nil && !errors.Is(err, middleware.ErrAnswered) { // which means that the middleware answers
+	if err != nil && !errors.Is(err, journal.ErrAnswered) { // which means that the middleware answers
 		s.log.Error("payment failed", "err", err)
 		writeProblem(w, http.StatusInternalServerError, "The payment failed. Nothing was paid. You can repeat it with the same key.")
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // Journal is a transactional Journal whose first transactions fail.
@@ -14,19 +14,19 @@ type Journal struct{ Failures int }
 // Namespace returns that of the Locker of [Locker].
 func (*Journal) Namespace() string { return "test" }
 
-func (*Journal) Begin(context.Context, middleware.JournalRun) (middleware.JournalEntry, error) {
-	return middleware.JournalEntry{}, nil
+func (*Journal) Begin(context.Context, journal.Run) (journal.Entry, error) {
+	return journal.Entry{}, nil
 }
 
-func (*Journal) Look(context.Context, string) (middleware.JournalEntry, error) {
-	return middleware.JournalEntry{}, nil
+func (*Journal) Look(context.Context, string) (journal.Entry, error) {
+	return journal.Entry{}, nil
 }
 
-func (*Journal) End(_ context.Context, run middleware.JournalRun, record []byte, keep time.Duration) (middleware.JournalEntry, error) {
+func (*Journal) End(_ context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
 	if record == nil {
-		return middleware.JournalEntry{}, nil
+		return journal.Entry{}, nil
 	}
-	return middleware.JournalEntry{State: middleware.Done, Token: run.Token, Record: record, Left: keep}, nil
+	return journal.Entry{State: journal.Done, Token: run.Token, Record: record, Left: keep}, nil
 }
 
 // ErrRolledBack is the error of a transaction that fails.
@@ -34,14 +34,14 @@ var ErrRolledBack = errors.New("the transaction was rolled back")
 
 // InTx runs fn in a transaction, as sqljournal's InTx does.
 func (j *Journal) InTx(ctx context.Context, fn func()) error {
-	return middleware.FromContext(ctx).Transact(func(seal func() (middleware.Commit, error)) error {
+	return journal.Transact(ctx, func(seal func() (journal.Commit, error)) error {
 		fn()
 		_, err := seal()
 		if j.Failures--; err == nil && j.Failures >= 0 {
 			err = ErrRolledBack
 		}
 		return err
-	}, func(middleware.JournalRun, bool) (middleware.JournalEntry, error) {
-		return middleware.JournalEntry{}, nil
+	}, func(journal.Run, bool) (journal.Entry, error) {
+		return journal.Entry{}, nil
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 	"go.uber.org/goleak"
 )
@@ -266,7 +267,7 @@ func TestFixAfterRewind(t *testing.T) {
 	}
 	write(t, w, "paid")
 	w.Rewind()
-	if err := w.Fix(); !errors.Is(err, capture.ErrNoResponse) {
+	if err := w.Fix(); !errors.Is(err, journal.ErrNoResponse) {
 		t.Errorf("Fix returned %v, want ErrNoResponse", err)
 	}
 	write(t, w, "failed")

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/onceguard/onceguard/journal"
 )
 
 // Flush is FlushError without its error.
@@ -21,7 +23,7 @@ func (w *Writer) FlushError() error {
 	case w.gate.closed:
 		return ErrReturned
 	case w.fixed:
-		return ErrAnswered
+		return journal.ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
 	case !canFlush(w.under):
@@ -59,7 +61,7 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case w.gate.closed:
 		return nil, nil, ErrReturned
 	case w.fixed:
-		return nil, nil, ErrAnswered
+		return nil, nil, journal.ErrAnswered
 	case w.mark != nil: // what is written to the connection could not be undone
 		return nil, nil, http.ErrNotSupported
 	}

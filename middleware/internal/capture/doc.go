@@ -27,9 +27,10 @@
 // # Transactions
 //
 // A handler may roll back a part of its work, and with it whatever it wrote during that part. Mark begins such a part,
-// in which nothing is sent. Rewind ends it and restores the response as it was at Mark. Fix ends it, too, and makes the
-// response final: later writes fail with [ErrAnswered]. Refuse makes later writes fail, too, for a response that will
-// be withdrawn.
+// in which nothing is sent. Fix makes the response final, and SetAside puts it aside in case the part is run again. Keep
+// and Rewind end the part. Keep takes the response that was set aside, and later writes fail with [journal.ErrAnswered].
+// Rewind restores the response as it was at Mark. Refuse makes later writes fail, too, for a response that will be
+// withdrawn.
 //
 // # Goroutines that the handler leaves behind
 //

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
@@ -97,7 +98,7 @@ func (w *Writer) admit(n int) error {
 	case w.gate.closed:
 		return ErrReturned
 	case w.fixed:
-		return ErrAnswered
+		return journal.ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
 	case w.status == 0:
@@ -131,7 +132,7 @@ func (w *Writer) bufferBody(p []byte) error {
 		return nil
 	case w.mark != nil:
 		w.mark.tooLong = true
-		return ErrTooLong
+		return journal.ErrTooLong
 	}
 	w.overflow = true // set before startSending, which can block on a slow client
 	if cutOff := w.startSending(p); cutOff {

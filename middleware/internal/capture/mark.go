@@ -8,22 +8,13 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-var (
-	// ErrAnswered is the error of a write to a response that is final.
-	ErrAnswered = errors.New("middleware: the request is answered already")
-	// ErrSent is Mark's error when a part of the response was sent before.
-	ErrSent = errors.New("middleware: a part of the response was sent already")
-	// ErrNoResponse is Fix's error when nothing was written since Mark, or Rewind has undone that.
-	ErrNoResponse = errors.New("middleware: no response was written in the transaction")
-	// ErrTooLong is the error of Fix, and of a Write between Mark and Keep, when the body is longer than the limit.
-	ErrTooLong = errors.New("middleware: the response is too long to be stored")
-	// ErrBroken is Fix's error when the body is shorter or longer than its Content-Length.
-	ErrBroken = errors.New("middleware: the response does not have its Content-Length")
-)
+// ErrSent is Mark's error when a part of the response was sent before.
+var ErrSent = errors.New("middleware: a part of the response was sent already")
 
 // mark is the response as it was when Mark was called, and what has happened since.
 type mark struct {
@@ -45,8 +36,8 @@ func (m *mark) touch() {
 	}
 }
 
-// Mark begins a part of the response that Rewind can undo. Nothing is sent until Keep or Rewind. It returns ErrSent if a
-// part of the response was sent already, ErrAnswered after Fix, and ErrReturned after Seal.
+// Mark begins a part of the response that Rewind can undo. Nothing is sent until Keep or Rewind. It returns ErrSent if
+// a part of the response was sent already, ErrAnswered after Fix, and ErrReturned after Seal.
 func (w *Writer) Mark() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -54,7 +45,7 @@ func (w *Writer) Mark() error {
 	case w.gate.closed:
 		return ErrReturned
 	case w.fixed:
-		return ErrAnswered
+		return journal.ErrAnswered
 	case w.state != unsent:
 		return ErrSent
 	}
@@ -71,13 +62,13 @@ func (w *Writer) Fix() error {
 	case w.gate.closed:
 		return ErrReturned
 	case w.fixed:
-		return ErrAnswered
+		return journal.ErrAnswered
 	case w.mark == nil, !w.mark.touched:
-		return ErrNoResponse
+		return journal.ErrNoResponse
 	case w.mark.tooLong:
-		return ErrTooLong
+		return journal.ErrTooLong
 	case w.isBroken(), w.status == http.StatusSwitchingProtocols:
-		return ErrBroken
+		return journal.ErrBroken
 	}
 	w.detectContentType(nil)
 	w.handlerHeader = w.Header().Clone() // deep: the handler may still change the lists of values
@@ -108,8 +99,8 @@ func (w *Writer) SetAside() {
 	m.touched, m.tooLong, w.fixed = false, false, false
 }
 
-// Keep makes the response that was set aside last final, and discards what was written since. It does nothing after Seal,
-// or without SetAside.
+// Keep makes the response that was set aside last final, and discards what was written since. It does nothing after
+// Seal, or without SetAside.
 func (w *Writer) Keep() {
 	w.gate.enter()
 	defer w.gate.leave()

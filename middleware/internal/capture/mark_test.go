@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
@@ -43,7 +44,7 @@ func TestSetAside(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 			write(t, w, "late")
 			w.Keep()
-			if _, err := w.Write([]byte("more")); !errors.Is(err, capture.ErrAnswered) {
+			if _, err := w.Write([]byte("more")); !errors.Is(err, journal.ErrAnswered) {
 				t.Errorf("Write after Keep: %v, want ErrAnswered", err)
 			}
 			if w.Header().Get("Location") != "/2" || *observer != 0 {
@@ -102,7 +103,7 @@ func TestSetAsideThenNoResponse(t *testing.T) {
 	}
 	attempt(t, w, "/1", "paid")
 	w.Header().Set("Location", "/2")
-	if err := w.Fix(); !errors.Is(err, capture.ErrNoResponse) {
+	if err := w.Fix(); !errors.Is(err, journal.ErrNoResponse) {
 		t.Errorf("Fix: %v, want ErrNoResponse", err)
 	}
 	w.Keep()

@@ -1,0 +1,83 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Journal is a durable record of runs in a database, in addition to Redis. Where it and Redis differ, the journal is
+// right.
+//
+// All methods may be called concurrently. An error means that the database did not answer or refused. The call may have
+// taken effect nevertheless, and can be repeated with the same token.
+type Journal interface {
+	// Namespace returns the namespace of the lock.Locker whose keys the journal is for. A door panics if its Locker has
+	// another: the journal's own work on unfinished and expired rows would reach those of another service.
+	Namespace() string
+
+	// Begin is called after the claim and before the operation. If the key is free, an intent journal stores run and
+	// returns [Begun], and a transactional one stores nothing and returns [Absent]. Otherwise both return the entry
+	// under the key, which is [Done], [Running] or [Unfinished], and the operation does not run. A row that has expired
+	// counts as absent.
+	//
+	// A second Begin with the same token gets the same entry, also when the reply to the first one was lost.
+	Begin(ctx context.Context, run Run) (Entry, error)
+
+	// End stores record as the outcome of run, for the time keep, and returns the entry that is then under the key. If
+	// it stored the record, that entry is Done and has run's token and this record. Any other entry means that it did
+	// not: another run has the key, or this run has stored another record before.
+	//
+	// If record is nil, End frees the key instead, and returns Absent. It does not remove a row that is Done or belongs
+	// to another run, and returns such a row.
+	End(ctx context.Context, run Run, record []byte, keep time.Duration) (Entry, error)
+
+	// Look returns the entry under key, and changes nothing. It does not wait for open transactions, and never returns
+	// Begun.
+	Look(ctx context.Context, key string) (Entry, error)
+}
+
+// Run is a run as a [Journal] knows it.
+type Run struct {
+	Key    string        // as it stands in Redis, hashed
+	Token  string        // a UUID in lower case: the lease's token, or a new one without a lease
+	Note   []byte        // what the request is: its fingerprint, encoded
+	Limit  time.Duration // how long the run may take, counted from Begin
+	Intent bool          // Begin has returned Begun, so End completes a row. Begin does not read it
+}
+
+// Entry is what a [Journal] has under a key. If State is Absent, no other field is set.
+type Entry struct {
+	State  State
+	Token  string        // of the run that the entry belongs to
+	Note   []byte        // of that Run; nil once it is Done
+	Record []byte        // Done: the stored response, or nil if none was kept
+	Left   time.Duration // Done: until the entry expires. Begun and Running: until the run's limit. Else 0
+}
+
+// State is what a [Journal] knows of a key.
+type State int
+
+const (
+	Absent     State = iota // nothing, or an entry that has expired
+	Begun                   // the caller's own run is stored and has no outcome yet: only Begin and End answer it
+	Running                 // a run is stored and is still within its limit
+	Unfinished              // a run is stored, its limit is over, and it has no outcome
+	Done                    // a run has its outcome
+)
+
+func (s State) String() string {
+	switch s {
+	case Absent:
+		return "absent"
+	case Begun:
+		return "begun"
+	case Running:
+		return "running"
+	case Unfinished:
+		return "unfinished"
+	case Done:
+		return "done"
+	}
+	return fmt.Sprintf("State(%d)", int(s))
+}
