@@ -171,3 +171,14 @@ func acquire(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
 	}
 	return lease
 }
+
+// patient lets a client wait long for an answer, on many connections: what is late in a test is so because the test
+// wants it.
+func patient(o *redis.Options) { o.ReadTimeout, o.PoolSize = 5*time.Minute, 1000 }
+
+func release(t testing.TB, lease *lock.Lease) {
+	t.Helper()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}

@@ -60,7 +60,7 @@
 //   - The script that releases or settles publishes a message that wakes waiters. They also poll, because a message may
 //     be missed. A waiter marks the claim, so that nothing is published for a key without waiters. All waiters of a key
 //     on one Locker share one subscription and one poll, so that the death of a holder causes no stampede.
-//   - [WithReplicas], or a [Quorum] of independent masters, survives a failover that loses the key.
+//   - [WithReplicas], or package lock/quorum on independent masters, survives a failover that loses the key.
 //   - [WithFencing] is for a holder that was paused: no lease can promise that its holder notices its end.
 //   - Commands that come at the same time are sent together, so that many cost little more than one. Each caller keeps
 //     its own deadline, and each command its own reply.
@@ -117,7 +117,7 @@
 // The model also shows what is not prevented. Without Hold, if a lease ends between the effect and its Settle, another
 // caller may have the effect again, and a process that is paused acts on a lease that is over. A flush, an eviction or
 // a failover to a replica that is behind breaks mutual exclusion and may lose a confirmed value. A failover may also
-// bring back a claim that nobody renews, for the length of a lease or of its hold. Not modelled: WithReplicas, Quorum,
+// bring back a claim that nobody renews, for the length of a lease or of its hold. Not modelled: WithReplicas, package quorum,
 // an old master that still takes writes, clocks that differ in speed by more than one percent, a handler that released
 // although it had its effect, and the end of a hold.
 //

@@ -48,7 +48,7 @@ var (
 	// ErrLive means that a claim's lease has not run out, so that its holder may be at work. It was left as it is.
 	ErrLive = store.ErrLive
 
-	// ErrClosed means that the Locker or Quorum was closed: it takes no more keys.
+	// ErrClosed means that the Locker was closed: it takes no more keys.
 	ErrClosed = errors.New("lock: the locker is closed")
 )
 

@@ -96,8 +96,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // The key expires after the length of the lease plus d, and every renewal restores that. The lease has run out when no
 // more than d is left, by Redis's clock alone. The claim has d in it, so that every Locker decides alike.
 //
-// [errors.ErrUnsupported] means that the lease is a Quorum's. After that error, and that for a d out of range, nothing
-// has changed. [ErrLost] means that the lease is over; if it ended during the call, the claim may be under the hold.
+// After the error for a d out of range, nothing has changed. [ErrLost] means that the lease is over; if it ended during the call, the claim may be under the hold.
 // After any other error the claim may be under the hold or not, and the lease is no longer renewed: release it. (If ctx
 // or the time for one operation ended while a renewal or an Extend was in flight, nothing was sent, and the lease is
 // still renewed.) A Hold that reaches Redis after its caller timed out is ignored.
@@ -113,8 +112,7 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 //
 // Settle writes if the key holds the lease's claim, and also if the key is absent: a server that restarted empty must
 // not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost]. It also
-// returns ErrLost after Release, and after another Settle. On a Quorum's lease it returns [errors.ErrUnsupported].
-// After that error, and that for a ttl out of range, nothing has changed.
+// returns ErrLost after Release, and after another Settle. After the error for a ttl out of range, nothing has changed.
 //
 // After any other error the value may be stored or not. If the error wraps [ErrPending], Settle is retried in the
 // background, with pauses that grow to 30 s, until it succeeds, another has the key, an hour has passed, or ttl is
@@ -132,7 +130,7 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 
 // SettleAppend is Settle of the value that appendTo appends to its argument, which saves a copy. The argument has
 // capacity for size bytes more. SettleAppend calls appendTo at most once, before it returns, and not at all if ttl is
-// too short, the lease is a Quorum's, or it was released or settled. (If it was settled while a Settle was pending,
+// too short, or the lease was released or settled. (If it was settled while a Settle was pending,
 // appendTo is called, to compare the values.) It panics if the result does not begin with the argument. A second call
 // after an error must append the same bytes.
 func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {

@@ -18,7 +18,7 @@ type Locker struct {
 	common  *common
 	client  redis.UniversalClient
 	store   *store.Store
-	backend lease.Settler // of its leases
+	backend lease.Backend // of its leases
 	waiters waiters
 }
 
@@ -43,7 +43,7 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 	return l
 }
 
-// deployment is the lease.Settler of a Locker's leases. Settle and Release may be sent inline, because every request
+// deployment is the lease.Backend of a Locker's leases. Settle and Release may be sent inline, because every request
 // sends them; Extend and Hold go through the queue.
 type deployment struct{ store *store.Store }
 
@@ -59,7 +59,7 @@ func (d deployment) Settle(ctx context.Context, id lease.ID, value []byte, ttl t
 	return d.store.Settle(ctx, id.Key, id.Token, value, ttl)
 }
 
-func (d deployment) Release(ctx context.Context, id lease.ID, _ time.Time) store.Outcome {
+func (d deployment) Release(ctx context.Context, id lease.ID) store.Outcome {
 	return d.store.ReleaseInline(ctx, id.Key, id.Token)
 }
 

@@ -9,7 +9,7 @@ import (
 // minTTL is the shortest lease. It is clearly longer than a round trip and the margin of lease.Validity.
 const minTTL = 10 * time.Millisecond
 
-// Option changes a default of [New] or [NewQuorum].
+// Option changes a default of [New].
 type Option func(*options)
 
 type options struct {

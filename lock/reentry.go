@@ -8,7 +8,7 @@ import (
 )
 
 // NewContext returns a context that carries lease, for re-entry: TryAcquire and Acquire with that context, or one
-// derived from it, join the lease if they are for the same key and the same Locker or Quorum. They join only while the
+// derived from it, join the lease if they are for the same key and the same Locker. They join only while the
 // lease is valid and this handle is not released. Without NewContext nothing is ever joined.
 //
 // Each join returns a new handle, with its own Context. The Release of the last handle frees the key. Settle and

@@ -15,7 +15,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -25,18 +24,12 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Backend stores claims, on one deployment or on a majority of several. Its methods may be called concurrently, and
-// return within the time for one operation.
+// Backend stores claims. Its methods may be called concurrently, and return within the time for one operation.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
 	Extend(ctx context.Context, id ID, d time.Duration) store.Outcome
-	// Release removes the claim. Without a Release the claim expires at expiry, because it is no longer renewed.
-	Release(ctx context.Context, id ID, expiry time.Time) store.Outcome
-}
-
-// Settler is a Backend whose leases have Hold and Settle.
-type Settler interface {
-	Backend
+	// Release removes the claim.
+	Release(ctx context.Context, id ID) store.Outcome
 	// Hold makes the claim last for hold after a lease of length ttl. It changes nothing if less than minLeft is left
 	// of the present lease.
 	Hold(ctx context.Context, id ID, hold, ttl, minLeft time.Duration) store.Outcome
@@ -50,7 +43,7 @@ type ID struct {
 	Token uuid.UUID
 }
 
-// Config is what the leases of one Locker or Quorum share.
+// Config is what the leases of one Locker share.
 type Config struct {
 	TTL       time.Duration // the length of a lease: from a grant or a renewal to the expiry
 	OpTimeout time.Duration // the time for one operation
@@ -151,14 +144,6 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 // ID returns the key and the token of the lease's claim.
 func (c *Core) ID() ID { return c.id }
 
-// settler returns the backend as a Settler, or [errors.ErrUnsupported].
-func (c *Core) settler(operation string) (Settler, error) {
-	if s, ok := c.backend.(Settler); ok {
-		return s, nil
-	}
-	return nil, fmt.Errorf("lock: %s: %w", operation, errors.ErrUnsupported)
-}
-
 // Until returns the time until which the lease is valid if no further renewal succeeds.
 func (c *Core) Until() time.Time {
 	c.mu.Lock()
@@ -176,9 +161,9 @@ func (s holdState) allowsRenewal() bool { return s == noHold || s == holdConfirm
 // valid reports whether the lease is active and validUntil is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.validUntil) }
 
-// IsReleasedOrSettled reports whether the phase is releasing or ended: Release was called, or a Settle was confirmed or
+// isReleasedOrSettled reports whether the phase is releasing or ended: Release was called, or a Settle was confirmed or
 // refused.
-func (c *Core) IsReleasedOrSettled() bool {
+func (c *Core) isReleasedOrSettled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.phase >= releasing

@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Counts counts the leases of a Locker or Quorum, and their renewals. Its zero value is ready to use. Its methods may
-// be called concurrently, and with Core.mu held.
+// Counts counts the leases of a Locker, and their renewals. Its zero value is ready to use. Its methods may be called
+// concurrently, and with Core.mu held.
 type Counts struct {
 	active         [16]shard // sharded by the token's first byte, because each request changes the count twice
 	renewals, lost atomic.Uint64

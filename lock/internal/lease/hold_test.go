@@ -230,21 +230,3 @@ func TestNoRenewalDuringHoldForAPendingSettle(t *testing.T) {
 		}
 	})
 }
-
-// A backend without Hold and Settle refuses both, and its lease goes on.
-func TestBackendWithoutSettle(t *testing.T) {
-	t.Parallel()
-	run(t, nil, func(w *world) {
-		core, h := w.newLease(struct{ lease.Backend }{w.backend})
-		w.forget()
-		wantIs(t, "Hold", h.Hold(w.Context(), time.Hour), errors.ErrUnsupported)
-		err := h.Settle(w.Context(), 1, func([]byte) []byte { panic("appendTo was called") }, time.Hour)
-		wantIs(t, "Settle", err, errors.ErrUnsupported)
-		w.sent("")
-		wantEnd(t, h, nil)
-		wantIs(t, "Release", h.Release(w.Context()), nil)
-		if !core.IsReleasedOrSettled() {
-			w.Error("the lease is not over after Release")
-		}
-	})
-}

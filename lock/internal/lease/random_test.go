@@ -244,7 +244,7 @@ func (s *server) Settle(ctx context.Context, _ lease.ID, value []byte, d time.Du
 	})
 }
 
-func (s *server) Release(ctx context.Context, _ lease.ID, _ time.Time) store.Outcome {
+func (s *server) Release(ctx context.Context, _ lease.ID) store.Outcome {
 	s.mu.Lock()
 	s.released = true
 	s.mu.Unlock()

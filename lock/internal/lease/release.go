@@ -29,7 +29,7 @@ func (h *Handle) ReleaseInBackground(ctx context.Context) {
 
 // release tries to release the claim. If that fails, the first call keeps trying in the background.
 func (c *Core) release(ctx context.Context) error {
-	firstCall := !c.IsReleasedOrSettled()
+	firstCall := !c.isReleasedOrSettled()
 	done, err := c.tryRelease(ctx)
 	group := c.config.Group
 	if done || !firstCall || group.Closed() {
@@ -57,10 +57,9 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	wasValid, releasedBefore := c.valid(), c.releasedWhileValid
 	c.releasedWhileValid = releasedBefore || wasValid
 	c.advance(releasing, context.Canceled)
-	latestExpiry := c.latestExpiry
 	c.mu.Unlock()
 
-	o := c.backend.Release(ctx, c.id, latestExpiry)
+	o := c.backend.Release(ctx, c.id)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

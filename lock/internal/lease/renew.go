@@ -190,18 +190,14 @@ func (c *Core) prolong(start time.Time, d time.Duration) {
 
 // Hold puts the claim under a hold: it lasts for d after the lease has ended.
 func (h *Handle) Hold(ctx context.Context, d time.Duration) error {
-	backend, err := h.core.settler("hold")
-	if err != nil {
-		return err
-	}
 	if h.Err() != nil {
 		return store.ErrLost
 	}
-	return h.core.exclusively(ctx, "hold", func(ctx context.Context) error { return h.core.holdFor(ctx, backend, d) })
+	return h.core.exclusively(ctx, "hold", func(ctx context.Context) error { return h.core.holdFor(ctx, d) })
 }
 
 // holdFor sends a Hold. The caller has set busy.
-func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) error {
+func (c *Core) holdFor(ctx context.Context, d time.Duration) error {
 	maxWait := c.config.OpTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		maxWait = min(maxWait, time.Until(deadline))
@@ -211,7 +207,7 @@ func (c *Core) holdFor(ctx context.Context, backend Settler, d time.Duration) er
 		return err
 	}
 	start := time.Now()
-	o := backend.Hold(ctx, c.id, d, c.config.TTL, minLeft)
+	o := c.backend.Hold(ctx, c.id, d, c.config.TTL, minLeft)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,6 @@ const (
 
 // settlement is one call of Settle.
 type settlement struct {
-	backend   Settler
 	ctx       context.Context // never done
 	value     []byte          // with its head
 	firstCall time.Time       // of any Settle of this lease: ttl counts from it
@@ -60,10 +59,6 @@ func (s *settlement) remainingTTL() time.Duration {
 // Settle stores a value for ttl in place of the claim. appendTo gets the value's head, with capacity for size bytes more,
 // and appends the value to it. ctx must never be done.
 func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
-	backend, err := h.core.settler("settle")
-	if err != nil {
-		return err
-	}
 	thisCall := time.Now()
 	firstCall := h.core.firstSettleAt(thisCall)
 	tooLate, stored := h.tooLateToSettle()
@@ -77,7 +72,7 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 		}
 		return store.ErrLost
 	}
-	s := settlement{backend: backend, ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl}
+	s := settlement{ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl}
 	done, err := h.core.trySettle(&s, ttl)
 	if !done && h.core.settleInBackground(s) {
 		return fmt.Errorf("%w; %w", err, ErrPending)
@@ -121,7 +116,7 @@ func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byt
 // trySettle tries once to store the value. done reports whether a reply has decided and the lease has ended: err is nil
 // if the value is stored, and otherwise ErrLost. If it is not done, another try may succeed.
 func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error) {
-	o := s.backend.Settle(s.ctx, c.id, s.value, ttl)
+	o := c.backend.Settle(s.ctx, c.id, s.value, ttl)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +180,7 @@ func (c *Core) retrySettle(s settlement, pending *pendingSettle) (resolved bool)
 		// pending.ctx is done when the Locker is closed, the backlog needs the room, or the lease is released or settled.
 		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(deadline))) != nil
 		lastTry := cutShort && c.config.Group.Closed()
-		if c.IsReleasedOrSettled() {
+		if c.isReleasedOrSettled() {
 			return true
 		}
 		givenUp := cutShort && !lastTry // the backlog needs the room

@@ -93,7 +93,7 @@ func (b *backend) Extend(ctx context.Context, _ lease.ID, d time.Duration) store
 	return b.answer(ctx, "renew")
 }
 
-func (b *backend) Release(ctx context.Context, _ lease.ID, _ time.Time) store.Outcome {
+func (b *backend) Release(ctx context.Context, _ lease.ID) store.Outcome {
 	return b.answer(ctx, "release")
 }
 

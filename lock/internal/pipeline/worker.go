@@ -11,8 +11,7 @@ import (
 // minIdle is how long an idle worker stays at least. It ends before twice that time.
 const minIdle = 100 * time.Millisecond
 
-// Workers are goroutines that send batches, for all queues of a Locker or Quorum. An idle worker stays for 100 to
-// 200 ms: go-redis's call stack is deep, and growing a new goroutine's stack costs more than the send itself. Workers
+// Workers are goroutines that send batches, for all queues of a Locker. An idle worker stays for 100 to 200 ms: go-redis's call stack is deep, and growing a new goroutine's stack costs more than the send itself. Workers
 // may be used concurrently.
 //
 // The worker that became idle last gets the next batch, so those at the bottom of the stack are not needed. Each worker

@@ -1,7 +1,7 @@
 package store
 
-// This file claims keys, and looks at them without claiming. Package lock calls Claim and Look. A Quorum calls TryClaim
-// instead (tryclaim.go). No mutex is held here. An op (store.go) embeds a pipeline.Call, whose Do sends and retries.
+// This file claims keys, and looks at them without claiming. Package lock calls Claim and Look. No mutex is held here.
+// An op (store.go) embeds a pipeline.Call, whose Do sends and retries.
 //
 // The reply to a claim may be lost. What happens then:
 //

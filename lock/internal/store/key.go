@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// Namespace is the first part of every key of a Locker or Quorum.
+// Namespace is the first part of every key of a Locker.
 type Namespace string
 
 // Key is a key as Redis has it.

@@ -56,8 +56,6 @@ type op struct {
 	key   Key // Call.Key is its Text
 	token uuid.UUID
 
-	onLateAttempt func(Attempt) // of TryClaim; nil otherwise
-
 	claim    pipeline.Bytes     // the claim to write; only its head if the claim is there already
 	value    pipeline.Bytes     // of Settle, with its head
 	valueTTL pipeline.Bytes     // of Settle: milliseconds, in decimal digits

@@ -1,4 +1,4 @@
-package lock_test
+package quorum_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/lock/quorum"
 )
 
 // masters are the independent servers of a Quorum.
@@ -85,15 +86,15 @@ func (nodes masters) awaitKeys(t *testing.T, n int) {
 
 // newQuorum returns a Quorum that is closed at the end of the test. Neither its leases nor its calls end by themselves
 // on a busy machine.
-func newQuorum(t testing.TB, clients []redis.UniversalClient, opts ...lock.Option) *lock.Quorum {
+func newQuorum(t testing.TB, clients []redis.UniversalClient, opts ...quorum.Option) *quorum.Quorum {
 	t.Helper()
-	defaults := []lock.Option{lock.WithOpTimeout(20 * time.Second), lock.WithTTL(time.Minute)}
-	q := lock.NewQuorum(clients, "test", append(defaults, opts...)...)
+	defaults := []quorum.Option{quorum.WithOpTimeout(20 * time.Second), quorum.WithTTL(time.Minute)}
+	q := quorum.New(clients, "test", append(defaults, opts...)...)
 	t.Cleanup(func() { closeQuorum(t, q) })
 	return q
 }
 
-func closeQuorum(t testing.TB, q *lock.Quorum) {
+func closeQuorum(t testing.TB, q *quorum.Quorum) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -102,7 +103,7 @@ func closeQuorum(t testing.TB, q *lock.Quorum) {
 	}
 }
 
-func acquireQuorum(t testing.TB, q *lock.Quorum, key string) *lock.Lease {
+func acquireQuorum(t testing.TB, q *quorum.Quorum, key string) *quorum.Lease {
 	t.Helper()
 	lease, ok, err := q.TryAcquire(t.Context(), key)
 	if err != nil || !ok {
@@ -111,7 +112,7 @@ func acquireQuorum(t testing.TB, q *lock.Quorum, key string) *lock.Lease {
 	return lease
 }
 
-func release(t testing.TB, lease *lock.Lease) {
+func release(t testing.TB, lease interface{ Release(context.Context) error }) {
 	t.Helper()
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("Release: %v", err)
@@ -134,12 +135,12 @@ func newQuorumBubble(t *testing.T) *quorumBubble {
 	return b
 }
 
-func (b *quorumBubble) quorum(t *testing.T, opts ...lock.Option) *lock.Quorum {
+func (b *quorumBubble) quorum(t *testing.T, opts ...quorum.Option) *quorum.Quorum {
 	clients := make([]redis.UniversalClient, len(b.nodes))
 	for i, node := range b.nodes {
 		clients[i] = node.client
 	}
-	return newQuorum(t, clients, append([]lock.Option{lock.WithOpTimeout(500 * time.Millisecond), lock.WithTTL(ttl)}, opts...)...)
+	return newQuorum(t, clients, append([]quorum.Option{quorum.WithOpTimeout(500 * time.Millisecond), quorum.WithTTL(ttl)}, opts...)...)
 }
 
 // silence lets these nodes swallow every command, and no other.
@@ -150,7 +151,7 @@ func (b *quorumBubble) silence(silent ...int) {
 }
 
 // slowDown makes the network slow for all nodes, once connections stand and the scripts are known.
-func (b *quorumBubble) slowDown(t *testing.T, q *lock.Quorum, request, reply time.Duration) {
+func (b *quorumBubble) slowDown(t *testing.T, q *quorum.Quorum, request, reply time.Duration) {
 	lease := acquireQuorum(t, q, "load")
 	synctest.Wait()
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
@@ -225,20 +226,19 @@ func TestQuorumWrongConfigurationPanics(t *testing.T) {
 	for name, test := range map[string]struct {
 		clients   []redis.UniversalClient
 		namespace string
-		opts      []lock.Option
+		opts      []quorum.Option
 		want      string
 	}{
-		"none":            {nil, "n", nil, "lock.NewQuorum: 0 clients"},
-		"one":             {of(1), "n", nil, "lock.NewQuorum: 1 clients"},
-		"two":             {of(2), "n", nil, "lock.NewQuorum: 2 clients"},
-		"even":            {of(4), "n", nil, "lock.NewQuorum: 4 clients"},
-		"nil":             {[]redis.UniversalClient{three[0], nil, three[2]}, "n", nil, "lock.NewQuorum: client is nil"},
-		"ring":            {[]redis.UniversalClient{three[0], ring, three[2]}, "n", nil, "lock.NewQuorum: client is a *redis.Ring"},
-		"twice":           {[]redis.UniversalClient{three[0], three[1], three[0]}, "n", nil, "lock.NewQuorum: the same client"},
-		"empty namespace": {three, "", nil, "lock.NewQuorum: namespace"},
-		"braces":          {three, "a{b}", nil, "lock.NewQuorum: namespace"},
-		"fencing":         {three, "n", []lock.Option{lock.WithFencing()}, "lock.WithFencing"},
-		"replicas":        {three, "n", []lock.Option{lock.WithReplicas(1, time.Millisecond)}, "lock.WithReplicas"},
+		"none":            {nil, "n", nil, "quorum.New: 0 clients"},
+		"one":             {of(1), "n", nil, "quorum.New: 1 clients"},
+		"two":             {of(2), "n", nil, "quorum.New: 2 clients"},
+		"even":            {of(4), "n", nil, "quorum.New: 4 clients"},
+		"nil":             {[]redis.UniversalClient{three[0], nil, three[2]}, "n", nil, "lock.New: client is nil"},
+		"ring":            {[]redis.UniversalClient{three[0], ring, three[2]}, "n", nil, "lock.New: client is a *redis.Ring"},
+		"twice":           {[]redis.UniversalClient{three[0], three[1], three[0]}, "n", nil, "quorum.New: the same client"},
+		"empty namespace": {three, "", nil, "lock.New: namespace"},
+		"braces":          {three, "a{b}", nil, "lock.New: namespace"},
+		"option":          {three, "n", []quorum.Option{quorum.WithTTL(time.Second), nil}, "quorum.New: option 2 is nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -246,7 +246,7 @@ func TestQuorumWrongConfigurationPanics(t *testing.T) {
 					t.Errorf("panic %q, want one that begins with %q", got, test.want)
 				}
 			}()
-			lock.NewQuorum(test.clients, test.namespace, test.opts...)
+			quorum.New(test.clients, test.namespace, test.opts...)
 		})
 	}
 }
@@ -259,9 +259,6 @@ func TestQuorumTakesAndFreesEverywhere(t *testing.T) {
 		nodes.awaitKeys(t, 1)
 		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
 			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
-		}
-		if got := lease.Fence(); got != 0 {
-			t.Errorf("fence %d, want 0", got)
 		}
 		release(t, acquireQuorum(t, rival, "other"))
 		for range 2 {
@@ -281,32 +278,12 @@ func TestQuorumTakesAndFreesEverywhere(t *testing.T) {
 	})
 }
 
-func TestQuorumLeaseHasNoValue(t *testing.T) {
-	t.Parallel()
-	onMasters(t, func(t *testing.T, nodes masters) {
-		q := newQuorum(t, nodes.clients(t))
-		lease := acquireQuorum(t, q, "k")
-		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("Settle: %v, want ErrUnsupported", err)
-		}
-		if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("Hold: %v, want ErrUnsupported", err)
-		}
-		if err := lease.Context().Err(); err != nil {
-			t.Errorf("the lease has ended: %v", err)
-		}
-		release(t, lease)
-		closeQuorum(t, q)
-		nodes.awaitKeys(t, 0)
-	})
-}
-
 // A lease counts from before its claim was sent, however long the network takes.
 func TestQuorumUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newQuorumBubble(t)
-		q := b.quorum(t, lock.WithoutRenewal())
+		q := b.quorum(t, quorum.WithoutRenewal())
 		b.slowDown(t, q, 100*time.Millisecond, 50*time.Millisecond)
 		start := time.Now()
 		lease := acquireQuorum(t, q, "k")
@@ -334,11 +311,40 @@ func TestQuorumUntil(t *testing.T) {
 	})
 }
 
+// A claim that was lost does not count for Until, however long it would have lasted.
+func TestQuorumUntilLeavesOutLostClaims(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		lease := acquireQuorum(t, b.quorum(t, quorum.WithoutRenewal()), "k")
+		synctest.Wait() // until all nodes have it
+		b.silence(3, 4)
+		if err := lease.Extend(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		b.silence()
+		b.nodes[0].server.FlushAll()
+		start := time.Now()
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got, want := lease.Until().Sub(start), time.Minute-602*time.Millisecond; got != want {
+			t.Errorf("Until is %v after the last Extend, want %v", got, want)
+		}
+		release(t, lease)
+		if got := lease.Until(); !got.IsZero() {
+			t.Errorf("Until is %v after Release, want zero", got)
+		}
+	})
+}
+
 func TestQuorumIsGrantedTooLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newQuorumBubble(t)
-		q := b.quorum(t, lock.WithTTL(100*time.Millisecond))
+		q := b.quorum(t, quorum.WithTTL(100*time.Millisecond))
 		b.slowDown(t, q, 0, 98*time.Millisecond)
 		_, ok, err := q.TryAcquire(t.Context(), "k")
 		if ok || !errors.Is(err, context.DeadlineExceeded) {
@@ -354,8 +360,8 @@ func TestQuorumIsGrantedTooLate(t *testing.T) {
 func TestQuorumAcquire(t *testing.T) {
 	t.Parallel()
 	onMasters(t, func(t *testing.T, nodes masters) {
-		q := newQuorum(t, nodes.clients(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Max: 5 * time.Millisecond}))
-		few := newQuorum(t, nodes.clients(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 3}))
+		q := newQuorum(t, nodes.clients(t), quorum.WithRetry(lock.Retry{Min: time.Millisecond, Max: 5 * time.Millisecond}))
+		few := newQuorum(t, nodes.clients(t), quorum.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 3}))
 		lease := acquireQuorum(t, q, "k")
 
 		if _, err := few.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
@@ -397,7 +403,7 @@ func TestQuorumWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newQuorumBubble(t)
-		q := b.quorum(t, lock.WithRetry(lock.Retry{Min: time.Second, Attempts: 1000}))
+		q := b.quorum(t, quorum.WithRetry(lock.Retry{Min: time.Second, Attempts: 1000}))
 		lease := acquireQuorum(t, q, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+time.Nanosecond)
 		defer cancel()
@@ -410,35 +416,6 @@ func TestQuorumWaitEndsWithItsContext(t *testing.T) {
 			t.Errorf("it took %v", got)
 		}
 		release(t, lease)
-	})
-}
-
-func TestQuorumReentry(t *testing.T) {
-	t.Parallel()
-	onMasters(t, func(t *testing.T, nodes masters) {
-		q := newQuorum(t, nodes.clients(t))
-		outer := acquireQuorum(t, q, "k")
-		ctx := lock.NewContext(t.Context(), outer)
-		inner, ok, err := q.TryAcquire(ctx, "k")
-		if err != nil || !ok || inner.Token() != outer.Token() {
-			t.Fatalf("TryAcquire of our own: %v, %v", ok, err)
-		}
-		third, err := q.Acquire(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes.awaitKeys(t, 1)
-		release(t, outer)
-		release(t, third)
-		if err := inner.Context().Err(); err != nil {
-			t.Errorf("the last handle has ended: %v", err)
-		}
-		if _, ok, err := newQuorum(t, nodes.clients(t)).TryAcquire(ctx, "k"); ok || err != nil {
-			t.Errorf("another Quorum: %v, %v, want false, nil", ok, err)
-		}
-		release(t, inner)
-		closeQuorum(t, q)
-		nodes.awaitKeys(t, 0)
 	})
 }
 
@@ -477,7 +454,7 @@ func TestQuorumSplitVote(t *testing.T) {
 		for _, locker := range lockers[:4] { // four tokens are as good as two
 			claims = append(claims, acquire(t, locker, "k"))
 		}
-		q := newQuorum(t, nodes.clients(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 5}))
+		q := newQuorum(t, nodes.clients(t), quorum.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 5}))
 		if _, ok, err := q.TryAcquire(t.Context(), "k"); ok || err != nil {
 			t.Errorf("TryAcquire: %v, %v, want false, nil", ok, err)
 		}
@@ -555,7 +532,7 @@ func TestQuorumLosesNodes(t *testing.T) {
 	t.Parallel()
 	onMasters(t, func(t *testing.T, nodes masters) {
 		q, lockers := newQuorum(t, nodes.clients(t)), nodes.lockers(t)
-		gone, others := acquireQuorum(t, q, "k"), (*lock.Lease)(nil)
+		gone, others := acquireQuorum(t, q, "k"), (*quorum.Lease)(nil)
 		lose := func(from, to int) {
 			nodes.awaitKeys(t, 1)
 			for _, node := range nodes[from:to] {

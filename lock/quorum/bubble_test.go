@@ -1,0 +1,93 @@
+package quorum_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// In a synctest bubble time stands still while a goroutine runs, and jumps to the next timer when all are blocked: the
+// instants are exact.
+
+const ttl = 9 * time.Second
+
+// valid is how long a lease of length ttl is valid.
+const valid = ttl - ttl/100 - 2*time.Millisecond
+
+// bubble is a Redis inside a testing/synctest bubble: miniredis on the bubble's clock, reached through pipes in memory.
+type bubble struct {
+	server *miniredis.Miniredis
+	client *redis.Client
+	direct *redistest.Direct // whose client that is; takes its hooks
+	silent atomic.Bool       // every command is swallowed
+
+	mu    sync.Mutex
+	conns []net.Conn // guarded by mu
+}
+
+func newBubble(t *testing.T) *bubble {
+	t.Helper()
+	b := &bubble{server: miniredis.NewMiniRedis()}
+	b.server.ClockTTL(true)
+	t.Cleanup(b.server.Close)
+	b.direct = redistest.NewDirect(t, &redis.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			conn, err := b.server.Dial()
+			if err != nil {
+				return nil, err
+			}
+			b.server.Server().SetPreHook(func(*server.Peer, string, ...string) bool { return b.silent.Load() })
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.conns = append(b.conns, conn)
+			return conn, nil
+		},
+	})
+	b.client = b.direct.Client
+	return b
+}
+
+// newLocker returns a Locker that is closed at the end of the test, when nothing must be left of its work.
+func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := locker.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return locker
+}
+
+func acquire(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
+	t.Helper()
+	lease, ok, err := locker.TryAcquire(t.Context(), key)
+	if err != nil || !ok {
+		t.Fatalf("TryAcquire: %v, %v", ok, err)
+	}
+	return lease
+}
+
+// load lets the server know the scripts, so that a test sees EVALSHA alone.
+func load(t *testing.T, locker *lock.Locker) {
+	t.Helper()
+	lease := acquire(t, locker, "load")
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	release(t, lease)
+}
+
+var script = redistest.Named("EVALSHA")
