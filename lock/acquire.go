@@ -15,11 +15,11 @@ import (
 //
 // If ctx comes from [NewContext] with a lease on this key, TryAcquire sends nothing and joins that lease.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
-	if err := l.common.ready(ctx, "acquire"); err != nil {
+	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
 	}
-	k := l.common.namespace.Key(key)
-	if lease := l.common.join(ctx, k); lease != nil {
+	k := l.namespace.Key(key)
+	if lease := l.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
 	claim, _, err := l.claim(ctx, k, store.ClaimOptions{})
@@ -42,11 +42,11 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 //
 // If ctx comes from [NewContext] with a lease on this key, Acquire sends nothing and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	if err := l.common.ready(ctx, "acquire"); err != nil {
+	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, err
 	}
-	k := l.common.namespace.Key(key)
-	if lease := l.common.join(ctx, k); lease != nil {
+	k := l.namespace.Key(key)
+	if lease := l.join(ctx, k); lease != nil {
 		return lease, nil
 	}
 	claim, err := l.waiters.wait(ctx, k, true)
@@ -66,10 +66,10 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 // found the key held (then it also wraps the cause of ctx). If the last poll failed, the error is a [WaitError], which
 // has the error of the poll too. [ErrClosed] and [ErrForeign] end the wait at once.
 func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
-	if err := l.common.ready(ctx, "wait"); err != nil {
+	if err := l.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	return l.waiters.wait(ctx, l.common.namespace.Key(key), false)
+	return l.waiters.wait(ctx, l.namespace.Key(key), false)
 }
 
 // heldUntil returns the error of a wait that ended with its context while the key was held.

@@ -61,7 +61,7 @@ func (l *Locker) Check(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := l.common.withTimeout(ctx, func(ctx context.Context) error {
+	err := l.withTimeout(ctx, func(ctx context.Context) error {
 		if cluster, ok := l.client.(*redis.ClusterClient); ok {
 			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 				return checkNode(ctx, node.Options().Addr+": ", node)
@@ -90,7 +90,7 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 		return err
 	}
 	const d = time.Minute // if an operation fails, the key expires soon after that
-	lease, key := claim.Lease, l.common.namespace.Key(name)
+	lease, key := claim.Lease, l.namespace.Key(name)
 	err = errors.Join(lease.Extend(ctx, minTTL), lease.Hold(ctx, d))
 	_, lookErr := l.store.Look(ctx, key, false)
 	return errors.Join(
@@ -118,7 +118,7 @@ func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []
 	default:
 		findings = append(findings, fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", ErrEviction, policy))
 	}
-	want := l.common.options.replicas
+	want := l.options.replicas
 	if n := atoi(info["connected_slaves"]); n < want {
 		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, want))
 	}

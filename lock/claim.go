@@ -71,10 +71,10 @@ type Claim struct {
 // The lease's context carries the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.
 func (l *Locker) Claim(ctx context.Context, key string, note []byte) (claim Claim, err error) {
-	if err = l.common.ready(ctx, "claim"); err != nil {
+	if err = l.ready(ctx, "claim"); err != nil {
 		return claim, err
 	}
-	claim, _, err = l.claim(ctx, l.common.namespace.Key(key), store.ClaimOptions{Note: note})
+	claim, _, err = l.claim(ctx, l.namespace.Key(key), store.ClaimOptions{Note: note})
 	return claim, err
 }
 
@@ -104,10 +104,10 @@ func (l *Locker) claim(
 // The errors are those of [Locker.Claim]. So is the rule of [WithReplicas]: a value is returned only once it is
 // confirmed, which takes a second round trip. Look writes nothing else.
 func (l *Locker) Look(ctx context.Context, key string) (claim Claim, err error) {
-	if err = l.common.ready(ctx, "look"); err != nil {
+	if err = l.ready(ctx, "look"); err != nil {
 		return claim, err
 	}
-	claim, _, err = l.look(ctx, l.common.namespace.Key(key), false)
+	claim, _, err = l.look(ctx, l.namespace.Key(key), false)
 	return claim, err
 }
 
@@ -137,9 +137,9 @@ func newClaim(key store.Key, e *store.Entry) (claim Claim) {
 // validity counts. If the reply took so long that the lease would be over, leaseOn releases the claim in the background
 // and returns an error.
 func (l *Locker) leaseOn(ctx context.Context, id lease.ID, fence int64, start time.Time) (*Lease, error) {
-	if granted := newLease(ctx, l.common, l.backend, id, fence, start); granted != nil {
+	if granted := l.newLease(ctx, id, fence, start); granted != nil {
 		return granted, nil
 	}
-	l.common.group.Go(func() { l.store.Release(l.common.group.Base(), id.Key, id.Token) })
+	l.group.Go(func() { l.store.Release(l.group.Base(), id.Key, id.Token) })
 	return nil, fmt.Errorf("lock: claim: %w", errGrantedTooLate)
 }

@@ -16,7 +16,7 @@ const MaxHold = store.MaxHold
 // Lease is the holder's side of a claim: it renews the claim until it is released, settled, abandoned or lost. Its
 // methods are safe for concurrent use.
 type Lease struct {
-	owner  *common
+	owner  *Locker
 	core   *lease.Core  // shared by all handles on the lease
 	handle lease.Handle // this caller's share, see NewContext
 	fence  int64        // 0 without WithFencing
@@ -26,16 +26,14 @@ type Lease struct {
 var errGrantedTooLate = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
 
 // newLease returns the first handle on a lease whose claim was sent at start, or nil if the lease would be over.
-func newLease(
-	ctx context.Context, owner *common, backend lease.Backend, id lease.ID, fence int64, start time.Time,
-) *Lease {
+func (l *Locker) newLease(ctx context.Context, id lease.ID, fence int64, start time.Time) *Lease {
 	var both struct { // in one allocation
 		core   lease.Core
 		handle Lease
 	}
 	first := &both.handle
-	first.owner, first.core, first.fence = owner, &both.core, fence
-	if !both.core.Init(&owner.leases, backend, id, background.WithoutEnd(ctx), start, &first.handle) {
+	first.owner, first.core, first.fence = l, &both.core, fence
+	if !both.core.Init(&l.leases, l.backend, id, background.WithoutEnd(ctx), start, &first.handle) {
 		return nil
 	}
 	return first

@@ -3,23 +3,35 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/notify"
+	"github.com/onceguard/onceguard/lock/internal/pipeline"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
 // Locker grants leases on the keys of one namespace on one Redis deployment. It is safe for concurrent use. A program
 // makes one for each deployment and namespace, at start-up.
 type Locker struct {
-	common  *common
-	client  redis.UniversalClient
-	store   *store.Store
-	backend lease.Backend // of its leases
-	waiters waiters
+	namespace store.Namespace
+	options   options
+	client    redis.UniversalClient
+	group     *background.Group // of all goroutines that outlive a call
+	workers   *pipeline.Workers
+	store     *store.Store
+	waiters   waiters
+
+	// of its leases
+	backend lease.Backend
+	leases  lease.Config
+	timers  lease.Timers
+	backlog lease.Backlog
 }
 
 // New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. New sends
@@ -35,11 +47,31 @@ type Locker struct {
 // braces (braces would move keys to another Cluster slot), if client is nil, and if client is a *redis.Ring: a ring
 // that loses a server moves its keys to others, and a key that moves can be granted twice.
 func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker {
-	checkClient("lock.New", client)
-	c := newCommon("lock.New", namespace, opts)
-	l := &Locker{common: c, client: client, store: c.newStore(client)}
+	if client == nil {
+		panic("lock.New: client is nil")
+	}
+	if _, ok := client.(*redis.Ring); ok {
+		panic("lock.New: client is a *redis.Ring, which moves keys between servers")
+	}
+	if namespace == "" || strings.ContainsAny(namespace, "{}") {
+		panic("lock.New: namespace must be a text that is not empty and has no braces")
+	}
+	o := newOptions(opts)
+	l := &Locker{
+		namespace: store.Namespace(namespace), options: o, client: client,
+		group: background.NewGroup(o.base), workers: pipeline.NewWorkers(),
+	}
+	p := pipeline.New(client, l.group, l.workers, pipeline.Config{
+		OpTimeout: o.opTimeout, Replicas: o.replicas, ReplicaTimeout: o.replicaTimeout,
+	})
+	l.store = store.New(client, p, l.group, store.Config{
+		Namespace: l.namespace, TTL: o.ttl, Fencing: o.fencing, Replicated: o.replicas > 0,
+	})
+	l.waiters.init(l, notify.NewHub(client, l.group))
 	l.backend = deployment{l.store}
-	l.waiters.init(l, notify.NewHub(client, c.group))
+	l.leases = lease.Config{
+		TTL: o.ttl, OpTimeout: o.opTimeout, Renew: o.renew, Group: l.group, Timers: &l.timers, Backlog: &l.backlog,
+	}
 	return l
 }
 
@@ -66,13 +98,13 @@ func (d deployment) Release(ctx context.Context, id lease.ID) store.Outcome {
 // StorageKey returns key as Redis has it: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that no
 // caller's text is stored. The tag is the hash's first 14 bits in hex. It puts the key, the channel of the same name
 // and, with [WithFencing], the counter "namespace:{tag}fence" into one Cluster slot.
-func (l *Locker) StorageKey(key string) string { return l.common.namespace.Key(key).Text }
+func (l *Locker) StorageKey(key string) string { return l.namespace.Key(key).Text }
 
 // TTL returns the length of the Locker's leases, see [WithTTL].
-func (l *Locker) TTL() time.Duration { return l.common.options.ttl }
+func (l *Locker) TTL() time.Duration { return l.options.ttl }
 
 // OpTimeout returns the time for one operation, see [WithOpTimeout].
-func (l *Locker) OpTimeout() time.Duration { return l.common.options.opTimeout }
+func (l *Locker) OpTimeout() time.Duration { return l.options.opTimeout }
 
 // Forget removes what key holds, a claim or a value. It is an operator's override: another caller may take the key at
 // once, and a holder that still works learns from its next renewal that its lease is lost. A Settle that is retried in
@@ -81,15 +113,14 @@ func (l *Locker) OpTimeout() time.Duration { return l.common.options.opTimeout }
 //
 // An operator who has a storage key, or has inspected the key, calls [Locker.ForgetStored] instead.
 func (l *Locker) Forget(ctx context.Context, key string) error {
-	return l.store.Forget(ctx, l.common.namespace.Key(key))
+	return l.store.Forget(ctx, l.namespace.Key(key))
 }
 
 // Go calls f in a goroutine that Close waits for. The context that f gets carries the values of [WithBaseContext], and
 // is done once Close is called: f has to return soon after that. Go is for work that belongs to a lease and goes on
 // after the caller has returned.
 func (l *Locker) Go(f func(context.Context)) {
-	group := l.common.group
-	group.Go(func() { f(group.Context()) })
+	l.group.Go(func() { f(l.group.Context()) })
 }
 
 // Close ends the background work: renewals, subscriptions, and the retries of releases and settlements. Waiters return
@@ -103,7 +134,34 @@ func (l *Locker) Go(f func(context.Context)) {
 // not renew its leases, which run out, but they can still be settled and released. In a testing/synctest bubble, close
 // it before the bubble ends, because idle goroutines stay for up to 200 ms otherwise.
 func (l *Locker) Close(ctx context.Context) error {
-	l.common.backlog.Close()
-	err := l.common.close(ctx)
-	return errors.Join(err, l.common.backlog.TakeUnstored())
+	l.backlog.Close()
+	l.workers.Close()
+	err := l.group.Close(ctx)
+	return errors.Join(err, l.backlog.TakeUnstored())
+}
+
+// ready returns an error if the Locker is closed or ctx is done.
+func (l *Locker) ready(ctx context.Context, operation string) error {
+	if l.group.Closed() {
+		return ErrClosed
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("lock: %s: %w", operation, context.Cause(ctx))
+	}
+	return nil
+}
+
+// withTimeout calls f, and returns within the time for one operation even if go-redis ignores the context.
+func (l *Locker) withTimeout(ctx context.Context, f func(context.Context) error) error {
+	limit := l.options.opTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
+	defer cancel() // not in the goroutine: then ctx could be done before the result of f is read
+	done := make(chan error, 1)
+	l.group.Go(func() { done <- f(ctx) })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -47,10 +47,10 @@ type Info struct {
 // A server that fails over may lose what Inspect has just seen, also with [WithReplicas]: Inspect asks the master
 // alone.
 func (l *Locker) Inspect(ctx context.Context, storageKey string) (Info, error) {
-	if err := l.common.ready(ctx, "inspect"); err != nil {
+	if err := l.ready(ctx, "inspect"); err != nil {
 		return Info{}, err
 	}
-	key, err := l.common.namespace.ParseKey(storageKey)
+	key, err := l.namespace.ParseKey(storageKey)
 	if err != nil {
 		return Info{}, err
 	}
@@ -148,10 +148,10 @@ func (l *Locker) SettleAbandoned(
 
 // keyAndHead returns the key, and the head of the claim or value, that an operator has named.
 func (l *Locker) keyAndHead(ctx context.Context, operation, storageKey, token string) (store.Key, []byte, error) {
-	if err := l.common.ready(ctx, operation); err != nil {
+	if err := l.ready(ctx, operation); err != nil {
 		return store.Key{}, nil, err
 	}
-	key, err := l.common.namespace.ParseKey(storageKey)
+	key, err := l.namespace.ParseKey(storageKey)
 	if err != nil {
 		return store.Key{}, nil, err
 	}

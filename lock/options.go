@@ -33,6 +33,22 @@ func defaultOptions() options {
 	}
 }
 
+// newOptions returns the defaults, changed by opts. It panics if an option is nil, or if options contradict each other.
+func newOptions(opts []Option) options {
+	o := defaultOptions()
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("lock.New: option %d is nil", i+1))
+		}
+		opt(&o)
+	}
+	if o.replicas > 0 && o.replicaTimeout >= o.opTimeout {
+		panic(fmt.Sprintf("lock.WithReplicas: %v is not below the time for one operation, %v (lock.WithOpTimeout)",
+			o.replicaTimeout, o.opTimeout))
+	}
+	return o
+}
+
 // WithTTL sets the length of a lease, in whole milliseconds. The default is 10 s. WithTTL panics if d is below 10 ms or
 // above [MaxHold].
 //
@@ -156,12 +172,4 @@ func WithBaseContext(ctx context.Context) Option {
 		panic("lock.WithBaseContext: ctx is nil")
 	}
 	return func(o *options) { o.base = ctx }
-}
-
-// check panics if options contradict each other.
-func (o options) check() {
-	if o.replicas > 0 && o.replicaTimeout >= o.opTimeout {
-		panic(fmt.Sprintf("lock.WithReplicas: %v is not below the time for one operation, %v (lock.WithOpTimeout)",
-			o.replicaTimeout, o.opTimeout))
-	}
 }

@@ -27,7 +27,7 @@ func (l *waitList) pollFirst(w *waiter) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	if l.list.Len() > 0 {
-		l.waiters.locker.common.group.Go(func() { l.watch(lasts) })
+		l.waiters.locker.group.Go(func() { l.watch(lasts) })
 	}
 }
 
@@ -47,7 +47,7 @@ func (l *waitList) firstFailed(w *waiter, err error) {
 // when signal was called, and when a timer fires, because a message may be missed. lasts is how long the state that the
 // last poll found lasts without a renewal (store.Entry.Left); 0 if that is not known.
 func (l *waitList) watch(lasts time.Duration) {
-	group := l.waiters.locker.common.group
+	group := l.waiters.locker.group
 	messages := l.waiters.hub.Subscribe(l.key.Text)
 	defer messages.Close()
 	n := 1 // the first poll, and those that the timer began
@@ -78,7 +78,7 @@ func (l *waitList) watch(lasts time.Duration) {
 // pause returns how long watch waits for a message after n polls by the timer: a random time (see Retry), but not much
 // longer than lasts, if that is known.
 func (l *waitList) pause(n int, lasts time.Duration) time.Duration {
-	d := background.Jitter(l.waiters.locker.common.options.retry.pause(n))
+	d := background.Jitter(l.waiters.locker.options.retry.pause(n))
 	if lasts > 0 && lasts < d {
 		return lasts + time.Millisecond
 	}
@@ -96,7 +96,7 @@ func (l *waitList) beginPoll() store.ClaimOptions {
 // pollForAll polls once for all waiters, and reports the result to them. byTimer is true if the timer began the poll.
 // lasts is as in watch.
 func (l *waitList) pollForAll(byTimer bool) (lasts time.Duration) {
-	taker, ctx, opts := l.nextTaker(), l.waiters.locker.common.group.Base(), l.beginPoll()
+	taker, ctx, opts := l.nextTaker(), l.waiters.locker.group.Base(), l.beginPoll()
 	if taker != nil {
 		ctx = context.WithoutCancel(taker.ctx)
 	}
@@ -174,7 +174,7 @@ func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 // waiters.mu.
 func (l *waitList) giveTo(taker *waiter, granted Claim) {
 	if taker.place == nil {
-		group, lease := l.waiters.locker.common.group, granted.Lease
+		group, lease := l.waiters.locker.group, granted.Lease
 		group.Go(func() { _ = lease.Release(group.Base()) })
 		return
 	}
@@ -197,7 +197,7 @@ func (l *waitList) reportTo(w *waiter, found Claim, err error, counts bool) {
 	if counts {
 		w.attempts++
 	}
-	isLast := counts && w.attempts == l.waiters.locker.common.options.retry.Attempts
+	isLast := counts && w.attempts == l.waiters.locker.options.retry.Attempts
 	isOver := found.State == Settled || !w.takes && (found.State == Free || found.State == Abandoned)
 	switch {
 	case err != nil && w.mustGiveUp(err):

@@ -19,17 +19,17 @@ func NewContext(ctx context.Context, lease *Lease) context.Context {
 
 // joinKey is the key of a lease in a context.
 type joinKey struct {
-	owner *common
+	owner *Locker
 	key   string
 }
 
 // join returns a new handle on the lease that ctx carries for key, and nil if ctx carries none that can be joined.
-func (c *common) join(ctx context.Context, key store.Key) *Lease {
-	lease, ok := ctx.Value(joinKey{c, key.Text}).(*Lease)
+func (l *Locker) join(ctx context.Context, key store.Key) *Lease {
+	lease, ok := ctx.Value(joinKey{l, key.Text}).(*Lease)
 	if !ok {
 		return nil
 	}
-	joined := &Lease{owner: c, core: lease.core, fence: lease.fence}
+	joined := &Lease{owner: l, core: lease.core, fence: lease.fence}
 	if !lease.handle.Join(background.WithoutEnd(ctx), &joined.handle) {
 		return nil
 	}

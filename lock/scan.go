@@ -35,7 +35,7 @@ func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] 
 		panic(fmt.Sprintf("lock.Scan: count is %d, want 1 to %d", count, maxScan))
 	}
 	return func(yield func(Scanned, error) bool) {
-		err := l.common.ready(ctx, "scan")
+		err := l.ready(ctx, "scan")
 		var nodes []redis.Cmdable
 		if err == nil {
 			nodes, err = l.masters(ctx)
@@ -60,7 +60,7 @@ func (l *Locker) masters(ctx context.Context) (nodes []redis.Cmdable, err error)
 	}
 	var mu sync.Mutex
 	var found []redis.Cmdable
-	err = l.common.withTimeout(ctx, func(ctx context.Context) error {
+	err = l.withTimeout(ctx, func(ctx context.Context) error {
 		return cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -106,8 +106,8 @@ func (l *Locker) scanStep(ctx context.Context, node redis.Cmdable, cursor uint64
 		cursor uint64
 	}
 	pages := make(chan page, 1)
-	pattern := globEscaper.Replace(string(l.common.namespace)) + ":{????}*"
-	err := l.common.withTimeout(ctx, func(ctx context.Context) error {
+	pattern := globEscaper.Replace(string(l.namespace)) + ":{????}*"
+	err := l.withTimeout(ctx, func(ctx context.Context) error {
 		keys, next, err := node.Scan(ctx, cursor, pattern, int64(count)).Result()
 		pages <- page{keys, next}
 		return err
@@ -128,7 +128,7 @@ func (l *Locker) inspectAll(ctx context.Context, keys []string) (found Scanned, 
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, text := range keys {
-		key, parseErr := l.common.namespace.ParseKey(text)
+		key, parseErr := l.namespace.ParseKey(text)
 		if parseErr != nil {
 			continue
 		}

@@ -31,13 +31,12 @@ type Stats struct {
 
 // Stats returns the counts. It may be called concurrently, and sends nothing. The counts are not all of one instant.
 func (l *Locker) Stats() Stats {
-	c := l.common
-	backlog, sent := c.backlog.Stats(), l.store.Stats()
+	backlog, sent := l.backlog.Stats(), l.store.Stats()
 	return Stats{
-		Leases: c.leases.Counts.Active(), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
+		Leases: l.leases.Counts.Active(), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
 		Queued: sent.Queued, InFlight: sent.InFlight, Batches: sent.Batches, Commands: sent.Commands,
 		Retries: sent.Retries, GivenUp: sent.GivenUp,
-		Renewals: c.leases.Counts.Renewals(), Lost: c.leases.Counts.Lost(),
+		Renewals: l.leases.Counts.Renewals(), Lost: l.leases.Counts.Lost(),
 		Pending: backlog.Pending, PendingBytes: backlog.Bytes, SettledLate: backlog.Stored, SettlesGivenUp: backlog.GivenUp,
 	}
 }
