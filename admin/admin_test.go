@@ -151,7 +151,11 @@ func TestFreeOnlyWhatWasLookedAt(t *testing.T) {
 	d := newDesk(t)
 	key := d.stuck("k")
 	looked := d.send(form("action", "inspect", "key", key))
-	if err := d.locker.Forget(t.Context(), "k"); err != nil {
+	info, err := d.locker.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.locker.Forget(t.Context(), key, info.Token); err != nil {
 		t.Fatal(err)
 	}
 	claim, err := d.locker.Claim(t.Context(), "k", nil)

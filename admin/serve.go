@@ -127,7 +127,7 @@ func (p *page) forget(r *http.Request, entry Entry) view {
 	if entry.EvenIfLive {
 		opts = append(opts, lock.EvenIfLive())
 	}
-	err := p.locker.ForgetStored(r.Context(), entry.Key, entry.Token, opts...)
+	err := p.locker.Forget(r.Context(), entry.Key, entry.Token, opts...)
 	v := view{status: http.StatusOK, Key: entry.Key, Freed: true}
 	if err != nil {
 		after := failed(entry.Key, err)

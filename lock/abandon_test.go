@@ -35,7 +35,7 @@ func TestCauseIsNotTakenForAReply(t *testing.T) {
 				for what, call := range map[string]func(context.Context) error{
 					"TryAcquire": func(ctx context.Context) error { _, _, err := locker.TryAcquire(ctx, "k"); return err },
 					"Extend":     func(ctx context.Context) error { return lease.Extend(ctx, time.Hour) },
-					"Forget":     func(ctx context.Context) error { return locker.Forget(ctx, "other") },
+					"Forget":     func(ctx context.Context) error { return locker.Forget(ctx, locker.StorageKey("other"), lockToken) },
 				} {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					left := make(chan error)
@@ -85,7 +85,8 @@ func TestNothingIsSentForACallerThatGaveUp(t *testing.T) {
 		before := b.total()
 		for range 50 { // an answer and the end of a context may be there at once
 			for what, err := range map[string]error{
-				"Extend": lease.Extend(ctx, time.Hour), "Forget": locker.Forget(ctx, "k"), "Hold": lease.Hold(ctx, time.Hour),
+				"Extend": lease.Extend(ctx, time.Hour), "Hold": lease.Hold(ctx, time.Hour),
+				"Forget": locker.Forget(ctx, locker.StorageKey("k"), lease.Token()),
 			} {
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v, want Canceled", what, err)

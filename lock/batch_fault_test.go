@@ -494,7 +494,7 @@ func TestSettleOfABatchComesBackLate(t *testing.T) {
 		f.completeOne(t)
 		defer f.complete(t)
 		takenOver := nameOf(locker, keys, lost.Wait(t))
-		if err := rival.Forget(t.Context(), takenOver); err != nil {
+		if err := forget(t.Context(), rival, takenOver); err != nil {
 			t.Fatal(err)
 		}
 		next := acquire(t, rival, takenOver)

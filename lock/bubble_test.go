@@ -176,6 +176,15 @@ func acquire(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
 // wants it.
 func patient(o *redis.Options) { o.ReadTimeout, o.PoolSize = 5*time.Minute, 1000 }
 
+// forget removes what key holds, as an operator does, even if its holder is at work.
+func forget(ctx context.Context, locker *lock.Locker, key string) error {
+	info, err := locker.Inspect(ctx, locker.StorageKey(key))
+	if err != nil || info.State == lock.Free {
+		return err
+	}
+	return locker.Forget(ctx, info.Key, info.Token, lock.EvenIfLive())
+}
+
 func release(t testing.TB, lease *lock.Lease) {
 	t.Helper()
 	if err := lease.Release(t.Context()); err != nil {

@@ -94,7 +94,8 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	err = errors.Join(lease.Extend(ctx, minTTL), lease.Hold(ctx, d))
 	_, lookErr := l.store.Look(ctx, key, false)
 	return errors.Join(
-		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx), l.Forget(ctx, name),
+		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx),
+		l.Forget(ctx, claim.Key, store.ValueName(lease.Token())),
 		l.store.Release(ctx, key, store.NewToken()).Wrap("release"),
 	)
 }

@@ -204,7 +204,7 @@ func storedByUs(f *testing.F, client *redis.Client, lockers []*lock.Locker) (all
 			add()
 			check(claim.Lease.Settle(ctx, []byte(text), time.Hour))
 			add()
-			check(locker.Forget(ctx, "k"))
+			check(forget(ctx, locker, "k"))
 		}
 	}
 	return all

@@ -152,7 +152,7 @@ func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func(
 	if met, err := waiter.Claim(ctx, key, nil); err != nil || met.State != lock.Settled || string(met.Value) != "value" {
 		t.Errorf("a replay: %v %q, %v, want settled", met.State, met.Value, err)
 	}
-	if err := holder.Forget(ctx, key); err != nil {
+	if err := forget(ctx, holder, key); err != nil {
 		t.Errorf("Forget: %v", err)
 	}
 
@@ -433,7 +433,7 @@ func (m *mover) follow(t *testing.T, phase string, keys []string) {
 			t.Errorf("%s, %s: Claim: %v, want %v", m.name, phase, met.State, want)
 		}
 	}
-	failed("Forget", m.rival.Forget(ctx, keys[2]))
+	failed("Forget", forget(ctx, m.rival, keys[2]))
 	for _, k := range []string{keys[0], keys[1], keys[3]} {
 		failed("Release", m.leases[k].Release(ctx))
 	}

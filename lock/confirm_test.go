@@ -104,7 +104,7 @@ func TestValueThatIsGoneIsNotConfirmed(t *testing.T) {
 		done <- result{claim, err}
 	}()
 	held.Wait(t)
-	if err := writer.Forget(t.Context(), "k"); err != nil {
+	if err := forget(t.Context(), writer, "k"); err != nil {
 		t.Fatal(err)
 	}
 	held.Lift()

@@ -123,7 +123,7 @@
 //
 // # Operators
 //
-// [Locker.Inspect] returns what a stored key holds, without its note or value. [Locker.ForgetStored] removes exactly
+// [Locker.Inspect] returns what a stored key holds, without its note or value. [Locker.Forget] removes exactly
 // what Inspect has returned, [Locker.SettleAbandoned] stores a value for a holder that died, and [Locker.Scan] finds
 // keys. Command onceguard has them for the keys of package middleware.
 //

@@ -112,7 +112,7 @@ func ExampleWithFencing() {
 		fmt.Println(err)
 		return
 	}
-	_ = locker.Forget(ctx, "ledger") // as if its lease had run out
+	_ = client.Del(ctx, locker.StorageKey("ledger")).Err() // as if its lease had run out
 	next, _, err := locker.TryAcquire(ctx, "ledger")
 	if err != nil {
 		fmt.Println(err)

@@ -54,32 +54,6 @@ func ExampleLocker_Acquire() {
 	// Output: still ours: true
 }
 
-// An order was settled by mistake: an operator lets it run again.
-func ExampleLocker_Forget() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "orders")
-	defer locker.Close(ctx)
-
-	claim, err := locker.Claim(ctx, "order 7", nil)
-	if err != nil {
-		fmt.Println("failed:", err)
-		return
-	}
-	if err := claim.Lease.Settle(ctx, []byte("placed"), time.Hour); err != nil {
-		fmt.Println("nobody knows:", err)
-		return
-	}
-	if err := locker.Forget(ctx, "order 7"); err != nil {
-		fmt.Println("failed:", err)
-		return
-	}
-	claim, err = locker.Claim(ctx, "order 7", nil)
-	fmt.Println(claim.State, err)
-	// Output: granted <nil>
-}
-
 // What to look for with redis-cli.
 func ExampleLocker_StorageKey() {
 	client, stop := newClient()

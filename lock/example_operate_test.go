@@ -38,7 +38,7 @@ func newServer() (*miniredis.Miniredis, *redis.Client) {
 }
 
 // An operator has looked at a key, found out that its work was never done, and lets it be done again.
-func ExampleLocker_ForgetStored() {
+func ExampleLocker_Forget() {
 	server, client := newServer()
 	defer server.Close()
 	defer client.Close()
@@ -54,7 +54,7 @@ func ExampleLocker_ForgetStored() {
 	}
 	fmt.Println("it is", info.State)
 
-	switch err := locker.ForgetStored(ctx, storageKey, info.Token); {
+	switch err := locker.Forget(ctx, storageKey, info.Token); {
 	case errors.Is(err, lock.ErrChanged):
 		fmt.Println("it has changed: look again")
 	case errors.Is(err, lock.ErrLive):

@@ -146,7 +146,8 @@ func ExampleLease_Release() {
 		fmt.Println(err)
 		return
 	}
-	if err := locker.Forget(ctx, "monthly"); err != nil { // an operator steps in,
+	key := locker.StorageKey("monthly")
+	if err := locker.Forget(ctx, key, lease.Token(), lock.EvenIfLive()); err != nil { // an operator steps in,
 		fmt.Println(err)
 	}
 	if _, _, err := locker.TryAcquire(ctx, "monthly"); err != nil { // and somebody else is quick

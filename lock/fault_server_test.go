@@ -246,7 +246,7 @@ func TestEveryScriptIsFlushed(t *testing.T) {
 			}
 			return err
 		})
-		flushed("Forget", func() error { return locker.Forget(t.Context(), "k") })
+		flushed("Forget", func() error { return forget(t.Context(), locker, "k") })
 		wantNoClaims(t, b)
 	})
 }

@@ -57,10 +57,11 @@ func load(t *testing.T, locker *lock.Locker) {
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := acquire(t, locker, "load").Settle(t.Context(), nil, time.Millisecond); err != nil {
+	settled := acquire(t, locker, "load")
+	if err := settled.Settle(t.Context(), nil, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := locker.Forget(t.Context(), "load"); err != nil {
+	if err := locker.Forget(t.Context(), locker.StorageKey("load"), "value-"+settled.Token()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -314,7 +315,7 @@ func TestSilentServer(t *testing.T) {
 			srv.Pause(t)
 			for what, do := range map[string]func() error{
 				"TryAcquire": func() error { _, _, err := locker.TryAcquire(t.Context(), "k"); return err },
-				"Forget":     func() error { return locker.Forget(t.Context(), "k") },
+				"Forget":     func() error { return locker.Forget(t.Context(), locker.StorageKey("k"), lockToken) },
 				"Release":    func() error { return released.Release(t.Context()) },
 				"Settle":     func() error { return settled.Settle(t.Context(), []byte("v"), time.Hour) },
 			} {

@@ -143,7 +143,7 @@ func TestLateSettleEndsWithItsLease(t *testing.T) {
 			}
 		},
 		"another has the key": func(t *testing.T, b *bubble, locker *lock.Locker, _ *lock.Lease) {
-			if err := locker.Forget(t.Context(), "k"); err != nil {
+			if err := forget(t.Context(), locker, "k"); err != nil {
 				t.Fatal(err)
 			}
 			acquire(t, locker, "k")

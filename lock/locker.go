@@ -106,16 +106,6 @@ func (l *Locker) TTL() time.Duration { return l.options.ttl }
 // OpTimeout returns the time for one operation, see [WithOpTimeout].
 func (l *Locker) OpTimeout() time.Duration { return l.options.opTimeout }
 
-// Forget removes what key holds, a claim or a value. It is an operator's override: another caller may take the key at
-// once, and a holder that still works learns from its next renewal that its lease is lost. A Settle that is retried in
-// the background ([ErrPending]) may still store its value if nobody has taken the key. After an error the key may be
-// removed or not.
-//
-// An operator who has a storage key, or has inspected the key, calls [Locker.ForgetStored] instead.
-func (l *Locker) Forget(ctx context.Context, key string) error {
-	return l.store.Forget(ctx, l.namespace.Key(key))
-}
-
 // Go calls f in a goroutine that Close waits for. The context that f gets carries the values of [WithBaseContext], and
 // is done once Close is called: f has to return soon after that. Go is for work that belongs to a lease and goes on
 // after the caller has returned.

@@ -249,16 +249,16 @@ func TestForeignValuesAreLeftAlone(t *testing.T) {
 	})
 }
 
-func TestForget(t *testing.T) {
+func TestForgetALease(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		ctx := t.Context()
 		locker := newLocker(t, b.Client(t))
-		if err := locker.Forget(ctx, "absent"); err != nil {
+		if err := forget(ctx, locker, "absent"); err != nil {
 			t.Errorf("absent: %v", err)
 		}
 		first := acquire(t, locker, "k")
-		if err := locker.Forget(ctx, "k"); err != nil {
+		if err := forget(ctx, locker, "k"); err != nil {
 			t.Fatal(err)
 		}
 		second := acquire(t, locker, "k")

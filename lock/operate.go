@@ -8,7 +8,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// For an operator who has a key from a log line or a problem response: Inspect, ForgetStored, SettleAbandoned. They
+// For an operator who has a key from a log line or a problem response: Inspect, Forget, SettleAbandoned. They
 // take the storage key: the caller's own key is hashed, and stored nowhere. scan.go finds keys.
 
 // Info is what [Locker.Inspect] and [Locker.Scan] find under a key: everything but the note and the value, which may be
@@ -17,7 +17,7 @@ type Info struct {
 	Key   string // as Redis has it, see Locker.StorageKey
 	State State  // Free, Held, Abandoned or Settled; never Granted
 
-	// Token names this claim or value for ForgetStored and SettleAbandoned; empty when Free. A claim's is that of its
+	// Token names this claim or value for Forget and SettleAbandoned; empty when Free. A claim's is that of its
 	// lease, [Lease.Token]. A value has another, so that an operator who has inspected a claim cannot remove the value
 	// that has replaced it.
 	Token string
@@ -76,19 +76,19 @@ func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {
 	return info, nil
 }
 
-// ForgetOption changes what [Locker.ForgetStored] may remove.
+// ForgetOption changes what [Locker.Forget] may remove.
 type ForgetOption func(*forgetOptions)
 
 type forgetOptions struct{ evenIfLive bool }
 
-// EvenIfLive lets ForgetStored remove a claim whose lease has not run out. By default ForgetStored returns [ErrLive]:
+// EvenIfLive lets Forget remove a claim whose lease has not run out. By default Forget returns [ErrLive]:
 // the holder may be at work, and only learns from its next renewal that it has lost the lease. Before that, another
 // caller can take the key and do the same work.
 func EvenIfLive() ForgetOption {
 	return func(o *forgetOptions) { o.evenIfLive = true }
 }
 
-// ForgetStored removes the claim or value that token names ([Info.Token]), and nothing else: Redis compares and removes
+// Forget removes the claim or value that token names ([Info.Token]), and nothing else: Redis compares and removes
 // in one step. The key is free then, and its waiters are woken. If it was a claim, its operation may have happened, and
 // the next caller does it again: find out first, and if it has happened, see [Locker.SettleAbandoned].
 //
@@ -98,12 +98,12 @@ func EvenIfLive() ForgetOption {
 // removed, and that a failover may bring it back ([WithReplicas]). After any other error it may be removed or not.
 //
 // A holder that still works, and a Settle that is retried in the background ([ErrPending]), can store a value under the
-// key afterwards if the key is free: what has happened is not done again. ForgetStored panics if an option is nil.
-func (l *Locker) ForgetStored(ctx context.Context, storageKey, token string, opts ...ForgetOption) error {
+// key afterwards if the key is free: what has happened is not done again. Forget panics if an option is nil.
+func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...ForgetOption) error {
 	var o forgetOptions
 	for i, opt := range opts {
 		if opt == nil {
-			panic(fmt.Sprintf("lock.ForgetStored: option %d is nil", i+1))
+			panic(fmt.Sprintf("lock.Forget: option %d is nil", i+1))
 		}
 		opt(&o)
 	}

@@ -217,7 +217,7 @@ func TestStorageKeysOfOperators(t *testing.T) {
 			"blank":             " " + key,
 		} {
 			_, err := locker.Inspect(t.Context(), text)
-			forgotten := locker.ForgetStored(t.Context(), text, lockToken, lock.EvenIfLive())
+			forgotten := locker.Forget(t.Context(), text, lockToken, lock.EvenIfLive())
 			settled := locker.SettleAbandoned(t.Context(), text, lockToken, mustNotSettle(t), time.Hour)
 			for _, err := range []error{err, forgotten, settled} {
 				if !errors.Is(err, lock.ErrNotStorageKey) {
@@ -264,8 +264,8 @@ func TestOperatorLeavesWhatIsForeign(t *testing.T) {
 			}
 			stored := client.Dump(t.Context(), key).Val()
 			_, err := locker.Inspect(t.Context(), key)
-			forgotten := locker.ForgetStored(t.Context(), key, lockToken, lock.EvenIfLive())
-			value := locker.ForgetStored(t.Context(), key, "value-"+lockToken)
+			forgotten := locker.Forget(t.Context(), key, lockToken, lock.EvenIfLive())
+			value := locker.Forget(t.Context(), key, "value-"+lockToken)
 			settled := locker.SettleAbandoned(t.Context(), key, lockToken, mustNotSettle(t), time.Hour)
 			for _, err := range []error{err, forgotten, value, settled} {
 				if !errors.Is(err, lock.ErrForeign) {
@@ -279,7 +279,7 @@ func TestOperatorLeavesWhatIsForeign(t *testing.T) {
 	})
 }
 
-func TestForgetStored(t *testing.T) {
+func TestForget(t *testing.T) {
 	t.Parallel()
 	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
 		for _, state := range []lock.State{lock.Abandoned, lock.Settled} {
@@ -287,7 +287,7 @@ func TestForgetStored(t *testing.T) {
 			leave(t, locker, b, key, state)
 			token := inspect(t, locker, key, state).Token
 			for range 2 { // the second time nothing is left to remove
-				if err := locker.ForgetStored(t.Context(), locker.StorageKey(key), token); err != nil {
+				if err := locker.Forget(t.Context(), locker.StorageKey(key), token); err != nil {
 					t.Errorf("%s: %v", key, err)
 				}
 				inspect(t, locker, key, lock.Free)
@@ -296,7 +296,7 @@ func TestForgetStored(t *testing.T) {
 	})
 }
 
-func TestForgetStoredSparesALiveLease(t *testing.T) {
+func TestForgetSparesALiveLease(t *testing.T) {
 	t.Parallel()
 	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
 		for name, hold := range map[string]time.Duration{"without a hold": 0, "under a hold": time.Hour} {
@@ -307,7 +307,7 @@ func TestForgetStoredSparesALiveLease(t *testing.T) {
 				}
 			}
 			token := inspect(t, locker, name, lock.Held).Token
-			if err := locker.ForgetStored(t.Context(), locker.StorageKey(name), token); !errors.Is(err, lock.ErrLive) {
+			if err := locker.Forget(t.Context(), locker.StorageKey(name), token); !errors.Is(err, lock.ErrLive) {
 				t.Errorf("%s: %v, want ErrLive", name, err)
 			}
 			settle := locker.SettleAbandoned(t.Context(), locker.StorageKey(name), token, mustNotSettle(t), time.Hour)
@@ -315,7 +315,7 @@ func TestForgetStoredSparesALiveLease(t *testing.T) {
 				t.Errorf("%s: %v, want ErrLive", name, settle)
 			}
 			inspect(t, locker, name, lock.Held)
-			if err := locker.ForgetStored(t.Context(), locker.StorageKey(name), token, lock.EvenIfLive()); err != nil {
+			if err := locker.Forget(t.Context(), locker.StorageKey(name), token, lock.EvenIfLive()); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			inspect(t, locker, name, lock.Free)
@@ -324,7 +324,7 @@ func TestForgetStoredSparesALiveLease(t *testing.T) {
 }
 
 // Between the look and the deletion, the key came to hold something else.
-func TestForgetStoredSparesWhatCameSince(t *testing.T) {
+func TestForgetSparesWhatCameSince(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]struct {
 		seen, holds lock.State
@@ -342,7 +342,7 @@ func TestForgetStoredSparesWhatCameSince(t *testing.T) {
 			acquire(t, locker, "k")
 		}},
 		"the value is forgotten, and another claims": {lock.Settled, lock.Held, func(t *testing.T, locker *lock.Locker, _ *lock.Lease) {
-			if err := locker.Forget(t.Context(), "k"); err != nil {
+			if err := forget(t.Context(), locker, "k"); err != nil {
 				t.Error(err)
 			}
 			acquire(t, locker, "k")
@@ -355,7 +355,7 @@ func TestForgetStoredSparesWhatCameSince(t *testing.T) {
 				change.happens(t, locker, lease)
 				stored, _ := b.Raw(t, locker.StorageKey("k"))
 				for _, opts := range [][]lock.ForgetOption{nil, {lock.EvenIfLive()}} {
-					err := locker.ForgetStored(t.Context(), locker.StorageKey("k"), token, opts...)
+					err := locker.Forget(t.Context(), locker.StorageKey("k"), token, opts...)
 					if !errors.Is(err, lock.ErrChanged) {
 						t.Errorf("%v, want ErrChanged", err)
 					}
@@ -370,7 +370,7 @@ func TestForgetStoredSparesWhatCameSince(t *testing.T) {
 }
 
 // The deletion is on its way when the holder settles: Redis compares, not this process.
-func TestForgetStoredMeetsALateSettle(t *testing.T) {
+func TestForgetMeetsALateSettle(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -379,7 +379,7 @@ func TestForgetStoredMeetsALateSettle(t *testing.T) {
 	info := inspect(t, operator, "k", lock.Abandoned)
 	held := proxy.HoldRequest(redistest.Named("EVALSHA", "EVAL"))
 	forgotten := make(chan error, 1)
-	go func() { forgotten <- operator.ForgetStored(t.Context(), info.Key, info.Token) }()
+	go func() { forgotten <- operator.Forget(t.Context(), info.Key, info.Token) }()
 	held.Wait(t)
 	if err := lease.Settle(t.Context(), []byte(secretValue), time.Hour); err != nil {
 		t.Error(err)
@@ -435,7 +435,7 @@ func TestSettleAbandoned(t *testing.T) {
 		if again := inspect(t, locker, "k", lock.Settled); again.Token != value.Token {
 			t.Errorf("%+v, want what was settled", again)
 		}
-		if err := locker.ForgetStored(t.Context(), info.Key, value.Token); err != nil {
+		if err := locker.Forget(t.Context(), info.Key, value.Token); err != nil {
 			t.Error(err)
 		}
 		if err := settle(info.Token); !errors.Is(err, lock.ErrChanged) {
@@ -483,7 +483,7 @@ func TestOperatorsReplyIsLost(t *testing.T) {
 	holder, operator := newLocker(t, server.Client(t), lock.WithoutRenewal()), newLocker(t, proxy.Client(t))
 	value := func([]byte) ([]byte, error) { return []byte("mine"), nil }
 	for name, do := range map[string]func(info lock.Info) error{
-		"forget": func(info lock.Info) error { return operator.ForgetStored(t.Context(), info.Key, info.Token) },
+		"forget": func(info lock.Info) error { return operator.Forget(t.Context(), info.Key, info.Token) },
 		"settle": func(info lock.Info) error {
 			return operator.SettleAbandoned(t.Context(), info.Key, info.Token, value, time.Hour)
 		},
@@ -502,7 +502,7 @@ func TestOperatorsReplyIsLost(t *testing.T) {
 			lost.Lift()
 			if name == "settle" {
 				inspect(t, operator, name, lock.Settled)
-				if err := operator.Forget(t.Context(), name); err != nil {
+				if err := forget(t.Context(), operator, name); err != nil {
 					t.Error(err)
 				}
 			}
@@ -540,7 +540,7 @@ func TestOperatorsReplyIsLostAndTheKeyIsTaken(t *testing.T) {
 	client := proxy.Client(t)
 	holder, operator := newLocker(t, server.Client(t), lock.WithoutRenewal()), newLocker(t, client)
 	leave(t, holder, server, "warm", lock.Settled) // the server learns the script
-	if err := operator.ForgetStored(t.Context(), holder.StorageKey("warm"), inspect(t, holder, "warm", lock.Settled).Token); err != nil {
+	if err := operator.Forget(t.Context(), holder.StorageKey("warm"), inspect(t, holder, "warm", lock.Settled).Token); err != nil {
 		t.Fatal(err)
 	}
 	leave(t, holder, server, "k", lock.Abandoned)
@@ -550,7 +550,7 @@ func TestOperatorsReplyIsLostAndTheKeyIsTaken(t *testing.T) {
 	lost := proxy.DropReply(redistest.Nth(1, func(c redistest.Command) bool {
 		return len(c.Args) > 4 && strings.HasPrefix(string(c.Args[3]), claimStart)
 	}))
-	err := operator.ForgetStored(t.Context(), info.Key, info.Token)
+	err := operator.Forget(t.Context(), info.Key, info.Token)
 	lost.Wait(t)
 	if err == nil || errors.Is(err, lock.ErrChanged) || !strings.Contains(err.Error(), "may have been done") {
 		t.Errorf("%v, want an error which says that it may have been done", err)
@@ -572,7 +572,7 @@ func TestOperatorWakesWaiters(t *testing.T) {
 		}
 		waits := waitFor(t.Context(), locker, "k")
 		awaitMark(t, b, locker.StorageKey("k"))
-		if err := locker.ForgetStored(t.Context(), locker.StorageKey("k"), lease.Token(), lock.EvenIfLive()); err != nil {
+		if err := locker.Forget(t.Context(), locker.StorageKey("k"), lease.Token(), lock.EvenIfLive()); err != nil {
 			t.Fatal(err)
 		}
 		if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
@@ -609,7 +609,7 @@ func TestOperatorsScriptsAreSentAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		info := inspect(t, locker, "k", lock.Abandoned)
-		if err := locker.ForgetStored(t.Context(), info.Key, info.Token); err != nil {
+		if err := locker.Forget(t.Context(), info.Key, info.Token); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -632,7 +632,7 @@ func TestOperatorOnAFullServer(t *testing.T) {
 		t.Errorf("settle: %v, want OOM", err)
 	}
 	inspect(t, locker, "k", lock.Abandoned)
-	if err := locker.ForgetStored(t.Context(), info.Key, info.Token); err != nil {
+	if err := locker.Forget(t.Context(), info.Key, info.Token); err != nil {
 		t.Errorf("forget: %v", err)
 	}
 	inspect(t, locker, "k", lock.Free)
@@ -646,7 +646,7 @@ func TestOperatorsErrors(t *testing.T) {
 		leave(t, locker, b, "k", lock.Abandoned)
 		info := inspect(t, locker, "k", lock.Abandoned)
 		for _, token := range []string{"", "value-", "abandoned", "value-value-" + info.Token, info.Token[1:]} {
-			if err := locker.ForgetStored(t.Context(), info.Key, token); !errors.Is(err, lock.ErrChanged) {
+			if err := locker.Forget(t.Context(), info.Key, token); !errors.Is(err, lock.ErrChanged) {
 				t.Errorf("token %q: %v, want ErrChanged", token, err)
 			}
 		}
@@ -655,7 +655,7 @@ func TestOperatorsErrors(t *testing.T) {
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := locker.ForgetStored(over, info.Key, info.Token); !errors.Is(err, context.Canceled) {
+		if err := locker.Forget(over, info.Key, info.Token); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
 		inspect(t, locker, "k", lock.Abandoned)
@@ -668,7 +668,7 @@ func TestOperatorsErrors(t *testing.T) {
 		if _, err := locker.Inspect(t.Context(), info.Key); !errors.Is(err, lock.ErrClosed) {
 			t.Errorf("closed: %v", err)
 		}
-		if got := recovered(func() { _ = locker.ForgetStored(t.Context(), info.Key, info.Token, nil) }); !strings.Contains(got, "option 1") {
+		if got := recovered(func() { _ = locker.Forget(t.Context(), info.Key, info.Token, nil) }); !strings.Contains(got, "option 1") {
 			t.Errorf("panic %q", got)
 		}
 	})
@@ -699,7 +699,7 @@ func TestOperatorsReadWhatTheFirstReleaseWrote(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", entry.Name(), err)
 			}
-			if err := locker.ForgetStored(t.Context(), key, info.Token, lock.EvenIfLive()); err != nil {
+			if err := locker.Forget(t.Context(), key, info.Token, lock.EvenIfLive()); err != nil {
 				t.Errorf("%s: %v", entry.Name(), err)
 			}
 			inspect(t, locker, entry.Name(), lock.Free)
@@ -722,7 +722,7 @@ func TestOperatorWaitsForReplicas(t *testing.T) {
 	if stored, _ := replica.Raw(t, info.Key); !strings.HasSuffix(stored, "mine") {
 		t.Errorf("the replica has %q", stored)
 	}
-	if err := operator.ForgetStored(t.Context(), info.Key, inspect(t, operator, "k", lock.Settled).Token); err != nil {
+	if err := operator.Forget(t.Context(), info.Key, inspect(t, operator, "k", lock.Settled).Token); err != nil {
 		t.Fatal(err)
 	}
 	if stored, ok := replica.Raw(t, info.Key); ok {
@@ -737,7 +737,7 @@ func TestOperatorWaitsForReplicas(t *testing.T) {
 		t.Errorf("settle: %v, want ErrNotReplicated", err)
 	}
 	value := inspect(t, hasty, "k", lock.Settled)
-	if err := hasty.ForgetStored(t.Context(), info.Key, value.Token); !errors.Is(err, lock.ErrNotReplicated) {
+	if err := hasty.Forget(t.Context(), info.Key, value.Token); !errors.Is(err, lock.ErrNotReplicated) {
 		t.Errorf("forget: %v, want ErrNotReplicated", err)
 	}
 	inspect(t, hasty, "k", lock.Free)

@@ -174,7 +174,13 @@ func (m *propModel) move(l *propLease, d time.Duration) {
 
 func (m *propModel) put(key string, e *propEntry) { m.keys[key] = e }
 
-func (m *propModel) forget(key string) { delete(m.keys, key) }
+func (m *propModel) forget(key string) error {
+	if e := m.keys[key]; e != nil && e.kind != propClaim && e.kind != propValue {
+		return lock.ErrForeign
+	}
+	delete(m.keys, key)
+	return nil
+}
 
 func (m *propModel) flush() { clear(m.keys) }
 

@@ -196,8 +196,7 @@ var propOps = []propOp{
 		return "", nil, nil
 	})},
 	{"Forget", 3, func(g *propGame, s propStep) (string, any, any) {
-		g.model.forget(s.key)
-		return s.key, propClass(g.lockers[s.locker].Forget(g.ctx, s.key)), nil
+		return s.key, propClass(forget(g.ctx, g.lockers[s.locker], s.key)), g.model.forget(s.key)
 	}},
 	{"time", 14, func(g *propGame, s propStep) (string, any, any) {
 		d := g.time(s)

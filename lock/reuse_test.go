@@ -29,7 +29,7 @@ func TestWhatHasEndedLeavesOthersAlone(t *testing.T) {
 				b := newBubble(t)
 				locker := b.locker(t, lock.WithTTL(time.Second))
 				lost := acquire(t, locker, "lost")
-				if err := locker.Forget(t.Context(), "lost"); err != nil {
+				if err := forget(t.Context(), locker, "lost"); err != nil {
 					t.Fatal(err)
 				}
 				if err := lost.Extend(t.Context(), time.Second); err != lock.ErrLost {

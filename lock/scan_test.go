@@ -168,12 +168,12 @@ func testClusterOperator(t *testing.T, c *redistest.Cluster) {
 		if err != nil || info.State != lock.Abandoned || info.Fence == 0 {
 			t.Fatalf("%+v, %v", info, err)
 		}
-		if err := operator.ForgetStored(t.Context(), key, lockToken); !errors.Is(err, lock.ErrChanged) {
+		if err := operator.Forget(t.Context(), key, lockToken); !errors.Is(err, lock.ErrChanged) {
 			t.Errorf("wrong token: %v", err)
 		}
 		want := lock.Free
 		if i%2 == 0 {
-			err = operator.ForgetStored(t.Context(), key, info.Token)
+			err = operator.Forget(t.Context(), key, info.Token)
 		} else {
 			want = lock.Settled
 			settle := func([]byte) ([]byte, error) { return []byte("mine"), nil }

@@ -39,7 +39,7 @@ func TestNothingIsSettledAfterTheEnd(t *testing.T) {
 				if err := end(t.Context(), lease); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				if err := locker.Forget(t.Context(), "k"); err != nil { // a value
+				if err := forget(t.Context(), locker, "k"); err != nil { // a value
 					t.Fatal(err)
 				}
 				before := b.total()

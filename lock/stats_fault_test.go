@@ -49,7 +49,7 @@ func doAnything(ctx context.Context, l *lock.Locker, key string) {
 		_, _ = l.Wait(ctx, key)
 	case 4:
 		if info, err := l.Inspect(ctx, l.StorageKey(key)); err == nil && info.Token != "" {
-			_ = l.ForgetStored(ctx, info.Key, info.Token, lock.EvenIfLive())
+			_ = l.Forget(ctx, info.Key, info.Token, lock.EvenIfLive())
 		}
 	case 5:
 		info, err := l.Inspect(ctx, l.StorageKey(key))

@@ -120,7 +120,7 @@ func TestMessageWakes(t *testing.T) {
 		"settle": func(_ *lock.Locker, l *lock.Lease) error {
 			return l.Settle(context.Background(), []byte("v"), time.Hour)
 		},
-		"forget": func(l *lock.Locker, _ *lock.Lease) error { return l.Forget(context.Background(), "k") },
+		"forget": func(l *lock.Locker, _ *lock.Lease) error { return forget(context.Background(), l, "k") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -145,7 +145,7 @@ func (r *resolver) free(ctx context.Context) error {
 	if !errors.Is(err, errFree) {
 		return err
 	}
-	return r.locker.ForgetStored(ctx, r.key, r.token)
+	return r.locker.Forget(ctx, r.key, r.token)
 }
 
 // checkClaim returns an error unless the key holds the abandoned claim.

@@ -46,7 +46,7 @@ func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry journal
 		return nil
 	}
 	if r.resolution.kind == nothingHappened {
-		err = r.locker.ForgetStored(ctx, r.key, r.token)
+		err = r.locker.Forget(ctx, r.key, r.token)
 	} else {
 		same := func([]byte) ([]byte, error) { return encoded, nil }
 		err = r.locker.SettleAbandoned(ctx, r.key, r.token, same, r.retention)

@@ -335,7 +335,11 @@ func TestForgetWhileWaiting(t *testing.T) {
 		done := first.inBackground(g)
 		waiting := s.begin()
 		s.awaitWaiting(b, 1)
-		if err := first.locker.Forget(t.Context(), "k"); err != nil {
+		info, err := first.locker.Inspect(t.Context(), first.locker.StorageKey("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.locker.Forget(t.Context(), info.Key, info.Token, lock.EvenIfLive()); err != nil {
 			t.Fatal(err)
 		}
 		s.wantRefused(<-waiting, http.StatusServiceUnavailable, middleware.Freed, "run-failed")

@@ -37,7 +37,7 @@ func prepareForget(_ environment, c *config) (action, error) {
 	forget := change{
 		name: "forget", did: "forgotten", now: lock.Free, hint: "the next try runs the request, unless a journal has its outcome",
 		make: func(ctx context.Context, s *session, info lock.Info) error {
-			return s.locker.ForgetStored(ctx, info.Key, c.change.token, opts...)
+			return s.locker.Forget(ctx, info.Key, c.change.token, opts...)
 		},
 	}
 	return forget.run, c.change.check()

@@ -410,17 +410,16 @@ func TestQuorumLateAnswers(t *testing.T) {
 			release(t, acquireQuorum(t, l.q, "k"))
 		},
 		"denied": func(t *testing.T, l late) {
+			var held []*lock.Lease
 			for _, rival := range l.rivals[:3] {
-				acquire(t, rival, "k")
+				held = append(held, acquire(t, rival, "k"))
 			}
 			l.hold(3)
 			if _, ok, err := l.q.TryAcquire(t.Context(), "k"); ok || err != nil {
 				t.Errorf("TryAcquire: %v, %v, want false, nil", ok, err)
 			}
-			for i, rival := range l.rivals[:3] {
-				if err := rival.Forget(t.Context(), "k"); err != nil {
-					t.Errorf("node %d: %v", i, err)
-				}
+			for _, lease := range held {
+				release(t, lease)
 			}
 		},
 		"cancelled": func(t *testing.T, l late) {

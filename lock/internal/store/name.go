@@ -49,14 +49,17 @@ func (n Namespace) ParseKey(text string) (Key, error) {
 	return Key{Text: key, arg: key}, nil
 }
 
-// valueName begins the name of a value, so that a claim and the value of the same lease have two names.
-const valueName = "value-"
+// valuePrefix begins the name of a value, so that a claim and the value of the same lease have two names.
+const valuePrefix = "value-"
+
+// ValueName returns the name of the value that the lease with that token has settled.
+func ValueName(token string) string { return valuePrefix + token }
 
 // nameOf returns the name of a claim or value, given its bytes. ParseName turns the name into the head again.
 func nameOf(stored []byte) string {
 	token := uuid.UUID(stored[len(claimMagic):headLen]).String()
 	if string(stored[:len(valueMagic)]) == valueMagic {
-		return valueName + token
+		return ValueName(token)
 	}
 	return token
 }
@@ -64,7 +67,7 @@ func nameOf(stored []byte) string {
 // ParseName returns the head of the claim or value with that name. A malformed name is ErrChanged, because no key holds
 // what it names.
 func ParseName(name string) (head []byte, err error) {
-	token, isValue := strings.CutPrefix(name, valueName)
+	token, isValue := strings.CutPrefix(name, valuePrefix)
 	id, err := uuid.Parse(token)
 	if err != nil {
 		return nil, fmt.Errorf("%w: it is no token that Inspect returns", ErrChanged)

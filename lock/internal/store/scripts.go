@@ -22,8 +22,6 @@ var (
 	settleSource string
 	//go:embed lua/release.lua
 	releaseSource string
-	//go:embed lua/forget.lua
-	forgetSource string
 	//go:embed lua/inspect.lua
 	inspectSource string
 	//go:embed lua/override.lua
@@ -35,7 +33,6 @@ var (
 	extendScript   = pipeline.NewScript(extendSource)
 	settleScript   = pipeline.NewScript(settleSource)
 	releaseScript  = pipeline.NewScript(releaseSource)
-	forgetScript   = pipeline.NewScript(forgetSource)
 	inspectScript  = pipeline.NewScript(inspectSource)
 	overrideScript = pipeline.NewScript(overrideSource)
 )

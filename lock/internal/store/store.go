@@ -205,10 +205,3 @@ func (s *Store) release(o *op) Outcome {
 		return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
 	}), o.token)
 }
-
-// Forget removes what the key holds: a claim, a value or anything else.
-func (s *Store) Forget(ctx context.Context, key Key) error {
-	o := s.newOp(ctx, key)
-	r := o.Do(func() (*pipeline.Reply, error) { return o.Eval(forgetScript, 1, o.key.arg, s.publish) })
-	return wrap("forget", r.Err)
-}
