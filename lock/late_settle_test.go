@@ -246,33 +246,6 @@ func TestPendingValuesAreBounded(t *testing.T) {
 	})
 }
 
-// A Settle that is called again after its retries have ended is retried for an hour of its own.
-func TestSettleAgainAfterItWasGivenUp(t *testing.T) {
-	const keep = 24 * time.Hour
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := b.locker(t, lock.WithTTL(ttl))
-		load(t, locker)
-		lease := acquire(t, locker, "k")
-		if err := lease.Hold(t.Context(), 2*keep); err != nil {
-			t.Fatal(err)
-		}
-		b.full.Store(true)
-		begun := time.Now()
-		settleInVain(t, lease, []byte("v"), keep)
-		time.Sleep(time.Hour + time.Minute)
-		wantStats(t, locker, lock.Stats{SettlesGivenUp: 1})
-		settleInVain(t, lease, []byte("v"), keep)
-		b.full.Store(false)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if claim := wantState(t, locker, "at the end", lock.Settled); string(claim.Value) != "v" || !claim.SettledAt.Equal(begun) {
-			t.Errorf("%q, settled at %v, want v, %v", claim.Value, claim.SettledAt, begun)
-		}
-		closeWithin(t, locker)
-	})
-}
-
 // Abandon does not let a claim run out while its value is pending.
 func TestAbandonWaitsForAPendingValue(t *testing.T) {
 	for name, abandon := range map[string]func(*lock.Lease){

@@ -109,16 +109,16 @@ func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
 // on a claim of the key returns the value. ttl must be at least 1 ms.
 //
 // Settle writes if the key holds the lease's claim, and also if the key is absent: a server that restarted empty must
-// not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost]. It also
-// returns ErrLost after Release, and after another Settle. After the error for a ttl out of range, nothing has changed.
+// not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost].
+//
+// A lease is settled once. A second Settle returns ErrLost at once, also with the same value and while the first one is
+// in flight or has failed. So does a Settle after Release. After the error for a ttl out of range, nothing has changed.
 //
 // After any other error the value may be stored or not. If the error wraps [ErrPending], Settle is retried in the
 // background, with pauses that grow to 30 s, until it succeeds, another has the key, an hour has passed, or ttl is
-// over. A late value gets what is left of its ttl, which counts from the first Settle of the lease. Meanwhile the claim
-// is renewed (except with [WithoutRenewal]), and Abandon has no effect. [Locker.Close] tries each such value once more.
-// A Locker keeps at most 64 MiB of them, with 16 KiB added for each, and gives up the oldest for a new one;
-// [Locker.Stats] counts them. Settle may be called again with the same value, and returns nil if the background has
-// succeeded since. With another value it is tried once: the background goes on with the first.
+// over. A late value gets what is left of its ttl. Meanwhile the claim is renewed (except with [WithoutRenewal]), and
+// Abandon has no effect. [Locker.Close] tries each such value once more. A Locker keeps at most 64 MiB of them, with
+// 16 KiB added for each, and gives up the oldest for a new one; [Locker.Stats] counts them.
 //
 // Settle ignores the cancellation and the deadline of ctx, and uses only its values. It returns within the time for one
 // operation ([WithOpTimeout]). It copies value.
@@ -128,9 +128,7 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 
 // SettleAppend is Settle of the value that appendTo appends to its argument, which saves a copy. The argument has
 // capacity for size bytes more. SettleAppend calls appendTo at most once, before it returns, and not at all if ttl is
-// too short, or the lease was released or settled. (If it was settled while a Settle was pending,
-// appendTo is called, to compare the values.) It panics if the result does not begin with the argument. A second call
-// after an error must append the same bytes.
+// too short, or the lease was released or settled. It panics if the result does not begin with the argument.
 func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)

@@ -110,9 +110,8 @@ type Core struct {
 	abandoned bool      // no longer renewed, so that the lease runs out
 	abandonAt time.Time // tick sets abandoned from then on; zero means never
 
-	firstSettle        time.Time      // when Settle was first called; zero before
-	pending            *pendingSettle // the Settle that is retried in the background; nil if none is
-	storedWhilePending []byte         // the value, with its head, that was stored while one was pending
+	settling bool           // Settle was called; only becomes true
+	pending  *pendingSettle // the Settle that is retried in the background; nil if none is
 }
 
 // Validity returns how long a lease of length ttl is valid, counted from the start of the operation, before its first

@@ -67,6 +67,7 @@ type life struct {
 	harmed   bool // the key was taken away by force
 	released bool // a Release was sent
 	settled  bool // a Settle was sent
+	settles  int  // calls of Settle
 	quiet    bool // Close has returned, and all calls
 }
 
@@ -234,10 +235,10 @@ func (s *server) Settle(ctx context.Context, _ lease.ID, value []byte, d time.Du
 	value = bytes.Clone(value)
 	return s.do(ctx, "settle", func() (store.Holder, error) {
 		h := s.holder()
-		switch {
-		case h == store.OurValue && !bytes.Equal(s.value, value):
-			return store.OurEarlierValue, nil
-		case h != store.Another:
+		if h == store.OurValue && !bytes.Equal(s.value, value) {
+			s.fail("Settle is sent with two values")
+		}
+		if h != store.Another {
 			s.claimed, s.value, s.expiry = false, value, time.Now().Add(d)
 		}
 		return h, nil
@@ -307,17 +308,31 @@ func (l *life) returned(doing string, err error) {
 		l.fail("Settle has returned nil, and the value is not there")
 	case doing == "Settle" && errors.Is(err, store.ErrLost) && !l.harmed && !l.released && s.value == nil && s.claimed:
 		l.fail("Settle has returned ErrLost, and our claim is there")
+	case doing == "Settle again" && !errors.Is(err, store.ErrLost):
+		l.fail("another Settle has returned %v", err)
 	case doing == "Release" && err == nil && s.claimed && l.phase > 0:
 		l.fail("Release has returned nil, and our claim is there")
 	}
+}
+
+// settle calls Settle. Only the first call may send anything.
+func (l *life) settle(value string) {
+	l.mu.Lock()
+	l.settles++
+	doing := "Settle"
+	if l.settles > 1 {
+		doing = "Settle again"
+	}
+	l.mu.Unlock()
+	l.returned(doing, settle(l.first, value, 10*time.Minute))
 }
 
 // The calls of a life.
 func extend(l *life)  { l.returned("Extend", l.first.Extend(context.Background(), 20*time.Second)) }
 func hold(l *life)    { l.returned("Hold", l.first.Hold(context.Background(), time.Minute)) }
 func release(l *life) { l.returned("Release", l.first.Release(context.Background())) }
-func settleV(l *life) { l.returned("Settle", settle(l.first, "value", 10*time.Minute)) }
-func settleW(l *life) { l.returned("Settle", settle(l.first, "other", 10*time.Minute)) }
+func settleV(l *life) { l.settle("value") }
+func settleW(l *life) { l.settle("other") }
 func abandon(l *life) { l.first.Abandon() }
 
 func abandonAt(l *life) { l.first.AbandonAt(time.Now().Add(10 * time.Second)) }

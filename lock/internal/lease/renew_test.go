@@ -126,7 +126,7 @@ func TestRenewalFinds(t *testing.T) {
 		"another type":   {foreign, store.ErrLost, valid},
 		"our own value":  {ourValue, nil, valid}, // of a Settle whose reply was lost: the Settle learns of it
 		"no reply":       {lost, nil, valid},
-		"a wrong answer": {answer{Outcome: store.Outcome{Holder: store.OurEarlierValue}}, store.ErrLost, valid},
+		"a wrong answer": {answer{Outcome: store.Outcome{Holder: store.Another + 1}}, store.ErrLost, valid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

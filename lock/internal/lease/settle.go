@@ -4,8 +4,7 @@ package lease
 //
 //   - Settle tries once. If it fails, and another try may succeed, a goroutine retries in the background: the Settle is
 //     pending, and backlog.go counts it.
-//   - A lease has at most one pending Settle. Another Settle of the lease is tried once. If that fails likewise, its
-//     error wraps ErrPending too, but only the value of the first one is retried.
+//   - A lease has one Settle. Another one returns ErrLost at once, whatever becomes of the first.
 //   - The lease ends when a reply shows that the value is stored, or that the key holds something else. Any other error
 //     leaves the lease as it is.
 //   - The claim is renewed while a Settle is pending. When the retries are given up, the lease is abandoned.
@@ -35,44 +34,28 @@ const (
 
 // settlement is one call of Settle.
 type settlement struct {
-	ctx       context.Context // never done
-	value     []byte          // with its head
-	firstCall time.Time       // of any Settle of this lease: ttl counts from it
-	thisCall  time.Time       // of this Settle: maxRetry counts from it
-	ttl       time.Duration
+	ctx   context.Context // never done
+	value []byte          // with its head
+	start time.Time       // when Settle was called: ttl and maxRetry count from it
+	ttl   time.Duration
 }
 
 // retryDeadline returns when the background stops retrying: an hour after the call, or when the value would expire.
-func (s *settlement) retryDeadline() time.Time {
-	lastRetry, expiry := s.thisCall.Add(maxRetry), s.firstCall.Add(s.ttl)
-	if expiry.Before(lastRetry) {
-		return expiry
-	}
-	return lastRetry
-}
+func (s *settlement) retryDeadline() time.Time { return s.start.Add(min(maxRetry, s.ttl)) }
 
 // remainingTTL returns the TTL of the value if it is stored now.
 func (s *settlement) remainingTTL() time.Duration {
-	return (s.ttl - time.Since(s.firstCall)).Truncate(minSettleTTL)
+	return (s.ttl - time.Since(s.start)).Truncate(minSettleTTL)
 }
 
 // Settle stores a value for ttl in place of the claim. appendTo gets the value's head, with capacity for size bytes more,
 // and appends the value to it. ctx must never be done.
 func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
-	thisCall := time.Now()
-	firstCall := h.core.firstSettleAt(thisCall)
-	tooLate, stored := h.tooLateToSettle()
-	if tooLate && stored == nil {
+	if !h.beginSettle() {
 		return store.ErrLost
 	}
-	value := h.core.newValue(firstCall, size, appendTo) // even if it is too late, to compare it with what is stored
-	if tooLate {
-		if bytes.Equal(value, stored) {
-			return nil
-		}
-		return store.ErrLost
-	}
-	s := settlement{ctx: ctx, value: value, firstCall: firstCall, thisCall: thisCall, ttl: ttl}
+	start := time.Now()
+	s := settlement{ctx: ctx, value: h.core.newValue(start, size, appendTo), start: start, ttl: ttl}
 	done, err := h.core.trySettle(&s, ttl)
 	if !done && h.core.settleInBackground(s) {
 		return fmt.Errorf("%w; %w", err, ErrPending)
@@ -80,27 +63,16 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	return err
 }
 
-// firstSettleAt returns when Settle was first called for this lease: at thisCall, if this is the first call.
-func (c *Core) firstSettleAt(thisCall time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.firstSettle.IsZero() {
-		c.firstSettle = thisCall
-	}
-	return c.firstSettle
-}
-
-// tooLateToSettle reports whether a Settle stores nothing, because the handle was released, or the lease was released
-// or settled. stored is the value, with its head, that was stored while an earlier Settle was pending; nil if there is
-// none, or the handle was released.
-func (h *Handle) tooLateToSettle() (tooLate bool, stored []byte) {
+// beginSettle reports whether this is the first Settle of the lease, and neither the handle nor the lease was released.
+func (h *Handle) beginSettle() bool {
 	c := h.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.released {
-		return true, nil
+	if h.released || c.settling || c.phase >= releasing {
+		return false
 	}
-	return c.phase >= releasing, c.storedWhilePending
+	c.settling = true
+	return true
 }
 
 // newValue returns the value that appendTo appends, with its head.
@@ -126,28 +98,19 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 	case o.Foreign, o.Holder == store.Another:
 		c.end(store.ErrLost, store.ErrLost)
 		return true, store.ErrLost
-	case o.Holder == store.OurEarlierValue: // the lease has settled another value: only this one came too late
-		c.end(context.Canceled, nil)
-		return true, store.ErrLost
 	}
 	// The value is stored: in place of our claim (Ours), under an absent key (Nobody), or already before (OurValue).
-	if c.pending != nil {
-		c.storedWhilePending = s.value
-	}
 	c.end(context.Canceled, nil)
 	return true, nil
 }
 
-// settleInBackground begins to retry a Settle, unless one is pending already, and reports whether one is pending now.
-// While one is, the claim is renewed. Nothing is retried if the lease was released or settled meanwhile, the deadline is
+// settleInBackground begins to retry a Settle, and reports whether it does. While the Settle is pending, the claim is
+// renewed. Nothing is retried if the lease was released or settled meanwhile, the deadline is
 // reached, the Locker is closed, or the value is larger than the backlog.
 func (c *Core) settleInBackground(s settlement) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.pending != nil:
-		return true
-	case c.phase >= releasing:
+	if c.phase >= releasing {
 		return false
 	}
 	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity

@@ -1,7 +1,6 @@
 package lease_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -23,12 +22,11 @@ func TestSettle(t *testing.T) {
 		end     error // of the lease, unless it was lost before
 		release error // of a Release afterwards
 	}{
-		"our claim":       {ours, nil, context.Canceled, nil},
-		"nothing":         {nobody, nil, context.Canceled, nil},
-		"our own value":   {ourValue, nil, context.Canceled, nil},
-		"our other value": {ourOther, store.ErrLost, context.Canceled, nil},
-		"another claim":   {another, store.ErrLost, store.ErrLost, store.ErrLost},
-		"another type":    {foreign, store.ErrLost, store.ErrLost, store.ErrLost},
+		"our claim":     {ours, nil, context.Canceled, nil},
+		"nothing":       {nobody, nil, context.Canceled, nil},
+		"our own value": {ourValue, nil, context.Canceled, nil},
+		"another claim": {another, store.ErrLost, store.ErrLost, store.ErrLost},
+		"another type":  {foreign, store.ErrLost, store.ErrLost, store.ErrLost},
 	} {
 		for state, at := range map[string]time.Duration{"valid": 0, "expired": valid + time.Second} {
 			t.Run(state+", "+name, func(t *testing.T) {
@@ -70,7 +68,6 @@ func TestSettleGoesOn(t *testing.T) {
 		"an error, then nothing":       {[]answer{down, nobody}, context.Canceled, lease.BacklogStats{Stored: 1}},
 		"an error, then another claim": {[]answer{down, another}, store.ErrLost, lease.BacklogStats{GivenUp: 1}},
 		"an error, then another type":  {[]answer{down, foreign}, store.ErrLost, lease.BacklogStats{GivenUp: 1}},
-		"an error, then another value": {[]answer{down, ourOther}, context.Canceled, lease.BacklogStats{GivenUp: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,7 +201,7 @@ func TestSettlePendingWithoutRenewal(t *testing.T) {
 		w.at(time.Minute)
 		w.wantPhase("ended")
 		w.wantErr(store.ErrLost)
-		wantIs(t, "Settle", w.settle("v"), nil)
+		wantIs(t, "Settle", w.settle("v"), store.ErrLost)
 		wantIs(t, "Release", w.release(), nil)
 		w.wantStats(lease.BacklogStats{Stored: 1})
 	}, withoutRenewal)
@@ -227,62 +224,61 @@ func TestSettlePendingAndLost(t *testing.T) {
 	})
 }
 
-// A second Settle with the same value succeeds if the first one has, in the background or by itself.
+// A second Settle is refused at once: it sends nothing and does not ask for the value. The first one goes on.
 func TestSettleAgain(t *testing.T) {
 	t.Parallel()
-	type call struct {
-		at    time.Duration
-		value string
-		err   error
-	}
 	for name, test := range map[string]struct {
 		answers []answer
-		calls   []call
+		first   error
+		end     error
 	}{
-		"after one that succeeded":    {[]answer{ours}, []call{{0, "v", nil}, {ms, "v", store.ErrLost}, {ms, "w", store.ErrLost}}},
-		"after one that was refused":  {[]answer{another}, []call{{0, "v", store.ErrLost}, {ms, "v", store.ErrLost}}},
-		"while one is pending":        {[]answer{down, down, ours}, []call{{0, "v", lease.ErrPending}, {ms, "v", lease.ErrPending}}},
-		"after a pending one":         {[]answer{down, ours}, []call{{0, "v", lease.ErrPending}, {time.Minute, "v", nil}, {time.Minute, "v", nil}}},
-		"another after a pending one": {[]answer{down, ours}, []call{{0, "v", lease.ErrPending}, {time.Minute, "w", store.ErrLost}, {time.Minute, "v", nil}}},
-		"it succeeds itself":          {[]answer{down, ours}, []call{{0, "v", lease.ErrPending}, {ms, "v", nil}, {ms, "v", nil}, {ms, "w", store.ErrLost}}},
-		"it is refused itself":        {[]answer{down, another}, []call{{0, "v", lease.ErrPending}, {ms, "v", store.ErrLost}, {time.Minute, "v", store.ErrLost}}},
-		"another has arrived first":   {[]answer{down, ourOther}, []call{{0, "v", lease.ErrPending}, {ms, "w", store.ErrLost}}},
+		"after one that succeeded":         {[]answer{ours}, nil, context.Canceled},
+		"after one that was refused":       {[]answer{another}, store.ErrLost, store.ErrLost},
+		"while one is pending":             {[]answer{down, down, down, down, ours}, lease.ErrPending, context.Canceled},
+		"while one is pending and is lost": {[]answer{lost, another}, lease.ErrPending, store.ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, map[string][]answer{"settle": test.answers}, func(w *world) {
-				for i, c := range test.calls {
-					w.at(c.at)
-					if err := w.settle(c.value); (err == nil) != (c.err == nil) || !errors.Is(err, c.err) {
-						w.Errorf("call %d: %v, want %v", i+1, err, c.err)
+				wantIs(t, "Settle", w.settle("v"), test.first)
+				wantSettled(w)
+				w.at(time.Minute)
+				wantSettled(w)
+				if got := w.count("settle"); got != len(test.answers) {
+					w.Errorf("%d settles were sent, want %d", got, len(test.answers))
+				}
+				for _, value := range w.backend.values {
+					if value != "v" {
+						w.Errorf("%q was sent, want v", value)
 					}
 				}
-				w.at(2 * time.Minute)
 				w.wantPhase("ended")
+				w.wantErr(test.end)
 			})
 		})
 	}
 }
 
-// A second Settle counts its ttl from the first call, as the value says when it was settled.
-func TestSettleCalledTime(t *testing.T) {
+// wantSettled checks that another Settle returns ErrLost at once.
+func wantSettled(w *world) {
+	w.Helper()
+	before, sent := time.Now(), len(w.backend.sent)
+	err := w.first.Settle(w.Context(), 1, func([]byte) []byte { panic("appendTo was called") }, time.Hour)
+	wantIs(w.T, "Settle again", err, store.ErrLost)
+	if time.Since(before) != 0 || len(w.backend.sent) != sent {
+		w.Error("Settle again was not refused at once")
+	}
+}
+
+// While a Settle is in flight, another one is refused at once.
+func TestSettleBesideSettle(t *testing.T) {
 	t.Parallel()
-	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		head := func() (head []byte) {
-			_ = w.first.Settle(context.Background(), 1, func(b []byte) []byte {
-				head = bytes.Clone(b)
-				if cap(b)-len(b) < 1 {
-					w.Error("there is no room for the size asked for")
-				}
-				return append(b, 'v')
-			}, time.Hour)
-			return head
-		}
-		first := head()
-		w.at(time.Minute)
-		if again := head(); !bytes.Equal(again, first) {
-			w.Errorf("the second head is %x, want %x", again, first)
-		}
+	run(t, map[string][]answer{"settle": {slow(100*ms, ours)}}, func(w *world) {
+		first := w.call(func() error { return w.settle("v") })
+		synctest.Wait()
+		wantSettled(w)
+		wantIs(t, "Settle", first(), nil)
+		w.wantErr(context.Canceled)
 	})
 }
 
@@ -402,7 +398,7 @@ func TestSettleAfterClose(t *testing.T) {
 		w.sent("settle 0s")
 		w.wantStats(lease.BacklogStats{GivenUp: 1})
 		wantIs(t, "Close again", w.backlog.TakeUnstored(), lease.ErrGivenUp)
-		wantIs(t, "Settle again", w.settle("v"), nil)
+		wantIs(t, "Settle again", w.settle("v"), store.ErrLost)
 	})
 }
 

@@ -37,7 +37,6 @@ var (
 	ours     = answer{Outcome: store.Outcome{Holder: store.Ours}}
 	nobody   = answer{Outcome: store.Outcome{Holder: store.Nobody}}
 	ourValue = answer{Outcome: store.Outcome{Holder: store.OurValue}}
-	ourOther = answer{Outcome: store.Outcome{Holder: store.OurEarlierValue}}
 	another  = answer{Outcome: store.Outcome{Holder: store.Another}}
 	foreign  = answer{Outcome: store.Outcome{Err: errors.New("WRONGTYPE"), Foreign: true}}
 	down     = answer{Outcome: store.Outcome{Err: errDown}}

@@ -82,11 +82,10 @@ type Holder int
 
 // The holders of a key.
 const (
-	Ours            Holder = iota + 1 // the key held the lease's claim
-	Nobody                            // the key was absent
-	OurValue                          // the key held the value that the lease settled
-	OurEarlierValue                   // Settle only: the key held another value that the lease settled before
-	Another                           // the key held somebody else's claim or value, or a foreign one
+	Ours     Holder = iota + 1 // the key held the lease's claim
+	Nobody                     // the key was absent
+	OurValue                   // the key held the value that the lease settled
+	Another                    // the key held somebody else's claim or value, or a foreign one
 )
 
 // Outcome is the result of an operation on a claim.
@@ -116,9 +115,6 @@ func outcome(r pipeline.Result, token uuid.UUID) Outcome {
 	return o
 }
 
-// settledBefore is the reply of settle.lua if the lease has settled another value before.
-const settledBefore = "another Settle of this lease was first"
-
 // holderOf returns who had the key, by the head that a script has returned.
 func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 	switch {
@@ -128,8 +124,6 @@ func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 		return Ours
 	case len(r.Text) == headLen && hasHead(r.Text, valueMagic, token):
 		return OurValue
-	case string(r.Text) == settledBefore:
-		return OurEarlierValue
 	}
 	return Another
 }
@@ -180,7 +174,7 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 		if err != nil {
 			return nil, err
 		}
-		if h := holderOf(r, token); h != Another && h != OurEarlierValue { // the script has written
+		if holderOf(r, token) != Another { // the script has written
 			err = waitErr
 		}
 		return r, err
