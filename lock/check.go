@@ -45,8 +45,12 @@ var (
 // too few replicas are connected, Check also takes a key with a random name, reads, holds and settles it, and removes
 // it.
 //
-// Check does not look at persistence: a server that restarts empty has lost the values.
+// Check does not look at persistence: a server that restarts empty has lost the values. For a Locker without Redis
+// ([None]) it returns nil.
 func (l *Locker) Check(ctx context.Context) error {
+	if l.IsNone() {
+		return nil
+	}
 	var mu sync.Mutex
 	var findings []error // guarded by mu: nodes answer concurrently, and even after the timeout
 	checkNode := func(ctx context.Context, prefix string, node redis.Cmdable) error {

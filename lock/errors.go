@@ -48,6 +48,9 @@ var (
 	// ErrLive means that a claim's lease has not run out, so that its holder may be at work. It was left as it is.
 	ErrLive = store.ErrLive
 
+	// ErrNoRedis means that the Locker is without Redis, see [None]: it grants nothing.
+	ErrNoRedis = errors.New("lock: the locker is without Redis")
+
 	// ErrClosed means that the Locker was closed: it takes no more keys.
 	ErrClosed = errors.New("lock: the locker is closed")
 )

@@ -21,8 +21,8 @@ import (
 type Locker struct {
 	namespace store.Namespace
 	options   options
-	client    redis.UniversalClient
-	group     *background.Group // of all goroutines that outlive a call
+	client    redis.UniversalClient // nil for None
+	group     *background.Group     // of all goroutines that outlive a call
 	workers   *pipeline.Workers
 	store     *store.Store
 	waiters   waiters
@@ -53,10 +53,25 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 	if _, ok := client.(*redis.Ring); ok {
 		panic("lock.New: client is a *redis.Ring, which moves keys between servers")
 	}
+	return newLocker("lock.New", client, namespace, newOptions(opts))
+}
+
+// None returns a Locker without Redis, for a program whose requests are protected by a database alone. It names keys
+// ([Locker.StorageKey]), and runs background work that Close waits for ([Locker.Go]). It grants nothing: every method
+// that would need Redis returns [ErrNoRedis] at once, except [Locker.Check], which returns nil. None panics if the
+// namespace is empty or has braces.
+func None(namespace string) *Locker {
+	return newLocker("lock.None", nil, namespace, defaultOptions())
+}
+
+// IsNone reports whether the Locker is without Redis: see [None].
+func (l *Locker) IsNone() bool { return l.client == nil }
+
+// newLocker returns a Locker. client is nil for None.
+func newLocker(constructor string, client redis.UniversalClient, namespace string, o options) *Locker {
 	if namespace == "" || strings.ContainsAny(namespace, "{}") {
-		panic("lock.New: namespace must be a text that is not empty and has no braces")
+		panic(constructor + ": namespace must be a text that is not empty and has no braces")
 	}
-	o := newOptions(opts)
 	l := &Locker{
 		namespace: store.Namespace(namespace), options: o, client: client,
 		group: background.NewGroup(o.base), workers: pipeline.NewWorkers(),
@@ -130,8 +145,11 @@ func (l *Locker) Close(ctx context.Context) error {
 	return errors.Join(err, l.backlog.TakeUnstored())
 }
 
-// ready returns an error if the Locker is closed or ctx is done.
+// ready returns an error if the Locker is without Redis or closed, or ctx is done.
 func (l *Locker) ready(ctx context.Context, operation string) error {
+	if l.IsNone() {
+		return ErrNoRedis
+	}
 	if l.group.Closed() {
 		return ErrClosed
 	}
