@@ -83,16 +83,17 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 // written before the earlier seal does not count then: the response is as it was before Transact, and the last seal is
 // the one that is committed. What is written after the last seal is discarded.
 //
-// findOutcome is called when do has returned an error, also when only the reply to the COMMIT was lost. It returns what
-// the journal holds for the run's key. If sealed is true, do may have sent a COMMIT: findOutcome must then wait until
-// that transaction has ended, and return an error if it cannot tell.
+// findOutcome is called when do has returned an error, also when only the reply to the COMMIT was lost, and when
+// something was written after the last seal. It returns what the journal holds for the run's key. If sealed is true, do
+// may have sent a COMMIT: findOutcome must then wait until that transaction has ended, and return an error if it cannot
+// tell.
 //
 // Transact returns nil if and only if the transaction is committed. Its errors are
 //
 //   - [ErrAnswered]: the door answers by itself, because another run's response is stored, or because it is not known
 //     whether this transaction was committed.
-//   - [ErrUncommitted]: do has returned nil without a successful seal. It is not known what do has done. The door answers
-//     by itself.
+//   - [ErrUncommitted]: do has returned nil without a successful seal, or without one in its last attempt. It is not known
+//     what do has done. The door answers by itself.
 //   - [ErrTwice]: the run has committed a transaction before.
 //   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The
 //     operation answers, or calls Transact again. At the HTTP door, middleware.ErrCommitted means that a part of the

@@ -71,6 +71,7 @@ func (j *journaledRun) Transact(
 //	txOpen     txUndecided                         do has returned nil, or the handler has returned before Transact
 //	txSealed   txCommitted                         do has returned nil, or findOutcome the run's own record
 //	txSealed   txNone, txOvertaken, txUndecided    do has failed; or panicked: txUndecided
+//	txSealed   txUndecided                         do has returned nil, and findOutcome does not find the run's own record
 type txPhase uint8
 
 const (
@@ -140,8 +141,8 @@ func (j *journaledRun) beginTx() error {
 	return err
 }
 
-// runTx calls do and, if that fails, findOutcome. It returns how the transaction has ended, and the error for the
-// handler.
+// runTx calls do and, if that fails or something was written since the seal, findOutcome. It returns how the transaction
+// has ended, and the error for the handler.
 func (j *journaledRun) runTx(
 	do func(seal func() (journal.Commit, error)) error, findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
 ) (txState, error) {
@@ -151,7 +152,12 @@ func (j *journaledRun) runTx(
 		entry, lookErr := findOutcome(j.run, sealed)
 		return j.decideAfterError(doErr, sealed, entry, lookErr)
 	}
-	if !sealed { // do may have committed something without its record
+	isStored := sealed
+	if sealed && j.call.running.writer.WrittenSince() { // perhaps by another attempt, which was not sealed
+		entry, lookErr := findOutcome(j.run, sealed)
+		isStored = lookErr == nil && isOurEnd(entry, j.run, j.record)
+	}
+	if !isStored { // do may have committed something without its record
 		return txState{phase: txUndecided, cause: journal.ErrUncommitted}, journal.ErrUncommitted
 	}
 	return txState{phase: txCommitted}, nil

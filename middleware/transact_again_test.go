@@ -111,3 +111,41 @@ func TestSecondAttemptWithoutAResponse(t *testing.T) {
 		})
 	})
 }
+
+// What is written after the seal does not count if the transaction is committed. If it is not, a second attempt may have
+// written it and committed something else, so that the response of the first one must not be sent.
+func TestWriteAfterTheSeal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for _, committed := range []bool{true, false} {
+			modes(t, func(t *testing.T, j *memJournal) {
+				s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
+					err := journal.Transact(r.Context(), func(seal func() (journal.Commit, error)) error {
+						_ = created(w)
+						commit, err := seal()
+						if err != nil {
+							return err
+						}
+						if committed {
+							j.mu.Lock()
+							j.store(commit.Run, commit.Record, commit.Keep)
+							j.mu.Unlock()
+						}
+						w.WriteHeader(http.StatusConflict)
+						return nil
+					}, func(run journal.Run, _ bool) (journal.Entry, error) { return j.Look(r.Context(), run.Key) })
+					if committed && err != nil || !committed && !errors.Is(err, journal.ErrUncommitted) {
+						t.Errorf("committed %t: Transact: %v", committed, err)
+					}
+				})
+				a := s.send()
+				s.event()
+				switch {
+				case committed && (a.status != http.StatusCreated || a.body != "created"):
+					t.Errorf("%d %q, want what was committed", a.status, a.body)
+				case !committed && a.problem() != "commit-unknown":
+					t.Errorf("%d %q, want commit-unknown", a.status, a.body)
+				}
+			})
+		}
+	})
+}

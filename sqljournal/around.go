@@ -24,12 +24,13 @@ import (
 //
 // In a transaction of gorm, the Execer is tx.Statement.ConnPool.
 //
-// fn may run its transaction again after a serialization failure, for example. The response then starts as it was before
-// Around, and each attempt writes its own, right before it calls complete. What is written after complete is discarded
-// if the commit succeeds.
+// fn may run its transaction again after a serialization failure, for example. The response then starts as it was
+// before Around, and each attempt writes its own, right before it calls complete. What is written after complete is
+// discarded if the commit succeeds.
 //
-// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil without having called complete.
-// What fn has committed then is not protected. In a run without a journal, and outside of a run, complete does nothing.
+// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil without having called complete in
+// its last attempt. What fn has committed then is not protected. In a run without a journal, and outside of a run,
+// complete does nothing.
 func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
 	_, ok, err := j.runHere(ctx)
 	switch {

@@ -99,6 +99,13 @@ func (w *Writer) SetAside() {
 	m.touched, m.tooLong, w.fixed = false, false, false
 }
 
+// WrittenSince reports whether something was written since SetAside.
+func (w *Writer) WrittenSince() bool {
+	w.gate.enter()
+	defer w.gate.leave()
+	return w.mark != nil && w.mark.fixed != nil && w.mark.touched
+}
+
 // Keep makes the response that was set aside last final, and discards what was written since. It does nothing after
 // Seal, or without SetAside.
 func (w *Writer) Keep() {
