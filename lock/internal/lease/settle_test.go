@@ -262,10 +262,11 @@ func TestSettleAgain(t *testing.T) {
 // wantSettled checks that another Settle returns ErrLost at once.
 func wantSettled(w *world) {
 	w.Helper()
-	before, sent := time.Now(), len(w.backend.sent)
+	synctest.Wait() // until the background pauses
+	before, sent := time.Now(), w.count("settle")
 	err := w.first.Settle(w.Context(), 1, func([]byte) []byte { panic("appendTo was called") }, time.Hour)
 	wantIs(w.T, "Settle again", err, store.ErrLost)
-	if time.Since(before) != 0 || len(w.backend.sent) != sent {
+	if time.Since(before) != 0 || w.count("settle") != sent {
 		w.Error("Settle again was not refused at once")
 	}
 }
