@@ -54,10 +54,7 @@ func newDesk(t *testing.T, opts ...admin.Option) *desk {
 // stuck leaves an abandoned claim, and returns its storage key.
 func (d *desk) stuck(key string) string {
 	d.t.Helper()
-	claim, err := d.locker.Claim(d.t.Context(), key, []byte("classified note"))
-	if err == nil {
-		err = claim.Lease.Hold(d.t.Context(), 24*time.Hour)
-	}
+	claim, err := d.locker.Claim(d.t.Context(), key, []byte("classified note"), 24*time.Hour)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -158,7 +155,7 @@ func TestFreeOnlyWhatWasLookedAt(t *testing.T) {
 	if err := d.locker.Forget(t.Context(), key, info.Token); err != nil {
 		t.Fatal(err)
 	}
-	claim, err := d.locker.Claim(t.Context(), "k", nil)
+	claim, err := d.locker.Claim(t.Context(), "k", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +179,7 @@ func TestLiveLease(t *testing.T) {
 			opts = append(opts, admin.WithLive())
 		}
 		d := newDesk(t, opts...)
-		claim, err := d.locker.Claim(t.Context(), "k", nil)
+		claim, err := d.locker.Claim(t.Context(), "k", nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -426,7 +423,7 @@ func checkHeader(t *testing.T, name string, a answer) {
 func TestPageIsStrictAndAccessible(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, admin.WithLive())
-	claim, err := d.locker.Claim(t.Context(), "live", nil)
+	claim, err := d.locker.Claim(t.Context(), "live", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,8 +85,7 @@ func TestNothingIsSentForACallerThatGaveUp(t *testing.T) {
 		before := b.total()
 		for range 50 { // an answer and the end of a context may be there at once
 			for what, err := range map[string]error{
-				"Extend": lease.Extend(ctx, time.Hour), "Hold": lease.Hold(ctx, time.Hour),
-				"Forget": locker.Forget(ctx, locker.StorageKey("k"), lease.Token()),
+				"Extend": lease.Extend(ctx, time.Hour), "Forget": locker.Forget(ctx, locker.StorageKey("k"), lease.Token()),
 			} {
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v, want Canceled", what, err)
@@ -126,14 +125,11 @@ func (*trouble) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// heldByAnother returns a Locker whose commands pass the hook, and another's lease, under Hold, on the key: a Claim of
+// heldByAnother returns a Locker whose commands pass the hook, and another's lease, under a hold, on the key: a Claim of
 // it makes a second command.
 func heldByAnother(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) (*lock.Locker, *lock.Lease) {
 	t.Helper()
-	theirs := acquire(t, b.locker(t, opts...), "k")
-	if err := theirs.Hold(t.Context(), time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	theirs := claimUnder(t, b.locker(t, opts...), "k", time.Hour)
 	direct := redistest.NewDirect(t, b.client.Options())
 	locker := newLocker(t, direct.Client, append(opts, lock.WithOpTimeout(time.Second))...)
 	load(t, locker)
@@ -167,7 +163,7 @@ func TestSecondCommandCountsFromTheFirst(t *testing.T) {
 				return err
 			},
 		}
-		claim, err := locker.Claim(t.Context(), "k", nil)
+		claim, err := locker.Claim(t.Context(), "k", nil, 0)
 		if err != nil || claim.State != lock.Granted {
 			t.Fatalf("Claim: %v, %v", claim.State, err)
 		}
@@ -194,7 +190,7 @@ func TestSecondCommandHasTheTimeThatRemains(t *testing.T) {
 			},
 		}
 		begun := time.Now()
-		claim, err := locker.Claim(t.Context(), "k", nil) // its SET found that somebody has the key
+		claim, err := locker.Claim(t.Context(), "k", nil, 0) // its SET found that somebody has the key
 		if took := time.Since(begun); err != nil || claim.State != lock.Held || took != time.Second {
 			t.Errorf("Claim: %v, %v after %v, want held after a second", claim.State, err, took)
 		}

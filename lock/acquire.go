@@ -38,7 +38,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 //
 // The error is [ErrHeld] when the budget of WithRetry is spent, and when ctx is done and the last poll found the key
 // held or abandoned (then it also wraps the cause of ctx). A key may stay abandoned for as long as its holder has asked
-// for (see [Lease.Hold]), so give ctx an end. Acquire returns any other error of [Locker.TryAcquire] at once.
+// for (the hold of [Locker.Claim]), so give ctx an end. Acquire returns any other error of [Locker.TryAcquire] at once.
 //
 // If ctx comes from [NewContext] with a lease on this key, Acquire sends nothing and joins that lease.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {

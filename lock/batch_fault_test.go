@@ -300,7 +300,6 @@ func TestScriptsAreFlushedUnderABatch(t *testing.T) {
 		"Release": func(ctx context.Context, l *lock.Lease) error { return l.Release(ctx) },
 		"Settle":  func(ctx context.Context, l *lock.Lease) error { return l.Settle(ctx, nil, time.Hour) },
 		"Extend":  func(ctx context.Context, l *lock.Lease) error { return l.Extend(ctx, time.Minute) },
-		"Hold":    func(ctx context.Context, l *lock.Lease) error { return l.Hold(ctx, time.Minute) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -432,7 +431,7 @@ func TestReplyToSettleIsLostWithinABatch(t *testing.T) {
 		settles.succeed(t, "Settle")
 		wantFirstSentOnce(t, seen, keys)
 		for i, key := range keys {
-			if claim, err := rival.Claim(t.Context(), key, nil); err != nil || string(claim.Value) != key {
+			if claim, err := rival.Claim(t.Context(), key, nil, 0); err != nil || string(claim.Value) != key {
 				t.Errorf("%s holds %q, %v", key, claim.Value, err)
 			}
 			if err := leases[i].Settle(t.Context(), []byte("again"), time.Hour); !errors.Is(err, lock.ErrLost) {
@@ -594,7 +593,7 @@ func TestCompetingBatches(t *testing.T) {
 					settles.succeed(t, "Settle")
 				}
 				for k, key := range keys {
-					claim, err := rival.Claim(t.Context(), key, nil)
+					claim, err := rival.Claim(t.Context(), key, nil, 0)
 					if err != nil || string(claim.Value) != fmt.Sprint(winner[k]) {
 						t.Errorf("%s holds %q, %v, want %d", key, claim.Value, err, winner[k])
 					}

@@ -36,7 +36,7 @@ func BenchmarkCallers(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("lock/%d", callers), func(b *testing.B) {
 			inParallel(b, callers, func(ctx context.Context, key string) error {
-				claim, err := locker.Claim(ctx, key, nil)
+				claim, err := locker.Claim(ctx, key, nil, 0)
 				if err != nil {
 					return err
 				}

@@ -163,6 +163,16 @@ func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) 
 	return locker
 }
 
+// claimUnder is acquire of a claim with that hold.
+func claimUnder(t *testing.T, locker *lock.Locker, key string, hold time.Duration) *lock.Lease {
+	t.Helper()
+	claim, err := locker.Claim(t.Context(), key, nil, hold)
+	if err != nil || claim.State != lock.Granted {
+		t.Fatalf("Claim: %v, %v", claim.State, err)
+	}
+	return claim.Lease
+}
+
 func acquire(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
 	t.Helper()
 	lease, ok, err := locker.TryAcquire(t.Context(), key)

@@ -111,7 +111,7 @@ var hotPaths = []struct {
 		return lease.Release(ctx)
 	}},
 	{"claim and settle", "", 11, func(ctx context.Context, l *lock.Locker) error {
-		claim, err := l.Claim(ctx, cannedKey, cannedNote)
+		claim, err := l.Claim(ctx, cannedKey, cannedNote, 0)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ var (
 
 func meetCanned(want lock.State) func(context.Context, *lock.Locker) error {
 	return func(ctx context.Context, l *lock.Locker) error {
-		claim, err := l.Claim(ctx, cannedKey, cannedNote)
+		claim, err := l.Claim(ctx, cannedKey, cannedNote, 0)
 		if err == nil && claim.State != want {
 			err = fmt.Errorf("the key is %v, want %v", claim.State, want)
 		}

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,7 +41,7 @@ var (
 // not answer within the time for one operation ([WithOpTimeout]), or refuses commands that a Locker sends, as an ACL
 // may. A Locker that can claim but not settle would let every operation run again. So Check sends an EVAL to each server:
 // EVALSHA succeeds without the right to EVAL, but only until the server restarts and has forgotten the scripts. Unless
-// too few replicas are connected, Check also takes a key with a random name, reads, holds and settles it, and removes
+// too few replicas are connected, Check also takes a key with a random name, reads, extends and settles it, and removes
 // it.
 //
 // Check does not look at persistence: a server that restarts empty has lost the values. For a Locker without Redis
@@ -89,13 +88,13 @@ func (l *Locker) Check(ctx context.Context) error {
 // is gone: only then does a script send EXISTS.
 func (l *Locker) checkCommands(ctx context.Context) error {
 	name := store.NewToken().String()
-	claim, err := l.Claim(ctx, name, nil)
+	claim, err := l.Claim(ctx, name, nil, 0)
 	if err != nil {
 		return err
 	}
-	const d = time.Minute // if an operation fails, the key expires soon after that
 	lease, key := claim.Lease, l.namespace.Key(name)
-	err = errors.Join(lease.Extend(ctx, minTTL), lease.Hold(ctx, d))
+	d := min(l.TTL()+minTTL, MaxHold) // if an operation fails, the key expires after that
+	err = lease.Extend(ctx, d)
 	_, lookErr := l.store.Look(ctx, key, false)
 	return errors.Join(
 		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx),

@@ -126,8 +126,8 @@ func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 		opts      []lock.Option
 		forbidden string
 	}{
-		"plain":  {nil, "set get getrange setrange exists pexpire pttl del eval evalsha"},
-		"fenced": {[]lock.Option{lock.WithFencing()}, "set get getrange setrange exists pexpire pttl del time eval evalsha"},
+		"plain":  {nil, "set get getrange exists pexpire pttl del eval evalsha"},
+		"fenced": {[]lock.Option{lock.WithFencing()}, "set get getrange exists pexpire pttl del time eval evalsha"},
 	} {
 		if err := admin.FlushDB(t.Context()).Err(); err != nil { // what is left without DEL
 			t.Fatal(err)

@@ -55,26 +55,45 @@ type Claim struct {
 }
 
 // Claim takes key if it is free, and otherwise returns what it holds. A key that somebody else holds is a [State], not
-// an error. Claim takes one round trip. If it meets a claim under [Lease.Hold], it takes a second round trip to see
-// whether the lease of that claim has run out. If that fails, Claim returns such a claim as Held. An older server and
+// an error. Claim takes one round trip. If it meets a claim under a hold, it takes a second round trip to see whether
+// the lease of that claim has run out. If that fails, Claim returns such a claim as Held. An older server and
 // [WithReplicas] may also need a second round trip.
+//
+// With a hold, the claim stays for that long after its lease has ended, in whole milliseconds, from 1 ms to [MaxHold]; 0
+// means no hold. It is for an operation that must not run twice even if this process dies in the middle of it: until the
+// hold is over, a claim that is no longer renewed is [Abandoned], and the key is not free. Release, Settle and Forget
+// end it earlier. The holder may settle late, as long as the key has its claim. The key expires after the length of the
+// lease plus the hold, and every renewal restores that. The lease has run out when no more than the hold is left, by
+// Redis's clock alone. The claim has its hold in it, so that every Locker decides alike.
 //
 // The note is stored with the claim. Other callers that claim the key get it until the key is settled or free. It is
 // stored as given, so keep secrets out of it.
 //
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
 // answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives nevertheless is released
-// in the background. If that fails too, it expires after the length of a lease ([WithTTL]). With [WithReplicas] a value
-// is returned only once it is confirmed: [ErrSettled] then means that there is a value, and the error wrapped with it
-// says why it was not confirmed.
+// in the background. If that fails too, it expires after the length of a lease ([WithTTL]), or that and its hold. With
+// [WithReplicas] a value is returned only once it is confirmed: [ErrSettled] then means that there is a value, and the
+// error wrapped with it says why it was not confirmed.
+//
+// A claim under a hold that no run needs must not stay: after an error of Claim, and after [Lease.Release]. So its
+// release is retried in the background until Redis answers, for at most an hour. It is also sent again about 2 s, 15 s,
+// 2 min and 10 min later if a command of the claim may still arrive, because a command in the buffer of a broken
+// connection can be executed late. At most 65,536 claims are released in this way; for more, the ones released most
+// often are given up. [Locker.Stats] counts them, and [Locker.Close] tries once more. What is left is the death of the
+// process in the meantime: if Redis stalls and the process is killed, the claims in its open connections may become
+// Abandoned although nothing ran. An operator finds them by [Locker.Scan], sees when they were claimed, and frees them.
 //
 // The lease's context carries the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.
-func (l *Locker) Claim(ctx context.Context, key string, note []byte) (claim Claim, err error) {
+func (l *Locker) Claim(ctx context.Context, key string, note []byte, hold time.Duration) (claim Claim, err error) {
+	if hold != 0 && (hold < time.Millisecond || hold > MaxHold) {
+		return claim, fmt.Errorf("lock: claim: a hold of %v is not between a millisecond and ten years", hold)
+	}
 	if err = l.ready(ctx, "claim"); err != nil {
 		return claim, err
 	}
-	claim, _, err = l.claim(ctx, l.namespace.Key(key), store.ClaimOptions{Note: note})
+	opts := store.ClaimOptions{Note: note, Hold: hold.Truncate(time.Millisecond)}
+	claim, _, err = l.claim(ctx, l.namespace.Key(key), opts)
 	return claim, err
 }
 
@@ -83,12 +102,12 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte) (claim Clai
 func (l *Locker) claim(
 	ctx context.Context, key store.Key, opts store.ClaimOptions,
 ) (claim Claim, lasts time.Duration, err error) {
-	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken()}
+	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken(), Hold: opts.Hold}
 	e, err := l.store.Claim(ctx, key, id.Token, start, opts)
 	if err != nil {
 		return Claim{}, 0, err
 	}
-	claim = newClaim(key, &e)
+	claim, id.MayReturn = newClaim(key, &e), e.MayReturn
 	if e.State == store.Granted {
 		if claim.Lease, err = l.leaseOn(ctx, id, e.Fence, start); err != nil {
 			return Claim{}, 0, err
@@ -140,6 +159,6 @@ func (l *Locker) leaseOn(ctx context.Context, id lease.ID, fence int64, start ti
 	if granted := l.newLease(ctx, id, fence, start); granted != nil {
 		return granted, nil
 	}
-	l.group.Go(func() { l.store.Release(l.group.Base(), id.Key, id.Token) })
+	l.store.GiveUp(id.Key, id.Token, id.Hold)
 	return nil, fmt.Errorf("lock: claim: %w", errGrantedTooLate)
 }

@@ -66,7 +66,7 @@ func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
 					t.Fatal(err)
 				}
 				for call, do := range map[string]func(*lock.Locker) error{
-					"Claim":      func(l *lock.Locker) error { _, err := l.Claim(t.Context(), name, nil); return err },
+					"Claim":      func(l *lock.Locker) error { _, err := l.Claim(t.Context(), name, nil, 0); return err },
 					"TryAcquire": func(l *lock.Locker) error { _, _, err := l.TryAcquire(t.Context(), name); return err },
 					"Acquire":    func(l *lock.Locker) error { _, err := l.Acquire(t.Context(), name); return err },
 					"Wait":       func(l *lock.Locker) error { _, err := l.Wait(t.Context(), name); return err },
@@ -119,7 +119,7 @@ func FuzzStored(f *testing.F) {
 				t.Fatal(err)
 			}
 			left := client.PTTL(t.Context(), key).Val()
-			claim, err := locker.Claim(t.Context(), "k", []byte("another note"))
+			claim, err := locker.Claim(t.Context(), "k", []byte("another note"), 0)
 			lease, ok, tryErr := locker.TryAcquire(t.Context(), "k")
 			stays(t, client, key, stored)
 
@@ -193,14 +193,16 @@ func storedByUs(f *testing.F, client *redis.Client, lockers []*lock.Locker) (all
 	}
 	for _, locker := range lockers {
 		for _, text := range []string{"", "text\x00\xff"} {
-			claim, err := locker.Claim(ctx, "k", []byte(text))
+			_, err := locker.Claim(ctx, "k", []byte(text), 0)
 			check(err)
 			add()
 			if _, err := locker.Wait(ctx, "k"); !errors.Is(err, lock.ErrHeld) {
 				f.Fatal(err)
 			}
 			add()
-			check(claim.Lease.Hold(ctx, time.Hour))
+			check(forget(ctx, locker, "k"))
+			claim, err := locker.Claim(ctx, "k", []byte(text), time.Hour)
+			check(err)
 			add()
 			check(claim.Lease.Settle(ctx, []byte(text), time.Hour))
 			add()

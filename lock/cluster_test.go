@@ -131,11 +131,11 @@ func testClusterProtocols(t *testing.T, c *redistest.Cluster) {
 func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func()) {
 	t.Helper()
 	ctx := t.Context()
-	mine, err := holder.Claim(ctx, key, []byte("note"))
+	mine, err := holder.Claim(ctx, key, []byte("note"), 0)
 	if err != nil || mine.State != lock.Granted {
 		t.Fatalf("Claim: %v, %v", mine.State, err)
 	}
-	if met, err := waiter.Claim(ctx, key, nil); err != nil || met.State != lock.Held || string(met.Note) != "note" {
+	if met, err := waiter.Claim(ctx, key, nil, 0); err != nil || met.State != lock.Held || string(met.Note) != "note" {
 		t.Errorf("a rival's Claim: %v %q, %v, want held", met.State, met.Note, err)
 	}
 	waits := waitFor(ctx, waiter, key)
@@ -149,7 +149,7 @@ func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func(
 	if waits.end(t); waits.err != nil || waits.claim.State != lock.Settled || string(waits.claim.Value) != "value" {
 		t.Errorf("Wait: %v %q, %v, want settled", waits.claim.State, waits.claim.Value, waits.err)
 	}
-	if met, err := waiter.Claim(ctx, key, nil); err != nil || met.State != lock.Settled || string(met.Value) != "value" {
+	if met, err := waiter.Claim(ctx, key, nil, 0); err != nil || met.State != lock.Settled || string(met.Value) != "value" {
 		t.Errorf("a replay: %v %q, %v, want settled", met.State, met.Value, err)
 	}
 	if err := forget(ctx, holder, key); err != nil {
@@ -179,24 +179,21 @@ func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func(
 func testClusterAbandoned(t *testing.T, c *redistest.Cluster) {
 	holder := newLocker(t, c.Client(t), lock.WithTTL(5*time.Second), lock.WithoutRenewal())
 	rival := newLocker(t, c.Client(t))
-	claim, err := holder.Claim(t.Context(), "abandoned", []byte("note"))
+	claim, err := holder.Claim(t.Context(), "abandoned", []byte("note"), time.Hour)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := claim.Lease.Hold(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	waits := waitFor(t.Context(), rival, "abandoned")
 	if waits.end(t); waits.err != nil || waits.claim.State != lock.Abandoned || string(waits.claim.Note) != "note" {
 		t.Errorf("Wait: %v %q, %v, want abandoned", waits.claim.State, waits.claim.Note, waits.err)
 	}
-	if met, err := rival.Claim(t.Context(), "abandoned", nil); err != nil || met.State != lock.Abandoned {
+	if met, err := rival.Claim(t.Context(), "abandoned", nil, 0); err != nil || met.State != lock.Abandoned {
 		t.Errorf("Claim: %v, %v, want abandoned", met.State, err)
 	}
 	if err := claim.Lease.Settle(t.Context(), []byte("late"), time.Hour); err != nil {
 		t.Errorf("Settle by the late owner: %v", err)
 	}
-	if met, err := rival.Claim(t.Context(), "abandoned", nil); err != nil || string(met.Value) != "late" {
+	if met, err := rival.Claim(t.Context(), "abandoned", nil, 0); err != nil || string(met.Value) != "late" {
 		t.Errorf("Claim: %v %q, %v, want settled", met.State, met.Value, err)
 	}
 }
@@ -405,8 +402,8 @@ func (m *mover) newLocker(t *testing.T, opts ...lock.Option) *lock.Locker {
 func (m *mover) begin(t *testing.T, keys []string) {
 	t.Helper()
 	m.locker, m.rival, m.leases = m.newLocker(t), m.newLocker(t), map[string]*lock.Lease{}
-	for _, k := range keys[:8] {
-		m.leases[k] = acquire(t, m.locker, k)
+	for i, k := range keys[:8] {
+		m.leases[k] = claimUnder(t, m.locker, k, time.Duration(i%4%2)*time.Minute) // the second one has a hold
 		m.fence = m.leases[k].Fence()
 	}
 	m.kept = acquire(t, m.newLocker(t, lock.WithTTL(6*time.Second)), keys[10])
@@ -424,10 +421,9 @@ func (m *mover) follow(t *testing.T, phase string, keys []string) {
 		}
 	}
 	failed("Extend", m.leases[keys[0]].Extend(ctx, time.Minute))
-	failed("Hold", m.leases[keys[1]].Hold(ctx, time.Minute))
 	failed("Settle", m.leases[keys[2]].Settle(ctx, []byte("v"), time.Hour))
 	for k, want := range map[string]lock.State{keys[0]: lock.Held, keys[1]: lock.Held, keys[2]: lock.Settled} {
-		met, err := m.rival.Claim(ctx, k, nil)
+		met, err := m.rival.Claim(ctx, k, nil, 0)
 		failed("Claim", err)
 		if met.State != want {
 			t.Errorf("%s, %s: Claim: %v, want %v", m.name, phase, met.State, want)

@@ -35,7 +35,7 @@ func TestValueIsNotHandedOutBeforeReplicasHaveIt(t *testing.T) {
 				t.Errorf("%s: %s: %v, want ErrSettled and ErrNotReplicated", name, call, err)
 			}
 		}
-		claim, err := locker.Claim(t.Context(), name, nil)
+		claim, err := locker.Claim(t.Context(), name, nil, 0)
 		unconfirmed("Claim", err)
 		if claim.Value != nil || claim.Lease != nil {
 			t.Errorf("%s: Claim has handed out %+v", name, claim)
@@ -56,7 +56,7 @@ func TestValueIsNotHandedOutBeforeReplicasHaveIt(t *testing.T) {
 		waits := waitFor(t.Context(), patient, name)
 		before := expiry(t, master, key)
 		replica.Resume(t)
-		claim, err = patient.Claim(t.Context(), name, nil)
+		claim, err = patient.Claim(t.Context(), name, nil, 0)
 		if err != nil || claim.State != lock.Settled || string(claim.Value) != "v" {
 			t.Errorf("%s: Claim when the replica is back: %v %q, %v", name, claim.State, claim.Value, err)
 		}
@@ -100,7 +100,7 @@ func TestValueThatIsGoneIsNotConfirmed(t *testing.T) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		claim, err := locker.Claim(context.Background(), "k", nil)
+		claim, err := locker.Claim(context.Background(), "k", nil, 0)
 		done <- result{claim, err}
 	}()
 	held.Wait(t)
@@ -133,11 +133,11 @@ func TestOnlyValuesAreConfirmed(t *testing.T) {
 	} {
 		locker := newLocker(t, p.Client(t), test.opts...)
 		load(t, locker)
-		if _, err := locker.Claim(t.Context(), "settled", nil); err != nil { // the server knows the script
+		if _, err := locker.Claim(t.Context(), "settled", nil, 0); err != nil { // the server knows the script
 			t.Fatal(err)
 		}
 		p.Reset()
-		if _, err := locker.Claim(t.Context(), test.key, nil); err != nil {
+		if _, err := locker.Claim(t.Context(), test.key, nil, 0); err != nil {
 			t.Error(err)
 		}
 		if got := p.RoundTrips(); got != test.want {

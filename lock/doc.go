@@ -21,8 +21,8 @@
 //   - A value is what Settle replaces the claim with, for as long as the caller asks.
 //   - A key is held ([Held]) while it holds somebody else's claim, with or without a hold, and the claim's lease is not
 //     known to have run out.
-//   - A hold ([Lease.Hold]) is a part of a claim: the time for which the claim stays after its lease has ended, so that
-//     nobody else begins the operation. A claim is under a hold, never "held".
+//   - A hold ([Locker.Claim]) is a part of a claim: the time for which the claim stays after its lease has ended, so
+//     that nobody else begins the operation. A claim is under a hold, never "held".
 //   - A key is abandoned ([Abandoned]) when the lease of its claim has run out, and only the hold keeps the claim.
 //   - A mark on a claim, set by a waiter, makes the end of the claim publish a message.
 //   - A fence is a number that grows from claim to claim of a key.

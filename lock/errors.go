@@ -15,7 +15,7 @@ var (
 	ErrHeld = errors.New("lock: the key is held")
 
 	// ErrNotReplicated means that fewer replicas than [WithReplicas] wants acknowledged a write in time. A lease was
-	// not granted, not renewed or not held, or a value may be stored or not.
+	// not granted or not renewed, a claim under a hold was not released, or a value may be stored or not.
 	ErrNotReplicated = pipeline.ErrNotReplicated
 
 	// ErrPending means that a value is not stored yet, and that [Lease.Settle] is retried in the background.
@@ -23,6 +23,10 @@ var (
 
 	// ErrGivenUp means that Close gave up values that could not be stored: see [ErrPending].
 	ErrGivenUp = lease.ErrGivenUp
+
+	// ErrUnreleased means that Close left claims under a hold that it could not release although no run needs them: see
+	// [Locker.Claim].
+	ErrUnreleased = store.ErrUnreleased
 
 	// ErrLost means that the lease is over: the key is gone or another holder has it, or the lease was released or
 	// settled before. It is the cause of [Lease.Context] if the lease ended without Release or Settle.

@@ -17,7 +17,7 @@ func ExampleLocker_Wait() {
 	locker := lock.New(client, "reports")
 	defer locker.Close(ctx)
 
-	first, err := locker.Claim(ctx, "monthly", nil)
+	first, err := locker.Claim(ctx, "monthly", nil, 0)
 	if err != nil {
 		fmt.Println(err)
 		return

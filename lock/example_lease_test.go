@@ -76,7 +76,7 @@ func ExampleLocker_Close() {
 	if err := locker.Close(ctx); err != nil {
 		fmt.Println("background work was cut off:", err)
 	}
-	_, err := locker.Claim(context.Background(), "order 7", nil)
+	_, err := locker.Claim(context.Background(), "order 7", nil, 0)
 	fmt.Println(errors.Is(err, lock.ErrClosed))
 	// Output: true
 }
@@ -90,7 +90,7 @@ func ExampleClaim() {
 	defer locker.Close(ctx)
 
 	ask := func() lock.Claim {
-		claim, err := locker.Claim(ctx, "order 7", []byte("placed by web-2"))
+		claim, err := locker.Claim(ctx, "order 7", []byte("placed by web-2"), 0)
 		if err != nil {
 			fmt.Println("failed:", err)
 		}
@@ -140,7 +140,7 @@ func ExampleLease_Settle() {
 	locker := lock.New(client, "orders")
 	defer locker.Close(ctx)
 
-	claim, err := locker.Claim(ctx, "order 7", nil)
+	claim, err := locker.Claim(ctx, "order 7", nil, 0)
 	if err != nil {
 		fmt.Println("failed:", err)
 		return
@@ -154,7 +154,7 @@ func ExampleLease_Settle() {
 	case err != nil:
 		fmt.Println("it is tried again in the background:", err)
 	}
-	retry, err := locker.Claim(ctx, "order 7", nil)
+	retry, err := locker.Claim(ctx, "order 7", nil, 0)
 	fmt.Printf("%s: %s %v\n", retry.State, retry.Value, err)
 	// Output: settled: placed <nil>
 }
@@ -167,7 +167,7 @@ func ExampleLease_SettleAppend() {
 	locker := lock.New(client, "receipts")
 	defer locker.Close(ctx)
 
-	claim, err := locker.Claim(ctx, "receipt 7", nil)
+	claim, err := locker.Claim(ctx, "receipt 7", nil, 0)
 	if err != nil || claim.State != lock.Granted {
 		fmt.Println("not ours:", claim.State, err)
 		return
@@ -180,7 +180,7 @@ func ExampleLease_SettleAppend() {
 		fmt.Println("nobody knows:", err)
 		return
 	}
-	claim, err = locker.Claim(ctx, "receipt 7", nil)
+	claim, err = locker.Claim(ctx, "receipt 7", nil, 0)
 	fmt.Printf("%s %v, %v\n", claim.Value, claim.State, err)
 	// Output: 1250 EUR settled, <nil>
 }
@@ -289,7 +289,7 @@ func ExampleErrSettled() {
 	locker := lock.New(client, "orders")
 	defer locker.Close(ctx)
 
-	claim, err := locker.Claim(ctx, "order 7", nil)
+	claim, err := locker.Claim(ctx, "order 7", nil, 0)
 	if err != nil {
 		fmt.Println("failed:", err)
 		return
@@ -314,7 +314,7 @@ func ExampleErrForeign() {
 	if err := client.Set(ctx, key, "not ours", 0).Err(); err != nil {
 		fmt.Println(err)
 	}
-	_, err := locker.Claim(ctx, "order 7", nil)
+	_, err := locker.Claim(ctx, "order 7", nil, 0)
 	fmt.Println(errors.Is(err, lock.ErrForeign))
 	fmt.Println(client.Get(ctx, key).Val())
 	// Output:
@@ -381,7 +381,7 @@ func ExampleWithOpTimeout() {
 	locker := lock.New(client, "orders", lock.WithOpTimeout(20*time.Millisecond))
 	defer locker.Close(ctx)
 
-	_, err = locker.Claim(ctx, "order 7", nil)
+	_, err = locker.Claim(ctx, "order 7", nil, 0)
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	// Output: true
 }

@@ -16,10 +16,7 @@ import (
 // process has logged.
 func abandoned(locker *lock.Locker, server *miniredis.Miniredis, key string) (storageKey string) {
 	ctx := context.Background()
-	claim, err := locker.Claim(ctx, key, []byte("payout"))
-	if err == nil {
-		err = claim.Lease.Hold(ctx, 24*time.Hour)
-	}
+	claim, err := locker.Claim(ctx, key, []byte("payout"), 24*time.Hour)
 	if err != nil {
 		panic(err)
 	}
@@ -90,7 +87,7 @@ func ExampleLocker_SettleAbandoned() {
 	if err != nil {
 		fmt.Println("failed:", err)
 	}
-	claim, err := locker.Claim(ctx, "payout 7", nil)
+	claim, err := locker.Claim(ctx, "payout 7", nil, 0)
 	fmt.Println(claim.State, string(claim.Value), err)
 	// Output: settled payout: paid <nil>
 }

@@ -77,7 +77,7 @@ func ExampleLocker_Claim() {
 	defer locker.Close(ctx)
 
 	order := func() {
-		claim, err := locker.Claim(ctx, "order 7", []byte("a note for whoever meets the claim"))
+		claim, err := locker.Claim(ctx, "order 7", []byte("a note for whoever meets the claim"), 0)
 		switch {
 		case err != nil:
 			fmt.Println("failed:", err)
@@ -118,7 +118,7 @@ func ExampleLocker_Look() {
 		}
 	}
 	show()
-	claim, err := locker.Claim(ctx, "order 7", nil)
+	claim, err := locker.Claim(ctx, "order 7", nil, 0)
 	if err != nil {
 		fmt.Println("failed:", err)
 		return

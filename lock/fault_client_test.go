@@ -150,7 +150,6 @@ func TestTimesAreMonotonic(t *testing.T) {
 	for what, do := range map[string]func() error{
 		"granted":  func() error { return nil },
 		"extended": func() error { return lease.Extend(t.Context(), time.Minute) },
-		"held":     func() error { return lease.Hold(t.Context(), time.Hour) },
 	} {
 		if err := do(); err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ type histLease interface {
 type histLocker struct{ *lock.Locker }
 
 func (l histLocker) claim(ctx context.Context, key, note string) (lock.State, string, histLease, error) {
-	c, err := l.Claim(ctx, key, []byte(note))
+	c, err := l.Claim(ctx, key, []byte(note), 0)
 	return c.State, string(c.Note) + string(c.Value), c.Lease, err
 }
 

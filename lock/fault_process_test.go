@@ -80,7 +80,7 @@ func TestClientIsStopped(t *testing.T) {
 			if accepted := r.write(fence, 1); accepted != (next == 0) {
 				t.Errorf("its write under %d after %d is accepted: %v", fence, next, accepted)
 			}
-			claim, err := rival.Claim(t.Context(), "k", nil)
+			claim, err := rival.Claim(t.Context(), "k", nil, 0)
 			if err != nil || string(claim.Value) != test.value || (claim.State == lock.Settled) != (test.value != "") {
 				t.Errorf("in the end: %v, %q, %v, want %q", claim.State, claim.Value, err, test.value)
 			}

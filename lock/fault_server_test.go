@@ -166,11 +166,11 @@ func TestServerIsFull(t *testing.T) {
 				}
 			}
 			limit("1")
-			if claim, err := rival.Claim(t.Context(), "new", nil); !redis.HasErrorPrefix(err, "OOM") {
+			if claim, err := rival.Claim(t.Context(), "new", nil, 0); !redis.HasErrorPrefix(err, "OOM") {
 				t.Errorf("Claim: %v, %v, want the server's OOM", claim.State, err)
 			}
 			wantHeld(t, rival, "mine", "while the server is full")
-			if claim, err := rival.Claim(t.Context(), "settled", nil); err != nil || string(claim.Value) != "v" {
+			if claim, err := rival.Claim(t.Context(), "settled", nil, 0); err != nil || string(claim.Value) != "v" {
 				t.Errorf("the settled key: %v, %q, %v, want v", claim.State, claim.Value, err)
 			}
 			if got := server.Keys(t); fmt.Sprint(got) != fmt.Sprint(before) {
@@ -188,7 +188,7 @@ func TestServerIsFull(t *testing.T) {
 			wantHeld(t, rival, "mine", "while Settle is tried again")
 			limit("0")
 			<-holder.Context().Done()
-			if claim, err := rival.Claim(t.Context(), "mine", nil); err != nil || string(claim.Value) != "late" {
+			if claim, err := rival.Claim(t.Context(), "mine", nil, 0); err != nil || string(claim.Value) != "late" {
 				t.Errorf("when there is room: %v, %q, %v, want late", claim.State, claim.Value, err)
 			}
 		})
@@ -197,7 +197,7 @@ func TestServerIsFull(t *testing.T) {
 
 func claimAs(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
 	t.Helper()
-	claim, err := locker.Claim(t.Context(), key, []byte("the holder"))
+	claim, err := locker.Claim(t.Context(), key, []byte("the holder"), 0)
 	if err != nil || claim.State != lock.Granted {
 		t.Fatalf("%v, %v, want granted", claim.State, err)
 	}
@@ -206,7 +206,7 @@ func claimAs(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
 
 func wantHeld(t *testing.T, rival *lock.Locker, key, when string) {
 	t.Helper()
-	claim, err := rival.Claim(t.Context(), key, nil)
+	claim, err := rival.Claim(t.Context(), key, nil, 0)
 	if err != nil || claim.State != lock.Held || string(claim.Note) != "the holder" {
 		t.Errorf("%s: %v, %q, %v, want held and the holder's note", when, claim.State, claim.Note, err)
 	}
@@ -231,7 +231,8 @@ func TestEveryScriptIsFlushed(t *testing.T) {
 		var first, second *lock.Lease
 		flushed("Claim", func() error { first = acquire(t, locker, "k"); return nil })
 		flushed("Extend", func() error { return first.Extend(t.Context(), time.Minute) })
-		flushed("Hold", func() error { return first.Hold(t.Context(), time.Hour) })
+		flushed("Release", func() error { return first.Release(t.Context()) })
+		flushed("Claim under a hold", func() error { first = claimUnder(t, locker, "k", time.Hour); return nil })
 		flushed("Claim of a held key", func() error {
 			wantState(t, locker, "held", lock.Held)
 			return nil
@@ -274,7 +275,7 @@ func TestForeignValueMeetsAClaim(t *testing.T) {
 				}
 				before := client.Dump(t.Context(), key).Val()
 				for what, do := range map[string]func() error{
-					"Claim":   func() error { _, err := locker.Claim(t.Context(), "k", nil); return err },
+					"Claim":   func() error { _, err := locker.Claim(t.Context(), "k", nil, 0); return err },
 					"Acquire": func() error { _, err := locker.Acquire(t.Context(), "k"); return err },
 					"Wait":    func() error { _, err := locker.Wait(t.Context(), "k"); return err },
 				} {
@@ -282,8 +283,8 @@ func TestForeignValueMeetsAClaim(t *testing.T) {
 						t.Errorf("%s: %s of a %s: %v, want ErrForeign", name, what, kind, err)
 					}
 				}
-				if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, lock.ErrLost) {
-					t.Errorf("%s: Hold of a %s: %v, want ErrLost", name, kind, err)
+				if err := lease.Extend(t.Context(), time.Hour); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("%s: Extend of a %s: %v, want ErrLost", name, kind, err)
 				}
 				for _, key := range []string{key, held} {
 					if after := client.Dump(t.Context(), key).Val(); after != before {

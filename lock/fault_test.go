@@ -48,10 +48,11 @@ func load(t *testing.T, locker *lock.Locker) {
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := lease.Hold(t.Context(), time.Minute); err != nil {
+	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := locker.TryAcquire(t.Context(), "load"); ok || err != nil {
+	lease = claimUnder(t, locker, "load", time.Minute)
+	if _, ok, err := locker.TryAcquire(t.Context(), "load"); ok || err != nil { // by SET, and then by a script
 		t.Fatal(ok, err)
 	}
 	if err := lease.Release(t.Context()); err != nil {
@@ -107,7 +108,7 @@ func TestReplyToClaimOfAForeignKeyIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
-		if claim, err := locker.Claim(t.Context(), "k", nil); !errors.Is(err, lock.ErrForeign) {
+		if claim, err := locker.Claim(t.Context(), "k", nil, 0); !errors.Is(err, lock.ErrForeign) {
 			t.Errorf("Claim: %v, %v, want ErrForeign", claim.State, err)
 		}
 		lost.Wait(t)
@@ -147,7 +148,7 @@ func TestReplyToSettleIsLost(t *testing.T) {
 			t.Errorf("Settle: %v", err)
 		}
 		lost.Wait(t)
-		claim, err := rival.Claim(t.Context(), "k", nil)
+		claim, err := rival.Claim(t.Context(), "k", nil, 0)
 		if err != nil || string(claim.Value) != "v" {
 			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
 		}
@@ -239,7 +240,7 @@ func TestUnconfirmedSettleIsTriedAgain(t *testing.T) {
 		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err == nil || errors.Is(err, lock.ErrLost) {
 			t.Errorf("Settle: %v, want the connection's error", err)
 		}
-		if claim, err := rival.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Held {
+		if claim, err := rival.Claim(t.Context(), "k", nil, 0); err != nil || claim.State != lock.Held {
 			t.Errorf("meanwhile: %v, %v, want held", claim.State, err)
 		}
 		cut.Lift()
@@ -247,7 +248,7 @@ func TestUnconfirmedSettleIsTriedAgain(t *testing.T) {
 		if got := context.Cause(lease.Context()); got != context.Canceled {
 			t.Errorf("cause %v, want %v", got, context.Canceled)
 		}
-		claim, err := rival.Claim(t.Context(), "k", nil)
+		claim, err := rival.Claim(t.Context(), "k", nil, 0)
 		if err != nil || string(claim.Value) != "v" {
 			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
 		}
@@ -329,7 +330,7 @@ func TestSilentServer(t *testing.T) {
 			}
 			srv.Resume(t)
 			<-settled.Context().Done()
-			claim, err := locker.Claim(t.Context(), "settled", nil)
+			claim, err := locker.Claim(t.Context(), "settled", nil, 0)
 			if err != nil || string(claim.Value) != "v" {
 				t.Errorf("after the silence the key holds %q, %v, want v", claim.Value, err)
 			}

@@ -37,7 +37,7 @@ func TestFence(t *testing.T) {
 			}
 			next := []*lock.Locker{locker, other}[i%2]
 			if i%3 == 0 {
-				claim, err := next.Claim(ctx, "k", []byte("note"))
+				claim, err := next.Claim(ctx, "k", []byte("note"), 0)
 				if err != nil || claim.State != lock.Granted {
 					t.Fatal(claim.State, err)
 				}
@@ -50,7 +50,7 @@ func TestFence(t *testing.T) {
 			}
 			last = lease.Fence()
 		}
-		if claim, err := other.Claim(ctx, "k", nil); err != nil || claim.State != lock.Held || string(claim.Note) != "" {
+		if claim, err := other.Claim(ctx, "k", nil, 0); err != nil || claim.State != lock.Held || string(claim.Note) != "" {
 			t.Errorf("held: %v %q, %v", claim.State, claim.Note, err)
 		}
 		if got, _ := b.Raw(t, fenceKey(locker.StorageKey("k"))); got != strconv.FormatInt(last, 10) {
@@ -206,7 +206,7 @@ func TestFenceCounterOfAnotherType(t *testing.T) {
 		for call, do := range map[string]func() error{
 			"TryAcquire": func() error { _, _, err := locker.TryAcquire(t.Context(), "k"); return err },
 			"Acquire":    func() error { _, err := locker.Acquire(t.Context(), "k"); return err },
-			"Claim":      func() error { _, err := locker.Claim(t.Context(), "k", nil); return err },
+			"Claim":      func() error { _, err := locker.Claim(t.Context(), "k", nil, 0); return err },
 		} {
 			err := do()
 			if err == nil {

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,7 @@ import (
 // wantState claims the key and checks the State.
 func wantState(t *testing.T, locker *lock.Locker, when string, want lock.State) lock.Claim {
 	t.Helper()
-	claim, err := locker.Claim(t.Context(), "k", []byte("rival"))
+	claim, err := locker.Claim(t.Context(), "k", []byte("rival"), 0)
 	if err != nil || claim.State != want {
 		t.Errorf("%s: %v, %v, want %v", when, claim.State, err, want)
 	}
@@ -28,11 +27,7 @@ func TestHeldClaimIsAbandonedWhenItsHolderDied(t *testing.T) {
 		t.Parallel()
 		dead := lock.New(b.Client(t), "test", lock.WithOpTimeout(20*time.Second), lock.WithoutRenewal())
 		other := newLocker(t, b.Client(t), lock.WithTTL(time.Minute)) // a Locker's own length is of no meaning here
-		claim, err := dead.Claim(t.Context(), "k", []byte("holder"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := claim.Lease.Hold(t.Context(), time.Hour); err != nil {
+		if _, err := dead.Claim(t.Context(), "k", []byte("holder"), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		if claim := wantState(t, other, "while it is renewed", lock.Held); string(claim.Note) != "holder" {
@@ -61,10 +56,7 @@ func TestLateOwnerSettlesAnAbandonedClaim(t *testing.T) {
 		} {
 			b.FlushAll(t)
 			locker := newLocker(t, b.Client(t), lock.WithoutRenewal())
-			lease := acquire(t, locker, "k")
-			if err := lease.Hold(t.Context(), time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			lease := claimUnder(t, locker, "k", time.Hour)
 			b.Elapse(t, 20*time.Second)
 			wantState(t, locker, "abandoned", lock.Abandoned)
 			if err := end(lease); err != nil {
@@ -79,10 +71,7 @@ func TestRenewalRestoresTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		locker := b.locker(t, lock.WithTTL(ttl))
-		lease := acquire(t, locker, "k")
-		if err := lease.Hold(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		lease := claimUnder(t, locker, "k", time.Hour)
 		key := locker.StorageKey("k")
 		for range 10 {
 			time.Sleep(ttl)
@@ -106,72 +95,6 @@ func TestRenewalRestoresTheHold(t *testing.T) {
 	})
 }
 
-// fault: TTL of 0, below 1 ms, negative
-func TestHoldIsRefused(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		ctx := t.Context()
-		locker, rival := newLocker(t, b.Client(t)), newLocker(t, b.Client(t))
-		lease := acquire(t, locker, "k")
-		for _, d := range []time.Duration{-time.Second, 0, time.Microsecond, 1 << 62} {
-			if err := lease.Hold(ctx, d); err == nil || errors.Is(err, lock.ErrLost) {
-				t.Errorf("Hold for %v: %v, want it refused", d, err)
-			}
-		}
-		if err := lease.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Hold(ctx, time.Hour); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("after Release: %v, want ErrLost", err)
-		}
-		lease = acquire(t, locker, "k")
-		b.FlushAll(t)
-		acquire(t, rival, "k")
-		if err := lease.Hold(ctx, time.Hour); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("over another's claim: %v, want ErrLost", err)
-		}
-		b.Elapse(t, 10*time.Second)
-		if keys := b.Keys(t); len(keys) > 0 {
-			t.Errorf("another's claim was held: %q", keys)
-		}
-	})
-}
-
-func TestReplyToHoldIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		lost := p.DropReply(redistest.Nth(1, redistest.Named("EVAL", "EVALSHA")))
-		if err := lease.Hold(t.Context(), time.Hour); err != nil {
-			t.Errorf("Hold: %v", err)
-		}
-		lost.Wait(t)
-		lease.Abandon()
-		b.Elapse(t, 10*time.Second)
-		wantState(t, rival, "abandoned", lock.Abandoned)
-	})
-}
-
-// A Hold whose caller has timed out must not keep the key, because nothing runs under it.
-func TestHoldArrivesAfterTheCallerGaveUp(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
-		locker := newLocker(t, p.Client(t), lock.WithOpTimeout(2*time.Second), lock.WithoutRenewal())
-		lease := acquire(t, locker, "k")
-		held, arrived := p.HoldRequest(redistest.Named("EVAL", "EVALSHA")), p.HoldReply(redistest.Named("EVAL", "EVALSHA"))
-		if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Hold: %v, want DeadlineExceeded", err)
-		}
-		held.Wait(t)
-		b.Elapse(t, 5*time.Second) // no release gets through for so long
-		held.Lift()
-		arrived.Wait(t)
-		b.Elapse(t, 5*time.Second)
-		wantState(t, rival, "one lease later", lock.Granted)
-		arrived.Lift()
-	})
-}
-
 // A claim under a hold is gone, or is another one, when the second command of Claim arrives.
 func TestHeldClaimChangesUnderTheLook(t *testing.T) {
 	t.Parallel()
@@ -181,14 +104,11 @@ func TestHeldClaimChangesUnderTheLook(t *testing.T) {
 			"released": func(l *lock.Lease) error { return l.Release(t.Context()) },
 		} {
 			b.FlushAll(t)
-			lease := acquire(t, rival, "k")
-			if err := lease.Hold(t.Context(), time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			lease := claimUnder(t, rival, "k", time.Hour)
 			look := p.HoldRequest(redistest.Named("EVAL", "EVALSHA"))
 			claims := make(chan lock.Claim, 1)
 			go func() {
-				claim, err := locker.Claim(t.Context(), "k", nil)
+				claim, err := locker.Claim(t.Context(), "k", nil, 0)
 				if err != nil {
 					t.Error(err)
 				}
@@ -207,176 +127,100 @@ func TestHeldClaimChangesUnderTheLook(t *testing.T) {
 	})
 }
 
+// fault: TTL of 0, below 1 ms, negative
+func TestHoldIsRefused(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker := newLocker(t, b.Client(t))
+		for _, hold := range []time.Duration{-time.Second, -1, 1, 999 * time.Microsecond, lock.MaxHold + 1, 1 << 62} {
+			if claim, err := locker.Claim(t.Context(), "k", nil, hold); err == nil || claim.Lease != nil {
+				t.Errorf("a hold of %v: %v, %v, want it refused", hold, claim.State, err)
+			}
+		}
+		if keys := b.Keys(t); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+		for key, hold := range map[string]time.Duration{"least": time.Millisecond, "most": lock.MaxHold} {
+			claimUnder(t, locker, key, hold)
+		}
+	})
+}
+
+// fault: reply to the claim dropped (proxy closes)
+func TestReplyToAClaimUnderAHoldIsLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
+		lease := claimUnder(t, locker, "k", time.Hour)
+		lost.Wait(t)
+		lease.Abandon()
+		b.Elapse(t, 10*time.Second)
+		wantState(t, rival, "abandoned", lock.Abandoned)
+	})
+}
+
 func TestHoldRoundTrips(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
 		for range 2 { // the first time the server learns the scripts
 			p.Reset()
-			lease := acquire(t, locker, "k")
-			if err := lease.Hold(t.Context(), time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			lease := claimUnder(t, locker, "k", time.Hour)
 			wantState(t, locker, "held", lock.Held)
 			if err := lease.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := p.RoundTrips(); got != 5 {
-			t.Errorf("%d round trips (%q), want 5: claim, hold, claim and look, release", got, p.Commands())
+		if got := p.RoundTrips(); got != 4 {
+			t.Errorf("%d round trips (%q), want 4: claim, claim and look, release", got, p.Commands())
 		}
 	})
 }
 
-func TestHoldNeverShortensALease(t *testing.T) {
+func TestExtendUnderAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		locker := b.locker(t, lock.WithTTL(ttl), lock.WithoutRenewal())
-		lease := acquire(t, locker, "k")
+		lease := claimUnder(t, locker, "k", time.Minute)
 		if err := lease.Extend(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		until := lease.Until()
-		if err := lease.Hold(t.Context(), time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		if lease.Until().Before(until) {
-			t.Error("Until has moved back")
-		}
-		time.Sleep(time.Until(until))
+		time.Sleep(time.Until(lease.Until()))
 		wantState(t, locker, "as long as it is valid", lock.Held)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(time.Hour/100 + time.Second)
+		wantState(t, locker, "when the lease is over", lock.Abandoned)
+		time.Sleep(time.Minute)
 		wantState(t, locker, "when lease and hold are over", lock.Granted)
 	})
 }
 
-// After a Hold or an Extend, even one without a reply, the key may stay taken for long after the lease: so the retries
-// of an unconfirmed Release go on for as long.
+// The key may stay taken for long after the lease: so the retries of an unconfirmed Release go on for as long.
 func TestUnconfirmedReleaseOfALongClaim(t *testing.T) {
-	for name, ask := range map[string]func(*lock.Lease, context.Context, time.Duration) error{
-		"hold": (*lock.Lease).Hold, "extend": (*lock.Lease).Extend,
-	} {
-		for _, answered := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", answered: ", answered), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					b := newBubble(t)
-					locker := b.locker(t, lock.WithTTL(ttl))
-					load(t, locker)
-					lease := acquire(t, locker, "k")
-					b.deaf.Store(!answered) // it is carried out all the same
-					if err := ask(lease, t.Context(), 24*time.Hour); (err == nil) != answered {
-						t.Fatalf("%s: %v", name, err)
-					}
-					b.deaf.Store(false)
-					b.silent.Store(true)
-					if err := lease.Release(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("Release: %v, want DeadlineExceeded", err)
-					}
-					time.Sleep(10 * ttl)
-					b.silent.Store(false)
-					time.Sleep(2 * time.Second)
-					synctest.Wait()
-					wantState(t, locker, "when Redis is there again", lock.Granted)
-					closeWithin(t, locker)
-				})
-			})
-		}
-	}
-}
-
-// A renewal between a claim and its hold must not make a late hold look early.
-func TestNoRenewalWhileAHoldIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := b.locker(t, lock.WithTTL(ttl), lock.WithOpTimeout(ttl/2))
-		lease := acquire(t, locker, "k")
-		b.silent.Store(true)
-		start := time.Now()
-		if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Hold: %v, want DeadlineExceeded", err)
-		}
-		b.silent.Store(false)
-		<-lease.Context().Done()
-		if got := time.Since(start); got != valid {
-			t.Errorf("the lease ended after %v, want %v", got, valid)
-		}
-	})
-}
-
-// Hold keeps the claim of an abandoned lease, and does not resume the renewals, also if Abandon was called during Hold.
-func TestHoldOfAnAbandonedLease(t *testing.T) {
-	t.Parallel()
-	for name, abandon := range map[string]func(*bubble, *lock.Lease) error{
-		"before": func(_ *bubble, l *lock.Lease) error {
-			l.Abandon()
-			return l.Hold(context.Background(), time.Hour)
-		},
-		"meanwhile": func(b *bubble, l *lock.Lease) error {
-			b.lag.Store(int64(10 * time.Millisecond))
-			defer b.lag.Store(0)
-			held := make(chan error, 1)
-			go func() { held <- l.Hold(context.Background(), time.Hour) }()
-			time.Sleep(time.Millisecond)
-			l.Abandon()
-			return <-held
-		},
-	} {
+	for name, extend := range map[string]bool{"hold": false, "extend, answered": true, "extend, unanswered": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := newBubble(t)
-				locker := b.locker(t)
-				lease := acquire(t, locker, "k")
-				if err := abandon(b, lease); err != nil {
-					t.Fatal(err)
+				locker := b.locker(t, lock.WithTTL(ttl))
+				load(t, locker)
+				lease := claimUnder(t, locker, "k", map[bool]time.Duration{false: 24 * time.Hour}[extend])
+				if answered := name == "extend, answered"; extend {
+					b.deaf.Store(!answered) // it is carried out all the same
+					if err := lease.Extend(t.Context(), 24*time.Hour); (err == nil) != answered {
+						t.Fatalf("Extend: %v", err)
+					}
+					b.deaf.Store(false)
 				}
-				time.Sleep(11 * time.Second)
-				if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Abandoned {
-					t.Errorf("%v, %v, want abandoned", claim.State, err)
+				b.silent.Store(true)
+				if err := lease.Release(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Release: %v, want DeadlineExceeded", err)
 				}
+				time.Sleep(10 * ttl)
+				b.silent.Store(false)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				wantState(t, locker, "when Redis is there again", lock.Granted)
+				closeWithin(t, locker)
 			})
 		})
 	}
-}
-
-// A second Hold that arrives late does not revive a claim that is already abandoned.
-func TestSecondHoldComesLate(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker := newLocker(t, b.Client(t), lock.WithOpTimeout(3*time.Second), lock.WithoutRenewal())
-		lease := acquire(t, locker, "k")
-		if err := lease.Hold(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		b.Elapse(t, 15*time.Second)
-		if err := lease.Hold(t.Context(), 2*time.Hour); err == nil {
-			t.Error("Hold: nil, want an error")
-		}
-		if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Abandoned {
-			t.Errorf("%v, %v, want abandoned", claim.State, err)
-		}
-	})
-}
-
-// The same for a caller whose context ends before the time for one operation.
-func TestHoldArrivesAfterItsContextEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := b.locker(t, lock.WithTTL(ttl), lock.WithoutRenewal())
-		load(t, locker)
-		lease := acquire(t, locker, "k")
-		b.lag.Store(int64(120 * time.Millisecond)) // of the script, and of each command in it
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		begun := time.Now()
-		err := lease.Hold(ctx, time.Hour)
-		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != 200*time.Millisecond {
-			t.Errorf("Hold: %v after %v, want DeadlineExceeded after 200 ms", err, took)
-		}
-		time.Sleep(ttl)
-		b.lag.Store(0)
-		if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Granted {
-			t.Errorf("Claim: %v, %v, want granted", claim.State, err)
-		}
-	})
 }

@@ -109,7 +109,7 @@ func TestInlineOrByAWorker(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, c.limit)
 					defer cancel()
 				}
-				claim, err := locker.Claim(ctx, "k", make([]byte, c.note))
+				claim, err := locker.Claim(ctx, "k", make([]byte, c.note), 0)
 				if err != nil || claim.State != lock.Granted {
 					t.Fatal(claim.State, err)
 				}

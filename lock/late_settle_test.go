@@ -57,12 +57,11 @@ func TestLateSettle(t *testing.T) {
 				b := newBubble(t)
 				locker := b.locker(t, append(test.opts, lock.WithTTL(ttl))...)
 				load(t, locker)
-				lease := acquire(t, locker, "k")
+				hold := time.Duration(0)
 				if test.hold {
-					if err := lease.Hold(t.Context(), keep); err != nil {
-						t.Fatal(err)
-					}
+					hold = keep
 				}
+				lease := claimUnder(t, locker, "k", hold)
 				b.full.Store(true)
 				b.silent.Store(test.silent)
 				begun := time.Now()

@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// MaxHold is the longest time that [Lease.Hold], [Lease.Extend], [WithTTL] and [WithOpTimeout] accept: ten years.
+// MaxHold is the longest time that [Locker.Claim], [Lease.Extend], [WithTTL] and [WithOpTimeout] accept: ten years.
 const MaxHold = store.MaxHold
 
 // Lease is the holder's side of a claim: it renews the claim until it is released, settled, abandoned or lost. Its
@@ -65,7 +65,7 @@ func (l *Lease) Fence() int64 { return l.fence }
 func (l *Lease) Until() time.Time { return l.core.Until() }
 
 // Abandon stops the renewals and releases nothing. Context is done when the lease has run out. The key is then free
-// again, or [Abandoned] if it is under [Lease.Hold]. Abandon is for an operation that may or may not have happened:
+// again, or [Abandoned] if the claim has a hold. Abandon is for an operation that may or may not have happened:
 // after a Release another caller would run it again at once.
 func (l *Lease) Abandon() { l.handle.Abandon() }
 
@@ -84,25 +84,6 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("lock: extend: %v is not between %v and ten years", d, minTTL)
 	}
 	return l.handle.Extend(ctx, d.Truncate(time.Millisecond))
-}
-
-// Hold keeps the claim for d after the lease has ended. d is in whole milliseconds, from 1 ms to [MaxHold]. Hold is for
-// an operation that must not run twice even if this process dies in the middle of it: until d is over, a claim under a
-// hold that is no longer renewed is [Abandoned], and the key is not free. Release, Settle and Forget end the hold
-// earlier. The holder may settle late, as long as the key has its claim.
-//
-// The key expires after the length of the lease plus d, and every renewal restores that. The lease has run out when no
-// more than d is left, by Redis's clock alone. The claim has d in it, so that every Locker decides alike.
-//
-// After the error for a d out of range, nothing has changed. [ErrLost] means that the lease is over; if it ended during the call, the claim may be under the hold.
-// After any other error the claim may be under the hold or not, and the lease is no longer renewed: release it. (If ctx
-// or the time for one operation ended while a renewal or an Extend was in flight, nothing was sent, and the lease is
-// still renewed.) A Hold that reaches Redis after its caller timed out is ignored.
-func (l *Lease) Hold(ctx context.Context, d time.Duration) error {
-	if d < time.Millisecond || d > MaxHold {
-		return fmt.Errorf("lock: hold: %v is not between a millisecond and ten years", d)
-	}
-	return l.handle.Hold(ctx, d.Truncate(time.Millisecond))
 }
 
 // Settle stores value under the key for ttl, in whole milliseconds from now, and ends the lease, in one step. From then
@@ -141,8 +122,8 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 // end their handle.
 //
 // Release returns nil if the key has already expired, and [ErrLost] if another holder has it: both may have run. After
-// any other error the key may be free or not. Release is then retried in the background until the lease and its hold
-// would have run out, for at most an hour, or until the Locker is closed.
+// any other error the key may be free or not. Release is then retried in the background until the lease would have run
+// out or the Locker is closed. If the claim has a hold, it is retried for an hour, see [Locker.Claim].
 //
 // Release ignores the cancellation and the deadline of ctx, and uses only its values. It returns within the time for
 // one operation ([WithOpTimeout]).

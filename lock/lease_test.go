@@ -89,7 +89,7 @@ func TestAfterTheEnd(t *testing.T) {
 				t.Errorf("%s: Extend: %v, want ErrLost", name, err)
 			}
 		}
-		if claim, err := locker.Claim(ctx, "settled", nil); err != nil || string(claim.Value) != "v" {
+		if claim, err := locker.Claim(ctx, "settled", nil, 0); err != nil || string(claim.Value) != "v" {
 			t.Errorf("the value is %q, %v, want v", claim.Value, err)
 		}
 		if keys := b.Keys(t); len(keys) != 1 {
@@ -143,7 +143,7 @@ func TestSettleAndRelease(t *testing.T) {
 				if err := lease.Settle(ctx, []byte("ours"), time.Hour); !errors.Is(err, test.settle) {
 					t.Errorf("Settle: %v, want %v", err, test.settle)
 				}
-				claim, err := rival.Claim(ctx, "k", nil)
+				claim, err := rival.Claim(ctx, "k", nil, 0)
 				if err != nil || string(claim.Value) != test.value {
 					t.Errorf("the key holds %q, %v, want %q", claim.Value, err, test.value)
 				}
@@ -302,7 +302,7 @@ func TestTwoSettlesOfOneLease(t *testing.T) {
 				if err := <-first; err != nil {
 					t.Errorf("Settle: %v", err)
 				}
-				claim, err := rival.Claim(t.Context(), "k", nil)
+				claim, err := rival.Claim(t.Context(), "k", nil, 0)
 				if err != nil || string(claim.Value) != "first" {
 					t.Errorf("the key holds %q, %v, want first", claim.Value, err)
 				}
@@ -325,7 +325,7 @@ func TestSettlesRace(t *testing.T) {
 				running.Go(func() { errs[i] = lease.Settle(t.Context(), []byte(fmt.Sprint(i)), time.Hour) })
 			}
 			running.Wait()
-			claim, err := rival.Claim(t.Context(), key, nil)
+			claim, err := rival.Claim(t.Context(), key, nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

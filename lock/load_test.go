@@ -145,7 +145,7 @@ func TestLoad(t *testing.T) {
 				for range c.callers {
 					callers.Go(func() {
 						for time.Since(begun) < span {
-							if _, err := locker.Claim(t.Context(), "k", nil); err != nil {
+							if _, err := locker.Claim(t.Context(), "k", nil, 0); err != nil {
 								atomic.AddInt64(&failures, 1)
 							} else {
 								atomic.AddInt64(&answers, 1)
@@ -220,7 +220,7 @@ func TestStalledBatchIsNotMeasured(t *testing.T) {
 		ask := func(n int) {
 			for range n {
 				callers.Go(func() {
-					if _, err := locker.Claim(t.Context(), "k", nil); err != nil {
+					if _, err := locker.Claim(t.Context(), "k", nil, 0); err != nil {
 						t.Error(err)
 					}
 				})

@@ -91,15 +91,11 @@ func newLocker(constructor string, client redis.UniversalClient, namespace strin
 }
 
 // deployment is the lease.Backend of a Locker's leases. Settle and Release may be sent inline, because every request
-// sends them; Extend and Hold go through the queue.
+// sends them; Extend goes through the queue.
 type deployment struct{ store *store.Store }
 
 func (d deployment) Extend(ctx context.Context, id lease.ID, by time.Duration) store.Outcome {
 	return d.store.Extend(ctx, id.Key, id.Token, by)
-}
-
-func (d deployment) Hold(ctx context.Context, id lease.ID, hold, length, minLeft time.Duration) store.Outcome {
-	return d.store.Hold(ctx, id.Key, id.Token, hold, length, minLeft)
 }
 
 func (d deployment) Settle(ctx context.Context, id lease.ID, value []byte, ttl time.Duration) store.Outcome {
@@ -107,7 +103,11 @@ func (d deployment) Settle(ctx context.Context, id lease.ID, value []byte, ttl t
 }
 
 func (d deployment) Release(ctx context.Context, id lease.ID) store.Outcome {
-	return d.store.ReleaseInline(ctx, id.Key, id.Token)
+	return d.store.ReleaseInline(ctx, id.Key, id.Token, id.Hold > 0)
+}
+
+func (d deployment) KeepReleasing(id lease.ID, released bool) {
+	d.store.KeepReleasing(id.Key, id.Token, released)
 }
 
 // StorageKey returns key as Redis has it: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that no
@@ -130,7 +130,9 @@ func (l *Locker) Go(f func(context.Context)) {
 
 // Close ends the background work: renewals, subscriptions, and the retries of releases and settlements. Waiters return
 // [ErrClosed]. Close tries once more to store each pending value ([ErrPending]). If it could not store all, its error
-// wraps [ErrGivenUp], and its text has their number.
+// wraps [ErrGivenUp], and its text has their number. It also tries once more to release each claim under a hold that no
+// run needs (see [Locker.Claim]). If Redis has not answered all of these, the error wraps [ErrUnreleased], and its text
+// has their number and up to 100 of their storage keys.
 //
 // Close waits for what is in flight. If ctx is done first, its error has the cause of ctx. A command to a silent server
 // is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.
@@ -142,7 +144,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.backlog.Close()
 	l.workers.Close()
 	err := l.group.Close(ctx)
-	return errors.Join(err, l.backlog.TakeUnstored())
+	return errors.Join(err, l.backlog.TakeUnstored(), l.store.TakeUnreleased())
 }
 
 // ready returns an error if the Locker is without Redis or closed, or ctx is done.

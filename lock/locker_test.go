@@ -145,24 +145,24 @@ func TestClaim(t *testing.T) {
 		locker := newLocker(t, b.Client(t))
 		note, value := []byte("note\x00\xff"), []byte("value\x00\xff\r\n")
 
-		claim, err := locker.Claim(ctx, "k", note)
+		claim, err := locker.Claim(ctx, "k", note, 0)
 		if err != nil || claim.State != lock.Granted {
 			t.Fatalf("first: %v, %v, want granted", claim.State, err)
 		}
 		lease := claim.Lease
-		claim, err = locker.Claim(ctx, "k", []byte("another"))
+		claim, err = locker.Claim(ctx, "k", []byte("another"), 0)
 		if err != nil || claim.State != lock.Held || string(claim.Note) != string(note) {
 			t.Errorf("second: %v, %q, %v, want held and the holder's note", claim.State, claim.Note, err)
 		}
 		if err := lease.Settle(ctx, value, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		claim, err = locker.Claim(ctx, "k", note)
+		claim, err = locker.Claim(ctx, "k", note, 0)
 		if err != nil || claim.State != lock.Settled || string(claim.Value) != string(value) {
 			t.Errorf("third: %v, %q, %v, want settled and the value", claim.State, claim.Value, err)
 		}
 		b.Elapse(t, time.Hour)
-		if claim, err = locker.Claim(ctx, "k", note); err != nil || claim.State != lock.Granted {
+		if claim, err = locker.Claim(ctx, "k", note, 0); err != nil || claim.State != lock.Granted {
 			t.Errorf("after its time: %v, %v, want granted", claim.State, err)
 		}
 	})
@@ -187,14 +187,14 @@ func TestServerOlderThan7(t *testing.T) {
 	ctx := t.Context()
 
 	lease := acquire(t, locker, "k")
-	claim, err := locker.Claim(ctx, "k", nil)
+	claim, err := locker.Claim(ctx, "k", nil, 0)
 	if err != nil || claim.State != lock.Held {
 		t.Errorf("while held: %v, %v, want held", claim.State, err)
 	}
 	if err := lease.Settle(ctx, []byte("v"), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	claim, err = locker.Claim(ctx, "k", nil)
+	claim, err = locker.Claim(ctx, "k", nil, 0)
 	if err != nil || claim.State != lock.Settled || string(claim.Value) != "v" {
 		t.Errorf("when settled: %v, %q, %v, want settled and the value", claim.State, claim.Value, err)
 	}

@@ -15,19 +15,15 @@ func TestLook(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		ctx, client := t.Context(), b.Client(t)
 		locker := newLocker(t, client, lock.WithTTL(time.Hour), lock.WithoutRenewal())
-		for _, key := range []string{"held", "abandoned", "settled"} {
-			claim, err := locker.Claim(ctx, key, []byte("note of "+key))
+		for key, hold := range map[string]time.Duration{"held": 0, "abandoned": 2 * time.Hour, "settled": 0} {
+			claim, err := locker.Claim(ctx, key, []byte("note of "+key), hold)
 			if err != nil || claim.State != lock.Granted {
 				t.Fatalf("%s: %v, %v, want granted", key, claim.State, err)
 			}
-			switch key {
-			case "abandoned":
-				err = claim.Lease.Hold(ctx, 2*time.Hour)
-			case "settled":
-				err = claim.Lease.Settle(ctx, []byte("value"), 2*time.Hour)
-			}
-			if err != nil {
-				t.Fatal(err)
+			if key == "settled" {
+				if err := claim.Lease.Settle(ctx, []byte("value"), 2*time.Hour); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		look := func(key string, want lock.State, note, value string) {

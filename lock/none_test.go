@@ -20,7 +20,7 @@ func TestNoneGrantsNothing(t *testing.T) {
 		for what, call := range map[string]func() error{
 			"TryAcquire": func() error { _, _, err := locker.TryAcquire(ctx, "k"); return err },
 			"Acquire":    func() error { _, err := locker.Acquire(ctx, "k"); return err },
-			"Claim":      func() error { _, err := locker.Claim(ctx, "k", nil); return err },
+			"Claim":      func() error { _, err := locker.Claim(ctx, "k", nil, 0); return err },
 			"Wait":       func() error { _, err := locker.Wait(ctx, "k"); return err },
 			"Inspect":    func() error { _, err := locker.Inspect(ctx, key); return err },
 			"Forget":     func() error { return locker.Forget(ctx, key, lockToken) },
@@ -85,7 +85,7 @@ func ExampleNone() {
 	locker := lock.None("payments")
 	defer locker.Close(context.Background())
 
-	_, err := locker.Claim(context.Background(), "order 7", nil)
+	_, err := locker.Claim(context.Background(), "order 7", nil, 0)
 	fmt.Println(errors.Is(err, lock.ErrNoRedis))
 	// Output: true
 }

@@ -30,15 +30,16 @@ func leave(t *testing.T, locker *lock.Locker, b interface {
 	Elapse(testing.TB, time.Duration)
 }, key string, state lock.State) *lock.Lease {
 	t.Helper()
-	claim, err := locker.Claim(t.Context(), key, []byte(secretNote))
+	hold := time.Duration(0)
+	if state == lock.Abandoned {
+		hold = time.Hour
+	}
+	claim, err := locker.Claim(t.Context(), key, []byte(secretNote), hold)
 	if err != nil || claim.State != lock.Granted {
 		t.Fatalf("%v, %v", claim.State, err)
 	}
 	switch state {
 	case lock.Abandoned:
-		if err := claim.Lease.Hold(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
 		b.Elapse(t, locker.TTL()+time.Minute)
 	case lock.Settled:
 		if err := claim.Lease.Settle(t.Context(), []byte(secretValue), time.Hour); err != nil {
@@ -89,10 +90,8 @@ func TestInspect(t *testing.T) {
 		if info.ClaimedAt.Before(before) || info.ClaimedAt.After(time.Now()) || !info.SettledAt.IsZero() {
 			t.Errorf("claimed %v, settled %v", info.ClaimedAt, info.SettledAt)
 		}
-		if err := held.Hold(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		if info = inspect(t, locker, "held", lock.Held); !around(info.LeaseLeft, 10*time.Second) || info.HoldLeft != time.Hour {
+		claimUnder(t, locker, "under a hold", time.Hour)
+		if info = inspect(t, locker, "under a hold", lock.Held); !around(info.LeaseLeft, 10*time.Second) || info.HoldLeft != time.Hour {
 			t.Errorf("under a hold: %+v", info)
 		}
 		abandoned := leave(t, locker, b, "abandoned", lock.Abandoned)
@@ -300,12 +299,7 @@ func TestForgetSparesALiveLease(t *testing.T) {
 	t.Parallel()
 	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
 		for name, hold := range map[string]time.Duration{"without a hold": 0, "under a hold": time.Hour} {
-			lease := leave(t, locker, b, name, lock.Held)
-			if hold > 0 {
-				if err := lease.Hold(t.Context(), hold); err != nil {
-					t.Fatal(err)
-				}
-			}
+			claimUnder(t, locker, name, hold)
 			token := inspect(t, locker, name, lock.Held).Token
 			if err := locker.Forget(t.Context(), locker.StorageKey(name), token); !errors.Is(err, lock.ErrLive) {
 				t.Errorf("%s: %v, want ErrLive", name, err)
@@ -388,7 +382,7 @@ func TestForgetMeetsALateSettle(t *testing.T) {
 	if err := <-forgotten; !errors.Is(err, lock.ErrChanged) {
 		t.Errorf("%v, want ErrChanged", err)
 	}
-	if claim, err := operator.Claim(t.Context(), "k", nil); err != nil || string(claim.Value) != secretValue {
+	if claim, err := operator.Claim(t.Context(), "k", nil, 0); err != nil || string(claim.Value) != secretValue {
 		t.Errorf("%v %q, %v, want the value", claim.State, claim.Value, err)
 	}
 }
@@ -410,7 +404,7 @@ func TestSettleAbandoned(t *testing.T) {
 		if err := settle(info.Token); err != nil {
 			t.Fatal(err)
 		}
-		claim, err := locker.Claim(t.Context(), "k", nil)
+		claim, err := locker.Claim(t.Context(), "k", nil, 0)
 		if err != nil || claim.State != lock.Settled || string(claim.Value) != "settled, "+secretNote {
 			t.Errorf("%v %q, %v, want what was settled", claim.State, claim.Value, err)
 		}
@@ -566,10 +560,7 @@ func TestOperatorWakesWaiters(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		slow := lock.WithRetry(lock.Retry{Min: time.Hour, Max: time.Hour})
 		locker := newLocker(t, b.Client(t), lock.WithoutRenewal(), lock.WithTTL(time.Hour), slow)
-		lease := leave(t, locker, b, "k", lock.Held)
-		if err := lease.Hold(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		lease := claimUnder(t, locker, "k", time.Hour)
 		waits := waitFor(t.Context(), locker, "k")
 		awaitMark(t, b, locker.StorageKey("k"))
 		if err := locker.Forget(t.Context(), locker.StorageKey("k"), lease.Token(), lock.EvenIfLive()); err != nil {

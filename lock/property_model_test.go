@@ -86,11 +86,11 @@ func (m *propModel) end(l *propLease, cause error) {
 }
 
 // claim is Claim by l, which has no part in the model before it is granted.
-func (m *propModel) claim(l *propLease, note string, renew bool) (state lock.State, data string, err error) {
+func (m *propModel) claim(l *propLease, note string, hold time.Duration, renew bool) (state lock.State, data string, err error) {
 	e := m.keys[l.key]
 	switch {
 	case e == nil:
-		m.keys[l.key] = &propEntry{kind: propClaim, owner: l, data: note, expiry: m.redis + l.ttl}
+		m.keys[l.key] = &propEntry{kind: propClaim, owner: l, data: note, hold: hold, expiry: m.redis + l.ttl + hold}
 		l.until, l.expiry, l.renewing = m.local+propValidity(l.ttl), m.local+l.ttl, renew
 		m.leases = append(m.leases, l)
 		return lock.Granted, "", nil
@@ -144,25 +144,6 @@ func (m *propModel) extend(l *propLease, d time.Duration) error {
 	e := m.keys[l.key]
 	e.expiry = max(e.expiry, m.redis+e.hold+d)
 	m.move(l, d)
-	return nil
-}
-
-// hold is refused to a caller who is late: Redis has less left of the claim than the caller thinks, by more than a call
-// may take. It does not resume the renewals that Abandon has ended.
-func (m *propModel) hold(l *propLease, d time.Duration) error {
-	if l.cause != nil || !m.stands(l) {
-		m.lose(l)
-		return lock.ErrLost
-	}
-	e := m.keys[l.key]
-	lease := e.expiry - m.redis - e.hold
-	if lease < max(l.expiry-m.local-m.opTimeout, 0) {
-		l.renewing = false
-		return errPropOther
-	}
-	e.hold = d
-	e.expiry = m.redis + d + max(l.ttl, lease)
-	m.move(l, l.ttl)
 	return nil
 }
 

@@ -171,8 +171,14 @@ type propOp struct {
 
 var propOps = []propOp{
 	{"Claim", 24, func(g *propGame, s propStep) (string, any, any) {
-		return g.claim(s, s.data, func(locker *lock.Locker) (lock.Claim, error) {
-			return locker.Claim(g.ctx, s.key, []byte(s.data))
+		return g.claim(s, s.data, 0, func(locker *lock.Locker) (lock.Claim, error) {
+			return locker.Claim(g.ctx, s.key, []byte(s.data), 0)
+		})
+	}},
+	{"Claim under a hold", 12, func(g *propGame, s propStep) (string, any, any) {
+		hold := 4 * g.time(s) // time is to pass in it
+		return g.claim(s, s.data, hold, func(locker *lock.Locker) (lock.Claim, error) {
+			return locker.Claim(g.ctx, s.key, []byte(s.data), hold)
 		})
 	}},
 	{"TryAcquire", 10, func(g *propGame, s propStep) (string, any, any) { return g.tryAcquire(s) }},
@@ -185,10 +191,6 @@ var propOps = []propOp{
 	})},
 	{"Extend", 10, propOnLease(func(g *propGame, s propStep, l *propLease) (string, any, any) {
 		return g.time(s).String(), propClass(l.real.Extend(g.ctx, g.time(s))), g.model.extend(l, g.time(s))
-	})},
-	{"Hold", 9, propOnLease(func(g *propGame, s propStep, l *propLease) (string, any, any) {
-		d := 4 * g.time(s) // time is to pass in it
-		return d.String(), propClass(l.real.Hold(g.ctx, d)), g.model.hold(l, d)
 	})},
 	{"Abandon", 6, propOnLease(func(g *propGame, _ propStep, l *propLease) (string, any, any) {
 		l.real.Abandon()
@@ -325,10 +327,10 @@ func (a propAnswer) String() string {
 	return fmt.Sprintf("%v %s", a.state, propShort(a.data))
 }
 
-func (g *propGame) claim(s propStep, note string, claim func(*lock.Locker) (lock.Claim, error)) (string, any, any) {
+func (g *propGame) claim(s propStep, note string, hold time.Duration, claim func(*lock.Locker) (lock.Claim, error)) (string, any, any) {
 	l := &propLease{step: s.id, key: s.key, ttl: g.site.leases[s.locker]}
 	var want propAnswer
-	want.state, want.data, want.err = g.model.claim(l, note, g.site.renewing)
+	want.state, want.data, want.err = g.model.claim(l, note, hold, g.site.renewing)
 
 	c, err := claim(g.lockers[s.locker])
 	got := propAnswer{c.State, string(c.Note) + string(c.Value), propClass(err)}
@@ -341,13 +343,13 @@ func (g *propGame) claim(s propStep, note string, claim func(*lock.Locker) (lock
 		token := uuid.MustParse(c.Lease.Token())
 		l.real, l.token = c.Lease, string(token[:])
 	}
-	return fmt.Sprintf("%s by locker %d, %v, %s", s.key, s.locker, l.ttl, propShort(note)), got, want
+	return fmt.Sprintf("%s by locker %d, %v and %v, %s", s.key, s.locker, l.ttl, hold, propShort(note)), got, want
 }
 
 // tryAcquire is a Claim without a note that tells less.
 func (g *propGame) tryAcquire(s propStep) (string, any, any) {
 	told := ""
-	what, _, want := g.claim(s, "", func(locker *lock.Locker) (lock.Claim, error) {
+	what, _, want := g.claim(s, "", 0, func(locker *lock.Locker) (lock.Claim, error) {
 		lease, ok, err := locker.TryAcquire(g.ctx, s.key)
 		told = fmt.Sprint(ok, " ", propClass(err))
 		if lease == nil {

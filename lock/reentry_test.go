@@ -73,7 +73,7 @@ func TestNoReentry(t *testing.T) {
 		if _, ok, err := other.TryAcquire(ctx, "k"); ok || err != nil {
 			t.Errorf("another Locker: %v, %v", ok, err)
 		}
-		if claim, err := locker.Claim(ctx, "k", nil); err != nil || claim.State != lock.Held {
+		if claim, err := locker.Claim(ctx, "k", nil, 0); err != nil || claim.State != lock.Held {
 			t.Errorf("Claim: %v, %v", claim.State, err)
 		}
 		another, ok, err := locker.TryAcquire(ctx, "another")
@@ -163,7 +163,6 @@ func TestReleasedHandle(t *testing.T) {
 		}
 		for what, err := range map[string]error{
 			"Settle": inner.Settle(t.Context(), nil, time.Hour),
-			"Hold":   inner.Hold(t.Context(), time.Hour),
 			"Extend": inner.Extend(t.Context(), time.Hour),
 		} {
 			if !errors.Is(err, lock.ErrLost) {

@@ -254,12 +254,12 @@ func TestUnconfirmedSettleKeepsTheClaim(t *testing.T) {
 			t.Errorf("Settle: %v, want DeadlineExceeded", err)
 		}
 		time.Sleep(ttl / 2) // longer than the abandoned claim would have stood
-		if claim, err := locker.Claim(t.Context(), "k", nil); err != nil || claim.State != lock.Held {
+		if claim, err := locker.Claim(t.Context(), "k", nil, 0); err != nil || claim.State != lock.Held {
 			t.Errorf("while it is tried again: %v, %v, want held", claim.State, err)
 		}
 		b.full.Store(false)
 		<-lease.Context().Done()
-		claim, err := locker.Claim(t.Context(), "k", nil)
+		claim, err := locker.Claim(t.Context(), "k", nil, 0)
 		if err != nil || string(claim.Value) != "v" {
 			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
 		}

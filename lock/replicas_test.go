@@ -72,11 +72,11 @@ func TestReplicaHasWhatCounts(t *testing.T) {
 		do   func() error
 	}{
 		{"granted", func() (err error) {
-			lease, _, err = locker.TryAcquire(t.Context(), "k")
+			claim, err := locker.Claim(t.Context(), "k", nil, time.Hour)
+			lease = claim.Lease
 			return err
 		}},
 		{"extended", func() error { return lease.Extend(t.Context(), time.Minute) }},
-		{"held", func() error { return lease.Hold(t.Context(), time.Hour) }},
 		{"settled", func() error { return lease.Settle(t.Context(), []byte("v"), time.Hour) }},
 	} {
 		replica.Pause(t)
@@ -150,7 +150,7 @@ func TestReplicaIsStopped(t *testing.T) {
 	locker := newLocker(t, client, briefly)
 	early := newLocker(t, client, acknowledged) // grants before the fault, on the same keys
 	load(t, early)
-	held, err := early.Claim(t.Context(), "held", nil)
+	held, err := early.Claim(t.Context(), "held", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,13 +159,13 @@ func TestReplicaIsStopped(t *testing.T) {
 	for name, take := range map[string]func() error{
 		"TryAcquire": func() error { _, _, err := locker.TryAcquire(t.Context(), "try"); return err },
 		"Acquire":    func() error { _, err := locker.Acquire(t.Context(), "acquire"); return err },
-		"Claim":      func() error { _, err := locker.Claim(t.Context(), "claim", nil); return err },
+		"Claim":      func() error { _, err := locker.Claim(t.Context(), "claim", nil, 0); return err },
 	} {
 		if err := take(); !errors.Is(err, lock.ErrNotReplicated) {
 			t.Errorf("%s: %v, want ErrNotReplicated", name, err)
 		}
 	}
-	if claim, err := locker.Claim(t.Context(), "held", nil); err != nil || claim.State != lock.Held {
+	if claim, err := locker.Claim(t.Context(), "held", nil, 0); err != nil || claim.State != lock.Held {
 		t.Errorf("another's claim: %v, %v, want held", claim.State, err)
 	}
 	if err := held.Lease.Release(t.Context()); err != nil {
@@ -204,29 +204,6 @@ func TestRenewalIsNotReplicated(t *testing.T) {
 	}
 	if _, ok := master.Raw(t, locker.StorageKey("k")); !ok {
 		t.Error("the master has let go of the key") // for which it was written for an hour
-	}
-}
-
-// fault: replica stopped, WithReplicas(1)
-func TestHoldIsNotReplicated(t *testing.T) {
-	t.Parallel()
-	master, replica, _ := startReplicated(t)
-	locker := newLocker(t, master.Client(t), lock.WithTTL(5*time.Second), briefly)
-	lease := acquire(t, locker, "k")
-	replica.Pause(t)
-	if err := lease.Hold(t.Context(), time.Hour); !errors.Is(err, lock.ErrNotReplicated) {
-		t.Errorf("Hold: %v, want ErrNotReplicated", err)
-	}
-	replica.Resume(t)
-	<-lease.Context().Done()
-	if got := context.Cause(lease.Context()); !errors.Is(got, lock.ErrLost) {
-		t.Errorf("cause %v, want ErrLost", got)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
-	if keys := master.Keys(t); len(keys) > 0 {
-		t.Errorf("left: %q", keys)
 	}
 }
 
@@ -274,9 +251,6 @@ func TestUnacknowledgedWriteIsSeenAgain(t *testing.T) {
 		"fenced claim": {opts: []lock.Option{lock.WithFencing()}, command: "EVALSHA", do: take},
 		"extend": {command: "EVALSHA", do: func(_ *lock.Locker, l *lock.Lease) error {
 			return l.Extend(context.Background(), time.Second) // shortens nothing
-		}},
-		"hold": {command: "EVALSHA", do: func(_ *lock.Locker, l *lock.Lease) error {
-			return l.Hold(context.Background(), time.Hour)
 		}},
 		"settle": {command: "EVALSHA", pending: 1, do: func(_ *lock.Locker, l *lock.Lease) error {
 			return l.Settle(context.Background(), []byte("v"), time.Hour)

@@ -90,7 +90,7 @@ func TestSecondTryIsBoundedToo(t *testing.T) {
 			b.silent.Store(true)
 		}()
 		start := time.Now()
-		if _, err := locker.Claim(t.Context(), "k", nil); err == nil {
+		if _, err := locker.Claim(t.Context(), "k", nil, 0); err == nil {
 			t.Error("no error though nobody has answered")
 		}
 		if took := time.Since(start); took > 500*time.Millisecond {
@@ -124,7 +124,7 @@ func TestLeaseHasTheValuesOfItsCaller(t *testing.T) {
 
 func claimWith(t *testing.T, ctx context.Context) *lock.Lease {
 	t.Helper()
-	claim, err := cannedLocker(t, "").Claim(ctx, "k", nil)
+	claim, err := cannedLocker(t, "").Claim(ctx, "k", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestHooksCanPrintCommands(t *testing.T) {
 	locker := newLocker(t, client)
 	var printed []string
 	client.AddHook(printing{&printed})
-	claim, err := locker.Claim(t.Context(), "k", []byte("\xff"))
+	claim, err := locker.Claim(t.Context(), "k", []byte("\xff"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

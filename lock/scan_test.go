@@ -147,10 +147,7 @@ func testClusterOperator(t *testing.T, c *redistest.Cluster) {
 	owners := map[*redistest.Server]int{}
 	for i := 0; len(keys) < 30 || len(owners) < 3; i++ {
 		key := fmt.Sprint("operated ", i)
-		lease := acquire(t, holder, key)
-		if err := lease.Hold(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		lease := claimUnder(t, holder, key, time.Hour)
 		lease.Abandon()
 		keys = append(keys, holder.StorageKey(key))
 		owners[c.Owner(t, holder.StorageKey(key))]++

@@ -27,16 +27,24 @@ type Stats struct {
 	PendingBytes   int    // their total size in bytes now, at most 64 MiB
 	SettledLate    uint64 // values that were stored in the background, or no longer had to be
 	SettlesGivenUp uint64 // values that were never stored: see Lease.Settle
+
+	// Releases are claims under a hold that are released in the background now because no run needs them, those included
+	// that will be released again to be sure. ReleasesGivenUp were released less often than planned, or never: see
+	// Locker.Claim. Their keys may be Abandoned although nothing ran.
+	Releases        int
+	ReleasesGivenUp uint64
 }
 
 // Stats returns the counts. It may be called concurrently, and sends nothing. The counts are not all of one instant.
 func (l *Locker) Stats() Stats {
 	backlog, sent := l.backlog.Stats(), l.store.Stats()
+	releases, releasesGivenUp := l.store.ReleaseStats()
 	return Stats{
 		Leases: l.leases.Counts.Active(), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
 		Queued: sent.Queued, InFlight: sent.InFlight, Batches: sent.Batches, Commands: sent.Commands,
 		Retries: sent.Retries, GivenUp: sent.GivenUp,
 		Renewals: l.leases.Counts.Renewals(), Lost: l.leases.Counts.Lost(),
 		Pending: backlog.Pending, PendingBytes: backlog.Bytes, SettledLate: backlog.Stored, SettlesGivenUp: backlog.GivenUp,
+		Releases: releases, ReleasesGivenUp: releasesGivenUp,
 	}
 }

@@ -21,12 +21,9 @@ func gauges(s lock.Stats) [7]int {
 func doAnything(ctx context.Context, l *lock.Locker, key string) {
 	switch rand.IntN(6) {
 	case 0, 1:
-		c, err := l.Claim(ctx, key, nil)
+		c, err := l.Claim(ctx, key, nil, time.Duration(rand.IntN(2))*30*time.Millisecond)
 		if err != nil || c.State != lock.Granted {
 			return
-		}
-		if rand.IntN(2) == 0 {
-			_ = c.Lease.Hold(ctx, 30*time.Millisecond)
 		}
 		switch rand.IntN(5) {
 		case 0:

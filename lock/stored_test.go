@@ -39,7 +39,7 @@ func TestReadsWhatTheFirstReleaseWrote(t *testing.T) {
 				if err := put.Err(); err != nil {
 					t.Fatal(err)
 				}
-				got, err := locker.Claim(t.Context(), "k", nil)
+				got, err := locker.Claim(t.Context(), "k", nil, 0)
 				if err != nil || got.State != want.State || !bytes.Equal(got.Note, want.Note) || !bytes.Equal(got.Value, want.Value) {
 					t.Errorf("%+v, %v, want %+v", got, err, want)
 				}
@@ -72,7 +72,7 @@ func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
 			}
 		}
 		before := time.Now().Truncate(time.Millisecond)
-		granted, err := locker.Claim(t.Context(), "k", []byte("a note"))
+		granted, err := locker.Claim(t.Context(), "k", []byte("a note"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
 				t.Errorf("%s at %v, not between %v and now", what, at, before)
 			}
 		}
-		met, err := locker.Claim(t.Context(), "k", nil)
+		met, err := locker.Claim(t.Context(), "k", nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		same("value", tokenEnd)
-		if met, err = locker.Claim(t.Context(), "k", nil); err != nil {
+		if met, err = locker.Claim(t.Context(), "k", nil, 0); err != nil {
 			t.Fatal(err)
 		}
 		within("settled", met.SettledAt)
@@ -163,7 +163,7 @@ func TestArgumentsAreNotPrinted(t *testing.T) {
 				client.AddHook(p)
 				locker := newLocker(t, client, opts...)
 				ctx := t.Context()
-				claim, err := locker.Claim(ctx, "k", []byte(note))
+				claim, err := locker.Claim(ctx, "k", []byte(note), 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -172,13 +172,13 @@ func TestArgumentsAreNotPrinted(t *testing.T) {
 				defer cancel()
 				_, _ = locker.Wait(brief, "k")
 				for _, err := range []error{
-					lease.Extend(ctx, time.Minute), lease.Hold(ctx, time.Hour), lease.Settle(ctx, []byte(value), time.Hour),
+					lease.Extend(ctx, time.Minute), lease.Settle(ctx, []byte(value), time.Hour),
 				} {
 					if err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := locker.Claim(ctx, "k", []byte(note)); err != nil {
+				if _, err := locker.Claim(ctx, "k", []byte(note), 0); err != nil {
 					t.Fatal(err)
 				}
 				other := acquire(t, locker, "other")

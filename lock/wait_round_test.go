@@ -308,10 +308,7 @@ func TestHeldClaimRunsOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
-		lease := acquire(t, b.locker(t, lock.WithoutRenewal()), "k")
-		if err := lease.Hold(t.Context(), 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		claimUnder(t, b.locker(t, lock.WithoutRenewal()), "k", 20*time.Second)
 		takes := acquireFor(t.Context(), b.locker(t, byMessage), "k")
 		waits := waitFor(t.Context(), b.locker(t, byMessage), "k")
 		const look = 10 * time.Millisecond
@@ -343,7 +340,7 @@ func TestWaitersShareNothing(t *testing.T) {
 			func(c lock.Claim) []byte { return c.Value },
 		},
 		"note": {
-			func(l *lock.Lease) error { l.Abandon(); return l.Hold(context.Background(), time.Hour) },
+			func(l *lock.Lease) error { l.Abandon(); return nil },
 			func(c lock.Claim) []byte { return c.Note },
 		},
 	} {
@@ -352,7 +349,7 @@ func TestWaitersShareNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBubble(t)
 				locker := b.locker(t)
-				held, err := locker.Claim(t.Context(), "k", []byte("text"))
+				held, err := locker.Claim(t.Context(), "k", []byte("text"), time.Hour)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -471,10 +468,7 @@ func TestErrHeldIsKnown(t *testing.T) {
 // abandonHeld leaves the key abandoned.
 func abandonHeld(t *testing.T, b *bubble) {
 	t.Helper()
-	lease := acquire(t, b.locker(t, lock.WithTTL(time.Second)), "k")
-	if err := lease.Hold(t.Context(), time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	lease := claimUnder(t, b.locker(t, lock.WithTTL(time.Second)), "k", time.Hour)
 	lease.Abandon()
 	<-lease.Context().Done()
 	time.Sleep(time.Second) // for what is taken off for drift

@@ -94,11 +94,7 @@ func TestWaitForWhatIsThere(t *testing.T) {
 		if _, err := locker.Acquire(t.Context(), "settled"); !errors.Is(err, lock.ErrSettled) {
 			t.Errorf("Acquire of it: %v, want ErrSettled", err)
 		}
-		held, err := locker.Claim(t.Context(), "abandoned", []byte("note"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := held.Lease.Hold(t.Context(), time.Hour); err != nil {
+		if _, err := locker.Claim(t.Context(), "abandoned", []byte("note"), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		b.Elapse(t, 11*time.Second)

@@ -1,6 +1,6 @@
 package middleware
 
-// This file contains what happens between the claim and the handler: the hold, and the journal's Begin.
+// This file contains what happens between the claim and the handler: the journal's Begin.
 
 import (
 	"context"
@@ -14,15 +14,11 @@ import (
 
 const maxUndone = 4096 // runs whose Begin is being undone, in one middleware
 
-// begin holds a claimed key ([WithAtMostOnce]), checks the request's deadline, and asks the journal. If the run must
-// not begin, it returns the answer, and releases the key in the background or settles it with the journal's record.
-// lease is nil if only the journal protects the run. Claim and Hold together take at most the time for one operation.
+// begin checks the request's deadline, and asks the journal. If the run must not begin, it returns the answer, and
+// releases the key in the background or settles it with the journal's record. lease is nil if only the journal protects
+// the run.
 func (c *call) begin(lease *lock.Lease) *answer {
-	err := c.hold(lease)
-	if err == nil {
-		err = c.deadlineError()
-	}
-	if err != nil {
+	if err := c.deadlineError(); err != nil {
 		c.dropClaim(lease)
 		return refuse(StoreUnavailable, notBegun(c.locker.TTL()), err)
 	}
@@ -30,21 +26,6 @@ func (c *call) begin(lease *lock.Lease) *answer {
 		return c.beginJournaled(lease)
 	}
 	return nil
-}
-
-// hold, with [WithAtMostOnce], keeps the key as long as responses are kept, even if this process dies. Then lease is
-// not nil, because mayRunWithoutLease (outage.go) is false.
-func (c *call) hold(lease *lock.Lease) error {
-	if !c.atMostOnce {
-		return nil
-	}
-	ctx, cancel := context.WithDeadline(c.detached(), c.timing.asked.Add(c.locker.OpTimeout()))
-	defer cancel()
-	err := lease.Hold(ctx, c.retention)
-	if e := c.event; e != nil {
-		e.Hold = phaseSince(e.Claim.end())
-	}
-	return err
 }
 
 // beginJournaled asks the journal whether the run may begin. lease is nil if Redis did not answer.

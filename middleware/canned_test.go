@@ -258,7 +258,7 @@ const cannedKey = "20:4:POST9:/payments6:user-136:8e03978e-40d5-43e8-bc93-6894a5
 
 // serveByLocker asks the locker what the middleware asks it for one request.
 func (c *counter) serveByLocker(t testing.TB) {
-	claim, err := c.locker.Claim(context.Background(), cannedKey, c.note[:])
+	claim, err := c.locker.Claim(context.Background(), cannedKey, c.note[:], 0)
 	if err == nil && claim.State == lock.Granted {
 		claim.Lease.AbandonAt(time.Now().Add(time.Minute))
 		claim.Lease.AbandonAt(time.Time{})

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"time"
 
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/record"
@@ -29,12 +30,17 @@ func (c *call) claim() (claim lock.Claim, err error) {
 	return claim, err
 }
 
-// sendClaim sends the claim, with the request's fingerprint in its note.
+// sendClaim sends the claim, with the request's fingerprint in its note. With [WithAtMostOnce] the claim has a hold: it
+// keeps the key for as long as responses are kept, even if this process dies.
 func (c *call) sendClaim() (lock.Claim, error) {
 	var room [record.NoteLen]byte
 	note := c.encodeNote(room[:0])
 	c.timing.asked = c.clock()
-	return c.locker.Claim(c.detached(), c.identity.key, note)
+	var hold time.Duration
+	if c.atMostOnce {
+		hold = c.retention
+	}
+	return c.locker.Claim(c.detached(), c.identity.key, note, hold)
 }
 
 // refuseClaim returns the answer to a request whose claim failed with err.

@@ -88,7 +88,6 @@ type Event struct {
 
 	// The phases of the request, in the order of time. They do not overlap. A phase that did not happen is zero.
 	Claim   Phase // the key was claimed in Redis, or found to be taken
-	Hold    Phase // WithAtMostOnce: the claim was made to outlive this process
 	Wait    Phase // WithWait: for another request with the same key
 	Journal Phase // WithJournal: the journal was asked whether the run may begin, or how an earlier one ended
 	Handler Phase // the handler ran, protected or not

@@ -27,7 +27,7 @@ func phases(t *testing.T, e middleware.Event, from time.Time) string {
 		name string
 		middleware.Phase
 	}{
-		{"claim", e.Claim}, {"hold", e.Hold}, {"wait", e.Wait}, {"journal", e.Journal}, {"handler", e.Handler}, {"settle", e.Settle},
+		{"claim", e.Claim}, {"wait", e.Wait}, {"journal", e.Journal}, {"handler", e.Handler}, {"settle", e.Settle},
 	} {
 		switch {
 		case p.Start.IsZero() && p.Duration == 0:
@@ -51,17 +51,17 @@ func TestEventPhases(t *testing.T) {
 			first, replay string
 		}{
 			"default":      {nil, payOnce(), "claim handler settle", "claim"},
-			"at most once": {[]middleware.Option{middleware.WithAtMostOnce()}, payOnce(), "claim hold handler settle", "claim"},
+			"at most once": {[]middleware.Option{middleware.WithAtMostOnce()}, payOnce(), "claim handler settle", "claim"},
 			"journal": {
 				[]middleware.Option{middleware.WithJournal(newJournal(true))}, payOnce(), "claim journal handler settle", "claim",
 			},
 			"hold and journal": {
 				[]middleware.Option{middleware.WithAtMostOnce(), middleware.WithJournal(newJournal(true))}, payOnce(),
-				"claim hold journal handler settle", "claim",
+				"claim journal handler settle", "claim",
 			},
 			"unknown": {
 				[]middleware.Option{middleware.WithAtMostOnce()},
-				func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() }, "claim hold handler", "claim",
+				func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() }, "claim handler", "claim",
 			},
 			"freed": {
 				nil, func(_ http.ResponseWriter, r *http.Request) { _ = middleware.FromContext(r.Context()).Discard() },
@@ -355,7 +355,7 @@ func TestTraceparentFormat(t *testing.T) {
 		head := append(bytes.Clone(content[:extensionAt]), byte(len(test.extension)))
 		forged := append(append(head, test.extension...), content[extensionAt+28:]...)
 		b.FlushAll(t)
-		claim, err := s.locker.Claim(t.Context(), "k", nil)
+		claim, err := s.locker.Claim(t.Context(), "k", nil, 0)
 		if err != nil || claim.State != lock.Granted {
 			t.Fatal(claim.State, err)
 		}

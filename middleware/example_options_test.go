@@ -371,7 +371,7 @@ func ExampleEvent_phases() {
 	defer server.stop()
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
 		middleware.WithObserver(func(_ context.Context, e middleware.Event) {
-			inRedis := e.Claim.Duration + e.Hold.Duration + e.Settle.Duration
+			inRedis := e.Claim.Duration + e.Settle.Duration
 			fmt.Println(e.Outcome, "in Redis:", inRedis > 0, "in the handler:", e.Handler.Duration > 0)
 		}))
 

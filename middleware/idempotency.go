@@ -33,10 +33,10 @@ import (
 //     request is still running, the duplicate waits for it ([WithWait]) or gets 409. If its fingerprint differs, it
 //     gets 422, and if its fingerprint is of another kind ([WithFingerprint]), 409 fingerprint-changed. A key that is too
 //     old to run ([WithKeyAge]) is looked up and never claimed. A request that has claimed the key goes on to step 5.
-//     Before that, [WithAtMostOnce] puts the claim under a hold, in a second round trip, and a journal ([WithJournal]) is
-//     asked whether the request may run. If Redis does not answer, the request gets 503, and nothing runs. There are two
-//     exceptions. With [WithFailOpen] the handler runs unprotected. With a journal, and without WithAtMostOnce, the
-//     journal alone is asked. It is also asked for the response to a duplicate, if Redis has none.
+//     Before that, a journal ([WithJournal]) is asked whether the request may run. With [WithAtMostOnce] the claim has a
+//     hold. If Redis does not answer, the request gets 503, and nothing runs. There are two exceptions. With
+//     [WithFailOpen] the handler runs unprotected. With a journal, and without WithAtMostOnce, the journal alone is asked.
+//     It is also asked for the response to a duplicate, if Redis has none.
 //  5. The handler runs, in this goroutine. Its context ends at an outer deadline and at [WithMaxDuration]. It ends with
 //     the cause [lock.ErrLost] when the lease is lost, unless there is a journal ([WithJournal]). It does not end when
 //     the client disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can

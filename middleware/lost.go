@@ -16,9 +16,6 @@ import (
 //   - Otherwise the run gives way: it returns the answer that replaces its response, which is what the key holds, or a
 //     problem. So the client does not get a response that differs from the stored one.
 //
-// The claim gets no hold, even with [WithAtMostOnce], because it is settled at once. (If the Settle stays pending and
-// this process dies, the key is free when the lease has run out.)
-//
 // Both runs may have taken effect, so the outcome is [LeaseLost] in any case, and the text of Event.Err has this run's
 // status.
 func (c *call) reclaimOrGiveWay(end *ending, lost error) (replacement *answer, err error) {

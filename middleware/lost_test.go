@@ -187,7 +187,7 @@ func TestKeyTakenAndFreedAgain(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
 				run := beginLost(t, b, own, test.opts...)
 				rival := newLocker(t, b.Client(t))
-				claim, err := rival.Claim(t.Context(), "k", nil)
+				claim, err := rival.Claim(t.Context(), "k", nil, 0)
 				if err != nil || claim.State != lock.Granted {
 					t.Fatal(claim.State, err)
 				}

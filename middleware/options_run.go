@@ -21,10 +21,9 @@ import (
 // that does know calls [Execution.Discard], and a retry runs. Other responses that [WithStored] does not store still
 // free the key, by default 404 and 429 among others. If the handler may send one after an effect, use [StoreAll].
 //
-// It costs a third round trip for a first request ([lock.Lease.Hold], before the handler), and a second one for a
-// duplicate in flight. Claim and Hold together take at most [lock.WithOpTimeout]. If they fail, the request gets 503
-// and its key is released in the background. A retry may get 409 until the lease has run out. If the process dies
-// before that release, a retry gets outcome-unknown although nothing ran.
+// It costs a second round trip for a duplicate in flight. If the claim fails, the request gets 503, and its key is
+// released in the background until that is certain (the hold of [lock.Locker.Claim]). A retry may get 409 until then. If
+// Redis stalls and the process is killed before that release, a retry gets outcome-unknown although nothing ran.
 //
 // Instances with and without it may share a namespace: each claim records its mode. Idempotency panics when it is
 // combined with [WithFailOpen], or with a [WithRetention] above [lock.MaxHold].

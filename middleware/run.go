@@ -11,7 +11,7 @@ import (
 // run runs the handler of a request that took its key, settles the key, and sends the response. The numbers are the
 // steps of [Idempotency]. lease is nil if only the journal protects the run.
 func (c *call) run(lease *lock.Lease) {
-	if instead := c.begin(lease); instead != nil { // 4, continued: the hold and the journal
+	if instead := c.begin(lease); instead != nil { // 4, continued: the journal
 		c.respond(instead)
 		return
 	}

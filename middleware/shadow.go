@@ -122,22 +122,19 @@ func (c *call) initWatched() {
 	c.identity.storageKey = "" // to be made of the new key
 }
 
-// claimWatched claims the key, and holds it with [WithAtMostOnce]. If another request has the key, it returns the
-// answer that would be given, and keeps the response that would be replayed for a comparison.
+// claimWatched claims the key. If another request has the key, it returns the answer that would be given, and keeps the
+// response that would be replayed for a comparison.
 func (c *call) claimWatched() (*lock.Lease, *answer, error) {
 	if c.redis.open() {
 		return nil, nil, errRedisPaused
 	}
 	claim, err := c.claim()
-	if err == nil && claim.State == lock.Granted {
-		if err = c.hold(claim.Lease); err == nil {
-			return claim.Lease, nil, nil
-		}
-		claim.Lease.ReleaseInBackground(c.detached())
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		c.tripAfter(err)
 		return nil, nil, err
+	case claim.State == lock.Granted:
+		return claim.Lease, nil, nil
 	}
 	predicted := c.answerByClaim(&claim)
 	if predicted.replays {
@@ -268,14 +265,14 @@ func (c *call) decideWatched(returned bool) (end ending) {
 }
 
 // applyWatched applies the ending to the key, in the background. It waits for Redis only as long as the time for one
-// operation allows after Claim and Hold: net/http sends the last bytes of the response after this.
+// operation allows after Claim: net/http sends the last bytes of the response after this.
 func (c *call) applyWatched(lease *lock.Lease, end *ending) error {
 	if end.action == abandonKey {
 		lease.Abandon()
 		return nil
 	}
 	applied := make(chan error, 1)
-	timeout := c.locker.OpTimeout() - c.event.Claim.Duration - c.event.Hold.Duration
+	timeout := c.locker.OpTimeout() - c.event.Claim.Duration
 	ctx, encoded, retention := context.WithoutCancel(c.r.Context()), end.encoded, end.retention
 	c.locker.Go(func(context.Context) {
 		if encoded == nil {

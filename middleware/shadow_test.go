@@ -323,6 +323,10 @@ func TestShadowWithoutRedis(t *testing.T) {
 		t.Error("each request asked Redis")
 	}
 	proxy.Heal()
+	eventually(t, "Redis to answer again", func() bool { // Close names the keys of claims that it cannot release
+		_, err := locker.Inspect(t.Context(), locker.StorageKey("k"))
+		return err == nil
+	})
 }
 
 // A response whose storing hangs goes out all the same, whole, and is stored later.

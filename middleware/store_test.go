@@ -198,7 +198,7 @@ func TestUnreadableNote(t *testing.T) {
 	} {
 		locker := newLocker(t, redistest.Mini(t).Client(t))
 		s := serveKeyed(t, locker, func(*http.Request) (string, error) { return "k", nil }, payOnce())
-		if _, err := locker.Claim(t.Context(), "k", note); err != nil {
+		if _, err := locker.Claim(t.Context(), "k", note, 0); err != nil {
 			t.Fatal(err)
 		}
 		s.want(s.send(), http.StatusInternalServerError, middleware.Unreadable)

@@ -106,7 +106,7 @@ func load(t *testing.T, file string) []byte {
 func serveStored(t *testing.T, note []byte, opts []middleware.Option) (*site, *lock.Lease) {
 	t.Helper()
 	locker := newLocker(t, redistest.Mini(t).Client(t))
-	claim, err := locker.Claim(t.Context(), "k", note)
+	claim, err := locker.Claim(t.Context(), "k", note, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

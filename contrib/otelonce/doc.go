@@ -13,7 +13,7 @@
 // A tracing middleware outside of Idempotency, such as otelhttp, begins the span of the request, the server span. If
 // that is recorded, New adds:
 //
-//   - child spans onceguard.claim, onceguard.hold, onceguard.wait, onceguard.journal and onceguard.settle, for the
+//   - child spans onceguard.claim, onceguard.wait, onceguard.journal and onceguard.settle, for the
 //     phases that the request reached (see [middleware.Event]). The handler has none: the spans that it begins are
 //     children of the server span;
 //   - attributes of the server span: onceguard.outcome; onceguard.key, the hashed key as Redis has it, whose last 64
@@ -45,7 +45,7 @@
 // Here outcome is the attribute onceguard.outcome, one of the Outcomes of package middleware; method is
 // http.request.method, _OTHER for one that is not standardized; route is http.route, absent where it is not known;
 // error is error.type, absent where Event.Err is nil, and otherwise one of about twenty words such as timeout,
-// lease_lost, record_unreadable and redis_oom, or _OTHER; phase is onceguard.phase: claim, hold, journal or settle; and
+// lease_lost, record_unreadable and redis_oom, or _OTHER; phase is onceguard.phase: claim, journal or settle; and
 // namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
 // attributes follow the semantic conventions 1.37.
 //

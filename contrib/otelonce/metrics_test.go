@@ -77,7 +77,7 @@ func TestMetrics(t *testing.T) {
 			"error.type=key_invalid," + post + "invalid-key: 1", executed, replayed, post + "unprotected: 1",
 		}},
 		"onceguard.store.duration": {"s", []string{
-			"onceguard.phase=claim: 2", "onceguard.phase=hold: 1", "onceguard.phase=settle: 1",
+			"onceguard.phase=claim: 2", "onceguard.phase=settle: 1",
 		}},
 		"onceguard.handler.duration": {"s", []string{executed, post + "unprotected: 1"}},
 		"onceguard.record.size":      {"By", []string{executed, replayed}},

@@ -96,8 +96,8 @@ type phase struct {
 }
 
 // phasesOf returns the phases that become spans, in the order of time.
-func phasesOf(e *middleware.Event) [5]phase {
-	return [...]phase{{"claim", e.Claim}, {"hold", e.Hold}, {"wait", e.Wait}, {"journal", e.Journal}, {"settle", e.Settle}}
+func phasesOf(e *middleware.Event) [4]phase {
+	return [...]phase{{"claim", e.Claim}, {"wait", e.Wait}, {"journal", e.Journal}, {"settle", e.Settle}}
 }
 
 // failedPhase returns the name of the phase that failed with Event.Err. It is empty if none did: the error is the

@@ -25,7 +25,7 @@ func TestFirstRequestIsOneTrace(t *testing.T) {
 	s := newSite(t, created, settings{middleware: []middleware.Option{middleware.WithAtMostOnce()}})
 	s.send("k")
 	server, others := s.trace()
-	if got, want := named(others), "onceguard.claim onceguard.hold onceguard.settle"; got != want {
+	if got, want := named(others), "onceguard.claim onceguard.settle"; got != want {
 		t.Errorf("spans %q, want %q", got, want)
 	}
 	var redisSpans int

@@ -38,6 +38,8 @@
 //	onceguard_settles_pending_bytes     gauge      Stats.PendingBytes
 //	onceguard_settles_late_total        counter    Stats.SettledLate
 //	onceguard_settles_given_up_total    counter    Stats.SettlesGivenUp
+//	onceguard_releases_pending          gauge      Stats.Releases
+//	onceguard_releases_given_up_total   counter    Stats.ReleasesGivenUp
 //
 // All have the label locker, the namespace of the Locker or what [WithName] sets. The other labels are:
 //
@@ -48,7 +50,7 @@
 //   - error_type: empty if [middleware.Event].Err is nil; otherwise one of about twenty words such as timeout, lease_lost,
 //     record_unreadable and redis_oom, or _OTHER. An unprotected request with an error_type is one of
 //     [middleware.WithFailOpen]
-//   - phase: claim, hold, journal or settle. Here error_type says that this call failed
+//   - phase: claim, journal or settle. Here error_type says that this call failed
 //
 // A key or a user is never a label.
 //

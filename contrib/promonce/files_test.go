@@ -168,7 +168,7 @@ var noMetrics = strings.Fields("sum max rate increase histogram_quantile by with
 // has parsed it.
 func used(t *testing.T, where, expr string, metrics map[string][]string) (names []string) {
 	t.Helper()
-	values := map[string][]string{"error_type": words.ErrorTypes(), "phase": {"claim", "hold", "journal", "settle"}}
+	values := map[string][]string{"error_type": words.ErrorTypes(), "phase": {"claim", "journal", "settle"}}
 	for _, o := range everyOutcome {
 		values["outcome"] = append(values["outcome"], string(o))
 	}

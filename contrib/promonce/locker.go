@@ -42,6 +42,10 @@ var counts = []struct {
 		prometheus.CounterValue, func(s *lock.Stats) float64 { return float64(s.SettledLate) }},
 	{"settles_given_up_total", "Values that were never stored.",
 		prometheus.CounterValue, func(s *lock.Stats) float64 { return float64(s.SettlesGivenUp) }},
+	{"releases_pending", "Claims that no run needs and that are released in the background now.",
+		prometheus.GaugeValue, func(s *lock.Stats) float64 { return float64(s.Releases) }},
+	{"releases_given_up_total", "Claims that no run needs and that may stay: their keys may be abandoned.",
+		prometheus.CounterValue, func(s *lock.Stats) float64 { return float64(s.ReleasesGivenUp) }},
 }
 
 // lockerStats are the metrics of a Locker.

@@ -60,7 +60,7 @@ var aPhase = middleware.Phase{Start: time.Now(), Duration: 3 * time.Millisecond}
 func everything(outcome middleware.Outcome) middleware.Event {
 	return middleware.Event{
 		Outcome: outcome, Key: "payments-api:{1f}secretdigits", Method: http.MethodPost, Pattern: "POST /payments", Status: 201,
-		Size: 700, Age: time.Minute, Claim: aPhase, Hold: aPhase, Wait: aPhase, Journal: aPhase, Handler: aPhase, Settle: aPhase,
+		Size: 700, Age: time.Minute, Claim: aPhase, Wait: aPhase, Journal: aPhase, Handler: aPhase, Settle: aPhase,
 	}
 }
 
@@ -175,7 +175,7 @@ func TestShadow(t *testing.T) {
 	e.Shadow = true
 	m.Observe(t.Context(), e)
 	for name, want := range map[string]int{
-		"onceguard_shadow_requests_total": 1, "onceguard_store_duration_seconds": 4, "onceguard_requests_total": 0,
+		"onceguard_shadow_requests_total": 1, "onceguard_store_duration_seconds": 3, "onceguard_requests_total": 0,
 		"onceguard_handler_duration_seconds": 0, "onceguard_wait_duration_seconds": 0, "onceguard_record_size_bytes": 0,
 	} {
 		if found := metricsOf(t, reg, name); len(found) != want {
@@ -235,7 +235,6 @@ func TestStoreErrors(t *testing.T) {
 		want  string // the phase that failed
 	}{
 		"claim":       {middleware.Event{Outcome: middleware.StoreUnavailable, Err: failed, Claim: aPhase}, "claim"},
-		"hold":        {middleware.Event{Outcome: middleware.StoreUnavailable, Err: failed, Claim: aPhase, Hold: aPhase}, "hold"},
 		"pending":     {middleware.Event{Outcome: middleware.NotStored, Err: failed, Pending: true, Claim: aPhase, Settle: aPhase}, "settle"},
 		"lost":        {middleware.Event{Outcome: middleware.LeaseLost, Err: failed, Claim: aPhase, Settle: aPhase}, "settle"},
 		"fail open":   {middleware.Event{Outcome: middleware.Unprotected, Err: failed, Claim: aPhase, Handler: aPhase}, "claim"},
@@ -468,7 +467,7 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	m, _ := newMetrics(b)
 	first := everything(middleware.Executed)
-	first.Hold, first.Wait, first.Journal = middleware.Phase{}, middleware.Phase{}, middleware.Phase{}
+	first.Wait, first.Journal = middleware.Phase{}, middleware.Phase{}
 	for name, e := range map[string]middleware.Event{
 		"first":  first,
 		"replay": {Outcome: middleware.Replayed, Method: "POST", Pattern: "POST /payments", Claim: aPhase, Size: 700},

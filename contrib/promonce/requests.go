@@ -108,13 +108,13 @@ type call struct {
 }
 
 // callsOf returns the calls of the request in the order of time.
-func callsOf(e *middleware.Event) [4]call {
-	return [...]call{{"claim", e.Claim}, {"hold", e.Hold}, {"journal", e.Journal}, {"settle", e.Settle}}
+func callsOf(e *middleware.Event) [3]call {
+	return [...]call{{"claim", e.Claim}, {"journal", e.Journal}, {"settle", e.Settle}}
 }
 
 // failedCall returns the name of the call that failed with Event.Err. It is empty if none did: the error is the
 // handler's or the client's.
-func failedCall(e *middleware.Event, calls *[4]call) (name string) {
+func failedCall(e *middleware.Event, calls *[3]call) (name string) {
 	switch {
 	case e.Err == nil:
 	case e.Pending, e.Outcome == middleware.LeaseLost:

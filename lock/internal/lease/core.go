@@ -1,10 +1,10 @@
-// Package lease implements the life of a lease: how it is renewed, extended, put under a hold, settled, released or
-// lost. A Core is the lease of one claim. Each caller that shares it has a Handle, and lock.Lease wraps a Handle.
-// Package lock gives a Core its Backend. All that this package knows of Redis is the Outcomes that the Backend returns.
+// Package lease implements the life of a lease: how it is renewed, extended, settled, released or lost. A Core is the
+// lease of one claim. Each caller that shares it has a Handle, and lock.Lease wraps a Handle. Package lock gives a Core
+// its Backend. All that this package knows of Redis is the Outcomes that the Backend returns.
 //
 //	core.go      the lease, its phases, and how it moves through them
 //	handle.go    a caller's share in a lease, with the context that ends with it
-//	renew.go     renewals, Extend and Hold: what moves the end of a lease
+//	renew.go     renewals and Extend: what moves the end of a lease
 //	release.go   Release
 //	settle.go    Settle; backlog.go counts the values that wait to be stored
 //	timer.go     the timer that renews a lease and ends it
@@ -30,17 +30,19 @@ type Backend interface {
 	Extend(ctx context.Context, id ID, d time.Duration) store.Outcome
 	// Release removes the claim.
 	Release(ctx context.Context, id ID) store.Outcome
-	// Hold makes the claim last for hold after a lease of length ttl. It changes nothing if less than minLeft is left
-	// of the present lease.
-	Hold(ctx context.Context, id ID, hold, ttl, minLeft time.Duration) store.Outcome
+	// KeepReleasing releases a claim with a hold in the background, until that is certain. It returns at once. released
+	// is true if a release was confirmed.
+	KeepReleasing(id ID, released bool)
 	// Settle replaces the claim with the value, for ttl.
 	Settle(ctx context.Context, id ID, value []byte, ttl time.Duration) store.Outcome
 }
 
-// ID names a claim.
+// ID names a claim, and has what was written with it.
 type ID struct {
-	Key   store.Key
-	Token uuid.UUID
+	Key       store.Key
+	Token     uuid.UUID
+	Hold      time.Duration // for which the claim stays after its lease; 0 without a hold
+	MayReturn bool          // a command may still arrive, and write the claim again after its release
 }
 
 // Config is what the leases of one Locker share.
@@ -71,16 +73,6 @@ const (
 	ended
 )
 
-// holdState is how far the latest Hold has come, and so whether the claim may be renewed.
-type holdState int
-
-const (
-	noHold        holdState = iota // renewed: there was no Hold yet, or resume has set the last one aside
-	holdInFlight                   // not renewed: hold.lua recognizes a late Hold by what is left of the lease
-	holdConfirmed                  // renewed: the claim is under the hold
-	holdUnknown                    // not renewed: the Hold failed or got no reply. If it arrived, it runs out
-)
-
 // Core is a lease. Its handles share it.
 type Core struct {
 	config   *Config
@@ -88,19 +80,16 @@ type Core struct {
 	id       ID
 	detached context.Context // never done; carries the values of the context that the lease was requested with
 
-	mu      sync.Mutex
-	phase   phase // guarded by mu, like all fields below
-	hold    holdState
-	handles []*Handle     // those that are not released; the last one stays even when it is
-	room    [1]*Handle    // holds handles while there is one
-	timer   *timer        // calls tick at the next renewal or at validUntil; nil once the phase is not active
-	busy    chan struct{} // closed when the renewal, Extend or Hold in flight is over; nil if none is
+	mu       sync.Mutex
+	phase    phase      // guarded by mu, like all fields below
+	handles  []*Handle  // those that are not released; the last one stays even when it is
+	room     [1]*Handle // holds handles while there is one
+	timer    *timer     // calls tick at the next renewal or at validUntil; nil once the phase is not active
+	renewing bool       // a renewal is in flight
 
-	// validUntil <= expiry <= latestExpiry
-	validUntil   time.Time     // of the lease; grows when the backend confirms a longer lease
-	expiry       time.Time     // the server does not expire the claim earlier; validUntil is earlier by Validity's margin
-	latestExpiry time.Time     // expiry if every Extend and Hold without a reply has arrived; only grows
-	longestHold  time.Duration // the longest hold that the claim may have; only grows
+	// validUntil < latestExpiry
+	validUntil   time.Time // of the lease; grows when the backend confirms a longer lease
+	latestExpiry time.Time // when the server expires a claim without a hold, if every Extend has arrived; only grows
 
 	releasedWhileValid bool  // a Release was sent while the lease was valid: who has the key now may have taken it since
 	releaseErr         error // what Release returns once the phase is ended
@@ -128,11 +117,10 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.validUntil, c.expiry = start.Add(Validity(config.TTL)), start.Add(config.TTL)
+	c.validUntil, c.latestExpiry = start.Add(Validity(config.TTL)), start.Add(config.TTL)
 	if !now.Before(c.validUntil) {
 		return false
 	}
-	c.latestExpiry = c.expiry
 	c.timer = config.Timers.set(c, c.firstTick(start).Sub(now))
 	config.Counts.add(c.id.Token, 1)
 	c.handles = c.room[:0]
@@ -152,10 +140,8 @@ func (c *Core) Until() time.Time {
 
 // renews reports whether the lease should be renewed. The caller holds mu.
 func (c *Core) renews() bool {
-	return c.config.Renew && c.phase == active && !c.abandoned && c.hold.allowsRenewal()
+	return c.config.Renew && c.phase == active && !c.abandoned
 }
-
-func (s holdState) allowsRenewal() bool { return s == noHold || s == holdConfirmed }
 
 // valid reports whether the lease is active and validUntil is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.validUntil) }

@@ -78,7 +78,6 @@ func TestReleasedHandle(t *testing.T) {
 		w.first.Abandon()
 		w.first.AbandonAt(w.backend.begin)
 		wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
-		wantIs(t, "Hold", w.first.Hold(w.Context(), time.Minute), store.ErrLost)
 		w.sent("")
 		w.at(time.Minute)
 		wantEnd(t, other, nil)

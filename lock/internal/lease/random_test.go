@@ -46,7 +46,6 @@ type server struct {
 	value          []byte
 	expiry         time.Time // of the key, with the hold
 	hold           time.Duration
-	extending      int // Extends and Holds under way
 }
 
 // life is one lease with all that is done to it.
@@ -185,18 +184,7 @@ func (s *server) do(ctx context.Context, name string, execute func() (store.Hold
 	return o
 }
 
-// exclusively counts an Extend or a Hold, of which one at a time may be under way.
-func (s *server) exclusively(change int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.extending += change; s.extending > 1 {
-		s.fail("%d Extends and Holds are under way", s.extending)
-	}
-}
-
 func (s *server) Extend(ctx context.Context, _ lease.ID, d time.Duration) store.Outcome {
-	s.exclusively(1)
-	defer s.exclusively(-1)
 	name := "extend"
 	if d == ttl {
 		name = "renew"
@@ -213,18 +201,17 @@ func (s *server) Extend(ctx context.Context, _ lease.ID, d time.Duration) store.
 	})
 }
 
-func (s *server) Hold(ctx context.Context, _ lease.ID, hold, length, least time.Duration) store.Outcome {
-	s.exclusively(1)
-	defer s.exclusively(-1)
-	return s.do(ctx, "hold", func() (store.Holder, error) {
-		if s.claimed {
-			left := time.Until(s.expiry) - s.hold
-			if left < least {
-				return 0, errors.New("LATE")
-			}
-			s.hold, s.expiry = hold, time.Now().Add(hold+max(length, left))
-		}
-		return s.holder(), nil
+// KeepReleasing sends releases until one is answered.
+func (s *server) KeepReleasing(id lease.ID, released bool) {
+	s.group.Go(func() {
+		background.Retry(s.group.Context(), time.Now().Add(time.Hour), func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.note("keeps releasing")
+			s.expire()
+			s.claimed = false
+			return true
+		})
 	})
 }
 
@@ -256,17 +243,18 @@ func (s *server) Release(ctx context.Context, _ lease.ID) store.Outcome {
 	})
 }
 
-// live runs steps of a lease's life, whose commands meet what fault returns, and then ends it.
-func live(t *testing.T, fault func() (fault, time.Duration), steps ...func(*life)) {
+// live runs steps of the life of a lease whose claim has that hold, and then ends it. Its commands meet what fault
+// returns.
+func live(t *testing.T, hold time.Duration, fault func() (fault, time.Duration), steps ...func(*life)) {
 	l := &life{t: t, begin: time.Now(), ends: map[*lease.Handle]error{}, group: background.NewGroup(context.Background())}
-	s := &server{life: l, fault: fault, claimed: true, expiry: time.Now().Add(ttl)}
+	s := &server{life: l, fault: fault, claimed: true, hold: hold, expiry: time.Now().Add(ttl + hold)}
 	l.server = s
 	var backlog lease.Backlog
 	config := lease.Config{
 		TTL: ttl, OpTimeout: opTimeout, Renew: true, Group: l.group, Timers: new(lease.Timers), Backlog: &backlog,
 	}
 	l.core, l.first = new(lease.Core), new(lease.Handle)
-	id := lease.ID{Key: store.Namespace("ns").Key("key"), Token: store.NewToken()}
+	id := lease.ID{Key: store.Namespace("ns").Key("key"), Token: store.NewToken(), Hold: hold}
 	l.core.Init(&config, s, id, context.Background(), time.Now(), l.first)
 
 	var calls sync.WaitGroup
@@ -329,7 +317,6 @@ func (l *life) settle(value string) {
 
 // The calls of a life.
 func extend(l *life)  { l.returned("Extend", l.first.Extend(context.Background(), 20*time.Second)) }
-func hold(l *life)    { l.returned("Hold", l.first.Hold(context.Background(), time.Minute)) }
 func release(l *life) { l.returned("Release", l.first.Release(context.Background())) }
 func settleV(l *life) { l.settle("value") }
 func settleW(l *life) { l.settle("other") }
@@ -356,26 +343,27 @@ func forget(l *life) {
 // fault.
 func TestEveryOrder(t *testing.T) {
 	t.Parallel()
-	calls := map[string]func(*life){"hold": hold, "settle": settleV, "release": release, "renewal": func(*life) { time.Sleep(ttl/3 + 10*ms) }}
+	calls := map[string]func(*life){"extend": extend, "settle": settleV, "release": release, "renewal": func(*life) { time.Sleep(ttl/3 + 10*ms) }}
 	met := []fault{fine, replyLost, arrivesLate, refused}
 	for a, first := range calls {
 		t.Run(a, func(t *testing.T) {
 			t.Parallel()
 			for _, second := range calls {
 				for _, third := range calls {
-					for n := range len(met) * len(met) * 2 {
+					for n := range len(met) * len(met) * 4 {
 						synctest.Test(t, func(t *testing.T) {
-							left := n / 2
+							left := n / 4
+							hold := time.Duration(n/2%2) * time.Minute
 							next := func() (fault, time.Duration) {
 								f := met[left%len(met)] // after two commands all is fine
 								left /= len(met)
 								return f, 30*ms + 30*time.Microsecond
 							}
 							if n%2 == 1 { // one after the other
-								live(t, next, func(l *life) { first(l); second(l); third(l) })
+								live(t, hold, next, func(l *life) { first(l); second(l); third(l) })
 								return
 							}
-							live(t, next, first, second, third)
+							live(t, hold, next, first, second, third)
 						})
 						if t.Failed() {
 							return
@@ -415,7 +403,7 @@ func randomLife(t *testing.T, seed uint64) {
 		}
 		return f, time.Duration(rng.Int64N(int64(600*ms))) + 1
 	}
-	calls := []func(*life){extend, hold, hold, settleV, settleV, settleW, release, abandon, abandonAt, take, forget}
+	calls := []func(*life){extend, settleV, settleV, settleW, release, abandon, abandonAt, take, forget}
 	var steps []func(*life)
 	for range 3 + rng.IntN(10) {
 		call, after := calls[rng.IntN(len(calls))], time.Duration(rng.Int64N(int64(40*time.Second)))
@@ -424,5 +412,5 @@ func randomLife(t *testing.T, seed uint64) {
 		}
 		steps = append(steps, func(l *life) { time.Sleep(after); call(l) })
 	}
-	live(t, draw, steps...)
+	live(t, time.Duration(rng.IntN(2))*time.Minute, draw, steps...)
 }

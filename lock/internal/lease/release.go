@@ -1,7 +1,7 @@
 package lease
 
-// How a claim is released: Release tries once and, if that fails, goes on in the background. Core.mu is not held during
-// a try.
+// How a claim is released: Release tries once and, if that fails, goes on in the background. A claim with a hold is then
+// left to the backend (KeepReleasing), because it would stay for long. Core.mu is not held during a try.
 
 import (
 	"context"
@@ -27,21 +27,30 @@ func (h *Handle) ReleaseInBackground(ctx context.Context) {
 	}
 }
 
-// release tries to release the claim. If that fails, the first call keeps trying in the background.
+// release tries to release the claim. If that fails, or the claim may return, the first call has it released in the
+// background.
 func (c *Core) release(ctx context.Context) error {
 	firstCall := !c.isReleasedOrSettled()
 	done, err := c.tryRelease(ctx)
-	group := c.config.Group
-	if done || !firstCall || group.Closed() {
-		return err
+	switch {
+	case !firstCall:
+	case c.id.Hold > 0 && (!done || c.id.MayReturn):
+		c.backend.KeepReleasing(c.id, done)
+	case !done:
+		c.retryRelease()
 	}
+	return err
+}
+
+// retryRelease keeps trying to release a claim without a hold, until it has expired.
+func (c *Core) retryRelease() {
+	group := c.config.Group
 	group.Go(func() {
 		background.Retry(group.Context(), c.claimGoneBy(), func() bool {
 			done, _ := c.tryRelease(group.Base())
 			return done
 		})
 	})
-	return err
 }
 
 // tryRelease tries once to release the claim, unless the lease has ended. It is done when the backend has confirmed or
@@ -80,11 +89,12 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	return true, c.releaseErr
 }
 
-// claimGoneBy returns when the claim has expired even if no release arrives, but at most maxRetry from now.
+// claimGoneBy returns when a claim without a hold has expired even if no release arrives, but at most maxRetry from now.
 func (c *Core) claimGoneBy() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	left := c.latestExpiry.Sub(now) + c.longestHold
-	return now.Add(min(left, maxRetry))
+	if limit := time.Now().Add(maxRetry); c.latestExpiry.After(limit) {
+		return limit
+	}
+	return c.latestExpiry
 }

@@ -108,15 +108,8 @@ func TestReleaseIsTriedFor(t *testing.T) {
 		"the lease":             {func(*world) {}, ttl - slack, ttl + slack},
 		"the lease, extended":   {func(w *world) { _ = w.first.Extend(w.Context(), time.Minute) }, time.Minute - slack, time.Minute + opTimeout + slack},
 		"an Extend of no reply": {func(w *world) { w.answerWith("extend 1m0s", down); _ = w.first.Extend(w.Context(), time.Minute) }, time.Minute - slack, time.Minute + opTimeout + slack},
-		"a hold":                {func(w *world) { _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + opTimeout + slack},
-		"a Hold of no reply":    {func(w *world) { w.answerWith("hold", down); _ = w.first.Hold(w.Context(), time.Minute) }, ttl + time.Minute - slack, ttl + time.Minute + opTimeout + slack},
-		"a late Hold of no reply": {func(w *world) {
-			w.at(8 * time.Second)
-			w.answerWith("hold", down)
-			_ = w.first.Hold(w.Context(), time.Second)
-		}, ttl + time.Second - slack, ttl + time.Second + opTimeout + slack},
-		"a long hold":          {func(w *world) { _ = w.first.Hold(w.Context(), 24*time.Hour) }, time.Hour - slack, time.Hour + slack},
-		"a lease that is over": {func(w *world) { w.at(time.Minute) }, 0, 0},
+		"a lease of a day":      {func(w *world) { _ = w.first.Extend(w.Context(), 24*time.Hour) }, time.Hour - slack, time.Hour + slack},
+		"a lease that is over":  {func(w *world) { w.at(time.Minute) }, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -220,7 +213,6 @@ func TestNothingAfterTheEnd(t *testing.T) {
 				wantIs(t, name, end(w), nil)
 				w.forget()
 				wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
-				wantIs(t, "Hold", w.first.Hold(w.Context(), time.Minute), store.ErrLost)
 				wantIs(t, "Settle", w.settle("v"), store.ErrLost)
 				wantIs(t, "Release", w.release(), nil)
 				w.first.Abandon()

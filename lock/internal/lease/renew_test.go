@@ -2,11 +2,9 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -77,8 +75,7 @@ func TestRenewalFails(t *testing.T) {
 					w.Errorf("%d renewals were sent, %d of them after the end", now, now-sent)
 				}
 				wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
-				wantIs(t, "Hold", w.first.Hold(w.Context(), time.Minute), store.ErrLost)
-				if n := w.count("hold") + w.count("extend 1m0s"); n != 0 {
+				if n := w.count("extend 1m0s"); n != 0 {
 					w.Errorf("%d commands were sent after the end", n)
 				}
 			})
@@ -145,86 +142,51 @@ func TestRenewalFinds(t *testing.T) {
 	}
 }
 
-// A renewal does not run beside an Extend, nor an Extend beside a renewal.
+// A renewal and an Extend may be in flight at the same time. The longer one counts, whichever is answered first.
 func TestRenewalDuringExtend(t *testing.T) {
 	t.Parallel()
-	run(t, map[string][]answer{"extend 20s": {slow(400*ms, ours)}}, func(w *world) {
-		w.at(2900 * ms)
-		extended := w.call(func() error { return w.first.Extend(w.Context(), 20*time.Second) })
-		w.at(3300*ms - 1)
-		w.sent("extend 20s 2.9s") // the renewal is due, and waits
-		wantIs(t, "Extend", extended(), nil)
-		w.wantUntil(2900*ms + lease.Validity(20*time.Second))
-		w.at(3*time.Second + ttl/10 + 400*ms)
-		if w.count("renew") == 0 {
-			w.Error("the renewal was not sent after the Extend")
-		}
-		w.wantUntil(2900*ms + lease.Validity(20*time.Second)) // a renewal never shortens
-	})
+	for name, test := range map[string]struct {
+		extend answer
+		until  time.Duration
+		err    error
+	}{
+		"answered later":   {slow(400*ms, ours), 2900*ms + lease.Validity(20*time.Second), nil},
+		"answered earlier": {slow(50*ms, ours), 2900*ms + lease.Validity(20*time.Second), nil},
+		"no reply":         {lost, 3*time.Second + valid, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"extend 20s": {test.extend}, "renew": {slow(200*ms, ours)}}, func(w *world) {
+				w.at(2900 * ms)
+				wantIs(t, "Extend", w.first.Extend(w.Context(), 20*time.Second), test.err)
+				w.at(3500 * ms)
+				w.sent("extend 20s 2.9s, renew 3s")
+				w.wantUntil(test.until)
+			})
+		})
+	}
 }
 
 func TestExtendDuringRenewal(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		renewal answer
-		sent    string
-		err     error
+		until   time.Duration
+		end     error
 	}{
-		"the renewal succeeds":             {slow(300*ms, ours), "renew 3s, extend 20s 3.3s", nil},
-		"the renewal finds another claim":  {slow(300*ms, another), "renew 3s", store.ErrLost},
-		"the renewal takes longer than it": {slow(5*time.Second, ours), "renew 3s", context.DeadlineExceeded},
+		"the renewal succeeds":            {slow(300*ms, ours), 3100*ms + lease.Validity(20*time.Second), nil},
+		"the renewal hangs":               {slow(5*time.Second, ours), 3100*ms + lease.Validity(20*time.Second), nil},
+		"the renewal finds another claim": {slow(300*ms, another), 3100*ms + lease.Validity(20*time.Second), store.ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, map[string][]answer{"renew": {test.renewal}}, func(w *world) {
 				w.at(3100 * ms)
-				extended := w.call(func() error { return w.first.Extend(w.Context(), 20*time.Second) })
-				wantIs(t, "Extend", extended(), test.err)
-				w.sent(test.sent)
-				if got := time.Since(w.backend.begin); got > 3100*ms+opTimeout {
-					w.Errorf("Extend has returned at %v", got)
-				}
-				var timeout background.TimeoutError
-				if errors.Is(test.err, context.DeadlineExceeded) {
-					if err := w.first.Extend(w.Context(), 20*time.Second); !errors.As(err, &timeout) {
-						w.Errorf("Extend: %v, want a TimeoutError", err)
-					}
-				}
-			})
-		})
-	}
-}
-
-func TestExtendThatWaitsIsCancelled(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"renew": {slow(300*ms, ours)}}, func(w *world) {
-		w.at(3100 * ms)
-		cause := errors.New("the request is over")
-		ctx, cancel := context.WithCancelCause(w.Context())
-		extended := w.call(func() error { return w.first.Extend(ctx, 20*time.Second) })
-		cancel(cause)
-		wantIs(t, "Extend", extended(), cause)
-		w.at(3400 * ms)
-		w.sent("renew 3s")
-		w.wantErr(nil)
-		w.wantUntil(3*time.Second + valid)
-	})
-}
-
-// An Extend that has waited for a renewal is not sent once the lease was released meanwhile.
-func TestExtendThatWaitsIsReleased(t *testing.T) {
-	t.Parallel()
-	for name, a := range map[string]answer{"confirmed": ours, "refused": down} {
-		t.Run(name, func(t *testing.T) {
-			run(t, map[string][]answer{"renew": {slow(300*ms, ours)}, "release": {a, ours}}, func(w *world) {
-				w.at(3100 * ms)
-				extended := w.call(func() error { return w.first.Extend(w.Context(), 20*time.Second) })
-				_ = w.release()
-				wantIs(t, "Extend", extended(), store.ErrLost)
-				w.at(5 * time.Second)
-				if w.count("extend 20s") != 0 {
-					w.Error("the Extend was sent after the Release")
-				}
+				wantIs(t, "Extend", w.first.Extend(w.Context(), 20*time.Second), nil)
+				w.sent("renew 3s, extend 20s 3.1s")
+				w.at(3300 * ms)
+				w.wantUntil(test.until)
+				w.wantErr(test.end)
 			})
 		})
 	}

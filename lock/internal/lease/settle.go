@@ -120,7 +120,10 @@ func (c *Core) settleInBackground(s settlement) (pending bool) {
 		return false
 	}
 	c.pending, c.abandonAt = added, time.Time{}
-	c.resume()
+	if c.abandoned {
+		c.abandoned = false
+		c.wakeAt(time.Now())
+	}
 	c.config.Group.Go(func() {
 		resolved := false
 		defer func() { // also if a hook of the client ends this goroutine

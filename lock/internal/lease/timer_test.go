@@ -19,9 +19,9 @@ func TestTimersAreUsedAgain(t *testing.T) {
 		pooled bool
 	}{
 		"never fired":             {func(w *world) { _ = w.release() }, true},
-		"reset, but never fired":  {func(w *world) { _ = w.first.Hold(w.Context(), time.Hour); _ = w.release() }, true},
+		"reset, but never fired":  {func(w *world) { w.first.Abandon(); _ = w.release() }, true},
 		"fired once":              {func(w *world) { w.at(4 * time.Second); _ = w.release() }, false},
-		"fired, and reset since":  {func(w *world) { w.at(4 * time.Second); _ = w.first.Hold(w.Context(), time.Hour); _ = w.release() }, false},
+		"fired, and reset since":  {func(w *world) { w.at(4 * time.Second); w.first.Abandon(); _ = w.release() }, false},
 		"while the tick runs":     {func(w *world) { w.at(3100 * ms); _ = w.release() }, false},
 		"stopped by its own tick": {func(w *world) { w.answerWith("renew", nobody); w.at(4 * time.Second) }, false},
 		"still needed":            {func(*world) {}, false},
@@ -53,7 +53,7 @@ func TestTimersAreNotMixedUp(t *testing.T) {
 				core, h := w.newLease(w.backend)
 				time.Sleep(time.Duration(n%3) * ttl / 6) // some end just when their tick comes
 				if n%2 == 0 {
-					_ = h.Hold(context.Background(), time.Hour)
+					h.AbandonAt(time.Now().Add(time.Hour))
 				}
 				time.Sleep(time.Duration(n%5) * ttl / 6)
 				if err := h.Err(); err != nil {

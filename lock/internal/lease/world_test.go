@@ -62,7 +62,6 @@ type backend struct {
 	sent   []string // guarded by mu: "command time", the time being whole milliseconds since begin
 	values []string // guarded by mu: the beginnings of what Settle was sent, without heads
 	ttls   []time.Duration
-	leasts []time.Duration // of Hold
 }
 
 func (b *backend) answer(ctx context.Context, command string) store.Outcome {
@@ -96,11 +95,10 @@ func (b *backend) Release(ctx context.Context, _ lease.ID) store.Outcome {
 	return b.answer(ctx, "release")
 }
 
-func (b *backend) Hold(ctx context.Context, _ lease.ID, _, _, least time.Duration) store.Outcome {
+func (b *backend) KeepReleasing(_ lease.ID, released bool) {
 	b.mu.Lock()
-	b.leasts = append(b.leasts, least)
-	b.mu.Unlock()
-	return b.answer(ctx, "hold")
+	defer b.mu.Unlock()
+	b.sent = append(b.sent, fmt.Sprint("keep releasing, released ", released, " ", time.Since(b.begin).Truncate(ms)))
 }
 
 func (b *backend) Settle(ctx context.Context, id lease.ID, value []byte, d time.Duration) store.Outcome {
@@ -145,9 +143,12 @@ func run(t *testing.T, answers map[string][]answer, test func(w *world), opts ..
 
 func withoutRenewal(c *lease.Config) { c.Renew = false }
 
-func (w *world) newLease(b lease.Backend) (*lease.Core, *lease.Handle) {
+func (w *world) newLease(b lease.Backend, opts ...func(*lease.ID)) (*lease.Core, *lease.Handle) {
 	core, first := new(lease.Core), new(lease.Handle)
 	id := lease.ID{Key: store.Namespace("ns").Key("key"), Token: store.NewToken()}
+	for _, opt := range opts {
+		opt(&id)
+	}
 	core.Init(&w.config, b, id, context.Background(), time.Now(), first)
 	return core, first
 }

@@ -8,16 +8,17 @@ package store
 //   - After an error that may pass (rediserr.IsTemporary), such as a broken connection, Call.Do sends the claim again,
 //     with the same token. If the key then holds this token (isOurs), the first command has arrived, and the claim is
 //     granted.
-//   - If another caller's claim or value is there instead, Claim returns it. Our first command may still arrive, when
-//     that claim or value is gone: then nobody owns our claim, which blocks the key until it expires. (To release it now
-//     would not help: the release would find nothing.)
-//   - If Do fails, Claim returns an error. If the claim may have arrived (Result.Unsure), releaseUnowned releases it in
-//     the background.
+//   - If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
+//     both cases our first command may still arrive (Entry.MayReturn), and GiveUp releases the claim.
 //   - With WithReplicas, a claim that an earlier try has written is first confirmed (confirmClaim, in replicas.go).
-//   - If a reply arrives after Claim has returned, lateClaim calls releaseUnowned.
+//   - If a reply arrives after Claim has returned, lateClaim releases the claim.
 //   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
-//   - If no release reaches the server, or a release overtakes the claim, nobody owns the claim, and it expires after
-//     the TTL. So does a claim whose first command arrives when the second one was granted and its lease released.
+//   - If the second command is granted, the first one may still arrive after the lease was released. The lease has the
+//     claim released again.
+//
+// A claim without a hold is released once. If that fails, or a claim arrives even later, nobody owns the claim, and it
+// expires after the TTL. A claim under a hold would stay for long: releases.go releases it until Redis has answered, and
+// several times after that.
 
 import (
 	"context"
@@ -51,6 +52,8 @@ type Entry struct {
 	At      time.Time // when Held, Abandoned or Settled: when it was claimed or settled, by the clock of its writer
 	Fence   int64     // of a claim; 0 without fencing
 
+	MayReturn bool // of Claim: a command without a reply may still arrive, and write our claim, perhaps again
+
 	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold does.
 	// It is 0 if the command has not read the key's time to live.
 	Left time.Duration
@@ -59,23 +62,32 @@ type Entry struct {
 
 // ClaimOptions is how a key is claimed.
 type ClaimOptions struct {
-	Note    []byte // stored with the claim
-	Waits   bool   // the caller waits: mark somebody else's claim, so that its end publishes a message
-	Awaited bool   // another caller already waits for the end of our claim: write our claim with the mark
+	Note    []byte        // stored with the claim
+	Hold    time.Duration // for which the claim stays after its lease
+	Waits   bool          // the caller waits: mark somebody else's claim, so that its end publishes a message
+	Awaited bool          // another caller already waits for the end of our claim: write our claim with the mark
 }
 
 // Claim takes key for the claim of a token if it is free, and returns what the key holds. start is when the operation
-// began. If Claim returns an error, it tries to release a claim that may have arrived: at once, and again if a late
-// reply shows one. A claim that arrives even later expires after the TTL.
+// began. A claim that may have arrived although it was not granted is released in the background.
 func (s *Store) Claim(
 	ctx context.Context, key Key, token uuid.UUID, start time.Time, opts ClaimOptions,
 ) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.MayInline = !opts.Waits // a caller that waits has to be able to cancel
-	o.Start, o.token = start, token
-	o.claim = appendClaim(o.room[:0], token, opts.Awaited, start, opts.Note)
-	if s.config.Fencing || opts.Waits {
-		return o.claimByScript(opts.Waits)
+	o.Start, o.token, o.hold = start, token, opts.Hold
+	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
+	e, err := o.takeOrRead(opts.Waits)
+	if e.MayReturn && e.State != Granted {
+		s.GiveUp(key, token, opts.Hold)
+	}
+	return e, err
+}
+
+// takeOrRead takes the key by SET if that can do all that is wanted, and otherwise by claim.lua.
+func (o *op) takeOrRead(waits bool) (Entry, error) {
+	if o.store.config.Fencing || waits {
+		return o.claimByScript(waits)
 	}
 	e, err := o.claimWith(o.sendSet)
 	if e.mayBeAbandoned() {
@@ -92,8 +104,10 @@ func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e
 func (o *op) learnIfAbandoned(e Entry) (Entry, error) {
 	again := o.store.newOp(o.Context, o.key)
 	// It keeps the token, so that the script recognizes the claim as ours if a SET of o arrives late.
-	again.claim, again.token, again.Start = o.claim, o.token, o.Start
+	again.claim, again.token, again.hold, again.Start = o.claim, o.token, o.hold, o.Start
 	found, err := again.claimByScript(false)
+	found.MayReturn = found.MayReturn || e.MayReturn
+	e.MayReturn = found.MayReturn
 	if err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
 		return found, err
 	}
@@ -105,20 +119,20 @@ func (o *op) claimByScript(waits bool) (Entry, error) {
 	return o.claimWith(func() (*pipeline.Reply, error) { return o.sendScript(waits) })
 }
 
-// claimWith claims the key by the command that send sends.
-func (o *op) claimWith(send func() (*pipeline.Reply, error)) (Entry, error) {
+// claimWith claims the key by the command that send sends. The Entry has MayReturn also with an error.
+func (o *op) claimWith(send func() (*pipeline.Reply, error)) (e Entry, err error) {
 	o.Late = (*lateClaim)(o)
 	r := o.Do(send)
-	if r.Err != nil {
-		if r.Unsure {
-			o.store.group.Go(o.releaseUnowned)
-		}
-		return Entry{}, failure("claim", r)
+	switch {
+	case r.Err != nil:
+		err = failure("claim", r)
+	case o.isGrantedBy(r.Reply):
+		e, err = o.newGrant(r.Reply)
+	default:
+		e, err = o.classifyConfirmed(r.Reply)
 	}
-	if o.isGrantedBy(r.Reply) {
-		return o.newGrant(r.Reply)
-	}
-	return o.classifyConfirmed(r.Reply) // ours may still arrive: see the top of this file, "blocks the key"
+	e.MayReturn = e.MayReturn || r.Unsure
+	return e, err
 }
 
 // isGrantedBy reports whether, by the reply r, the key holds the claim of o. Its command or an earlier try has written
@@ -136,13 +150,18 @@ func (l *lateClaim) HandleLate(r pipeline.Result) {
 	o := (*op)(l)
 	hasArrived := r.Err == nil && o.isGrantedBy(r.Reply)
 	if hasArrived || r.Unsure {
-		o.releaseUnowned()
+		o.store.Release(o.store.group.Base(), o.key, o.token)
 	}
 }
 
-// releaseUnowned releases the claim that o has written or may have written, because no caller gets it. If that fails,
-// the claim expires after the TTL.
-func (o *op) releaseUnowned() { o.store.Release(o.store.group.Base(), o.key, o.token) }
+// GiveUp releases, in the background, a claim that was written or may still arrive, because no caller gets it.
+func (s *Store) GiveUp(key Key, token uuid.UUID, hold time.Duration) {
+	if hold > 0 {
+		s.KeepReleasing(key, token, false)
+		return
+	}
+	s.group.Go(func() { s.Release(s.group.Base(), key, token) })
+}
 
 // failure returns the error of an operation that has failed. A key of another type is ErrForeign.
 func failure(operation string, r pipeline.Result) error {
@@ -152,8 +171,8 @@ func failure(operation string, r pipeline.Result) error {
 	return wrap(operation, r.Err)
 }
 
-// newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant releases
-// the claim and returns an error.
+// newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant returns an
+// error, and the claim is to be given up.
 func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 	switch {
 	case !r.Absent: // written by an earlier try, whose reply was lost
@@ -162,8 +181,7 @@ func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 		e.Fence, err = parseFence(r.Fence)
 	}
 	if err != nil {
-		o.store.group.Go(o.releaseUnowned)
-		return Entry{}, wrap("claim", err)
+		return Entry{MayReturn: true}, wrap("claim", err)
 	}
 	return Entry{State: Granted, Fence: e.Fence, Left: o.store.config.TTL}, nil
 }
@@ -213,7 +231,7 @@ func (s *Store) Look(ctx context.Context, key Key, waits bool) (Entry, error) {
 // sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds. If the
 // server refuses this SET, sendSet sends claim.lua instead.
 func (o *op) sendSet() (*pipeline.Reply, error) {
-	r, waitErr, err := o.SendDurable("set", o.key.arg, &o.claim, "nx", "get", "px", o.store.ttl)
+	r, waitErr, err := o.SendDurable("set", o.key.arg, &o.claim, "nx", "get", "px", o.ttl())
 	switch {
 	case err == nil:
 		return r, o.confirmClaim(r, waitErr)
@@ -228,6 +246,14 @@ func (o *op) sendSet() (*pipeline.Reply, error) {
 	return nil, err
 }
 
+// ttl returns the TTL of the claim, in milliseconds, as an argument of a command: that of the lease and the hold.
+func (o *op) ttl() any {
+	if o.hold == 0 {
+		return o.store.ttl
+	}
+	return (o.store.config.TTL + o.hold).Milliseconds()
+}
+
 // sendScript sends claim.lua, which does what sendSet does, and also returns the key's time to live. With Fencing it
 // draws a fence. If the caller waits, it marks somebody else's claim.
 func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
@@ -236,7 +262,7 @@ func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
 	}
 	beforeFence, afterFence := arg(o.claim[:headLen+1]), arg(o.claim[holdPos:])
-	r, waitErr, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.store.ttl, markPrefix(waits))...)
+	r, waitErr, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.ttl(), markPrefix(waits))...)
 	if err != nil {
 		return r, err
 	}

@@ -77,8 +77,8 @@ func NewValue(token uuid.UUID, settled time.Time, size int) []byte {
 	return appendTime(appendHead(make([]byte, 0, valuePos+size), valueMagic, token), settled)
 }
 
-// appendClaim appends a claim without a fence and without a hold. The end of a marked claim publishes a message.
-func appendClaim(b []byte, token uuid.UUID, marked bool, claimed time.Time, note []byte) []byte {
+// appendClaim appends a claim without a fence. The end of a marked claim publishes a message.
+func appendClaim(b []byte, token uuid.UUID, marked bool, hold time.Duration, claimed time.Time, note []byte) []byte {
 	b = appendHead(b, claimMagic, token)
 	if marked {
 		b = append(b, 1)
@@ -86,13 +86,8 @@ func appendClaim(b []byte, token uuid.UUID, marked bool, claimed time.Time, note
 		b = append(b, 0)
 	}
 	b = append(b, "0000000000000000"...)
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint64(b, uint64(hold.Milliseconds()))
 	return append(appendTime(b, claimed), note...)
-}
-
-// encodeHold returns d as a claim has it.
-func encodeHold(d time.Duration) *pipeline.Bytes {
-	return arg(binary.BigEndian.AppendUint64(nil, uint64(d.Milliseconds())))
 }
 
 // arg returns b as the argument of a command, without a copy.

@@ -14,8 +14,6 @@ var (
 	claimSource string
 	//go:embed lua/confirm.lua
 	confirmSource string
-	//go:embed lua/hold.lua
-	holdSource string
 	//go:embed lua/extend.lua
 	extendSource string
 	//go:embed lua/settle.lua
@@ -29,7 +27,6 @@ var (
 
 	claimScript    = pipeline.NewScript(claimSource)
 	confirmScript  = pipeline.NewScript(confirmSource)
-	holdScript     = pipeline.NewScript(holdSource)
 	extendScript   = pipeline.NewScript(extendSource)
 	settleScript   = pipeline.NewScript(settleSource)
 	releaseScript  = pipeline.NewScript(releaseSource)

@@ -1,6 +1,6 @@
 // Package store defines the format of what a key in Redis holds, the commands and scripts that act on a key, and the
-// meaning of their replies. Packages lock and lease call it. It has no state. Its only goroutines release claims that
-// no caller gets.
+// meaning of their replies. Packages lock and lease call it. Its only state, and its only goroutines, are those of the
+// claims that it releases because no run needs them (releases.go).
 //
 // One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
 // returns the [Entry] that it holds. The other methods act on a claim, named by its token, and return an [Outcome]:
@@ -33,6 +33,7 @@ type Store struct {
 	pipeline *pipeline.Pipeline
 	group    *background.Group
 	config   Config
+	releases releases
 	ttl      any // config.TTL in milliseconds, as an argument of a command
 	publish  any // the name of the command that publishes, as an argument of a script
 }
@@ -40,6 +41,7 @@ type Store struct {
 // New returns a Store that sends its commands through p. The client only tells whether it is a Cluster's.
 func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.Group, config Config) *Store {
 	s := &Store{pipeline: p, group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
+	s.releases.store, s.releases.wake = s, make(chan struct{}, 1)
 	if _, ok := client.(*redis.ClusterClient); ok {
 		s.publish = "spublish" // PUBLISH would reach every node
 	}
@@ -55,6 +57,7 @@ type op struct {
 	store *Store
 	key   Key // Call.Key is its Text
 	token uuid.UUID
+	hold  time.Duration // of the claim to write; 0 without one
 
 	claim    pipeline.Bytes     // the claim to write; only its head if the claim is there already
 	value    pipeline.Bytes     // of Settle, with its head
@@ -149,20 +152,6 @@ func (o *op) extend(d time.Duration) (r *pipeline.Reply, waitErr, err error) {
 	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claim[:headLen]), d.Milliseconds(), mode)
 }
 
-// Hold writes the hold into the claim, and extends the key to the lease and the hold. It fails, and changes nothing, if
-// less than minLeft is left of the lease.
-func (s *Store) Hold(ctx context.Context, key Key, token uuid.UUID, hold, ttl, minLeft time.Duration) Outcome {
-	o := s.actOn(ctx, key, token)
-	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, waitErr, err := o.EvalDurable(holdScript, 1, o.key.arg, &o.claim, encodeHold(hold),
-			hold.Milliseconds(), ttl.Milliseconds(), minLeft.Milliseconds())
-		if err == nil && holderOf(r, token) == Ours {
-			err = waitErr
-		}
-		return r, err
-	}), token)
-}
-
 // Settle replaces the claim with a value, which begins with what NewValue returned, and also writes it under an absent
 // key.
 func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []byte, ttl time.Duration) Outcome {
@@ -183,19 +172,28 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 
 // Release removes the claim. A worker sends the command.
 func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID) Outcome {
-	return s.release(s.actOn(ctx, key, token))
+	return s.actOn(ctx, key, token).release(false)
 }
 
-// ReleaseInline is Release, except that the caller's goroutine may send the command.
-func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID) Outcome {
+// ReleaseInline is Release, except that the caller's goroutine may send the command. If the claim is held, the release
+// must reach replicas: after a failover the claim would be back, and stay for its hold.
+func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID, held bool) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
-	return s.release(o)
+	return o.release(held)
 }
 
-// release sends release.lua for the claim of o.
-func (s *Store) release(o *op) Outcome {
+// release sends release.lua for the claim of o. If the claim is held, under WithReplicas the script writes also if the
+// key is absent, so that a WAIT counts a release whose reply was lost.
+func (o *op) release(held bool) Outcome {
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
+		if !held || !o.store.config.Replicated {
+			return o.Eval(releaseScript, 1, o.key.arg, &o.claim, o.store.publish)
+		}
+		r, waitErr, err := o.EvalDurable(releaseScript, 1, o.key.arg, &o.claim, o.store.publish, "write")
+		if err == nil && (r.Absent || holderOf(r, o.token) == Ours) {
+			err = waitErr
+		}
+		return r, err
 	}), o.token)
 }

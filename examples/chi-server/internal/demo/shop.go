@@ -172,7 +172,7 @@ func (s *shop) observed(rec *record, e middleware.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rec.Outcome = e.Outcome
-	rec.Redis = milliseconds(e.Claim.Duration + e.Hold.Duration + e.Settle.Duration)
+	rec.Redis = milliseconds(e.Claim.Duration + e.Settle.Duration)
 }
 
 // end records that a request has been answered, or that nobody was there any more to take the answer.

@@ -1,6 +1,8 @@
 -- Removes the claim, and publishes a message if a waiter has marked it. Anything else under the key stays as it is.
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the command that publishes
+-- ARGV[3] 'write' to write also if the key is absent: the replicas may not have an earlier release yet, and a WAIT that
+-- follows only counts what its own connection has written.
 -- Returns the head of what the key held, nil if the key was absent.
 local found = redis.call('GETRANGE', KEYS[1], '0', '20')
 local head = string.sub(found, 1, 20)
@@ -11,6 +13,10 @@ if head == ARGV[1] then
   end
 end
 if head == '' and redis.call('EXISTS', KEYS[1]) == 0 then
+  if ARGV[3] == 'write' then
+    redis.call('SET', KEYS[1], '', 'PX', '1')
+    redis.call('DEL', KEYS[1])
+  end
   return nil
 end
 return head

@@ -1,0 +1,53 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/lock/internal/pipeline"
+	"github.com/onceguard/onceguard/lock/internal/store"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// The queue has a limit, and what it cannot hold is counted.
+func TestReleasesAreBounded(t *testing.T) {
+	t.Parallel()
+	const limit, more = 1 << 16, 100
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	if err := client.Close(); err != nil { // so that every command fails at once
+		t.Fatal(err)
+	}
+	group := background.NewGroup(context.Background())
+	p := pipeline.New(client, group, pipeline.NewWorkers(), pipeline.Config{OpTimeout: time.Second})
+	s := store.New(client, p, group, store.Config{Namespace: "test", TTL: time.Minute})
+	for i := range limit + more {
+		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), i%2 == 0)
+	}
+	if queued, givenUp := s.ReleaseStats(); queued != limit || givenUp != more {
+		t.Errorf("%d in the queue and %d given up, want %d and %d", queued, givenUp, limit, more)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := group.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err := s.TakeUnreleased()
+	if text := fmt.Sprint(err); !errors.Is(err, store.ErrUnreleased) || strings.Count(text, "test:{") != 100 || !strings.HasSuffix(text, " ...") {
+		t.Errorf("%v, want ErrUnreleased, 100 keys, and a sign that there are more", err)
+	}
+	if queued, givenUp := s.ReleaseStats(); queued != 0 || givenUp != limit+more {
+		t.Errorf("%d in the queue and %d given up after the last try, want 0 and %d", queued, givenUp, limit+more)
+	}
+	if err := s.TakeUnreleased(); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}

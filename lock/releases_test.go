@@ -1,0 +1,460 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// No key is abandoned although nothing ran: what happens to claims under a hold that no run needs.
+
+const hold = 24 * time.Hour
+
+// executed returns how many scripts the server has executed, and how many SETs.
+func executed(t *testing.T, s *redistest.Server) (scripts, sets int) {
+	t.Helper()
+	for _, line := range strings.Split(s.Client(t).Info(t.Context(), "commandstats").Val(), "\r\n") {
+		name, rest, _ := strings.Cut(line, ":calls=")
+		calls, _, _ := strings.Cut(rest, ",")
+		n, _ := strconv.Atoi(calls)
+		switch name {
+		case "cmdstat_eval", "cmdstat_evalsha":
+			scripts += n
+		case "cmdstat_set":
+			sets += n
+		}
+	}
+	return scripts, sets
+}
+
+// claimInVain claims keys at the same time under a hold, and wants each claim to get no reply.
+func claimInVain(t *testing.T, locker *lock.Locker, keys ...string) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, key := range keys {
+		all.Go(func() {
+			if claim, err := locker.Claim(t.Context(), key, nil, hold); err == nil {
+				t.Errorf("Claim: %v, want an error", claim.State)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// The server stands still for longer than an operation, with 300 claims in its buffers. A Locker has up to four commands
+// in flight that it sends alone.
+//
+// fault: server stopped for longer than an operation, with 300 claims under a hold in its buffers, then continued
+func TestClaimsUnderAHoldInAServerThatStandsStill(t *testing.T) {
+	t.Parallel()
+	for name, opt := range clientsThat {
+		t.Run("client that "+name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			load(t, newLocker(t, server.Client(t)))
+			var lockers []*lock.Locker
+			for range 75 {
+				client := server.Client(t, opt)
+				locker := newLocker(t, client, lock.WithOpTimeout(500*time.Millisecond))
+				if err := acquire(t, newLocker(t, client), "warm").Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				connect(t, client, maxInFlight)
+				lockers = append(lockers, locker)
+			}
+			_, sets := executed(t, server)
+
+			server.Pause(t)
+			var all sync.WaitGroup
+			for i, locker := range lockers {
+				for n := range maxInFlight {
+					all.Go(func() { claimInVain(t, locker, fmt.Sprint(i, " ", n)) })
+				}
+			}
+			all.Wait()
+			server.Resume(t)
+			unsure := 0
+			for _, locker := range lockers {
+				unsure += locker.Stats().Releases
+			}
+			scripts, _ := executed(t, server)
+			eventually(t, "each claim is released twice", func() bool {
+				now, _ := executed(t, server)
+				return now >= scripts+2*unsure
+			})
+			_, now := executed(t, server)
+			if t.Logf("%d claims without a reply, %d of them were executed", unsure, now-sets); now-sets < 200 {
+				t.Errorf("%d claims were executed, want about 300", now-sets)
+			}
+			if keys := server.Keys(t); len(keys) > 0 {
+				t.Errorf("%d keys are taken though nothing ran: %q", len(keys), keys)
+			}
+		})
+	}
+}
+
+// connect opens n connections of a client.
+func connect(t *testing.T, client *redis.Client, n int) {
+	t.Helper()
+	for range n {
+		conn := client.Conn()
+		defer func() { _ = conn.Close() }()
+		if err := conn.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// No reply arrives for a second, though the server executes what it gets.
+//
+// fault: claim arrives after the caller gave up
+func TestRepliesToClaimsUnderAHoldAreLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, _ *lock.Locker) {
+		locker := newLocker(t, p.Client(t), lock.WithOpTimeout(250*time.Millisecond))
+		if err := acquire(t, locker, "warm").Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lost := p.SwallowReply(redistest.Any())
+		for range 4 {
+			claimInVain(t, locker, names("key ", 25)...)
+		}
+		if lost.Hits() == 0 || len(b.Keys(t)) == 0 {
+			t.Errorf("%d replies were lost, keys %q", lost.Hits(), b.Keys(t))
+		}
+		lost.Lift()
+		p.Heal()
+		eventually(t, "all keys are free", func() bool { return len(b.Keys(t)) == 0 })
+	})
+}
+
+// A claim arrives when its release was answered already.
+//
+// fault: claim arrives after the caller gave up
+func TestClaimUnderAHoldArrivesAfterItsRelease(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
+		impatient := func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond } // no late reply is waited for
+		locker := newLocker(t, p.Client(t, impatient), lock.WithOpTimeout(time.Second))
+		held, released := p.HoldRequest(redistest.Named("SET")), p.HoldReply(redistest.Named("EVALSHA"))
+		claimInVain(t, locker, "k")
+		held.Wait(t)
+		released.Wait(t)
+		released.Lift()
+		held.Lift()
+		key := locker.StorageKey("k")
+		eventually(t, "the claim has arrived", func() bool { _, ok := b.Raw(t, key); return ok })
+		eventually(t, "the key is free", func() bool { _, ok := b.Raw(t, key); return !ok })
+		if s := locker.Stats(); s.Releases != 1 || s.ReleasesGivenUp != 0 {
+			t.Errorf("%+v, want one claim that is released again later", s)
+		}
+	})
+}
+
+// lateSet is a hook function that keeps a SET from arriving, and has it fail with an error.
+func lateSet(kept *[]any, err error) func(context.Context, redis.Cmder, redis.ProcessHook) error {
+	return func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		*kept = cmd.Args()
+		if err == nil {
+			<-ctx.Done()
+			err = ctx.Err()
+		}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// troubled returns a Locker whose SETs pass the hook.
+func troubled(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	direct := redistest.NewDirect(t, b.client.Options())
+	locker := newLocker(t, direct.Client, append(opts, lock.WithOpTimeout(500*time.Millisecond))...)
+	load(t, locker)
+	direct.AddHook(tr)
+	return locker
+}
+
+// arrive lets the server execute a command that was kept, and wants it to take the key.
+func (b *bubble) arrive(t *testing.T, command []any, key string) {
+	t.Helper()
+	_ = b.client.Do(t.Context(), command...).Err() // redis.Nil: nothing was there before
+	if !b.server.Exists(key) {
+		t.Fatal("the late claim has not taken the key")
+	}
+}
+
+// fault: claim arrives after the caller gave up
+func TestClaimUnderAHoldArrivesLate(t *testing.T) {
+	t.Parallel()
+	for after, until := range map[time.Duration]time.Duration{ // after the caller gave up
+		time.Second: 3 * time.Second, 3 * time.Second: 16 * time.Second, 60 * time.Second: 3 * time.Minute,
+		9 * time.Minute: 11 * time.Minute,
+	} {
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, tr := newBubble(t), &trouble{}
+				locker := troubled(t, b, tr)
+				var late []any
+				tr.with = append(tr.with, lateSet(&late, nil))
+				claimInVain(t, locker, "k")
+				gaveUp, key := time.Now(), locker.StorageKey("k")
+				time.Sleep(after)
+				b.arrive(t, late, key)
+				time.Sleep(until - time.Since(gaveUp))
+				if b.server.Exists(key) {
+					t.Errorf("the key is taken %v after its caller gave up", until)
+				}
+				if n := locker.Stats().Releases; after < time.Minute && n != 1 {
+					t.Errorf("%d claims are being released, want one", n)
+				}
+				before := b.total()
+				time.Sleep(time.Hour)
+				if n := locker.Stats().Releases; n != 0 {
+					t.Errorf("%d claims are being released after an hour", n)
+				}
+				if sent := b.total() - before; sent > 4 {
+					t.Errorf("%d commands were sent in an hour", sent)
+				}
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
+// The first try of a claim does not arrive at first, and the second one is granted. The first arrives when the lease was
+// released.
+//
+// fault: first try of a claim lost, second granted, lease released, then the first arrives
+func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		met  func(b *bubble, theirs *lock.Lease) // before the second try; theirs has the key
+		want lock.State
+	}{
+		"granted": {func(_ *bubble, theirs *lock.Lease) { _ = theirs.Release(context.Background()) }, lock.Granted},
+		"another": {func(*bubble, *lock.Lease) {}, lock.Held},
+	} {
+		for _, after := range []time.Duration{0, 3 * time.Second, time.Minute} {
+			t.Run(fmt.Sprint(name, " ", after), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					b, tr := newBubble(t), &trouble{}
+					locker := troubled(t, b, tr)
+					theirs := acquire(t, b.locker(t), "k")
+					var late []any
+					tr.with = append(tr.with, lateSet(&late, io.ErrUnexpectedEOF),
+						func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+							test.met(b, theirs)
+							return next(ctx, cmd)
+						})
+					claim, err := locker.Claim(t.Context(), "k", nil, hold)
+					if err != nil || claim.State != test.want {
+						t.Fatalf("Claim: %v, %v, want %v", claim.State, err, test.want)
+					}
+					if claim.Lease != nil {
+						time.Sleep(time.Minute)
+						if err := errors.Join(claim.Lease.Err(), claim.Lease.Release(t.Context())); err != nil {
+							t.Error(err)
+						}
+					} else if err := theirs.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(after)
+					b.arrive(t, late, claim.Key)
+					time.Sleep(11 * time.Minute)
+					if b.server.Exists(claim.Key) {
+						t.Error("the key is taken by a claim that was released")
+					}
+					closeWithin(t, locker)
+				})
+			})
+		}
+	}
+}
+
+// The first try does not arrive at first, the second one meets a claim under a hold, and the look at that claim takes
+// the key. The lease must not be released in the background.
+func TestGrantedBehindALookIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, tr := newBubble(t), &trouble{}
+		locker, theirs := heldByAnother(t, b, tr)
+		var late []any
+		tr.with = append(tr.with, lateSet(&late, io.ErrUnexpectedEOF),
+			func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				err := next(ctx, cmd)
+				_ = theirs.Release(context.WithoutCancel(ctx))
+				return err
+			})
+		lease := claimUnder(t, locker, "k", hold)
+		time.Sleep(time.Hour)
+		if lease.Err() != nil || !b.server.Exists(locker.StorageKey("k")) {
+			t.Fatalf("the lease: %v; the key is taken: %v", lease.Err(), b.server.Exists(locker.StorageKey("k")))
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		b.arrive(t, late, locker.StorageKey("k"))
+		time.Sleep(3 * time.Second)
+		if b.server.Exists(locker.StorageKey("k")) {
+			t.Error("the key is taken by a claim that was released")
+		}
+		closeWithin(t, locker)
+	})
+}
+
+// A lease that was granted too late, and one whose Release had no answer, are released too.
+func TestReleaseGoesOnForAnHour(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		silence time.Duration
+		givenUp uint64
+	}{
+		"59 minutes": {59 * time.Minute, 0}, "61 minutes": {61 * time.Minute, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t)
+				load(t, locker)
+				lease := claimUnder(t, locker, "k", hold)
+				b.silent.Store(true)
+				lease.ReleaseInBackground(t.Context())
+				time.Sleep(time.Second)
+				if n := locker.Stats().Releases; n != 1 {
+					t.Errorf("%d claims are being released, want one", n)
+				}
+				before := b.total()
+				time.Sleep(test.silence)
+				if sent := b.total() - before; sent > 3*int(test.silence/time.Second) {
+					t.Errorf("%d commands were sent in %v", sent, test.silence)
+				}
+				b.silent.Store(false)
+				time.Sleep(12 * time.Minute)
+				if s := locker.Stats(); s.Releases != 0 || s.ReleasesGivenUp != test.givenUp {
+					t.Errorf("%d claims are being released, %d given up, want 0 and %d", s.Releases, s.ReleasesGivenUp, test.givenUp)
+				}
+				if taken := b.server.Exists(locker.StorageKey("k")); taken != (test.givenUp == 1) {
+					t.Errorf("the key is taken: %v", taken)
+				}
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
+// Close tries each release once more, and names the keys of those that have no answer.
+func TestCloseNamesWhatItLeaves(t *testing.T) {
+	t.Parallel()
+	for name, silent := range map[string]bool{"Redis is silent": true, "Redis answers again": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t)
+				load(t, locker)
+				b.deaf.Store(true)
+				claimInVain(t, locker, names("key ", 150)...)
+				unsure := locker.Stats().Releases
+				b.silent.Store(true)
+				time.Sleep(time.Minute)
+				b.deaf.Store(false)
+				b.silent.Store(silent)
+				err := locker.Close(t.Context())
+				if left := b.server.Keys(); silent && len(left) == 0 || !silent && len(left) > 0 {
+					t.Errorf("left: %q", left)
+				}
+				if !silent {
+					if err != nil {
+						t.Errorf("Close: %v", err)
+					}
+					return
+				}
+				text := fmt.Sprint(err)
+				if !errors.Is(err, lock.ErrUnreleased) || strings.Count(text, "test:{") != unsure {
+					t.Errorf("Close: %v, want ErrUnreleased and %d keys", err, unsure)
+				}
+				if s := locker.Stats(); s.Releases != 0 || s.ReleasesGivenUp != uint64(unsure) {
+					t.Errorf("%+v, want all %d given up", s, unsure)
+				}
+			})
+		})
+	}
+}
+
+// A Close that is cut short names what is still being released.
+func TestCloseInAHurryNamesWhatItLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := lock.New(b.client, "test", lock.WithOpTimeout(500*time.Millisecond))
+		load(t, locker)
+		lease := claimUnder(t, locker, "k", hold)
+		b.silent.Store(true)
+		lease.ReleaseInBackground(t.Context())
+		time.Sleep(10 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		err := locker.Close(ctx)
+		if !errors.Is(err, lock.ErrUnreleased) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), locker.StorageKey("k")) {
+			t.Errorf("Close: %v, want ErrUnreleased, DeadlineExceeded and the key", err)
+		}
+		b.silent.Store(false)
+		closeWithin(t, locker) // waits for the last try
+	})
+}
+
+// A release of a claim under a hold counts only once the replica has it: a failover would bring the claim back for as
+// long as its hold.
+//
+// fault: replica stopped, WithReplicas(1)
+func TestReleaseUnderAHoldIsReplicated(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string]bool{"of a lease": false, "of a claim that was not granted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			master, replica, _ := startReplicated(t)
+			locker := newLocker(t, master.Client(t), briefly)
+			load(t, newLocker(t, master.Client(t)))
+			var lease *lock.Lease
+			if !refused {
+				lease = claimUnder(t, locker, "k", hold)
+			}
+			replica.Pause(t)
+			if refused {
+				if _, err := locker.Claim(t.Context(), "k", nil, hold); !errors.Is(err, lock.ErrNotReplicated) {
+					t.Errorf("Claim: %v, want ErrNotReplicated", err)
+				}
+			} else if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrNotReplicated) {
+				t.Errorf("Release: %v, want ErrNotReplicated", err)
+			}
+			before, _ := executed(t, master)
+			eventually(t, "the release is sent again, though the key is free on the master", func() bool {
+				now, _ := executed(t, master)
+				return now >= before+3 && len(master.Keys(t)) == 0
+			})
+			if s := locker.Stats(); s.Releases != 1 {
+				t.Errorf("%d claims are being released, want one", s.Releases)
+			}
+			replica.Resume(t)
+			closeWithin(t, locker) // waits until the replica has acknowledged
+			if keys := replica.Keys(t); len(keys) > 0 {
+				t.Errorf("left on the replica: %q", keys)
+			}
+		})
+	}
+}
