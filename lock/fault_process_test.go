@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +93,89 @@ func TestClientIsStopped(t *testing.T) {
 			r.check(t)
 		})
 	}
+}
+
+// A process is killed while Redis stands still: nothing releases the claims in its open connections. That is the only
+// way in which a key is abandoned although nothing ran. There are at most as many as connections, since a new connection
+// waits for its handshake. An operator sees when they were claimed.
+//
+// fault: claim under a hold, process killed before its handler or before it could release it (a stall of Redis: a pool's worth at most)
+func TestClientIsKilledWhileRedisStandsStill(t *testing.T) {
+	t.Parallel()
+	const pool = 10
+	server := redistest.Start(t)
+	operator := newLocker(t, server.Client(t))
+	client := redistest.Run(t, "claimer", server.Addr(), fmt.Sprint(pool))
+	if client.Line(t) != "connected" {
+		t.Fatal("the client has not connected")
+	}
+	server.Pause(t)
+	client.Send(t, "claim")
+	if client.Line(t) != "no claim was granted" {
+		t.Error("a claim was granted by a server that stands still")
+	}
+	client.Kill(t)
+	server.Resume(t)
+	var left []lock.Info
+	for scanned, err := range operator.Scan(t.Context(), 1000) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, scanned.Infos...)
+	}
+	if t.Logf("%d keys are left", len(left)); len(left) > pool {
+		t.Errorf("%d keys are left, want %d at most", len(left), pool)
+	}
+	for _, info := range left {
+		if time.Since(info.ClaimedAt) > time.Minute || info.HoldLeft != hold {
+			t.Errorf("%+v", info)
+		}
+		if err := operator.Forget(t.Context(), info.Key, info.Token, lock.EvenIfLive()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// claimer is a client process that connects, and claims many keys under a hold when it is told to.
+func claimer(args []string, in io.Reader, out io.Writer) error {
+	pool, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	ctx, client := context.Background(), redis.NewClient(&redis.Options{Addr: args[0], PoolSize: pool})
+	var conns []*redis.Conn
+	for range pool {
+		conn := client.Conn()
+		if err := conn.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	var lockers []*lock.Locker // each sends up to four commands at the same time
+	for range pool {
+		lockers = append(lockers, lock.New(client, "test", lock.WithOpTimeout(500*time.Millisecond)))
+	}
+	fmt.Fprintln(out, "connected")
+	if !bufio.NewScanner(in).Scan() {
+		return io.ErrUnexpectedEOF
+	}
+	var all sync.WaitGroup
+	var granted atomic.Int64
+	for i := range 50 * pool {
+		all.Go(func() {
+			if _, err := lockers[i%pool].Claim(ctx, fmt.Sprint(i), nil, hold); err == nil {
+				granted.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if granted.Load() == 0 {
+		fmt.Fprintln(out, "no claim was granted")
+	}
+	select {}
 }
 
 func acquireNext(t *testing.T, rival *lock.Locker) *lock.Lease {

@@ -10,5 +10,6 @@ func TestMain(m *testing.M) {
 	redistest.Main(m,
 		redistest.Program{Name: "adder", Run: adder},
 		redistest.Program{Name: "holder", Run: holder},
+		redistest.Program{Name: "claimer", Run: claimer},
 	)
 }

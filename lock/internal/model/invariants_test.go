@@ -12,7 +12,7 @@ type modelTransition struct {
 func newModelTransition(faults modelFaults, from modelState, step modelStep, to modelState) modelTransition {
 	t := modelTransition{faults: faults, from: from, to: to, event: step.event, token: step.token}
 	switch step.event {
-	case modelArrive, modelArriveLate, modelRetryArrived, modelGiveUpArrived:
+	case modelArrive, modelArriveLate, modelRetryArrived, modelGiveUpArrived, modelReleased:
 		t.arrives = step.verb
 	}
 	return t
@@ -30,7 +30,7 @@ var modelExclusion = &modelInvariant{"mutual exclusion", func(t *modelTransition
 	return !t.to.procs[0].believes() || !t.to.procs[1].believes()
 }}
 
-// Hold, renewal, Settle and Release never change or remove what is another's, nor any value. Under: everything.
+// Renewal, Settle and Release never change or remove what is another's, nor any value. Under: everything.
 var modelOthers = &modelInvariant{"others are left alone", func(t *modelTransition) bool {
 	if t.arrives == modelNothing || t.arrives == modelClaim || t.to.key == t.from.key {
 		return true
@@ -80,7 +80,8 @@ var modelEffectHasValue = &modelInvariant{"an effect leaves its value", func(t *
 }}
 
 // In the end, if nobody died, no claim is left but one that ends with its lease, and this only if somebody had to give
-// up on a command. Under: all but crash and failover.
+// up on a command. Under: all but crash and failover; with a hold also not under: a flush, after which the first try of
+// a claim that was granted at the second one, and settled, arrives.
 var modelNoOrphan = &modelInvariant{"no orphan", func(t *modelTransition) bool {
 	died := t.to.faults.crash < t.faults.crash
 	if t.to.key.kind != modelClaimed || died || !t.to.ended() {
@@ -90,7 +91,13 @@ var modelNoOrphan = &modelInvariant{"no orphan", func(t *modelTransition) bool {
 	return gaveUp && !t.to.key.held
 }}
 
+// No claim under a hold is left in the end whose handler never began. Under: all but crash (nobody releases for the
+// dead) and failover.
+var modelNotAbandoned = &modelInvariant{"nothing is abandoned that did not run", func(t *modelTransition) bool {
+	return !t.to.ended() || !t.to.key.held || t.to.ran[t.to.key.token]
+}}
+
 var modelInvariants = []*modelInvariant{
 	modelExclusion, modelOthers, modelValueStays, modelAckedIsRead, modelNoneAfterSettle, modelNotRepeated,
-	modelOneEffect, modelEffectHasValue, modelNoOrphan,
+	modelOneEffect, modelEffectHasValue, modelNoOrphan, modelNotAbandoned,
 }

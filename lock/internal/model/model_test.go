@@ -38,10 +38,10 @@ func TestModel(t *testing.T) {
 
 		{"hold, network", false, true, network, nil},
 		{"hold, pause", true, true, pauses, nil},
-		{"hold, crash", true, true, crashes, []*modelInvariant{modelEffectHasValue}},
+		{"hold, crash", true, true, crashes, []*modelInvariant{modelEffectHasValue, modelNotAbandoned}},
 		{"hold, flush, lost", true, true, modelFaults{flush: 1, lost: 1}, flush},
-		{"hold, flush, delayed", true, true, modelFaults{flush: 1, delayed: 1}, flush},
-		{"hold, failover", true, true, modelFaults{failover: 1, lost: 1}, failover},
+		{"hold, flush, delayed", true, true, modelFaults{flush: 1, delayed: 1}, append(flush, modelNoOrphan)},
+		{"hold, failover", true, true, modelFaults{failover: 1, lost: 1}, append(failover, modelNotAbandoned)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -87,10 +87,16 @@ func TestModelMutants(t *testing.T) {
 			[]*modelInvariant{modelNotRepeated}},
 		{"own claim is not recognized", modelOwnClaimUnknown, modelRules{faults: modelFaults{lost: 1}},
 			[]*modelInvariant{modelNoOrphan}},
-		{"Hold has no effect", modelHoldExpires, modelRules{time: true, hold: true, faults: modelFaults{crash: 1}},
+		{"hold has no effect", modelHoldExpires, modelRules{time: true, hold: true, faults: modelFaults{crash: 1}},
 			[]*modelInvariant{modelOneEffect}},
 		{"lease is counted from the reply", modelValidFromReply, modelRules{time: true},
 			[]*modelInvariant{modelExclusion}},
+		{"an unneeded claim is not released again", modelReleasedOnce,
+			modelRules{hold: true, faults: modelFaults{delayed: 1}}, []*modelInvariant{modelNoOrphan, modelNotAbandoned}},
+		{"a release without an answer is not repeated", modelReleaseUnanswered,
+			modelRules{hold: true, faults: modelFaults{lost: 2}}, []*modelInvariant{modelNoOrphan, modelNotAbandoned}},
+		{"the first try is forgotten", modelFirstTryForgotten,
+			modelRules{hold: true, faults: modelFaults{delayed: 1}}, []*modelInvariant{modelNoOrphan}},
 		{"renewal counts unconfirmed", modelRenewalUnconfirmed, modelRules{time: true, faults: modelFaults{delayed: 1}},
 			[]*modelInvariant{modelExclusion}},
 	} {

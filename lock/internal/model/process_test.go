@@ -1,5 +1,7 @@
 package model_test
 
+import "slices"
+
 // begin emits that the process sends its next claim. The lease is counted from here.
 func (r modelRules) begin(s modelState, p int, emit modelEmit) {
 	proc := &s.procs[p]
@@ -36,7 +38,7 @@ func (r modelRules) onItsWay(s modelState, p int, emit modelEmit) {
 	emit(modelStep{modelArrive, token, verb, reply}, s)
 }
 
-// answered emits that a claim or a hold is confirmed to the process, at any time after it was carried out.
+// answered emits that a claim is confirmed to the process, at any time after it was carried out.
 func (r modelRules) answered(s modelState, p int, emit modelEmit) {
 	step := modelStep{modelHear, s.token(p), s.procs[p].doing, s.procs[p].reply}
 	r.hear(&s, p)
@@ -53,20 +55,18 @@ func (r modelRules) hear(s *modelState, p int) {
 	switch {
 	case proc.doing == modelClaim && yes && proc.valid == 0:
 		proc.send(modelRelease) // granted too late
-	case proc.doing == modelClaim && yes && r.hold:
-		proc.send(modelHold)
 	case proc.doing == modelClaim && yes:
 		proc.run()
-	case proc.doing == modelHold && yes && proc.valid > 0:
-		proc.run()
-	case proc.doing == modelHold:
-		proc.send(modelRelease)
+		s.ran[s.token(p)] = r.hold
 	case proc.doing == modelSettle && yes:
 		if s.acked == 0 {
 			s.acked = s.token(p)
 		}
 		s.finish(p)
 	default:
+		if mayReturn := s.late[s.token(p)].verb == modelClaim; r.hold && mayReturn && r.mutant != modelFirstTryForgotten {
+			s.unneeded[s.token(p)] = true
+		}
 		s.finish(p)
 	}
 }
@@ -82,8 +82,10 @@ func (r modelRules) noReply(s modelState, p int, arrived bool, emit modelEmit) {
 	emit(modelStep{event: retry, token: token, verb: verb}, s)
 
 	switch {
-	case verb == modelHold:
-		proc.send(modelRelease)
+	case r.hold && (verb == modelClaim || verb == modelRelease):
+		s.finish(p)
+		s.unneeded[token] = true
+		s.late[token].watched = verb == modelClaim && !arrived
 	case verb == modelClaim && arrived:
 		s.finish(p)
 		s.late[token].verb = modelRelease // in the background
@@ -172,18 +174,21 @@ func (r modelRules) renewalOnItsWay(s modelState, p int, emit modelEmit) {
 	emit(modelStep{modelArrive, token, modelRenew, reply}, s)
 }
 
-// crash emits the death of a process that has a claim, before or after what it has sent has left it. To die while the
-// claim is on its way is like giving up on it, and to die while the release is, like dying before it.
+// crash emits the death of a process that has a claim, or claims to release, before or after what it has sent has left
+// it. Without a hold, to die while the claim is on its way is like giving up on it. To die while the release is on its way
+// is like dying before it.
 func (r modelRules) crash(s modelState, p int, emit modelEmit) {
 	proc, token := s.procs[p], s.token(p)
-	granted := proc.works() || proc.doing == modelHold || proc.doing == modelClaim && proc.reply == modelYes
-	if s.faults.crash == 0 || !granted {
+	granted := proc.works() || proc.doing == modelClaim && (proc.reply == modelYes || r.hold)
+	releases := slices.Contains(s.unneeded[1+p*modelClaims:1+(p+1)*modelClaims], true)
+	if s.faults.crash == 0 || !granted && !releases {
 		return
 	}
 	s.faults.crash--
 	s.finish(p)
 	for claim := range modelClaims {
 		s.late[1+p*modelClaims+claim].watched = false
+		s.unneeded[1+p*modelClaims+claim] = false
 	}
 	emit(modelStep{event: modelCrash, token: token}, s)
 	if proc.doing != modelNothing && proc.reply == modelNone && s.late[token].verb == modelNothing {

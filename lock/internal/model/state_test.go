@@ -24,14 +24,13 @@ type modelVerb uint8
 const (
 	modelNothing modelVerb = iota
 	modelClaim
-	modelHold
 	modelRenew
 	modelSettle
 	modelRelease
 )
 
 func (v modelVerb) String() string {
-	return [...]string{"nothing", "claim", "hold", "renewal", "settle", "release"}[v]
+	return [...]string{"nothing", "claim", "renewal", "settle", "release"}[v]
 }
 
 // modelKind is what a key can be.
@@ -94,8 +93,8 @@ const (
 	modelConfirmed // the server has answered, and the process has not heard it yet
 )
 
-// modelProc is a process. It works on one claim at a time: idle, claiming, (holding,) running, settling or releasing,
-// idle. A crash or giving up makes it idle, too.
+// modelProc is a process. It works on one claim at a time: idle, claiming, running, settling or releasing, idle. A crash
+// or giving up makes it idle, too. What it has to release beside that is modelState.unneeded.
 type modelProc struct {
 	begun   uint8      // claims so far
 	running bool       // the handler works, and no command of its own is under way
@@ -111,7 +110,7 @@ type modelProc struct {
 
 // believes tells whether the process takes itself for the key's holder.
 func (p *modelProc) believes() bool {
-	return (p.works() || p.doing == modelHold) && (p.valid > 0 || p.blind)
+	return p.works() && (p.valid > 0 || p.blind)
 }
 
 func (p *modelProc) works() bool { return p.running || p.doing == modelSettle }
@@ -153,12 +152,16 @@ type modelState struct {
 	late  [2*modelClaims + 1]modelLate // by token
 	past  [modelPast]modelKey          // what the key was before the last writes, the latest first
 
+	// unneeded are claims under a hold that no run needs, by token: their process releases them in the background.
+	unneeded [2*modelClaims + 1]bool
+
 	faults modelFaults // those that may still come
 
 	// What has happened, for the invariants to look at.
-	effects  uint8      // 2 stands for more, too
-	recorded bool       // a Settle arrived while the key was absent or its own, and nothing took the key away since
-	acked    modelToken // whose Settle was the first that was told to have succeeded
+	effects  uint8                   // 2 stands for more, too
+	ran      [2*modelClaims + 1]bool // by token: a handler has begun; only with a hold
+	recorded bool                    // a Settle arrived while the key was absent or its own, and nothing took the key away since
+	acked    modelToken              // whose Settle was the first that was told to have succeeded
 }
 
 // token is that of the process's latest claim.
@@ -173,7 +176,7 @@ func (s *modelState) ended() bool {
 			return false
 		}
 	}
-	return s.late == [len(s.late)]modelLate{}
+	return s.late == [len(s.late)]modelLate{} && s.unneeded == [len(s.unneeded)]bool{}
 }
 
 // finish lets the process be done with its claim.

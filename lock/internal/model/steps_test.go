@@ -6,7 +6,7 @@ import "strings"
 // world without time and faults.
 type modelRules struct {
 	time   bool // leases run out
-	hold   bool // every claim is held before its handler runs
+	hold   bool // every claim has a hold from the first
 	faults modelFaults
 
 	mutant modelMutant // the rule that is taken out of the protocol
@@ -26,6 +26,9 @@ const (
 	modelHoldExpires                    // a held claim is free when its lease runs out
 	modelValidFromReply                 // the lease is counted from the reply, not from before the command
 	modelRenewalUnconfirmed             // a renewal counts when it is sent
+	modelReleasedOnce                   // an unneeded claim is not released again once the server has answered
+	modelReleaseUnanswered              // an unneeded claim is released only once, answered or not
+	modelFirstTryForgotten              // a release does not count with an earlier try of the claim that may still arrive
 )
 
 // modelEvent is a kind of transition.
@@ -44,6 +47,8 @@ const (
 	modelRetryArrived
 	modelGiveUp
 	modelGiveUpArrived
+	modelReleased
+	modelReleasedLost
 	modelEffect
 	modelDiscard
 	modelPause
@@ -64,6 +69,8 @@ var modelEventText = [...]string{
 	modelRetryArrived:  "TOKEN's VERB is carried out, the reply lost, TOKEN sends it again",
 	modelGiveUp:        "TOKEN's VERB is late, TOKEN gives up on it",
 	modelGiveUpArrived: "TOKEN's VERB is carried out, the reply lost, TOKEN gives up on it",
+	modelReleased:      "TOKEN is released in the background: REPLY",
+	modelReleasedLost:  "TOKEN's release in the background does not arrive",
 	modelEffect:        "TOKEN has its effect and sends settle",
 	modelDiscard:       "TOKEN ends without effect and sends release",
 	modelPause:         "TOKEN's process is paused",
@@ -95,6 +102,11 @@ func (r modelRules) steps(s modelState, emit modelEmit) {
 			r.arriveLate(s, modelToken(token), late, emit)
 		}
 	}
+	for token, unneeded := range s.unneeded {
+		if unneeded {
+			r.releaseUnneeded(s, modelToken(token), emit)
+		}
+	}
 	for p := range s.procs {
 		switch proc := s.procs[p]; {
 		case proc.running:
@@ -120,13 +132,8 @@ func (r modelRules) serve(k modelKey, verb modelVerb, token modelToken) (modelKe
 	case modelClaim:
 		switch {
 		case absent:
-			return modelKey{kind: modelClaimed, token: token, left: modelLease}, modelYes
+			return modelKey{kind: modelClaimed, token: token, held: r.hold, left: modelLease}, modelYes
 		case ownClaim && r.mutant != modelOwnClaimUnknown:
-			return k, modelYes
-		}
-	case modelHold:
-		if ownClaim { // one that comes late is refused by the script: here it counts, which is worse
-			k.held, k.left = true, modelLease
 			return k, modelYes
 		}
 	case modelRenew:
@@ -221,4 +228,18 @@ func (r modelRules) arriveLate(s modelState, token modelToken, late modelLate, e
 		s.late[token].verb = modelRelease
 		emit(step, s)
 	}
+}
+
+// releaseUnneeded emits the release of a claim under a hold that no run needs. Its process sends it until the server has
+// answered, and again for as long as a command of the claim may arrive. (In truth for ten minutes.)
+func (r modelRules) releaseUnneeded(s modelState, token modelToken, emit modelEmit) {
+	if s.faults.lost > 0 && r.mutant == modelReleaseUnanswered {
+		next := s
+		next.faults.lost--
+		next.unneeded[token] = false
+		emit(modelStep{event: modelReleasedLost, token: token, verb: modelRelease}, next)
+	}
+	reply := r.carryOut(&s, modelRelease, token)
+	s.unneeded[token] = s.late[token].verb == modelClaim && r.mutant != modelReleasedOnce
+	emit(modelStep{modelReleased, token, modelRelease, reply}, s)
 }
