@@ -106,20 +106,21 @@
 //   - there are never two valid leases;
 //   - nobody has an effect once a value is stored;
 //   - a Settle that was confirmed is what every later claim returns;
-//   - without a crash no claim is left over, except one whose command had to be canceled, and that expires with its
-//     lease.
+//   - without a crash no claim is left over, except one without a hold whose command had to be canceled, and that
+//     expires with its lease.
 //
-// Two more properties are true even through a failover and a flush. Release, renewal, Hold and Settle never change
-// another's claim or any value. What was completed is not begun again while its value is stored. With Hold there is at
-// most one effect, even if a process dies or acts after a pause. Without any one of the rules above, the model finds a
+// Two more properties are true even through a failover and a flush. Release, renewal and Settle never change another's
+// claim or any value. What was completed is not begun again while its value is stored. With a hold there is at most one
+// effect, even if a process dies or acts after a pause. Without any one of the rules above, the model finds a
 // counterexample.
 //
-// The model also shows what is not prevented. Without Hold, if a lease ends between the effect and its Settle, another
-// caller may have the effect again, and a process that is paused acts on a lease that is over. A flush, an eviction or
-// a failover to a replica that is behind breaks mutual exclusion and may lose a confirmed value. A failover may also
-// bring back a claim that nobody renews, for the length of a lease or of its hold. Not modelled: WithReplicas, package quorum,
-// an old master that still takes writes, clocks that differ in speed by more than one percent, a handler that released
-// although it had its effect, and the end of a hold.
+// The model also shows what is not prevented. If a process dies while its claim under a hold is on its way, or before it
+// has released it, the key is abandoned although nothing ran. Without a hold, if a lease ends between the effect and its
+// Settle, another caller may have the effect again, and a process that is paused acts on a lease that is over. A flush,
+// an eviction or a failover to a replica that is behind breaks mutual exclusion and may lose a confirmed value. A
+// failover may also bring back a claim that nobody renews, for the length of a lease or of its hold. Not modelled:
+// WithReplicas, package quorum, an old master that still takes writes, clocks that differ in speed by more than one
+// percent, a handler that released although it had its effect, and the end of a hold.
 //
 // # Operators
 //
@@ -136,6 +137,6 @@
 //
 // Newer servers have native commands that compare and set, or compare and delete: Valkey has SET with IFEQ (8.1) and
 // DELIFEQ (9.0), Redis 8.4 has SET with IFEQ and DELEX. They are not used because they compare whole values, and a
-// claim changes while its lease lasts (a hold, a mark). Nor does IFEQ write under an absent key, as Settle must, or
+// claim changes while its lease lasts (a mark). Nor does IFEQ write under an absent key, as Settle must, or
 // tell Release what the key held.
 package lock

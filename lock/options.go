@@ -134,10 +134,10 @@ func WithFencing() Option {
 	return func(o *options) { o.fencing = true }
 }
 
-// WithReplicas makes a grant, a renewal, a hold and a settlement count only once n replicas have it. After each such
-// write the Locker sends WAIT, with timeout in whole milliseconds (https://redis.io/docs/latest/commands/wait/). By
-// default nothing waits for replicas. WithReplicas panics if n is below 1 or timeout below 1 ms, and New if timeout is
-// not below the time for one operation ([WithOpTimeout]).
+// WithReplicas makes a grant, a renewal, a settlement and the release of a claim under a hold count only once n replicas
+// have it. After each such write the Locker sends WAIT, with timeout in whole milliseconds
+// (https://redis.io/docs/latest/commands/wait/). By default nothing waits for replicas. WithReplicas panics if n is
+// below 1 or timeout below 1 ms, and New if timeout is not below the time for one operation ([WithOpTimeout]).
 //
 // A write that too few replicas acknowledge in time fails with [ErrNotReplicated]: a grant is released again, a renewal
 // does not extend the lease, and a value may be stored or not and is settled again in the background. A claim that
