@@ -31,10 +31,10 @@ func TestAllocations(t *testing.T) {
 		state string
 		limit int
 	}{
-		{"first", 3},      // the key, the call, the handler's request
-		{"replay", 4},     // the key, the call, the header's text, its values
-		{"in flight", 13}, // the key, the call, the problem's header and body
-		{"mismatch", 14},  // the same, and what was read of the record
+		{"first", 7},      // the key, the exchange, the run, two contexts, the request, the key for the checksum
+		{"replay", 6},     // the key, the exchange, a context, the key for the checksum, the header's text, its values
+		{"in flight", 14}, // the key, the exchange, a context, the problem's header and body
+		{"mismatch", 15},  // the same, the key for the checksum, and what was read of the record
 	} {
 		for _, size := range []int{1 << 10, 64 << 10} {
 			c := newCounter(t, size)

@@ -1,90 +1,125 @@
 package middleware
 
 import (
-	"strconv"
-	"strings"
+	"errors"
 	"time"
+
+	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/problem"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// answer is a response that the middleware gives instead of the handler's: a problem, or a stored response. Each step
-// that can refuse a request returns one, or nil if the next step follows. Only call.respond writes it. An answer is not
-// changed once it is made, because requests share some of them.
-type answer struct {
-	outcome    Outcome
-	problem    *Problem      // nil if replays, and of a request unprotected in shadow; not changed: requests share it
-	retryAfter time.Duration // replaces the problem's RetryAfter, unless it is 0
-	replays    bool          // the response is call.replayed
-	err        error         // for the Event
+// refusal is a problem that a request gets, and what the observer is told.
+type refusal struct {
+	problem *problem.Problem // not changed: requests share it
+	outcome Outcome
+	err     error
+	settle  Phase // of a run that gave way
 }
 
-// refuse returns the answer that is the problem p.
-func refuse(outcome Outcome, p *Problem, err error) *answer {
-	return &answer{outcome: outcome, problem: p, err: err}
+func refused(outcome Outcome, p *problem.Problem, err error) *refusal {
+	return &refusal{problem: p, outcome: outcome, err: err}
 }
 
-// The answers that are made once.
-var (
-	replayAnswer = &answer{outcome: Replayed, replays: true} // with the response in call.replayed
-	reusedAnswer = refuse(Reused, &keyReused, nil)
-)
-
-// isMismatch reports whether the answer says that the key belongs to another request.
-func (a *answer) isMismatch() bool {
-	return a.outcome == Reused || a.outcome == FingerprintChanged
+// problems are the problems of results.
+var problems = [...]*problem.Problem{
+	run.InFlight:           &problem.InFlight,
+	run.Expired:            &problem.KeyExpired,
+	run.Failed:             &problem.RunFailed,
+	run.Reused:             &problem.KeyReused,
+	run.NotStored:          &problem.ResponseNotStored,
+	run.UnknownNotStored:   &problem.UnknownNotStored,
+	run.OutcomeUnknown:     &problem.OutcomeUnknown,
+	run.FingerprintChanged: &problem.FingerprintChanged,
+	run.Unreadable:         &problem.RecordUnreadable,
+	run.Unavailable:        &problem.StoreUnavailable,
+	run.Unconfirmed:        &problem.ResponseUnconfirmed,
+	run.NotBegun:           &problem.StoreUnavailable,
+	run.CommitUnknown:      &problem.CommitUnknown,
 }
 
-// respond sends a, and emits the Event.
-func (c *call) respond(a *answer) {
-	c.limitedBody.prepareAnswer(c.r)
-	if !a.replays {
-		p := *a.problem
-		if a.retryAfter > 0 {
-			p.RetryAfter = a.retryAfter
-		}
-		defer c.emit(a.outcome, p.Status, a.err) // even if a WithProblem panics
-		c.tellOuter(p)
-		p.Instance = instance(c.storageKey())
-		c.writeRefusal(p)
+// problemOf returns the problem of a result that has no response.
+func (m *Middleware) problemOf(result *run.Result) *problem.Problem {
+	p := *problems[result.Kind]
+	switch {
+	case result.Kind == run.NotBegun:
+		p = problem.NotBegun(m.locker.TTL())
+	case result.Kind == run.NotStored:
+		p.OriginalStatus = response.Status(result.Record.Body)
+	case result.RetryAfter > 0:
+		p.RetryAfter = result.RetryAfter
+	}
+	return &p
+}
+
+// answer sends what follows from the result: the stored response, or a problem.
+func (x *exchange) answer(result *run.Result) {
+	if result.Kind != run.Stored {
+		a := refused(Outcome(result.Outcome), x.m.problemOf(result), result.Err)
+		a.settle = Phase(result.Settle)
+		x.refuse(a)
 		return
 	}
-	defer c.emit(a.outcome, c.replayed.Stored.Status, a.err)
-	c.replayed.Stored.WriteTo(c.w, c.r)
-	c.replayed.Free() // not after a panic of w, which may still have it
+	stored := response.NewScratch()
+	if err := stored.Decode(result.Record.Body); err != nil {
+		stored.Free()
+		x.refuse(refused(Unreadable, &problem.RecordUnreadable, errors.Join(result.Err, err)))
+		return
+	}
+	x.in.limited.prepareAnswer(x.r)
+	defer x.emit(replayEvent(result, stored.Stored.Status))
+	stored.Stored.WriteTo(x.w, x.r)
+	stored.Free() // not after a panic of w, which may still have it
 }
 
-// instancePrefix is what a Problem's Instance begins with.
-const instancePrefix = "urn:onceguard:key:"
-
-// instance returns the Instance of a problem about a key, by which support staff find the key: the hash alone, because
-// clients need not see the namespace.
-func instance(storageKey string) string {
-	if storageKey == "" {
-		return ""
+// replayEvent returns the Event of a replay.
+func replayEvent(result *run.Result, status int) Event {
+	return Event{
+		Outcome: Outcome(result.Outcome), Status: status, Err: result.Err, Size: result.Size,
+		Age: max(0, time.Since(result.Record.Completed)), Traceparent: result.Record.Trace.String(), Settle: Phase(result.Settle),
 	}
-	return instancePrefix + storageKey[strings.LastIndexByte(storageKey, '}')+1:]
+}
+
+// refuse sends a problem.
+func (x *exchange) refuse(a *refusal) {
+	x.in.limited.prepareAnswer(x.r)
+	p := *a.problem
+	defer x.emit(Event{Outcome: a.outcome, Status: p.Status, Err: a.err, Settle: a.settle}) // even if a WithProblem panics
+	x.tellOuter(&p)
+	p.Instance = problem.Instance(x.m.storageKey(&x.in))
+	p.SetHeader(x.w.Header())
+	if x.m.writeProblem != nil {
+		x.m.writeProblem(x.w, x.r, publicProblem(&p))
+		return
+	}
+	p.Write(x.w, x.r)
 }
 
 // tellOuter is called before a refusal that this request gets inside of another run, under another key. If a retry may
 // succeed, the outer run should not store what its handler makes of the refusal, so tellOuter calls Discard for it.
 // With [WithAtMostOnce] it does not: the outer handler may have had an effect before.
-func (c *call) tellOuter(p Problem) {
-	if outer := FromContext(c.r.Context()); p.Retryable && outer != nil && !outer.atMostOnce {
+func (x *exchange) tellOuter(p *problem.Problem) {
+	if outer := FromContext(x.r.Context()); p.Retryable && outer != nil && !outer.strict {
 		_ = outer.Discard() // fails if the outer handler has sent a response or called Keep or Unknown
 	}
 }
 
-// draft specifies the Idempotency-Key header. Every problem links to it. Version -07 expired on 2026-04-18 and stays
-// readable at this address.
-const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
-
-// writeRefusal writes p, with the header fields that all problems have.
-func (c *call) writeRefusal(p Problem) {
-	pause := strconv.Itoa(max(1, int(p.RetryAfter/time.Second)))
-	h, own := c.w.Header(), []string{"no-store", strconv.FormatBool(p.Retryable), pause} // one allocation for all
-	h["Cache-Control"], h["X-Should-Retry"] = own[:1:1], own[1:2:2]
-	if p.Retryable {
-		h["Retry-After"] = own[2:]
+// emit completes the Event and calls the observer. It is called once for every request except those that WithObserver
+// names.
+func (x *exchange) emit(e Event) {
+	if x.m.observe == nil {
+		return
 	}
-	h.Add("Link", "<"+draft+`>; rel="describedby"`)
-	c.guard.writeProblem(c.w, c.r, p)
+	p := &x.in.req.Phases
+	e.Claim, e.Wait, e.Journal, e.Handler = Phase(p.Claim), Phase(p.Wait), Phase(p.Journal), Phase(p.Operation)
+	e.Key, e.Method, e.Pattern = x.m.storageKey(&x.in), x.r.Method, x.pattern
+	if p.Operation.Start.IsZero() {
+		e.Pattern = x.r.Pattern
+	}
+	if x.in.doubt != nil {
+		e.Err = errors.Join(e.Err, x.in.doubt)
+	}
+	e.Pending = errors.Is(e.Err, lock.ErrPending)
+	x.m.observe(x.r.Context(), e)
 }

@@ -106,7 +106,7 @@ func TestHandlerAnswersOnAnotherWriter(t *testing.T) {
 					t.Errorf("%+v, want an error that names the mistake, and no status", e)
 				}
 				a = s.send()
-				s.want(a, http.StatusConflict, middleware.NotStored)
+				s.want(a, http.StatusConflict, middleware.NotReplayable)
 				if a.problem() != "response-not-stored" {
 					t.Errorf("problem %q, want response-not-stored", a.problem())
 				}
@@ -125,10 +125,10 @@ func TestHandlerPanicsAfterItsAnswerOnAnotherWriter(t *testing.T) {
 		})
 		s.outer = framework(false, bare)
 		_, _ = s.try(s.request(noRetry))
-		s.wantEvents(middleware.Unknown)
+		s.wantEvents(middleware.Panicked)
 		b.Elapse(t, leaseTTL)
 		a := s.send()
-		s.want(a, http.StatusConflict, middleware.Unknown)
+		s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
 		wantUnknownNotStored(t, a)
 		s.wantRuns(1)
 	})

@@ -6,7 +6,7 @@
 //	mux.Handle("POST /payments", once(pay))
 //
 // Requests with the same key are one request. The first one runs the handler, and its response is stored in Redis. A
-// later one gets that response, with the header Idempotent-Replayed: true. [Idempotency] describes each step.
+// later one gets that response, with the header Idempotent-Replayed: true. [Middleware.Handler] describes each step.
 //
 // # What to decide
 //
@@ -65,9 +65,9 @@
 //
 // # Reading the code
 //
-// serve (idempotency.go) and run (run.go) follow the numbered steps of [Idempotency]. A step that refuses a request
-// returns an answer, which call.respond sends. ending.go decides what a run does with its key, and outage.go what
-// happens while Redis does not answer. The parts of a journal are in transact.go and journaled.go, and that of
-// [WithShadow] is in shadow.go. In internal, capture is the ResponseWriter that buffers a response, record the stored
-// format, response a response as a value, and buffer pooled memory.
+// Middleware.Handler (middleware.go) has the steps of a request, and exchange.serve follows them. read (request.go) makes
+// the key and the fingerprint. What happens to a key is not HTTP: that is internal/run, which answers with a Result.
+// handle.go runs the handler, and product.go is its response as internal/run sees it. answer.go sends replays and
+// problems. [WithShadow] is in shadow.go. In internal, capture is the ResponseWriter that buffers a response, response a
+// response as a value and as the payload of a record, problem the texts of the refusals, and buffer pooled memory.
 package middleware

@@ -91,7 +91,7 @@ func TestStoredForms(t *testing.T) {
 				long := target("/payments?long")
 				s.want(s.send(key("long"), long), http.StatusOK, middleware.NotStored)
 				a := s.send(key("long"), long)
-				s.want(a, http.StatusConflict, middleware.NotStored)
+				s.want(a, http.StatusConflict, middleware.NotReplayable)
 				if !strings.Contains(a.body, `"original_status":200`) {
 					t.Errorf("a tombstone without its status: %s", a.body)
 				}

@@ -5,9 +5,28 @@ import "time"
 // Outcome names what happened to a request.
 type Outcome string
 
+// Outcomes of a run.
 const (
 	// Executed: the handler ran, and its response is stored.
 	Executed Outcome = "executed"
+	// CookiesDropped: as Executed, but Set-Cookie was left out of what is stored ([WithCookies]).
+	CookiesDropped Outcome = "cookies-dropped"
+	// NotStored: the handler ran, and its response cannot be replayed or, if Err is set, could not be stored.
+	NotStored Outcome = "not-stored"
+	// Freed: the handler ran, its response is not to be stored, and a retry runs.
+	Freed Outcome = "freed"
+	// Unknown: it is not known whether the handler took effect; Err is the reason.
+	Unknown Outcome = "unknown"
+	// Panicked: the handler panicked or called runtime.Goexit, so it is not known whether it took effect.
+	Panicked Outcome = "panicked"
+	// LeaseLost: the handler ran, and another request took its key before the end. Both may have taken effect.
+	LeaseLost Outcome = "lease-lost"
+	// Unprotected: the handler ran without a key or, if Err is set, without Redis ([WithFailOpen]).
+	Unprotected Outcome = "unprotected"
+)
+
+// Outcomes of a duplicate.
+const (
 	// Replayed: the stored response was sent.
 	Replayed Outcome = "replayed"
 	// InFlight: 409, the first request still runs. Err is set if the request was not allowed to wait, or Redis failed
@@ -15,38 +34,35 @@ const (
 	InFlight Outcome = "in-flight"
 	// Reused: 422, the key was used for another request.
 	Reused Outcome = "reused"
-	// Unprotected: the handler ran without a key or, if Err is set, without Redis ([WithFailOpen]).
-	Unprotected Outcome = "unprotected"
+	// NotReplayable: 409, the first request ran and its response was not kept; or, for a waiter, 503: it left none.
+	NotReplayable Outcome = "not-replayable"
+	// OutcomeUnknown: 409, it is not known whether the first request took effect; Err is the reason.
+	OutcomeUnknown Outcome = "outcome-unknown"
+	// FingerprintChanged: 409, the response is stored under another kind of fingerprint, and cannot be compared.
+	FingerprintChanged Outcome = "fingerprint-changed"
+	// Unreadable: 500, the key holds no record that can be read. Err is the reason.
+	Unreadable Outcome = "unreadable"
+)
+
+// Outcomes of a request that was refused before it could run. Nothing ran.
+const (
 	// MissingKey: 400, there is no key ([WithRequired]).
 	MissingKey Outcome = "missing-key"
-	// InvalidKey: 400, the key is malformed; or 500, the key function failed. Err is the reason.
+	// InvalidKey: 400, the key is malformed. Err is the reason.
 	InvalidKey Outcome = "invalid-key"
 	// ExpiredKey: 400, the key is too old to run, and nothing is stored under it ([WithKeyAge]).
 	ExpiredKey Outcome = "expired-key"
+	// KeyFailed: 500, the key function failed, or the body was read before. Err is the reason.
+	KeyFailed Outcome = "key-failed"
 	// NoUser: 401, the key function found no user.
 	NoUser Outcome = "no-user"
 	// TooLarge: 413, the body is longer than [WithMaxBody].
 	TooLarge Outcome = "too-large"
-	// Freed: the handler ran, its response is not to be stored, and a retry runs. For a waiter: 503, the first request
-	// left no response.
-	Freed Outcome = "freed"
-	// Unknown: it is not known whether the handler took effect; Err is the reason. For a duplicate of such a run: 409.
-	Unknown Outcome = "unknown"
-	// NotStored: the handler ran, and its response cannot be replayed or, if Err is set, could not be stored. For a
-	// duplicate of such a run: 409.
-	NotStored Outcome = "not-stored"
+	// BodyUnreadable: 400, the client's body could not be read. Err is the reason.
+	BodyUnreadable Outcome = "body-unreadable"
 	// StoreUnavailable: 503. Redis or the journal did not answer, the request's deadline had passed, or the stored
-	// response could not be confirmed. Nothing ran.
+	// response could not be confirmed.
 	StoreUnavailable Outcome = "store-unavailable"
-	// Unreadable: 500, the key holds no record that can be read; or 400, the body could not be read. Err has the
-	// reason.
-	Unreadable Outcome = "unreadable"
-	// LeaseLost: the handler ran, and another request took its key before the end. Both may have taken effect.
-	LeaseLost Outcome = "lease-lost"
-	// FingerprintChanged: 409, the response is stored under another kind of fingerprint, and cannot be compared.
-	FingerprintChanged Outcome = "fingerprint-changed"
-	// CookiesDropped: as Executed, but Set-Cookie was left out of what is stored ([WithCookies]).
-	CookiesDropped Outcome = "cookies-dropped"
 )
 
 // Event is what [WithObserver] reports about one request.
@@ -98,20 +114,4 @@ type Event struct {
 type Phase struct {
 	Start    time.Time // with a monotonic reading; zero if the phase did not happen
 	Duration time.Duration
-}
-
-// phaseSince returns a Phase from start to now.
-func phaseSince(start time.Time) Phase { return Phase{start, time.Since(start)} }
-
-// end returns when the phase ended.
-func (p Phase) end() time.Time { return p.Start.Add(p.Duration) }
-
-// latest returns the end of the latest phase that is complete.
-func (e *Event) latest() (end time.Time) {
-	for _, p := range [...]Phase{e.Claim, e.Wait, e.Journal, e.Handler} {
-		if !p.Start.IsZero() {
-			end = p.end()
-		}
-	}
-	return end
 }

@@ -278,16 +278,16 @@ func TestUnknownNotStored(t *testing.T) {
 				}, append(opts, traced(trace))...)
 				theirs := key(`"` + name + suffix + `"`)
 				_, _ = s.try(s.request(theirs, noRetry)) // its connection breaks
-				if e := s.event(); e.Outcome != middleware.Unknown {
-					t.Errorf("%s%s: %+v, want unknown", name, suffix, e)
+				if e := s.event(); e.Outcome != middleware.Panicked {
+					t.Errorf("%s%s: %+v, want panicked", name, suffix, e)
 				}
 				a := s.send(theirs)
-				if e := s.want(a, http.StatusConflict, middleware.Unknown); e.Err == nil {
+				if e := s.want(a, http.StatusConflict, middleware.OutcomeUnknown); e.Err == nil {
 					t.Error("the Event has no error")
 				}
 				wantUnknownNotStored(t, a)
 				a = s.send(theirs, func(r *http.Request) { r.Header.Set("Accept", "text/html") })
-				s.want(a, http.StatusConflict, middleware.Unknown)
+				s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
 				if !strings.Contains(a.body, "<h1>We do not know whether this has worked</h1>") {
 					t.Errorf("%s%s: the page is %s", name, suffix, a.body)
 				}

@@ -2,46 +2,26 @@ package middleware
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
+
+	"github.com/onceguard/onceguard/internal/run"
 )
 
 // ErrCommitted means that a key can no longer be freed: the response has begun to be sent, the handler has called
 // [Execution.Keep] or [Execution.Unknown], or it has returned.
-var ErrCommitted = errors.New("middleware: the response is committed")
+var ErrCommitted = run.ErrCommitted
 
 // Execution is a protected handler's own run: what the handler can ask and decide about it. Its methods may be called
 // concurrently. A call after the handler has returned comes too late to have an effect. The methods of a nil Execution
 // do nothing and return zero values.
 type Execution struct {
-	key   string     // the storage key
-	alias *string    // what Key returns in shadow; otherwise nil
-	fence int64      // 0 if the Locker does not number its leases
-	outer *Execution // of a middleware around this one, under another key; nil if there is none
-
-	journaled *journaledRun // nil without a journal
-
-	// With WithAtMostOnce or an intent journal: a 5xx is stored, an unknown outcome needs no tombstone, and the refusal of
-	// a middleware inside of this one does not free the key.
-	atMostOnce bool
-
-	mu        sync.Mutex // guards the fields below
-	wish      wish
-	sent      bool // a part of the response was sent, or the run's transaction is committed
-	returned  bool // the handler has returned: what it asks for is ignored
-	retention time.Duration
+	key     string     // the storage key
+	alias   string     // what Key returns in shadow; otherwise empty
+	fence   int64      // 0 if the Locker does not number its leases
+	outer   *Execution // of a middleware around this one, under another key; nil if there is none
+	strict  bool       // a failure is kept, so the refusal of a middleware inside of this one does not free the key
+	control *run.Control
 }
-
-// wish is what the handler has asked for. Sending cancels wantsDiscard.
-type wish uint8
-
-const (
-	wantsNothing wish = iota
-	wantsKeep         // Keep was called, and Unknown not since
-	wantsDiscard      // Discard was called, and neither Keep nor Unknown
-	wantsUnknown      // Unknown was called, and Keep not since
-)
 
 type executionKey struct{}
 
@@ -57,8 +37,8 @@ func (e *Execution) Key() string {
 	if e == nil {
 		return ""
 	}
-	if e.alias != nil {
-		return *e.alias
+	if e.alias != "" {
+		return e.alias
 	}
 	return e.key
 }
@@ -78,13 +58,8 @@ func (e *Execution) Fence() int64 {
 //
 // Keep overrides Discard. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Keep() {
-	if e == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.returned {
-		e.wish = wantsKeep
+	if e != nil {
+		e.control.Keep()
 	}
 }
 
@@ -96,13 +71,8 @@ func (e *Execution) Keep() {
 //
 // Unknown overrides Discard, whichever is called first. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Unknown() {
-	if e == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.returned {
-		e.wish = wantsUnknown
+	if e != nil {
+		e.control.Unknown()
 	}
 }
 
@@ -113,65 +83,13 @@ func (e *Execution) Discard() error {
 	if e == nil {
 		return nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.returned || e.sent || e.wish == wantsKeep || e.wish == wantsUnknown {
-		return ErrCommitted
-	}
-	e.wish = wantsDiscard
-	return nil
+	return e.control.Discard()
 }
 
 // Retain sets how long this response is replayed, instead of [WithRetention]. A time below a millisecond is ignored.
 func (e *Execution) Retain(d time.Duration) {
-	if e == nil || d < time.Millisecond {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.returned {
-		e.retention = d
-	}
-}
-
-// cutOff makes later calls without effect: only a goroutine that the handler has left behind can make them.
-func (e *Execution) cutOff() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.returned = true
-}
-
-// sendObserver is an Execution as a [capture.SendObserver], so that Execution itself has no exported method Sending.
-type sendObserver Execution
-
-// Sending makes Discard fail from now on, and cancels one that was called: a part of the response is about to be sent.
-func (e *sendObserver) Sending() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.sent = true
-	if e.wish == wantsDiscard {
-		e.wish = wantsNothing
-	}
-}
-
-// decision is what the handler has decided about its run.
-type decision struct {
-	neverFree bool // Keep was called, or a byte was sent
-	kept      bool // Keep was called
-	discard   bool
-	unknown   bool
-	retention time.Duration
-}
-
-func (e *Execution) decision() decision {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return decision{
-		neverFree: e.sent || e.wish == wantsKeep,
-		kept:      e.wish == wantsKeep,
-		discard:   e.wish == wantsDiscard,
-		unknown:   e.wish == wantsUnknown,
-		retention: e.retention,
+	if e != nil {
+		e.control.Retain(d)
 	}
 }
 
@@ -179,7 +97,7 @@ func (e *Execution) decision() decision {
 // caller is in shadow too.
 func (e *Execution) runs(key string, shadow bool) bool {
 	for ; e != nil; e = e.outer {
-		if e.key == key && (shadow || e.alias == nil) {
+		if e.key == key && (shadow || e.alias == "") {
 			return true
 		}
 	}

@@ -85,9 +85,9 @@ func TestExecution(t *testing.T) {
 		"discarded, then flushed": {
 			[]func(run){discard(nil), fails, flush}, middleware.Executed, middleware.Replayed, 502,
 		},
-		"panic":            {[]func(run){func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.InFlight, 409},
-		"panic when kept":  {[]func(run){keep, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.NotStored, 409},
-		"panic when begun": {[]func(run){flush, func(run) { panic(http.ErrAbortHandler) }}, middleware.Unknown, middleware.Unknown, 409},
+		"panic":            {[]func(run){func(run) { panic(http.ErrAbortHandler) }}, middleware.Panicked, middleware.InFlight, 409},
+		"panic when kept":  {[]func(run){keep, func(run) { panic(http.ErrAbortHandler) }}, middleware.Panicked, middleware.NotReplayable, 409},
+		"panic when begun": {[]func(run){flush, func(run) { panic(http.ErrAbortHandler) }}, middleware.Panicked, middleware.OutcomeUnknown, 409},
 		"unknown":          {[]func(run){unknown, fails}, middleware.Unknown, middleware.InFlight, 409},
 		"unknown success":  {[]func(run){unknown}, middleware.Unknown, middleware.InFlight, 409},
 		"unknown beats an earlier discard": {
@@ -98,11 +98,11 @@ func TestExecution(t *testing.T) {
 		},
 		"unknown beats an earlier keep": {[]func(run){keep, unknown, fails}, middleware.Unknown, middleware.InFlight, 409},
 		"a later keep beats unknown":    {[]func(run){unknown, keep, fails}, middleware.Executed, middleware.Replayed, 502},
-		"unknown, then flushed":         {[]func(run){unknown, fails, flush}, middleware.Unknown, middleware.Unknown, 409},
-		"flushed, then unknown":         {[]func(run){fails, flush, unknown}, middleware.Unknown, middleware.Unknown, 409},
+		"unknown, then flushed":         {[]func(run){unknown, fails, flush}, middleware.Unknown, middleware.OutcomeUnknown, 409},
+		"flushed, then unknown":         {[]func(run){fails, flush, unknown}, middleware.Unknown, middleware.OutcomeUnknown, 409},
 		"too short":                     {[]func(run){long("3", "ab")}, middleware.Unknown, middleware.InFlight, 409},
 		"too long":                      {[]func(run){long("3", "ab", "cd", "e")}, middleware.Unknown, middleware.InFlight, 409},
-		"too short, begun":              {[]func(run){long("3", "ab"), flush}, middleware.Unknown, middleware.Unknown, 409},
+		"too short, begun":              {[]func(run){long("3", "ab"), flush}, middleware.Unknown, middleware.OutcomeUnknown, 409},
 		"as long as it says":            {[]func(run){long("3", "ab", "c")}, middleware.Executed, middleware.Replayed, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestExecution(t *testing.T) {
 					}
 				})
 				_, _ = s.try(s.request(noRetry)) // its connection may break
-				if e := s.event(); e.Outcome != test.first || (e.Outcome == middleware.Unknown) != (e.Err != nil) {
+				if e := s.event(); e.Outcome != test.first || (e.Outcome == middleware.Unknown || e.Outcome == middleware.Panicked) != (e.Err != nil) {
 					t.Errorf("first: %+v, want %s, with an error if it is unknown", e, test.first)
 				}
 				again, _ := s.try(s.request(noRetry))
@@ -184,13 +184,14 @@ func TestUnknownEventHasTheReason(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		why     string
+		want    middleware.Outcome
 	}{
-		"panic":                         {func(http.ResponseWriter, *http.Request) { panic(secret) }, "panicked"},
-		"goexit":                        {func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, "runtime.Goexit"},
-		"silent":                        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
-		"broken":                        {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") }, "Content-Length"},
-		"said":                          {func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() }, "Execution.Unknown"},
-		"in the function of WithStored": {func(http.ResponseWriter, *http.Request) {}, "WithStored"},
+		"panic":                         {func(http.ResponseWriter, *http.Request) { panic(secret) }, "panicked", middleware.Panicked},
+		"goexit":                        {func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, "runtime.Goexit", middleware.Panicked},
+		"silent":                        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded", middleware.Unknown},
+		"broken":                        {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") }, "Content-Length", middleware.Unknown},
+		"said":                          {func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() }, "Execution.Unknown", middleware.Unknown},
+		"in the function of WithStored": {func(http.ResponseWriter, *http.Request) {}, "WithStored", middleware.Panicked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,14 +209,14 @@ func TestUnknownEventHasTheReason(t *testing.T) {
 				middleware.WithStored(func(int) bool { panic(secret) }))
 			protected(s, s.request())
 			e := s.event()
-			if e.Outcome != middleware.Unknown || e.Err == nil || !strings.Contains(e.Err.Error(), test.why) || e.Pending {
-				t.Errorf("%+v, want unknown, and an error with %q", e, test.why)
+			if e.Outcome != test.want || e.Err == nil || !strings.Contains(e.Err.Error(), test.why) || e.Pending {
+				t.Errorf("%+v, want %s, and an error with %q", e, test.want, test.why)
 			}
 			if e.Err != nil && strings.Contains(e.Err.Error(), secret) {
 				t.Errorf("the error shows what the handler panicked with: %v", e.Err)
 			}
 			b.Elapse(t, leaseTTL)
-			if e := s.want(s.send(), http.StatusConflict, middleware.Unknown); e.Err == nil {
+			if e := s.want(s.send(), http.StatusConflict, middleware.OutcomeUnknown); e.Err == nil {
 				t.Error("a duplicate: the event has no error")
 			}
 			s.noEvent()
@@ -268,7 +269,7 @@ func TestTooLongToKeep(t *testing.T) {
 			t.Errorf("%+v, want not-stored without an error", e)
 		}
 		a := s.send()
-		s.want(a, http.StatusConflict, middleware.NotStored)
+		s.want(a, http.StatusConflict, middleware.NotReplayable)
 		if a.problem() != "response-not-stored" || !strings.Contains(a.body, `"original_status":202`) ||
 			!strings.Contains(a.detail(t), "was processed") {
 			t.Errorf("the retry got %s", a.body)
@@ -347,7 +348,7 @@ func TestHijacked(t *testing.T) {
 		if a.body != "hi" {
 			t.Errorf("body %q", a.body)
 		}
-		s.want(s.send(), http.StatusConflict, middleware.NotStored)
+		s.want(s.send(), http.StatusConflict, middleware.NotReplayable)
 		s.wantRuns(1)
 	})
 }
@@ -369,7 +370,7 @@ func TestHijackedAfterTheHeader(t *testing.T) {
 	a := s.send()
 	s.want(a, http.StatusAccepted, middleware.NotStored)
 	again := s.send()
-	s.want(again, http.StatusConflict, middleware.NotStored)
+	s.want(again, http.StatusConflict, middleware.NotReplayable)
 	if !strings.Contains(again.body, `"original_status":202`) {
 		t.Errorf("the retry got %s", again.body)
 	}
@@ -432,7 +433,7 @@ func TestWithStoredPanics(t *testing.T) {
 	if _, err := s.try(s.request(noRetry)); err == nil {
 		t.Error("the client got a response")
 	}
-	if e := s.event(); e.Outcome != middleware.Unknown || e.Status != 0 {
+	if e := s.event(); e.Outcome != middleware.Panicked || e.Status != 0 {
 		t.Errorf("%+v, want unknown, without a status", e)
 	}
 	b.Elapse(t, 10*time.Second)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
 // Defaults returns, by the name of each option, its default in the words of docs/reference.md.
@@ -45,7 +47,7 @@ func Defaults() map[string]string {
 		"WithCompression":     unless(o.codec.Compress, "none"),
 		"WithObserver":        unless(o.observe != nil, "none"),
 		"WithTraceparent":     unless(o.traceparent != nil, "none"),
-		"WithProblem":         contentTypes(o.writeProblem),
+		"WithProblem":         contentTypes(),
 	}
 }
 
@@ -77,12 +79,12 @@ func notStored(stored func(int) bool) string {
 }
 
 // contentTypes lists what a program and a browser get.
-func contentTypes(write func(http.ResponseWriter, *http.Request, Problem)) string {
+func contentTypes() string {
 	var types []string
 	for _, accept := range []string{"*/*", "text/html"} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header.Set("Accept", accept)
-		write(w, r, keyMissing)
+		problem.KeyMissing.Write(w, r)
 		name, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";")
 		types = append(types, "`"+name+"`")
 	}

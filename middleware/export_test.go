@@ -1,12 +1,16 @@
 package middleware
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"net/http"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware/internal/problem"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -34,6 +38,15 @@ func WithNextRuleWritten() Option {
 	return func(o *options) { o.rules = append([]rule{nextRule}, o.rules...) }
 }
 
+// CustomKind returns the kind of the fingerprints of WithFingerprint, as it is stored.
+func CustomKind(name string) []byte {
+	k := customKind(name)
+	return k[:]
+}
+
+// MadeAt returns when a key was made, if it is a UUID of version 7.
+func MadeAt(key string) (time.Time, bool) { return madeAt(key) }
+
 // JSONKind returns the kind of the fingerprints of WithJSONFingerprint, as it is stored.
 func JSONKind(ignore ...string) []byte {
 	k := jsonRule(ignore).kind
@@ -47,27 +60,37 @@ func JSONFingerprint(r *http.Request, body []byte, ignore ...string) []byte {
 	return f.AppendTo(nil)
 }
 
-// CustomKind returns the kind of the fingerprints of WithFingerprint, as it is stored.
-func CustomKind(name string) []byte {
-	k := customKind(name)
-	return k[:]
-}
-
-// MadeAt returns when a key was made, if it is a UUID of version 7.
-func MadeAt(key string) (time.Time, bool) { return madeAt(key) }
-
 // Problems returns all that there are, one of each type at least.
 func Problems() []Problem {
-	return []Problem{
-		keyMissing, keyInvalid, keyOfFuture, keyExpired, bodyUnreadable, userUnknown, inFlight, runFailed, outcomeUnknown, responseNotStored,
-		fingerprintChanged, bodyTooLarge, keyReused, keyFailed, recordUnreadable, storeUnavailable, responseUnconfirmed, commitUnknown,
+	var all []Problem
+	for _, p := range everyProblem {
+		all = append(all, publicProblem(p))
 	}
+	return all
+}
+
+var everyProblem = []*problem.Problem{
+	&problem.KeyMissing, &problem.KeyInvalid, &problem.KeyOfFuture, &problem.KeyExpired, &problem.BodyUnreadable,
+	&problem.UserUnknown, &problem.InFlight, &problem.RunFailed, &problem.OutcomeUnknown, &problem.ResponseNotStored,
+	&problem.UnknownNotStored, &problem.FingerprintChanged, &problem.BodyTooLarge, &problem.KeyReused, &problem.KeyFailed,
+	&problem.RecordUnreadable, &problem.StoreUnavailable, &problem.ResponseUnconfirmed, &problem.CommitUnknown,
 }
 
 // Refuse answers with a problem as a middleware without options does.
 func Refuse(w http.ResponseWriter, r *http.Request, p Problem) {
-	c := &call{guard: &guard{options: defaultOptions()}, w: w, r: r}
-	c.respond(&answer{problem: &p})
+	inner := &problem.Problem{Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Retryable: p.Retryable, RetryAfter: p.RetryAfter}
+	for _, known := range everyProblem {
+		if publicProblem(known) == p {
+			inner = known
+		}
+	}
+	x := &exchange{m: &Middleware{options: defaultOptions()}, w: w, r: r}
+	x.refuse(&refusal{problem: inner})
+}
+
+// Resolve calls the method of a Middleware with these options.
+func Resolve(ctx context.Context, l *lock.Locker, storageKey, token string, said Resolution, opts ...Option) error {
+	return New(l, keyfunc.Anonymous(), opts...).Resolve(ctx, storageKey, token, said)
 }
 
 // Codec is the codec of a middleware with the options given.
@@ -83,31 +106,29 @@ func NewCodec(opts ...Option) *Codec {
 
 // Encode returns a record with one of everything.
 func (c *Codec) Encode(storageKey string, body []byte) []byte {
-	return c.codec.Append(nil, new(response.Scratch), storageKey, &record.Record{
-		Fingerprint: anyFingerprint,
-		Completed:   time.UnixMilli(1_700_000_000_123),
-		Response: &response.Response{
-			Status: 201,
-			Header: []response.Change{
-				{Op: response.OpSet, Name: "Location", Values: []string{"/payments/1"}},
-				{Op: response.OpSet, Name: "Content-Type"},
-				{Op: response.OpAdd, Name: "Vary", Values: []string{"Accept", "Origin"}},
-				{Op: response.OpDelete, Name: "X-Powered-By"},
-			},
-			Trailer: []response.Change{{Op: response.OpSet, Name: "X-Checksum", Values: []string{"abc"}}},
-			Body:    body,
+	r := record.Record{Fingerprint: anyFingerprint, Completed: time.UnixMilli(1_700_000_000_123)}
+	r.Head, r.Body, _ = new(response.Scratch).Payload(&response.Response{
+		Status: 201,
+		Header: []response.Change{
+			{Op: response.OpSet, Name: "Location", Values: []string{"/payments/1"}},
+			{Op: response.OpSet, Name: "Content-Type"},
+			{Op: response.OpAdd, Name: "Vary", Values: []string{"Accept", "Origin"}},
+			{Op: response.OpDelete, Name: "X-Powered-By"},
 		},
+		Trailer: []response.Change{{Op: response.OpSet, Name: "X-Checksum", Values: []string{"abc"}}},
+		Body:    body,
 	})
+	return c.codec.Append(nil, storageKey, &r)
 }
 
 // Decode reads a stored record and returns it encoded again, without an extension, neither compressed nor encrypted.
 func (c *Codec) Decode(storageKey string, b []byte) (plain []byte, ok bool) {
-	r, err := c.codec.Decode(new(response.Scratch), storageKey, b)
-	if err != nil {
+	r, err := c.codec.Decode(storageKey, b)
+	if err != nil || !r.Tombstone && new(response.Scratch).Decode(r.Body) != nil {
 		return nil, false
 	}
 	r.Trace, r.Unknown = record.Trace{}, false
-	return new(record.Codec).Append(nil, new(response.Scratch), storageKey, &r), true
+	return new(record.Codec).Append(nil, storageKey, &r), true
 }
 
 // StoredTraceparent returns what a replay tells of a traceparent.
@@ -115,8 +136,8 @@ func StoredTraceparent(traceparent string) string { return record.ParseTrace(tra
 
 // Reads tells whether the record reads.
 func (c *Codec) Reads(storageKey string, b []byte) bool {
-	_, err := c.codec.Decode(new(response.Scratch), storageKey, b)
-	return err == nil
+	_, ok := c.Decode(storageKey, b)
+	return ok
 }
 
 // ReadNote tells whether the note reads.
@@ -153,7 +174,7 @@ func (c *Codec) ForgeNote(storageKey string, content []byte) []byte {
 // PutChecksum puts the right checksum into b, so that a test reaches what is behind it. Too short a one is left alone.
 func PutChecksum(storageKey string, b []byte) {
 	if len(b) >= record.FlagsAt {
-		binary.BigEndian.PutUint32(b[record.ChecksumAt:], record.Checksum([]byte(storageKey), b))
+		binary.BigEndian.PutUint32(b[record.ChecksumAt:], record.Checksum(storageKey, b))
 	}
 }
 
@@ -168,10 +189,3 @@ const (
 	RecordPurpose = record.RecordPurpose
 	NotePurpose   = record.NotePurpose
 )
-
-// RedisIsPaused reports whether Redis is left alone, with a journal, until then.
-func RedisIsPaused(until time.Time) bool {
-	var b breaker
-	b.until.Store(until.UnixNano())
-	return b.open()
-}

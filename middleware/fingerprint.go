@@ -8,7 +8,8 @@ import (
 	"slices"
 
 	"github.com/onceguard/onceguard/internal/canonical"
-	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
 // The kinds of default rules are ASCII, and those of custom rules have the top bit of their first byte set, so that no
@@ -65,40 +66,17 @@ func jsonRule(ignore []string) rule {
 	}}
 }
 
-// takeFingerprints makes the request's fingerprint by each rule. It makes all of them now, because a waiter no longer
-// has the body when it compares.
-func (c *call) takeFingerprints() {
-	id := &c.identity
-	id.fingerprints = id.fingerprint[:0]
-	for _, rule := range c.rules {
+// fingerprints appends the request's fingerprint by each rule. It makes all of them now, because a waiter no longer has
+// the body when it compares.
+func (m *Middleware) fingerprints(r *http.Request, body *buffer.Buffer, made []record.Fingerprint) []record.Fingerprint {
+	for _, rule := range m.rules {
 		if rule.lends {
-			id.body.SetLent(true)
-			original := c.r.Body
-			c.r.Body = io.NopCloser(bytes.NewReader(id.body.Bytes())) // sum may parse a form
-			defer func() { c.r.Body = original }()
+			body.SetLent(true)
+			original := r.Body
+			r.Body = io.NopCloser(bytes.NewReader(body.Bytes())) // sum may parse a form
+			defer func() { r.Body = original }()
 		}
-		id.fingerprints = append(id.fingerprints, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(c.r, id.body.Bytes())})
+		made = append(made, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(r, body.Bytes())})
 	}
-}
-
-// resemblance is the result of comparing a request with a stored fingerprint.
-type resemblance int
-
-const (
-	same         resemblance = iota // the fingerprint was made of the same request
-	different                       // of another request
-	incomparable                    // it was made by a rule that the middleware does not have
-)
-
-// compare compares the request with the request that stored was made of.
-func (c *call) compare(stored record.Fingerprint) resemblance {
-	for _, f := range c.identity.fingerprints {
-		switch {
-		case f == stored:
-			return same
-		case f.Kind == stored.Kind:
-			return different
-		}
-	}
-	return incomparable
+	return made
 }

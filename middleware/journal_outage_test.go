@@ -97,12 +97,3 @@ func TestRecordExpiresAtOnce(t *testing.T) {
 		})
 	})
 }
-
-// A clock that is set back by an hour does not keep Redis from being asked for an hour.
-func TestRedisPauseAndTheClock(t *testing.T) {
-	for ahead, want := range map[time.Duration]bool{-time.Second: false, time.Second: true, time.Hour: false} {
-		if got := middleware.RedisIsPaused(time.Now().Add(ahead)); got != want {
-			t.Errorf("until %v from now: %v, want %v", ahead, got, want)
-		}
-	}
-}

@@ -18,8 +18,8 @@ func TestWaiterIsAnsweredByTheJournal(t *testing.T) {
 			without answer        // if the journal has nothing either
 			outcome middleware.Outcome
 		}{
-			"abandoned": {func(g *gate) { close(g.open) }, answer{status: 409}, middleware.Unknown},
-			"forgotten": {func(*gate) { b.FlushAll(t) }, answer{status: 503}, middleware.Freed},
+			"abandoned": {func(g *gate) { close(g.open) }, answer{status: 409}, middleware.OutcomeUnknown},
+			"forgotten": {func(*gate) { b.FlushAll(t) }, answer{status: 503}, middleware.NotReplayable},
 		} {
 			t.Run(name, func(t *testing.T) {
 				b.FlushAll(t)

@@ -42,10 +42,10 @@ func TestJournalKnowsOfAnUnknownOutcome(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		})
 		_, _ = s.try(s.request(noRetry)) // its connection breaks
-		s.wantEvents(middleware.Unknown)
+		s.wantEvents(middleware.Panicked)
 		for range 2 {
 			a := s.send()
-			s.want(a, http.StatusConflict, middleware.Unknown)
+			s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
 			wantUnknownNotStored(t, a)
 			b.FlushAll(t)
 		}
@@ -236,8 +236,8 @@ func TestWhatTheJournalHolds(t *testing.T) {
 			outcome middleware.Outcome
 		}{
 			"running":     {journal.Entry{State: journal.Running, Note: j.note}, time.Hour, 409, "in-flight", middleware.InFlight},
-			"unfinished":  {journal.Entry{State: journal.Running, Note: j.note}, -time.Second, 409, "outcome-unknown", middleware.Unknown},
-			"no response": {journal.Entry{State: journal.Done}, 0, 409, "response-not-stored", middleware.NotStored},
+			"unfinished":  {journal.Entry{State: journal.Running, Note: j.note}, -time.Second, 409, "outcome-unknown", middleware.OutcomeUnknown},
+			"no response": {journal.Entry{State: journal.Done}, 0, 409, "response-not-stored", middleware.NotReplayable},
 			"damaged":     {journal.Entry{State: journal.Done, Record: []byte("damaged")}, 0, 500, "record-unreadable", middleware.Unreadable},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -332,7 +332,7 @@ func TestUnknownOutcomeInTheJournal(t *testing.T) {
 			if _, err := s.try(s.request(key("p"), target("/payments?panic"))); err == nil {
 				t.Error("the panic did not reach the client")
 			}
-			if e := s.event(); e.Outcome != middleware.Unknown {
+			if e := s.event(); e.Outcome != middleware.Panicked {
 				t.Errorf("outcome %s", e.Outcome)
 			}
 			b.FlushAll(t)
@@ -341,7 +341,7 @@ func TestUnknownOutcomeInTheJournal(t *testing.T) {
 			switch {
 			case j.intent && (err != nil || e.Outcome != middleware.InFlight):
 				t.Errorf("%v, %s; want a 409", err, e.Outcome)
-			case !j.intent && (err == nil || e.Outcome != middleware.Unknown):
+			case !j.intent && (err == nil || e.Outcome != middleware.Panicked):
 				t.Errorf("%v, %s; want another run", err, e.Outcome)
 			}
 		})
@@ -370,7 +370,7 @@ func TestAbandonedInRedis(t *testing.T) {
 		s.want(a, http.StatusCreated, middleware.Replayed)
 		delete(j.rows, storageKey)
 		a = s.send()
-		s.want(a, http.StatusConflict, middleware.Unknown)
+		s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
 		j.setHooks(at("look", -1), nil)
 		s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable)
 		s.wantRuns(1)

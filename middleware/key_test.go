@@ -216,7 +216,7 @@ func TestKeyFunctionErrors(t *testing.T) {
 		},
 		"failed": {
 			func(*http.Request) (string, error) { return "", failed },
-			http.StatusInternalServerError, "key-failed", middleware.InvalidKey, failed,
+			http.StatusInternalServerError, "key-failed", middleware.KeyFailed, failed,
 		},
 		"empty key": {
 			func(*http.Request) (string, error) { return "", nil },
@@ -277,7 +277,7 @@ func TestClientBreaksOff(t *testing.T) {
 				"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nkey=k1&am")
 			_ = conn.Close()
 			e := s.event()
-			if e.Outcome != middleware.Unreadable || e.Status != http.StatusBadRequest || e.Err == nil {
+			if e.Outcome != middleware.BodyUnreadable || e.Status != http.StatusBadRequest || e.Err == nil {
 				t.Errorf("%s: %+v, want unreadable, 400 and the error", name, e)
 			}
 			s.wantRuns(0)
@@ -295,7 +295,7 @@ func TestKeyFunctionUsesUpTheBody(t *testing.T) {
 	s := serveKeyed(t, newLocker(t, redistest.Mini(t).Client(t)), careless, payOnce())
 	for _, length := range []int64{8, -1} {
 		a := s.send(body("application/x-www-form-urlencoded", "key=1&n=1"[:8]), func(r *http.Request) { r.ContentLength = length })
-		if e := s.want(a, http.StatusInternalServerError, middleware.InvalidKey); e.Err == nil {
+		if e := s.want(a, http.StatusInternalServerError, middleware.KeyFailed); e.Err == nil {
 			t.Error("the event has no error")
 		}
 	}
@@ -312,7 +312,7 @@ func TestBodyWasReadBefore(t *testing.T) {
 		})
 	}
 	a := s.send()
-	if e := s.want(a, http.StatusInternalServerError, middleware.InvalidKey); e.Err == nil {
+	if e := s.want(a, http.StatusInternalServerError, middleware.KeyFailed); e.Err == nil {
 		t.Error("the event has no error")
 	}
 	s.wantRuns(0)
@@ -380,7 +380,7 @@ func TestFormWasParsedBefore(t *testing.T) {
 					})
 				}
 				a := s.send(body(contentType, text), func(r *http.Request) { r.ContentLength = length })
-				if e := s.want(a, http.StatusInternalServerError, middleware.InvalidKey); e.Err == nil || a.problem() != "key-failed" {
+				if e := s.want(a, http.StatusInternalServerError, middleware.KeyFailed); e.Err == nil || a.problem() != "key-failed" {
 					t.Errorf("%q, %v; want key-failed, and an error", a.problem(), e.Err)
 				}
 				s.wantRuns(0)

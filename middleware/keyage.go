@@ -6,12 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 )
 
 // maxKeyLead is how far in the future a key may have been made.
@@ -34,28 +34,27 @@ func (o *options) applyKeyAge() {
 	o.retention = max(o.retention, o.keyAge+maxKeyLead)
 }
 
-// checkKeyAge notes whether the request's key is too old to run. The error is one of part, or errKeyOfFuture.
-func (c *call) checkKeyAge() error {
-	if c.keyAge == 0 {
-		return nil
+// isTooOld reports whether the request's key is too old to run. The error is one of part, or errKeyOfFuture.
+func (m *Middleware) isTooOld(r *http.Request) (bool, error) {
+	if m.keyAge == 0 {
+		return false, nil
 	}
-	part, err := c.keyPart(c.r)
+	part, err := m.keyPart(r)
 	switch {
 	case errors.Is(err, keyfunc.ErrMissing):
-		return nil // the key has another source, such as the second one of keyfunc.First
+		return false, nil // the key has another source, such as the second one of keyfunc.First
 	case err != nil:
-		return err
+		return false, err
 	}
 	made, ok := madeAt(part)
 	if !ok {
-		return nil
+		return false, nil
 	}
 	age := time.Since(made)
 	if age < -maxKeyLead {
-		return errKeyOfFuture
+		return false, errKeyOfFuture
 	}
-	c.identity.expired = age > c.keyAge
-	return nil
+	return age > m.keyAge, nil
 }
 
 // madeAt returns when a key was made, if it is a UUID of version 7: its first 48 bits are the Unix time in milliseconds
@@ -67,13 +66,4 @@ func madeAt(key string) (made time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)), true
-}
-
-// lookOrClaim claims the request's key. It only looks at a key that is too old to run: then the state may be lock.Free.
-func (c *call) lookOrClaim() (lock.Claim, error) {
-	if !c.identity.expired {
-		return c.sendClaim()
-	}
-	c.timing.asked = c.clock()
-	return c.locker.Look(c.detached(), c.identity.key)
 }

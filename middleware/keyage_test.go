@@ -152,7 +152,7 @@ func TestKeyAgeFails(t *testing.T) {
 	}{
 		"invalid": {keyfunc.ErrInvalid, http.StatusBadRequest, middleware.InvalidKey, "key-invalid"},
 		"no user": {keyfunc.ErrNoUser, http.StatusUnauthorized, middleware.NoUser, "user-unknown"},
-		"failed":  {errors.New("any"), http.StatusInternalServerError, middleware.InvalidKey, "key-failed"},
+		"failed":  {errors.New("any"), http.StatusInternalServerError, middleware.KeyFailed, "key-failed"},
 	} {
 		s := serve(t, b, payOnce(), middleware.WithKeyAge(time.Hour, func(*http.Request) (string, error) { return "", test.err }))
 		a := s.send()
@@ -218,7 +218,7 @@ func TestKeyAgeOfAnUnknownOutcome(t *testing.T) {
 			t.Error("the client got a response")
 		}
 		b.Elapse(t, 11*time.Second)
-		refuses.wantRefused(refuses.send(stale), http.StatusConflict, middleware.Unknown, "outcome-unknown")
+		refuses.wantRefused(refuses.send(stale), http.StatusConflict, middleware.OutcomeUnknown, "outcome-unknown")
 		refuses.wantRuns(0)
 	})
 }

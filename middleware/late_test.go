@@ -137,7 +137,7 @@ func TestUnknownOutcomeOutlivesRetain(t *testing.T) {
 				_, _ = s.try(s.request(noRetry))
 				s.event()
 				b.Elapse(t, time.Hour)
-				s.wantRefused(s.send(), http.StatusConflict, middleware.Unknown, test.want)
+				s.wantRefused(s.send(), http.StatusConflict, middleware.OutcomeUnknown, test.want)
 				s.wantRuns(1)
 			})
 		})

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
-// Option changes a default of [Idempotency].
+// Option changes a default of [New] and [Idempotency].
 type Option func(*options)
 
 type options struct {
@@ -23,7 +24,7 @@ type options struct {
 	keyPart      keyfunc.Func  // of WithKeyAge
 	retention    time.Duration
 	wait         time.Duration
-	maxWaiters   int64
+	maxWaiters   int
 	atMostOnce   bool
 	shouldStore  func(status int) bool
 	maxDuration  time.Duration
@@ -35,22 +36,21 @@ type options struct {
 	journal      journal.Journal // nil without WithJournal
 	cookies      bool
 	codec        record.Codec
-	observe      func(context.Context, Event) // nil without WithObserver
-	traceparent  func(context.Context) string // nil without WithTraceparent
-	writeProblem func(http.ResponseWriter, *http.Request, Problem)
+	observe      func(context.Context, Event)                      // nil without WithObserver
+	traceparent  func(context.Context) string                      // nil without WithTraceparent
+	writeProblem func(http.ResponseWriter, *http.Request, Problem) // nil without WithProblem
 }
 
 func defaultOptions() options {
 	return options{
-		methods:      map[string]bool{http.MethodPost: true, http.MethodPatch: true},
-		retention:    24 * time.Hour,
-		maxWaiters:   1000,
-		shouldStore:  StoreDefault,
-		maxDuration:  60 * time.Second,
-		maxBody:      1 << 20,
-		maxResponse:  1 << 20,
-		rules:        defaultRules,
-		writeProblem: writeProblem,
+		methods:     map[string]bool{http.MethodPost: true, http.MethodPatch: true},
+		retention:   24 * time.Hour,
+		maxWaiters:  1000,
+		shouldStore: StoreDefault,
+		maxDuration: 60 * time.Second,
+		maxBody:     1 << 20,
+		maxResponse: 1 << 20,
+		rules:       defaultRules,
 	}
 }
 
@@ -89,6 +89,19 @@ func (o *options) check() {
 	case o.codec.PlaintextReads && len(o.codec.Keys) == 0:
 		panic("middleware.WithPlaintextReads: means nothing without WithEncryption")
 	}
+}
+
+// policy returns what the engine needs of the options. In shadow nobody waits, and nobody asks a Redis that has just
+// failed.
+func (o *options) policy() run.Policy {
+	p := run.Policy{
+		Retention: o.retention, Wait: o.wait, MaxWaiters: o.maxWaiters, MaxDuration: o.maxDuration,
+		AtMostOnce: o.atMostOnce, FailOpen: o.failOpen, Journal: o.journal, Codec: o.codec,
+	}
+	if o.shadow {
+		p.Wait, p.Pauses = 0, true
+	}
+	return p
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that

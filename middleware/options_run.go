@@ -151,5 +151,5 @@ func WithMaxWaiters(n int) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("middleware.WithMaxWaiters: %d is below 1", n))
 	}
-	return func(o *options) { o.maxWaiters = int64(n) }
+	return func(o *options) { o.maxWaiters = n }
 }

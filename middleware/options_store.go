@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/onceguard/onceguard/middleware/internal/record"
+	"github.com/onceguard/onceguard/internal/record"
 )
 
 // WithRetention sets how long a stored response is replayed, counted from the return of the handler, in whole

@@ -235,14 +235,14 @@ func TestPanic(t *testing.T) {
 				})
 			}
 			a := s.send()
-			s.want(a, http.StatusInternalServerError, middleware.Unknown)
+			s.want(a, http.StatusInternalServerError, middleware.Panicked)
 			if a.body != "recovered\n" || a.header.Get("X-Half") != "" {
 				t.Errorf("something of the half response is left: %+v", a)
 			}
 			s.want(s.send(), http.StatusConflict, middleware.InFlight)
 			s.wantRuns(1)
 			b.Elapse(t, 10*time.Second) // the lease runs out
-			s.want(s.send(), http.StatusInternalServerError, middleware.Unknown)
+			s.want(s.send(), http.StatusInternalServerError, middleware.Panicked)
 			s.wantRuns(2)
 		}
 	})
@@ -267,7 +267,7 @@ func TestGoexit(t *testing.T) {
 			}
 		})
 	}
-	s.want(s.send(), http.StatusTeapot, middleware.Unknown)
+	s.want(s.send(), http.StatusTeapot, middleware.Panicked)
 	s.want(s.send(), http.StatusConflict, middleware.InFlight)
 }
 

@@ -5,11 +5,42 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
+	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
-// way is how a request proceeds once its key is known.
+// input is what was read of a request: who asks for what.
+type input struct {
+	req     run.Request
+	outer   *Execution            // the run around this request; nil if there is none
+	body    *buffer.Buffer        // the whole body; nil before it is read, and when it is no longer needed
+	doubt   error                 // for the Event: errMaybeUsed if the body may be missing; else nil
+	limited requestBody           // the client's body: limits what is read
+	source  io.ReadCloser         // of the body: limited, or what the key function has replaced it with
+	single  [1]record.Fingerprint // the memory of the fingerprints if there is one rule
+}
+
+// freeBody frees the body: a request that does not run needs only the fingerprint.
+func (in *input) freeBody() {
+	in.body.Free()
+	in.body = nil
+}
+
+// original returns the request as it arrived, for a handler that runs unprotected or nested.
+func (in *input) original(r *http.Request) *http.Request {
+	if in.isReplaced() {
+		r.Body = in.source
+	}
+	return r
+}
+
+// isReplaced reports whether the key function has replaced the request's body.
+func (in *input) isReplaced() bool { return in.source != io.ReadCloser(&in.limited) }
+
+// way is how a request proceeds once it is read.
 type way int
 
 const (
@@ -18,88 +49,94 @@ const (
 	nested                 // it already runs under this key: the middleware is mounted twice
 )
 
-// findKey calls the key function, before anything else reads the body. It returns how the request proceeds, or its
-// refusal.
-func (c *call) findKey() (way, *answer) {
-	id, body := &c.identity, c.r.Body
+// read reads the key and, if the request is to be protected, the body and the fingerprint. It returns how the request
+// proceeds, or its refusal. w may be nil: then a body that is too long does not close the connection.
+func (m *Middleware) read(w http.ResponseWriter, r *http.Request, in *input) (way, *refusal) {
+	way, refusal := m.readKey(w, r, in)
+	if way != protected || refusal != nil {
+		return way, refusal
+	}
+	return protected, m.readBody(r, in)
+}
+
+// readKey calls the key function, before anything else reads the body.
+func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) (way, *refusal) {
+	body := r.Body
 	if body == nil {
 		body = http.NoBody
 	}
-	c.limitedBody = requestBody{ReadCloser: body, w: c.w, limit: c.maxBody, remaining: c.maxBody}
-	c.r.Body = &c.limitedBody
-	key, err := c.keyFunc(c.r)
+	in.limited = requestBody{ReadCloser: body, w: w, limit: m.maxBody, remaining: m.maxBody}
+	r.Body = &in.limited
+	key, err := m.keyFunc(r)
 	if err == nil {
-		err = c.checkKeyAge()
+		in.req.TooOld, err = m.isTooOld(r)
 	}
 	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
 	// inspects if it answers before the body was read.
-	id.source, c.r.Body = c.r.Body, body
+	in.source, r.Body = r.Body, body
 
-	failed := c.limitedBody.failed()
-	isUsedUp := c.limitedBody.read && !c.replaced()
+	failed := in.limited.failed()
+	isUsedUp := in.limited.read && !in.isReplaced()
 	switch {
 	case isUsedUp && failed == nil:
-		return protected, refuse(InvalidKey, &keyFailed, errBodyUsed)
+		return protected, refused(KeyFailed, &problem.KeyFailed, errBodyUsed)
 	case err == nil && key != "":
-		id.key, id.outer = key, FromContext(c.r.Context())
-		if id.outer != nil && id.outer.runs(c.storageKey(), c.shadow) {
+		in.req.Key, in.outer = key, FromContext(r.Context())
+		if in.outer != nil && in.outer.runs(m.storageKey(in), m.shadow) {
 			return nested, nil
 		}
 		return protected, nil
 	case failed != nil:
 		return protected, refuseBody(failed)
-	case errors.Is(err, keyfunc.ErrMissing) && !c.required:
+	case errors.Is(err, keyfunc.ErrMissing) && !m.required:
 		return unprotected, nil
-	case errors.Is(err, keyfunc.ErrMissing):
-		return protected, refuse(MissingKey, keyMissing.withPlace(err), nil)
-	case errors.Is(err, errKeyOfFuture):
-		return protected, refuse(InvalidKey, &keyOfFuture, err)
-	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
-		return protected, refuse(InvalidKey, &keyInvalid, err)
-	case errors.Is(err, keyfunc.ErrNoUser):
-		return protected, refuse(NoUser, &userUnknown, nil)
 	}
-	return protected, refuse(InvalidKey, &keyFailed, err)
+	return protected, refuseKey(err)
 }
 
-// replaced reports whether the key function has replaced the request's body.
-func (c *call) replaced() bool { return c.identity.source != io.ReadCloser(&c.limitedBody) }
-
-// original returns the request as it arrived, for a handler that runs unprotected or nested.
-func (c *call) original() *http.Request {
-	if c.replaced() {
-		c.r.Body = c.identity.source
+// refuseKey returns the refusal of a request that has no key because of err; nil means that it is empty.
+func refuseKey(err error) *refusal {
+	switch {
+	case errors.Is(err, keyfunc.ErrMissing):
+		p := problem.MissingFrom(err)
+		return refused(MissingKey, &p, nil)
+	case errors.Is(err, errKeyOfFuture):
+		return refused(InvalidKey, &problem.KeyOfFuture, err)
+	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
+		return refused(InvalidKey, &problem.KeyInvalid, err)
+	case errors.Is(err, keyfunc.ErrNoUser):
+		return refused(NoUser, &problem.UserUnknown, nil)
 	}
-	return c.r
+	return refused(KeyFailed, &problem.KeyFailed, err)
 }
 
 // readBody reads the whole body and makes the fingerprints.
-func (c *call) readBody() *answer {
-	if c.r.ContentLength > c.maxBody {
-		return refuse(TooLarge, &bodyTooLarge, nil)
+func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
+	if r.ContentLength > m.maxBody {
+		return refused(TooLarge, &problem.BodyTooLarge, nil)
 	}
-	limit := c.maxBody
-	if c.r.ContentLength > 0 {
-		limit = c.r.ContentLength
+	limit := m.maxBody
+	if r.ContentLength > 0 {
+		limit = r.ContentLength
 	}
 	body := buffer.New()
-	if err := body.ReadAll(c.identity.source, int(limit)); err != nil {
+	if err := body.ReadAll(in.source, int(limit)); err != nil {
 		return refuseBody(err)
 	}
 	switch isEmpty := len(body.Bytes()) == 0; {
-	case isEmpty && c.hadBody():
-		return refuse(InvalidKey, &keyFailed, errBodyUsed)
-	case isEmpty && c.r.ContentLength < 0:
-		c.identity.doubt = errMaybeUsed
+	case isEmpty && hadBody(r):
+		return refused(KeyFailed, &problem.KeyFailed, errBodyUsed)
+	case isEmpty && r.ContentLength < 0:
+		in.doubt = errMaybeUsed
 	}
-	c.identity.body, c.identity.source = body, nil // a key function's copy of it is no longer needed
-	c.takeFingerprints()
+	in.body, in.source = body, nil // a key function's copy of it is no longer needed
+	in.req.Fingerprints = m.fingerprints(r, body, in.single[:0])
 	return nil
 }
 
 // hadBody reports whether the request had a body, by its Content-Length or by a form parsed from it.
-func (c *call) hadBody() bool {
-	return c.r.ContentLength > 0 || len(c.r.PostForm) > 0 || c.r.MultipartForm != nil
+func hadBody(r *http.Request) bool {
+	return r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil
 }
 
 // errBodyUsed is why a request is refused whose body was read before: without the body, two requests would look alike.
@@ -111,11 +148,19 @@ var errBodyUsed = errors.New("middleware: the body was used up before its finger
 var errMaybeUsed = errors.New("middleware: the body is empty although its length was not known in advance: an outer middleware " +
 	"may have read it, and requests with different bodies then count as the same")
 
-// refuseBody returns the answer to a request whose body could not be read.
-func refuseBody(err error) *answer {
+// refuseBody returns the refusal of a request whose body could not be read.
+func refuseBody(err error) *refusal {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return refuse(TooLarge, &bodyTooLarge, nil)
+		return refused(TooLarge, &problem.BodyTooLarge, nil)
 	}
-	return refuse(Unreadable, &bodyUnreadable, err)
+	return refused(BodyUnreadable, &problem.BodyUnreadable, err)
+}
+
+// storageKey returns the key as it stands in Redis, or an empty string if the request has none.
+func (m *Middleware) storageKey(in *input) string {
+	if in.req.StorageKey == "" && in.req.Key != "" {
+		in.req.StorageKey = m.locker.StorageKey(in.req.Key)
+	}
+	return in.req.StorageKey
 }

@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
-	"github.com/onceguard/onceguard/middleware/internal/record"
 )
 
 // Resolution is what an operator has found out about a run whose outcome is unknown: [NothingHappened], or [Responded].
@@ -36,7 +35,7 @@ func NothingHappened() Resolution { return Resolution{kind: nothingHappened} }
 
 // Responded means that the run took effect, and that this was its response, or would have been. A retry gets it as it
 // would get the run's own: with Idempotent-Replayed, for [WithRetention]'s time. Header and body are not copied, so do
-// not change them before [Resolve] has returned. A header without a Content-Type gets the one that net/http would
+// not change them before [Middleware.Resolve] has returned. A header without a Content-Type gets the one that net/http would
 // detect.
 func Responded(status int, header http.Header, body []byte) Resolution {
 	return Resolution{kind: responded, status: status, header: header, body: body}
@@ -45,13 +44,12 @@ func Responded(status int, header http.Header, body []byte) Resolution {
 // ErrResolution means that a [Resolution] could not have been a run's. Nothing was changed.
 var ErrResolution = errors.New("middleware: this cannot be a response")
 
-// ErrUnreadable means that [Resolve] cannot read what the claim has stored about its request: it is damaged, or the
-// keys of [WithEncryption] are not the middleware's. Nothing was changed.
+// ErrUnreadable means that [Middleware.Resolve] or [Middleware.Inspect] cannot read what is stored: it is damaged, or the
+// keys of [WithEncryption] are not those that it was written with. Nothing was changed.
 var ErrUnreadable = record.ErrUnreadable
 
-// ErrJournaled means that the run has a journal, and that [Resolve] was called without [WithJournal]. Nothing was
-// changed.
-var ErrJournaled = errors.New("middleware: the run has a journal, which has the last word")
+// ErrJournaled means that the run has a journal, and that the Middleware has none. Nothing was changed.
+var ErrJournaled = run.ErrJournaled
 
 // Resolve ends a run whose outcome is unknown, by what an operator has found out. Such a run died, panicked or called
 // [Execution.Unknown] under [WithAtMostOnce], and its retries get 409 outcome-unknown. First find out whether the run
@@ -63,9 +61,8 @@ var ErrJournaled = errors.New("middleware: the run has a journal, which has the 
 // compares in the same step. The fingerprint of the request is kept, so that another request with this key still gets
 // 422.
 //
-// Give the options of the middleware. Those that count are [WithEncryption], [WithPlaintextReads], [WithCompression],
-// [WithRetention] (counted from now), [WithMaxResponse], [WithCookies] and [WithJournal]. Resolve calls no observer:
-// its caller must log who resolved what, and why. It may be called concurrently.
+// The response is encrypted, compressed and bounded by the options of m, and kept for [WithRetention]'s time from now.
+// Resolve calls no observer: its caller must log who resolved what, and why. It may be called concurrently.
 //
 // After these errors nothing was changed:
 //
@@ -76,9 +73,9 @@ var ErrJournaled = errors.New("middleware: the run has a journal, which has the 
 //     than the Content-Length, the status allows no body, a header field is malformed, or it is Set-Cookie without
 //     [WithCookies].
 //   - [lock.ErrNotStorageKey], [lock.ErrForeign].
-//   - [ErrUnreadable]: the options are not the middleware's.
-//   - [ErrJournaled]: the run had a journal, and the options have none. The journal would not learn what Resolve tells
-//     Redis. Use [WithJournal], or the journal's own Sweep.
+//   - [ErrUnreadable]: m does not have the keys of the run's middleware.
+//   - [ErrJournaled]: the run had a journal, and m has none. The journal would not learn what Resolve tells Redis. Use
+//     [WithJournal], or the journal's own Sweep.
 //
 // After any other error, of Redis or of the journal, inspect the key again: the run may have been resolved.
 //
@@ -86,125 +83,48 @@ var ErrJournaled = errors.New("middleware: the run has a journal, which has the 
 // journal has no run that did not commit. But it must not have an outcome, nor another run ([lock.ErrChanged]). An
 // intent journal's run that Redis has lost is resolved too, by the token of its row. If the journal's own Sweep runs,
 // leave such runs to it: Sweep gives each run that it hands out another token, and Resolve leaves that run alone.
-//
-// Resolve panics when the locker or an option is nil, on options that contradict each other, and on a journal of another
-// namespace than the locker's.
-func Resolve(
-	ctx context.Context, locker *lock.Locker, storageKey, token string, resolution Resolution, opts ...Option,
-) error {
-	if locker == nil {
-		panic("middleware.Resolve: the locker is nil")
-	}
-	r := &resolver{locker: locker, token: token, resolution: resolution, options: newOptions("middleware.Resolve", locker, opts)}
-	if err := resolution.check(r.cookies); err != nil {
+func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, resolution Resolution) error {
+	if err := resolution.check(m.cookies); err != nil {
 		return err
 	}
-	info, err := locker.Inspect(ctx, storageKey)
+	if resolution.kind == nothingHappened {
+		return m.guard.Resolve(ctx, storageKey, token, nil)
+	}
+	p := product{options: &m.options}
+	payload, err := p.resolved(&resolution, m.maxResponse)
 	if err != nil {
 		return err
 	}
-	r.key = info.Key
-	if r.journal != nil {
-		return r.resolveJournaled(ctx, info)
-	}
-	return r.resolveStored(ctx, info)
+	defer p.writer.Withdraw() // frees the memory of the payload
+	return m.guard.Resolve(ctx, storageKey, token, payload)
 }
 
-// resolver resolves one run. The note of its claim, or of its row in the journal, has the fingerprint that encode puts
-// into the record.
-type resolver struct {
-	options
-	locker     *lock.Locker
-	key        string // as it stands in Redis
-	token      string
-	resolution Resolution
-}
-
-// resolveStored resolves the run in Redis.
-func (r *resolver) resolveStored(ctx context.Context, info lock.Info) error {
-	if err := r.checkClaim(info); err != nil {
-		return err
-	}
-	if r.resolution.kind == nothingHappened {
-		return r.free(ctx)
-	}
-	return r.locker.SettleAbandoned(ctx, r.key, r.token, r.encode, r.retention)
-}
-
-// errFree makes SettleAbandoned store nothing after free has read the note.
-var errFree = errors.New("middleware: the key is to be freed")
-
-// free frees the key, unless its note shows that these are not the middleware's options.
-func (r *resolver) free(ctx context.Context) error {
-	err := r.locker.SettleAbandoned(ctx, r.key, r.token, func(note []byte) ([]byte, error) {
-		if _, err := r.decode(note); err != nil {
-			return nil, err
-		}
-		return nil, errFree
-	}, r.retention)
-	if !errors.Is(err, errFree) {
-		return err
-	}
-	return r.locker.Forget(ctx, r.key, r.token)
-}
-
-// checkClaim returns an error unless the key holds the abandoned claim.
-func (r *resolver) checkClaim(info lock.Info) error {
-	switch {
-	case info.State == lock.Free, info.Token != r.token, info.State == lock.Settled:
-		return fmt.Errorf("%w: it is %v", lock.ErrChanged, info.State)
-	case info.State == lock.Held:
-		return lock.ErrLive
-	}
-	return nil
-}
-
-// encode returns the response as a record, with the fingerprint of note.
-func (r *resolver) encode(note []byte) ([]byte, error) {
-	n, err := r.decode(note)
-	if err != nil {
-		return nil, err
-	}
-	return r.capture(n.Fingerprint)
-}
-
-// decode decodes the claim's note.
-func (r *resolver) decode(note []byte) (record.Note, error) {
-	n, err := r.codec.DecodeNote(r.key, note)
-	if err == nil && n.Journaled && r.journal == nil {
-		err = ErrJournaled
-	}
-	return n, err
-}
-
-// capture returns the encoded record of the response. It writes the response to the same Writer as a handler would.
-func (r *resolver) capture(fingerprint record.Fingerprint) ([]byte, error) {
+// resolved returns the payload of the response. It writes the response to the same Writer as a handler would.
+func (p *product) resolved(r *Resolution, limit int) (*[2][]byte, error) {
 	request, err := http.NewRequest(http.MethodPost, "/", nil)
 	if err != nil {
 		return nil, err
 	}
-	var w capture.Writer
-	w.Begin(nowhere{}, request, new(sendObserver), r.maxResponse)
-	defer w.Withdraw()
-	for name, values := range r.resolution.header {
+	w := &p.writer
+	w.Begin(nowhere{}, request, new(run.Control), limit)
+	for name, values := range r.header {
 		w.Header()[http.CanonicalHeaderKey(name)] = values
 	}
-	w.WriteHeader(r.resolution.status)
-	if _, err := w.Write(r.resolution.body); err != nil {
+	w.WriteHeader(r.status)
+	if _, err := w.Write(r.body); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrResolution, err)
 	}
-	switch w.Seal(context.Background()) {
+	switch w.Seal(false) {
 	case capture.Broken:
 		return nil, fmt.Errorf("%w: its body is shorter than its Content-Length", ErrResolution)
 	case capture.Partial:
-		return nil, fmt.Errorf("%w: its body is longer than %d bytes, see WithMaxResponse", ErrResolution, r.maxResponse)
+		return nil, fmt.Errorf("%w: its body is longer than %d bytes, see WithMaxResponse", ErrResolution, limit)
 	}
-	stored, _ := w.Response(r.cookies)
-	rec := record.Record{Fingerprint: fingerprint, Completed: time.Now(), Response: stored}
-	if !rec.IsReadable() {
+	head, body, ok := p.Payload()
+	if !ok {
 		return nil, fmt.Errorf("%w: it has too many header fields", ErrResolution)
 	}
-	return r.codec.Append(make([]byte, 0, rec.Room()), w.Scratch(), r.key, &rec), nil
+	return &[2][]byte{head, body}, nil
 }
 
 // nowhere is a ResponseWriter without a client.

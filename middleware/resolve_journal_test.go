@@ -98,7 +98,7 @@ func TestResolveFreesTheJournalsRow(t *testing.T) {
 					if forgotten {
 						b.FlushAll(t)
 					}
-					s.want(s.send(), http.StatusConflict, middleware.Unknown)
+					s.want(s.send(), http.StatusConflict, middleware.OutcomeUnknown)
 					if forgotten {
 						s.awaitFree(b) // that request releases its claim in the background
 					}

@@ -130,7 +130,7 @@ func TestResolvedAsNothingHappened(t *testing.T) {
 		}, middleware.WithAtMostOnce())
 		info := s.strand(b, "k1")
 		stranded = false
-		s.want(s.send(), http.StatusConflict, middleware.Unknown)
+		s.want(s.send(), http.StatusConflict, middleware.OutcomeUnknown)
 		if err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, middleware.NothingHappened()); err != nil {
 			t.Fatal(err)
 		}
@@ -262,19 +262,16 @@ func TestResolveNeedsTheKeys(t *testing.T) {
 	})
 }
 
-func TestResolvePanics(t *testing.T) {
+func TestNewPanics(t *testing.T) {
 	t.Parallel()
-	locker := newLocker(t, redistest.Mini(t).Client(t))
+	locker, key := newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Anonymous()
 	for want, f := range map[string]func(){
-		"middleware.Resolve: the locker is nil": func() {
-			_ = middleware.Resolve(t.Context(), nil, "", "", middleware.NothingHappened())
-		},
-		"middleware.Resolve: option 1 is nil": func() {
-			_ = middleware.Resolve(t.Context(), locker, "", "", middleware.NothingHappened(), nil)
-		},
-		"WithPlaintextReads": func() {
-			_ = middleware.Resolve(t.Context(), locker, "", "", middleware.NothingHappened(), middleware.WithPlaintextReads())
-		},
+		"middleware.New: the locker is nil":         func() { middleware.New(nil, key) },
+		"middleware.New: key is nil":                func() { middleware.New(locker, nil) },
+		"middleware.Idempotency: key is nil":        func() { middleware.Idempotency(locker, nil) },
+		"middleware.New: option 1 is nil":           func() { middleware.New(locker, key, nil) },
+		"middleware.Idempotency: option 1 is nil":   func() { middleware.Idempotency(locker, key, nil) },
+		"middleware.WithPlaintextReads: means noth": func() { middleware.New(locker, key, middleware.WithPlaintextReads()) },
 	} {
 		func() {
 			defer func() {

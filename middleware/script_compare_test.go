@@ -96,7 +96,7 @@ func differencesOfPanic(bare, first, again performance) (list []string) {
 			list = append(list, "the partial response is another one")
 		}
 	}
-	if first.outcome != middleware.Unknown || again.status != http.StatusConflict {
+	if first.outcome != middleware.Panicked || again.status != http.StatusConflict {
 		list = append(list, fmt.Sprintf("%s, then %d, want a conflict", first.outcome, again.status))
 	}
 	return list

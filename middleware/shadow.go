@@ -2,8 +2,8 @@ package middleware
 
 // This file contains what happens to a request with [WithShadow]. In order:
 //
-//  1. predict finds out what Idempotency would do: run the handler under a lease, or give an answer. It works on a copy
-//     of the request (identifyCopy), and under keys that only shadow uses (initWatched).
+//  1. predict finds out what the middleware would do: run the handler, or give an answer. It works on a copy of the
+//     request, and under keys that only shadow uses.
 //  2. The handler runs in any case: watched (runWatched) if it would run under a lease, and otherwise runAnyway.
 //  3. runWatched stores a digest of the response instead of the response, so that runAnyway can compare a later one.
 //  4. The observer gets the Event with the prediction.
@@ -18,8 +18,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
+	"github.com/onceguard/onceguard/middleware/internal/problem"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -30,267 +33,245 @@ var (
 	errShadowLate    = errors.New("middleware: WithShadow: Redis did not answer in time; storing goes on")
 )
 
-// watched is what a request needs in shadow.
+// watched is a request in shadow.
 type watched struct {
-	original *http.Request
-	body     prefetch
-	tee      *capture.Tee // records the handler's response; nil if that is neither stored nor compared
-	replay   *replayed    // the response that would have been replayed; nil if there is none
-	differs  bool         // the handler's response is not the one that would have been replayed
+	*exchange
+	ahead prefetch
 }
 
-// replayed is what shadow stores of a response.
-type replayed struct {
-	status int
-	digest []byte // of the body; empty if it is not known
+// prediction is what would happen without shadow: the handler would run under a lease, or the client would get an answer.
+type prediction struct {
+	run     *run.Run // not nil if the handler would run under a lease
+	event   Event    // of an answer
+	replays bool     // the answer is a stored response
+	digest  []byte   // of its body; empty if it is not known
+	nested  bool     // the request already runs under this key
 }
 
 // serveShadow runs the handler, and tells the observer what would have happened.
-func (c *call) serveShadow() {
-	c.watched = &watched{original: c.r}
-	lease, predicted := c.predict()
-	r := c.watchedRequest()
+func (x *exchange) serveShadow(next http.Handler) {
+	s := &watched{exchange: x}
+	predicted := s.predict()
+	r := s.request()
 	switch {
-	case lease != nil:
-		c.runWatched(lease, r)
-	case predicted != nil:
-		c.runAnyway(predicted, r)
-	default: // the request already runs under this key
-		c.handleWatched(c.w, r)
+	case predicted.nested:
+		s.handle(next, x.w, r)
+	case predicted.run != nil:
+		s.runWatched(next, r, predicted.run)
+	default:
+		s.runAnyway(next, r, &predicted)
 	}
 }
 
-// predict returns what would happen without shadow: a lease if the handler would run under it, and otherwise an answer.
-// It returns neither for a request that already runs under this key.
-func (c *call) predict() (*lock.Lease, *answer) {
-	way, predicted := c.identifyCopy()
+// predict returns what would happen without shadow.
+func (s *watched) predict() prediction {
+	way, refusal := s.readCopy()
 	switch {
-	case predicted != nil && errors.Is(predicted.err, errShadowStream):
-		return nil, &answer{outcome: Unprotected, err: errShadowStream}
-	case way == nested, predicted != nil:
-		return nil, predicted
+	case refusal != nil && errors.Is(refusal.err, errShadowStream):
+		return prediction{event: Event{Outcome: Unprotected, Err: errShadowStream}}
+	case refusal != nil:
+		return prediction{event: Event{Outcome: refusal.outcome, Status: refusal.problem.Status, Err: refusal.err}}
+	case way == nested:
+		return prediction{nested: true}
 	case way == unprotected:
-		return nil, &answer{outcome: Unprotected}
+		return prediction{event: Event{Outcome: Unprotected}}
 	}
-	c.initWatched()
-	lease, predicted, err := c.claimWatched()
-	switch {
-	case err == nil:
-		return lease, predicted
-	case c.mayFailOpen(err):
-		return nil, &answer{outcome: Unprotected, err: err}
+	s.initExecution()
+	result := s.m.guard.Begin(s.ctx, &s.in.req)
+	switch result.Kind {
+	case run.Begun:
+		return prediction{run: result.Run}
+	case run.Unprotected:
+		return prediction{event: Event{Outcome: Unprotected, Err: result.Err}}
+	case run.Stored:
+		return s.predictReplay(&result)
 	}
-	return nil, refuseClaim(err)
+	return prediction{event: Event{
+		Outcome: Outcome(result.Outcome), Status: s.m.problemOf(&result).Status, Err: result.Err,
+	}}
 }
 
-// identifyCopy finds the key and makes the fingerprint, on a copy of the request. The handler's request stays as it is,
-// and no error reaches the ResponseWriter.
-func (c *call) identifyCopy() (way way, predicted *answer) {
-	s := c.watched
-	s.body.open(s.original)
-	c.r = s.original.WithContext(s.original.Context())
-	c.r.Body = &s.body
-	w := c.w
-	c.w = nil // a body that is too long would close the connection
+// predictReplay returns the prediction of a replay.
+func (s *watched) predictReplay(result *run.Result) prediction {
+	stored := response.NewScratch()
+	defer stored.Free()
+	if err := stored.Decode(result.Record.Body); err != nil {
+		return prediction{event: Event{Outcome: Unreadable, Status: problem.RecordUnreadable.Status, Err: err}}
+	}
+	return prediction{replays: true, digest: bytes.Clone(stored.Stored.Body), event: replayEvent(result, stored.Stored.Status)}
+}
+
+// readCopy reads the key and the fingerprint, on a copy of the request. The handler's request stays as it is, and no
+// error reaches the ResponseWriter.
+func (s *watched) readCopy() (way way, refusal *refusal) {
+	s.ahead.open(s.r)
+	copied := s.r.WithContext(s.r.Context())
+	copied.Body = &s.ahead
 	defer func() {
-		if c.r.MultipartForm != nil && s.original.MultipartForm == nil {
-			_ = c.r.MultipartForm.RemoveAll()
+		if copied.MultipartForm != nil && s.r.MultipartForm == nil {
+			_ = copied.MultipartForm.RemoveAll()
 		}
-		c.r, c.w = s.original, w
+		s.in.freeBody()
 		if recover() != nil { // the value may hold what must not be logged
-			predicted = refuse(InvalidKey, &keyFailed, errShadowPanic)
+			refusal = refused(KeyFailed, &problem.KeyFailed, errShadowPanic)
 		}
 	}()
-	way, predicted = c.findKey()
-	if way == protected && predicted == nil {
-		predicted = c.readBody()
-		c.identity.body.Free()
-		c.identity.body = nil
-	}
-	return way, predicted
+	return s.m.read(nil, copied, &s.in)
 }
 
-// initWatched makes the handler's Execution, which has a new alias for each run. Then it changes the request's key to
+// initExecution makes the handler's Execution, which has a new alias for each run. Then it changes the request's key to
 // the one that shadow uses in Redis, so that an instance that acts never meets it.
-func (c *call) initWatched() {
-	e := &c.running.exec
-	alias := c.locker.StorageKey("run " + uuid.NewString())
-	e.key, e.alias = c.storageKey(), &alias
-	e.outer, e.retention, e.atMostOnce = c.identity.outer, c.retention, c.atMostOnce
-
-	c.identity.key = "\x00shadow\x00" + c.identity.key
-	c.identity.storageKey = "" // to be made of the new key
+func (s *watched) initExecution() {
+	s.exec = Execution{
+		key: s.m.storageKey(&s.in), alias: s.m.locker.StorageKey("run " + uuid.NewString()),
+		outer: s.in.outer, strict: s.m.atMostOnce, control: run.NewControl(s.m.retention),
+	}
+	s.in.req.Key = "\x00shadow\x00" + s.in.req.Key
+	s.in.req.StorageKey = "" // to be made of the new key
 }
 
-// claimWatched claims the key. If another request has the key, it returns the answer that would be given, and keeps the
-// response that would be replayed for a comparison.
-func (c *call) claimWatched() (*lock.Lease, *answer, error) {
-	if c.redis.open() {
-		return nil, nil, errRedisPaused
+// request returns the request for the handler, with its whole body. The handler gets an Execution if the request has a
+// key, and no run around it acts.
+func (s *watched) request() *http.Request {
+	r, outer := s.r, s.in.outer
+	hasKey := s.exec.alias != ""
+	outerActs := outer != nil && outer.alias == ""
+	if hasKey && !outerActs {
+		r = r.WithContext(context.WithValue(r.Context(), executionKey{}, &s.exec))
 	}
-	claim, err := c.claim()
-	switch {
-	case err != nil:
-		c.tripAfter(err)
-		return nil, nil, err
-	case claim.State == lock.Granted:
-		return claim.Lease, nil, nil
-	}
-	predicted := c.answerByClaim(&claim)
-	if predicted.replays {
-		stored := &c.replayed.Stored
-		c.watched.replay = &replayed{status: stored.Status, digest: bytes.Clone(stored.Body)}
-		c.replayed.Free()
-		c.replayed = nil
-	}
-	return nil, predicted, nil
-}
-
-// watchedRequest returns the request for the handler, with its whole body. That is the original request, unless the
-// handler gets an Execution: the request has a key, and no run around it acts.
-func (c *call) watchedRequest() *http.Request {
-	r, e, outer := c.watched.original, &c.running.exec, c.identity.outer
-	outerActs := outer != nil && outer.alias == nil
-	if e.alias != nil && !outerActs { // it has a key
-		r = r.WithContext(context.WithValue(r.Context(), executionKey{}, e))
-	}
-	r.Body = c.watched.body.handOver()
+	r.Body = s.ahead.handOver()
 	return r
 }
 
-// handleWatched calls the handler with r. Afterwards it takes the body from goroutines that the handler has left behind,
-// and does to the original request what net/http and outer middlewares expect.
-func (c *call) handleWatched(w http.ResponseWriter, r *http.Request) {
+// handle calls the handler with r. Afterwards it takes the body from goroutines that the handler has left behind, and
+// does to the original request what net/http and outer middlewares expect.
+func (s *watched) handle(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	defer func() {
-		original, handler := c.watched.original, phaseSince(start)
-		c.timing.completed = handler.end()
-		c.ranHandler(r, handler)
-		c.watched.body.rest.CutOff()
-		original.Body = c.watched.body.source
-		if r != original {
-			original.Pattern = r.Pattern
-			if r.MultipartForm != nil && original.MultipartForm == nil {
+		s.in.req.Phases.Operation, s.pattern = run.PhaseSince(start), r.Pattern
+		s.ahead.rest.CutOff()
+		s.r.Body = s.ahead.source
+		if r != s.r {
+			s.r.Pattern = r.Pattern
+			if r.MultipartForm != nil && s.r.MultipartForm == nil {
 				_ = r.MultipartForm.RemoveAll()
 			}
 		}
 	}()
-	c.next.ServeHTTP(w, r)
+	next.ServeHTTP(w, r)
 }
 
 // runAnyway runs the handler of a request that would not have run, or would have run unprotected.
-func (c *call) runAnyway(predicted *answer, r *http.Request) {
-	s, w, status := c.watched, c.w, 0
-	if predicted.problem != nil {
-		status = predicted.problem.Status
+func (s *watched) runAnyway(next http.Handler, r *http.Request, predicted *prediction) {
+	e := &predicted.event
+	e.Shadow = true
+	defer func() { s.emit(*e) }()
+	if !predicted.replays {
+		s.handle(next, s.w, r)
+		return
 	}
-	if s.replay != nil {
-		s.tee, status = capture.NewTee(c.w, r), s.replay.status
-		w = s.tee.Writer()
-	}
-	defer func() { c.emit(predicted.outcome, status, predicted.err) }()
-	c.handleWatched(w, r)
-	isComparable := s.replay != nil && len(s.replay.digest) > 0
-	if isComparable && !c.isDisconnected() {
-		s.tee.End(c.maxResponse)
-		dropsCookies := s.tee.SetsCookies() && !c.cookies
-		s.differs = s.tee.Status() != s.replay.status || dropsCookies || !bytes.Equal(s.tee.Digest(), s.replay.digest)
+	tee := capture.NewTee(s.w, r)
+	s.handle(next, tee.Writer(), r)
+	if len(predicted.digest) > 0 && !s.isDisconnected() {
+		tee.End(s.m.maxResponse)
+		dropsCookies := tee.SetsCookies() && !s.m.cookies
+		e.Differs = tee.Status() != e.Status || dropsCookies || !bytes.Equal(tee.Digest(), predicted.digest)
 	}
 }
 
 // isDisconnected reports whether the client has disconnected. That may have changed the response of the handler, whose
 // context it ends in shadow.
-func (c *call) isDisconnected() bool {
-	return errors.Is(c.watched.original.Context().Err(), context.Canceled)
+func (s *watched) isDisconnected() bool { return errors.Is(s.r.Context().Err(), context.Canceled) }
+
+// digest is a watched response as a [run.Product]: what a later one is compared with.
+type digest struct {
+	run.Product // nil: a run in shadow has no journal, so no transaction calls its methods
+	status      int
+	sum         []byte // of the body; empty if it is not to be compared
+	keeps       bool
 }
+
+func (d *digest) Payload() (head, body []byte, ok bool) {
+	return response.Tombstone(d.status), d.sum, true
+}
+func (d *digest) Tombstone(bool) []byte { return response.Tombstone(d.status) }
+func (d *digest) Keeps(bool) bool       { return d.keeps }
+func (d *digest) Sent() bool            { return true } // the client has the handler's response in any case
+func (d *digest) String() string        { return fmt.Sprintf("answered %d", d.status) }
 
 // runWatched runs the handler of a request that would have run under a lease, and stores what a duplicate's response is
 // compared with.
-func (c *call) runWatched(lease *lock.Lease, r *http.Request) {
-	c.watched.tee = capture.NewTee(c.w, r)
-	lease.AbandonAt(time.Now().Add(c.maxDuration))
+func (s *watched) runWatched(next http.Handler, r *http.Request, rn *run.Run) {
+	tee, left := capture.NewTee(s.w, r), new(digest)
+	s.exec.control = rn.Control()
+	rn.Start(left) // the handler keeps the context of its request
 	returned := false
-	defer func() { c.concludeWatched(lease, returned) }()
-	c.handleWatched(c.watched.tee.Writer(), r)
+	defer func() {
+		rn.CutOff()
+		e, ending := Event{Shadow: true}, s.ending(rn, tee, left, returned)
+		if returned || tee.Started() {
+			e.Status = tee.Status()
+		}
+		s.conclude(rn, ending, &e)
+		if e.Outcome == Executed && tee.SetsCookies() && !s.m.cookies {
+			e.Outcome = CookiesDropped
+		}
+		s.emit(e)
+	}()
+	s.handle(next, tee.Writer(), r)
 	returned = true
 }
 
-// concludeWatched decides the ending of a watched run, applies it, and calls the observer. returned is false after a
-// panic or a runtime.Goexit of the handler.
-func (c *call) concludeWatched(lease *lock.Lease, returned bool) {
-	tee := c.watched.tee
-	end := c.decideWatched(returned)
-	status := 0
-	if returned || tee.Started() {
-		status = tee.Status()
-	}
-	lease.AbandonAt(time.Time{})
-	err := c.applyWatched(lease, &end)
-	if c.event.Handler.Duration > c.maxDuration {
-		end.why = errors.Join(end.why, errShadowOverdue)
-	}
-	c.emit(end.outcomeAfter(err), status, errors.Join(end.why, err))
-}
-
-// decideWatched decides the ending of a watched run. Its record has a digest instead of the response, and is encoded.
-// A panic of the function of WithStored or WithTraceparent is recovered.
-func (c *call) decideWatched(returned bool) (end ending) {
+// ending returns how a watched run has ended. A panic of the function of WithStored or WithTraceparent is recovered.
+func (s *watched) ending(rn *run.Run, tee *capture.Tee, left *digest, returned bool) (end run.Ending) {
 	defer func() {
 		if recover() != nil {
-			end = ending{action: abandonKey, outcome: Unknown, why: errShadowStored}
+			end = run.Ending{Left: run.Nothing, Err: errShadowStored}
 		}
 	}()
-	exec, tee := &c.running.exec, c.watched.tee
-	exec.cutOff()
-	verdict := tee.End(c.maxResponse)
-	if tee.Started() {
-		(*sendObserver)(exec).Sending()
+	if trace := s.in.req.Traceparent; trace != nil {
+		made := trace()
+		s.in.req.Traceparent = func() record.Trace { return made }
 	}
-	d := exec.decision()
-	hasDecided := d.unknown || d.discard || verdict == capture.LeftOpen
+	verdict := tee.End(s.m.maxResponse)
+	left.status, left.sum = tee.Status(), tee.Digest()
+	if tee.Started() {
+		rn.Control().Sending()
+	}
+	wish, _, _ := rn.Control().Said()
+	hasDecided := wish == run.WishUnknown || wish == run.WishDiscard || verdict == capture.LeftOpen
 	switch {
 	case !returned:
-		end = c.unknownEnding(d, errNoReturn)
-	case c.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
-		end = c.digestEnding(d.retention, nil)
-	default:
-		end = c.decideEnding(verdict)
+		return run.Ending{Left: run.Nothing, Err: errNoReturn}
+	case s.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
+		left.sum, left.keeps = nil, true
+		return run.Ending{Left: run.Whole}
+	case verdict == capture.Whole:
+		left.keeps = s.m.keeps(left.status, rn.IsStrict())
+		return run.Ending{Left: run.Whole}
 	}
-	if end.action == storeRecord {
-		scratch := response.NewScratch()
-		defer scratch.Free()
-		end.encoded = c.codec.Append(make([]byte, 0, end.record.Room()), scratch, c.storageKey(), &end.record)
-	}
-	return end
+	return endingOf(verdict, s.w)
 }
 
-// applyWatched applies the ending to the key, in the background. It waits for Redis only as long as the time for one
-// operation allows after Claim: net/http sends the last bytes of the response after this.
-func (c *call) applyWatched(lease *lock.Lease, end *ending) error {
-	if end.action == abandonKey {
-		lease.Abandon()
-		return nil
-	}
-	applied := make(chan error, 1)
-	timeout := c.locker.OpTimeout() - c.event.Claim.Duration
-	ctx, encoded, retention := context.WithoutCancel(c.r.Context()), end.encoded, end.retention
-	c.locker.Go(func(context.Context) {
-		if encoded == nil {
-			applied <- lease.Release(ctx)
-		} else {
-			applied <- settleEncoded(ctx, lease, encoded, retention)
-		}
-	})
-	var err error
+// conclude concludes the run in the background. It waits for Redis only as long as the time for one operation allows
+// after the claim: net/http sends the last bytes of the response after this.
+func (s *watched) conclude(rn *run.Run, end run.Ending, e *Event) {
+	concluded := make(chan run.Result, 1)
+	s.m.locker.Go(func(context.Context) { concluded <- rn.Conclude(end) })
+	phases := &s.in.req.Phases
+	timeout := time.NewTimer(s.m.locker.OpTimeout() - phases.Claim.Duration)
+	defer timeout.Stop()
+	var result run.Result
 	select {
-	case err = <-applied:
-	case <-time.After(timeout):
-		err = fmt.Errorf("%w: %w", errShadowLate, lock.ErrPending)
+	case result = <-concluded:
+	case <-timeout.C:
+		result = run.Result{
+			Outcome: run.OutcomeNotStored, Err: fmt.Errorf("%w: %w", errShadowLate, lock.ErrPending),
+			Settle: run.PhaseSince(phases.Operation.End()),
+		}
 	}
-	c.tripAfter(err)
-	c.event.Settle = phaseSince(c.event.Handler.end())
-	if err == nil || errors.Is(err, lock.ErrPending) {
-		c.event.Size = len(encoded)
+	e.Outcome, e.Err, e.Size, e.Settle = Outcome(result.Outcome), result.Err, result.Size, Phase(result.Settle)
+	if phases.Operation.Duration > s.m.maxDuration {
+		e.Err = errors.Join(e.Err, errShadowOverdue)
 	}
-	return err
 }

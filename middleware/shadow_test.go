@@ -141,20 +141,20 @@ func TestShadowNeverRefusesAKey(t *testing.T) {
 		"required":     {nil, noKey, []middleware.Option{middleware.WithRequired()}, middleware.MissingKey, 400, ""},
 		"malformed":    {nil, key("a b"), nil, middleware.InvalidKey, 400, "malformed"},
 		"nobody":       {keyfunc.Standard(keyfunc.User(func(context.Context) string { return "" })), key("a"), nil, middleware.NoUser, 401, ""},
-		"it fails":     {func(*http.Request) (string, error) { return "", failing }, key("a"), nil, middleware.InvalidKey, 500, "no such column"},
-		"it panics":    {func(*http.Request) (string, error) { panic("secret") }, key("a"), nil, middleware.InvalidKey, 500, "panicked"},
+		"it fails":     {func(*http.Request) (string, error) { return "", failing }, key("a"), nil, middleware.KeyFailed, 500, "no such column"},
+		"it panics":    {func(*http.Request) (string, error) { panic("secret") }, key("a"), nil, middleware.KeyFailed, 500, "panicked"},
 		"it reads":     {keyfunc.Body(), key("a"), nil, middleware.Executed, 201, ""},
 		"it reads all": {func(r *http.Request) (string, error) { return "k", r.ParseForm() }, key("a"), nil, middleware.Executed, 201, ""},
 		"it uses the body up": {func(r *http.Request) (string, error) {
 			_, err := io.Copy(io.Discard, r.Body)
 			return "k", errors.Join(err, r.Body.Close())
-		}, key("a"), nil, middleware.InvalidKey, 500, "used up"},
+		}, key("a"), nil, middleware.KeyFailed, 500, "used up"},
 		"a fingerprint that panics": {keyfunc.Header("Idempotency-Key"), key("a"), []middleware.Option{
 			middleware.WithFingerprint("x", func(*http.Request, []byte) []byte { panic("secret") }),
-		}, middleware.InvalidKey, 500, "panicked"},
+		}, middleware.KeyFailed, 500, "panicked"},
 		"a WithStored that panics": {nil, key("a"), []middleware.Option{
 			middleware.WithStored(func(int) bool { panic("secret") }),
-		}, middleware.Unknown, 201, "WithStored or WithTraceparent panicked"},
+		}, middleware.Panicked, 201, "WithStored or WithTraceparent panicked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -299,7 +299,7 @@ func TestShadowPassesABrokenBodyOn(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
 	r.Header.Set("Idempotency-Key", "k")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
-	if len(events) != 1 || events[0].Outcome != middleware.Unreadable || events[0].Status != 400 || !errors.Is(events[0].Err, broken) {
+	if len(events) != 1 || events[0].Outcome != middleware.BodyUnreadable || events[0].Status != 400 || !errors.Is(events[0].Err, broken) {
 		t.Errorf("%+v", events)
 	}
 }
@@ -377,7 +377,7 @@ func TestShadowUnknownOutcome(t *testing.T) {
 		s := serve(t, b, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			middleware.WithShadow(), middleware.WithAtMostOnce())
 		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // does not repeat a request by itself
-		for i, want := range []middleware.Outcome{middleware.Unknown, middleware.InFlight, middleware.Unknown} {
+		for i, want := range []middleware.Outcome{middleware.Panicked, middleware.InFlight, middleware.OutcomeUnknown} {
 			if i == 2 {
 				b.Elapse(t, 11*time.Second)
 			}
@@ -449,7 +449,7 @@ func TestShadowEndings(t *testing.T) {
 			[]middleware.Option{middleware.WithAtMostOnce()}, 500, middleware.Executed, middleware.Replayed},
 		"nothing written": {func(http.ResponseWriter, *http.Request) {}, nil, 200, middleware.Executed, middleware.Replayed},
 		"too long": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "longer") },
-			[]middleware.Option{middleware.WithMaxResponse(5)}, 200, middleware.NotStored, middleware.NotStored},
+			[]middleware.Option{middleware.WithMaxResponse(5)}, 200, middleware.NotStored, middleware.NotReplayable},
 		"Keep": {func(w http.ResponseWriter, r *http.Request) {
 			middleware.FromContext(r.Context()).Keep()
 			w.WriteHeader(503)
@@ -469,7 +469,7 @@ func TestShadowEndings(t *testing.T) {
 		"Unknown and Flush": {func(w http.ResponseWriter, r *http.Request) {
 			middleware.FromContext(r.Context()).Unknown()
 			_ = http.NewResponseController(w).Flush()
-		}, nil, 200, middleware.Unknown, middleware.Unknown},
+		}, nil, 200, middleware.Unknown, middleware.OutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

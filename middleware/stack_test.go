@@ -227,7 +227,7 @@ func TestStackRecovers(t *testing.T) {
 			panic("lost")
 		})
 		a := s.send()
-		s.want(a, http.StatusInternalServerError, middleware.Unknown)
+		s.want(a, http.StatusInternalServerError, middleware.Panicked)
 		if a.body != "" || a.header.Get("X-Half") != "" || a.header.Get("X-Request-Id") == "" {
 			t.Errorf("%+v, want Recoverer's response and nothing of the handler's", a)
 		}

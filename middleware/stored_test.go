@@ -62,14 +62,14 @@ func storedResponses() []stored {
 		},
 		{
 			file: "record-tombstone", handler: exported, opts: []middleware.Option{middleware.WithMaxResponse(100)}, rewritten: true,
-			again: answer{status: 409}, outcome: middleware.NotStored,
+			again: answer{status: 409}, outcome: middleware.NotReplayable,
 		},
 		{
 			file: "record-tombstone-unknown", handler: func(w http.ResponseWriter, r *http.Request) {
 				middleware.FromContext(r.Context()).Unknown()
 				w.(http.Flusher).Flush()
 			},
-			rewritten: true, again: answer{status: 409}, outcome: middleware.Unknown,
+			rewritten: true, again: answer{status: 409}, outcome: middleware.OutcomeUnknown,
 		},
 		{
 			file: "record-trailers", handler: func(w http.ResponseWriter, _ *http.Request) {

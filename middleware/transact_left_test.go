@@ -183,7 +183,7 @@ func TestKeepAndUndecided(t *testing.T) {
 					j.setHooks(fails("begin", "look"), nil)
 					b.Elapse(t, time.Hour)
 					a := s.send()
-					s.want(a, http.StatusConflict, middleware.Unknown)
+					s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
 					wantUnknownNotStored(t, a)
 				}
 				s.wantRuns(1)

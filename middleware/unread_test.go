@@ -46,7 +46,7 @@ func TestRefusalReachesTheClient(t *testing.T) {
 		"key-invalid":    {standard, key(`"`), http.StatusBadRequest, middleware.InvalidKey},
 		"user-unknown":   {standard, header("Authorization", ""), http.StatusUnauthorized, middleware.NoUser},
 		"body-too-large": {standard, key("k1"), http.StatusRequestEntityTooLarge, middleware.TooLarge},
-		"key-failed":     {failing, noKey, http.StatusInternalServerError, middleware.InvalidKey},
+		"key-failed":     {failing, noKey, http.StatusInternalServerError, middleware.KeyFailed},
 	} {
 		for around, outer := range map[string]func(http.Handler) http.Handler{
 			"bare":   func(h http.Handler) http.Handler { return h },

@@ -279,7 +279,7 @@ func TestRunFails(t *testing.T) {
 		},
 		"panic": {
 			end:   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			lapse: true, first: middleware.Unknown,
+			lapse: true, first: middleware.Panicked,
 		},
 		"broken": {
 			end:   func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") },
@@ -312,7 +312,7 @@ func TestRunFails(t *testing.T) {
 				}
 				for i, s := range waiters {
 					a := <-answers[i]
-					s.wantRefused(a, http.StatusServiceUnavailable, middleware.Freed, "run-failed")
+					s.wantRefused(a, http.StatusServiceUnavailable, middleware.NotReplayable, "run-failed")
 					if got := a.header.Get("Retry-After"); got != "1" {
 						t.Errorf("Retry-After %q, want 1", got)
 					}
@@ -342,7 +342,7 @@ func TestForgetWhileWaiting(t *testing.T) {
 		if err := first.locker.Forget(t.Context(), info.Key, info.Token, lock.EvenIfLive()); err != nil {
 			t.Fatal(err)
 		}
-		s.wantRefused(<-waiting, http.StatusServiceUnavailable, middleware.Freed, "run-failed")
+		s.wantRefused(<-waiting, http.StatusServiceUnavailable, middleware.NotReplayable, "run-failed")
 		s.wantRuns(0)
 		s.want(s.send(), http.StatusCreated, middleware.Executed)
 		close(g.open)
@@ -369,10 +369,10 @@ func TestAtMostOnceWhileWaiting(t *testing.T) {
 		},
 		"panic": {
 			end:   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			lapse: true, first: middleware.Unknown,
+			lapse: true, first: middleware.Panicked,
 			waiter: func(s *site, a answer) {
-				s.wantRefused(a, http.StatusConflict, middleware.Unknown, "outcome-unknown")
-				s.wantRefused(s.send(), http.StatusConflict, middleware.Unknown, "outcome-unknown")
+				s.wantRefused(a, http.StatusConflict, middleware.OutcomeUnknown, "outcome-unknown")
+				s.wantRefused(s.send(), http.StatusConflict, middleware.OutcomeUnknown, "outcome-unknown")
 			},
 		},
 	} {
@@ -439,7 +439,7 @@ func TestWaitForAStream(t *testing.T) {
 						t.Errorf("replay %q, want %q", a.body, want.body)
 					}
 				} else {
-					s.wantRefused(a, http.StatusConflict, middleware.NotStored, "response-not-stored")
+					s.wantRefused(a, http.StatusConflict, middleware.NotReplayable, "response-not-stored")
 					if !strings.Contains(a.body, `"original_status":202`) {
 						t.Errorf("without the original status: %s", a.body)
 					}
@@ -466,9 +466,9 @@ func TestWaitForAStreamThatFails(t *testing.T) {
 		s.awaitWaiting(b, 1)
 		close(g.open)
 		<-done
-		first.wantEvents(middleware.Unknown)
+		first.wantEvents(middleware.Panicked)
 		a := <-waiting
-		s.wantRefused(a, http.StatusConflict, middleware.Unknown, "response-not-stored")
+		s.wantRefused(a, http.StatusConflict, middleware.OutcomeUnknown, "response-not-stored")
 		wantUnknownNotStored(t, a)
 		s.wantRuns(0)
 	})
@@ -518,7 +518,7 @@ func TestKeyIsReusedWhileWaiting(t *testing.T) {
 			handler: payOnce(), first: middleware.NotStored, opts: []middleware.Option{middleware.WithMaxResponse(0)},
 		},
 		"unknown": {
-			handler: panics, lapse: true, first: middleware.Unknown, opts: []middleware.Option{middleware.WithAtMostOnce()},
+			handler: panics, lapse: true, first: middleware.Panicked, opts: []middleware.Option{middleware.WithAtMostOnce()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@
 // # Journals
 //
 // This command has no database driver, so it cannot ask a journal (middleware.WithJournal), and it refuses to resolve a
-// run that has one. Write a program that calls middleware.Resolve with the journal, or the journal's Sweep. Forgetting
+// run that has one. Write a program that calls Middleware.Resolve with the journal, or the journal's Sweep. Forgetting
 // such a key is harmless: the journal still knows the outcome and decides. A key that only a journal knows is free here.
 //
 // # Output, log and exit codes

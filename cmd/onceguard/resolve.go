@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -85,9 +86,10 @@ func prepareResolve(env environment, c *config) (action, error) {
 		resolve.hint = fmt.Sprintf("every retry gets %d for %v", r.status, r.retention)
 	}
 	resolve.make = func(ctx context.Context, s *session, info lock.Info) error {
-		err := middleware.Resolve(ctx, s.locker, info.Key, c.change.token, said, opts...)
+		once := middleware.New(s.locker, keyfunc.Anonymous(), opts...) // no request is served, so no key is derived
+		err := once.Resolve(ctx, info.Key, c.change.token, said)
 		if errors.Is(err, middleware.ErrJournaled) {
-			err = fmt.Errorf("%w; this command cannot ask it: use middleware.Resolve with the journal, or its Sweep", err)
+			err = fmt.Errorf("%w; this command cannot ask it: use Middleware.Resolve with the journal, or its Sweep", err)
 		}
 		return err
 	}

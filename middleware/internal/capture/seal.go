@@ -23,10 +23,10 @@ const (
 )
 
 // Seal makes the response final, cuts off the handler's goroutines, and returns how much of the response can be stored. A
-// handler that has written nothing has answered 200, or 504 if ctx, the handler's context, is done.
-func (w *Writer) Seal(ctx context.Context) Verdict {
+// handler that has written nothing has answered 200, or 504 if its context has expired.
+func (w *Writer) Seal(expired bool) Verdict {
 	w.gate.close()
-	w.verdict = w.judge(ctx)
+	w.verdict = w.judge(expired)
 	if w.verdict != Bypassed && w.verdict != Expired && w.state == unsent {
 		w.detectContentType(nil)
 	}
@@ -34,7 +34,7 @@ func (w *Writer) Seal(ctx context.Context) Verdict {
 }
 
 // judge decides the verdict, and sets the status if the handler has set none.
-func (w *Writer) judge(ctx context.Context) Verdict {
+func (w *Writer) judge(expired bool) Verdict {
 	switch {
 	case w.isBypassed():
 		w.noteBypass()
@@ -43,7 +43,7 @@ func (w *Writer) judge(ctx context.Context) Verdict {
 		return Partial
 	case w.status == 0 && WhyLeftOpen(w.under) != nil:
 		return LeftOpen
-	case w.status == 0 && ctx.Err() != nil:
+	case w.status == 0 && expired:
 		w.status = http.StatusGatewayTimeout
 		return Expired
 	case w.status == 0:

@@ -21,7 +21,7 @@ const (
 	OpSet    Op = iota // sets the field to Values
 	OpAdd              // appends Values to those of the field
 	OpDelete           // deletes the field
-	OpEnd              // not an Op, but the number of them
+	opEnd              // not an Op, but the number of them
 )
 
 // Take returns a snapshot of h: the changes that turn an empty header into h. It is valid until the next Take.
@@ -91,7 +91,7 @@ func Unchanged(h http.Header, taken []Change) bool {
 
 // Changed returns the changes that turn before into after, which is from Take. They are valid until the next Changed.
 func (s *Scratch) Changed(before http.Header, after []Change) []Change {
-	list := s.Changes[:0]
+	list := s.changes[:0]
 	for _, c := range after {
 		old, existed := before[c.Name]
 		switch {
@@ -109,7 +109,7 @@ func (s *Scratch) Changed(before http.Header, after []Change) []Change {
 			list = append(list, Change{OpDelete, name, nil})
 		}
 	}
-	s.Changes = list
+	s.changes = list
 	return list
 }
 

@@ -15,18 +15,18 @@ type Response struct {
 	Body    []byte
 
 	// Set when a record is decoded.
-	Length string   // of Body, in decimal; WriteTo sends it
-	Spare  []string // usually has room for SpareValues more, so that WriteTo need not allocate
+	length string   // of Body, in decimal; WriteTo sends it
+	spare  []string // usually has room for spareValues more, so that WriteTo need not allocate
 }
 
-// SpareValues is how many values WriteTo adds to the header of a response with a status below 500.
-const SpareValues = 2
+// spareValues is how many values WriteTo adds to the header of a response with a status below 500.
+const spareValues = 2
 
-// value returns a list that has only v, in the memory of Spare.
+// value returns a list that has only v, in the memory of spare.
 func (r *Response) value(v string) []string {
-	n := len(r.Spare)
-	r.Spare = append(r.Spare, v)
-	return r.Spare[n : n+1 : n+1]
+	n := len(r.spare)
+	r.spare = append(r.spare, v)
+	return r.spare[n : n+1 : n+1]
 }
 
 // WriteTo replays the response. It applies the handler's changes to the header that the outer middlewares have set.
@@ -68,7 +68,7 @@ func (r *Response) setLength(h http.Header, req *http.Request, announced []strin
 	case !BodyAllowed(r.Status):
 		h.Del("Content-Length")
 	case !isSet && !hasTrailers && isKnown:
-		h["Content-Length"] = r.value(r.Length)
+		h["Content-Length"] = r.value(r.length)
 	}
 }
 

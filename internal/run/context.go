@@ -1,4 +1,4 @@
-package middleware
+package run
 
 import (
 	"context"
@@ -8,45 +8,27 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// detachedContext is a call as a context that never ends: a client that disconnects affects neither the claim nor its
-// settlement. It carries the values of the context that the request came with, because it outlives the request, and an
-// outer middleware may then replace the request's context. It is context.WithoutCancel without an allocation, except that
-// before Go 1.26 context.Cause finds the cause of the request's end. Only what is derived from it reaches a handler.
-type detachedContext call
-
-// detached returns the context for calls to the locker and the journal.
-func (c *call) detached() *detachedContext { return (*detachedContext)(c) }
-
-func (*detachedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
-
-func (*detachedContext) Done() <-chan struct{} { return nil }
-
-func (*detachedContext) Err() error { return nil }
-
-func (d *detachedContext) Value(key any) any { return d.arrived.Value(key) }
-
-// runContext is the context of a run, with a deadline and the Execution. It ends at the deadline, and when the handler
-// has returned. Its parent is the context of the lease, so it also ends when the lease is lost; but if a journal
-// decides about the run, its parent is a context that never ends.
+// runContext is the context of a run's operation, with a deadline. It ends at the deadline, and when the operation has
+// ended. Its parent is the context of the lease, so it also ends when the lease is lost; but if a journal decides about
+// the run, its parent is a context that never ends.
 //
-// It is lazy. The real context is made by the first Done, or by the first Err once the run is over. Most handlers call
-// neither, which saves eight allocations. Functions such as context.WithCancel and context.Cause look for a parent of
-// package context by Value, with a key that is an *int. Before Go 1.26 Cause does so before it calls Err. So Value, too,
-// makes the real context for such a key.
+// It is lazy: the real context is made by the first Done, or by the first Err once the run is over. Most operations call
+// neither, which saves eight of 32 allocations. Functions such as context.WithCancel and context.Cause look for a parent
+// of package context by Value, with a key that is an *int. Before Go 1.26 Cause does so before it calls Err. So Value,
+// too, makes the real context for such a key.
 type runContext struct {
-	exec     *Execution
-	lease    *lock.Lease      // nil if a journal decides: the loss of the lease does not end the run
-	detached *detachedContext // the parent if lease is nil
+	lease    *lock.Lease     // nil if a journal decides: the loss of the lease does not end the run
+	detached context.Context // the parent if lease is nil
 	deadline time.Time
 
 	mu     sync.Mutex         // guards the fields below
-	ended  bool               // the handler has returned
+	ended  bool               // the operation has ended
 	real   context.Context    // made by realize; nil before
 	cancel context.CancelFunc // of real
 }
 
 // String keeps fmt from reading fields that another goroutine may be writing.
-func (*runContext) String() string { return "middleware.runContext" }
+func (*runContext) String() string { return "onceguard.runContext" }
 
 func (c *runContext) Deadline() (deadline time.Time, ok bool) { return c.deadline, true }
 
@@ -68,12 +50,7 @@ func (c *runContext) Err() error {
 	return nil
 }
 
-func (c *runContext) Value(key any) any {
-	if _, ok := key.(executionKey); ok {
-		return c.exec
-	}
-	return c.source(key).Value(key)
-}
+func (c *runContext) Value(key any) any { return c.source(key).Value(key) }
 
 // source returns the context that has the value of key: the real one or, without one, the parent.
 func (c *runContext) source(key any) context.Context {
@@ -88,7 +65,7 @@ func (c *runContext) source(key any) context.Context {
 	return c.parent()
 }
 
-// end ends the context. It is called when the handler has returned, at the time now.
+// end ends the context. It is called when the operation has ended, at the time now.
 func (c *runContext) end(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

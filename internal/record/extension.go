@@ -56,9 +56,13 @@ func (t *Trace) isZero() bool { return [16]byte(t[:16]) == [16]byte{} }
 
 // String returns the traceparent, and "" for the zero Trace.
 func (t Trace) String() string {
-	if t.isZero() {
+	if t == (Trace{}) { // here, so that a zero Trace is not copied to the heap
 		return ""
 	}
+	return t.format()
+}
+
+func (t Trace) format() string {
 	return fmt.Sprintf("00-%x-%x-%x", t[:16], t[16:24], t[24:])
 }
 
@@ -76,9 +80,9 @@ func appendExtension(b []byte, r *Record) []byte {
 	return b
 }
 
-// extension reads the fields of a record's extension that are known.
-func (d *decoder) extension(r *Record) {
-	tag, content, rest := cutField(d.take(d.count()))
+// readExtension reads the fields of a record's extension that are known.
+func (r *Record) readExtension(extension []byte) {
+	tag, content, rest := cutField(extension)
 	for ; tag != 0; tag, content, rest = cutField(rest) {
 		switch {
 		case tag == traceTag && len(content) == len(r.Trace) && !hasNoID(content):
@@ -89,9 +93,9 @@ func (d *decoder) extension(r *Record) {
 	}
 }
 
-// journaled reads the extension of a note, and reports whether it has the field of journaledTag.
-func (d *decoder) journaled() bool {
-	tag, _, rest := cutField(d.take(d.count()))
+// isJournaled reports whether the extension of a note has the field of journaledTag.
+func isJournaled(extension []byte) bool {
+	tag, _, rest := cutField(extension)
 	for tag != 0 && tag != journaledTag {
 		tag, _, rest = cutField(rest)
 	}

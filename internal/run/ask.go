@@ -1,6 +1,4 @@
-package middleware
-
-// This file contains how the middleware calls a journal, and what it reads from an entry.
+package run
 
 import (
 	"bytes"
@@ -16,16 +14,16 @@ const (
 	journalPause   = 30 * time.Second // the longest pause between two tries in the background
 )
 
-// askJournal calls f with a context that ends after journalTimeout.
-func askJournal(ctx context.Context, f func(context.Context) (journal.Entry, error)) (journal.Entry, error) {
+// ask calls f with a context that ends after journalTimeout.
+func ask(ctx context.Context, f func(context.Context) (journal.Entry, error)) (journal.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// retryJournal calls try after growing pauses, until try returns nil or the limit has passed. If ctx ends first, it
-// calls try once more. It reports whether try has returned nil.
-func retryJournal(ctx context.Context, limit time.Duration, try func(context.Context) error) bool {
+// retry calls try after growing pauses, until try returns nil or the limit has passed. If ctx ends first, it calls try
+// once more. It reports whether try has returned nil.
+func retry(ctx context.Context, limit time.Duration, try func(context.Context) error) bool {
 	deadline := time.Now().Add(limit)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, journalPause) {
 		last := !sleep(ctx, pause/2+rand.N(pause/2))
@@ -64,6 +62,6 @@ func isOurEnd(entry journal.Entry, run journal.Run, encoded []byte) bool {
 
 // canSettle reports whether the entry has a record that Redis can store. Settle refuses one that is about to expire,
 // and would leave the key claimed.
-func canSettle(e journal.Entry) bool {
+func canSettle(e *journal.Entry) bool {
 	return e.State == journal.Done && e.Record != nil && e.Left >= time.Millisecond
 }

@@ -1,0 +1,92 @@
+package run
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// ErrCommitted means that a key can no longer be freed: a part of the product was sent, the operation has called Keep or
+// Unknown, or it has ended.
+var ErrCommitted = errors.New("onceguard: the response is committed")
+
+// Control is what an operation can say about its run. Its methods may be called concurrently. A call after the operation
+// has ended comes too late to have an effect.
+type Control struct {
+	mu        sync.Mutex // guards the fields below
+	wish      Wish
+	sent      bool // a part of the product was sent, or the run's transaction is committed
+	ended     bool // the operation has ended: what it says is ignored
+	retention time.Duration
+}
+
+// Wish is what the operation wants done with its key. Sending cancels WishDiscard.
+type Wish uint8
+
+const (
+	WishNothing Wish = iota
+	WishKeep         // Keep was called, and Unknown not since
+	WishDiscard      // Discard was called, and neither Keep nor Unknown
+	WishUnknown      // Unknown was called, and Keep not since
+)
+
+// NewControl returns the Control of an operation whose record is kept for retention unless Retain is called.
+func NewControl(retention time.Duration) *Control { return &Control{retention: retention} }
+
+// Keep wants the product stored whatever the door's rule says.
+func (c *Control) Keep() { c.say(WishKeep) }
+
+// Unknown declares that the operation does not know whether it took effect.
+func (c *Control) Unknown() { c.say(WishUnknown) }
+
+func (c *Control) say(w Wish) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.wish = w
+	}
+}
+
+// Discard wants the key freed and nothing stored.
+func (c *Control) Discard() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || c.sent || c.wish == WishKeep || c.wish == WishUnknown {
+		return ErrCommitted
+	}
+	c.wish = WishDiscard
+	return nil
+}
+
+// Retain sets how long the record is kept. A time below a millisecond is ignored.
+func (c *Control) Retain(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended && d >= time.Millisecond {
+		c.retention = d
+	}
+}
+
+// Sending makes Discard fail from now on, and cancels one that was called: a part of the product is about to be sent.
+func (c *Control) Sending() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = true
+	if c.wish == WishDiscard {
+		c.wish = WishNothing
+	}
+}
+
+// CutOff makes later calls without effect. Only what the operation has left behind can make them.
+func (c *Control) CutOff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+}
+
+// Said is what the operation has said, and whether a part of its product was sent.
+func (c *Control) Said() (wish Wish, sent bool, retention time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wish, c.sent, c.retention
+}

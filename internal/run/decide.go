@@ -1,0 +1,93 @@
+package run
+
+// Left is what an operation has left when it has ended.
+type Left uint8
+
+const (
+	Nothing  Left = iota // it did not return: a panic, or runtime.Goexit
+	TimedOut             // no product: its context was done
+	Broken               // a product that is known to be wrong
+	LeftOpen             // no product: something else will answer, and the door cannot see what
+	Partial              // a product that cannot be stored: too long, or not in memory
+	Bypassed             // a product that the door did not see
+	Whole                // a product that can be stored
+)
+
+// Facts are what a run's ending depends on.
+type Facts struct {
+	Left   Left
+	Wish   Wish
+	Sent   bool // a part of the product was sent
+	Strict bool // a run whose outcome is unknown is not repeated: at most once, or an intent journal
+	Keeps  bool // the door's rule keeps such a product
+}
+
+// Action is what a run does with its key.
+type Action uint8
+
+const (
+	Leave            Action = iota // nothing: the key stays taken until its lease, and then any hold, has expired
+	Free                           // release the key: a repetition runs
+	Store                          // settle the key with the product
+	Tombstone                      // settle it with a record that says that the run has ended
+	UnknownTombstone               // settle it with a record that says that nobody knows how the run ended
+)
+
+// Decide returns what a run does with its key, and whether its outcome is unknown. The first row that fits counts. A dash
+// fits everything, and "failed" is left open, timed out or broken. Leave is the zero Action, which does no harm.
+//
+//	left                       wish             sent  strict  keeps   action             outcome
+//	nothing                    keep             -     no      -       tombstone          unknown
+//	nothing                    -                yes   no      -       unknown tombstone  unknown
+//	nothing                    -                -     -       -       leave              unknown
+//	-                          unknown          yes   no      -       unknown tombstone  unknown
+//	-                          unknown          -     -       -       leave              unknown
+//	bypassed                   -                -     -       -       tombstone          known
+//	-                          discard          -     -       -       free               known
+//	left open                  keep             -     -       -       tombstone          known
+//	failed                     keep             -     no      -       tombstone          unknown
+//	failed                     -                yes   no      -       unknown tombstone  unknown
+//	failed                     -                -     -       -       leave              unknown
+//	partial                    -                -     -       -       tombstone          known
+//	whole                      keep             -     -       -       store              known
+//	whole                      -                yes   -       -       store              known
+//	whole                      -                -     -       yes     store              known
+//	whole                      -                -     -       no      free               known
+//
+// A key whose run's outcome is unknown is left: an immediate repetition must not run, and a later one does, unless the
+// run is strict. If a part of the product was sent, or the operation has said that it took effect, no repetition may
+// ever run, hence the tombstone. A strict run needs none: its hold, or its row in the journal, keeps the key, and also
+// tells that the outcome is unknown.
+func Decide(f Facts) (action Action, unknown bool) {
+	isUnknown := f.Left == Nothing || f.Wish == WishUnknown
+	switch {
+	case isUnknown:
+		return unknownAction(f), true
+	case f.Left == Bypassed:
+		return Tombstone, false
+	case f.Wish == WishDiscard:
+		return Free, false
+	case f.Left == LeftOpen && f.Wish == WishKeep:
+		return Tombstone, false
+	case f.Left == LeftOpen, f.Left == TimedOut, f.Left == Broken:
+		return unknownAction(f), true
+	case f.Left == Partial:
+		return Tombstone, false
+	case f.Wish == WishKeep, f.Sent, f.Keeps:
+		return Store, false
+	}
+	return Free, false
+}
+
+// unknownAction is Decide for an unknown outcome.
+func unknownAction(f Facts) Action {
+	switch {
+	case f.Strict:
+		return Leave
+	case f.Wish == WishKeep:
+		return Tombstone
+	case f.Sent:
+		return UnknownTombstone
+	}
+	return Leave
+}

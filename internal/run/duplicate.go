@@ -1,0 +1,190 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// Why a duplicate gets no record, or had to wait.
+var (
+	errAbandoned      = errors.New("onceguard: an earlier run has left its key without an outcome, or its process died")
+	errNoOutcome      = errors.New("onceguard: an earlier run ended with an unknown outcome, and is not repeated")
+	errUnfinished     = errors.New("onceguard: the journal has an earlier run without an outcome, whose time is over")
+	errTooManyWaiting = errors.New("onceguard: too many requests are waiting (WithMaxWaiters)")
+)
+
+// byClaim returns what follows from what the key holds: a record, another run's claim, or nothing. It holds nothing after
+// a wait for a run that left no record, and for a key that is too old.
+func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
+	switch {
+	case claim.State == lock.Settled:
+		return g.byRecord(req, claim.Value)
+	case claim.State == lock.Free && req.TooOld:
+		return refuse(Expired, nil)
+	case claim.State == lock.Free:
+		return refuse(Failed, nil)
+	}
+	theirs, err := g.Codec.DecodeNote(req.StorageKey, claim.Note)
+	switch {
+	case err != nil:
+		return refuse(Unreadable, err)
+	case req.compare(theirs.Fingerprint) == different:
+		return refuse(Reused, nil)
+	case claim.State == lock.Abandoned:
+		return refuse(OutcomeUnknown, errAbandoned)
+	}
+	return g.inFlight(claim.ClaimedAt, nil)
+}
+
+// inFlight returns the result of a duplicate of a run that has claimed the key at that time. RetryAfter is the age of the
+// claim, so that a client that obeys it doubles its pause with each try. It is at least 1 s. It is at most one lease,
+// because a run that died keeps its duplicates in flight for no longer than that. The bounds also limit an age that is
+// wrong because two clocks differ.
+func (g *Guard) inFlight(claimedAt time.Time, err error) Result {
+	r := refuse(InFlight, err)
+	r.claimedAt = claimedAt
+	r.RetryAfter = max(time.Second, min(time.Since(claimedAt), g.locker.TTL()).Truncate(time.Second))
+	return r
+}
+
+// byRecord returns what follows from a stored record.
+func (g *Guard) byRecord(req *Request, value []byte) Result {
+	r, err := g.Codec.Decode(req.StorageKey, value)
+	if err != nil {
+		return refuse(Unreadable, err)
+	}
+	result := Result{Kind: Stored, Outcome: OutcomeReplayed, Record: r, Size: len(value)}
+	switch alike := req.compare(r.Fingerprint); {
+	case alike == different:
+		return refuse(Reused, nil)
+	case alike == incomparable:
+		return refuse(FingerprintChanged, nil)
+	case r.Tombstone && r.Unknown:
+		return refuse(UnknownNotStored, errNoOutcome)
+	case r.Tombstone:
+		result = refuse(NotStored, nil)
+		result.Record = r
+	}
+	return result
+}
+
+// byEntry returns what follows from what the journal holds of another run.
+func (g *Guard) byEntry(req *Request, entry journal.Entry) Result {
+	switch {
+	case entry.State == journal.Absent: // the row of this run was removed before its End
+		return refuse(OutcomeUnknown, nil)
+	case entry.State == journal.Done && entry.Record == nil:
+		return refuse(NotStored, nil)
+	case entry.State == journal.Done:
+		return g.byRecord(req, entry.Record)
+	}
+	theirs, err := g.Codec.DecodeNote(req.StorageKey, entry.Note)
+	switch {
+	case err != nil:
+		return refuse(Unreadable, err)
+	case req.compare(theirs.Fingerprint) == different:
+		return refuse(Reused, nil)
+	case entry.State == journal.Unfinished:
+		return refuse(OutcomeUnknown, errUnfinished)
+	}
+	return refuse(InFlight, nil)
+}
+
+// lookInJournal returns what follows from the journal's record, or fallback if the journal has none. It is for a key of
+// which Redis has no record, or cannot confirm it. For a key that is too old, any entry counts, as for Begin with a
+// younger one.
+func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result) Result {
+	if g.Journal == nil {
+		return fallback
+	}
+	start := time.Now()
+	entry, err := ask(context.WithoutCancel(ctx), func(ctx context.Context) (journal.Entry, error) {
+		return g.Journal.Look(ctx, req.StorageKey)
+	})
+	req.Phases.Journal = PhaseSince(start)
+	switch {
+	case err != nil:
+		return refuse(Unavailable, err)
+	case entry.State == journal.Done, req.TooOld && entry.State != journal.Absent:
+		return g.byEntry(req, entry)
+	}
+	return fallback
+}
+
+// Wait waits until the run that has the key has ended, if Policy.Wait allows it, and returns what a duplicate then gets.
+// It never begins a run, even if the other run left no record: a repetition may begin one. inFlight is what Begin has
+// returned, and what Wait returns if the time is over, or ctx ends, or too many are waiting.
+func (g *Guard) Wait(ctx context.Context, req *Request, inFlight Result) Result {
+	if g.Policy.Wait == 0 || inFlight.claimedAt.IsZero() { // zero: the journal has the run, and Redis has not
+		return inFlight
+	}
+	claim, err := g.awaitEnd(ctx, req)
+	switch {
+	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
+		return unclaimed(err)
+	case err != nil:
+		return g.inFlight(inFlight.claimedAt, waitFailure(err))
+	case claim.State == lock.Abandoned, claim.State == lock.Free:
+		return g.lookInJournal(ctx, req, g.byClaim(req, &claim))
+	}
+	return g.byClaim(req, &claim)
+}
+
+// awaitEnd waits until the key is no longer held, and returns what it then holds. If too many are waiting, it returns
+// errTooManyWaiting at once.
+func (g *Guard) awaitEnd(ctx context.Context, req *Request) (lock.Claim, error) {
+	defer g.waiting.Add(-1)
+	if g.waiting.Add(1) > int64(g.MaxWaiters) {
+		return lock.Claim{}, errTooManyWaiting
+	}
+	start := time.Now()
+	deadline := start.Add(g.Policy.Wait)
+	if by := req.AnswerBy; !by.IsZero() && by.Before(deadline) {
+		deadline = by
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	claim, err := g.locker.Wait(ctx, req.Key)
+	req.Phases.Wait = PhaseSince(start)
+	return claim, err
+}
+
+// waitFailure returns the observer's error for a wait that ended with err. It is nil if only the deadline had passed,
+// or the caller has gone.
+func waitFailure(err error) error {
+	var wait *lock.WaitError
+	switch {
+	case errors.As(err, &wait):
+		return wait.Look
+	case errors.Is(err, errTooManyWaiting):
+		return err
+	}
+	return nil
+}
+
+// resemblance is the result of comparing a request with a stored fingerprint.
+type resemblance int
+
+const (
+	same         resemblance = iota // the fingerprint was made of the same input
+	different                       // of another input
+	incomparable                    // it was made by a rule that the request does not have
+)
+
+// compare compares the request with the request that stored was made of.
+func (req *Request) compare(stored record.Fingerprint) resemblance {
+	for _, f := range req.Fingerprints {
+		switch {
+		case f == stored:
+			return same
+		case f.Kind == stored.Kind:
+			return different
+		}
+	}
+	return incomparable
+}

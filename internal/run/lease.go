@@ -1,0 +1,105 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// leased is the protection by a lease alone.
+type leased struct{ lease *lock.Lease }
+
+func (p leased) begin(r *Run) *Result {
+	err := deadlineError(r.caller)
+	if err == nil {
+		return nil
+	}
+	p.lease.ReleaseInBackground(r.detached)
+	refusal := refuse(NotBegun, err)
+	return &refusal
+}
+
+func (p leased) limits(r *Run) (*lock.Lease, time.Time) {
+	deadline := r.req.Phases.Operation.Start.Add(r.guard.MaxDuration)
+	p.lease.AbandonAt(deadline)
+	return p.lease, deadline
+}
+
+// cutOff lets the lease be renewed again, until the key is settled.
+func (p leased) cutOff() { p.lease.AbandonAt(time.Time{}) }
+
+func (p leased) conclude(r *Run, end Ending) Result {
+	e := r.decide(end)
+	err := r.apply(p.lease, &e)
+	if r.guard.Pauses {
+		r.guard.tripAfter(r.caller, err)
+	}
+	if errors.Is(err, lock.ErrLost) && e.action != Leave && !r.product.Sent() {
+		return r.reclaimOrGiveWay(&e, err)
+	}
+	return r.own(&e, err)
+}
+
+// apply applies e to the key in Redis.
+func (r *Run) apply(lease *lock.Lease, e *ending) error {
+	switch {
+	case e.action == Leave:
+		lease.Abandon()
+		return lease.Err() // for the observer only: after ErrLost another may have run, too
+	case e.action == Free:
+		return lease.Release(r.detached)
+	case e.encoded != nil:
+		return lease.Settle(r.detached, e.encoded, e.keep)
+	}
+	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory.
+	return lease.SettleAppend(r.detached, e.record.Room(), func(b []byte) []byte {
+		encoded := r.guard.Codec.Append(b, r.req.StorageKey, &e.record)
+		e.size = len(encoded) - len(b)
+		return encoded
+	}, e.keep)
+}
+
+// reclaimOrGiveWay handles a run that lost its key before any of its product was sent: another request, an operator or
+// another program has written the key. By now the key may be free again, and the next repetition would run. So
+// reclaimOrGiveWay claims the key again.
+//
+//   - If the claim is granted, and the key is not lost again, it applies the run's ending, and the run's own product is
+//     handed out.
+//   - Otherwise the run gives way: the caller gets what the key holds, or a reason, so that it does not get a product that
+//     differs from the stored one.
+//
+// Both runs may have taken effect, so the outcome is OutcomeLeaseLost in any case.
+func (r *Run) reclaimOrGiveWay(e *ending, lost error) Result {
+	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
+	claim, err := r.guard.sendClaim(r.detached, r.req)
+	if err == nil && claim.State == lock.Granted {
+		err = r.apply(claim.Lease, e)
+		if !errors.Is(err, lock.ErrLost) {
+			return r.own(e, errors.Join(lost, err))
+		}
+	}
+	return r.giveWay(r.byLostClaim(&claim, err), lost) // err is ErrLost if the key was lost a second time
+}
+
+// byLostClaim returns what the caller of a run that lost its key gets, by what its second claim has returned.
+func (r *Run) byLostClaim(claim *lock.Claim, err error) Result {
+	switch {
+	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
+		return unclaimed(err)
+	case err != nil: // not Unavailable, which invites a repetition: it would run if the key is free
+		return refuse(OutcomeUnknown, err)
+	}
+	return r.guard.byClaim(r.req, claim)
+}
+
+// giveWay returns the result of a run that lost its key. usual is what a duplicate would get. If usual says that the key
+// belongs to another input, the run's caller gets OutcomeUnknown instead: this run has happened, so usual would mislead.
+func (r *Run) giveWay(usual Result, lost error) Result {
+	if usual.isMismatch() {
+		usual.Kind = OutcomeUnknown
+	}
+	usual.Outcome, usual.Err, usual.Settle = OutcomeLeaseLost, errors.Join(lost, usual.Err), PhaseSince(r.completed)
+	return usual
+}

@@ -1,0 +1,252 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// Run is one run of an operation under a key. The goroutine that began it calls Start, CutOff and Conclude, in this
+// order.
+type Run struct {
+	guard      *Guard
+	req        *Request
+	caller     context.Context // only its deadline counts
+	detached   context.Context // has the values of caller, and never ends
+	protection protection
+	claimErr   error // why there is no lease; then the journal alone protects the run
+
+	control   Control
+	ctx       runContext
+	product   Product
+	completed time.Time // when the operation ended
+}
+
+// Product is what an operation leaves behind: a response, a value. A transaction calls Mark, Seal, Keep, Rewind and
+// Refuse, in any goroutine of the operation. The goroutine that began the run calls the other methods, after CutOff.
+type Product interface {
+	// Mark begins a part of the product that belongs to a transaction. Nothing of it is sent before Keep or Rewind. It
+	// returns ErrCommitted if a part of the product was sent before.
+	Mark() error
+	// Seal passes the payload of the product to store, which copies it, and puts the product back as it was at Mark: the
+	// transaction may be run again, and the last Seal counts. After an error Rewind is called.
+	Seal(store func(head, body []byte)) error
+	Changed() bool // reports whether the product was changed since Seal
+	Keep()         // the transaction is committed: the product is what was sealed last, and is final
+	Rewind()       // the transaction is rolled back: the product is as it was at Mark
+	Refuse()       // it is not known, or the product will be replaced: later changes fail
+
+	// Payload returns the product as the payload of a record, in two parts. ok is false if it has too many parts to be
+	// stored.
+	Payload() (head, body []byte, ok bool)
+	// Tombstone returns the payload of a tombstone. If known is false, it is not known what the operation has done.
+	Tombstone(known bool) []byte
+	// Keeps reports whether the door's rule keeps such a product. It is called if nothing else decides. strict is that of
+	// Run.IsStrict.
+	Keeps(strict bool) bool
+	Sent() bool     // reports whether a part of the product was sent, so that nothing can replace it
+	String() string // describes the product in an error: "answered 201"
+}
+
+// Ending is how an operation has ended.
+type Ending struct {
+	Left Left
+	Err  error // for the observer, if the outcome is not Executed: why
+}
+
+// Context returns the context of the operation, once Start has made it.
+func (r *Run) Context() context.Context { return &r.ctx }
+
+// Control returns what the operation can say about its run.
+func (r *Run) Control() *Control { return &r.control }
+
+// Fence returns the fencing number of the run's lease, and 0 without one.
+func (r *Run) Fence() int64 {
+	switch p := r.protection.(type) {
+	case leased:
+		return p.lease.Fence()
+	case *journaled:
+		return p.held.fence()
+	}
+	return 0
+}
+
+// IsStrict reports whether the run is not repeated if its outcome is unknown, and its failure is kept: with
+// Policy.AtMostOnce or an intent journal.
+func (r *Run) IsStrict() bool {
+	j, ok := r.protection.(*journaled)
+	return r.guard.AtMostOnce || ok && j.run.Intent
+}
+
+// Start returns the context for the operation, whose product this is. The context ends at the run's limit and at the
+// caller's deadline, when the lease is lost unless a journal decides, and when CutOff is called. It does not end with
+// the caller's context.
+func (r *Run) Start(product Product) context.Context {
+	r.product = product
+	r.req.Phases.Operation.Start = time.Now()
+	lease, deadline := r.protection.limits(r)
+	r.ctx.lease, r.ctx.detached, r.ctx.deadline = lease, r.detached, r.capByCaller(deadline)
+	if j, ok := r.protection.(*journaled); ok {
+		return journal.NewContext(&r.ctx, j)
+	}
+	if _, _, isInside := journal.FromContext(r.caller); isInside { // this run is no part of the one around it
+		return journal.NewContext(&r.ctx, nil)
+	}
+	return &r.ctx
+}
+
+// capByCaller returns deadline, or the deadline of the caller's context if that is earlier.
+func (r *Run) capByCaller(deadline time.Time) time.Time {
+	if outer, ok := r.caller.Deadline(); ok && outer.Before(deadline) {
+		return outer
+	}
+	return deadline
+}
+
+// CutOff ends the operation: what it has left behind has no say any more. It waits for a transaction that is being
+// committed. It returns why the operation's context was done before, or nil. CutOff must be called even if the operation
+// has panicked; a second call does nothing.
+func (r *Run) CutOff() (expired error) {
+	if !r.completed.IsZero() {
+		return nil
+	}
+	p := &r.req.Phases.Operation
+	*p = PhaseSince(p.Start)
+	r.completed = p.End()
+	r.control.CutOff()
+	r.protection.cutOff()
+	if r.ctx.Err() != nil {
+		expired = context.Cause(&r.ctx)
+	}
+	r.ctx.end(r.completed)
+	return expired
+}
+
+// Conclude does with the key what follows from the ending, and returns what the caller gets: Own, or what replaces the
+// run's own product because another has the key.
+func (r *Run) Conclude(end Ending) Result {
+	result := r.protection.conclude(r, end)
+	result.Err = errors.Join(result.Err, r.claimErr)
+	return result
+}
+
+// ending is what a run does with its key, and what is known about that.
+type ending struct {
+	action    Action
+	record    record.Record // if the action stores one
+	encoded   []byte        // the record, once a journal has needed it
+	size      int           // of the encoded record, once it is known
+	keep      time.Duration
+	outcome   Outcome // if the action succeeds
+	err       error   // why the outcome is not Executed
+	inJournal bool    // the journal has it, so that outcome is true whatever happens in Redis
+}
+
+// decide returns what the run does with its key.
+func (r *Run) decide(end Ending) ending {
+	wish, sent, retention := r.control.Said()
+	f := Facts{Left: end.Left, Wish: wish, Sent: sent, Strict: r.IsStrict()}
+	if asks := f.Left == Whole && f.Wish == WishNothing && !f.Sent; asks {
+		f.Keeps = r.product.Keeps(f.Strict)
+	}
+	action, unknown := Decide(f)
+	e := ending{action: action, keep: retention}
+	switch {
+	case unknown:
+		e.outcome, e.err = unknownOutcome(end, wish)
+		e.keep = max(retention, r.guard.Retention) // a short Retain was meant for the product
+	case action == Free:
+		e.outcome = OutcomeFreed
+	case action == Tombstone:
+		e.outcome, e.err = OutcomeNotStored, end.Err
+	default:
+		e.outcome = OutcomeExecuted
+	}
+	switch action {
+	case Store:
+		r.storeProduct(&e)
+	case Tombstone, UnknownTombstone:
+		e.record = r.tombstone(action == UnknownTombstone, !unknown)
+	}
+	return e
+}
+
+// stores reports whether e leaves a record behind.
+func (e *ending) stores() bool {
+	return e.action == Store || e.action == Tombstone || e.action == UnknownTombstone
+}
+
+// unknownOutcome returns the outcome of a run that is not known to have taken effect, and why it is not known.
+func unknownOutcome(end Ending, wish Wish) (Outcome, error) {
+	switch {
+	case end.Left == Nothing:
+		return OutcomePanicked, end.Err
+	case wish == WishUnknown:
+		return OutcomeUnsure, errSaidUnknown
+	}
+	return OutcomeUnsure, end.Err
+}
+
+// errSaidUnknown is the observer's error for an operation that does not know its outcome.
+var errSaidUnknown = errors.New("onceguard: the handler called Execution.Unknown")
+
+// storeProduct makes the record of the product, or a tombstone if it cannot be stored.
+func (r *Run) storeProduct(e *ending) {
+	e.record = r.newRecord(r.completed)
+	var ok bool
+	if e.record.Head, e.record.Body, ok = r.product.Payload(); !ok {
+		e.action, e.outcome, e.record = Tombstone, OutcomeNotStored, r.tombstone(false, true)
+	}
+}
+
+// tombstone returns a tombstone. known reports whether the operation's outcome is known; unknown, whether the record
+// says that it is not.
+func (r *Run) tombstone(unknown, known bool) record.Record {
+	rec := r.newRecord(r.completed)
+	rec.Tombstone, rec.Unknown, rec.Head = true, unknown, r.product.Tombstone(known)
+	return rec
+}
+
+// newRecord returns a record without a payload.
+func (r *Run) newRecord(completed time.Time) record.Record {
+	rec := record.Record{Fingerprint: r.req.Fingerprints[0], Completed: completed}
+	if r.req.Traceparent != nil {
+		rec.Trace = r.req.Traceparent()
+	}
+	return rec
+}
+
+// encode returns the bytes of the record, in new memory.
+func (r *Run) encode(rec *record.Record) []byte {
+	return r.guard.Codec.Append(make([]byte, 0, rec.Room()), r.req.StorageKey, rec)
+}
+
+// own returns the result of a run whose own product is handed out, after err of its key.
+func (r *Run) own(e *ending, err error) Result {
+	result := Result{Kind: Own, Outcome: e.outcomeAfter(err), Err: errors.Join(e.err, err)}
+	if err == nil || errors.Is(err, lock.ErrPending) || e.inJournal {
+		result.Size = e.size
+	}
+	if e.action != Leave {
+		result.Settle = PhaseSince(r.completed)
+	}
+	return result
+}
+
+// outcomeAfter returns the outcome of the run after its action has returned err. ErrLost is in err also if the run has
+// claimed its key again: another may have run.
+func (e *ending) outcomeAfter(err error) Outcome {
+	switch {
+	case e.inJournal:
+		return e.outcome
+	case errors.Is(err, lock.ErrLost) && e.action != Leave:
+		return OutcomeLeaseLost
+	case err != nil && e.stores() && e.outcome != OutcomeUnsure && e.outcome != OutcomePanicked:
+		return OutcomeNotStored
+	}
+	return e.outcome
+}

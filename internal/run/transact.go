@@ -1,0 +1,233 @@
+package run
+
+// This file contains journal.Transact for a run: a transaction that stores the operation's effect and the record of its
+// product together. In order:
+//
+//  1. beginTx marks the product. What the operation makes from now on belongs to the transaction.
+//  2. do runs the operation's part of the transaction. At its end it calls sealTx, which encodes the record of the
+//     product, and then sends the COMMIT. A do that runs the operation's part again calls sealTx again. The last one
+//     counts.
+//  3. If do fails, findOutcome reads the journal, and decideAfterError decides from that whether the COMMIT has taken
+//     effect.
+//  4. finishTx keeps the product if the transaction is committed, puts it back as it was if it is rolled back, and
+//     otherwise refuses everything that the operation still makes.
+//  5. When the operation has ended, Run.CutOff calls cutOff: no transaction can be sealed any more. Then conclude
+//     (journal.go) ends the run by the txPhase.
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/onceguard/onceguard/journal"
+)
+
+// txPhase is how far the transaction of a run is:
+//
+//	from       to                                  when
+//	txNone     txOpen                              beginTx
+//	txOpen     txSealed                            sealTx; in txSealed it makes another record
+//	txOpen     txNone, txOvertaken                 do has failed; or panicked: txNone
+//	txOpen     txUndecided                         do has returned nil, or the operation has ended before Transact
+//	txSealed   txCommitted                         do has returned nil, or findOutcome the run's own record
+//	txSealed   txNone, txOvertaken, txUndecided    do has failed; or panicked: txUndecided
+//	txSealed   txUndecided                         do has returned nil, and findOutcome does not find the run's own record
+type txPhase uint8
+
+const (
+	txNone      txPhase = iota // not begun, or rolled back
+	txOpen                     // do runs
+	txSealed                   // do runs, and may have sent a COMMIT
+	txCommitted                // committed, with the run's record
+	txOvertaken                // rolled back, and another run has the key
+	txUndecided                // it is not known whether it was committed
+)
+
+// txState is the state of a run's latest transaction.
+type txState struct {
+	phase txPhase
+	entry journal.Entry // in txOvertaken: the other run's
+	cause error         // in txUndecided
+}
+
+// transaction is the part of a journaled run that its operation may use, in any goroutine.
+type transaction struct {
+	mu       sync.Mutex
+	unsealed sync.Cond // signaled when phase is no longer txSealed
+	txState            // guarded by mu; does not change once cutOff has returned
+	ended    bool      // guarded by mu; the operation has ended, so no transaction begins and none is sealed
+
+	// What sealTx has made, the last time:
+	record []byte
+	keep   time.Duration // how long the record is kept
+}
+
+// Why the state of a transaction is not known, or none begins. A panic's value is left out: it may hold what must not be
+// logged.
+var (
+	errLeftOpen     = errors.New("onceguard: the handler returned before its transaction had ended")
+	errInterrupted  = errors.New("onceguard: the transaction panicked, or called runtime.Goexit, after its response was sealed")
+	errConcurrentTx = errors.New("onceguard: the run has a transaction that has not ended")
+	errEnded        = errors.New("onceguard: the handler has returned")
+)
+
+// Journaled implements [journal.Transactor].
+func (j *journaled) Journaled() (journal.Run, journal.Journal) { return j.run, j.owner.guard.Journal }
+
+// Transact implements [journal.Transactor].
+func (j *journaled) Transact(
+	do func(seal func() (journal.Commit, error)) error,
+	findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
+) error {
+	if err := j.beginTx(); err != nil {
+		return err
+	}
+	var state txState
+	returned := false
+	defer func() {
+		if !returned {
+			state = j.interruptedTx()
+		}
+		j.finishTx(state)
+	}()
+	var err error
+	state, err = j.runTx(do, findOutcome)
+	returned = true
+	return err
+}
+
+// beginTx begins a transaction, unless the run has one that has not been rolled back.
+func (j *journaled) beginTx() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.ended:
+		return errEnded
+	case j.phase == txCommitted:
+		return journal.ErrTwice
+	case j.phase == txOvertaken, j.phase == txUndecided:
+		return journal.ErrAnswered
+	case j.phase != txNone:
+		return errConcurrentTx
+	}
+	err := j.owner.product.Mark()
+	if err == nil {
+		j.phase = txOpen
+	}
+	return err
+}
+
+// runTx calls do and, if that fails or the product was changed since the seal, findOutcome. It returns how the
+// transaction has ended, and the error for the operation.
+func (j *journaled) runTx(
+	do func(seal func() (journal.Commit, error)) error,
+	findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
+) (txState, error) {
+	doErr := do(j.sealTx)
+	sealed := j.isSealed()
+	if doErr != nil {
+		entry, lookErr := findOutcome(j.run, sealed)
+		return j.decideAfterError(doErr, sealed, entry, lookErr)
+	}
+	isStored := sealed
+	if sealed && j.owner.product.Changed() { // perhaps by another attempt, which was not sealed
+		entry, lookErr := findOutcome(j.run, sealed)
+		isStored = lookErr == nil && isOurEnd(entry, j.run, j.record)
+	}
+	if !isStored { // do may have committed something without its record
+		return txState{phase: txUndecided, cause: journal.ErrUncommitted}, journal.ErrUncommitted
+	}
+	return txState{phase: txCommitted}, nil
+}
+
+// sealTx returns what the transaction has to store.
+func (j *journaled) sealTx() (journal.Commit, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.ended:
+		return journal.Commit{}, errEnded
+	case j.phase != txOpen && j.phase != txSealed: // txSealed: the transaction is run again
+		return journal.Commit{}, journal.ErrTwice
+	}
+	r := j.owner
+	err := r.product.Seal(func(head, body []byte) {
+		rec := r.newRecord(time.Now())
+		rec.Head, rec.Body = head, body
+		j.record = r.encode(&rec)
+	})
+	if err != nil {
+		return journal.Commit{}, err
+	}
+	_, _, j.keep = r.control.Said()
+	j.phase = txSealed
+	return journal.Commit{Run: j.run, Record: j.record, Keep: j.keep}, nil
+}
+
+func (j *journaled) isSealed() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.phase == txSealed
+}
+
+// decideAfterError decides how a transaction whose do has failed has ended, by what findOutcome has returned.
+func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Entry, lookErr error) (txState, error) {
+	rolledBack := txState{phase: txNone}
+	if lookErr != nil && sealed { // the COMMIT may have taken effect
+		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, journal.ErrAnswered
+	}
+	if lookErr != nil { // no COMMIT can have been sent
+		return rolledBack, doErr
+	}
+	if sealed && isOurEnd(entry, j.run, j.record) {
+		return txState{phase: txCommitted}, nil
+	}
+	isOpenRow := entry.State != journal.Done && entry.Token == j.run.Token // this run's own row, without an outcome
+	if entry.State == journal.Absent || isOpenRow {
+		return rolledBack, doErr
+	}
+	return txState{phase: txOvertaken, entry: entry}, journal.ErrAnswered
+}
+
+// interruptedTx returns the state of a transaction whose do or findOutcome has panicked or called runtime.Goexit.
+func (j *journaled) interruptedTx() txState {
+	if j.isSealed() {
+		return txState{phase: txUndecided, cause: errInterrupted}
+	}
+	return txState{phase: txNone}
+}
+
+// finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It keeps, rewinds
+// or refuses the product to match.
+func (j *journaled) finishTx(state txState) {
+	switch product := j.owner.product; state.phase {
+	case txCommitted:
+		product.Keep()
+		j.owner.control.Sending() // Discard comes too late
+	case txNone:
+		product.Rewind()
+	default:
+		product.Refuse()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.phase == txOpen || j.phase == txSealed {
+		j.txState = state
+	}
+	j.unsealed.Broadcast()
+}
+
+// cutOff is called when the operation has ended. It waits for a sealed transaction, whose COMMIT may be on its way. An
+// open transaction can no longer be sealed and becomes undecided, so that its partial output is not taken for the
+// product.
+func (t *transaction) cutOff() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	for t.phase == txSealed {
+		t.unsealed.Wait()
+	}
+	if t.phase == txOpen {
+		t.txState = txState{phase: txUndecided, cause: errLeftOpen}
+	}
+}

@@ -1,0 +1,132 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/middleware/internal/capture"
+)
+
+// Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
+var (
+	errNoReturn     = errors.New("middleware: the handler panicked, or called runtime.Goexit")
+	errNotConcluded = errors.New("middleware: the function of WithStored, a journal or a hook of the Redis client panicked, " +
+		"or called runtime.Goexit")
+	errBroken   = errors.New("middleware: the response is shorter or longer than its Content-Length")
+	errExpired  = errors.New("middleware: the handler returned without a response after its context was done")
+	errBypassed = errors.New("middleware: the handler answered on a ResponseWriter other than the one that it was given, " +
+		"so its response cannot be stored")
+)
+
+// run runs the handler, concludes the run, and sends the response. The numbers are the steps of [Middleware.Handler].
+func (x *exchange) run(next http.Handler, r *run.Run) {
+	m, w := x.m, &x.product.writer
+	x.exec = Execution{key: x.in.req.StorageKey, fence: r.Fence(), outer: x.in.outer, strict: r.IsStrict(), control: r.Control()}
+	x.product.options = &m.options
+	w.Begin(x.w, x.r, r.Control(), m.maxResponse)
+	result := x.handleAndConclude(next, r) // 5 to 7
+	if result.Kind != run.Own {
+		w.Withdraw()
+		x.answer(&result)
+		return
+	}
+	// 8. The response is sent, and the observer is called even if the underlying writer panics.
+	defer x.emit(Event{Outcome: x.product.outcome(&result), Status: w.Status(), Err: result.Err, Size: result.Size, Settle: Phase(result.Settle)})
+	w.Deliver(x.r.Context())
+}
+
+// handleAndConclude calls the handler, and concludes the run. After a panic or a runtime.Goexit it concludes the run as
+// interrupted, and the panic propagates.
+func (x *exchange) handleAndConclude(next http.Handler, r *run.Run) (result run.Result) {
+	reason := errNoReturn // why the run is interrupted, if this function does not return
+	returned := false
+	defer func() {
+		if !returned {
+			x.interrupt(r, reason)
+		}
+	}()
+	ending := x.handle(next, r) // 5, 6: the handler runs, its response is held back
+	reason = errNotConcluded    // what panics from now on is not the handler
+	result = r.Conclude(ending) // 7
+	returned = true
+	return result
+}
+
+// handle calls the handler, and returns how it has ended.
+func (x *exchange) handle(next http.Handler, r *run.Run) run.Ending {
+	ctx := context.WithValue(r.Start(&x.product), executionKey{}, &x.exec)
+	request := x.request(ctx)
+	body := x.in.body
+	expired := x.callHandler(next, request, r)
+	body.Free() // only after CutOff, so not after a panic: a goroutine may still be reading it
+	w := &x.product.writer
+	switch verdict := w.Seal(expired != nil); verdict {
+	case capture.Whole:
+		return run.Ending{Left: run.Whole}
+	case capture.Expired:
+		return run.Ending{Left: run.TimedOut, Err: fmt.Errorf("%w: %w", errExpired, expired)}
+	default:
+		return endingOf(verdict, x.w)
+	}
+}
+
+// endingOf returns the ending of a run whose response cannot be stored. under is the underlying writer.
+func endingOf(verdict capture.Verdict, under http.ResponseWriter) run.Ending {
+	switch verdict {
+	case capture.Broken:
+		return run.Ending{Left: run.Broken, Err: errBroken}
+	case capture.Bypassed:
+		return run.Ending{Left: run.Bypassed, Err: errBypassed}
+	case capture.LeftOpen:
+		return run.Ending{Left: run.LeftOpen, Err: capture.WhyLeftOpen(under)}
+	}
+	return run.Ending{Left: run.Partial}
+}
+
+// callHandler calls the handler, and cuts off what it leaves behind. It returns why its context was done when it
+// returned, and otherwise nil.
+func (x *exchange) callHandler(next http.Handler, request *http.Request, r *run.Run) (expired error) {
+	defer func() {
+		expired = r.CutOff()
+		x.body.CutOff()
+		x.pattern = request.Pattern
+		x.removeTemporaryFiles(request)
+		x.in.body = nil // not needed while the response is stored
+	}()
+	next.ServeHTTP(&x.product.writer, request)
+	return nil
+}
+
+// interrupt concludes a run that a panic or a runtime.Goexit has interrupted, and calls the observer.
+func (x *exchange) interrupt(r *run.Run, why error) {
+	w := &x.product.writer
+	r.CutOff()
+	w.Abort()
+	result := r.Conclude(run.Ending{Left: run.Nothing, Err: why})
+	if result.Kind != run.Own { // it is not sent: the panic propagates
+		result.Outcome, result.Err = run.OutcomePanicked, errors.Join(why, result.Err)
+	}
+	x.emit(Event{Outcome: x.product.outcome(&result), Status: w.SentStatus(), Err: result.Err, Size: result.Size, Settle: Phase(result.Settle)})
+}
+
+// request returns the handler's request: the original one, with ctx and the body that was read.
+func (x *exchange) request(ctx context.Context) *http.Request {
+	r := x.r.WithContext(ctx)
+	r.Body = http.NoBody
+	if body := x.in.body.Bytes(); len(body) > 0 {
+		x.body.Begin(body, io.EOF, http.NoBody)
+		r.Body = &x.body
+	}
+	return r
+}
+
+// removeTemporaryFiles removes the files of the handler's multipart form. net/http does that only for its own request.
+func (x *exchange) removeTemporaryFiles(r *http.Request) {
+	if r.MultipartForm != nil && x.r.MultipartForm == nil {
+		_ = r.MultipartForm.RemoveAll() // net/http ignores the error too
+	}
+}

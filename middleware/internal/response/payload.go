@@ -1,0 +1,178 @@
+package response
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/onceguard/onceguard/internal/record"
+)
+
+// The payload of a record is
+//
+//	status       uvarint
+//	length       uvarint, of header and trailer together
+//	header       uvarint count, then as many changes
+//	trailer      the same
+//	body         the rest
+//
+// A change is an operation byte, a name, a uvarint count and as many values. A name or a value is a uvarint length and
+// as many bytes. The payload of a tombstone is that of a response that has only a status, which may be 0.
+
+// maxFields is how many names and values a header and a trailer may have together. It bounds the memory for a forged
+// record: a short name takes far more bytes in memory than in a record.
+const maxFields = 10_000
+
+// Payload returns the response as the payload of a record: all that precedes the body, and the body. The first shares
+// memory with s, and is valid until the next Payload or Decode. ok is false if the response has more than 10,000 names
+// and values of header fields, so that Decode would refuse it.
+func (s *Scratch) Payload(r *Response) (head, body []byte, ok bool) {
+	fields := 0
+	for _, list := range [...][]Change{r.Header, r.Trailer} {
+		for _, c := range list {
+			fields += 1 + len(c.Values)
+		}
+	}
+	if fields > maxFields {
+		return nil, nil, false
+	}
+	s.text = appendChanges(appendChanges(s.text[:0], r.Header), r.Trailer)
+	s.head = binary.AppendUvarint(s.head[:0], uint64(r.Status))
+	s.head = append(binary.AppendUvarint(s.head, uint64(len(s.text))), s.text...)
+	return s.head, r.Body, true
+}
+
+func appendChanges(b []byte, changes []Change) []byte {
+	b = binary.AppendUvarint(b, uint64(len(changes)))
+	for _, c := range changes {
+		b = append(b, byte(c.Op))
+		b = appendText(b, c.Name)
+		b = binary.AppendUvarint(b, uint64(len(c.Values)))
+		for _, v := range c.Values {
+			b = appendText(b, v)
+		}
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// Tombstone returns the payload of a tombstone. status is 0 if it is not known.
+func Tombstone(status int) []byte {
+	const noFields = "\x02\x00\x00" // the length of two empty lists, and the lists
+	return append(binary.AppendUvarint(nil, uint64(status)), noFields...)
+}
+
+// Status returns the status in the payload, or 0 if the payload is malformed.
+func Status(payload []byte) int {
+	status, _, _ := record.CutUvarint(payload, 999)
+	return status
+}
+
+// errMalformed is Decode's error.
+var errMalformed = fmt.Errorf("%w: it is not an HTTP response", record.ErrUnreadable)
+
+// Decode decodes the payload of a record into s.Stored, whose body shares memory with the payload. Its error, for a
+// malformed payload, wraps [record.ErrUnreadable].
+//
+// It allocates one string that has all names and values, and one list of all values. The length of header and trailer
+// precedes them, so one pass is enough.
+func (s *Scratch) Decode(payload []byte) error {
+	d := decoder{b: payload}
+	status := d.number(999)
+	head := decoder{b: d.take(d.count())}
+	body := d.rest()
+	s.text = strconv.AppendInt(append(s.text[:0], head.b...), int64(len(body)), 10)
+	text := string(s.text)
+
+	list, values := head.changes(text, s.changes[:0], nil)
+	headers := len(list)
+	list, spare := head.changes(text, list, values)
+	s.changes = list
+	s.Stored = Response{
+		Status: status, Header: list[:headers:headers], Trailer: list[headers:], Body: body,
+		length: text[len(head.b):], spare: spare,
+	}
+	if d.failed || head.failed || len(head.rest()) > 0 || status < 100 {
+		return errMalformed
+	}
+	return nil
+}
+
+// decoder reads from b. Once a method has found malformed bytes, failed is set, and every method returns a zero value.
+type decoder struct {
+	b      []byte
+	at     int // the index of the next byte
+	fields int // names and values so far; only grows
+	failed bool
+}
+
+func (d *decoder) rest() []byte { return d.b[d.at:] }
+
+func (d *decoder) fail() {
+	d.at, d.failed = len(d.b), true
+}
+
+func (d *decoder) take(n int) []byte {
+	if n > len(d.b)-d.at {
+		d.fail()
+		return nil
+	}
+	d.at += n
+	return d.b[d.at-n : d.at]
+}
+
+// number reads a uvarint in its shortest form, which must be limit at most.
+func (d *decoder) number(limit int) int {
+	v, rest, ok := record.CutUvarint(d.rest(), limit)
+	if !ok {
+		d.fail()
+		return 0
+	}
+	d.at = len(d.b) - len(rest)
+	return v
+}
+
+// count reads how many elements or bytes follow. It fails if fewer bytes follow, so a forged count makes no large
+// slice.
+func (d *decoder) count() int { return d.number(len(d.b) - d.at) }
+
+// field reads a name or a value, and returns it as a part of text, which begins with a copy of b.
+func (d *decoder) field(text string) string {
+	if d.fields++; d.fields > maxFields {
+		d.fail()
+	}
+	taken := len(d.take(d.count()))
+	return text[d.at-taken : d.at]
+}
+
+// changes appends a header or a trailer to list, and its values to values, which may be nil.
+func (d *decoder) changes(text string, list []Change, values []string) ([]Change, []string) {
+	n := d.number(min(len(d.b)-d.at, maxFields))
+	if values == nil {
+		values = make([]string, 0, n+spareValues) // most have one value each
+	}
+	for ; n > 0 && !d.failed; n-- {
+		c := Change{Op: d.op(), Name: d.field(text)}
+		start := len(values)
+		for count := d.count(); count > 0 && !d.failed; count-- {
+			values = append(values, d.field(text))
+		}
+		if len(values) > start {
+			c.Values = values[start:len(values):len(values)]
+		}
+		list = append(list, c)
+	}
+	return list, values
+}
+
+func (d *decoder) op() Op {
+	if b := d.take(1); b != nil && Op(b[0]) < opEnd {
+		return Op(b[0])
+	}
+	d.fail()
+	return 0
+}

@@ -1,0 +1,77 @@
+package middleware
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/middleware/internal/capture"
+	"github.com/onceguard/onceguard/middleware/internal/response"
+)
+
+// product is a handler's response as a [run.Product].
+type product struct {
+	writer         capture.Writer
+	options        *options
+	cookiesDropped bool // what was stored is without the response's cookies
+}
+
+func (p *product) Mark() error {
+	err := p.writer.Mark()
+	if errors.Is(err, capture.ErrSent) {
+		return ErrCommitted
+	}
+	return err
+}
+
+func (p *product) Seal(store func(head, body []byte)) error {
+	if err := p.writer.Fix(); err != nil {
+		return err
+	}
+	head, body, ok := p.Payload()
+	if !ok {
+		return journal.ErrTooLong
+	}
+	store(head, body)
+	p.writer.SetAside()
+	return nil
+}
+
+func (p *product) Changed() bool { return p.writer.WrittenSince() }
+func (p *product) Keep()         { p.writer.Keep() }
+func (p *product) Rewind()       { p.writer.Rewind() }
+func (p *product) Refuse()       { p.writer.Refuse() }
+
+func (p *product) Payload() (head, body []byte, ok bool) {
+	r, dropped := p.writer.Response(p.options.cookies)
+	p.cookiesDropped = dropped
+	return p.writer.Scratch().Payload(r)
+}
+
+func (p *product) Tombstone(known bool) []byte {
+	if !known {
+		return response.Tombstone(0)
+	}
+	return response.Tombstone(p.writer.Status())
+}
+
+func (p *product) Keeps(strict bool) bool { return p.options.keeps(p.writer.Status(), strict) }
+
+// keeps reports whether a response with this status is stored. With WithAtMostOnce or an intent journal a 5xx always is,
+// because a handler that fails can rarely be sure that nothing has happened.
+func (o *options) keeps(status int, strict bool) bool {
+	return o.shouldStore(status) || strict && status >= 500
+}
+
+func (p *product) Sent() bool { return p.writer.Started() }
+
+func (p *product) String() string { return fmt.Sprintf("answered %d", p.writer.Status()) }
+
+// outcome returns the outcome of a run whose own response stands.
+func (p *product) outcome(result *run.Result) Outcome {
+	if result.Outcome == run.OutcomeExecuted && p.cookiesDropped {
+		return CookiesDropped
+	}
+	return Outcome(result.Outcome)
+}
