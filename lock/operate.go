@@ -57,6 +57,20 @@ func (l *Locker) Inspect(ctx context.Context, storageKey string) (Info, error) {
 	return l.inspect(ctx, key)
 }
 
+// LookStored is [Locker.Look] for an operator, who has the storage key in one of the forms that Inspect takes. Unlike
+// Inspect it returns the note or the value, which may be secret. Its errors are those of Look, and [ErrNotStorageKey].
+func (l *Locker) LookStored(ctx context.Context, storageKey string) (claim Claim, err error) {
+	if err = l.ready(ctx, "look"); err != nil {
+		return claim, err
+	}
+	key, err := l.namespace.ParseKey(storageKey)
+	if err != nil {
+		return claim, err
+	}
+	claim, _, err = l.look(ctx, key, false)
+	return claim, err
+}
+
 func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {
 	facts, err := l.store.Inspect(ctx, key)
 	if err != nil {

@@ -176,3 +176,11 @@ func (d *decoder) op() Op {
 	d.fail()
 	return 0
 }
+
+// BodySize returns the length of the body in the payload. Its error is that of Decode.
+func BodySize(payload []byte) (int, error) {
+	s := NewScratch()
+	defer s.Free()
+	err := s.Decode(payload)
+	return len(s.Stored.Body), err
+}

@@ -1,0 +1,52 @@
+package run
+
+import (
+	"context"
+
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// Inspection is what Redis and the journal hold under a key.
+type Inspection struct {
+	Info   lock.Info
+	Entry  journal.Entry  // without its Note and Record
+	Record *record.Record // that a duplicate is answered by; nil if there is none
+	Size   int            // of the record in bytes, as it is stored
+}
+
+// Inspect returns what Redis and the journal hold under a key. It changes nothing. Its errors are those of
+// middleware.Middleware.Inspect.
+func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, err error) {
+	if i.Info, err = g.locker.Inspect(ctx, storageKey); err != nil {
+		return Inspection{}, err
+	}
+	var encoded []byte
+	if i.Info.State == lock.Settled {
+		claim, err := g.locker.LookStored(ctx, i.Info.Key)
+		if err != nil {
+			return Inspection{}, err
+		}
+		encoded = claim.Value // nil if the key has changed since
+	}
+	if g.Journal != nil {
+		i.Entry, err = ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, i.Info.Key) })
+		if err != nil {
+			return Inspection{}, err
+		}
+		if encoded == nil { // else Redis answers a duplicate
+			encoded = i.Entry.Record
+		}
+		i.Entry.Note, i.Entry.Record = nil, nil
+	}
+	if encoded == nil {
+		return i, nil
+	}
+	r, err := g.Codec.Decode(i.Info.Key, encoded)
+	if err != nil {
+		return Inspection{}, err
+	}
+	i.Record, i.Size = &r, len(encoded)
+	return i, nil
+}
