@@ -78,10 +78,10 @@ type Claim struct {
 // A claim under a hold that no run needs must not stay: after an error of Claim, and after [Lease.Release]. So its
 // release is retried in the background until Redis answers, for at most an hour. It is also sent again about 2 s, 15 s,
 // 2 min and 10 min later if a command of the claim may still arrive, because a command in the buffer of a broken
-// connection can be executed late. At most 65,536 claims are released in this way; for more, the ones released most
-// often are given up. [Locker.Stats] counts them, and [Locker.Close] tries once more. What is left is the death of the
-// process in the meantime: if Redis stalls and the process is killed, the claims in its open connections may become
-// Abandoned although nothing ran. An operator finds them by [Locker.Scan], sees when they were claimed, and frees them.
+// connection can be executed late. At most 65,536 claims are released in this way; for more, others are given up.
+// [Locker.Stats] counts them, and [Locker.Close] tries once more. What is left is the death of the process in the
+// meantime: if Redis stalls and the process is killed, the claims in its open connections may become Abandoned although
+// nothing ran. An operator finds them by [Locker.Scan], sees when they were claimed, and frees them.
 //
 // The lease's context carries the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.

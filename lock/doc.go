@@ -120,7 +120,8 @@
 // an eviction or a failover to a replica that is behind breaks mutual exclusion and may lose a confirmed value. A
 // failover may also bring back a claim that nobody renews, for the length of a lease or of its hold. Not modelled:
 // WithReplicas, package quorum, an old master that still takes writes, clocks that differ in speed by more than one
-// percent, a handler that released although it had its effect, and the end of a hold.
+// percent, a handler that released although it had its effect, the end of a hold, and a command that arrives more than
+// ten minutes late.
 //
 // # Operators
 //

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,18 @@ func executed(t *testing.T, s *redistest.Server) (scripts, sets int) {
 	return scripts, sets
 }
 
+// impatientLocker returns a Locker with little time for one operation. Its Close may fail: it has that little time too.
+func impatientLocker(t *testing.T, client redis.UniversalClient, limit time.Duration) *lock.Locker {
+	t.Helper()
+	locker := lock.New(client, "test", lock.WithOpTimeout(limit))
+	t.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil && !errors.Is(err, lock.ErrUnreleased) {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return locker
+}
+
 // claimInVain claims keys at the same time under a hold, and wants each claim to get no reply.
 func claimInVain(t *testing.T, locker *lock.Locker, keys ...string) {
 	t.Helper()
@@ -67,7 +80,7 @@ func TestClaimsUnderAHoldInAServerThatStandsStill(t *testing.T) {
 			var lockers []*lock.Locker
 			for range 75 {
 				client := server.Client(t, opt)
-				locker := newLocker(t, client, lock.WithOpTimeout(500*time.Millisecond))
+				locker := impatientLocker(t, client, 500*time.Millisecond)
 				if err := acquire(t, newLocker(t, client), "warm").Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -123,8 +136,9 @@ func connect(t *testing.T, client *redis.Client, n int) {
 func TestRepliesToClaimsUnderAHoldAreLost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, _ *lock.Locker) {
-		locker := newLocker(t, p.Client(t), lock.WithOpTimeout(250*time.Millisecond))
-		if err := acquire(t, locker, "warm").Release(t.Context()); err != nil {
+		client := p.Client(t)
+		locker := impatientLocker(t, client, 250*time.Millisecond)
+		if err := acquire(t, newLocker(t, client), "warm").Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		lost := p.SwallowReply(redistest.Any())
@@ -146,13 +160,14 @@ func TestRepliesToClaimsUnderAHoldAreLost(t *testing.T) {
 func TestClaimUnderAHoldArrivesAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
-		impatient := func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond } // no late reply is waited for
-		locker := newLocker(t, p.Client(t, impatient), lock.WithOpTimeout(time.Second))
+		impatient := func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond } // no late reply is waited for
+		locker := impatientLocker(t, p.Client(t, impatient), 5*time.Second)
 		held, released := p.HoldRequest(redistest.Named("SET")), p.HoldReply(redistest.Named("EVALSHA"))
 		claimInVain(t, locker, "k")
 		held.Wait(t)
 		released.Wait(t)
 		released.Lift()
+		eventually(t, "no reply is waited for", func() bool { return locker.Stats().InFlight == 0 })
 		held.Lift()
 		key := locker.StorageKey("k")
 		eventually(t, "the claim has arrived", func() bool { _, ok := b.Raw(t, key); return ok })
@@ -163,10 +178,14 @@ func TestClaimUnderAHoldArrivesAfterItsRelease(t *testing.T) {
 	})
 }
 
-// lateSet is a hook function that keeps a SET from arriving, and has it fail with an error.
-func lateSet(kept *[]any, err error) func(context.Context, redis.Cmder, redis.ProcessHook) error {
+// lateSet is a SET that does not arrive at first.
+type lateSet struct{ args atomic.Pointer[[]any] }
+
+// keep is a hook function that keeps a SET from arriving. It fails with err or, if that is nil, when its caller gives up.
+func (l *lateSet) keep(err error) func(context.Context, redis.Cmder, redis.ProcessHook) error {
 	return func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		*kept = cmd.Args()
+		args, err := cmd.Args(), err
+		l.args.Store(&args)
 		if err == nil {
 			<-ctx.Done()
 			err = ctx.Err()
@@ -186,10 +205,10 @@ func troubled(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) *lock.L
 	return locker
 }
 
-// arrive lets the server execute a command that was kept, and wants it to take the key.
-func (b *bubble) arrive(t *testing.T, command []any, key string) {
+// arrive lets the server execute a SET that was kept, and wants it to take the key.
+func (l *lateSet) arrive(t *testing.T, b *bubble, key string) {
 	t.Helper()
-	_ = b.client.Do(t.Context(), command...).Err() // redis.Nil: nothing was there before
+	_ = b.client.Do(t.Context(), *l.args.Load()...).Err() // redis.Nil: nothing was there before
 	if !b.server.Exists(key) {
 		t.Fatal("the late claim has not taken the key")
 	}
@@ -207,12 +226,12 @@ func TestClaimUnderAHoldArrivesLate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, tr := newBubble(t), &trouble{}
 				locker := troubled(t, b, tr)
-				var late []any
-				tr.with = append(tr.with, lateSet(&late, nil))
+				var late lateSet
+				tr.with = append(tr.with, late.keep(nil))
 				claimInVain(t, locker, "k")
 				gaveUp, key := time.Now(), locker.StorageKey("k")
 				time.Sleep(after)
-				b.arrive(t, late, key)
+				late.arrive(t, b, key)
 				time.Sleep(until - time.Since(gaveUp))
 				if b.server.Exists(key) {
 					t.Errorf("the key is taken %v after its caller gave up", until)
@@ -254,8 +273,8 @@ func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
 					b, tr := newBubble(t), &trouble{}
 					locker := troubled(t, b, tr)
 					theirs := acquire(t, b.locker(t), "k")
-					var late []any
-					tr.with = append(tr.with, lateSet(&late, io.ErrUnexpectedEOF),
+					var late lateSet
+					tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF),
 						func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 							test.met(b, theirs)
 							return next(ctx, cmd)
@@ -273,7 +292,8 @@ func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
 						t.Error(err)
 					}
 					time.Sleep(after)
-					b.arrive(t, late, claim.Key)
+					synctest.Wait() // for a release that is being sent
+					late.arrive(t, b, claim.Key)
 					time.Sleep(11 * time.Minute)
 					if b.server.Exists(claim.Key) {
 						t.Error("the key is taken by a claim that was released")
@@ -292,8 +312,8 @@ func TestGrantedBehindALookIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, tr := newBubble(t), &trouble{}
 		locker, theirs := heldByAnother(t, b, tr)
-		var late []any
-		tr.with = append(tr.with, lateSet(&late, io.ErrUnexpectedEOF),
+		var late lateSet
+		tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF),
 			func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 				err := next(ctx, cmd)
 				_ = theirs.Release(context.WithoutCancel(ctx))
@@ -307,7 +327,7 @@ func TestGrantedBehindALookIsKept(t *testing.T) {
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		b.arrive(t, late, locker.StorageKey("k"))
+		late.arrive(t, b, locker.StorageKey("k"))
 		time.Sleep(3 * time.Second)
 		if b.server.Exists(locker.StorageKey("k")) {
 			t.Error("the key is taken by a claim that was released")
@@ -360,40 +380,40 @@ func TestReleaseGoesOnForAnHour(t *testing.T) {
 // Close tries each release once more, and names the keys of those that have no answer.
 func TestCloseNamesWhatItLeaves(t *testing.T) {
 	t.Parallel()
-	for name, silent := range map[string]bool{"Redis is silent": true, "Redis answers again": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				locker := b.locker(t)
-				load(t, locker)
-				b.deaf.Store(true)
-				claimInVain(t, locker, names("key ", 150)...)
-				unsure := locker.Stats().Releases
-				b.silent.Store(true)
-				time.Sleep(time.Minute)
-				b.deaf.Store(false)
-				b.silent.Store(silent)
-				err := locker.Close(t.Context())
-				if left := b.server.Keys(); silent && len(left) == 0 || !silent && len(left) > 0 {
-					t.Errorf("left: %q", left)
-				}
-				if !silent {
-					if err != nil {
-						t.Errorf("Close: %v", err)
-					}
-					return
-				}
-				text := fmt.Sprint(err)
-				if !errors.Is(err, lock.ErrUnreleased) || strings.Count(text, "test:{") != unsure {
-					t.Errorf("Close: %v, want ErrUnreleased and %d keys", err, unsure)
-				}
-				if s := locker.Stats(); s.Releases != 0 || s.ReleasesGivenUp != uint64(unsure) {
-					t.Errorf("%+v, want all %d given up", s, unsure)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t)
+		load(t, locker)
+		b.deaf.Store(true)
+		claimInVain(t, locker, names("key ", 150)...)
+		unsure := locker.Stats().Releases
+		b.silent.Store(true)
+		time.Sleep(time.Minute)
+		err := locker.Close(t.Context())
+		if text := fmt.Sprint(err); !errors.Is(err, lock.ErrUnreleased) || strings.Count(text, "test:{") != unsure {
+			t.Errorf("Close: %v, want ErrUnreleased and %d keys", err, unsure)
+		}
+		if s := locker.Stats(); unsure == 0 || s.Releases != 0 || s.ReleasesGivenUp != uint64(unsure) {
+			t.Errorf("%+v, want all %d given up", s, unsure)
+		}
+	})
+}
+
+func TestCloseReleasesOnceMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, tr := newBubble(t), &trouble{}
+		locker := troubled(t, b, tr)
+		var late lateSet
+		tr.with = append(tr.with, late.keep(nil))
+		claimInVain(t, locker, "k")
+		time.Sleep(time.Second)
+		late.arrive(t, b, locker.StorageKey("k")) // after a release that was answered
+		closeWithin(t, locker)
+		if keys := b.server.Keys(); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
 }
 
 // A Close that is cut short names what is still being released.
@@ -456,5 +476,27 @@ func TestReleaseUnderAHoldIsReplicated(t *testing.T) {
 				t.Errorf("left on the replica: %q", keys)
 			}
 		})
+	}
+}
+
+// The reply to a release is lost, and the next try, on another connection, finds nothing to release. The replica does not
+// have the first one.
+//
+// fault: replica stopped, WithReplicas(1)
+func TestUnacknowledgedReleaseIsSentAgain(t *testing.T) {
+	t.Parallel()
+	master, replica, p := startReplicated(t)
+	load(t, newLocker(t, master.Client(t)))
+	locker := newLocker(t, p.Client(t), briefly)
+	lease := claimUnder(t, locker, "k", hold)
+	replica.Pause(t)
+	lost := p.DropReply(redistest.Nth(1, redistest.Named("EVALSHA")))
+	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrNotReplicated) || lost.Hits() != 1 {
+		t.Errorf("Release: %v, want ErrNotReplicated; %d replies were lost", err, lost.Hits())
+	}
+	replica.Resume(t)
+	closeWithin(t, locker)
+	if keys := replica.Keys(t); len(keys) > 0 {
+		t.Errorf("left on the replica: %q", keys)
 	}
 }

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -96,6 +97,32 @@ func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		within("settled", met.SettledAt)
+	})
+}
+
+// A claim under a hold has the bytes that the first release writes by two commands, with a hold of one day. It stays for
+// the lease and the hold, as there. A fence and a hold are read alike by instances of both.
+func TestWritesAHoldThatTheFirstReleaseReads(t *testing.T) {
+	t.Parallel()
+	const tokenAt, fenceAt, holdAt, claimTimeAt, noteAt = 4, 21, 37, 45, 53
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		want := storedByRelease(t, "claim-fenced-held")
+		hold := time.Duration(binary.BigEndian.Uint64(want[holdAt:])) * time.Millisecond
+		locker := newLocker(t, b.Client(t), lock.WithFencing(), lock.WithoutRenewal())
+		if _, err := locker.Claim(t.Context(), "k", want[noteAt:], hold); err != nil {
+			t.Fatal(err)
+		}
+		stored, _ := b.Raw(t, locker.StorageKey("k"))
+		got := []byte(stored)
+		copy(got[tokenAt:], want[tokenAt:tokenAt+16])
+		copy(got[fenceAt:], want[fenceAt:holdAt])
+		copy(got[claimTimeAt:], want[claimTimeAt:noteAt])
+		if !bytes.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if left := b.Client(t).PTTL(t.Context(), locker.StorageKey("k")).Val(); !around(left, hold+10*time.Second) {
+			t.Errorf("the key stays for %v, want %v", left, hold+10*time.Second)
+		}
 	})
 }
 

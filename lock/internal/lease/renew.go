@@ -97,19 +97,19 @@ func (c *Core) renew(validUntil time.Time) error {
 	return err
 }
 
+// endRenewing lets tick send the next renewal.
+func (c *Core) endRenewing() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renewing = false
+}
+
 // Extend extends the lease to at least d from now.
 func (h *Handle) Extend(ctx context.Context, d time.Duration) error {
 	if h.Err() != nil {
 		return store.ErrLost
 	}
 	return h.core.extend(ctx, d)
-}
-
-// endRenewing lets tick send the next renewal.
-func (c *Core) endRenewing() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.renewing = false
 }
 
 // extend extends the claim and, if the backend confirms that, the lease.

@@ -9,7 +9,8 @@ package store
 //     with the same token. If the key then holds this token (isOurs), the first command has arrived, and the claim is
 //     granted.
 //   - If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
-//     both cases our first command may still arrive (Entry.MayReturn), and GiveUp releases the claim.
+//     both cases our first command may still arrive (Entry.MayReturn), and GiveUp releases the claim. Not so in the first
+//     case without a hold: when that claim or value is gone, ours may block the key until it expires.
 //   - With WithReplicas, a claim that an earlier try has written is first confirmed (confirmClaim, in replicas.go).
 //   - If a reply arrives after Claim has returned, lateClaim releases the claim.
 //   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
@@ -78,7 +79,8 @@ func (s *Store) Claim(
 	o.Start, o.token, o.hold = start, token, opts.Hold
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
 	e, err := o.takeOrRead(opts.Waits)
-	if e.MayReturn && e.State != Granted {
+	isDenied := err == nil && e.State != Granted
+	if e.MayReturn && (err != nil || isDenied && opts.Hold > 0) { // if denied, a release now would find nothing
 		s.GiveUp(key, token, opts.Hold)
 	}
 	return e, err

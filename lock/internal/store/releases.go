@@ -6,9 +6,9 @@ package store
 // names the token, so that it never removes another claim.
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,35 +39,35 @@ type releases struct {
 	wake  chan struct{} // has room for one token, which makes work look at the queue
 
 	mu      sync.Mutex
-	works   bool                         // guarded by mu, as all below: work runs
-	now     list.List                    // of *unneeded: released as soon as possible, the longest waiting first
-	later   [len(releaseAgain)]list.List // of *unneeded: released at their time, the next one first; by answered-1
-	sending []*unneeded                  // being released now
-	givenUp uint64                       // claims that were released less often than planned, or never; only grows
-	left    []string                     // keys of claims that a closed Locker could not release
+	works   bool                   // guarded by mu, as all below: work runs
+	claims  map[*unneeded]struct{} // in the queue, those included that are being released now
+	givenUp uint64                 // claims that were released less often than planned, or never; only grows
 }
 
-// unneeded is a claim that no run needs.
+// unneeded is a claim that no run needs. Its last two fields are guarded by releases.mu.
 type unneeded struct {
 	key      Key
 	token    uuid.UUID
 	answered int       // releases that Redis has answered
-	due      time.Time // when the next one is sent first
+	due      time.Time // when the next release is sent, for the first time
 }
 
 // KeepReleasing releases the claim of a token, which has a hold, in the background: at once, unless it was released
 // already, and again later.
 func (s *Store) KeepReleasing(key Key, token uuid.UUID, released bool) {
-	c, q := &unneeded{key: key, token: token, due: time.Now()}, &s.releases
+	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.len() >= maxReleases {
-		q.dropOne()
+	if len(q.claims) >= maxReleases {
+		for c := range q.claims { // any one
+			q.giveUp(c)
+			break
+		}
 	}
+	c := &unneeded{key: key, token: token, due: time.Now()}
+	q.claims[c] = struct{}{}
 	if released {
 		q.planNext(c)
-	} else {
-		q.now.PushBack(c)
 	}
 	if !q.works {
 		q.works = true
@@ -79,50 +79,37 @@ func (s *Store) KeepReleasing(key Key, token uuid.UUID, released bool) {
 	}
 }
 
-// len returns how many claims are in the queue. The caller holds mu.
-func (q *releases) len() int {
-	n := q.now.Len() + len(q.sending)
-	for i := range q.later {
-		n += q.later[i].Len()
+// planNext notes that Redis has answered a release of c, and plans the next one. The caller holds mu.
+func (q *releases) planNext(c *unneeded) {
+	if c.answered == len(releaseAgain) {
+		delete(q.claims, c)
+		return
 	}
-	return n
+	c.due = time.Now().Add(releaseAgain[c.answered])
+	c.answered++
 }
 
-// dropOne drops a claim to make room: of those that were released most often, the oldest. The caller holds mu.
-func (q *releases) dropOne() {
-	l := &q.now
-	for i := range q.later {
-		if q.later[i].Len() > 0 {
-			l = &q.later[i]
-		}
-	}
-	if l.Len() > 0 { // not if all are being released now
-		l.Remove(l.Front())
+// giveUp removes c, which was not released as planned. The caller holds mu.
+func (q *releases) giveUp(c *unneeded) {
+	if _, ok := q.claims[c]; ok {
+		delete(q.claims, c)
 		q.givenUp++
 	}
 }
 
-// planNext notes that Redis has answered a release of c, and plans the next one. The caller holds mu.
-func (q *releases) planNext(c *unneeded) {
-	if c.answered < len(releaseAgain) {
-		c.due = time.Now().Add(releaseAgain[c.answered])
-		q.later[c.answered].PushBack(c)
-	}
-	c.answered++
-}
-
-// work releases the claims in the queue until it is empty. Once the Locker is closed, it releases each only once more.
+// work releases the claims in the queue until it is empty. Once the Locker is closed, it releases each once more.
 func (q *releases) work() {
 	closing := q.store.group.Context()
 	pauses := background.NewBackoff(time.Second)
-	for {
-		isLast := closing.Err() != nil
-		batch, wait := q.take(isLast)
+	for closing.Err() == nil {
+		batch, wait := q.nextBatch()
 		switch {
-		case len(batch) > 0 && q.send(batch, isLast):
-			pauses = background.NewBackoff(time.Second)
 		case len(batch) > 0:
-			_ = background.Pause(closing, pauses.Next())
+			if q.send(batch) == len(batch) {
+				pauses = background.NewBackoff(time.Second)
+			} else {
+				_ = background.Pause(closing, pauses.Next())
+			}
 		case wait > 0:
 			timer := time.NewTimer(wait)
 			select {
@@ -135,36 +122,41 @@ func (q *releases) work() {
 			return
 		}
 	}
-}
-
-// take takes the next batch to release: of those that are due or, if it is the last time, of all. If none is due, wait
-// is how long until the first one is. If there are none at all, take notes that work ends.
-func (q *releases) take(isLast bool) (batch []*unneeded, wait time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i := range q.later {
-		l := &q.later[i]
-		for l.Len() > 0 {
-			left := time.Until(l.Front().Value.(*unneeded).due)
-			if left > 0 && !isLast {
-				if wait == 0 || left < wait {
-					wait = left
-				}
-				break
-			}
-			q.now.PushBack(l.Remove(l.Front()))
+	for batch := range slices.Chunk(q.last(), releaseBatch) {
+		if q.send(batch) == 0 {
+			return // Redis does not answer
 		}
 	}
-	for q.now.Len() > 0 && len(q.sending) < releaseBatch {
-		q.sending = append(q.sending, q.now.Remove(q.now.Front()).(*unneeded))
-	}
-	q.works = len(q.sending) > 0 || wait > 0
-	return q.sending, wait
 }
 
-// send releases the claims of a batch at the same time, and puts them back into the queue unless they are done. It
-// reports whether Redis has answered all. If it is the last time and Redis has answered none, it leaves all others too.
-func (q *releases) send(batch []*unneeded, isLast bool) (all bool) {
+// nextBatch returns claims that are due. If none is, wait is how long until the first one is. If the queue is empty,
+// nextBatch notes that work ends.
+func (q *releases) nextBatch() (batch []*unneeded, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for c := range q.claims { // in a random order, so that those of a node that is down do not delay the others
+		if left := time.Until(c.due); left > 0 {
+			if wait == 0 || left < wait {
+				wait = left
+			}
+		} else if batch = append(batch, c); len(batch) == releaseBatch {
+			break
+		}
+	}
+	q.works = len(q.claims) > 0
+	return batch, wait
+}
+
+// last returns all claims in the queue, and notes that work ends.
+func (q *releases) last() []*unneeded {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.works = false
+	return slices.Collect(maps.Keys(q.claims))
+}
+
+// send releases the claims of a batch at the same time, and returns how many of the releases Redis has answered.
+func (q *releases) send(batch []*unneeded) (n int) {
 	answered := make([]bool, len(batch))
 	var sent sync.WaitGroup
 	for i, c := range batch {
@@ -177,48 +169,32 @@ func (q *releases) send(batch []*unneeded, isLast bool) (all bool) {
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.sending = nil
 	for i, c := range batch {
 		switch {
-		case answered[i] && isLast:
 		case answered[i]:
+			n++
 			q.planNext(c)
-		case isLast:
-			q.leave(c)
 		case time.Since(c.due) >= maxReleaseRetry:
-			q.givenUp++
-		default:
-			q.now.PushBack(c)
+			q.giveUp(c)
 		}
 	}
-	if isLast && !slices.Contains(answered, true) {
-		for q.now.Len() > 0 {
-			q.leave(q.now.Remove(q.now.Front()).(*unneeded))
-		}
-	}
-	return !slices.Contains(answered, false)
+	return n
 }
 
-// leave gives c up because the Locker is closed. The caller holds mu.
-func (q *releases) leave(c *unneeded) {
-	q.givenUp++
-	q.left = append(q.left, c.key.Text)
-}
-
-// TakeUnreleased returns an error that wraps ErrUnreleased, with the keys of the claims whose last release had no
-// answer. It returns nil if there are none. Locker.Close calls it last.
+// TakeUnreleased empties the queue. If it has claims whose release Redis has never answered, TakeUnreleased gives them up
+// and returns an error with their keys, which wraps ErrUnreleased. Locker.Close calls it last.
 func (s *Store) TakeUnreleased() error {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	keys := q.left
-	q.left = nil
-	for _, c := range q.sending {
-		keys = append(keys, c.key.Text)
+	var keys []string
+	for c := range q.claims {
+		if c.answered == 0 {
+			keys = append(keys, c.key.Text)
+			q.giveUp(c)
+		}
 	}
-	for e := q.now.Front(); e != nil; e = e.Next() {
-		keys = append(keys, e.Value.(*unneeded).key.Text)
-	}
+	clear(q.claims)
 	n := len(keys)
 	switch {
 	case n == 0:
@@ -234,5 +210,5 @@ func (s *Store) ReleaseStats() (queued int, givenUp uint64) {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.len(), q.givenUp
+	return len(q.claims), q.givenUp
 }

@@ -41,7 +41,7 @@ type Store struct {
 // New returns a Store that sends its commands through p. The client only tells whether it is a Cluster's.
 func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.Group, config Config) *Store {
 	s := &Store{pipeline: p, group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
-	s.releases.store, s.releases.wake = s, make(chan struct{}, 1)
+	s.releases = releases{store: s, wake: make(chan struct{}, 1), claims: map[*unneeded]struct{}{}}
 	if _, ok := client.(*redis.ClusterClient); ok {
 		s.publish = "spublish" // PUBLISH would reach every node
 	}
