@@ -34,9 +34,9 @@ func testResolve(t *testing.T, j journal.Journal, said middleware.Resolution, wa
 	locker, server, stop := startLocker(lock.WithOpTimeout(10 * time.Second)) // a busy machine takes its time
 	defer stop()
 	works := false
-	h := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j),
-		middleware.WithAtMostOnce(), middleware.WithMaxDuration(time.Second),
-	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	once := middleware.New(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j),
+		middleware.WithAtMostOnce(), middleware.WithMaxDuration(time.Second))
+	h := once.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !works {
 			middleware.FromContext(r.Context()).Unknown()
 		}
@@ -65,7 +65,7 @@ func testResolve(t *testing.T, j journal.Journal, said middleware.Resolution, wa
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := middleware.Resolve(t.Context(), locker, key, info.Token, said, middleware.WithJournal(j)); err != nil {
+	if err := once.Resolve(t.Context(), key, info.Token, said); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
