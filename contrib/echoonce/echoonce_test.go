@@ -149,16 +149,17 @@ func TestErrorRenderedOutside(t *testing.T) {
 		h       echo.HandlerFunc
 		opts    []middleware.Option
 		outcome middleware.Outcome
-		atOnce  int // status of a retry
-		later   int // of a retry once the lease is over
+		again   middleware.Outcome // of a retry once the lease is over
+		atOnce  int                // status of a retry
+		later   int                // of a retry once the lease is over
 		runs    int64
 	}{
-		"an error":                          {fail, nil, middleware.Unknown, 409, 402, 2},
-		"the effect is there":               {keep, nil, middleware.NotStored, 409, 409, 1},
-		"nothing has happened":              {discard, nil, middleware.Freed, 402, 402, 3},
-		"at most once":                      {fail, atMostOnce, middleware.Unknown, 409, 409, 1},
-		"at most once, the effect is there": {keep, atMostOnce, middleware.NotStored, 409, 409, 1},
-		"in shadow":                         {fail, []middleware.Option{middleware.WithShadow()}, middleware.Unknown, 402, 402, 3},
+		"an error":                          {fail, nil, middleware.Unknown, middleware.Unknown, 409, 402, 2},
+		"the effect is there":               {keep, nil, middleware.NotStored, middleware.NotReplayable, 409, 409, 1},
+		"nothing has happened":              {discard, nil, middleware.Freed, middleware.Freed, 402, 402, 3},
+		"at most once":                      {fail, atMostOnce, middleware.Unknown, middleware.OutcomeUnknown, 409, 409, 1},
+		"at most once, the effect is there": {keep, atMostOnce, middleware.NotStored, middleware.NotReplayable, 409, 409, 1},
+		"in shadow":                         {fail, []middleware.Option{middleware.WithShadow()}, middleware.Unknown, middleware.Unknown, 402, 402, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, test.opts...)
@@ -181,7 +182,7 @@ func TestErrorRenderedOutside(t *testing.T) {
 			}
 			<-s.Events
 			s.Redis.FastForward(lease)
-			s.Want(s.Post("/payments", "k", "1"), test.later, "*", test.outcome)
+			s.Want(s.Post("/payments", "k", "1"), test.later, "*", test.again)
 			s.WantRuns(test.runs)
 		})
 	}
@@ -201,7 +202,7 @@ func TestPanicWithRecoverOutside(t *testing.T) {
 		return pay(c)
 	}), s.once)
 	a := s.Post("/payments", "k", "1")
-	s.Want(a, http.StatusInternalServerError, "{\"message\":\"Internal Server Error\"}\n", middleware.Unknown)
+	s.Want(a, http.StatusInternalServerError, "{\"message\":\"Internal Server Error\"}\n", middleware.Panicked)
 	if a.Header.Get("Location") != "" {
 		t.Error("the header of the response that was given up went out")
 	}
@@ -361,7 +362,7 @@ func TestHijack(t *testing.T) {
 	s := newService(t)
 	s.echo.POST("/payments", s.counted(hijack), s.once)
 	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotReplayable)
 	s.WantRuns(1)
 }
 

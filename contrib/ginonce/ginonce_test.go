@@ -95,7 +95,7 @@ func TestPanicWithRecoveryOutside(t *testing.T) {
 		pay(c)
 	}))
 	a := s.Post("/payments", "k", "1")
-	s.Want(a, http.StatusInternalServerError, "", middleware.Unknown)
+	s.Want(a, http.StatusInternalServerError, "", middleware.Panicked)
 	if a.Header.Get("Location") != "" {
 		t.Error("the header of the response that was given up went out")
 	}
@@ -116,7 +116,7 @@ func TestPanicWithoutRecovery(t *testing.T) {
 	if a := s.Post("/payments", "k", "1"); a.Err == nil {
 		t.Errorf("status %d, want a broken connection", a.Status)
 	}
-	s.WantEvent(middleware.Unknown)
+	s.WantEvent(middleware.Panicked)
 }
 
 // A Recovery inside makes a response of the panic, which frees the key: that is why it must be outside.
@@ -155,14 +155,15 @@ func TestErrorsRenderedOutside(t *testing.T) {
 		h       gin.HandlerFunc
 		opts    []middleware.Option
 		outcome middleware.Outcome
-		status  int // of a retry once the lease is over
+		again   middleware.Outcome // of a retry once the lease is over
+		status  int                // of the same
 		runs    int64
 	}{
-		"an error":                          {fail, nil, middleware.Unknown, http.StatusPaymentRequired, 2},
-		"a status and error":                {func(c *gin.Context) { c.Status(400); fail(c) }, nil, middleware.Unknown, http.StatusPaymentRequired, 2},
-		"the effect is there":               {keep, nil, middleware.NotStored, http.StatusConflict, 1},
-		"at most once":                      {fail, atMostOnce, middleware.Unknown, http.StatusConflict, 1},
-		"at most once, the effect is there": {keep, atMostOnce, middleware.NotStored, http.StatusConflict, 1},
+		"an error":                          {fail, nil, middleware.Unknown, middleware.Unknown, http.StatusPaymentRequired, 2},
+		"a status and error":                {func(c *gin.Context) { c.Status(400); fail(c) }, nil, middleware.Unknown, middleware.Unknown, http.StatusPaymentRequired, 2},
+		"the effect is there":               {keep, nil, middleware.NotStored, middleware.NotReplayable, http.StatusConflict, 1},
+		"at most once":                      {fail, atMostOnce, middleware.Unknown, middleware.OutcomeUnknown, http.StatusConflict, 1},
+		"at most once, the effect is there": {keep, atMostOnce, middleware.NotStored, middleware.NotReplayable, http.StatusConflict, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, test.opts...)
@@ -178,7 +179,7 @@ func TestErrorsRenderedOutside(t *testing.T) {
 			}
 			<-s.Events
 			s.Redis.FastForward(lease)
-			s.Want(s.Post("/payments", "k", "1"), test.status, "*", test.outcome)
+			s.Want(s.Post("/payments", "k", "1"), test.status, "*", test.again)
 			s.WantRuns(test.runs)
 		})
 	}
@@ -435,7 +436,7 @@ func TestHijack(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, s.counted(hijack))
 	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotStored)
+	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotReplayable)
 	s.WantRuns(1)
 }
 

@@ -237,7 +237,7 @@ func TestWrappedByHand(t *testing.T) {
 	}{
 		"a redirect becomes an empty 200": {func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/1") }, 200, middleware.Replayed},
 		"a status becomes an empty 200":   {func(c *gin.Context) { c.Status(http.StatusAccepted) }, 200, middleware.Replayed},
-		"JSON cannot be replayed":         {func(c *gin.Context) { c.JSON(201, gin.H{"id": 1}) }, 409, middleware.NotStored},
+		"JSON cannot be replayed":         {func(c *gin.Context) { c.JSON(201, gin.H{"id": 1}) }, 409, middleware.NotReplayable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t)

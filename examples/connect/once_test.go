@@ -319,12 +319,12 @@ func TestPanic(t *testing.T) {
 		if _, err := s.pay("k", 1); err == nil {
 			t.Error("no error")
 		}
-		if e := <-s.events; e.Outcome != middleware.Unknown {
-			t.Errorf("outcome %s, want unknown", e.Outcome)
+		if e := <-s.events; e.Outcome != middleware.Panicked {
+			t.Errorf("outcome %s, want panicked", e.Outcome)
 		}
 		s.redis.FastForward(10 * time.Second) // the lease
 		_, err := s.pay("k", 1)
-		s.wantError(err, connect.CodeFailedPrecondition, "not known", middleware.Unknown)
+		s.wantError(err, connect.CodeFailedPrecondition, "not known", middleware.OutcomeUnknown)
 		s.wantRuns(1)
 	})
 }
