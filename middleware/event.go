@@ -73,7 +73,7 @@ type Event struct {
 	Status  int    // of the response; 0 if there is none, or if it is not known
 	Pending bool   // the response is not stored yet: storing goes on in the background (lock.ErrPending)
 
-	// Err is why something failed: the key function, Redis, or the client's body; or why an outcome is Unknown. It is
+	// Err is why something failed: the key function, Redis, or the client's body; or why an outcome is unknown. It is
 	// also set if the body was empty although its length was not known in advance (chunks, HTTP/2): an outer middleware
 	// may have read it. Such a request is served all the same, because it may have been sent without a body.
 	Err error

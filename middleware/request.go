@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
@@ -17,7 +18,7 @@ type input struct {
 	req     run.Request
 	outer   *Execution            // the run around this request; nil if there is none
 	body    *buffer.Buffer        // the whole body; nil before it is read, and when it is no longer needed
-	doubt   error                 // for the Event: errMaybeUsed if the body may be missing; else nil
+	doubt   error                 // for the Event: reread.ErrMaybeUsed if the body may be missing; else nil
 	limited requestBody           // the client's body: limits what is read
 	source  io.ReadCloser         // of the body: limited, or what the key function has replaced it with
 	single  [1]record.Fingerprint // the memory of the fingerprints if there is one rule
@@ -79,7 +80,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	isUsedUp := in.limited.read && !in.isReplaced()
 	switch {
 	case isUsedUp && failed == nil:
-		return protected, refused(KeyFailed, &problem.KeyFailed, errBodyUsed)
+		return protected, refused(KeyFailed, &problem.KeyFailed, reread.ErrUsed)
 	case err == nil && key != "":
 		in.req.Key, in.outer = key, FromContext(r.Context())
 		if in.outer != nil && in.outer.runs(m.storageKey(in), m.shadow) {
@@ -125,9 +126,9 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 	}
 	switch isEmpty := len(body.Bytes()) == 0; {
 	case isEmpty && hadBody(r):
-		return refused(KeyFailed, &problem.KeyFailed, errBodyUsed)
+		return refused(KeyFailed, &problem.KeyFailed, reread.ErrUsed)
 	case isEmpty && r.ContentLength < 0:
-		in.doubt = errMaybeUsed
+		in.doubt = reread.ErrMaybeUsed
 	}
 	in.body, in.source = body, nil // a key function's copy of it is no longer needed
 	in.req.Fingerprints = m.fingerprints(r, body, in.single[:0])
@@ -138,15 +139,6 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 func hadBody(r *http.Request) bool {
 	return r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil
 }
-
-// errBodyUsed is why a request is refused whose body was read before: without the body, two requests would look alike.
-var errBodyUsed = errors.New("middleware: the body was used up before its fingerprint was taken: by an outer middleware, " +
-	"or by a key function that did not put it back as keyfunc.Form does")
-
-// errMaybeUsed is the Event's error for a request whose body is empty and had no length. Another middleware may have read
-// it, and then requests with different bodies look alike. The request runs, because the body may have been sent empty.
-var errMaybeUsed = errors.New("middleware: the body is empty although its length was not known in advance: an outer middleware " +
-	"may have read it, and requests with different bodies then count as the same")
 
 // refuseBody returns the refusal of a request whose body could not be read.
 func refuseBody(err error) *refusal {

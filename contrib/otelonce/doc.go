@@ -44,7 +44,7 @@
 //
 // Here outcome is the attribute onceguard.outcome, one of the Outcomes of package middleware; method is
 // http.request.method, _OTHER for one that is not standardized; route is http.route, absent where it is not known;
-// error is error.type, absent where Event.Err is nil, and otherwise one of about twenty words such as timeout,
+// error is error.type, absent where Event.Err is nil, and otherwise one of about thirty words such as timeout,
 // lease_lost, record_unreadable and redis_oom, or _OTHER; phase is onceguard.phase: claim, journal or settle; and
 // namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
 // attributes follow the semantic conventions 1.37.

@@ -47,7 +47,7 @@
 //   - method: of HTTP, or _OTHER for one that neither RFC 9110 (section 9) nor RFC 5789 defines
 //   - route: the path of [middleware.Event].Pattern, or what [WithRoute] returns; empty if it is not known. In each metric
 //     2,000 combinations of labels have their own route. Later ones have the route _OTHER
-//   - error_type: empty if [middleware.Event].Err is nil; otherwise one of about twenty words such as timeout, lease_lost,
+//   - error_type: empty if [middleware.Event].Err is nil; otherwise one of about thirty words such as timeout, lease_lost,
 //     record_unreadable and redis_oom, or _OTHER. An unprotected request with an error_type is one of
 //     [middleware.WithFailOpen]
 //   - phase: claim, journal or settle. Here error_type says that this call failed

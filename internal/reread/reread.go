@@ -2,10 +2,20 @@
 package reread
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
 )
+
+// ErrUsed is why a request is refused whose body was read before: without the body, two requests would look alike.
+var ErrUsed = errors.New("onceguard: the body was used up before its fingerprint was taken: by an outer middleware, " +
+	"or by a key function that did not put it back as keyfunc.Form does")
+
+// ErrMaybeUsed is the Event's error for a request whose body is empty and had no length. Another middleware may have read
+// it, and then requests with different bodies look alike. The request runs, because the body may have been sent empty.
+var ErrMaybeUsed = errors.New("onceguard: the body is empty although its length was not known in advance: an outer middleware " +
+	"may have read it, and requests with different bodies then count as the same")
 
 // Body returns what was read of a body in advance, and then what follows. Its methods but Begin may be called
 // concurrently, because the goroutines of a handler may share a body; each byte is returned once. There is no WriteTo:

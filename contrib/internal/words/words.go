@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -47,8 +48,7 @@ var classes = []struct {
 	{lock.ErrNotReplicated, "not_replicated"},
 	{lock.ErrClosed, "locker_closed"},
 	{keyfunc.ErrInvalid, "key_invalid"},
-	{keyfunc.ErrMissing, "key_missing"},
-	{keyfunc.ErrNoUser, "user_unknown"},
+	{reread.ErrUsed, "body_used"},
 }
 
 // prefixes are the errors of Redis that operators know by name.
@@ -58,7 +58,7 @@ var prefixes = []struct{ prefix, word string }{
 	{"MISCONF", "redis_misconf"}, {"NOAUTH", "redis_noauth"}, {"NOPERM", "redis_noperm"}, {"NOREPLICAS", "redis_noreplicas"},
 }
 
-// ErrorType returns the word for the error of an Event, empty without one: one of about twenty.
+// ErrorType returns the word for the error of an Event, empty without one: one of about thirty.
 func ErrorType(e *middleware.Event) string {
 	if e.Err == nil {
 		return ""
@@ -68,20 +68,34 @@ func ErrorType(e *middleware.Event) string {
 			return c.word
 		}
 	}
-	if e.Outcome == middleware.Unreadable && e.Status >= http.StatusInternalServerError {
-		return "record_unreadable" // and not the client's body
+	if e.Outcome == middleware.Unreadable { // Err may also say that Redis failed and the journal answered
+		return "record_unreadable"
 	}
 	for _, p := range prefixes {
 		if redis.HasErrorPrefix(e.Err, p.prefix) {
 			return p.word
 		}
 	}
-	return passingError(e.Err)
+	if word := passingError(e.Err); word != "" {
+		return word
+	}
+	switch {
+	case e.Outcome == middleware.BodyUnreadable:
+		return "body_unreadable"
+	case e.Outcome == middleware.KeyFailed:
+		return "key_failed"
+	case errors.Is(e.Err, reread.ErrMaybeUsed):
+		return "body_maybe_used"
+	}
+	return Other
 }
 
 // ErrorTypes returns every word that ErrorType returns.
 func ErrorTypes() []string {
-	all := []string{"", "record_unreadable", "timeout", "canceled", "network", "body_too_large", "pending", Other}
+	all := []string{
+		"", "record_unreadable", "timeout", "canceled", "network", "body_too_large", "pending", "body_unreadable", "key_failed",
+		"body_maybe_used", Other,
+	}
 	for _, c := range classes {
 		all = append(all, c.word)
 	}
@@ -91,7 +105,7 @@ func ErrorTypes() []string {
 	return all
 }
 
-// passingError returns the word for an error of the network or of a limit.
+// passingError returns the word for an error of the network or of a limit, and empty for any other.
 func passingError(err error) string {
 	var network net.Error
 	var body *http.MaxBytesError
@@ -107,7 +121,7 @@ func passingError(err error) string {
 	case errors.Is(err, lock.ErrPending):
 		return "pending"
 	}
-	return Other
+	return ""
 }
 
 // Namespace returns the namespace of l, which stands before the first brace of every storage key.

@@ -7,7 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -28,10 +31,12 @@ func TestErrorTypes(t *testing.T) {
 	}{
 		{middleware.Event{}, ""},
 		{middleware.Event{Err: errors.Join(errors.New("any"), fmt.Errorf("%w; %w", context.DeadlineExceeded, lock.ErrLost))}, "lease_lost"},
-		{middleware.Event{Err: lock.ErrForeign, Outcome: middleware.Unreadable, Status: 500}, "key_foreign"},
-		{middleware.Event{Err: errors.New("damaged"), Outcome: middleware.Unreadable, Status: 500}, "record_unreadable"},
-		{middleware.Event{Err: errors.New("EOF"), Outcome: middleware.Unreadable, Status: 400}, "_OTHER"},
-		{middleware.Event{Err: &keyfunc.MissingError{}}, "key_missing"},
+		{middleware.Event{Err: lock.ErrForeign, Outcome: middleware.Unreadable}, "key_foreign"},
+		{middleware.Event{Err: errors.Join(errors.New("damaged"), context.DeadlineExceeded), Outcome: middleware.Unreadable}, "record_unreadable"},
+		{middleware.Event{Err: io.ErrUnexpectedEOF, Outcome: middleware.BodyUnreadable}, "body_unreadable"},
+		{middleware.Event{Err: fmt.Errorf("body: %w", os.ErrDeadlineExceeded), Outcome: middleware.BodyUnreadable}, "timeout"},
+		{middleware.Event{Err: errors.New("no session"), Outcome: middleware.KeyFailed}, "key_failed"},
+		{middleware.Event{Err: context.DeadlineExceeded, Outcome: middleware.KeyFailed}, "timeout"},
 		{middleware.Event{Err: redis.ErrClosed}, "_OTHER"},
 		{middleware.Event{Err: fmt.Errorf("claim: %w", &net.OpError{Op: "dial", Err: errors.New("refused")})}, "network"},
 		{middleware.Event{Err: context.Canceled}, "canceled"},
@@ -43,12 +48,32 @@ func TestErrorTypes(t *testing.T) {
 		{middleware.Event{Err: fmt.Errorf("%w: 0 of 1", lock.ErrNotReplicated)}, "not_replicated"},
 		{middleware.Event{Err: lock.ErrClosed}, "locker_closed"},
 		{middleware.Event{Err: keyfunc.ErrInvalid}, "key_invalid"},
-		{middleware.Event{Err: keyfunc.ErrNoUser}, "user_unknown"},
 	} {
 		if got := words.ErrorType(&test.event); got != test.want {
 			t.Errorf("%v: %q, want %q", test.event.Err, got, test.want)
 		} else if !slices.Contains(words.ErrorTypes(), got) {
 			t.Errorf("ErrorTypes lacks %q", got)
+		}
+	}
+}
+
+// A body that was read before, or that may have been, has a word of its own.
+func TestErrorTypeOfABody(t *testing.T) {
+	t.Parallel()
+	locker := lock.New(redistest.Mini(t).Client(t), "test")
+	t.Cleanup(func() { _ = locker.Close(context.Background()) })
+	for name, test := range map[string]struct {
+		length int64
+		want   string
+	}{"known length": {4, "body_used"}, "unknown length": {-1, "body_maybe_used"}} {
+		var got string
+		once := middleware.Idempotency(locker, func(*http.Request) (string, error) { return name, nil },
+			middleware.WithObserver(func(_ context.Context, e middleware.Event) { got = words.ErrorType(&e) }))
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
+		r.ContentLength = test.length
+		once(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+		if got != test.want || !slices.Contains(words.ErrorTypes(), got) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }
