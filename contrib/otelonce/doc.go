@@ -52,5 +52,6 @@
 // A request in shadow ([middleware.WithShadow]) counts in onceguard.shadow.requests and in onceguard.store.duration,
 // and in no other metric.
 //
-// Alert on onceguard.leases.lost, and on onceguard.requests with the outcome unknown or store-unavailable.
+// Alert on onceguard.leases.lost, and on onceguard.requests with the outcome unknown, panicked or store-unavailable. A
+// run that died with its process counts nowhere: only its retries do, with the outcome outcome-unknown.
 package otelonce

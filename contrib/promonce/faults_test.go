@@ -54,6 +54,7 @@ func newShop(t *testing.T, reg prometheus.Registerer, server *redistest.Server, 
 	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithWait(time.Minute))).Post("/transfers", handler)
 	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithFailOpen())).Post("/orders", handler)
 	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithShadow())).Post("/refunds", handler)
+	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithAtMostOnce())).Post("/charges", handler)
 	return s
 }
 
@@ -117,6 +118,7 @@ func TestEveryAlertFires(t *testing.T) {
 	native.await(t, quiet, true)
 
 	faultsOfClients(t, payments, fired)
+	died(t, newShop(t, prometheus.NewRegistry(), server, "payments-api"), payments, fired)
 	faultsOfRedis(t, server, payments, ledger, fired)
 
 	server.Restart(t)
@@ -161,6 +163,17 @@ func faultsOfClients(t *testing.T, payments *shop, fired func(alerts ...string))
 
 	payments.wants(t, http.StatusCreated, 10, "/payments", "", "a")
 	fired("UnprotectedRequests")
+}
+
+// died is the fault of a process that has died with a run. Nobody reads its registry any more.
+func died(t *testing.T, process, payments *shop, fired func(alerts ...string)) {
+	t.Helper()
+	process.send("/charges", "orphan", "a", "unknown")
+	if claim, err := payments.locker.Wait(t.Context(), "orphan"); err != nil || claim.State != lock.Abandoned {
+		t.Errorf("the run has left %v, %v", claim.State, err)
+	}
+	payments.wants(t, http.StatusConflict, 1, "/charges", "orphan", "a")
+	fired("RunsDied")
 }
 
 // faultsOfRedis are those of what Redis holds, and of a Redis that does not answer. It does not when this returns.

@@ -162,7 +162,7 @@ var (
 )
 
 // noMetrics are what is no metric in the expressions.
-var noMetrics = strings.Fields("sum max rate increase histogram_quantile by without offset unless or and")
+var noMetrics = strings.Fields("sum max max_over_time rate increase histogram_quantile by without offset unless or and")
 
 // used checks that the expression uses only metrics, labels and values that there are, and returns the metrics. promtool
 // has parsed it.

@@ -47,10 +47,12 @@ func newMetrics(t testing.TB, opts ...promonce.Option) (*promonce.Metrics, *prom
 
 // everyOutcome are all that package middleware has.
 var everyOutcome = []middleware.Outcome{
-	middleware.Executed, middleware.Replayed, middleware.InFlight, middleware.Reused, middleware.Unprotected,
-	middleware.MissingKey, middleware.InvalidKey, middleware.NoUser, middleware.TooLarge, middleware.Freed,
-	middleware.Unknown, middleware.NotStored, middleware.StoreUnavailable, middleware.Unreadable, middleware.LeaseLost,
-	middleware.FingerprintChanged, middleware.CookiesDropped, middleware.ExpiredKey,
+	middleware.Executed, middleware.CookiesDropped, middleware.NotStored, middleware.Freed, middleware.Unknown,
+	middleware.Panicked, middleware.LeaseLost, middleware.Unprotected,
+	middleware.Replayed, middleware.InFlight, middleware.Reused, middleware.NotReplayable, middleware.OutcomeUnknown,
+	middleware.FingerprintChanged, middleware.Unreadable,
+	middleware.MissingKey, middleware.InvalidKey, middleware.ExpiredKey, middleware.KeyFailed, middleware.NoUser,
+	middleware.TooLarge, middleware.BodyUnreadable, middleware.StoreUnavailable,
 }
 
 // aPhase happened.
