@@ -36,7 +36,7 @@ func level(e middleware.Event) slog.Level {
 	switch e.Outcome {
 	case middleware.Executed, middleware.Replayed, middleware.InFlight:
 		return slog.LevelInfo
-	case middleware.StoreUnavailable, middleware.LeaseLost, middleware.Unknown:
+	case middleware.StoreUnavailable, middleware.LeaseLost, middleware.Unknown, middleware.Panicked:
 		return slog.LevelError
 	}
 	if e.Err != nil && e.Status != http.StatusBadRequest || e.Status >= http.StatusInternalServerError {
