@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 
+	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -96,13 +97,13 @@ func (m *metrics) recordRequest(ctx context.Context, e *middleware.Event, of *me
 
 // recordStore measures the phases that were spent in Redis and the journal.
 func (m *metrics) recordStore(ctx context.Context, e *middleware.Event, class string) {
-	failed := failedPhase(e)
-	for _, p := range phasesOf(e) {
-		if p.Start.IsZero() || p.name == "wait" {
+	failed := words.FailedPhase(e)
+	for _, p := range words.PhasesOf(e) {
+		if p.Start.IsZero() || p.Name == words.Wait {
 			continue
 		}
-		of := labels{phase: p.name}
-		if p.name == failed {
+		of := labels{phase: p.Name}
+		if p.Name == failed {
 			of.class = class
 		}
 		m.store.Record(ctx, p.Duration.Seconds(), m.ofStore.of(of).record...)

@@ -9,6 +9,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -70,51 +71,21 @@ func (t *telemetry) trace(ctx context.Context, server trace.Span, e *middleware.
 	if e.Err != nil {
 		server.RecordError(e.Err)
 	}
-	failed := failedPhase(e)
-	for _, p := range phasesOf(e) {
-		t.child(ctx, p, e.Err, class, p.name == failed)
+	failed := words.FailedPhase(e)
+	for _, p := range words.PhasesOf(e) {
+		t.child(ctx, p, e.Err, class, p.Name == failed)
 	}
 }
 
 // child makes the span of a phase that is over.
-func (t *telemetry) child(ctx context.Context, p phase, err error, class string, failed bool) {
+func (t *telemetry) child(ctx context.Context, p words.Phase, err error, class string, failed bool) {
 	if p.Start.IsZero() {
 		return
 	}
-	_, span := t.tracer.Start(ctx, "onceguard."+p.name, trace.WithTimestamp(p.Start))
+	_, span := t.tracer.Start(ctx, "onceguard."+p.Name, trace.WithTimestamp(p.Start))
 	if failed {
 		span.SetAttributes(semconv.ErrorTypeKey.String(class))
 		span.SetStatus(codes.Error, err.Error())
 	}
 	span.End(trace.WithTimestamp(p.Start.Add(p.Duration)))
-}
-
-// phase is a phase of an Event, with its name.
-type phase struct {
-	name string
-	middleware.Phase
-}
-
-// phasesOf returns the phases that become spans, in the order of time.
-func phasesOf(e *middleware.Event) [4]phase {
-	return [...]phase{{"claim", e.Claim}, {"wait", e.Wait}, {"journal", e.Journal}, {"settle", e.Settle}}
-}
-
-// failedPhase returns the name of the phase that failed with Event.Err. It is empty if none did: the error is the
-// handler's or the client's.
-func failedPhase(e *middleware.Event) (name string) {
-	switch {
-	case e.Err == nil:
-	case e.Pending, e.Outcome == middleware.LeaseLost:
-		return "settle"
-	case e.Outcome == middleware.Unprotected:
-		return "claim"
-	case e.Outcome == middleware.StoreUnavailable:
-		for _, p := range phasesOf(e) {
-			if !p.Start.IsZero() {
-				name = p.name
-			}
-		}
-	}
-	return name
 }

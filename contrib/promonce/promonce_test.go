@@ -237,6 +237,7 @@ func TestStoreErrors(t *testing.T) {
 		want  string // the phase that failed
 	}{
 		"claim":       {middleware.Event{Outcome: middleware.StoreUnavailable, Err: failed, Claim: aPhase}, "claim"},
+		"wait":        {middleware.Event{Outcome: middleware.StoreUnavailable, Err: failed, Claim: aPhase, Wait: aPhase}, ""},
 		"pending":     {middleware.Event{Outcome: middleware.NotStored, Err: failed, Pending: true, Claim: aPhase, Settle: aPhase}, "settle"},
 		"lost":        {middleware.Event{Outcome: middleware.LeaseLost, Err: failed, Claim: aPhase, Settle: aPhase}, "settle"},
 		"fail open":   {middleware.Event{Outcome: middleware.Unprotected, Err: failed, Claim: aPhase, Handler: aPhase}, "claim"},

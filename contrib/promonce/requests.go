@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -87,46 +88,15 @@ func (r *requests) observeRequest(e *middleware.Event, l labels, exemplar promet
 
 // observeStore measures the calls to Redis and to the journal.
 func (r *requests) observeStore(e *middleware.Event, errorType string, exemplar prometheus.Labels) {
-	calls := callsOf(e)
-	failed := failedCall(e, &calls)
-	for _, c := range calls {
-		if c.Start.IsZero() {
+	failed := words.FailedPhase(e)
+	for _, p := range words.PhasesOf(e) {
+		if p.Start.IsZero() || p.Name == words.Wait {
 			continue
 		}
-		byPhase := labels{phase: c.name}
-		if c.name == failed {
+		byPhase := labels{phase: p.Name}
+		if p.Name == failed {
 			byPhase.errorType = errorType
 		}
-		record(r.store.of(byPhase), c.Duration.Seconds(), exemplar)
+		record(r.store.of(byPhase), p.Duration.Seconds(), exemplar)
 	}
-}
-
-// call is a phase in which Redis or the journal was called.
-type call struct {
-	name string
-	middleware.Phase
-}
-
-// callsOf returns the calls of the request in the order of time.
-func callsOf(e *middleware.Event) [3]call {
-	return [...]call{{"claim", e.Claim}, {"journal", e.Journal}, {"settle", e.Settle}}
-}
-
-// failedCall returns the name of the call that failed with Event.Err. It is empty if none did: the error is the
-// handler's or the client's.
-func failedCall(e *middleware.Event, calls *[3]call) (name string) {
-	switch {
-	case e.Err == nil:
-	case e.Pending, e.Outcome == middleware.LeaseLost:
-		return "settle"
-	case e.Outcome == middleware.Unprotected:
-		return "claim"
-	case e.Outcome == middleware.StoreUnavailable:
-		for _, c := range calls {
-			if !c.Start.IsZero() {
-				name = c.name
-			}
-		}
-	}
-	return name
 }

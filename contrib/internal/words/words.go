@@ -124,6 +124,39 @@ func passingError(err error) string {
 	return ""
 }
 
+// Phase is a phase of an Event, with its name.
+type Phase struct {
+	Name string
+	middleware.Phase
+}
+
+// Wait is the name of the phase in which a request waits for another one. In the others Redis or the journal is called.
+const Wait = "wait"
+
+// PhasesOf returns the phases of e but Handler, in the order of time. One that did not happen has no Start.
+func PhasesOf(e *middleware.Event) [4]Phase {
+	return [...]Phase{{"claim", e.Claim}, {Wait, e.Wait}, {"journal", e.Journal}, {"settle", e.Settle}}
+}
+
+// FailedPhase returns the name of the phase that failed with Event.Err. It is empty if none did: the error is the
+// handler's or the client's.
+func FailedPhase(e *middleware.Event) (name string) {
+	switch {
+	case e.Err == nil:
+	case e.Pending, e.Outcome == middleware.LeaseLost:
+		return "settle"
+	case e.Outcome == middleware.Unprotected:
+		return "claim"
+	case e.Outcome == middleware.StoreUnavailable:
+		for _, p := range PhasesOf(e) {
+			if !p.Start.IsZero() {
+				name = p.Name
+			}
+		}
+	}
+	return name
+}
+
 // Namespace returns the namespace of l, which stands before the first brace of every storage key.
 func Namespace(l *lock.Locker) string {
 	namespace, _, _ := strings.Cut(l.StorageKey(""), ":{")
