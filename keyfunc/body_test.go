@@ -8,7 +8,7 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
-// conformance: 30 31, for keys derived from the body
+// conformance: 30, 31, for keys derived from the body
 func TestBody(t *testing.T) {
 	t.Parallel()
 	const json = "application/json"

@@ -42,7 +42,7 @@ func bad(line string) headerCase {
 	return headerCase{line, []string{line}, "", keyfunc.ErrInvalid}
 }
 
-// conformance: 1 2 3 8
+// conformance: 1, 2, 3, 8
 func TestHeaderString(t *testing.T) {
 	t.Parallel()
 	runHeader(t, []headerCase{
@@ -82,7 +82,7 @@ func TestHeaderString(t *testing.T) {
 
 // TestHeaderStringOctets tests every octet in a string, alone and after a backslash.
 //
-// conformance: 2 3
+// conformance: 2, 3
 func TestHeaderStringOctets(t *testing.T) {
 	t.Parallel()
 	fn := keyfunc.Header("Idempotency-Key")
@@ -161,7 +161,7 @@ func TestHeaderTwice(t *testing.T) {
 	})
 }
 
-// conformance: 7 8
+// conformance: 7, 8
 func TestHeaderBare(t *testing.T) {
 	t.Parallel()
 	runHeader(t, []headerCase{

@@ -29,7 +29,7 @@ func TestStandardIsCompose(t *testing.T) {
 	}
 }
 
-// conformance: 7 11 32
+// conformance: 7, 11, 32
 func TestStandardScopes(t *testing.T) {
 	t.Parallel()
 	key := func(method, path, user, line string) string {
@@ -65,7 +65,7 @@ func TestStandardScopes(t *testing.T) {
 	}
 }
 
-// conformance: 6 10, for keys: the header is checked before user is called
+// conformance: 6, 10, for keys: the header is checked before user is called
 func TestStandardReadsTheHeaderFirst(t *testing.T) {
 	t.Parallel()
 	cases := []struct {

@@ -72,7 +72,7 @@ func (th *theatre) sameWord(bare, protected string) bool {
 	if bare == protected {
 		return true
 	}
-	// conformance: 22, that the client cannot be reached is not the handler's business.
+	// That the client cannot be reached is not the handler's business.
 	if strings.Contains(bare, "failed") && strings.HasSuffix(protected, "ok") {
 		return true
 	}

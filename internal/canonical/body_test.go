@@ -35,7 +35,7 @@ func TestMediaType(t *testing.T) {
 
 const form = "multipart/form-data; boundary="
 
-// conformance: 30 31
+// conformance: 30, 31
 func TestBodySame(t *testing.T) {
 	t.Parallel()
 	const (
