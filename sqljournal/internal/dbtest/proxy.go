@@ -1,8 +1,6 @@
 package dbtest
 
 import (
-	"bufio"
-	"encoding/binary"
 	"errors"
 	"maps"
 	"net"
@@ -10,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // Proxy forwards between clients and a PostgreSQL server, and causes the faults that a test asks for: at single
@@ -140,27 +140,24 @@ type link struct {
 	unanswered [][]*Rule // of each request under way, the rules on its reply
 }
 
-// protocolVersion3 is the first number on a connection that executes statements. A connection with another one cancels
-// a statement.
-const protocolVersion3 = 3 << 16
-
 // run forwards in both directions until both sides have ended.
 func (l *link) run() {
-	in := newRequests(l.client)
-	first, err := readMessage(in.in, true)
+	client, server := pgproto3.NewBackend(l.client, l.client), pgproto3.NewFrontend(l.server, l.server)
+	first, err := client.ReceiveStartupMessage()
 	if err != nil {
 		return
 	}
-	if _, err := l.server.Write(first.raw); err != nil {
+	server.Send(first)
+	if server.Flush() != nil {
 		return
 	}
-	if len(first.body) < 4 || binary.BigEndian.Uint32(first.body) != protocolVersion3 {
+	if _, ok := first.(*pgproto3.StartupMessage); !ok { // the connection only cancels a statement
 		return
 	}
 	l.unanswered = [][]*Rule{nil} // the server becomes ready for the first time
 	var replies sync.WaitGroup
-	replies.Go(l.replies)
-	l.requests(in)
+	replies.Go(func() { l.replies(client, server) })
+	l.requests(&requests{client: client, server: server, prepared: map[string]string{}})
 	replies.Wait()
 }
 
@@ -216,7 +213,7 @@ func (l *link) requests(in *requests) {
 			l.unanswered = append(l.unanswered, onReply)
 			l.mu.Unlock()
 		}
-		if _, err := l.server.Write(q.raw); err != nil {
+		if in.server.Flush() != nil {
 			l.close()
 			return
 		}
@@ -225,18 +222,17 @@ func (l *link) requests(in *requests) {
 
 // replies forwards replies to the client until the server closes its end. It goes on without the client, so that the
 // server executes all that it was sent.
-func (l *link) replies() {
+func (l *link) replies(client *pgproto3.Backend, server *pgproto3.Frontend) {
 	defer l.close()
-	in := bufio.NewReader(l.server)
-	var held []byte // of a reply that a rule acts on
 	for {
-		m, err := readMessage(in, false)
+		m, err := server.Receive()
 		if err != nil {
 			return
 		}
-		held = append(held, m.raw...)
-		rules := l.onReply(m.kind == 'Z')
-		if m.kind != 'Z' && len(rules) > 0 {
+		client.Send(m)
+		_, ready := m.(*pgproto3.ReadyForQuery)
+		rules := l.onReply(ready)
+		if !ready && len(rules) > 0 {
 			continue
 		}
 		for _, r := range rules {
@@ -245,8 +241,7 @@ func (l *link) replies() {
 		if len(rules) > 0 && l.isClosed() { // otherwise what was held might reach the client
 			return
 		}
-		_, _ = l.client.Write(held)
-		held = held[:0]
+		_ = client.Flush()
 	}
 }
 

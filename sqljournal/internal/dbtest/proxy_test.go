@@ -1,7 +1,6 @@
 package dbtest_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"testing"
@@ -221,17 +220,4 @@ func TestRestart(t *testing.T) {
 	if err := d.Open(t).QueryRowContext(t.Context(), "select count(*) from notes").Scan(&n); err != nil || n != 2 {
 		t.Errorf("got %d rows, %v; want 2", n, err)
 	}
-}
-
-// What a client sends is passed on as it was, whatever it is.
-func FuzzRequests(f *testing.F) {
-	f.Add([]byte("Q\x00\x00\x00\x0bselect\x00"))
-	f.Add([]byte("P\x00\x00\x00\x10s\x00select 1\x00\x00\x00B\x00\x00\x00\x08\x00s\x00\x00E\x00\x00\x00\x09\x00\x00\x00\x00\x00S\x00\x00\x00\x04X\x00\x00\x00\x04"))
-	f.Add([]byte("Q\x00\x00\x00\x00"))
-	f.Add([]byte("B\x00\x00\x00\x05a"))
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		if passed := dbtest.Requests(bytes.NewReader(sent)); !bytes.HasPrefix(sent, passed) {
-			t.Errorf("%q is passed on for %q", passed, sent)
-		}
-	})
 }
