@@ -63,11 +63,8 @@ func subjectOf(t testing.TB, set setUp, c conditions) *subject {
 	return s
 }
 
-// forEach runs f for every contender of the suite and number of callers. pg is nil if the suite needs none.
-func forEach[T interface {
-	testing.TB
-	Run(string, func(T)) bool
-}](t T, s suite, pg *postgres, f func(T, contender, conditions)) {
+// forEach tests every contender of the suite and number of callers. pg is nil if the suite needs none.
+func forEach(t *testing.T, s suite, pg *postgres) {
 	server := redisFor(t)
 	for _, of := range s.contenders {
 		for _, callers := range []int{1, 16} {
@@ -76,13 +73,13 @@ func forEach[T interface {
 			}
 			c := conditionsFor(server, callers)
 			c.late, c.postgres = of.late, pg
-			t.Run(fmt.Sprintf("%s/%d", of.id(), callers), func(t T) { f(t, of, c) })
+			t.Run(fmt.Sprintf("%s/%d", of.id(), callers), func(t *testing.T) { testContender(t, of, c) })
 		}
 	}
 }
 
-func TestContenders(t *testing.T)        { forEach(t, comparisonSuite(), nil, testContender) }
-func TestJournalContenders(t *testing.T) { forEach(t, journalSuite(), postgresFor(t), testContender) }
+func TestContenders(t *testing.T)        { forEach(t, comparisonSuite(), nil) }
+func TestJournalContenders(t *testing.T) { forEach(t, journalSuite(), postgresFor(t)) }
 
 func testContender(t *testing.T, of contender, c conditions) {
 	s := subjectOf(t, of.setUp, c)
@@ -95,24 +92,4 @@ func testContender(t *testing.T, of contender, c conditions) {
 			t.Fatalf("%d answers, want 100", got)
 		}
 	}
-}
-
-// The benchmarks are for CI: once, and for their errors.
-func BenchmarkContenders(b *testing.B) { forEach(b, comparisonSuite(), nil, benchmarkContender) }
-func BenchmarkJournalContenders(b *testing.B) {
-	forEach(b, journalSuite(), postgresFor(b), benchmarkContender)
-}
-
-func benchmarkContender(b *testing.B, of contender, c conditions) {
-	s := subjectOf(b, of.setUp, c)
-	b.ReportAllocs()
-	r, err := measure(b.Context(), s, c, limit{answers: b.N})
-	if err != nil {
-		b.Fatal(err)
-	}
-	// Of the race alone, not of what is before and after it.
-	n := float64(b.N)
-	b.ReportMetric(float64(r.elapsed.Nanoseconds())/n, "ns/op")
-	b.ReportMetric(float64(r.allocs)/n, "allocs/op")
-	b.ReportMetric(float64(r.bytes)/n, "B/op")
 }

@@ -5,10 +5,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"time"
 )
@@ -18,7 +18,6 @@ type compareConfig struct {
 	rounds  int
 	time    time.Duration // of one measurement
 	callers []int
-	only    *regexp.Regexp
 }
 
 func parseCompare(s session) (compareConfig, error) {
@@ -27,13 +26,16 @@ func parseCompare(s session) (compareConfig, error) {
 
 // parseRounds parses the flags of the command with that name. cfg has the defaults.
 func parseRounds(s session, name string, cfg compareConfig) (compareConfig, error) {
-	cfg.only = new(regexp.Regexp)
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.IntVar(&cfg.rounds, "rounds", cfg.rounds, "how often everything is measured")
 	flags.DurationVar(&cfg.time, "time", cfg.time, "how long one measurement takes")
-	flags.TextVar(cfg.only, "only", regexp.MustCompile(""), "a regular expression for the group/name of what is measured")
-	intsFlag(flags, &cfg.callers, "callers", 1, "numbers of concurrent callers")
-	return cfg, parseFlags(flags, s, func() bool { return cfg.rounds >= 1 && cfg.time > 0 })
+	if err := parseFlags(flags, s); err != nil {
+		return cfg, err
+	}
+	if cfg.rounds < 1 || cfg.time <= 0 {
+		return cfg, errors.New("-rounds and -time must be more than 0")
+	}
+	return cfg, nil
 }
 
 // compare measures, and writes the tables.
@@ -126,7 +128,7 @@ func (b *board) play(ctx context.Context) error {
 // scripts.
 func (b *board) fill(ctx context.Context) error {
 	for _, c := range b.contenders {
-		if b.callers < c.least || !b.cfg.only.MatchString(c.id()) {
+		if b.callers < c.least {
 			continue
 		}
 		conditions := b.conditions

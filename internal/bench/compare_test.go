@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,19 +11,28 @@ import (
 )
 
 func TestParseCompare(t *testing.T) {
-	args := []string{"-rounds", "3", "-callers", "1,64", "-only", "^lock/"}
-	cfg, err := parseCompare(session{args: args, progress: io.Discard})
+	cfg, err := parseCompare(session{args: []string{"-rounds", "3", "-time", "20ms"}, progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.rounds != 3 || !slices.Equal(cfg.callers, []int{1, 64}) || cfg.only.String() != "^lock/" {
+	if cfg.rounds != 3 || cfg.time != 20*time.Millisecond || !slices.Equal(cfg.callers, []int{1, 16, 64, 256}) {
 		t.Errorf("got %+v", cfg)
 	}
-	for _, args := range [][]string{
-		{"-rounds", "0"}, {"-time", "0s"}, {"-callers", ""}, {"-callers", "1,0"}, {"-callers", "x"}, {"-only", "("}, {"x"},
-	} {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-time", "0s"}} {
 		if _, err := parseCompare(session{args: args, progress: io.Discard}); err == nil || err == flag.ErrHelp {
 			t.Errorf("%q: error %v, want another one", args, err)
+		}
+	}
+}
+
+// No command begins with arguments that it does not know.
+func TestArguments(t *testing.T) {
+	for name, command := range commands {
+		if err := command(t.Context(), session{args: []string{"x"}, progress: io.Discard}); err == nil || err == flag.ErrHelp {
+			t.Errorf("%q x: error %v, want another one", name, err)
+		}
+		if err := command(t.Context(), session{args: []string{"-help"}, progress: io.Discard}); err != flag.ErrHelp {
+			t.Errorf("%q -help: error %v, want ErrHelp", name, err)
 		}
 	}
 }
@@ -32,8 +40,8 @@ func TestParseCompare(t *testing.T) {
 func TestCompare(t *testing.T) {
 	redisFor(t)
 	var out, progress strings.Builder
-	args := []string{"-rounds", "2", "-time", "5ms", "-callers", "1,16"}
-	if err := commands[""](t.Context(), session{args: args, out: &out, progress: &progress}); err != nil {
+	cfg := compareConfig{rounds: 2, time: 5 * time.Millisecond, callers: []int{1, 16}}
+	if err := compare(t.Context(), session{out: &out, progress: &progress}, cfg); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, want := range []string{
@@ -162,15 +170,5 @@ func TestComparisonsNameContenders(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestOnly(t *testing.T) {
-	redisFor(t)
-	var progress strings.Builder
-	cfg := compareConfig{rounds: 1, time: time.Millisecond, only: regexp.MustCompile("^lock/(bare|redsync)$")}
-	b := board{session: session{progress: &progress}, suite: comparisonSuite(), cfg: cfg, column: column{callers: 1}}
-	if err := b.play(t.Context()); err != nil || len(b.rounds) != 1 || len(b.rounds[0]) != 2 {
-		t.Errorf("rounds %v, error %v, want one round of two scores", b.rounds, err)
 	}
 }

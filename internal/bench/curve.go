@@ -45,7 +45,7 @@ type step struct {
 	label string
 }
 
-// curveConfig is what the flags set.
+// curveConfig is what the flag sets, and what tests shorten.
 type curveConfig struct {
 	base                  point
 	callers, keys, bodies []int
@@ -60,17 +60,11 @@ func parseCurve(s session) (curveConfig, error) {
 		callers: []int{1, 4, 16, 64, 256, 1000, 2500, 10_000},
 		keys:    []int{1, 100, 10_000, 100_000, 1_000_000},
 		bodies:  []int{0, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20},
+		rounds:  9, time: time.Second,
 	}
 	flags := flag.NewFlagSet("bench curve", flag.ContinueOnError)
-	flags.IntVar(&cfg.rounds, "rounds", 9, "how often everything is measured")
-	flags.DurationVar(&cfg.time, "time", time.Second, "how long one measurement takes")
 	flags.StringVar(&cfg.svg, "svg", "", "the directory for the plots (default none are drawn)")
-	intsFlag(flags, &cfg.callers, "callers", 1, "numbers of concurrent callers")
-	intsFlag(flags, &cfg.keys, "keys", 1, "numbers of stored keys")
-	intsFlag(flags, &cfg.bodies, "bodies", 0, "bytes of a body, at most 1 MiB")
-	return cfg, parseFlags(flags, s, func() bool {
-		return cfg.rounds >= 1 && cfg.time > 0 && slices.Max(cfg.bodies) <= 1<<20
-	})
+	return cfg, parseFlags(flags, s)
 }
 
 func (cfg curveConfig) dimensions() []dimension {

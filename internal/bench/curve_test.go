@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"net/http"
 	"os"
@@ -17,30 +16,6 @@ import (
 
 	"github.com/onceguard/onceguard/middleware"
 )
-
-func TestParseCurve(t *testing.T) {
-	parse := func(args ...string) (curveConfig, error) {
-		return parseCurve(session{args: args, progress: io.Discard})
-	}
-	cfg, err := parse("-callers", "1,8", "-keys", "2", "-bodies", "0,9", "-svg", "d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(cfg.callers, []int{1, 8}) || !slices.Equal(cfg.keys, []int{2}) ||
-		!slices.Equal(cfg.bodies, []int{0, 9}) || cfg.svg != "d" {
-		t.Errorf("got %+v", cfg)
-	}
-	for _, args := range [][]string{
-		{"-rounds", "0"}, {"-time", "0s"}, {"-callers", "0"}, {"-keys", "0"}, {"-bodies", "-1"}, {"-bodies", "1048577"}, {"x"},
-	} {
-		if _, err := parse(args...); err == nil || err == flag.ErrHelp {
-			t.Errorf("%q: error %v, want another one", args, err)
-		}
-	}
-	if _, err := parse("-help"); err != flag.ErrHelp {
-		t.Errorf("-help is %v, want ErrHelp", err)
-	}
-}
 
 // smallCurve has a point in each corner.
 func smallCurve() curveConfig {
@@ -81,9 +56,9 @@ func TestCurve(t *testing.T) {
 
 // Every point has as many keys as it says, and the dimensions share the base.
 func TestDimensions(t *testing.T) {
-	cfg, err := parseCurve(session{progress: io.Discard})
-	if err != nil {
-		t.Fatal(err)
+	cfg, err := parseCurve(session{args: []string{"-svg", "d"}, progress: io.Discard})
+	if err != nil || cfg.svg != "d" {
+		t.Fatalf("got %+v, %v", cfg, err)
 	}
 	points := map[point]int{}
 	for _, d := range cfg.dimensions() {

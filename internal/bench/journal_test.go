@@ -3,32 +3,21 @@ package main
 import (
 	"context"
 	"database/sql"
-	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/sqljournal"
 )
 
-func TestParseJournal(t *testing.T) {
-	cfg, err := parseJournal(session{progress: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cfg.rounds != 9 || !slices.Equal(cfg.callers, []int{1, 64}) || cfg.only.String() != "" {
-		t.Errorf("got %+v", cfg)
-	}
-}
-
 func TestJournal(t *testing.T) {
 	redisFor(t)
 	postgresFor(t) // or skip
 	var out, progress strings.Builder
-	args := []string{"-rounds", "2", "-time", "5ms", "-callers", "1,16"}
-	if err := commands[journalCommand](t.Context(), session{args: args, out: &out, progress: &progress}); err != nil {
+	cfg := compareConfig{rounds: 2, time: 5 * time.Millisecond, callers: []int{1, 16}}
+	if err := journal(t.Context(), session{out: &out, progress: &progress}, cfg); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, want := range []string{

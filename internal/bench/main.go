@@ -7,11 +7,7 @@
 //	go run . soak     # half of the maximum, for 20 minutes
 //	go run . journal  # with a journal in PostgreSQL, which has to be installed: two minutes
 //
-// Each has a -help. For a first look:
-//
-//	go run . -rounds 3 -time 100ms -callers 1,64 -only '^(first|replay)/'
-//	go run . curve -rounds 3 -time 200ms -keys 1,100,10000 -svg .
-//	go run . soak -for 30s -every 5s
+// Each has a -help. For a first look: go run . -rounds 3 -time 100ms
 //
 // Everything is in process: a request is a call of a handler. On Linux, with taskset on the PATH, bench has one core
 // and Redis another; with one caller they share one. Every answer is checked, and so is what lies behind it: how often
@@ -22,8 +18,8 @@
 // Contenders are called "group/name", and only those of one group are compared. Each round measures every contender
 // once, group by group, in a random order. A ratio is taken within a round, where both sides were measured within
 // seconds. The tables have the medians of the rounds and the quartiles. Every pool has as many connections as there are
-// callers. A contender that fails is missing in the tables, and the reason is below them. CI runs each contender once,
-// for its errors and not for its times: go test -run '^$' -bench . -benchtime 1x
+// callers. A contender that fails is missing in the tables, and the reason is below them. TestContenders runs each
+// contender for its errors and not for its times.
 //
 // # The curve
 //
@@ -78,6 +74,19 @@ func commandOf[C any](parse func(session) (C, error), run func(context.Context, 
 		}
 		return run(ctx, s, cfg)
 	}
+}
+
+// parseFlags parses the arguments of s, which are flags only. Every error but [flag.ErrHelp] comes with the usage.
+func parseFlags(flags *flag.FlagSet, s session) error {
+	flags.SetOutput(s.progress)
+	if err := flags.Parse(s.args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		flags.Usage()
+		return errors.New("takes flags only")
+	}
+	return nil
 }
 
 // session is what a command runs in.

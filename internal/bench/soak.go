@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// soakConfig is what the flags set, and what tests shorten.
+// soakConfig is what tests shorten.
 type soakConfig struct {
 	length, every time.Duration
 	share         float64 // of the maximum
@@ -20,15 +20,10 @@ type soakConfig struct {
 }
 
 func parseSoak(s session) (soakConfig, error) {
-	cfg := soakConfig{max: 10 * time.Second, retention: 10 * time.Second}
-	flags := flag.NewFlagSet("bench soak", flag.ContinueOnError)
-	flags.DurationVar(&cfg.length, "for", 20*time.Minute, "how long it takes")
-	flags.DurationVar(&cfg.every, "every", time.Minute, "how long a row stands for")
-	flags.Float64Var(&cfg.share, "share", 0.5, "of the maximum")
-	flags.IntVar(&cfg.callers, "callers", 64, "number of concurrent callers")
-	return cfg, parseFlags(flags, s, func() bool {
-		return cfg.length >= cfg.every && cfg.every > 0 && cfg.share > 0 && cfg.share <= 1 && cfg.callers >= 1
-	})
+	cfg := soakConfig{
+		length: 20 * time.Minute, every: time.Minute, share: 0.5, callers: 64, max: 10 * time.Second, retention: 10 * time.Second,
+	}
+	return cfg, parseFlags(flag.NewFlagSet("bench soak", flag.ContinueOnError), s)
 }
 
 // soak measures the maximum, and then writes the table of a load below it. A wrong answer is an error. A value that rose or

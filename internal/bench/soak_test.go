@@ -3,32 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-func TestParseSoak(t *testing.T) {
-	parse := func(args ...string) (soakConfig, error) { return parseSoak(session{args: args, progress: io.Discard}) }
-	cfg, err := parse("-for", "3m", "-every", "10s", "-callers", "8", "-share", "0.25")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cfg.length != 3*time.Minute || cfg.every != 10*time.Second || cfg.callers != 8 || cfg.share != 0.25 {
-		t.Errorf("got %+v", cfg)
-	}
-	for _, args := range [][]string{
-		{"-for", "1s"}, {"-every", "0s"}, {"-share", "0"}, {"-share", "1.1"}, {"-callers", "0"}, {"x"},
-	} {
-		if _, err := parse(args...); err == nil || err == flag.ErrHelp {
-			t.Errorf("%q: error %v, want another one", args, err)
-		}
-	}
-}
 
 func TestSoak(t *testing.T) {
 	redisFor(t)
