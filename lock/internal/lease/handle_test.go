@@ -198,12 +198,12 @@ func TestAbandonAtNever(t *testing.T) {
 	})
 }
 
-// A Settle that is pending keeps the claim alive, although the lease was abandoned or was to be.
-func TestAbandonBeforeAPendingSettle(t *testing.T) {
+// A Settle that is pending keeps the claim alive, although the lease was abandoned before, or is now.
+func TestAbandonAroundAPendingSettle(t *testing.T) {
 	t.Parallel()
 	for name, abandon := range map[string]func(*world){
 		"Abandon":   func(w *world) { w.first.Abandon() },
-		"AbandonAt": func(w *world) { w.first.AbandonAt(w.backend.begin.Add(4 * time.Second)) },
+		"AbandonAt": func(w *world) { w.first.AbandonAt(time.Now().Add(4 * time.Second)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,6 +211,7 @@ func TestAbandonBeforeAPendingSettle(t *testing.T) {
 				abandon(w)
 				w.at(2 * time.Second)
 				wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
+				abandon(w)
 				w.at(5 * time.Minute)
 				w.wantErr(nil)
 				if got := w.count("renew"); got < 90 {

@@ -9,22 +9,6 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-func TestRenewal(t *testing.T) {
-	t.Parallel()
-	run(t, nil, func(w *world) {
-		w.wantUntil(valid)
-		w.at(3*time.Second - 1)
-		w.sent("")
-		w.at(3 * time.Second)
-		w.sent("renew 3s")
-		w.wantUntil(3*time.Second + valid)
-		w.at(9 * time.Second)
-		w.sent("renew 3s, renew 6s, renew 9s")
-		w.wantErr(nil)
-		w.wantPhase("active")
-	})
-}
-
 // The lease counts from before the renewal was sent, and so does the next renewal.
 func TestRenewalCountsFromItsStart(t *testing.T) {
 	t.Parallel()
@@ -35,18 +19,6 @@ func TestRenewalCountsFromItsStart(t *testing.T) {
 		w.at(6*time.Second + 400*ms)
 		w.wantUntil(6*time.Second + valid)
 	})
-}
-
-func TestWithoutRenewal(t *testing.T) {
-	t.Parallel()
-	run(t, nil, func(w *world) {
-		w.at(valid - 1)
-		w.wantErr(nil)
-		w.at(valid)
-		w.sent("")
-		w.wantErr(store.ErrLost)
-		w.wantPhase("lost")
-	}, withoutRenewal)
 }
 
 // A lease that cannot be renewed is lost at Until, and not earlier or later, whatever its renewals meet.
@@ -109,39 +81,6 @@ func TestRenewalsAreFew(t *testing.T) {
 	})
 }
 
-// What a renewal finds ends the lease at once, or leaves it as it is.
-func TestRenewalFinds(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		answer answer
-		err    error
-		until  time.Duration
-	}{
-		"our claim":      {ours, nil, 3*time.Second + valid},
-		"nothing":        {nobody, store.ErrLost, valid},
-		"another claim":  {another, store.ErrLost, valid},
-		"another type":   {foreign, store.ErrLost, valid},
-		"our own value":  {ourValue, nil, valid}, // of a Settle whose reply was lost: the Settle learns of it
-		"no reply":       {lost, nil, valid},
-		"a wrong answer": {answer{Outcome: store.Outcome{Holder: store.Another + 1}}, store.ErrLost, valid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"renew": {test.answer}}, func(w *world) {
-				w.at(3*time.Second + 400*ms)
-				if w.count("renew") == 0 {
-					w.Error("no renewal was sent")
-				}
-				w.wantErr(test.err)
-				if test.err != nil {
-					w.sent("renew 3s")
-					w.wantUntil(test.until)
-				}
-			})
-		})
-	}
-}
-
 // A renewal and an Extend may be in flight at the same time. The longer one counts, whichever is answered first.
 func TestRenewalDuringExtend(t *testing.T) {
 	t.Parallel()
@@ -192,7 +131,7 @@ func TestExtendDuringRenewal(t *testing.T) {
 	}
 }
 
-// What an Extend finds ends the lease, or leaves it as it is.
+// What an Extend or a renewal finds ends the lease, or leaves it as it is.
 func TestExtend(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -208,6 +147,7 @@ func TestExtend(t *testing.T) {
 		"our own value": {ourValue, nil, nil, valid},
 		"an error":      {down, errDown, nil, valid},
 		"no reply":      {lost, context.DeadlineExceeded, nil, valid},
+		"no holder":     {answer{Outcome: store.Outcome{Holder: store.Another + 1}}, store.ErrLost, store.ErrLost, valid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -220,18 +160,6 @@ func TestExtend(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A short Extend does not shorten the lease.
-func TestExtendNeverShortens(t *testing.T) {
-	t.Parallel()
-	run(t, nil, func(w *world) {
-		w.at(time.Second)
-		wantIs(t, "Extend", w.first.Extend(w.Context(), time.Second), nil)
-		w.wantUntil(valid)
-		w.at(2 * time.Second)
-		w.wantErr(nil)
-	}, withoutRenewal)
 }
 
 // Without renewals a lease that was extended is lost at its new end.

@@ -207,23 +207,6 @@ func TestSettlePendingWithoutRenewal(t *testing.T) {
 	}, withoutRenewal)
 }
 
-// A renewal that finds another claim while a Settle is pending ends the handle; the Settle goes on until it sees that.
-func TestSettlePendingAndLost(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"settle": {down}, "renew": {another}}, func(w *world) {
-		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
-		w.at(3 * time.Second)
-		w.wantErr(store.ErrLost)
-		w.wantPhase("lost")
-		w.answerWith("settle", another)
-		w.at(10 * time.Second)
-		w.wantPhase("ended")
-		wantIs(t, "Release", w.release(), store.ErrLost)
-		wantIs(t, "Settle", w.settle("v"), store.ErrLost)
-		w.wantStats(lease.BacklogStats{GivenUp: 1})
-	})
-}
-
 // A second Settle is refused at once: it sends nothing and does not ask for the value. The first one goes on.
 func TestSettleAgain(t *testing.T) {
 	t.Parallel()

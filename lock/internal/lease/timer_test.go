@@ -6,9 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/onceguard/onceguard/lock/internal/lease"
-	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
 // A timer is used again only if it has never fired, or it could still call the tick of the lease that had it.
@@ -77,41 +74,4 @@ func TestTimersAreNotMixedUp(t *testing.T) {
 		synctest.Wait()
 		w.sent("")
 	})
-}
-
-// Phases have an order, and each transition keeps to it.
-func TestPhases(t *testing.T) {
-	t.Parallel()
-	settled := func(w *world) { _ = w.settle("v") }
-	released := func(w *world) { _ = w.release() }
-	ranOut := func(w *world) { w.first.Abandon(); time.Sleep(ttl); synctest.Wait() }
-	for name, test := range map[string]struct {
-		answers map[string][]answer
-		steps   []func(*world)
-		phases  []string
-		end     error
-	}{
-		"lost and settled":               {nil, []func(*world){ranOut, settled, released}, []string{"lost", "ended", "ended"}, store.ErrLost},
-		"lost and released":              {nil, []func(*world){ranOut, released, settled}, []string{"lost", "ended", "ended"}, store.ErrLost},
-		"released":                       {nil, []func(*world){released, ranOut, settled}, []string{"ended", "ended", "ended"}, context.Canceled},
-		"settled":                        {nil, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, context.Canceled},
-		"released without an answer":     {map[string][]answer{"release": {down}}, []func(*world){released, settled, ranOut}, []string{"releasing", "releasing", "releasing"}, context.Canceled},
-		"lost, released, no answer":      {map[string][]answer{"release": {down}}, []func(*world){ranOut, released, settled}, []string{"lost", "releasing", "releasing"}, store.ErrLost},
-		"settled without an answer":      {map[string][]answer{"settle": {down}}, []func(*world){settled, ranOut, released}, []string{"active", "active", "ended"}, context.Canceled}, // Abandon waits for the Settle
-		"settled and refused":            {map[string][]answer{"settle": {another}}, []func(*world){settled, ranOut, released}, []string{"ended", "ended", "ended"}, store.ErrLost},
-		"settled and refused in the end": {map[string][]answer{"settle": {down, another}}, []func(*world){settled, ranOut, released}, []string{"active", "ended", "ended"}, store.ErrLost},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				for i, step := range test.steps {
-					step(w)
-					if got := lease.PhaseNames[w.core.Phase()]; got != test.phases[i] {
-						w.Errorf("after step %d the lease is %s, want %s", i+1, got, test.phases[i])
-					}
-				}
-				w.wantErr(test.end)
-			})
-		})
-	}
 }
