@@ -77,7 +77,9 @@ func (r *Run) reclaimOrGiveWay(e *ending, lost error) Result {
 	if err == nil && claim.State == lock.Granted {
 		err = r.apply(claim.Lease, e)
 		if !errors.Is(err, lock.ErrLost) {
-			return r.own(e, errors.Join(lost, err))
+			result := r.own(e, err)
+			result.Outcome, result.Err = OutcomeLeaseLost, errors.Join(lost, result.Err)
+			return result
 		}
 	}
 	return r.giveWay(r.byLostClaim(&claim, err), lost) // err is ErrLost if the key was lost a second time

@@ -237,8 +237,7 @@ func (r *Run) own(e *ending, err error) Result {
 	return result
 }
 
-// outcomeAfter returns the outcome of the run after its action has returned err. ErrLost is in err also if the run has
-// claimed its key again: another may have run.
+// outcomeAfter returns the outcome of the run after its action has returned err.
 func (e *ending) outcomeAfter(err error) Outcome {
 	switch {
 	case e.inJournal:
