@@ -101,16 +101,19 @@ func (x *exchange) callHandler(next http.Handler, request *http.Request, r *run.
 	return nil
 }
 
-// interrupt concludes a run that a panic or a runtime.Goexit has interrupted, and calls the observer.
+// interrupt concludes a run that a panic or a runtime.Goexit has interrupted. It calls the observer, even if a journal or
+// a user's function panics once more.
 func (x *exchange) interrupt(r *run.Run, why error) {
-	w := &x.product.writer
+	w, result := &x.product.writer, run.Result{Outcome: run.OutcomePanicked, Err: why}
+	defer func() {
+		x.emit(Event{Outcome: x.product.outcome(&result), Status: w.SentStatus(), Err: result.Err, Size: result.Size, Settle: Phase(result.Settle)})
+	}()
 	r.CutOff()
 	w.Abort()
-	result := r.Conclude(run.Ending{Left: run.Nothing, Err: why})
+	result = r.Conclude(run.Ending{Left: run.Nothing, Err: why})
 	if result.Kind != run.Own { // it is not sent: the panic propagates
 		result.Outcome, result.Err = run.OutcomePanicked, errors.Join(why, result.Err)
 	}
-	x.emit(Event{Outcome: x.product.outcome(&result), Status: w.SentStatus(), Err: result.Err, Size: result.Size, Settle: Phase(result.Settle)})
 }
 
 // request returns the handler's request: the original one, with ctx and the body that was read.

@@ -146,7 +146,7 @@ func (g *Guard) begin(ctx, detached context.Context, req *Request, lease *lock.L
 	r := &Run{guard: g, req: req, caller: ctx, detached: detached, claimErr: claimErr}
 	r.control.retention = g.Retention
 	if g.Journal == nil {
-		r.protection = leased{lease}
+		r.protection = leased{held{lease}}
 	} else {
 		r.protection = newJournaled(r, lease)
 	}
@@ -165,6 +165,10 @@ type protection interface {
 	limits(r *Run) (*lock.Lease, time.Time)
 	// cutOff is called when the operation has ended.
 	cutOff()
+	// abandonAt stops the renewals of the lease from t on. The zero time means never.
+	abandonAt(t time.Time)
+	// abandon lets the lease run out.
+	abandon()
 	// conclude does with the key what follows from end, and returns what the caller gets.
 	conclude(r *Run, end Ending) Result
 }

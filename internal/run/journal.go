@@ -167,12 +167,6 @@ func (g *Guard) undoBegin(run journal.Run) {
 // limits returns no lease: the journal decides who has run, so the loss of the lease must not end the operation.
 func (j *journaled) limits(*Run) (*lock.Lease, time.Time) { return nil, j.deadline }
 
-// cutOff lets the lease be renewed again, and keeps a transaction that is not sealed from being committed.
-func (j *journaled) cutOff() {
-	j.abandonAt(time.Time{})
-	j.transaction.cutOff()
-}
-
 func (j *journaled) conclude(r *Run, end Ending) Result {
 	switch j.phase {
 	case txCommitted:

@@ -9,26 +9,26 @@ import (
 )
 
 // leased is the protection by a lease alone.
-type leased struct{ lease *lock.Lease }
+type leased struct{ held }
 
 func (p leased) begin(r *Run) *Result {
+	p.abandonAt(time.Now().Add(r.guard.MaxDuration)) // now, so that the lease also runs out if the operation never starts
 	err := deadlineError(r.caller)
 	if err == nil {
 		return nil
 	}
-	p.lease.ReleaseInBackground(r.detached)
+	p.drop(r.detached)
 	refusal := refuse(NotBegun, err)
 	return &refusal
 }
 
 func (p leased) limits(r *Run) (*lock.Lease, time.Time) {
 	deadline := r.req.Phases.Operation.Start.Add(r.guard.MaxDuration)
-	p.lease.AbandonAt(deadline)
+	p.abandonAt(deadline)
 	return p.lease, deadline
 }
 
-// cutOff lets the lease be renewed again, until the key is settled.
-func (p leased) cutOff() { p.lease.AbandonAt(time.Time{}) }
+func (leased) cutOff() {}
 
 func (p leased) conclude(r *Run, end Ending) Result {
 	e := r.decide(end)
@@ -75,6 +75,7 @@ func (r *Run) reclaimOrGiveWay(e *ending, lost error) Result {
 	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
 	claim, err := r.guard.sendClaim(r.detached, r.req)
 	if err == nil && claim.State == lock.Granted {
+		r.protection = leased{held{claim.Lease}} // which Conclude abandons after a panic
 		err = r.apply(claim.Lease, e)
 		if !errors.Is(err, lock.ErrLost) {
 			result := r.own(e, err)

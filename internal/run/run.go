@@ -128,8 +128,19 @@ func (r *Run) CutOff() (expired error) {
 
 // Conclude does with the key what follows from the ending, and returns what the caller gets: Own, or what replaces the
 // run's own product because another has the key.
+//
+// From now on the lease is renewed until the key is settled. If Conclude does not return, because a journal, a product or
+// a hook of the Redis client panics, the lease runs out. Conclude may then be called again.
 func (r *Run) Conclude(end Ending) Result {
+	concluded := false
+	defer func() {
+		if !concluded {
+			r.protection.abandon()
+		}
+	}()
+	r.protection.abandonAt(time.Time{})
 	result := r.protection.conclude(r, end)
+	concluded = true
 	result.Err = errors.Join(result.Err, r.claimErr)
 	return result
 }
