@@ -12,7 +12,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 	"github.com/onceguard/onceguard/middleware/internal/problem"
 	"github.com/onceguard/onceguard/middleware/internal/response"
@@ -30,7 +28,6 @@ var (
 	errShadowPanic   = errors.New("middleware: WithShadow: the key function or the function of WithFingerprint panicked")
 	errShadowStored  = errors.New("middleware: WithShadow: the function of WithStored or WithTraceparent panicked")
 	errShadowOverdue = errors.New("middleware: WithShadow: the handler ran longer than WithMaxDuration, and would have been cancelled")
-	errShadowLate    = errors.New("middleware: WithShadow: Redis did not answer in time; storing goes on")
 )
 
 // watched is a request in shadow.
@@ -185,7 +182,7 @@ func (s *watched) isDisconnected() bool { return errors.Is(s.r.Context().Err(), 
 
 // digest is a watched response as a [run.Product]: what a later one is compared with.
 type digest struct {
-	run.Product // nil: a run in shadow has no journal, so no transaction calls its methods
+	run.Product // nil: a run in shadow has no journal and nothing replaces its product, so nobody calls the other methods
 	status      int
 	sum         []byte // of the body; empty if it is not to be compared
 	keeps       bool
@@ -196,8 +193,6 @@ func (d *digest) Payload() (head, body []byte, ok bool) {
 }
 func (d *digest) Tombstone(bool) []byte { return response.Tombstone(d.status) }
 func (d *digest) Keeps(bool) bool       { return d.keeps }
-func (d *digest) Sent() bool            { return true } // the client has the handler's response in any case
-func (d *digest) String() string        { return fmt.Sprintf("answered %d", d.status) }
 
 // runWatched runs the handler of a request that would have run under a lease, and stores what a duplicate's response is
 // compared with.
@@ -253,23 +248,11 @@ func (s *watched) ending(rn *run.Run, tee *capture.Tee, left *digest, returned b
 	return endingOf(verdict, s.w)
 }
 
-// conclude concludes the run in the background. It waits for Redis only as long as the time for one operation allows
-// after the claim: net/http sends the last bytes of the response after this.
+// conclude concludes the run. It waits for Redis only as long as the time for one operation allows after the claim:
+// net/http sends the last bytes of the response after this.
 func (s *watched) conclude(rn *run.Run, end run.Ending, e *Event) {
-	concluded := make(chan run.Result, 1)
-	s.m.locker.Go(func(context.Context) { concluded <- rn.Conclude(end) })
 	phases := &s.in.req.Phases
-	timeout := time.NewTimer(s.m.locker.OpTimeout() - phases.Claim.Duration)
-	defer timeout.Stop()
-	var result run.Result
-	select {
-	case result = <-concluded:
-	case <-timeout.C:
-		result = run.Result{
-			Outcome: run.OutcomeNotStored, Err: fmt.Errorf("%w: %w", errShadowLate, lock.ErrPending),
-			Settle: run.PhaseSince(phases.Operation.End()),
-		}
-	}
+	result := rn.ConcludeWithin(s.m.locker.OpTimeout()-phases.Claim.Duration, end)
 	e.Outcome, e.Err, e.Size, e.Settle = Outcome(result.Outcome), result.Err, result.Size, Phase(result.Settle)
 	if phases.Operation.Duration > s.m.maxDuration {
 		e.Err = errors.Join(e.Err, errShadowOverdue)

@@ -329,6 +329,41 @@ func TestShadowWithoutRedis(t *testing.T) {
 	})
 }
 
+// While Redis is late, the outcome is the one that the run would have had, as far as that is known.
+func TestShadowOutcomeWhileRedisIsLate(t *testing.T) {
+	t.Parallel()
+	unknown := func(w http.ResponseWriter, r *http.Request) {
+		_ = flushIt(w)
+		middleware.FromContext(r.Context()).Unknown()
+	}
+	discard := func(_ http.ResponseWriter, r *http.Request) { _ = middleware.FromContext(r.Context()).Discard() }
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		want    middleware.Outcome
+		stores  bool
+	}{
+		"stored":  {func(http.ResponseWriter, *http.Request) {}, middleware.NotStored, true},
+		"freed":   {discard, middleware.Freed, false},
+		"unknown": {unknown, middleware.Unknown, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.NewProxy(t, redistest.Mini(t).Addr())
+			s := serveOn(t, newLocker(t, proxy.Client(t), lock.WithOpTimeout(2*time.Second)), test.handler, middleware.WithShadow())
+			held := proxy.HoldRequest(redistest.Named("EVALSHA", "EVAL"))
+			e := s.wantShadow(s.send(), 200, test.want, 200)
+			if e.Err == nil || (e.Size > 0) != test.stores {
+				t.Errorf("%+v, want an error, and a size %v", e, test.stores)
+			}
+			held.Lift()
+			eventually(t, "the key to be settled or free", func() bool {
+				info, err := s.locker.Inspect(t.Context(), e.Key)
+				return err == nil && (info.State == lock.Settled) == test.stores && info.State != lock.Held
+			})
+		})
+	}
+}
+
 // A response whose storing hangs goes out all the same, whole, and is stored later.
 func TestShadowDoesNotWaitForTheStore(t *testing.T) {
 	t.Parallel()

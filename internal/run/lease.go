@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -33,12 +34,33 @@ func (leased) cutOff() {}
 func (p leased) conclude(r *Run, end Ending) Result {
 	e := r.decide(end)
 	err := r.apply(p.lease, &e)
-	if r.guard.Pauses {
-		r.guard.tripAfter(r.caller, err)
-	}
 	if errors.Is(err, lock.ErrLost) && e.action != Leave && !r.product.Sent() {
 		return r.reclaimOrGiveWay(&e, err)
 	}
+	return r.own(&e, err)
+}
+
+// errLate is the observer's error for a run whose key the background settles.
+var errLate = fmt.Errorf("onceguard: Redis did not answer in time; storing goes on: %w", lock.ErrPending)
+
+// ConcludeWithin is Conclude for a run that only watches: it has a lease and no journal, and nothing replaces its product.
+// It returns after d, and the background goes on. The outcome is then the one that the run has if Redis answers late.
+func (r *Run) ConcludeWithin(d time.Duration, end Ending) Result {
+	e := r.decide(end)
+	r.encodeEnding(&e)
+	lease := r.protection.(leased).lease
+	lease.AbandonAt(time.Time{})
+	applied := make(chan error, 1)
+	r.guard.locker.Go(func(context.Context) { applied <- r.apply(lease, &e) })
+	timeout := time.NewTimer(d)
+	defer timeout.Stop()
+	var err error
+	select {
+	case err = <-applied:
+	case <-timeout.C:
+		err = errLate
+	}
+	r.guard.tripAfter(r.caller, err)
 	return r.own(&e, err)
 }
 
