@@ -176,7 +176,9 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 		}
 		return r.own(&e, j.apply(r, &e))
 	case txOvertaken:
-		return j.byEntry(r, j.entry)
+		result := j.byEntry(r, j.entry)
+		result.Settle = PhaseSince(r.completed)
+		return result
 	case txUndecided:
 		return j.concludeUndecided(r)
 	}

@@ -1,0 +1,208 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// newGuard returns a Guard on a Redis of its own. Its policy is the usual one, as changed.
+func newGuard(t *testing.T, change ...func(*run.Policy)) (*run.Guard, *lock.Locker) {
+	t.Helper()
+	locker := lock.New(redistest.Mini(t).Client(t), "test", lock.WithOpTimeout(20*time.Second))
+	t.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	p := run.Policy{Retention: time.Hour, MaxWaiters: 10, MaxDuration: time.Minute}
+	for _, c := range change {
+		c(&p)
+	}
+	return run.New(locker, p), locker
+}
+
+// request returns a request for the key "k" whose input has the sum n.
+func request(n byte) *run.Request {
+	return &run.Request{Key: "k", Fingerprints: []record.Fingerprint{{Sum: [32]byte{n}}}}
+}
+
+// product is a Product in memory.
+type product struct {
+	body   string
+	keeps  bool
+	sent   bool
+	unable bool // Payload is too large
+	sealed string
+}
+
+func (p *product) Mark() error { return nil }
+func (p *product) Seal(store func(head, body []byte)) error {
+	p.sealed = p.body
+	store([]byte("h"), []byte(p.sealed))
+	return nil
+}
+func (p *product) Changed() bool                  { return p.body != p.sealed }
+func (p *product) Keep()                          {}
+func (p *product) Rewind()                        {}
+func (p *product) Refuse()                        {}
+func (p *product) Payload() (_, _ []byte, _ bool) { return []byte("h"), []byte(p.body), !p.unable }
+func (p *product) Tombstone(known bool) []byte {
+	if known {
+		return []byte("known")
+	}
+	return []byte("unknown")
+}
+func (p *product) Keeps(bool) bool { return p.keeps }
+func (p *product) Sent() bool      { return p.sent }
+func (p *product) String() string  { return "made " + p.body }
+
+// begin begins a run, and starts it.
+func begin(t *testing.T, g *run.Guard, p *product) (*run.Run, context.Context) {
+	t.Helper()
+	result := g.Begin(t.Context(), request(1))
+	if result.Kind != run.Begun {
+		t.Fatalf("%+v, want a run", result)
+	}
+	return result.Run, result.Run.Start(p)
+}
+
+// want checks what a request gets.
+func want(t *testing.T, result run.Result, kind run.Kind, outcome run.Outcome) {
+	t.Helper()
+	if result.Kind != kind || result.Outcome != outcome {
+		t.Errorf("%+v, want %v, %q", result, kind, outcome)
+	}
+}
+
+// A second CutOff does nothing: it comes from the defer of a door whose operation has panicked afterwards.
+func TestCutOffTwice(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t, func(p *run.Policy) { p.MaxDuration = 50 * time.Millisecond })
+	req := request(1)
+	r := g.Begin(t.Context(), req).Run
+	ctx := r.Start(&product{keeps: true})
+	<-ctx.Done()
+	if err := r.CutOff(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want why the context was done", err)
+	}
+	phase := req.Phases.Operation
+	if err := r.CutOff(); err != nil || req.Phases.Operation != phase {
+		t.Errorf("the second: %v, %v; want nothing, and still %v", err, req.Phases.Operation, phase)
+	}
+	want(t, r.Conclude(run.Ending{Left: run.Whole}), run.Own, run.OutcomeExecuted)
+}
+
+// CutOff ends the context of an operation that is over in time, and returns no reason.
+func TestCutOffInTime(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	r, ctx := begin(t, g, &product{keeps: true})
+	if ctx.Err() != nil || r.Context().Err() != nil {
+		t.Error("the context is done before")
+	}
+	if err := r.CutOff(); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("%v; the context: %v", err, ctx.Err())
+	}
+	r.Conclude(run.Ending{Left: run.Whole})
+}
+
+// What a run leaves behind is what a repetition gets.
+func TestConclude(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		product product
+		say     func(*run.Control)
+		left    run.Left
+		outcome run.Outcome
+		again   run.Kind
+		payload string
+		err     bool
+	}{
+		"stored":       {product{keeps: true, body: "b"}, nil, run.Whole, run.OutcomeExecuted, run.Stored, "hb", false},
+		"freed":        {product{}, nil, run.Whole, run.OutcomeFreed, run.Begun, "", false},
+		"too large":    {product{keeps: true, unable: true}, nil, run.Whole, run.OutcomeNotStored, run.NotStored, "known", false},
+		"partial":      {product{}, nil, run.Partial, run.OutcomeNotStored, run.NotStored, "known", true},
+		"panicked":     {product{}, nil, run.Nothing, run.OutcomePanicked, run.InFlight, "", true},
+		"kept, broken": {product{}, (*run.Control).Keep, run.Broken, run.OutcomeUnsure, run.NotStored, "unknown", true},
+		"sent, broken": {product{sent: true}, (*run.Control).Sending, run.Broken, run.OutcomeUnsure, run.UnknownNotStored, "", true},
+		"unknown":      {product{keeps: true}, (*run.Control).Unknown, run.Whole, run.OutcomeUnsure, run.InFlight, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, _ := newGuard(t)
+			r, _ := begin(t, g, &test.product)
+			if test.say != nil {
+				test.say(r.Control())
+			}
+			r.CutOff()
+			end := run.Ending{Left: test.left}
+			if test.left != run.Whole {
+				end.Err = errors.New("own")
+			}
+			result := r.Conclude(end)
+			want(t, result, run.Own, test.outcome)
+			if result.Err == nil == test.err {
+				t.Errorf("Err = %v, want one: %v", result.Err, test.err)
+			}
+			if stores := test.again != run.Begun && test.again != run.InFlight; (result.Size > 0) != stores {
+				t.Errorf("size %d", result.Size)
+			}
+			again := g.Begin(t.Context(), request(1))
+			if again.Kind != test.again || string(again.Record.Body) != test.payload {
+				t.Errorf("again: %+v, want %v, %q", again, test.again, test.payload)
+			}
+			if test.again == run.Begun {
+				again.Run.Start(&test.product)
+				again.Run.CutOff()
+				again.Run.Conclude(run.Ending{Left: run.Whole})
+				return
+			}
+			if other := g.Begin(t.Context(), request(2)); other.Kind != run.Reused {
+				t.Errorf("another input: %+v, want Reused", other)
+			}
+		})
+	}
+}
+
+// A run that another one has overtaken hands out what the journal has, and settles the key with it.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	j := &fakeJournal{}
+	g, locker := newGuard(t, func(p *run.Policy) { p.Journal = j })
+	other := &record.Record{Fingerprint: request(1).Fingerprints[0], Completed: time.Now(), Body: []byte("theirs")}
+	entry := journal.Entry{
+		State: journal.Done, Token: "another", Left: time.Hour, Record: new(record.Codec).Append(nil, locker.StorageKey("k"), other),
+	}
+	req := request(1)
+	r := g.Begin(t.Context(), req).Run
+	ctx := r.Start(&product{body: "mine"})
+	err := journal.Transact(ctx,
+		func(func() (journal.Commit, error)) error { return errors.New("unique violation") },
+		func(journal.Run, bool) (journal.Entry, error) { return entry, nil },
+	)
+	if !errors.Is(err, journal.ErrAnswered) {
+		t.Error(err)
+	}
+	r.CutOff()
+	result := r.Conclude(run.Ending{Left: run.Whole})
+	want(t, result, run.Stored, run.OutcomeReplayed)
+	if string(result.Record.Body) != "theirs" || result.Settle.Start.IsZero() {
+		t.Errorf("%+v, want theirs, and when the key was settled", result)
+	}
+	want(t, g.Begin(t.Context(), request(1)), run.Stored, run.OutcomeReplayed)
+}
+
+// fakeJournal has nothing.
+type fakeJournal struct{ journal.Journal }
+
+func (*fakeJournal) Begin(context.Context, journal.Run) (journal.Entry, error) {
+	return journal.Entry{}, nil
+}
