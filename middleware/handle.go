@@ -112,7 +112,10 @@ func (x *exchange) interrupt(r *run.Run, why error) {
 	w.Abort()
 	result = r.Conclude(run.Ending{Left: run.Nothing, Err: why})
 	if result.Kind != run.Own { // it is not sent: the panic propagates
-		result.Outcome, result.Err = run.OutcomePanicked, errors.Join(why, result.Err)
+		result.Err = errors.Join(why, result.Err)
+		if result.Outcome != run.OutcomeLeaseLost {
+			result.Outcome = run.OutcomePanicked
+		}
 	}
 }
 

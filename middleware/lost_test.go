@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -253,6 +254,31 @@ func TestKeyTakenAfterAByteHasLeft(t *testing.T) {
 			t.Errorf("%q, want the Settle alone", run.proxy.Commands())
 		}
 		run.want(run.send(), http.StatusCreated, middleware.Replayed)
+	})
+}
+
+// A handler that panics after Keep has lost its key, too: the outcome is not hidden by the panic.
+func TestKeyTakenAndPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, first := new(canned), true
+		var events []middleware.Event
+		_, send := protect(t, store, func(_ http.ResponseWriter, r *http.Request) {
+			if !first {
+				middleware.FromContext(r.Context()).Keep()
+				store.taken, store.claim = true, bulk(store.settled)
+				panic(http.ErrAbortHandler)
+			}
+			first = false
+		}, middleware.WithObserver(func(_ context.Context, e middleware.Event) { events = append(events, e) }))
+		send(&discarded{header: http.Header{}}, 10)
+		if returned := inBubble(send, &discarded{header: http.Header{}}); !returned() || len(events) != 2 {
+			t.Fatalf("%+v, want two events", events)
+		}
+		e := events[1]
+		if e.Outcome != middleware.LeaseLost || !errors.Is(e.Err, lock.ErrLost) || !strings.Contains(e.Err.Error(), "panicked") {
+			t.Errorf("%s, %v; want lease-lost, ErrLost, and the panic", e.Outcome, e.Err)
+		}
 	})
 }
 
