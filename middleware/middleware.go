@@ -38,8 +38,8 @@ func newMiddleware(caller string, l *lock.Locker, key keyfunc.Func, opts []Optio
 	if key == nil {
 		panic(caller + ": key is nil")
 	}
-	m := &Middleware{locker: l, keyFunc: key, options: newOptions(caller, l, opts)}
-	m.guard = run.New(l, m.policy())
+	m := &Middleware{locker: l, keyFunc: key, options: newOptions(caller, opts)}
+	m.guard = run.New("middleware", l, m.policy())
 	return m
 }
 

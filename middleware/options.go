@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 )
 
 // Option changes a default of [New] and [Idempotency].
@@ -54,9 +52,8 @@ func defaultOptions() options {
 	}
 }
 
-// newOptions returns the defaults with opts. It panics when one of them is nil, when they contradict each other, or when
-// the journal has another namespace than the locker.
-func newOptions(caller string, l *lock.Locker, opts []Option) options {
+// newOptions returns the defaults with opts. It panics when one of them is nil. run.New finds most contradictions.
+func newOptions(caller string, opts []Option) options {
 	o := defaultOptions()
 	for i, opt := range opts {
 		if opt == nil {
@@ -65,30 +62,10 @@ func newOptions(caller string, l *lock.Locker, opts []Option) options {
 		opt(&o)
 	}
 	o.applyKeyAge()
-	o.check()
-	if o.journal != nil {
-		locks, _, _ := strings.Cut(l.StorageKey(""), ":{")
-		if notes := o.journal.Namespace(); notes != locks {
-			panic(fmt.Sprintf("middleware.WithJournal: the journal has the namespace %q, and the locker %q", notes, locks))
-		}
+	if o.journal != nil && o.shadow {
+		panic("middleware.WithShadow: cannot be kept with WithJournal")
 	}
 	return o
-}
-
-// check panics when options contradict each other.
-func (o *options) check() {
-	switch {
-	case o.atMostOnce && o.failOpen:
-		panic("middleware.WithAtMostOnce: cannot be kept with WithFailOpen")
-	case o.journal != nil && o.failOpen:
-		panic("middleware.WithJournal: cannot be kept with WithFailOpen")
-	case o.journal != nil && o.shadow:
-		panic("middleware.WithShadow: cannot be kept with WithJournal")
-	case o.atMostOnce && o.retention > lock.MaxHold:
-		panic("middleware.WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
-	case o.codec.PlaintextReads && len(o.codec.Keys) == 0:
-		panic("middleware.WithPlaintextReads: means nothing without WithEncryption")
-	}
 }
 
 // policy returns what the engine needs of the options. In shadow nobody waits, and nobody asks a Redis that has just

@@ -85,7 +85,7 @@ func TestForgedCompression(t *testing.T) {
 	}
 	zeros, _ := record.Deflate(nil, make([]byte, 1<<24))
 	_, n = binary.Uvarint(zeros)
-	for name, c := range map[string]*record.Codec{"plain": {}, "encrypted": {Keys: record.Keyring{master(1)}}} {
+	for name, c := range map[string]*record.Codec{"plain": {}, "encrypted": {Keys: ring(master(1))}} {
 		read := func(payload []byte) bool {
 			_, err := c.Decode(storageKey, forge(c, record.FlagCompressed, append(bytes.Clone(head), payload...)))
 			return err == nil

@@ -5,9 +5,10 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"fmt"
 )
 
-// Keyring encrypts with its first key and decrypts with any. Its elements are made by Extract. It is safe for
+// Keyring encrypts with its first key and decrypts with any. Its elements are made by NewKeyring. It is safe for
 // concurrent use.
 type Keyring [][]byte
 
@@ -22,8 +23,24 @@ const (
 	encryptionOverhead = 12 + 16 // nonce and tag
 )
 
-// Extract returns the element of a Keyring for a key: its HKDF-Extract (RFC 5869 section 2.2, SHA-256, no salt).
-func Extract(key []byte) []byte { return must(hkdf.Extract(sha256.New, key, nil)) }
+// NewKeyring returns a Keyring of copies of the keys. It panics, in the words of the option, when there is no key, or when
+// a key has another length than KeySize.
+func NewKeyring(option string, keys [][]byte) Keyring {
+	if len(keys) == 0 {
+		panic(option + ": no key")
+	}
+	ring := make(Keyring, len(keys))
+	for i, key := range keys {
+		if len(key) != KeySize {
+			panic(fmt.Sprintf("%s: key %d has %d bytes, not %d", option, i+1, len(key), KeySize))
+		}
+		ring[i] = extract(key)
+	}
+	return ring
+}
+
+// extract returns the element of a Keyring for a key: its HKDF-Extract (RFC 5869 section 2.2, SHA-256, no salt).
+func extract(key []byte) []byte { return must(hkdf.Extract(sha256.New, key, nil)) }
 
 // Encrypt encrypts b from its n-th byte on with AES-256-GCM, and returns the first n bytes, a random nonce of 12 bytes,
 // the ciphertext, and a tag of 16 bytes. It also authenticates visible and the storage key. The length of visible

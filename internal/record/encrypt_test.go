@@ -16,11 +16,15 @@ import (
 // The first key encrypts, each decrypts, and what is not encrypted is read only with PlaintextReads.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	keys := func(n ...byte) (k record.Keyring) {
+	keys := func(n ...byte) record.Keyring {
+		var all [][]byte
 		for _, n := range n {
-			k = append(k, master(n))
+			all = append(all, master(n))
 		}
-		return k
+		if all == nil {
+			return nil
+		}
+		return ring(all...)
 	}
 	for name, test := range map[string]struct {
 		writer, reader record.Codec
@@ -50,7 +54,7 @@ func TestKeys(t *testing.T) {
 // A note and a record have different purposes: neither decrypts as the other, even under the same storage key.
 func TestPurposes(t *testing.T) {
 	t.Parallel()
-	c := &record.Codec{Keys: record.Keyring{master(1)}}
+	c := &record.Codec{Keys: ring(master(1))}
 	note := c.EncodeNote(nil, storageKey, record.Note{Fingerprint: fingerprint})
 	if _, err := c.DecodeNote(storageKey, note); err != nil {
 		t.Error(err)
@@ -69,7 +73,7 @@ func TestPurposes(t *testing.T) {
 // Behind a right checksum, which anybody who can write to Redis can compute, a changed record does not decrypt.
 func TestAuthenticated(t *testing.T) {
 	t.Parallel()
-	c := &record.Codec{Keys: record.Keyring{master(1)}, PlaintextReads: true}
+	c := &record.Codec{Keys: ring(master(1)), PlaintextReads: true}
 	good := c.Append(nil, storageKey, someRecord([]byte("body")))
 	for i := range good {
 		if i >= record.ChecksumAt && i < record.FlagsAt {
@@ -91,7 +95,7 @@ func TestAuthenticated(t *testing.T) {
 // The encryption is what its documentation says, made of nothing but the standard's parts.
 func TestEncryptionIsAsDocumented(t *testing.T) {
 	t.Parallel()
-	c := &record.Codec{Keys: record.Keyring{master(1), master(2)}}
+	c := &record.Codec{Keys: ring(master(1), master(2))}
 	for purpose, encrypted := range map[string]struct{ visible, content []byte }{
 		record.RecordPurpose: {
 			[]byte{1, record.FlagEncrypted}, c.Append(nil, storageKey, someRecord([]byte("body")))[record.ContentAt:],

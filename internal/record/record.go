@@ -94,7 +94,7 @@ type Fingerprint struct {
 	Sum  [sha256.Size]byte
 }
 
-// Kind names the rule that a fingerprint was made by.
+// Kind names the rule that a fingerprint was made by. The zero Kind means that no input was given to compare.
 type Kind [8]byte
 
 // fingerprintLen is the length of a stored fingerprint: the kind, then the sum.
@@ -160,9 +160,9 @@ func (c *Codec) appendPayload(b []byte, r *Record) (_ []byte, compressed bool) {
 	return append(append(b, r.Head...), r.Body...), false
 }
 
-// Why a record or a note cannot be read. Each wraps ErrUnreadable, which package middleware exports.
+// Why a record or a note cannot be read. Each wraps ErrUnreadable, which the doors export.
 var (
-	ErrUnreadable    = errors.New("middleware: what is stored is unreadable")
+	ErrUnreadable    = errors.New("onceguard: what is stored is unreadable")
 	errDamaged       = fmt.Errorf("%w: damaged, of another key, of another kind of run, or of a newer version", ErrUnreadable)
 	errEncrypted     = fmt.Errorf("%w: encrypted, and there is no WithEncryption", ErrUnreadable)
 	errPlaintext     = fmt.Errorf("%w: not encrypted, and there is no WithPlaintextReads", ErrUnreadable)

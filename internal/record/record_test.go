@@ -24,7 +24,10 @@ const (
 )
 
 // master returns the n-th key.
-func master(n byte) []byte { return record.Extract(bytes.Repeat([]byte{n}, record.KeySize)) }
+func master(n byte) []byte { return bytes.Repeat([]byte{n}, record.KeySize) }
+
+// ring returns the Keyring of these keys.
+func ring(keys ...[]byte) record.Keyring { return record.NewKeyring("WithEncryption", keys) }
 
 // codecs returns a Codec for each way to store a record.
 func codecs() map[string]*record.Codec {
@@ -32,9 +35,9 @@ func codecs() map[string]*record.Codec {
 		"plain":                    {},
 		"value":                    {Door: record.Value},
 		"compressed":               {Compress: true},
-		"encrypted":                {Keys: record.Keyring{master(1)}},
-		"compressed and encrypted": {Compress: true, Keys: record.Keyring{master(1)}},
-		"encrypted value":          {Door: record.Value, Keys: record.Keyring{master(1)}},
+		"encrypted":                {Keys: ring(master(1))},
+		"compressed and encrypted": {Compress: true, Keys: ring(master(1))},
+		"encrypted value":          {Door: record.Value, Keys: ring(master(1))},
 	}
 }
 
@@ -181,7 +184,7 @@ func TestStored(t *testing.T) {
 	t.Parallel()
 	// ann's payment under the key "k" in the namespace "test"
 	const storageKey = "test:{2095}8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a"
-	c := &record.Codec{Keys: record.Keyring{master(2), master(1)}, PlaintextReads: true}
+	c := &record.Codec{Keys: ring(master(2), master(1)), PlaintextReads: true}
 	files, err := filepath.Glob("../../middleware/testdata/stored/*.hex")
 	if err != nil || len(files) < 8 {
 		t.Fatal(files, err)

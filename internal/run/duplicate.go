@@ -15,7 +15,7 @@ var (
 	errAbandoned      = errors.New("onceguard: an earlier run has left its key without an outcome, or its process died")
 	errNoOutcome      = errors.New("onceguard: an earlier run ended with an unknown outcome, and is not repeated")
 	errUnfinished     = errors.New("onceguard: the journal has an earlier run without an outcome, whose time is over")
-	errTooManyWaiting = errors.New("onceguard: too many requests are waiting (WithMaxWaiters)")
+	errTooManyWaiting = errors.New("onceguard: too many are waiting (WithMaxWaiters)")
 )
 
 // byClaim returns what follows from what the key holds: a record, another run's claim, or nothing. It holds nothing after
@@ -176,11 +176,12 @@ const (
 	incomparable                    // it was made by a rule that the request does not have
 )
 
-// compare compares the request with the request that stored was made of.
+// compare compares the request with the request that stored was made of. A fingerprint of the zero Kind is the same as
+// every other.
 func (req *Request) compare(stored record.Fingerprint) resemblance {
 	for _, f := range req.Fingerprints {
 		switch {
-		case f == stored:
+		case f == stored, f.Kind == record.Kind{}, stored.Kind == record.Kind{}:
 			return same
 		case f.Kind == stored.Kind:
 			return different

@@ -3,6 +3,8 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,13 +37,32 @@ type Guard struct {
 	undoing        atomic.Int64 // runs in undoBegin
 }
 
-// New returns a Guard.
-func New(locker *lock.Locker, p Policy) *Guard { return &Guard{locker: locker, Policy: p} }
+// New returns a Guard. It panics, in the words of the door's package, if its user has chosen what contradicts itself, or a
+// journal with another namespace than the locker.
+func New(door string, locker *lock.Locker, p Policy) *Guard {
+	switch {
+	case p.AtMostOnce && p.FailOpen:
+		panic(door + ".WithAtMostOnce: cannot be kept with WithFailOpen")
+	case p.Journal != nil && p.FailOpen:
+		panic(door + ".WithJournal: cannot be kept with WithFailOpen")
+	case p.AtMostOnce && p.Retention > lock.MaxHold:
+		panic(door + ".WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
+	case p.Codec.PlaintextReads && len(p.Codec.Keys) == 0:
+		panic(door + ".WithPlaintextReads: means nothing without WithEncryption")
+	}
+	if p.Journal != nil {
+		locks, _, _ := strings.Cut(locker.StorageKey(""), ":{")
+		if notes := p.Journal.Namespace(); notes != locks {
+			panic(fmt.Sprintf("%s.WithJournal: the journal has the namespace %q, and the locker %q", door, notes, locks))
+		}
+	}
+	return &Guard{locker: locker, Policy: p}
+}
 
 // Request is who asks for what.
 type Request struct {
 	Key          string               // as the door has derived it
-	Fingerprints []record.Fingerprint // of the input, one by each rule; the first one is stored
+	Fingerprints []record.Fingerprint // of the input, one by each rule; the first one is stored. At least one, see record.Kind
 	Traceparent  func() record.Trace  // of the operation, for its record; nil: none
 	AnswerBy     time.Time            // when a caller that waits must have its answer; zero: no limit but Policy.Wait
 	TooOld       bool                 // nothing may run: the key is looked up and never claimed

@@ -47,7 +47,7 @@ var (
 	// errOvertaken is the observer's error for a run that found another run's record at its end.
 	errOvertaken = errors.New("onceguard: the journal holds the record of another run")
 
-	errOutsideTx = errors.New("onceguard: the handler answered outside of the journal's transaction: " +
+	errOutsideTx = errors.New("onceguard: the operation ended outside of the journal's transaction: " +
 		"Redis alone protects its effect")
 )
 

@@ -26,20 +26,9 @@ type Run struct {
 	completed time.Time // when the operation ended
 }
 
-// Product is what an operation leaves behind: a response, a value. A transaction calls Mark, Seal, Keep, Rewind and
-// Refuse, in any goroutine of the operation. The goroutine that began the run calls the other methods, after CutOff.
+// Product is what an operation leaves behind: a response, a value. The goroutine that began the run calls its methods,
+// after CutOff.
 type Product interface {
-	// Mark begins a part of the product that belongs to a transaction. Nothing of it is sent before Keep or Rewind. It
-	// returns ErrCommitted if a part of the product was sent before.
-	Mark() error
-	// Seal passes the payload of the product to store, which copies it, and puts the product back as it was at Mark: the
-	// transaction may be run again, and the last Seal counts. After an error Rewind is called.
-	Seal(store func(head, body []byte)) error
-	Changed() bool // reports whether the product was changed since Seal
-	Keep()         // the transaction is committed: the product is what was sealed last, and is final
-	Rewind()       // the transaction is rolled back: the product is as it was at Mark
-	Refuse()       // it is not known, or the product will be replaced: later changes fail
-
 	// Payload returns the product as the payload of a record, in two parts. ok is false if it has too many parts to be
 	// stored.
 	Payload() (head, body []byte, ok bool)
@@ -50,6 +39,22 @@ type Product interface {
 	Keeps(strict bool) bool
 	Sent() bool     // reports whether a part of the product was sent, so that nothing can replace it
 	String() string // describes the product in an error: "answered 201"
+}
+
+// TxProduct is a Product that a transaction of the operation can commit. The transaction calls Mark, Seal, Changed, Keep,
+// Rewind and Refuse, in any goroutine of the operation. With another Product no transaction begins.
+type TxProduct interface {
+	Product
+	// Mark begins a part of the product that belongs to a transaction. Nothing of it is sent before Keep or Rewind. It
+	// returns ErrCommitted if a part of the product was sent before.
+	Mark() error
+	// Seal passes the payload of the product to store, which copies it, and puts the product back as it was at Mark: the
+	// transaction may be run again, and the last Seal counts. After an error Rewind is called.
+	Seal(store func(head, body []byte)) error
+	Changed() bool // reports whether the product was changed since Seal
+	Keep()         // the transaction is committed: the product is what was sealed last, and is final
+	Rewind()       // the transaction is rolled back: the product is as it was at Mark
+	Refuse()       // it is not known, or the product will be replaced: later changes fail
 }
 
 // Ending is how an operation has ended.
@@ -197,13 +202,13 @@ func unknownOutcome(end Ending, wish Wish) (Outcome, error) {
 	case end.Left == Nothing:
 		return OutcomePanicked, end.Err
 	case wish == WishUnknown:
-		return OutcomeUnsure, errSaidUnknown
+		return OutcomeUnsure, errors.Join(errSaidUnknown, end.Err)
 	}
 	return OutcomeUnsure, end.Err
 }
 
 // errSaidUnknown is the observer's error for an operation that does not know its outcome.
-var errSaidUnknown = errors.New("onceguard: the handler called Execution.Unknown")
+var errSaidUnknown = errors.New("onceguard: the operation declared its outcome unknown (Execution.Unknown, once.Unknown)")
 
 // storeProduct makes the record of the product, or a tombstone if it cannot be stored.
 func (r *Run) storeProduct(e *ending) {

@@ -26,12 +26,12 @@ func newGuard(t *testing.T, change ...func(*run.Policy)) (*run.Guard, *lock.Lock
 	for _, c := range change {
 		c(&p)
 	}
-	return run.New(locker, p), locker
+	return run.New("run", locker, p), locker
 }
 
 // request returns a request for the key "k" whose input has the sum n.
 func request(n byte) *run.Request {
-	return &run.Request{Key: "k", Fingerprints: []record.Fingerprint{{Sum: [32]byte{n}}}}
+	return &run.Request{Key: "k", Fingerprints: []record.Fingerprint{{Kind: record.Kind{1}, Sum: [32]byte{n}}}}
 }
 
 // product is a Product in memory.
@@ -202,6 +202,8 @@ func TestOvertaken(t *testing.T) {
 
 // fakeJournal has nothing.
 type fakeJournal struct{ journal.Journal }
+
+func (*fakeJournal) Namespace() string { return "test" }
 
 func (*fakeJournal) Begin(context.Context, journal.Run) (journal.Entry, error) {
 	return journal.Entry{}, nil

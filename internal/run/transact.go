@@ -57,6 +57,8 @@ type transaction struct {
 	txState            // guarded by mu; does not change once cutOff has returned
 	ended    bool      // guarded by mu; the operation has ended, so no transaction begins and none is sealed
 
+	product TxProduct // set by beginTx
+
 	// What sealTx has made, the last time:
 	record []byte
 	keep   time.Duration // how long the record is kept
@@ -69,6 +71,8 @@ var (
 	errInterrupted  = errors.New("onceguard: the transaction panicked, or called runtime.Goexit, after its response was sealed")
 	errConcurrentTx = errors.New("onceguard: the run has a transaction that has not ended")
 	errEnded        = errors.New("onceguard: the handler has returned")
+
+	errNoTransactions = errors.New("onceguard: transactions inside of once.Do are not supported yet")
 )
 
 // Journaled implements [journal.Transactor].
@@ -110,9 +114,13 @@ func (j *journaled) beginTx() error {
 	case j.phase != txNone:
 		return errConcurrentTx
 	}
-	err := j.owner.product.Mark()
+	product, ok := j.owner.product.(TxProduct)
+	if !ok {
+		return errNoTransactions
+	}
+	err := product.Mark()
 	if err == nil {
-		j.phase = txOpen
+		j.product, j.phase = product, txOpen
 	}
 	return err
 }
@@ -130,7 +138,7 @@ func (j *journaled) runTx(
 		return j.decideAfterError(doErr, sealed, entry, lookErr)
 	}
 	isStored := sealed
-	if sealed && j.owner.product.Changed() { // perhaps by another attempt, which was not sealed
+	if sealed && j.product.Changed() { // perhaps by another attempt, which was not sealed
 		entry, lookErr := findOutcome(j.run, sealed)
 		isStored = lookErr == nil && isOurEnd(entry, j.run, j.record)
 	}
@@ -151,7 +159,7 @@ func (j *journaled) sealTx() (journal.Commit, error) {
 		return journal.Commit{}, journal.ErrTwice
 	}
 	r := j.owner
-	err := r.product.Seal(func(head, body []byte) {
+	err := j.product.Seal(func(head, body []byte) {
 		rec := r.newRecord(time.Now())
 		rec.Head, rec.Body = head, body
 		j.record = r.encode(&rec)
@@ -200,14 +208,14 @@ func (j *journaled) interruptedTx() txState {
 // finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It keeps, rewinds
 // or refuses the product to match.
 func (j *journaled) finishTx(state txState) {
-	switch product := j.owner.product; state.phase {
+	switch state.phase {
 	case txCommitted:
-		product.Keep()
+		j.product.Keep()
 		j.owner.control.Sending() // Discard comes too late
 	case txNone:
-		product.Rewind()
+		j.product.Rewind()
 	default:
-		product.Refuse()
+		j.product.Refuse()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
