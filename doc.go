@@ -18,6 +18,7 @@
 // # Which package
 //
 //   - [github.com/onceguard/onceguard/middleware] is the HTTP part, and where to begin.
+//   - [github.com/onceguard/onceguard/once] is the same for functions: messages, jobs, tools of agents.
 //   - [github.com/onceguard/onceguard/keyfunc] says who asks for what: how a key is made of a request.
 //   - [github.com/onceguard/onceguard/lock] has the leases on Redis keys below it, which can be used on their own.
 //   - [github.com/onceguard/onceguard/journal] says what a database beside Redis must do.

@@ -22,6 +22,8 @@ var allowedImports = map[string][]string{
 	"middleware/internal/response": {"internal/record", "middleware/internal/buffer"},
 	"middleware/internal/buffer":   {},
 
+	"once": {"lock", "journal", "internal/run", "internal/record", "internal/canonical"},
+
 	"internal/run":    {"lock", "journal", "internal/record"},
 	"internal/record": {},
 
@@ -87,7 +89,7 @@ func listPackages(t *testing.T) map[string][]string {
 		t.Skip("needs the go command: ", err)
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
-		module+"middleware/...", module+"internal/run/...", module+"internal/record/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
+		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
 		module+"onceclient/...", module+"oncetest/...")
 	out, err := list.Output()
 	if err != nil {

@@ -1,0 +1,237 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/once"
+)
+
+// startLocker returns a Locker on a server that stands for your Redis.
+func startLocker() (locker *lock.Locker, stop func()) {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	locker = lock.New(client, "payments", lock.WithOpTimeout(20*time.Second))
+	return locker, func() {
+		_ = locker.Close(context.Background())
+		_ = client.Close()
+		server.Close()
+	}
+}
+
+type Order struct {
+	Customer string
+	Amount   int
+}
+
+type Receipt struct{ Payment string }
+
+// charge stands for your payment provider.
+func charge(_ context.Context, o Order) (Receipt, error) {
+	fmt.Println("charging", o.Customer, o.Amount)
+	return Receipt{"p-1"}, nil
+}
+
+// A queue delivers a message twice.
+func Example() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker)
+
+	handle := func(messageID string, order Order) {
+		key := once.Key{Operation: "charge", Scope: order.Customer, ID: messageID, Input: order}
+		receipt, replayed, err := once.Do(context.Background(), guard, key, func(ctx context.Context) (Receipt, error) {
+			return charge(ctx, order)
+		})
+		fmt.Println(receipt.Payment, replayed, err)
+	}
+	handle("m-7", Order{"ann", 1250})
+	handle("m-7", Order{"ann", 1250})
+	// Output:
+	// charging ann 1250
+	// p-1 false <nil>
+	// p-1 true <nil>
+}
+
+// What a consumer does with the errors of Do.
+func ExampleDo_consumer() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker)
+
+	deliver := func(f func(context.Context) (Receipt, error)) {
+		key := once.Key{Operation: "charge", Scope: "orders", ID: "m-7"}
+		_, _, err := once.Do(context.Background(), guard, key, f)
+		var refused *once.Refused
+		var stored *once.StoredError
+		switch {
+		case err == nil:
+			fmt.Println("ack")
+		case errors.Is(err, once.ErrNotStored):
+			fmt.Println("ack; it was done")
+		case errors.As(err, &stored):
+			fmt.Println("ack; an earlier delivery has failed for good:", err)
+		case errors.As(err, &refused) && !refused.Retryable:
+			fmt.Println("to a person:", err)
+		case errors.As(err, &refused):
+			fmt.Println("nack, again after", refused.RetryAfter)
+		default:
+			fmt.Println("nack:", err)
+		}
+	}
+	deliver(func(context.Context) (Receipt, error) {
+		deliver(func(context.Context) (Receipt, error) { panic("two at a time") })
+		return Receipt{}, errors.New("the database did not answer")
+	})
+	declined := func(context.Context) (Receipt, error) { return Receipt{}, once.Final(errors.New("card declined")) }
+	deliver(declined)
+	deliver(declined)
+	// Output:
+	// nack, again after 1s
+	// nack: the database did not answer
+	// nack: card declined
+	// ack; an earlier delivery has failed for good: card declined
+}
+
+// A key is used for two different orders.
+func ExampleKey() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker)
+
+	for _, amount := range []int{1250, 1250, 9999} {
+		order := Order{"ann", amount}
+		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7", Input: order}
+		_, replayed, err := once.Do(context.Background(), guard, key, func(ctx context.Context) (Receipt, error) {
+			return charge(ctx, order)
+		})
+		fmt.Println(replayed, errors.Is(err, once.ErrReused))
+	}
+	// Output:
+	// charging ann 1250
+	// false false
+	// true false
+	// false true
+}
+
+// With WithAtMostOnce the function says what it knows about its effect.
+func ExampleWithAtMostOnce() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker, once.WithAtMostOnce())
+	errDial, errDeclined := errors.New("no connection"), errors.New("card declined")
+
+	call := func(err error) {
+		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
+		_, replayed, err := once.Do(context.Background(), guard, key, func(context.Context) (Receipt, error) {
+			return Receipt{}, err
+		})
+		fmt.Println(replayed, err)
+	}
+	call(once.NothingHappened(errDial)) // the request was not sent
+	call(errDeclined)
+	call(errDial) // does not run
+	// Output:
+	// false no connection
+	// false card declined
+	// true card declined
+}
+
+// It is not known whether the charge took effect. An operator finds out.
+func ExampleGuard_Resolve() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker, once.WithAtMostOnce())
+	ctx := context.Background()
+
+	var storageKey string
+	call := func() {
+		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
+		receipt, replayed, err := once.Do(ctx, guard, key, func(ctx context.Context) (Receipt, error) {
+			storageKey = once.FromContext(ctx).Key()
+			return Receipt{}, once.Unknown(errors.New("the provider did not answer"))
+		})
+		fmt.Println(receipt.Payment, replayed, err)
+	}
+	call()
+	info, err := locker.Inspect(ctx, storageKey)
+	if err != nil {
+		fmt.Println(err)
+	}
+	err = guard.Resolve(ctx, storageKey, info.Token, Receipt{"p-1"}, nil)
+	fmt.Println(errors.Is(err, lock.ErrLive)) // the lease has not run out yet
+	// Output:
+	//  false the provider did not answer
+	// true
+}
+
+// The second call waits for the result of the first one.
+func ExampleWithWait() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker, once.WithWait(10*time.Second))
+
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() {
+			key := once.Key{Operation: "report", Scope: once.Anyone, ID: "2026-11"}
+			pages, _, err := once.Do(context.Background(), guard, key, func(context.Context) (int, error) {
+				fmt.Println("writing")
+				time.Sleep(100 * time.Millisecond)
+				return 12, nil
+			})
+			fmt.Println(pages, err)
+		})
+	}
+	calls.Wait()
+	// Output:
+	// writing
+	// 12 <nil>
+	// 12 <nil>
+}
+
+func ExampleFromContext() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker)
+
+	key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
+	_, _, err := once.Do(context.Background(), guard, key, func(ctx context.Context) (Receipt, error) {
+		run := once.FromContext(ctx)
+		run.Retain(7 * 24 * time.Hour)
+		fmt.Println("Idempotency-Key for the provider:", len(run.Key()) > 64)
+		return Receipt{"p-1"}, nil
+	})
+	fmt.Println(err)
+	// Output:
+	// Idempotency-Key for the provider: true
+	// <nil>
+}
+
+func ExampleWithObserver() {
+	locker, stop := startLocker()
+	defer stop()
+	guard := once.New(locker, once.WithObserver(func(_ context.Context, e once.Event) {
+		fmt.Println(e.Operation, e.Outcome)
+	}))
+
+	key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
+	for range 2 {
+		_, _, _ = once.Do(context.Background(), guard, key, func(context.Context) (Receipt, error) {
+			return Receipt{"p-1"}, nil
+		})
+	}
+	// Output:
+	// charge executed
+	// charge replayed
+}

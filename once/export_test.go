@@ -1,0 +1,29 @@
+package once
+
+import "github.com/onceguard/onceguard/internal/run"
+
+// Decode decodes the payload of a record into v.
+func (g *Guard) Decode(payload []byte, v any) error { return g.decode(payload, v) }
+
+// Encode returns the payload of a record.
+func (g *Guard) Encode(v any, err error) ([]byte, error) {
+	p := &product{Guard: g}
+	if failed := p.encode(v, err); failed != nil {
+		return nil, failed
+	}
+	head, body, _ := p.Payload()
+	return append(head, body...), nil
+}
+
+// EncodeKey returns the key of the lock.
+func EncodeKey(k Key) string { return k.encode() }
+
+// UnreasonedKinds returns the kinds of refusals for which newRefused has no reason.
+func UnreasonedKinds() (kinds []run.Kind) {
+	for kind := run.InFlight; kind <= run.CommitUnknown; kind++ {
+		if kind != run.Expired && (int(kind) >= len(reasons) || reasons[kind].err == nil) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}

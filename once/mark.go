@@ -1,0 +1,77 @@
+package once
+
+import "errors"
+
+// mark is an error with what f knows about its effect.
+type mark struct {
+	err   error
+	knows knowledge
+}
+
+type knowledge uint8
+
+const (
+	nothing knowledge = iota // no mark
+	nothingHappened
+	final
+	unknown
+)
+
+func (m *mark) Error() string { return m.err.Error() }
+func (m *mark) Unwrap() error { return m.err }
+
+// NothingHappened marks an error of the function of [Do]: the function took no effect, so its key is freed, and the next
+// call runs. Use it with [WithAtMostOnce] and with an intent journal, which store an error that has no mark.
+//
+// A mark counts wherever it is in the chain of the error that the function returns, as errors.As finds it. If there are
+// several, the outermost counts. It counts only for the Do whose function returns it: that Do returns the error without
+// the mark, so that an inner Do's error cannot free the key of an outer one, which may have taken effect already.
+// NothingHappened returns nil if err is nil.
+func NothingHappened(err error) error { return marked(err, nothingHappened) }
+
+// Final marks an error of the function of [Do]: it is the result. Its text is stored, in every mode, and the next call
+// gets it as a [*StoredError]. See [NothingHappened] for what the marks have in common.
+func Final(err error) error { return marked(err, final) }
+
+// Unknown marks an error of the function of [Do]: the function may have taken effect, because a COMMIT or a charge got
+// no reply, or its context ended in between. Nothing is stored, and the key is left as after a crash. The next call
+// gets [ErrInFlight] until the lease has run out. Then it runs or, with [WithAtMostOnce] and with an intent journal,
+// gets [ErrOutcomeUnknown]. See [NothingHappened] for what the marks have in common.
+func Unknown(err error) error { return marked(err, unknown) }
+
+func marked(err error, knows knowledge) error {
+	if err == nil {
+		return nil
+	}
+	return &mark{err, knows}
+}
+
+// knowledgeOf returns what the outermost mark in err says.
+func knowledgeOf(err error) knowledge {
+	if m := (*mark)(nil); errors.As(err, &m) {
+		return m.knows
+	}
+	return nothing
+}
+
+// unmarked returns err without marks: err itself if it has none.
+func unmarked(err error) error {
+	if m, ok := err.(*mark); ok {
+		return unmarked(m.err)
+	}
+	if knowledgeOf(err) == nothing {
+		return err
+	}
+	return &withoutMarks{err}
+}
+
+// withoutMarks is an error with a mark deep in its chain, which errors.As does not find.
+type withoutMarks struct{ err error }
+
+func (w *withoutMarks) Error() string        { return w.err.Error() }
+func (w *withoutMarks) Is(target error) bool { return errors.Is(w.err, target) }
+
+func (w *withoutMarks) As(target any) bool {
+	_, isMark := target.(**mark)
+	return !isMark && errors.As(w.err, target)
+}

@@ -1,0 +1,346 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/once"
+)
+
+func TestReplay(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b)
+		if e := d.want(d.do(d.charge), 1, false, once.Executed); e.Size == 0 || e.Failed || e.Run.Start.IsZero() || e.Settle.Start.IsZero() {
+			t.Errorf("%+v", e)
+		}
+		other := open(t, b) // another process
+		for range 2 {
+			e := other.want(other.do(other.charge), 1, true, once.Replayed)
+			if e.Size == 0 || e.Claim.Start.IsZero() || !e.Run.Start.IsZero() || e.Err != nil {
+				t.Errorf("%+v", e)
+			}
+		}
+		d.wantRuns(1)
+		other.wantRuns(0)
+		b.Elapse(t, 24*time.Hour)
+		d.want(d.do(d.charge), 2, false, once.Executed)
+	})
+}
+
+// Each part of a key counts, and where one part ends.
+func TestOtherKeys(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b)
+		for i, edits := range [][]edit{
+			nil, {scope("bob")}, {id("2")}, {scope("an"), id("n1")}, {scope("ann1:"), id("1")}, {scope(once.Anyone)}, {scope("anyone")},
+		} {
+			d.want(d.do(d.charge, edits...), int64(i+1), false, once.Executed)
+		}
+		a := d.do(d.charge, operation("refund"))
+		if a.err != nil || a.replayed || a.receipt.Number != 8 {
+			t.Errorf("another operation: %+v", a)
+		}
+		if e := <-d.events; e.Operation != "refund" {
+			t.Errorf("%+v", e)
+		}
+		if n := len(b.Keys(t)); n != 8 {
+			t.Errorf("%d keys, want 8", n)
+		}
+		for _, key := range b.Keys(t) {
+			if strings.Contains(key, "ann") {
+				t.Errorf("the key %q has the scope in it", key)
+			}
+		}
+	})
+}
+
+func TestInvalidKeys(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	d := open(t, b)
+	for name, e := range map[string]edit{
+		"operation": operation(""), "scope": scope(""), "id": id(""), "input": input(func() {}),
+	} {
+		a := d.do(d.charge, e)
+		if err := refusalError(a, once.ErrInvalidKey); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if e := <-d.events; e.Outcome != once.InvalidKey || e.Key != "" || e.Err == nil {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	d.wantRuns(0)
+	if keys := b.Keys(t); len(keys) > 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
+func TestInput(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d, g := open(t, b), newGate()
+		done := d.inBackground(g, d.charge)
+		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
+		d.wantRefused(d.do(d.charge, input(nil)), once.ErrInFlight, once.InFlight)
+		close(g.open)
+		d.want(<-done, 1, false, once.Executed)
+		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
+		d.want(d.do(d.charge, input(map[string]int{"tip": 3, "amount": 1250})), 1, true, once.Replayed)
+		d.want(d.do(d.charge, input(nil)), 1, true, once.Replayed)
+
+		d.want(d.do(d.charge, id("2"), input(nil)), 2, false, once.Executed) // the first one has nothing to compare with
+		d.want(d.do(d.charge, id("2")), 2, true, once.Replayed)
+		d.wantRuns(2)
+	})
+}
+
+func TestInFlight(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d, g := open(t, b), newGate()
+		done := d.inBackground(g, d.charge)
+		d.wantRefused(d.do(d.charge), once.ErrInFlight, once.InFlight)
+		close(g.open)
+		d.want(<-done, 1, false, once.Executed)
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.wantRuns(1)
+	})
+}
+
+func TestWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		outcome once.Outcome
+	}{
+		"value": {nil, once.Executed}, "error": {errDeclined, once.Freed}, "final": {once.Final(errDeclined), once.Executed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				d, waiters, g := open(t, b), open(t, b, once.WithWait(time.Hour)), newGate()
+				done := d.inBackground(g, func(context.Context) (receipt, error) { return receipt{Number: 1}, c.err })
+				const n = 3
+				answers := make(chan answer, n)
+				for range n {
+					go func() { answers <- waiters.do(waiters.charge) }()
+				}
+				awaitWaiters(t, waiters.locker, n)
+				close(g.open)
+				<-done
+				d.event(c.outcome)
+				for range n {
+					switch a := <-answers; {
+					case c.err == nil:
+						waiters.want(a, 1, true, once.Replayed)
+					case c.outcome == once.Freed:
+						waiters.wantRefused(a, once.ErrFailed, once.NotReplayable)
+					default:
+						waiters.wantError(a, "declined", true, once.Replayed)
+					}
+				}
+				waiters.wantRuns(0)
+			})
+		})
+	}
+}
+
+// awaitWaiters returns when n callers wait for keys.
+func awaitWaiters(t *testing.T, locker *lock.Locker, n int) {
+	t.Helper()
+	poll, deadline := time.NewTicker(time.Millisecond), time.After(20*time.Second)
+	defer poll.Stop()
+	for locker.Stats().Waiters < n {
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatalf("%+v, want %d waiters", locker.Stats(), n)
+		}
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d, g := open(t, b, once.WithWait(time.Hour), once.WithMaxWaiters(1)), newGate()
+		done := d.inBackground(g, d.charge)
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := make(chan answer, 1)
+		go func() { answers <- d.doIn(ctx, d.charge) }()
+		awaitWaiters(t, d.locker, 1)
+		if e := d.wantRefused(d.do(d.charge), once.ErrInFlight, once.InFlight); e.Err == nil {
+			t.Error("one waiter too many: the Event has no error")
+		}
+		cancel()
+		d.wantRefused(<-answers, once.ErrInFlight, once.InFlight)
+		close(g.open)
+		d.want(<-done, 1, false, once.Executed)
+		d.wantRuns(1)
+	})
+}
+
+// A panic and runtime.Goexit go on. The key is left as after a crash.
+func TestInterrupted(t *testing.T) {
+	for name, interrupt := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				d, strict := open(t, b), open(t, b, once.WithAtMostOnce())
+				interrupted := func(context.Context) (receipt, error) { interrupt(); panic("unreachable") }
+				for _, d := range []*desk{d, strict} {
+					var recovered any
+					returned := false
+					var wg sync.WaitGroup
+					wg.Add(1)
+					go func() {
+						defer wg.Done()
+						defer func() { recovered = recover() }()
+						d.do(interrupted)
+						returned = true
+					}()
+					wg.Wait()
+					if want := map[string]any{"panic": "boom", "Goexit": nil}[name]; returned || recovered != want {
+						t.Errorf("returned %v, recovered %v, want %v", returned, recovered, want)
+					}
+					if e := d.event(once.Panicked); e.Err == nil || strings.Contains(e.Err.Error(), "boom") {
+						t.Errorf("the Event's error is %v", e.Err)
+					}
+					d.wantRefused(d.do(d.charge), once.ErrInFlight, once.InFlight)
+					b.Elapse(t, leaseTTL)
+					if d == strict {
+						d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
+						continue
+					}
+					d.want(d.do(d.charge), 2, false, once.Executed)
+					b.FlushAll(t)
+				}
+			})
+		})
+	}
+}
+
+// The caller's cancellation does not end a run, and its deadline does.
+func TestCallersContext(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a := d.doIn(ctx, func(ctx context.Context) (receipt, error) { return receipt{Number: 1}, ctx.Err() })
+		d.want(a, 1, false, once.Executed)
+
+		ctx, cancel = context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+		defer cancel()
+		a = d.doIn(ctx, d.charge, id("2"))
+		d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+		if !errors.Is(a.err, context.DeadlineExceeded) {
+			t.Errorf("%v, want DeadlineExceeded", a.err)
+		}
+
+		soon := time.Now().Add(30 * time.Second)
+		ctx, cancel = context.WithDeadline(t.Context(), soon)
+		defer cancel()
+		d.doIn(ctx, func(ctx context.Context) (receipt, error) {
+			if at, _ := ctx.Deadline(); !at.Equal(soon) {
+				t.Errorf("the deadline is %v, want %v", at, soon)
+			}
+			return receipt{}, nil
+		}, id("3"))
+		d.event(once.Executed)
+	})
+}
+
+func TestWithCancel(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b, once.WithCancel())
+		shutdown := errors.New("the worker shuts down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		a := d.doIn(ctx, func(ctx context.Context) (receipt, error) {
+			cancel(shutdown)
+			<-ctx.Done()
+			return receipt{}, context.Cause(ctx)
+		})
+		d.wantError(a, shutdown.Error(), false, once.Freed)
+		a = d.doIn(ctx, d.charge)
+		d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+		if !errors.Is(a.err, shutdown) {
+			t.Errorf("%v, want the cause of ctx", a.err)
+		}
+		d.wantRuns(1)
+		d.want(d.do(func(ctx context.Context) (receipt, error) { return receipt{Number: 2}, ctx.Err() }), 2, false, once.Executed)
+	})
+}
+
+// A goroutine that the function leaves behind sees its context end.
+func TestContextEndsWithTheFunction(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for _, opts := range [][]once.Option{nil, {once.WithCancel()}} {
+			b.FlushAll(t)
+			d := open(t, b, opts...)
+			var left context.Context
+			d.do(func(ctx context.Context) (receipt, error) { left = ctx; return receipt{}, nil })
+			if left.Err() == nil {
+				t.Error("the context has not ended")
+			}
+			once.FromContext(left).Retain(time.Second) // too late
+			b.Elapse(t, time.Hour)
+			d.event(once.Executed)
+			d.want(d.do(d.charge), 0, true, once.Replayed)
+		}
+	})
+}
+
+func TestMaxDuration(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b, once.WithMaxDuration(20*time.Millisecond))
+		a := d.do(func(ctx context.Context) (receipt, error) {
+			<-ctx.Done()
+			return receipt{Number: 1}, nil // late, and the key is still free for it
+		})
+		d.want(a, 1, false, once.Executed)
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+	})
+}
+
+func TestExecution(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := openOn(t, newLocker(t, b.Client(t), lock.WithFencing()))
+		var key string
+		d.do(func(ctx context.Context) (receipt, error) {
+			e := once.FromContext(ctx)
+			if key = e.Key(); e.Fence() <= 0 {
+				t.Errorf("fence %d", e.Fence())
+			}
+			e.Retain(time.Minute)
+			return receipt{Number: 1}, nil
+		})
+		if e := d.event(once.Executed); e.Key != key || !strings.HasPrefix(key, "test:{") {
+			t.Errorf("the key is %q, and %q in the Event", key, e.Key)
+		}
+		b.Elapse(t, 59*time.Second)
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+		b.Elapse(t, time.Second)
+		d.want(d.do(d.charge), 2, false, once.Executed)
+
+		var none *once.Execution
+		if none.Retain(time.Hour); none.Key() != "" || none.Fence() != 0 || once.FromContext(t.Context()) != nil {
+			t.Error("outside of a run there is an Execution")
+		}
+	})
+}
+
+// A run whose key another call has taken gets what the key holds.
+func TestLostKey(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d, other := open(t, b), open(t, b)
+		a := d.do(func(context.Context) (receipt, error) {
+			b.FlushAll(t)
+			other.want(other.do(func(context.Context) (receipt, error) { return receipt{Number: 7}, nil }), 7, false, once.Executed)
+			return receipt{Number: 1}, nil
+		})
+		if e := d.want(a, 7, true, once.LeaseLost); !errors.Is(e.Err, lock.ErrLost) {
+			t.Errorf("%v, want ErrLost", e.Err)
+		}
+		d.want(d.do(d.charge), 7, true, once.Replayed)
+	})
+}

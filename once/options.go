@@ -1,0 +1,187 @@
+package once
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/journal"
+)
+
+// Option changes a default of [New].
+type Option func(*options)
+
+type options struct {
+	policy         run.Policy
+	endsWithCaller bool                         // WithCancel
+	observe        func(context.Context, Event) // nil without WithObserver
+	marshal        func(any) ([]byte, error)
+	unmarshal      func([]byte, any) error
+}
+
+func defaultOptions() options {
+	return options{
+		policy: run.Policy{
+			Retention:   24 * time.Hour,
+			MaxWaiters:  1000,
+			MaxDuration: 60 * time.Second,
+			Codec:       record.Codec{Door: record.Value},
+		},
+		marshal:   json.Marshal,
+		unmarshal: json.Unmarshal,
+	}
+}
+
+// WithAtMostOnce does not call a function again whose outcome is unknown, for [WithRetention]'s time: it panicked, its
+// process died, its result could not be stored, or it returned [Unknown]. By default the next call runs when the lease
+// has run out.
+//
+// The next call gets [ErrInFlight] until the lease has run out, and then [ErrOutcomeUnknown] for WithRetention's time.
+// In that time a person or another system has to find out what happened, because after it a call runs
+// ([Guard.Resolve]).
+//
+// An error without a mark is stored too, because a function that fails seldom knows that nothing has happened. Return
+// [NothingHappened] if it does. A consumer of a queue should use the default or a journal instead: see the package
+// comment.
+//
+// It costs a third round trip to Redis for a first call, and a second one for a duplicate in flight. New panics when it
+// is combined with [WithFailOpen], or with a WithRetention above lock.MaxHold.
+func WithAtMostOnce() Option { return func(o *options) { o.policy.AtMostOnce = true } }
+
+// WithRetention sets how long a result is stored, counted from the return of the function, in whole milliseconds. The
+// default is 24 h. It must be longer than a call may be repeated: a queue's retention, for example. [Execution.Retain]
+// sets it for one result. It panics below a millisecond.
+func WithRetention(d time.Duration) Option {
+	if d < time.Millisecond {
+		panic(fmt.Sprintf("once.WithRetention: %v is below a millisecond", d))
+	}
+	return func(o *options) { o.policy.Retention = d }
+}
+
+// WithWait lets a duplicate of a running call wait up to d for its result. The default is 0: the duplicate gets
+// [ErrInFlight] at once, as it does when d has passed, or when its ctx is done.
+//
+// A waiter never calls its function. If the other call ends without a result, the waiter gets [ErrFailed], and a later
+// call may run. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups in
+// Redis, and a message wakes them. WithWait panics when d is negative.
+func WithWait(d time.Duration) Option {
+	if d < 0 {
+		panic(fmt.Sprintf("once.WithWait: %v is negative", d))
+	}
+	return func(o *options) { o.policy.Wait = d }
+}
+
+// WithMaxWaiters limits how many calls may wait at the same time ([WithWait]), over all keys of one Guard. The default
+// is 1,000. One more gets [ErrInFlight] at once, and its Event has an error. It panics when n is below 1.
+func WithMaxWaiters(n int) Option {
+	if n < 1 {
+		panic(fmt.Sprintf("once.WithMaxWaiters: %d is below 1", n))
+	}
+	return func(o *options) { o.policy.MaxWaiters = n }
+}
+
+// WithMaxDuration limits how long a function may run. The default is 60 s. After d its context is done, with the cause
+// context.DeadlineExceeded, and its lease is no longer renewed: once the lease has run out too, another call may run. A
+// result that comes later still counts, as long as no other call has the key. It panics when d is not positive.
+func WithMaxDuration(d time.Duration) Option {
+	if d <= 0 {
+		panic(fmt.Sprintf("once.WithMaxDuration: %v is not positive", d))
+	}
+	return func(o *options) { o.policy.MaxDuration = d }
+}
+
+// WithCancel ends the context of a function also when the caller's ctx is cancelled, with the same cause. By default it
+// does not: the function belongs to all who call with its key, and one of them must not end it. Use it if the caller is
+// the run: a job whose worker shuts down. A call whose ctx is done already gets [ErrUnavailable] and runs nothing.
+//
+// An error that the function then returns frees the key, as any other error does, or is stored with [WithAtMostOnce]
+// and with an intent journal. Return [Unknown] if the effect may have happened.
+func WithCancel() Option { return func(o *options) { o.endsWithCaller = true } }
+
+// WithFailOpen calls the function unprotected when Redis does not answer, in the caller's own context and without a
+// limit. The default is [ErrUnavailable], and nothing runs. With it, duplicates during an outage run twice. Each call
+// still waits for Redis first, for lock.WithOpTimeout at most. A function does not run if its key is known to hold
+// something, if the deadline of ctx has passed, or after lock.Locker.Close. New panics when it is combined with
+// [WithAtMostOnce] or [WithJournal].
+func WithFailOpen() Option { return func(o *options) { o.policy.FailOpen = true } }
+
+// WithJournal lets a database decide, in addition to Redis, what has happened: see [journal.Journal], and package
+// sqljournal. Redis may then lose data, fail over or be unreachable, and no call is refused because of it. The default
+// is no journal. WithJournal panics if j is nil. New panics if it is combined with [WithFailOpen], and if the journal
+// has another namespace than the Locker.
+//
+// Before the function runs, the journal is asked whether it may. When it has returned, its result is stored in the
+// journal first and then in Redis. If the journal cannot store it, Do returns the result, [Event].Pending is set, and
+// storing goes on in the background for up to an hour. Until then a duplicate gets [ErrInFlight]. The loss of the lease
+// does not end a run.
+//
+// With an intent journal a function whose outcome is unknown does not run again before its row was settled, however
+// long that takes, and an error without a mark is stored as with [WithAtMostOnce].
+//
+// A transaction of the journal inside of the function, such as sqljournal's InTx, is not supported yet: it returns an
+// error and does not begin. So with a transactional journal only Redis protects the effect, and the Event of each run
+// says so.
+func WithJournal(j journal.Journal) Option {
+	if j == nil {
+		panic("once.WithJournal: the journal is nil")
+	}
+	return func(o *options) { o.policy.Journal = j }
+}
+
+// WithEncryption encrypts what is stored with AES-256-GCM: values, texts of errors, and the fingerprints of Inputs. By
+// default nothing is encrypted. The first key encrypts, and every key decrypts. A key is 32 random bytes from a secret
+// store. Keys are copied and never logged. It panics when there is no key, or when a key has another length.
+//
+// It works as middleware.WithEncryption does, whose comment says how to change the key and what stays visible. A record
+// that no key decrypts, or that is not encrypted, is [ErrUnreadable], and nothing runs.
+func WithEncryption(keys ...[]byte) Option {
+	ring := record.NewKeyring("once.WithEncryption", keys)
+	return func(o *options) { o.policy.Codec.Keys = ring }
+}
+
+// WithPlaintextReads also reads records that are not encrypted, while [WithEncryption] is being switched on. By default
+// they are [ErrUnreadable]. Remove it when the longest retention has passed since the last instance without encryption
+// was stopped. New panics when it is given without WithEncryption.
+func WithPlaintextReads() Option { return func(o *options) { o.policy.Codec.PlaintextReads = true } }
+
+// WithCompression compresses results of min bytes and more, as they are stored, with DEFLATE at its fastest level. By
+// default nothing is compressed. Every instance reads both forms, whatever its own options. Below 1 KiB compression is
+// seldom worth it. The warning of middleware.WithCompression about secrets applies. It panics when min is negative.
+func WithCompression(min int) Option {
+	if min < 0 {
+		panic(fmt.Sprintf("once.WithCompression: %d is negative", min))
+	}
+	return func(o *options) { o.policy.Codec.Compress, o.policy.Codec.CompressMin = true, min }
+}
+
+// WithCodec sets how values are encoded. The default is json.Marshal and json.Unmarshal. marshal gets the value that
+// the function has returned, and unmarshal a pointer to a new T, as those two do. unmarshal must not keep or change the
+// bytes. Every instance that shares keys needs the same codec: a value that unmarshal refuses is [ErrUnreadable]. Both
+// are called concurrently. Key.Input is always compared as JSON. WithCodec panics when one of them is nil.
+func WithCodec(marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) Option {
+	if marshal == nil || unmarshal == nil {
+		panic("once.WithCodec: a function is nil")
+	}
+	return func(o *options) { o.marshal, o.unmarshal = marshal, unmarshal }
+}
+
+// WithObserver calls f once for every call of [Do], before it returns, in its goroutine and with its ctx, which may be
+// done. By default nothing is called. Use it to log and to measure. f is called concurrently. If the option is given
+// more than once, each f is called, in that order. WithObserver panics when f is nil.
+func WithObserver(f func(context.Context, Event)) Option {
+	if f == nil {
+		panic("once.WithObserver: f is nil")
+	}
+	return func(o *options) {
+		first := o.observe
+		if o.observe = f; first != nil {
+			o.observe = func(ctx context.Context, e Event) {
+				first(ctx, e)
+				f(ctx, e)
+			}
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package once
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/onceguard/onceguard/internal/run"
+)
+
+// The payload of a record is one byte, its form, and then the value as the codec has encoded it, or the text of the
+// error. A tombstone has no payload.
+const (
+	formValue = 0
+	formError = 1
+)
+
+// maxResult is the greatest length of an encoded value that is stored. The text of a longer error is cut.
+const maxResult = 1 << 20
+
+var (
+	errTooLong     = errors.New("once: the value is longer than 1 MiB")
+	errUnknownForm = errors.New("it is neither a value nor an error, or of a newer version")
+)
+
+// product is what a function has returned, as a [run.Product].
+type product struct {
+	*Guard
+	form [1]byte
+	body []byte // the encoded value, or the text of the error
+}
+
+// take encodes what the function has returned, and returns how its run has ended.
+func (p *product) take(v any, err error) run.Ending {
+	if failed := p.encode(v, err); failed != nil {
+		return run.Ending{Left: run.Partial, Err: failed}
+	}
+	return run.Ending{Left: run.Whole, Err: unmarked(err)}
+}
+
+// encode sets form and body. It fails if the value cannot be stored.
+func (p *product) encode(v any, err error) error {
+	if err != nil {
+		text := err.Error()
+		p.form[0], p.body = formError, []byte(text[:min(len(text), maxResult)])
+		return nil
+	}
+	encoded, err := p.marshal(v)
+	switch {
+	case err != nil:
+		return fmt.Errorf("once: the value cannot be encoded: %w", err)
+	case len(encoded) > maxResult:
+		return errTooLong
+	}
+	p.form[0], p.body = formValue, encoded
+	return nil
+}
+
+// decode stores the value of the payload in v, which is a pointer, or returns its error as a *StoredError. Any other
+// error is ErrUnreadable.
+func (g *Guard) decode(payload []byte, v any) error {
+	switch {
+	case len(payload) > 0 && payload[0] == formValue:
+		if err := g.unmarshal(payload[1:], v); err != nil {
+			return fmt.Errorf("%w: the value: %w", ErrUnreadable, err)
+		}
+		return nil
+	case len(payload) > 0 && payload[0] == formError:
+		return &StoredError{Text: string(payload[1:])}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreadable, errUnknownForm)
+}
+
+func (p *product) Payload() (head, body []byte, ok bool) { return p.form[:], p.body, true }
+
+func (p *product) Tombstone(bool) []byte { return nil }
+
+// Keeps reports whether a result without a mark is stored.
+func (p *product) Keeps(strict bool) bool { return strict || p.form[0] == formValue }
+
+func (p *product) Sent() bool { return false }
+
+func (p *product) String() string {
+	if p.form[0] == formError {
+		return "returned an error"
+	}
+	return "returned a value"
+}

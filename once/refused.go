@@ -1,0 +1,106 @@
+package once
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/run"
+)
+
+// Why [Do] neither ran its function nor returned a stored result: [Refused].Reason.
+var (
+	// ErrInFlight means that another call with this key still runs, or that its process died less than a lease ago.
+	// Retryable.
+	ErrInFlight = errors.New("once: another call with this key has not ended")
+	// ErrFailed means that the call that this one waited for ([WithWait]) has ended and left no result. Retryable.
+	ErrFailed = errors.New("once: the other call with this key has failed, and left no result")
+	// ErrUnavailable means that Redis or the journal did not answer, that the Locker is closed, or that ctx was over.
+	// By the knowledge of this process nothing ran in this call. Retryable.
+	ErrUnavailable = errors.New("once: it cannot be told whether this was done")
+	// ErrReused means that the key belongs to a call with another [Key].Input.
+	ErrReused = errors.New("once: the key is used for another input")
+	// ErrNotStored means that an earlier call took effect, and its value was too long or could not be encoded.
+	ErrNotStored = errors.New("once: this was done, and its result was not kept")
+	// ErrOutcomeUnknown means that it is not known whether an earlier call took effect: its process died, it panicked,
+	// or it returned [Unknown]. [Guard.Resolve] ends that.
+	ErrOutcomeUnknown = errors.New("once: it is not known whether this was done")
+	// ErrUnreadable means that what is stored cannot be read: it is damaged, another kind of run wrote it, no key of
+	// [WithEncryption] decrypts it, or T cannot take the value.
+	ErrUnreadable = record.ErrUnreadable
+	// ErrInvalidKey means that a part of the [Key] is empty, or that its Input has no JSON. Redis was not asked.
+	ErrInvalidKey = errors.New("once: the key is invalid")
+)
+
+// Refused is the error of a [Do] that neither ran its function nor returned a stored result. With errors.Is it is its
+// Reason, and also the error of Redis, the journal or ctx behind it, if there is one.
+//
+// In one case the function did run: when another call has taken the key from it, which happens after a pause or a
+// partition that was longer than the lease. Both may have taken effect. The call then gets what the key holds, or a
+// Refused.
+type Refused struct {
+	Reason     error         // one of this package's errors
+	RetryAfter time.Duration // when a repetition makes sense, from now; 0 unless Retryable
+	Retryable  bool          // a later call may succeed
+	Key        string        // the key as it stands in Redis, hashed, as in Event.Key; empty after ErrInvalidKey
+
+	cause error // nil if there is none
+}
+
+// Error returns the texts of Reason and of the error behind it.
+func (r *Refused) Error() string {
+	switch {
+	case r.cause == nil:
+		return r.Reason.Error()
+	case errors.Is(r.cause, r.Reason):
+		return r.cause.Error()
+	}
+	return fmt.Sprintf("%v: %v", r.Reason, r.cause)
+}
+
+// Unwrap returns Reason and the error behind it.
+func (r *Refused) Unwrap() []error {
+	if r.cause == nil {
+		return []error{r.Reason}
+	}
+	return []error{r.Reason, r.cause}
+}
+
+// StoredError is the error of a [Do] whose key has a stored error: that of [Final] or, with [WithAtMostOnce] and with an
+// intent journal, any error without a mark. Only its text was stored.
+type StoredError struct{ Text string }
+
+// Error returns the text.
+func (e *StoredError) Error() string { return e.Text }
+
+const retryPause = time.Second
+
+// reasons are the reasons of results. run.Expired is missing: a Key has no age.
+var reasons = [...]struct {
+	err       error
+	retryable bool
+}{
+	run.InFlight:           {ErrInFlight, true},
+	run.Failed:             {ErrFailed, true},
+	run.Reused:             {ErrReused, false},
+	run.NotStored:          {ErrNotStored, false},
+	run.UnknownNotStored:   {ErrOutcomeUnknown, false},
+	run.OutcomeUnknown:     {ErrOutcomeUnknown, false},
+	run.FingerprintChanged: {ErrUnreadable, false},
+	run.Unreadable:         {ErrUnreadable, false},
+	run.Unavailable:        {ErrUnavailable, true},
+	run.Unconfirmed:        {ErrUnavailable, true},
+	run.NotBegun:           {ErrUnavailable, true},
+	run.CommitUnknown:      {ErrUnavailable, true},
+}
+
+// newRefused returns the error of a result that has neither a run nor a record.
+func newRefused(result *run.Result, storageKey string) *Refused {
+	reason := reasons[result.Kind]
+	r := &Refused{Reason: reason.err, Retryable: reason.retryable, Key: storageKey, cause: result.Err}
+	if r.Retryable {
+		r.RetryAfter = max(retryPause, result.RetryAfter)
+	}
+	return r
+}

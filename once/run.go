@@ -1,0 +1,95 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/journal"
+)
+
+// Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
+var (
+	errNoReturn     = errors.New("once: the function panicked, or called runtime.Goexit")
+	errNotConcluded = errors.New("once: the codec, a journal or a hook of the Redis client panicked, or called " +
+		"runtime.Goexit")
+)
+
+// run runs f and concludes the run. After a panic or a runtime.Goexit it concludes the run as interrupted, and the panic
+// propagates. It calls the observer, unless something replaces what f has returned.
+func (c *call) run(r *run.Run, f func(context.Context) (any, error)) (result run.Result) {
+	p := &product{Guard: c.Guard}
+	reason := errNoReturn // why the run is interrupted, if this function does not return
+	returned := false
+	defer func() {
+		if !returned {
+			c.interrupt(r, reason)
+		}
+	}()
+	v, err := c.callFunction(r, p, f)
+	reason = errNotConcluded // what panics from now on is not f
+	result = r.Conclude(p.take(v, err))
+	returned = true
+	if result.Kind == run.Own {
+		c.report(&result, err != nil)
+	}
+	return result
+}
+
+// callFunction calls f, tells the run what f knows about its effect, and cuts off what f leaves behind.
+func (c *call) callFunction(r *run.Run, p *product, f func(context.Context) (any, error)) (v any, err error) {
+	exec := &Execution{key: c.req.StorageKey, fence: r.Fence(), control: r.Control()}
+	ctx := context.WithValue(r.Start(p), executionKey{}, exec)
+	if c.endsWithCaller {
+		var stop func()
+		ctx, stop = endWith(ctx, c.ctx)
+		defer stop()
+	}
+	v, err = f(ctx)
+	switch knowledgeOf(err) {
+	case nothingHappened:
+		_ = r.Control().Discard() // fails only after Keep or Unknown, which nothing else calls
+	case final:
+		r.Control().Keep()
+	case unknown:
+		r.Control().Unknown()
+	}
+	r.CutOff()
+	return v, err
+}
+
+// endWith returns ctx as a context that also ends when caller ends, with its cause. stop must be called.
+func endWith(ctx, caller context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	release := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+	return ctx, func() {
+		release()
+		cancel(context.Canceled)
+	}
+}
+
+// interrupt concludes a run that a panic or a runtime.Goexit has interrupted, and calls the observer.
+func (c *call) interrupt(r *run.Run, why error) {
+	r.CutOff()
+	result := r.Conclude(run.Ending{Left: run.Nothing, Err: why})
+	if result.Kind != run.Own { // it is not returned: the panic propagates
+		result.Outcome, result.Err = run.OutcomePanicked, errors.Join(why, result.Err)
+	}
+	c.report(&result, false)
+}
+
+// runUnprotected runs f in the caller's context, outside of any other run, and calls the observer.
+func (c *call) runUnprotected(result *run.Result, f func(context.Context) (any, error)) {
+	start := time.Now()
+	var err error
+	defer func() {
+		c.req.Phases.Operation = run.PhaseSince(start)
+		c.report(result, err != nil)
+	}()
+	ctx := context.WithValue(c.ctx, executionKey{}, (*Execution)(nil))
+	if _, _, isInside := journal.FromContext(ctx); isInside { // what f does is no part of the run around it
+		ctx = journal.NewContext(ctx, nil)
+	}
+	_, err = f(ctx)
+}

@@ -1,0 +1,282 @@
+package once_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/once"
+)
+
+// Many calls at once, in two processes: one runs, and all get its result.
+func TestManyAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		desks := []*desk{open(t, b, once.WithWait(time.Hour)), open(t, b, once.WithWait(time.Hour))}
+		var calls sync.WaitGroup
+		for i := range 50 {
+			calls.Go(func() {
+				a := desks[i%2].do(func(context.Context) (receipt, error) { return receipt{Number: 42}, nil })
+				if a.err != nil || a.receipt.Number != 42 {
+					t.Errorf("%+v", a)
+				}
+			})
+		}
+		calls.Wait()
+		if n := desks[0].runs.Load() + desks[1].runs.Load(); n != 1 {
+			t.Errorf("%d runs, want 1", n)
+		}
+	})
+}
+
+// A value that cannot be stored is returned, and the key is not freed.
+func TestValueThatCannotBeStored(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		const longest = 1<<20 - len(`{"Number":1,"Note":""}`)
+		d := open(t, b)
+		d.want(d.do(noted(longest)), 1, false, once.Executed)
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+
+		if e := d.want(d.do(noted(longest+1), id("2")), 1, false, once.NotStored); e.Err == nil {
+			t.Error("the Event has no error")
+		}
+		d.wantRefused(d.do(d.charge, id("2")), once.ErrNotStored, once.NotReplayable)
+		d.wantRefused(d.do(d.charge, id("2"), input("other")), once.ErrReused, once.Reused)
+
+		key := once.Key{Operation: "charge", Scope: "ann", ID: "3"}
+		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (chan int, error) {
+			return make(chan int), nil
+		})
+		if v == nil || replayed || err != nil {
+			t.Errorf("no JSON: %v, %v, %v", v, replayed, err)
+		}
+		if e := d.event(once.NotStored); e.Err == nil {
+			t.Error("no JSON: the Event has no error")
+		}
+		d.wantRefused(d.do(d.charge, id("3"), input(nil)), once.ErrNotStored, once.NotReplayable)
+		d.wantRuns(2)
+	})
+}
+
+// noted returns a function that returns a receipt with a note of n bytes.
+func noted(n int) function {
+	return func(context.Context) (receipt, error) { return receipt{Number: 1, Note: strings.Repeat("x", n)}, nil }
+}
+
+// A long text of an error is cut.
+func TestLongError(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d, text := open(t, b), strings.Repeat("x", 1<<20)
+		d.wantError(d.do(fails(errors.New(text+"yz"))), text+"yz", false, once.Freed)
+		d.wantError(d.do(fails(once.Final(errors.New(text+"yz")))), text+"yz", false, once.Executed)
+		d.wantError(d.do(d.charge), text, true, once.Replayed)
+	})
+}
+
+// A codec that panics after the function has returned leaves the outcome unknown.
+func TestCodecPanics(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b, once.WithAtMostOnce(), once.WithCodec(func(any) ([]byte, error) { panic("boom") }, json.Unmarshal))
+		func() {
+			defer func() {
+				if v := recover(); v != "boom" {
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			d.do(d.charge)
+		}()
+		d.event(once.Panicked)
+		b.Elapse(t, leaseTTL)
+		d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
+	})
+}
+
+// What is stored for one type is never a run of another.
+func TestStoredValueThatTCannotTake(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b)
+		d.want(d.do(d.charge, input(nil)), 1, false, once.Executed)
+		key := once.Key{Operation: "charge", Scope: "ann", ID: "1"}
+		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (int, error) {
+			t.Error("it ran")
+			return 1, nil
+		})
+		if v != 0 || replayed || !errors.Is(err, once.ErrUnreadable) {
+			t.Errorf("%v, %v, %v", v, replayed, err)
+		}
+		if e := d.event(once.Unreadable); e.Err == nil || e.Size != 0 {
+			t.Errorf("%+v", e)
+		}
+		var syntax *json.UnmarshalTypeError
+		if !errors.As(err, &syntax) || strings.Count(err.Error(), "unreadable") != 1 {
+			t.Errorf("%v", err)
+		}
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.wantRuns(1)
+	})
+}
+
+func TestWithCodec(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		text := once.WithCodec(func(v any) ([]byte, error) { return []byte(v.(string)), nil },
+			func(b []byte, v any) error { *v.(*string) = string(b); return nil })
+		guard := once.New(newLocker(t, b.Client(t)), text)
+		key := once.Key{Operation: "greet", Scope: once.Anyone, ID: "1"}
+		for i := range 2 {
+			v, replayed, err := once.Do(t.Context(), guard, key, func(context.Context) (string, error) { return "\xff<", nil })
+			if v != "\xff<" || replayed != (i == 1) || err != nil {
+				t.Errorf("%q, %v, %v", v, replayed, err)
+			}
+		}
+	})
+}
+
+func TestDamagedRecord(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b, once.WithFailOpen())
+		d.want(d.do(d.charge), 1, false, once.Executed)
+		key := b.Keys(t)[0]
+		raw, _ := b.Raw(t, key)
+		damaged := []byte(raw)
+		damaged[len(damaged)-1] ^= 1
+		if err := b.Client(t).Set(t.Context(), key, damaged, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		d.wantRefused(d.do(d.charge), once.ErrUnreadable, once.Unreadable)
+		d.wantRuns(1)
+	})
+}
+
+func TestRedisIsDown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	locker := newLocker(t, server.Client(t), lock.WithOpTimeout(100*time.Millisecond))
+	closed, open := openOn(t, locker), openOn(t, locker, once.WithFailOpen())
+	server.Pause(t)
+	a := closed.do(closed.charge)
+	closed.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+	if !errors.Is(a.err, context.DeadlineExceeded) {
+		t.Errorf("%v, want DeadlineExceeded", a.err)
+	}
+	closed.wantRuns(0)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		a = open.doIn(ctx, func(ctx context.Context) (receipt, error) {
+			if once.FromContext(ctx) != nil || !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("an unprotected function has %v and %v", once.FromContext(ctx), ctx.Err())
+			}
+			return receipt{Number: 1}, once.Unknown(errDeclined)
+		})
+		if e := open.wantError(a, "declined", false, once.Unprotected); a.err != errDeclined || e.Err == nil || e.Run.Start.IsZero() {
+			t.Errorf("%+v, %+v", a, e)
+		}
+	}
+	open.wantRuns(2)
+}
+
+// A function that runs unprotected inside of another run is no part of it.
+func TestFailOpenInsideOfARun(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	outer := open(t, redistest.Mini(t), once.WithJournal(newJournal(true)))
+	inner := openOn(t, newLocker(t, server.Client(t), lock.WithOpTimeout(100*time.Millisecond)), once.WithFailOpen())
+	server.Pause(t)
+	outer.do(func(ctx context.Context) (receipt, error) {
+		inner.doIn(ctx, func(ctx context.Context) (receipt, error) {
+			if once.FromContext(ctx) != nil || inTx(ctx) {
+				t.Error("the function belongs to the outer run")
+			}
+			return receipt{}, nil
+		})
+		inner.event(once.Unprotected)
+		if !inTx(ctx) {
+			t.Error("the outer function has no journal")
+		}
+		return receipt{}, nil
+	})
+	outer.event(once.Executed)
+}
+
+// settles matches the script that stores a record.
+func settles(c redistest.Command) bool {
+	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("OGv\x01"))
+}
+
+// The reply to the settlement is lost, for longer than Do waits: the result is returned, and stored in the background.
+func TestStoredLater(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		d := openOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(time.Second)))
+		cut := p.CutBefore(settles)
+		if e := d.want(d.do(d.charge), 1, false, once.NotStored); !e.Pending || !errors.Is(e.Err, lock.ErrPending) {
+			t.Errorf("%+v", e)
+		}
+		cut.Lift()
+		again := open(t, b, once.WithWait(time.Hour))
+		again.want(again.do(again.charge), 1, true, once.Replayed)
+	})
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	d := open(t, redistest.Mini(t), once.WithFailOpen())
+	if err := d.locker.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := d.do(d.charge)
+	d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+	if !errors.Is(a.err, lock.ErrClosed) {
+		t.Errorf("%v, want ErrClosed", a.err)
+	}
+	d.wantRuns(0)
+}
+
+func TestCompression(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d, plain := open(t, b, once.WithCompression(1000)), open(t, b)
+		if e := d.want(d.do(noted(10_000)), 1, false, once.Executed); e.Size > 1000 {
+			t.Errorf("%d bytes", e.Size)
+		}
+		plain.want(plain.do(plain.charge), 1, true, once.Replayed)
+	})
+}
+
+func TestEncryption(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		key := bytes.Repeat([]byte{7}, 32)
+		other := bytes.Repeat([]byte{8}, 32)
+		d := open(t, b, once.WithEncryption(key))
+		const secret = "the value"
+		d.do(func(context.Context) (receipt, error) {
+			plain := open(t, b)
+			plain.wantRefused(plain.do(plain.charge), once.ErrUnreadable, once.Unreadable) // the note
+			return receipt{Number: 1, Note: secret}, nil
+		})
+		d.event(once.Executed)
+		if raw, _ := b.Raw(t, b.Keys(t)[0]); strings.Contains(raw, secret) {
+			t.Errorf("%q has the value in it", raw)
+		}
+		for name, opts := range map[string][]once.Option{
+			"plain":                      nil,
+			"another key":                {once.WithEncryption(other)},
+			"another key, plaintext too": {once.WithEncryption(other), once.WithPlaintextReads()},
+		} {
+			d := open(t, b, opts...)
+			a := d.do(d.charge)
+			if d.wantRefused(a, once.ErrUnreadable, once.Unreadable); strings.Contains(a.err.Error(), secret) {
+				t.Errorf("%s: %v", name, a.err)
+			}
+		}
+		d = open(t, b, once.WithEncryption(other, key))
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
+	})
+}
