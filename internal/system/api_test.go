@@ -1,0 +1,233 @@
+package system_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var updateAPI = flag.Bool("update", false, "write api.txt")
+
+const apiFile = "../../api.txt"
+
+// TestAPI compares api.txt with everything that the packages of the root module export, so that a review sees each
+// change of it.
+func TestAPI(t *testing.T) {
+	t.Parallel()
+	got := exportedAPI(t)
+	if *updateAPI {
+		if err := os.WriteFile(apiFile, []byte(strings.Join(got, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	text, err := os.ReadFile(apiFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("+%s", line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("-%s", line)
+		}
+	}
+	if t.Failed() {
+		t.Error("api.txt is not what is exported. If that is meant: go test ./internal/system -run TestAPI -update")
+	} else if !slices.Equal(got, want) {
+		t.Error("api.txt is not sorted, or has a line twice")
+	}
+}
+
+// exportedAPI returns a sorted line for each exported identifier, method and field of the packages that users import.
+func exportedAPI(t *testing.T) []string {
+	t.Helper()
+	exports, paths := listExports(t)
+	gc := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
+	var lines []string
+	for _, path := range paths {
+		pkg, err := gc.Import(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &api{pkg: pkg, prefix: "pkg " + strings.TrimPrefix(path, module) + ", "}
+		for _, name := range pkg.Scope().Names() {
+			if token.IsExported(name) {
+				a.object(pkg.Scope().Lookup(name))
+			}
+		}
+		lines = append(lines, a.lines...)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// listExports returns the files of the compiled packages by import path, and the paths of the packages that users
+// import.
+func listExports(t *testing.T) (exports map[string]string, paths []string) {
+	t.Helper()
+	command, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("needs the go command: ", err)
+	}
+	list := exec.CommandContext(t.Context(), command, "list", "-export", "-deps", "-json=ImportPath,Name,Export", module+"...")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", list, err)
+	}
+	exports = map[string]string{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct{ ImportPath, Name, Export string }
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return exports, paths
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[p.ImportPath] = p.Export
+		internal := slices.Contains(strings.Split(p.ImportPath, "/"), "internal")
+		if strings.HasPrefix(p.ImportPath, module) && p.Name != "main" && !internal && p.Export != "" {
+			paths = append(paths, p.ImportPath)
+		}
+	}
+}
+
+// api collects the lines of one package. They have the form of those in Go's own api folder.
+type api struct {
+	pkg    *types.Package
+	prefix string
+	lines  []string
+}
+
+func (a *api) add(format string, args ...any) {
+	a.lines = append(a.lines, a.prefix+fmt.Sprintf(format, args...))
+}
+
+func (a *api) object(o types.Object) {
+	switch o := o.(type) {
+	case *types.Const:
+		a.add("const %s %s = %s", o.Name(), a.text(o.Type()), o.Val())
+	case *types.Var:
+		a.add("var %s %s", o.Name(), a.text(o.Type()))
+	case *types.Func:
+		a.add("func %s%s", o.Name(), a.signature(o))
+	case *types.TypeName:
+		a.typeName(o)
+	}
+}
+
+func (a *api) typeName(o *types.TypeName) {
+	if o.IsAlias() {
+		a.add("type %s = %s", o.Name(), a.text(types.Unalias(o.Type())))
+		return
+	}
+	name := a.text(o.Type())
+	switch u := o.Type().Underlying().(type) {
+	case *types.Struct:
+		a.add("type %s struct", name)
+		a.fields(name, u)
+	case *types.Interface:
+		a.interfaceMethods(name, u)
+		return
+	default:
+		a.add("type %s %s", name, a.text(u))
+	}
+	values := types.NewMethodSet(o.Type())
+	for method := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() {
+		f := method.Obj().(*types.Func)
+		receiver := "*" + name
+		if values.Lookup(a.pkg, f.Name()) != nil {
+			receiver = name
+		}
+		if f.Exported() {
+			a.add("method (%s) %s%s", receiver, f.Name(), a.signature(f))
+		}
+	}
+}
+
+// fields adds the exported fields of a struct, also those of embedded structs that are not exported themselves.
+func (a *api) fields(name string, s *types.Struct) {
+	for f := range s.Fields() {
+		embedded, isStruct := f.Type().Underlying().(*types.Struct)
+		switch {
+		case f.Exported() && f.Embedded():
+			a.add("type %s struct, embedded %s", name, a.text(f.Type()))
+		case f.Exported():
+			a.add("type %s struct, %s %s", name, f.Name(), a.text(f.Type()))
+		case f.Embedded() && isStruct:
+			a.fields(name, embedded)
+		}
+	}
+}
+
+// interfaceMethods adds an interface and its methods. One with a method that is not exported cannot be implemented
+// elsewhere.
+func (a *api) interfaceMethods(name string, i *types.Interface) {
+	kind := "interface"
+	for m := range i.Methods() {
+		if m.Exported() {
+			a.add("type %s interface, %s%s", name, m.Name(), a.signature(m))
+		} else {
+			kind = "interface, with unexported methods"
+		}
+	}
+	a.add("type %s %s", name, kind)
+}
+
+// signature returns the type parameters, the parameters and the results of f.
+func (a *api) signature(f *types.Func) string {
+	var typeParams []string
+	for p := range f.Signature().TypeParams().TypeParams() {
+		typeParams = append(typeParams, p.Obj().Name()+" "+a.text(p.Constraint()))
+	}
+	text := strings.TrimPrefix(a.text(f.Type()), "func")
+	if len(typeParams) > 0 {
+		text = "[" + strings.Join(typeParams, ", ") + "]" + text
+	}
+	return text
+}
+
+// text returns the name of a type, with the names of other packages and without names of parameters.
+func (a *api) text(t types.Type) string {
+	if s, ok := t.(*types.Signature); ok {
+		t = unnamed(s)
+	}
+	return types.TypeString(t, func(p *types.Package) string {
+		if p == a.pkg {
+			return ""
+		}
+		return p.Name()
+	})
+}
+
+// unnamed returns s without its type parameters, and without the names of its parameters and results.
+func unnamed(s *types.Signature) *types.Signature {
+	strip := func(named *types.Tuple) *types.Tuple {
+		var all []*types.Var
+		for v := range named.Variables() {
+			t := v.Type()
+			if f, ok := t.(*types.Signature); ok {
+				t = unnamed(f)
+			}
+			all = append(all, types.NewParam(token.NoPos, nil, "", t))
+		}
+		return types.NewTuple(all...)
+	}
+	return types.NewSignatureType(nil, nil, nil, strip(s.Params()), strip(s.Results()), s.Variadic())
+}
