@@ -12,7 +12,7 @@ import (
 
 // Key says what is to happen once. Two calls of [Do] are one if Operation, Scope and ID are the same, in Lockers with
 // the same namespace. None of these three may be empty ([ErrInvalidKey]). They are hashed together, each with its
-// length, so they may have any content and length. No Key is ever the key of an HTTP request.
+// length, so they may have any content and length. No key of package keyfunc equals one.
 type Key struct {
 	// Operation is what is done, such as "charge": a constant of the program.
 	Operation string

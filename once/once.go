@@ -36,7 +36,7 @@ func New(l *lock.Locker, opts ...Option) *Guard {
 
 // Do calls f, unless an earlier call with the same key has done so, and returns what f returns. If an earlier call has
 // stored its value or its error, Do returns that, with replayed true and the error as a [*StoredError]. Otherwise err
-// is a [*Refused]: f was not called and nothing is known to be returned. Do may be called concurrently.
+// is a [*Refused]: f was not called, and there is no result. Do may be called concurrently.
 //
 // What happens to a call:
 //

@@ -47,8 +47,7 @@ func defaultOptions() options {
 // [NothingHappened] if it does. A consumer of a queue should use the default or a journal instead: see the package
 // comment.
 //
-// It costs a third round trip to Redis for a first call, and a second one for a duplicate in flight. New panics when it
-// is combined with [WithFailOpen], or with a WithRetention above lock.MaxHold.
+// New panics when it is combined with [WithFailOpen], or with a WithRetention above lock.MaxHold.
 func WithAtMostOnce() Option { return func(o *options) { o.policy.AtMostOnce = true } }
 
 // WithRetention sets how long a result is stored, counted from the return of the function, in whole milliseconds. The

@@ -73,9 +73,6 @@ func endWith(ctx, caller context.Context) (_ context.Context, stop func()) {
 func (c *call) interrupt(r *run.Run, why error) {
 	r.CutOff()
 	result := r.Conclude(run.Ending{Left: run.Nothing, Err: why})
-	if result.Kind != run.Own { // it is not returned: the panic propagates
-		result.Outcome, result.Err = run.OutcomePanicked, errors.Join(why, result.Err)
-	}
 	c.report(&result, false)
 }
 

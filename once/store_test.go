@@ -35,6 +35,27 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
+func TestRoundTrips(t *testing.T) {
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
+	both(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		d := openOn(t, newLocker(t, p.Client(t)))
+		d.do(d.charge, id("warm")) // loads the scripts
+		d.do(fails(errDeclined), id("warm too"))
+		for _, c := range []struct {
+			name string
+			f    function
+			want int
+		}{{"an error", fails(errDeclined), 2}, {"a value", d.charge, 2}, {"a replay", d.charge, 1}} {
+			p.Reset()
+			d.do(c.f)
+			if got := p.RoundTrips(); got != c.want {
+				t.Errorf("%s: %d round trips (%q), want %d", c.name, got, p.Commands(), c.want)
+			}
+		}
+	})
+}
+
 // A value that cannot be stored is returned, and the key is not freed.
 func TestValueThatCannotBeStored(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
@@ -91,7 +112,9 @@ func TestCodecPanics(t *testing.T) {
 			}()
 			d.do(d.charge)
 		}()
-		d.event(once.Panicked)
+		if e := d.event(once.Panicked); !strings.Contains(e.Err.Error(), "codec") {
+			t.Errorf("the Event's error is %v", e.Err)
+		}
 		b.Elapse(t, leaseTTL)
 		d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
 	})
@@ -101,13 +124,14 @@ func TestCodecPanics(t *testing.T) {
 func TestStoredValueThatTCannotTake(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		d := open(t, b)
-		d.want(d.do(d.charge, input(nil)), 1, false, once.Executed)
+		d.want(d.do(noted(1)), 1, false, once.Executed)
+		type other struct{ Number, Note int } // json.Unmarshal sets Number, and fails at Note
 		key := once.Key{Operation: "charge", Scope: "ann", ID: "1"}
-		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (int, error) {
+		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (other, error) {
 			t.Error("it ran")
-			return 1, nil
+			return other{}, nil
 		})
-		if v != 0 || replayed || !errors.Is(err, once.ErrUnreadable) {
+		if v != (other{}) || replayed || !errors.Is(err, once.ErrUnreadable) {
 			t.Errorf("%v, %v, %v", v, replayed, err)
 		}
 		if e := d.event(once.Unreadable); e.Err == nil || e.Size != 0 {
@@ -214,7 +238,7 @@ func settles(c redistest.Command) bool {
 func TestStoredLater(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
-		d := openOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(time.Second)))
+		d := openOn(t, newLocker(t, p.Client(t)))
 		cut := p.CutBefore(settles)
 		if e := d.want(d.do(d.charge), 1, false, once.NotStored); !e.Pending || !errors.Is(e.Err, lock.ErrPending) {
 			t.Errorf("%+v", e)
@@ -237,46 +261,4 @@ func TestClosed(t *testing.T) {
 		t.Errorf("%v, want ErrClosed", a.err)
 	}
 	d.wantRuns(0)
-}
-
-func TestCompression(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		d, plain := open(t, b, once.WithCompression(1000)), open(t, b)
-		if e := d.want(d.do(noted(10_000)), 1, false, once.Executed); e.Size > 1000 {
-			t.Errorf("%d bytes", e.Size)
-		}
-		plain.want(plain.do(plain.charge), 1, true, once.Replayed)
-	})
-}
-
-func TestEncryption(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		key := bytes.Repeat([]byte{7}, 32)
-		other := bytes.Repeat([]byte{8}, 32)
-		d := open(t, b, once.WithEncryption(key))
-		const secret = "the value"
-		d.do(func(context.Context) (receipt, error) {
-			plain := open(t, b)
-			plain.wantRefused(plain.do(plain.charge), once.ErrUnreadable, once.Unreadable) // the note
-			return receipt{Number: 1, Note: secret}, nil
-		})
-		d.event(once.Executed)
-		if raw, _ := b.Raw(t, b.Keys(t)[0]); strings.Contains(raw, secret) {
-			t.Errorf("%q has the value in it", raw)
-		}
-		for name, opts := range map[string][]once.Option{
-			"plain":                      nil,
-			"another key":                {once.WithEncryption(other)},
-			"another key, plaintext too": {once.WithEncryption(other), once.WithPlaintextReads()},
-		} {
-			d := open(t, b, opts...)
-			a := d.do(d.charge)
-			if d.wantRefused(a, once.ErrUnreadable, once.Unreadable); strings.Contains(a.err.Error(), secret) {
-				t.Errorf("%s: %v", name, a.err)
-			}
-		}
-		d = open(t, b, once.WithEncryption(other, key))
-		d.want(d.do(d.charge), 1, true, once.Replayed)
-		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
-	})
 }

@@ -1,0 +1,122 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/once"
+)
+
+// The caller's cancellation does not end a run, and its deadline does.
+func TestCallersContext(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a := d.doIn(ctx, func(ctx context.Context) (receipt, error) { return receipt{Number: 1}, ctx.Err() })
+		d.want(a, 1, false, once.Executed)
+
+		ctx, cancel = context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+		defer cancel()
+		a = d.doIn(ctx, d.charge, id("2"))
+		d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+		if !errors.Is(a.err, context.DeadlineExceeded) {
+			t.Errorf("%v, want DeadlineExceeded", a.err)
+		}
+
+		soon := time.Now().Add(30 * time.Second)
+		ctx, cancel = context.WithDeadline(t.Context(), soon)
+		defer cancel()
+		d.doIn(ctx, func(ctx context.Context) (receipt, error) {
+			if at, _ := ctx.Deadline(); !at.Equal(soon) {
+				t.Errorf("the deadline is %v, want %v", at, soon)
+			}
+			return receipt{}, nil
+		}, id("3"))
+		d.event(once.Executed)
+	})
+}
+
+func TestWithCancel(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b, once.WithCancel())
+		shutdown := errors.New("the worker shuts down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		a := d.doIn(ctx, func(ctx context.Context) (receipt, error) {
+			cancel(shutdown)
+			<-ctx.Done()
+			return receipt{}, context.Cause(ctx)
+		})
+		d.wantError(a, shutdown.Error(), false, once.Freed)
+		a = d.doIn(ctx, d.charge)
+		d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+		if !errors.Is(a.err, shutdown) {
+			t.Errorf("%v, want the cause of ctx", a.err)
+		}
+		d.wantRuns(1)
+		d.want(d.do(func(ctx context.Context) (receipt, error) { return receipt{Number: 2}, ctx.Err() }), 2, false, once.Executed)
+	})
+}
+
+// A goroutine that the function leaves behind sees its context end.
+func TestContextEndsWithTheFunction(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		for _, opts := range [][]once.Option{nil, {once.WithCancel()}} {
+			b.FlushAll(t)
+			d := open(t, b, opts...)
+			var left context.Context
+			d.do(func(ctx context.Context) (receipt, error) { left = ctx; return receipt{}, nil })
+			if left.Err() == nil {
+				t.Error("the context has not ended")
+			}
+			once.FromContext(left).Retain(time.Second) // too late
+			b.Elapse(t, time.Hour)
+			d.event(once.Executed)
+			d.want(d.do(d.charge), 0, true, once.Replayed)
+		}
+	})
+}
+
+func TestMaxDuration(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := open(t, b, once.WithMaxDuration(20*time.Millisecond))
+		a := d.do(func(ctx context.Context) (receipt, error) {
+			<-ctx.Done()
+			return receipt{Number: 1}, nil // late, and the key is still free for it
+		})
+		d.want(a, 1, false, once.Executed)
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+	})
+}
+
+func TestExecution(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		d := openOn(t, newLocker(t, b.Client(t), lock.WithFencing()))
+		var key string
+		d.do(func(ctx context.Context) (receipt, error) {
+			e := once.FromContext(ctx)
+			if key = e.Key(); e.Fence() <= 0 {
+				t.Errorf("fence %d", e.Fence())
+			}
+			e.Retain(time.Minute)
+			return receipt{Number: 1}, nil
+		})
+		if e := d.event(once.Executed); e.Key != key || !strings.HasPrefix(key, "test:{") {
+			t.Errorf("the key is %q, and %q in the Event", key, e.Key)
+		}
+		b.Elapse(t, 59*time.Second)
+		d.want(d.do(d.charge), 1, true, once.Replayed)
+		b.Elapse(t, time.Second)
+		d.want(d.do(d.charge), 2, false, once.Executed)
+
+		var none *once.Execution
+		if none.Retain(time.Hour); none.Key() != "" || none.Fence() != 0 || once.FromContext(t.Context()) != nil {
+			t.Error("outside of a run there is an Execution")
+		}
+	})
+}
