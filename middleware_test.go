@@ -435,7 +435,7 @@ func TestTransportRetriesByItself(t *testing.T) {
 				await(t, instance.events, "an event").Outcome,
 			}
 			slices.Sort(outcomes) // the event of the panic may come last
-			if want := []middleware.Outcome{middleware.InFlight, middleware.Unknown}; !slices.Equal(outcomes, want) {
+			if want := []middleware.Outcome{middleware.InFlight, middleware.Panicked}; !slices.Equal(outcomes, want) {
 				t.Errorf("outcomes: got %q, want %q", outcomes, want)
 			}
 			if got := s.bank.runs(key); got != 1 {
