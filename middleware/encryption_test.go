@@ -2,9 +2,6 @@ package middleware_test
 
 import (
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -13,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
@@ -217,10 +215,10 @@ func TestEncryptedRecordIsAuthenticated(t *testing.T) {
 				good, foreign := rawOf(t, b, e.Key), rawOf(t, b, elsewhere.Key)
 
 				const checksumAt, flagsAt = 1, 5
-				wantUnreadable := func(what, why string, record []byte) {
+				wantUnreadable := func(what, why string, value []byte) {
 					t.Helper()
-					middleware.PutChecksum(e.Key, record)
-					put(t, b, e.Key, append(bytes.Clone(good[:recordAt]), record...))
+					putChecksum(e.Key, value)
+					put(t, b, e.Key, append(bytes.Clone(good[:recordAt]), value...))
 					s.wantUnreadable(why)
 					if t.Failed() {
 						t.Fatal(what)
@@ -234,16 +232,16 @@ func TestEncryptedRecordIsAuthenticated(t *testing.T) {
 						if i > flagsAt && bit != i%8 {
 							continue
 						}
-						record := bytes.Clone(good[recordAt:])
-						record[i] ^= 1 << bit
+						forged := bytes.Clone(good[recordAt:])
+						forged[i] ^= 1 << bit
 						why := "no key"
 						switch {
-						case i == 0, i == flagsAt && 1<<bit > middleware.FlagEncrypted:
+						case i == 0, i == flagsAt && 1<<bit > record.FlagEncrypted:
 							why = "newer version"
-						case i == flagsAt && 1<<bit == middleware.FlagEncrypted:
+						case i == flagsAt && 1<<bit == record.FlagEncrypted:
 							why = "not encrypted"
 						}
-						wantUnreadable(fmt.Sprintf("bit %d of byte %d flipped", bit, i), why, record)
+						wantUnreadable(fmt.Sprintf("bit %d of byte %d flipped", bit, i), why, forged)
 					}
 				}
 				for n := flagsAt + 1; n < len(good)-recordAt; n += 7 {
@@ -298,25 +296,6 @@ func TestEncryptedNoteIsAuthenticated(t *testing.T) {
 		s.want(<-second, http.StatusOK, middleware.Executed)
 		s.wantRuns(2)
 	})
-}
-
-// A note and a record have different purposes: neither opens as the other, even under the same storage key.
-func TestEncryptionPurposes(t *testing.T) {
-	t.Parallel()
-	c := middleware.NewCodec(middleware.WithEncryption(master(1)))
-	note := c.Note(recordKey)
-	if !c.ReadNote(recordKey, note) || c.ReadNote("another key", note) {
-		t.Fatal("a note must be read under its own key alone")
-	}
-	record := append([]byte{1, 0, 0, 0, 0, middleware.FlagEncrypted | middleware.FlagTombstone}, note[1:]...)
-	middleware.PutChecksum(recordKey, record)
-	if _, ok := c.Decode(recordKey, record); ok {
-		t.Error("a note was read as a record")
-	}
-	record = c.Forge(recordKey, 0, make([]byte, fingerprintLen+1))
-	if c.ReadNote(recordKey, append([]byte{2}, record[6:]...)) {
-		t.Error("a record was read as a note")
-	}
 }
 
 // A dump of Redis shows neither the response nor anything to test a guess of the request with.
@@ -380,42 +359,16 @@ func longestCommon(a, b []byte) (longest int) {
 	return longest
 }
 
-// The encryption is what its documentation says, made of nothing but the standard's parts.
-func TestEncryptionIsAsDocumented(t *testing.T) {
-	t.Parallel()
-	c := middleware.NewCodec(middleware.WithEncryption(master(1), master(2)))
-	for purpose, encrypted := range map[string]struct{ visible, content []byte }{
-		middleware.RecordPurpose: {[]byte{1, middleware.FlagEncrypted}, c.Encode(recordKey, []byte("body"))[6:]},
-		middleware.NotePurpose:   {[]byte{2}, c.Note(recordKey)[1:]},
-	} {
-		derived, err := hkdf.Key(sha256.New, master(1), nil, purpose+recordKey, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
-		block, err := aes.NewCipher(derived)
-		if err != nil {
-			t.Fatal(err)
-		}
-		aead, err := cipher.NewGCM(block)
-		if err != nil {
-			t.Fatal(err)
-		}
-		opened, err := aead.Open(nil, encrypted.content[:12], encrypted.content[12:], append(encrypted.visible, recordKey...))
-		if err != nil || !bytes.HasPrefix(opened, []byte("default1\xf1")) {
-			t.Errorf("%s: got %x, %v, want what begins with the fingerprint", purpose, opened, err)
-		}
-	}
-}
-
 func TestKeysAreCopied(t *testing.T) {
 	t.Parallel()
 	given := master(1)
 	option := middleware.WithEncryption(given)
 	clear(given)
-	record := middleware.NewCodec(option).Encode(recordKey, nil)
-	if _, ok := middleware.NewCodec(middleware.WithEncryption(master(1))).Decode(recordKey, record); !ok {
-		t.Error("encrypted with a key that was changed after WithEncryption")
-	}
+	b := redistest.Mini(t)
+	s := serve(t, b, payOnce(), option)
+	s.want(s.send(), http.StatusCreated, middleware.Executed)
+	other := serve(t, b, payOnce(), middleware.WithEncryption(master(1)))
+	other.want(other.send(), http.StatusCreated, middleware.Replayed)
 }
 
 func TestWrongEncryptionPanics(t *testing.T) {

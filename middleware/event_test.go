@@ -359,7 +359,7 @@ func TestTraceparentFormat(t *testing.T) {
 		if err != nil || claim.State != lock.Granted {
 			t.Fatal(claim.State, err)
 		}
-		if err := claim.Lease.Settle(t.Context(), middleware.NewCodec().Forge(e.Key, 0, forged), time.Hour); err != nil {
+		if err := claim.Lease.Settle(t.Context(), forge(e.Key, false, 0, forged), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		if e := s.want(s.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != test.want {
@@ -397,17 +397,4 @@ func TestWithTraceparentPanics(t *testing.T) {
 		}
 	}()
 	middleware.WithTraceparent(nil)
-}
-
-// FuzzTraceparent: what is stored is what was given, or nothing.
-func FuzzTraceparent(f *testing.F) {
-	f.Add(someTrace)
-	f.Add(strings.ToUpper(someTrace))
-	f.Add("00-00000000000000000000000000000000-0000000000000000-00")
-	f.Add("")
-	f.Fuzz(func(t *testing.T, traceparent string) {
-		if got := middleware.StoredTraceparent(traceparent); got != "" && got != traceparent {
-			t.Errorf("%q was stored for %q", got, traceparent)
-		}
-	})
 }

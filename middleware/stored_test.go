@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -121,17 +122,17 @@ func TestStoredRecordIsRead(t *testing.T) {
 	for _, test := range storedResponses() {
 		golden := load(t, test.file)
 		forms := map[string][]byte{"as it is": golden}
-		if codec, encrypted := middleware.NewCodec(test.opts...), golden[flagsAt]&middleware.FlagEncrypted != 0; encrypted {
+		if isEncrypted := golden[flagsAt]&record.FlagEncrypted != 0; isEncrypted {
 			plain := load(t, "record-plain")
-			forms["extended"] = codec.Forge(storageKey, plain[flagsAt], extended(plain[contentAt:]))
+			forms["extended"] = forge(storageKey, true, plain[flagsAt], extended(plain[contentAt:]))
 		} else {
-			forms["extended"] = codec.Forge(storageKey, golden[flagsAt], extended(golden[contentAt:]))
+			forms["extended"] = forge(storageKey, false, golden[flagsAt], extended(golden[contentAt:]))
 		}
-		for form, record := range forms {
+		for form, value := range forms {
 			t.Run(test.file+", "+form, func(t *testing.T) {
 				t.Parallel()
 				s, lease := serveStored(t, nil, test.opts)
-				if err := lease.Settle(t.Context(), record, time.Hour); err != nil {
+				if err := lease.Settle(t.Context(), value, time.Hour); err != nil {
 					t.Fatal(err)
 				}
 				a := s.send()
@@ -160,7 +161,7 @@ func TestStoredNoteIsRead(t *testing.T) {
 	extension := append(bytes.Clone(content[:fingerprintLen]), "\x19what a later release adds"...)
 	for file, opts := range storedNotes() {
 		for form, note := range map[string][]byte{
-			"as it is": load(t, file), "extended": middleware.NewCodec(opts...).ForgeNote(storageKey, extension),
+			"as it is": load(t, file), "extended": forgeNote(storageKey, opts != nil, extension),
 		} {
 			t.Run(file+", "+form, func(t *testing.T) {
 				t.Parallel()
@@ -196,7 +197,7 @@ func TestStoredIsWrittenAgain(t *testing.T) {
 			t.Errorf("%s: completed at %d, want from %d on", test.file, at, before)
 		}
 		copy(got[completedAt:], want[completedAt:][:8])
-		middleware.PutChecksum(key, got)
+		putChecksum(key, got)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s: got  %x\nwant %x", test.file, got, want)
 		}

@@ -55,18 +55,23 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// Deflate never makes what it is given longer, whatever the parts are.
+// What Deflate returns is shorter than what it was given, if only by a byte.
 func TestDeflateOfLittle(t *testing.T) {
 	t.Parallel()
+	saved := map[int]bool{}
 	for n := range 40 {
 		b := bytes.Repeat([]byte("a"), n)
-		got, ok := record.Deflate([]byte("before"), b[:n/2], b[n/2:])
-		if ok && len(got) >= len("before")+n {
-			t.Errorf("%d bytes become %d", n, len(got)-len("before"))
+		if got, ok := record.Deflate([]byte("before"), b[:n/2], b[n/2:]); ok {
+			saved[len("before")+n-len(got)] = true
 		}
-		if n == 39 && !ok {
-			t.Errorf("%d bytes do not get smaller", n)
+	}
+	for least := range saved {
+		if least < 1 {
+			t.Errorf("it saves %d bytes", least)
 		}
+	}
+	if !saved[1] || !saved[16] {
+		t.Errorf("it saves %v bytes, and never one alone, or many", saved)
 	}
 }
 

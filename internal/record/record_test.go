@@ -153,6 +153,16 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// Room is what the longest form of a record takes: a greater buffer is wasted, and a smaller one grows.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	r := someRecord([]byte("body"))
+	r.Tombstone, r.Unknown, r.Trace = true, true, record.ParseTrace(someTrace)
+	if n := len(codecs()["encrypted"].Append(nil, storageKey, r)); n != r.Room() {
+		t.Errorf("%d bytes, and room for %d", n, r.Room())
+	}
+}
+
 // Content that is too short, and flags of a later release, are unreadable behind a right checksum, too.
 func TestForgedContent(t *testing.T) {
 	t.Parallel()
