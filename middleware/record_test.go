@@ -39,7 +39,7 @@ func forge(storageKey string, encrypts bool, flags byte, content []byte) []byte 
 	b := append(make([]byte, record.ContentAt), content...)
 	if encrypts {
 		flags |= record.FlagEncrypted
-		k := record.Keyring{record.Extract(master(1))}
+		k := record.NewKeyring("", [][]byte{master(1)})
 		b = k.Encrypt(record.RecordPurpose, storageKey, []byte{record.Version, flags}, b, record.ContentAt)
 	}
 	b[0], b[record.FlagsAt] = record.Version, flags
@@ -53,7 +53,7 @@ func forgeNote(storageKey string, encrypts bool, content []byte) []byte {
 		return append([]byte{record.NotePlain}, content...)
 	}
 	form := []byte{record.NoteEncrypted}
-	k := record.Keyring{record.Extract(master(1))}
+	k := record.NewKeyring("", [][]byte{master(1)})
 	return k.Encrypt(record.NotePurpose, storageKey, form, append(bytes.Clone(form), content...), 1)
 }
 

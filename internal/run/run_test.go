@@ -200,11 +200,88 @@ func TestOvertaken(t *testing.T) {
 	want(t, g.Begin(t.Context(), request(1)), run.Stored, run.OutcomeReplayed)
 }
 
-// fakeJournal has nothing.
-type fakeJournal struct{ journal.Journal }
+// fakeJournal is an intent journal, or a transactional one, that has one run.
+type fakeJournal struct {
+	journal.Journal
+	intent bool
+	ended  []journal.Entry // what each End was told
+}
 
 func (*fakeJournal) Namespace() string { return "test" }
 
-func (*fakeJournal) Begin(context.Context, journal.Run) (journal.Entry, error) {
+func (j *fakeJournal) Begin(_ context.Context, run journal.Run) (journal.Entry, error) {
+	if j.intent {
+		return journal.Entry{State: journal.Running, Token: run.Token}, nil
+	}
 	return journal.Entry{}, nil
+}
+
+func (j *fakeJournal) End(_ context.Context, run journal.Run, encoded []byte, keep time.Duration) (journal.Entry, error) {
+	entry := journal.Entry{}
+	if encoded != nil {
+		entry = journal.Entry{State: journal.Done, Token: run.Token, Record: encoded, Left: keep}
+	}
+	j.ended = append(j.ended, entry)
+	return entry, nil
+}
+
+// What a run tells its journal at its end: a record, that its row is free, or nothing.
+func TestEndInJournal(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		intent  bool
+		left    run.Left
+		product product
+		say     func(*run.Control)
+		ended   int
+		payload string // of the record; empty: none
+		outcome run.Outcome
+		again   run.Kind
+		isErr   bool
+	}{
+		"stored":         {false, run.Whole, product{keeps: true, body: "b"}, nil, 1, "hb", run.OutcomeExecuted, run.Stored, true},
+		"stored, intent": {true, run.Whole, product{keeps: true, body: "b"}, nil, 1, "hb", run.OutcomeExecuted, run.Stored, false},
+		"tombstone":      {true, run.Partial, product{}, nil, 1, "known", run.OutcomeNotStored, run.NotStored, false},
+		"freed":          {false, run.Whole, product{}, nil, 0, "", run.OutcomeFreed, run.Begun, false},
+		"freed, intent":  {true, run.Whole, product{}, nil, 1, "", run.OutcomeFreed, run.Begun, false},
+		"left":           {false, run.Nothing, product{}, nil, 0, "", run.OutcomePanicked, run.InFlight, false},
+		"left and kept":  {false, run.Nothing, product{}, (*run.Control).Keep, 1, "unknown", run.OutcomePanicked, run.NotStored, false},
+		"left, intent":   {true, run.Nothing, product{}, (*run.Control).Keep, 0, "", run.OutcomePanicked, run.InFlight, false},
+		"left and sent":  {false, run.Nothing, product{}, (*run.Control).Sending, 1, "unknown", run.OutcomePanicked, run.UnknownNotStored, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := &fakeJournal{intent: test.intent}
+			g, locker := newGuard(t, func(p *run.Policy) { p.Journal = j })
+			r, _ := begin(t, g, &test.product)
+			if r.IsStrict() != test.intent {
+				t.Errorf("strict: %v", r.IsStrict())
+			}
+			if test.say != nil {
+				test.say(r.Control())
+			}
+			r.CutOff()
+			result := r.Conclude(run.Ending{Left: test.left})
+			want(t, result, run.Own, test.outcome)
+			if result.Err == nil == test.isErr || len(j.ended) != test.ended {
+				t.Errorf("%v, %d Ends, want an error %v, %d Ends", result.Err, len(j.ended), test.isErr, test.ended)
+			}
+			if test.payload != "" && len(j.ended) == 1 {
+				rec, err := new(record.Codec).Decode(locker.StorageKey("k"), j.ended[0].Record)
+				if string(rec.Body) != test.payload || err != nil || result.Size != len(j.ended[0].Record) {
+					t.Errorf("%q, %v, size %d; want %q", rec.Body, err, result.Size, test.payload)
+				}
+			}
+			bare := run.New(locker, run.Policy{Retention: time.Hour, MaxDuration: time.Minute})
+			again := bare.Begin(t.Context(), request(1))
+			if again.Kind != test.again {
+				t.Errorf("again: %+v, want %v", again, test.again)
+			}
+			if again.Kind == run.Begun {
+				again.Run.Start(&product{})
+				again.Run.CutOff()
+				again.Run.Conclude(run.Ending{Left: run.Whole})
+			}
+		})
+	}
 }
