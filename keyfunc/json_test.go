@@ -41,6 +41,8 @@ func TestJSON(t *testing.T) {
 		{"a string with a space", "/id", `{"id":" a b "}`, " a b ", nil},
 
 		{"a number", "/id", `{"id":42}`, "42", nil},
+		{"the least digit", "/id", `{"id":0}`, "0", nil},
+		{"the greatest digit", "/id", `{"id":9}`, "9", nil},
 		{"a number that float64 cannot hold", "/id", `{"id":12345678901234567891}`, "12345678901234567891", nil},
 		{"a number with a fraction", "/id", `{"id":1.0}`, "1.0", nil},
 		{"a number with an exponent", "/id", `{"id":-1E+2}`, "-1E+2", nil},
@@ -55,6 +57,7 @@ func TestJSON(t *testing.T) {
 		{"a string on the way", "/data/id", `{"data":"id"}`, "", keyfunc.ErrMissing},
 		{"a scalar as the body", "/id", `"id"`, "", keyfunc.ErrMissing},
 		{"an array where an object belongs", "/id", `["id"]`, "", keyfunc.ErrMissing},
+		{"an array of several", "/id", `["a","b","c"]`, "", keyfunc.ErrMissing},
 		{"behind the end", "/1", `["a"]`, "", keyfunc.ErrMissing},
 		{"the element that does not exist", "/-", `["a"]`, "", keyfunc.ErrMissing},
 		{"an index with a zero in front", "/00", `["a"]`, "", keyfunc.ErrMissing},

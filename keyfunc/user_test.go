@@ -24,6 +24,7 @@ func TestBasicUser(t *testing.T) {
 	}{
 		{"plain", "ada", "ada", nil},
 		{"not ASCII", "zoë", "zoë", nil},
+		{"a space", "ada l", "ada l", nil},
 		{"empty", "", "", keyfunc.ErrNoUser},
 		{"NUL", "\x00anonymous", "", keyfunc.ErrNoUser},
 		{"DEL", "a\x7f", "", keyfunc.ErrNoUser},

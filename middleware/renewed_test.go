@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -53,6 +54,16 @@ func TestNoLeaseIsRenewedForEver(t *testing.T) {
 		}, nil)
 		return j
 	}
+	sealed := func(fail func()) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_ = journal.Transact(r.Context(), func(seal func() (journal.Commit, error)) error {
+				w.WriteHeader(http.StatusCreated)
+				_, err := seal()
+				fail()
+				return err
+			}, nil)
+		}
+	}
 	type place struct {
 		handler         http.HandlerFunc
 		header, written int
@@ -61,16 +72,17 @@ func TestNoLeaseIsRenewedForEver(t *testing.T) {
 	for how, fail := range map[string]func(){"panics": func() { panic(http.ErrAbortHandler) }, "exits": runtime.Goexit} {
 		trace := func(context.Context) string { fail(); return "" }
 		for name, p := range map[string]place{
-			"the handler":            {handler: func(http.ResponseWriter, *http.Request) { fail() }},
-			"the handler, kept":      {handler: func(w http.ResponseWriter, r *http.Request) { keep(w, r); fail() }},
-			"WithStored":             {handler: flush, opts: []middleware.Option{middleware.WithStored(func(int) bool { fail(); return false })}},
-			"WithTraceparent":        {handler: func(http.ResponseWriter, *http.Request) {}, opts: []middleware.Option{middleware.WithTraceparent(trace)}},
-			"WithTraceparent, kept":  {handler: keep, opts: []middleware.Option{middleware.WithTraceparent(trace)}},
-			"Header before the run":  {handler: keep, header: 1},
-			"Written before the run": {handler: keep, written: 1},
-			"Written after the run":  {handler: keep, written: 2},
-			"Begin of a journal":     {handler: keep, opts: []middleware.Option{middleware.WithJournal(stops(fail, "begin"))}},
-			"End of a journal":       {handler: keep, opts: []middleware.Option{middleware.WithJournal(stops(fail, "end"))}},
+			"the handler":                   {handler: func(http.ResponseWriter, *http.Request) { fail() }},
+			"the handler, kept":             {handler: func(w http.ResponseWriter, r *http.Request) { keep(w, r); fail() }},
+			"WithStored":                    {handler: flush, opts: []middleware.Option{middleware.WithStored(func(int) bool { fail(); return false })}},
+			"WithTraceparent":               {handler: func(http.ResponseWriter, *http.Request) {}, opts: []middleware.Option{middleware.WithTraceparent(trace)}},
+			"WithTraceparent, kept":         {handler: keep, opts: []middleware.Option{middleware.WithTraceparent(trace)}},
+			"Header before the run":         {handler: keep, header: 1},
+			"Written before the run":        {handler: keep, written: 1},
+			"Written after the run":         {handler: keep, written: 2},
+			"Begin of a journal":            {handler: keep, opts: []middleware.Option{middleware.WithJournal(stops(fail, "begin"))}},
+			"End of a journal":              {handler: keep, opts: []middleware.Option{middleware.WithJournal(stops(fail, "end"))}},
+			"a transaction behind its seal": {handler: sealed(fail), opts: []middleware.Option{middleware.WithJournal(newJournal(false))}},
 			"End, at most once": {
 				handler: keep, opts: []middleware.Option{middleware.WithJournal(stops(fail, "end")), middleware.WithAtMostOnce()},
 			},
