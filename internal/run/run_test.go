@@ -272,7 +272,7 @@ func TestEndInJournal(t *testing.T) {
 					t.Errorf("%q, %v, size %d; want %q", rec.Body, err, result.Size, test.payload)
 				}
 			}
-			bare := run.New(locker, run.Policy{Retention: time.Hour, MaxDuration: time.Minute})
+			bare := run.New("run", locker, run.Policy{Retention: time.Hour, MaxDuration: time.Minute})
 			again := bare.Begin(t.Context(), request(1))
 			if again.Kind != test.again {
 				t.Errorf("again: %+v, want %v", again, test.again)
