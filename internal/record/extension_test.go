@@ -34,6 +34,7 @@ func TestExtension(t *testing.T) {
 		"no trace-id":          {"\x01\x19" + strings.Repeat("\x00", 16) + strings.Repeat("\x01", 9), "", false},
 		"no parent-id":         {"\x01\x19" + strings.Repeat("\x01", 16) + strings.Repeat("\x00", 8) + "\x01", "", false},
 		"cut off":              {string(field[:20]), "", false},
+		"a byte too few":       {"\x03\x01", "", false},
 		"no list":              {"a", "", false},
 		"no list after it":     {string(field) + "\x07", someTrace, false},
 		"tag 0 ends the list":  {"\x00\x00" + string(field), "", false},

@@ -270,3 +270,18 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// A uvarint has its shortest form, and at most the limit.
+func TestCutUvarint(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]int{"\x00": 0, "\x7f": 127, "\xe7\x07": 999} {
+		if v, rest, ok := record.CutUvarint([]byte(in+"rest"), 999); v != want || string(rest) != "rest" || !ok {
+			t.Errorf("%x: %d, %q, %v; want %d", in, v, rest, ok, want)
+		}
+	}
+	for _, wrong := range []string{"", "\x80", "\x80\x00", "\xe7\x87\x00", "\xe8\x07", strings.Repeat("\xff", 10)} {
+		if v, _, ok := record.CutUvarint([]byte(wrong), 999); ok {
+			t.Errorf("%x: %d, want none", wrong, v)
+		}
+	}
+}
