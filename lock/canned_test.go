@@ -100,25 +100,26 @@ func (c *canned) SetWriteDeadline(time.Time) error { return nil }
 // hotPaths are what is done for every request, on a server where every key holds holds.
 var hotPaths = []struct {
 	name, holds string
-	allocs      float64 // at most; two of them for each command are go-redis's, and three more on a real connection
+	commands    float64 // that are sent
+	allocs      float64 // at most, if they are sent inline; two for each are go-redis's, and three more on a real connection
 	do          func(context.Context, *lock.Locker) error
 }{
-	{"acquire and release", "", 11, func(ctx context.Context, l *lock.Locker) error {
+	{"acquire and release", "", 2, 11, func(ctx context.Context, l *lock.Locker) error {
 		lease, _, err := l.TryAcquire(ctx, cannedKey)
 		if err != nil {
 			return err
 		}
 		return lease.Release(ctx)
 	}},
-	{"claim and settle", "", 11, func(ctx context.Context, l *lock.Locker) error {
+	{"claim and settle", "", 2, 11, func(ctx context.Context, l *lock.Locker) error {
 		claim, err := l.Claim(ctx, cannedKey, cannedNote, 0)
 		if err != nil {
 			return err
 		}
 		return claim.Lease.Settle(ctx, cannedValue, time.Hour)
 	}},
-	{"claim of a settled key", valueStart + someToken + someTime + string(cannedValue), 8, meetCanned(lock.Settled)},
-	{"claim of a held key", claimStart + someToken + "\x00" + noFence + noHold + someTime + string(cannedNote), 7,
+	{"claim of a settled key", valueStart + someToken + someTime + string(cannedValue), 1, 8, meetCanned(lock.Settled)},
+	{"claim of a held key", claimStart + someToken + "\x00" + noFence + noHold + someTime + string(cannedNote), 1, 7,
 		meetCanned(lock.Held)},
 }
 
@@ -160,8 +161,12 @@ func TestAllocations(t *testing.T) {
 				if failed != nil {
 					t.Fatal(failed)
 				}
-				if got > p.allocs {
-					t.Errorf("%v allocations, want at most %v", got, p.allocs)
+				limit := p.allocs
+				if name == "may miss deadlines" {
+					limit += p.commands // the goroutine of a worker
+				}
+				if got > limit {
+					t.Errorf("%v allocations, want at most %v", got, limit)
 				}
 			})
 		}

@@ -23,7 +23,6 @@ type Locker struct {
 	options   options
 	client    redis.UniversalClient // nil for None
 	group     *background.Group     // of all goroutines that outlive a call
-	workers   *pipeline.Workers
 	store     *store.Store
 	waiters   waiters
 
@@ -73,10 +72,9 @@ func newLocker(constructor string, client redis.UniversalClient, namespace strin
 		panic(constructor + ": namespace must be a text that is not empty and has no braces")
 	}
 	l := &Locker{
-		namespace: store.Namespace(namespace), options: o, client: client,
-		group: background.NewGroup(o.base), workers: pipeline.NewWorkers(),
+		namespace: store.Namespace(namespace), options: o, client: client, group: background.NewGroup(o.base),
 	}
-	p := pipeline.New(client, l.group, l.workers, pipeline.Config{
+	p := pipeline.New(client, l.group, pipeline.Config{
 		OpTimeout: o.opTimeout, Replicas: o.replicas, ReplicaTimeout: o.replicaTimeout,
 	})
 	l.store = store.New(client, p, l.group, store.Config{
@@ -138,11 +136,9 @@ func (l *Locker) Go(f func(context.Context)) {
 // is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.
 //
 // Close a Locker after http.Server.Shutdown and before its client. A closed Locker takes no key ([ErrClosed]). It does
-// not renew its leases, which run out, but they can still be settled and released. In a testing/synctest bubble, close
-// it before the bubble ends, because idle goroutines stay for up to 200 ms otherwise.
+// not renew its leases, which run out, but they can still be settled and released.
 func (l *Locker) Close(ctx context.Context) error {
 	l.backlog.Close()
-	l.workers.Close()
 	err := l.group.Close(ctx)
 	return errors.Join(err, l.backlog.TakeUnstored(), l.store.TakeUnreleased())
 }

@@ -281,7 +281,7 @@ func TestGoroutinesEndByThemselves(t *testing.T) {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(150 * time.Millisecond) // longer than an idle worker stays
+			time.Sleep(150 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
 	})

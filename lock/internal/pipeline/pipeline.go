@@ -7,7 +7,7 @@
 //	Call.Send       sends one command, and its replacement after some error replies (send.go)
 //	roundTrip       decides: inline, in the caller's goroutine, or through the queue (send.go)
 //	queue           batches the commands to one node (queue.go); the pacer decides the batch size (pacer.go)
-//	worker          sends one batch after the other (worker.go)
+//	worker          a goroutine that sends one batch after the other while commands wait (queue.go)
 //	exec            sends a batch as go-redis commands or pipelines (exec.go), with a WAIT for replicas (replicas.go)
 //
 // The package knows nothing of claims, tokens or leases.
@@ -48,15 +48,14 @@ type Pipeline struct {
 	workerContexts sharedContexts // of batches that workers send: see sharedContext
 	inlineContexts sharedContexts // of commands that are sent inline
 	wakers         wakerPool
-	workers        *Workers
 	router         router
 }
 
 // New returns a Pipeline on a client, which it does not close. group counts work that outlives a Call.
-func New(client redis.UniversalClient, group *background.Group, workers *Workers, config Config) *Pipeline {
+func New(client redis.UniversalClient, group *background.Group, config Config) *Pipeline {
 	window := config.OpTimeout / 10
 	p := &Pipeline{
-		client: client, config: config, group: group, workers: workers, replicates: config.Replicas > 0,
+		client: client, config: config, group: group, replicates: config.Replicas > 0,
 		endsInTime:     honorsDeadlines(client) && config.Replicas == 0,
 		workerContexts: sharedContexts{window: window, lifetime: window + config.OpTimeout, values: group.Base()},
 		inlineContexts: sharedContexts{window: window, lifetime: config.OpTimeout, values: group.Base()},

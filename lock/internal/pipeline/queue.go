@@ -1,8 +1,10 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"math"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"time"
@@ -88,7 +90,7 @@ func (q *queue) beginInline(c *command) *batch {
 // batch is next, a worker sends it, and then calls the group.Done that is due for b.
 func (q *queue) handOver(b *batch) {
 	if next := q.complete(b); next != nil {
-		q.pipeline.workers.assign(next)
+		go q.sendBatches(next)
 		return
 	}
 	q.pipeline.group.Done()
@@ -97,8 +99,10 @@ func (q *queue) handOver(b *batch) {
 // errHookEnded is the error of a batch whose worker was ended by a hook before it had the replies.
 var errHookEnded = errors.New("a hook of the Redis client called runtime.Goexit")
 
-// sendBatches sends b, and then the batches that complete returns, all under one group.Begin. A worker calls it.
+// sendBatches sends b, and then the batches that complete returns, all under one group.Begin. Each worker is a goroutine
+// that calls it once: a pool of goroutines whose stacks have grown was not faster.
 func (q *queue) sendBatches(b *batch) {
+	pprof.SetGoroutineLabels(context.Background()) // a goroutine inherits those of the caller that started it
 	for b != nil {
 		b = q.sendBatch(b)
 	}
@@ -210,7 +214,7 @@ func (q *queue) dispatchOne(limit int) bool {
 		return false
 	}
 	q.pipeline.group.Begin()
-	q.pipeline.workers.assign(b)
+	go q.sendBatches(b)
 	return true
 }
 

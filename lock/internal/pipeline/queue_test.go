@@ -95,10 +95,9 @@ const opTimeout = 500 * ms
 func bubble(t *testing.T, test func(t *testing.T, p *Pipeline, n *fakeNode)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		node, group, workers := &fakeNode{}, background.NewGroup(context.Background()), NewWorkers()
-		p := New(node, group, workers, Config{OpTimeout: opTimeout})
+		node, group := &fakeNode{}, background.NewGroup(context.Background())
+		p := New(node, group, Config{OpTimeout: opTimeout})
 		test(t, p, node)
-		workers.Close()
 		if err := group.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

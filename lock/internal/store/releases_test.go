@@ -27,7 +27,7 @@ func TestReleasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	group := background.NewGroup(context.Background())
-	p := pipeline.New(client, group, pipeline.NewWorkers(), pipeline.Config{OpTimeout: time.Second})
+	p := pipeline.New(client, group, pipeline.Config{OpTimeout: time.Second})
 	s := store.New(client, p, group, store.Config{Namespace: "test", TTL: time.Minute})
 	for i := range limit + more {
 		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), false)
