@@ -204,12 +204,17 @@ func TestOvertaken(t *testing.T) {
 type fakeJournal struct {
 	journal.Journal
 	intent bool
+	fails  int // so many Begins fail
+	begun  int
 	ended  []journal.Entry // what each End was told
 }
 
 func (*fakeJournal) Namespace() string { return "test" }
 
 func (j *fakeJournal) Begin(_ context.Context, run journal.Run) (journal.Entry, error) {
+	if j.begun++; j.begun <= j.fails {
+		return journal.Entry{}, errors.New("no answer")
+	}
 	if j.intent {
 		return journal.Entry{State: journal.Running, Token: run.Token}, nil
 	}
@@ -283,5 +288,23 @@ func TestEndInJournal(t *testing.T) {
 				again.Run.Conclude(run.Ending{Left: run.Whole})
 			}
 		})
+	}
+}
+
+// A Begin that fails is called once more.
+func TestBeginAgain(t *testing.T) {
+	t.Parallel()
+	for fails, begun := range map[int]int{0: 1, 1: 2, 2: 2} {
+		j := &fakeJournal{fails: fails}
+		g, _ := newGuard(t, func(p *run.Policy) { p.Journal = j })
+		result := g.Begin(t.Context(), request(1))
+		if isRefused := result.Kind == run.NotBegun; j.begun != begun || isRefused != (fails > 1) {
+			t.Errorf("%d fail: %+v after %d, want %d", fails, result, j.begun, begun)
+		}
+		if result.Kind == run.Begun {
+			result.Run.Start(&product{})
+			result.Run.CutOff()
+			result.Run.Conclude(run.Ending{Left: run.Whole})
+		}
 	}
 }

@@ -53,3 +53,28 @@ func TestChangedSinceSeal(t *testing.T) {
 		})
 	}
 }
+
+// A run whose transaction is committed is executed, whatever its operation does afterwards. The observer learns of a
+// panic.
+func TestPanicAfterTheCommit(t *testing.T) {
+	t.Parallel()
+	errPanicked := errors.New("panicked")
+	for left, wantErr := range map[run.Left]error{run.Nothing: errPanicked, run.Broken: nil, run.Whole: nil} {
+		g, _ := newGuard(t, func(p *run.Policy) { p.Journal = &fakeJournal{} })
+		p := &product{body: "b"}
+		r, ctx := begin(t, g, p)
+		if err := journal.Transact(ctx, func(seal func() (journal.Commit, error)) error {
+			_, err := seal()
+			return err
+		}, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.CutOff()
+		result := r.Conclude(run.Ending{Left: left, Err: errPanicked})
+		want(t, result, run.Own, run.OutcomeExecuted)
+		if !errors.Is(result.Err, wantErr) || result.Size == 0 {
+			t.Errorf("%v: %v, size %d; want %v", left, result.Err, result.Size, wantErr)
+		}
+		want(t, g.Begin(t.Context(), request(1)), run.Stored, run.OutcomeReplayed)
+	}
+}
