@@ -104,14 +104,14 @@ var hotPaths = []struct {
 	allocs      float64 // at most, if they are sent inline; two for each are go-redis's, and three more on a real connection
 	do          func(context.Context, *lock.Locker) error
 }{
-	{"acquire and release", "", 2, 11, func(ctx context.Context, l *lock.Locker) error {
+	{"acquire and release", "", 2, 13, func(ctx context.Context, l *lock.Locker) error {
 		lease, _, err := l.TryAcquire(ctx, cannedKey)
 		if err != nil {
 			return err
 		}
 		return lease.Release(ctx)
 	}},
-	{"claim and settle", "", 2, 11, func(ctx context.Context, l *lock.Locker) error {
+	{"claim and settle", "", 2, 13, func(ctx context.Context, l *lock.Locker) error {
 		claim, err := l.Claim(ctx, cannedKey, cannedNote, 0)
 		if err != nil {
 			return err

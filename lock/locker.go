@@ -29,7 +29,6 @@ type Locker struct {
 	// of its leases
 	backend lease.Backend
 	leases  lease.Config
-	timers  lease.Timers
 	backlog lease.Backlog
 }
 
@@ -83,7 +82,7 @@ func newLocker(constructor string, client redis.UniversalClient, namespace strin
 	l.waiters.init(l, notify.NewHub(client, l.group))
 	l.backend = deployment{l.store}
 	l.leases = lease.Config{
-		TTL: o.ttl, OpTimeout: o.opTimeout, Renew: o.renew, Group: l.group, Timers: &l.timers, Backlog: &l.backlog,
+		TTL: o.ttl, OpTimeout: o.opTimeout, Renew: o.renew, Group: l.group, Backlog: &l.backlog,
 	}
 	return l
 }

@@ -51,7 +51,6 @@ type Config struct {
 	OpTimeout time.Duration // the time for one operation
 	Renew     bool          // false with WithoutRenewal
 	Group     *background.Group
-	Timers    *Timers
 	Backlog   *Backlog
 	Counts    Counts
 }
@@ -81,11 +80,11 @@ type Core struct {
 	detached context.Context // never done; carries the values of the context that the lease was requested with
 
 	mu       sync.Mutex
-	phase    phase      // guarded by mu, like all fields below
-	handles  []*Handle  // those that are not released; the last one stays even when it is
-	room     [1]*Handle // holds handles while there is one
-	timer    *timer     // calls tick at the next renewal or at validUntil; nil once the phase is not active
-	renewing bool       // a renewal is in flight
+	phase    phase       // guarded by mu, like all fields below
+	handles  []*Handle   // those that are not released; the last one stays even when it is
+	room     [1]*Handle  // holds handles while there is one
+	timer    *time.Timer // calls tick at the next renewal or at validUntil; nil once the phase is not active
+	renewing bool        // a renewal is in flight
 
 	// validUntil < latestExpiry
 	validUntil   time.Time // of the lease; grows when the backend confirms a longer lease
@@ -121,7 +120,7 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 	if !now.Before(c.validUntil) {
 		return false
 	}
-	c.timer = config.Timers.set(c, c.firstTick(start).Sub(now))
+	c.timer = time.AfterFunc(c.firstTick(start).Sub(now), c.tick)
 	config.Counts.add(c.id.Token, 1)
 	c.handles = c.room[:0]
 	c.addHandle(detached, first)

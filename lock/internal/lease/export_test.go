@@ -1,7 +1,5 @@
 package lease
 
-import "time"
-
 // What tests see of a lease's inside.
 const (
 	MaxBacklog = maxBacklog
@@ -23,13 +21,4 @@ func (c *Core) HasTimer() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.timer != nil
-}
-
-// Pooled takes a timer out of the pool, and reports whether there was one, and that it has no lease and has not fired.
-func (ts *Timers) Pooled() (found, clean bool) {
-	t, ok := ts.pool.Get().(*timer)
-	if !ok {
-		return false, false
-	}
-	return true, t.core == nil && !t.fired && !t.timer.Reset(time.Hour) && t.timer.Stop()
 }

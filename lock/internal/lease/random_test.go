@@ -251,7 +251,7 @@ func live(t *testing.T, hold time.Duration, fault func() (fault, time.Duration),
 	l.server = s
 	var backlog lease.Backlog
 	config := lease.Config{
-		TTL: ttl, OpTimeout: opTimeout, Renew: true, Group: l.group, Timers: new(lease.Timers), Backlog: &backlog,
+		TTL: ttl, OpTimeout: opTimeout, Renew: true, Group: l.group, Backlog: &backlog,
 	}
 	l.core, l.first = new(lease.Core), new(lease.Handle)
 	id := lease.ID{Key: store.Namespace("ns").Key("key"), Token: store.NewToken(), Hold: hold}

@@ -115,7 +115,6 @@ type world struct {
 	*testing.T
 	backend *backend
 	group   *background.Group
-	timers  lease.Timers
 	backlog lease.Backlog
 	config  lease.Config
 	core    *lease.Core
@@ -129,7 +128,7 @@ func run(t *testing.T, answers map[string][]answer, test func(w *world), opts ..
 		w := &world{T: t, group: background.NewGroup(context.Background())}
 		w.backend = &backend{begin: time.Now(), answers: answers}
 		w.config = lease.Config{
-			TTL: ttl, OpTimeout: opTimeout, Renew: true, Group: w.group, Timers: &w.timers, Backlog: &w.backlog,
+			TTL: ttl, OpTimeout: opTimeout, Renew: true, Group: w.group, Backlog: &w.backlog,
 		}
 		for _, opt := range opts {
 			opt(&w.config)
