@@ -13,7 +13,7 @@ import (
 // the run, its parent is a context that never ends.
 //
 // It is lazy: the real context is made by the first Done, or by the first Err once the run is over. Most operations call
-// neither, which saves eight of 32 allocations. Functions such as context.WithCancel and context.Cause look for a parent
+// neither, which saves nine of 31 allocations. Functions such as context.WithCancel and context.Cause look for a parent
 // of package context by Value, with a key that is an *int. Before Go 1.26 Cause does so before it calls Err. So Value,
 // too, makes the real context for such a key.
 type runContext struct {
