@@ -99,8 +99,8 @@ func (q *queue) handOver(b *batch) {
 // errHookEnded is the error of a batch whose worker was ended by a hook before it had the replies.
 var errHookEnded = errors.New("a hook of the Redis client called runtime.Goexit")
 
-// sendBatches sends b, and then the batches that complete returns, all under one group.Begin. Each worker is a goroutine
-// that calls it once: a pool of goroutines whose stacks have grown was not faster.
+// sendBatches sends b, and then the batches that complete returns, all under one group.Begin. A worker is a goroutine that
+// calls it once: a pool of goroutines whose stacks have grown was not faster.
 func (q *queue) sendBatches(b *batch) {
 	pprof.SetGoroutineLabels(context.Background()) // a goroutine inherits those of the caller that started it
 	for b != nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // waker wakes the goroutine of a Call that waits, when its command is complete or the operation times out. Wakers are
-// reused, and one channel has both events: a new timer and channels for each Call cost 10 % of the CPU of a claim and its
-// settlement with 64 callers.
+// reused, and one channel has both events: a new timer and channels for each Call cost 10 % of the CPU of a claim and
+// its settlement with 64 callers.
 type waker struct {
 	events  chan event  // has room for both, so a sender never waits
 	timer   *time.Timer // sends timedOut
