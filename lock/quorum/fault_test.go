@@ -589,6 +589,7 @@ func TestQuorumReleaseIsTriedAgain(t *testing.T) {
 	q := newQuorum(t, nodes.clients(t), quorum.WithOpTimeout(limit))
 	lease := acquireQuorum(t, q, "k")
 	nodes.awaitKeys(t, 1)
+	nodes.awaitKeys(t, 1) // once more: by now the reply to the claim was written, too
 	servers[3].Kill(t)
 	servers[4].Kill(t)
 	release(t, lease)
