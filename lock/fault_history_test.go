@@ -58,7 +58,7 @@ func TestHistoryIsLinearizable(t *testing.T) {
 	}
 }
 
-// The rungs of the ladder in CONTRACT.md fail as it says, and one that lacks nothing of them does not.
+// The rungs of the ladder below this lock fail as they are known to, and one that lacks nothing of them does not.
 func TestHistoryOfABrokenLock(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

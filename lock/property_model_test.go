@@ -8,7 +8,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// propModel is what CONTRACT.md and the doc comments say of keys and leases, for one Redis and one process. Each has a
+// propModel is what the doc comments say of keys and leases, for one Redis and one process. Each has a
 // clock, which counts from the start of the history.
 type propModel struct {
 	redis, local time.Duration
