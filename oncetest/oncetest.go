@@ -1,5 +1,5 @@
 // Package oncetest sends your own handler, with all its middlewares, through the cases in which a request comes twice:
-// a double click, a lost response, a crash, a panic, a slow client. A test of one statement tells whether the effect,
+// a double click, a lost response, a crash, a panic, a slow client. A test of one statement shows whether the effect,
 // such as a payment, still happens only once:
 //
 //	func TestPaymentsHappenOnce(t *testing.T) {

@@ -16,8 +16,8 @@
 // If the handler returns an error, this middleware calls the HTTPErrorHandler at once and stores what it writes. Then
 // it returns the same error to the outer middlewares, which may log it or end a transaction. They, and echo itself, may
 // call the HTTPErrorHandler again. Like echo's own, it should do nothing if the response is Committed
-// (echo.UnwrapResponse). What it writes nevertheless is dropped, unless an outer middleware has put back an earlier
-// response by then, as echo's Gzip does with a MinLength. A replay returns no error.
+// (echo.UnwrapResponse). What it writes nevertheless is dropped, unless an outer middleware has already put back an
+// earlier response, as echo's Gzip does with a MinLength. A replay returns no error.
 //
 // Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
 // the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after

@@ -1,4 +1,4 @@
-// Package run is the life of one key, whoever asks for it: an HTTP request, a function, a message. It knows no HTTP. A
+// Package run is the life of one key: of an HTTP request, of a function, of a message. It knows no HTTP. A
 // door (package middleware, package once) derives the key, asks Begin, runs its operation if it is told to, and hands
 // out what Conclude returns:
 //

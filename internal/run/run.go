@@ -63,9 +63,6 @@ type Ending struct {
 	Err  error // for the observer, if the outcome is not Executed: why
 }
 
-// Context returns the context of the operation, once Start has made it.
-func (r *Run) Context() context.Context { return &r.ctx }
-
 // Control returns what the operation can say about its run.
 func (r *Run) Control() *Control { return &r.control }
 

@@ -38,7 +38,7 @@ type Store struct {
 	publish  any // the name of the command that publishes, as an argument of a script
 }
 
-// New returns a Store that sends its commands through p. The client only tells whether it is a Cluster's.
+// New returns a Store that sends its commands through p. The client only shows whether it is a Cluster's.
 func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.Group, config Config) *Store {
 	s := &Store{pipeline: p, group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
 	s.releases = releases{store: s, wake: make(chan struct{}, 1), claims: map[*unneeded]struct{}{}}

@@ -43,7 +43,7 @@ func (p Problem) html(r *http.Request) []byte {
 		back = fmt.Sprintf("\n<p><a href=\"%s\">Back to the page</a></p>", html.EscapeString(to))
 	}
 	reference := ""
-	if hash, ok := strings.CutPrefix(p.Instance, InstancePrefix); ok {
+	if hash, ok := strings.CutPrefix(p.Instance, instancePrefix); ok {
 		reference = fmt.Sprintf("\n<p class=\"reference\">If you ask us about this, please tell us this number: <code>%s</code></p>",
 			html.EscapeString(hash))
 	}

@@ -160,8 +160,8 @@ func NotBegun(lease time.Duration) Problem {
 		"Repeat it later. For up to %v a repetition may be answered with 409.", lease))
 }
 
-// InstancePrefix is what a Problem's Instance begins with.
-const InstancePrefix = "urn:onceguard:key:"
+// instancePrefix is what a Problem's Instance begins with.
+const instancePrefix = "urn:onceguard:key:"
 
 // Instance returns the Instance of a problem about a key, by which support staff find the key: the hash alone, because
 // clients need not see the namespace.
@@ -169,7 +169,7 @@ func Instance(storageKey string) string {
 	if storageKey == "" {
 		return ""
 	}
-	return InstancePrefix + storageKey[strings.LastIndexByte(storageKey, '}')+1:]
+	return instancePrefix + storageKey[strings.LastIndexByte(storageKey, '}')+1:]
 }
 
 // draft specifies the Idempotency-Key header. Every problem links to it. Version -07 expired on 2026-04-18 and stays
