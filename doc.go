@@ -27,7 +27,8 @@
 //   - [github.com/onceguard/onceguard/onceclient] is for clients: it makes keys and retries.
 //
 // More modules of the repository: contrib/promonce and contrib/otelonce, metrics and traces; contrib/ginonce,
-// contrib/echoonce and contrib/echo5once for frameworks whose handlers do not answer on an http.ResponseWriter.
+// contrib/echoonce and contrib/echo5once for frameworks whose handlers do not answer on an http.ResponseWriter;
+// contrib/grpconce for grpc-go.
 //
 // # Which mode
 //

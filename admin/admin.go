@@ -1,23 +1,27 @@
-// Package admin has a page for operators: it shows what a key holds, and frees a key whose request is stuck. It is an
-// http.Handler for the part of your service that only your staff can reach.
+// Package admin has a page for operators: it shows what a key holds, and frees or resolves a key whose request is stuck.
+// It is an http.Handler for the part of your service that only your staff can reach.
 //
-//	page := admin.Handler(locker, isOperator, audit)
+//	page := admin.Handler(locker, isOperator, audit, admin.WithMiddleware(once))
 //	mux.Handle("/internal/idempotency", requireLogin(page))
 //
 // The page takes the key as logs and problem documents show it: the storage key, or "urn:onceguard:key:" and 64 digits.
-// It never reads or shows the client's key, the request or the response.
+// It never shows the client's key, the request, or the header and body of the response.
 //
 // After a key is freed, the next request with it runs the handler again. So first find out whether the work has
-// happened, in the ledger of your service or at its provider. If it has, leave the key as it is, or store the outcome.
+// happened, in the ledger of your service or at its provider: the page asks for that. If it has, store its response,
+// with [WithResolve] or the command onceguard resolve, or leave the key as it is. The page also stores the response of a
+// request that a sweep of the journal has ended without one.
 //
-// With middleware.WithJournal, the page shows and frees only what is in Redis. The journal keeps its record, and that
-// answers the next request. A key that only the journal knows is free on the page.
+// With middleware.WithJournal the page needs [WithMiddleware]. Without that it shows and frees only what is in Redis,
+// and the journal answers the next request: a key that only the journal knows is free on the page. With it the page also
+// works without Redis (lock.None).
 package admin
 
 import (
 	"net/http"
 
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
 )
 
 // Action is what an operator does on the page.
@@ -26,6 +30,7 @@ type Action string
 const (
 	Inspect Action = "inspect" // look at a key
 	Forget  Action = "forget"  // free a key: remove the claim or the value that was looked at
+	Resolve Action = "resolve" // store a response for a request whose outcome is unknown (WithResolve)
 )
 
 // Entry is one entry of the audit trail. The request that comes with it tells who the operator is. Key, Token and Reason
@@ -34,9 +39,11 @@ const (
 type Entry struct {
 	Action     Action
 	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes
-	Token      string // Forget: names the claim or value that the operator saw (lock.Info.Token); at most 100 bytes
-	Reason     string // Forget: the operator's, 1 to 500 characters
+	Token      string // Forget, Resolve: names what the operator saw (lock.Info.Token); at most 100 bytes
+	Reason     string // Forget, Resolve: the operator's, 1 to 500 characters
 	EvenIfLive bool   // Forget: even if the handler may still be running (WithLive)
+	Status     int    // Resolve: of the response
+	BodySHA256 string // Resolve: of the response's body, in hexadecimal digits
 
 	Done bool  // false before the action is tried, true after
 	Err  error // if Done: why the action failed; nil if it succeeded
@@ -49,13 +56,29 @@ type Option func(*page)
 // the page refuses that: another request could run beside the first, and both could take effect.
 func WithLive() Option { return func(p *page) { p.live = true } }
 
-// Handler returns the page. It panics if locker, allow, audit or an option is nil. The Handler may be called
+// WithMiddleware gives the page the service's own Middleware. The page then also shows what is stored, and what the
+// journal has, and what it frees is free in the journal too. It panics if m is nil.
+func WithMiddleware(m *middleware.Middleware) Option {
+	if m == nil {
+		panic("admin.WithMiddleware: the Middleware is nil")
+	}
+	return func(p *page) { p.once = m }
+}
+
+// WithResolve adds a form by which an operator stores a response for a request whose outcome is unknown, or that
+// has none in the journal, as middleware.Middleware.Resolve does. It is off by default, because it is a right to forge: the client cannot tell such a
+// response from one of the service. Handler panics if WithMiddleware is missing.
+func WithResolve() Option { return func(p *page) { p.resolves = true } }
+
+// Handler returns the page. It panics if locker, allow, audit or an option is nil, and
+// if locker is lock.None without [WithMiddleware]. The Handler may be called
 // concurrently, and calls allow and audit concurrently.
 //
 // allow reports whether the request comes from an operator. The page calls it for each request, also for the empty
 // form, and answers 403 if it returns false. The page does no authentication: mount it behind yours.
 //
-// The page calls audit twice for each look-up and each change. The first call is before, with Done false: if it returns
+// The page calls audit twice for each look-up and each change, also for the look-up that follows a change which was
+// refused or failed. The first call is before, with Done false: if it returns
 // an error, the page does nothing and answers 503. The second call is after, with Done true and the result: if it
 // returns an error, the page shows that the action was done and not recorded. It does not show the error's text.
 //
@@ -83,6 +106,12 @@ func Handler(
 			panic("admin.Handler: an option is nil")
 		}
 		opt(p)
+	}
+	if locker.IsNone() && p.once == nil {
+		panic("admin.Handler: lock.None needs WithMiddleware")
+	}
+	if p.resolves && p.once == nil {
+		panic("admin.Handler: WithResolve needs WithMiddleware")
 	}
 	return p
 }

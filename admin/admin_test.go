@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func (a answer) fields() []string {
 	for _, m := range regexp.MustCompile(`type="hidden" name="(\w+)" value="([^"]*)"`).FindAllStringSubmatch(f, -1) {
 		fields = append(fields, m[1], html.UnescapeString(m[2]))
 	}
-	return append(fields, "action", "forget")
+	return append(fields, "action", "forget", "ledger", "yes")
 }
 
 func (d *desk) want(a answer, status int, parts ...string) {
@@ -165,8 +166,9 @@ func TestFreeOnlyWhatWasLookedAt(t *testing.T) {
 	a := d.send(form(append(looked.fields(), "reason", "stuck")...))
 	d.want(a, 409, "has changed since you looked", "The key is settled", `value="stuck"`)
 	d.holds(key, true)
-	if last := d.trail[len(d.trail)-1]; !last.Done || !errors.Is(last.Err, lock.ErrChanged) {
-		t.Errorf("last entry %+v", last)
+	freed, last := d.trail[len(d.trail)-3], d.trail[len(d.trail)-1]
+	if !freed.Done || !errors.Is(freed.Err, lock.ErrChanged) || last.Action != admin.Inspect || !last.Done {
+		t.Errorf("entries %+v, %+v", freed, last)
 	}
 	d.want(d.send(form(append(a.fields(), "reason", "stuck")...)), 200, "The key is free")
 }
@@ -188,7 +190,7 @@ func TestLiveLease(t *testing.T) {
 		if got := strings.Contains(looked.text, "Free the key"); got != live {
 			t.Errorf("with WithLive %v the page offers to free it: %v", live, got)
 		}
-		fields := []string{"action", "forget", "key", claim.Key, "token", claim.Lease.Token(), "reason", "it hangs"}
+		fields := []string{"action", "forget", "key", claim.Key, "token", claim.Lease.Token(), "reason", "it hangs", "ledger", "yes"}
 		d.want(d.send(form(fields...)), 409, "may still be running")
 		d.holds(claim.Key, true)
 		a := d.send(form(append(fields, "live", "yes")...))
@@ -198,8 +200,8 @@ func TestLiveLease(t *testing.T) {
 		} else {
 			d.want(a, 409, "may still be running")
 		}
-		if e := d.trail[len(d.trail)-1]; e.EvenIfLive != live {
-			t.Errorf("entry %+v", e)
+		if !slices.ContainsFunc(d.trail, func(e admin.Entry) bool { return e.EvenIfLive == live && e.Action == admin.Forget }) {
+			t.Errorf("trail %+v", d.trail)
 		}
 		_ = claim.Lease.Release(t.Context())
 	}
@@ -264,6 +266,8 @@ func TestRefusals(t *testing.T) {
 		"another action":             {form("action", "scan", "key", key), nil, 400},
 		"no token":                   {form("action", "forget", "key", key, "reason", "stuck"), nil, 422},
 		"a long token":               {form("action", "forget", "key", key, "token", strings.Repeat("t", 101), "reason", "stuck"), nil, 422},
+		"the ledger not looked at":   {form(append(token, "reason", "stuck", "ledger", "no")...), nil, 422},
+		"resolve":                    {form(append(token, "reason", "stuck", "action", "resolve", "status", "201")...), nil, 400},
 		"no reason":                  {form(append(token, "reason", "  ")...), nil, 422},
 		"a long reason":              {form(append(token, "reason", strings.Repeat("ä", 501))...), nil, 422},
 		"a reason of two lines":      {form(append(token, "reason", "a\nb")...), nil, 422},
@@ -283,8 +287,14 @@ func TestRefusals(t *testing.T) {
 		if a.status != test.status {
 			t.Errorf("%s: %d, want %d: %s", name, a.status, test.status, a.text)
 		}
-		if len(d.trail) > 0 {
-			t.Errorf("%s: trail %+v", name, d.trail)
+		// A form that is complete but for its change is a look-up, which is audited too.
+		for i, e := range d.trail {
+			if e.Action != admin.Inspect || e.Key != key || e.Done != (i == 1) || a.status != http.StatusUnprocessableEntity {
+				t.Errorf("%s: trail %+v", name, d.trail)
+			}
+		}
+		if strings.Contains(a.text, "The key is") != (len(d.trail) == 2) {
+			t.Errorf("%s: shown and not audited, or the other way round: %+v", name, d.trail)
 		}
 		d.trail = nil
 		d.holds(key, true)
@@ -395,7 +405,7 @@ func TestWithoutRedis(t *testing.T) {
 	proxy.BlackHole()
 	for _, r := range []*http.Request{
 		form("action", "inspect", "key", locker.StorageKey("k")),
-		form("action", "forget", "key", locker.StorageKey("k"), "reason", "stuck", "token", "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+		form("action", "forget", "key", locker.StorageKey("k"), "reason", "stuck", "ledger", "yes", "token", "8e03978e-40d5-43dd-bc93-6894a57f9324"),
 	} {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, r)
@@ -469,6 +479,9 @@ func TestHandlerPanics(t *testing.T) {
 		"allow is nil":     func() { admin.Handler(d.locker, nil, audit) },
 		"audit is nil":     func() { admin.Handler(d.locker, allow, nil) },
 		"an option is nil": func() { admin.Handler(d.locker, allow, audit, nil) },
+
+		"lock.None needs WithMiddleware":   func() { admin.Handler(lock.None("test"), allow, audit) },
+		"WithResolve needs WithMiddleware": func() { admin.Handler(d.locker, allow, audit, admin.WithResolve()) },
 	} {
 		func() {
 			defer func() {

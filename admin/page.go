@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
 )
 
 var (
@@ -45,10 +47,15 @@ type view struct {
 
 	Problem string // what went wrong
 	Key     string // in the form
-	Reason  string
-	Freed   bool   // the key was freed
+	Reason  string // in the form that frees
 	Found   *found // nil if nothing was looked at
-	Style   template.CSS
+
+	Freed     bool // the key was freed
+	Resolved  bool // a response was stored
+	Journaled bool // the journal was told, if there is one
+
+	Why, Status, Header, Body string // in the form that stores a response
+	Style                     template.CSS
 }
 
 // found is what a key holds, in words.
@@ -58,31 +65,101 @@ type found struct {
 	Meaning    string
 	Facts      []fact
 	CanForget  bool // there is something to remove
+	CanResolve bool // WithResolve: a response can be stored
+	Unknown    bool // it is not known what has happened
+	Unanswered bool // it has happened, and the journal has no response
+	InJournal  bool // a journal answers the next request, so freeing the key in Redis has no effect
+	Journaled  bool // the journal was asked, if there is one
 	Live       bool // the handler may still be running
 	AskLive    bool // Live, and WithLive: show the checkbox
 }
 
 type fact struct{ Name, Value string }
 
-// found returns the page for what a key holds.
-func (p *page) found(info lock.Info) view {
-	f := &found{Key: info.Key, Token: info.Token, State: info.State.String(), Meaning: meanings[info.State]}
-	f.Live = info.State == lock.Held
-	f.AskLive = f.Live && p.live
-	f.CanForget = info.State != lock.Free && (!f.Live || p.live)
+// stateOf returns what the next request with the key meets: Redis is asked first, and then the journal.
+func stateOf(seen middleware.Inspection) lock.State {
+	switch {
+	case seen.Redis.State == lock.Settled || seen.Journal.State == journal.Done:
+		return lock.Settled
+	case seen.Redis.State == lock.Held || seen.Journal.State == journal.Running:
+		return lock.Held
+	case seen.Redis.State == lock.Abandoned || seen.Journal.State == journal.Unfinished:
+		return lock.Abandoned
+	}
+	return lock.Free
+}
+
+// found returns the page for what a key holds. err may be middleware.ErrUnreadable.
+func (p *page) found(seen middleware.Inspection, err error) view {
+	info, state := seen.Redis, stateOf(seen)
+	f := &found{
+		Key: info.Key, Token: info.Token, State: state.String(), Meaning: meanings[state], Journaled: p.once != nil,
+		Live: state == lock.Held, Unknown: state == lock.Abandoned, InJournal: seen.Journal.State != journal.Absent && state != lock.Abandoned,
+	}
+	f.Unanswered = seen.Journal.State == journal.Done && info.State != lock.Settled && seen.Stored == nil && err == nil
+	if seen.Journal.State == journal.Unfinished || f.Unanswered {
+		f.Token = seen.Journal.Token
+	}
+	f.AskLive = f.Live && p.live && !f.InJournal
+	f.CanForget = state != lock.Free && !f.InJournal && (!f.Live || p.live)
+	f.CanResolve = (f.Unknown || f.Unanswered) && p.resolves
+	switch {
+	case state == lock.Free && p.locker.IsNone():
+		f.Meaning = "The journal has no such key: it may be mistyped. A request with it runs."
+	case f.Unanswered:
+		f.Meaning = "A request with this key was processed, and the journal has no response of it. Others get 409."
+	case state == lock.Free && p.once != nil:
+		f.Meaning = "Neither Redis nor the journal, if the service has one, has such a key: it may be mistyped. A request with it runs."
+	case state == lock.Settled && seen.Stored != nil && seen.Stored.Unknown:
+		f.Meaning = "A part of the response was sent before the request failed. It is not known whether it took effect. Others get 409."
+	case state == lock.Settled && seen.Stored != nil && seen.Stored.Tombstone:
+		f.Meaning = "A request with this key was processed. Its response was not kept: others get 409."
+	case state == lock.Settled && seen.Stored != nil:
+		f.Meaning = "A request with this key has ended. Others get its response."
+	}
+	f.addFacts(seen, err, p.locker.IsNone())
+	return view{status: http.StatusOK, Key: info.Key, Found: f}
+}
+
+// addFacts adds the table.
+func (f *found) addFacts(seen middleware.Inspection, err error, withoutRedis bool) {
+	info := seen.Redis
 	add := func(name, value string) {
 		if value != "" {
 			f.Facts = append(f.Facts, fact{name, value})
 		}
 	}
+	if r := seen.Stored; r != nil && !r.Tombstone {
+		add("Response", "status "+strconv.Itoa(r.Status)+", a body of "+strconv.Itoa(r.BodySize)+" bytes")
+	}
+	if seen.Stored != nil {
+		add("Completed", instant(seen.Stored.Completed))
+	}
+	if err != nil {
+		add("Response", "cannot be read with the service's encryption keys")
+	}
+	if seen.Journal.State != journal.Absent {
+		if !withoutRedis {
+			add("In Redis", info.State.String())
+		}
+		add("In the journal", seen.Journal.State.String())
+	}
+	if age := seen.Journal.Age; age > 0 {
+		add("Began", instant(time.Now().Add(-age))+", "+left(age)+" ago")
+	}
 	add("Claimed", instant(info.ClaimedAt))
 	add("Stored", instant(info.SettledAt))
 	add("Lease ends in", left(info.LeaseLeft))
 	add("Kept without an outcome for", left(info.HoldLeft))
-	if info.TTL < 0 {
+	switch {
+	case info.TTL < 0:
 		add("Free by itself in", "never: another program has removed the expiry")
-	} else {
+	case seen.Journal.State == journal.Absent:
 		add("Free by itself in", left(info.TTL))
+	case seen.Journal.State == journal.Done:
+		add("Free by itself in", left(max(info.TTL, seen.Journal.Left)))
+	default:
+		add("Free by itself in", "never: the run, a sweep of the journal or an operator ends it")
 	}
 	if info.State != lock.Free {
 		add("Size", strconv.Itoa(info.Size)+" bytes")
@@ -90,13 +167,12 @@ func (p *page) found(info lock.Info) view {
 	if info.Fence != 0 {
 		add("Fence", strconv.FormatInt(info.Fence, 10))
 	}
-	return view{status: http.StatusOK, Key: info.Key, Found: f}
 }
 
 var meanings = map[lock.State]string{
 	lock.Free:      "Redis has no such key: it may be mistyped. A request with it runs, unless a journal has its outcome.",
 	lock.Held:      "A request with this key is running, or its process died a moment ago. Others get 409, or wait.",
-	lock.Abandoned: "A request with this key ended without an outcome, or its process died. Others get 409.",
+	lock.Abandoned: "A request with this key ended without an outcome, or its process died. Nobody knows whether it took effect. Others get 409.",
 	lock.Settled:   "A request with this key has ended. Others get its response, or 409 if that could not be kept.",
 }
 

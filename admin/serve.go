@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"mime"
 	"net/http"
@@ -10,10 +11,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
 )
 
 const (
 	maxForm   = 8 << 10 // bytes of a form
+	maxAnswer = 1 << 20 // bytes of a form that has a response
 	maxKey    = 300
 	maxToken  = 100
 	maxReason = 500 // characters
@@ -26,6 +29,9 @@ type page struct {
 	audit   func(*http.Request, Entry) error
 	origins *http.CrossOriginProtection
 	live    bool // WithLive
+
+	once     *middleware.Middleware // WithMiddleware; may be nil
+	resolves bool                   // WithResolve
 }
 
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +52,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet, http.MethodHead:
 		p.render(w, view{status: http.StatusOK})
 	case http.MethodPost:
-		form, status := readForm(w, r)
+		form, status := p.readForm(w, r)
 		if status != 0 {
 			http.Error(w, http.StatusText(status), status)
 			return
@@ -59,11 +65,15 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // readForm returns the form of a POST, or the status with which to refuse it.
-func readForm(w http.ResponseWriter, r *http.Request) (form url.Values, status int) {
+func (p *page) readForm(w http.ResponseWriter, r *http.Request) (form url.Values, status int) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
 		return nil, http.StatusUnsupportedMediaType
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	limit := int64(maxForm)
+	if p.resolves {
+		limit = maxAnswer
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	switch err := r.ParseForm(); {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, http.StatusRequestEntityTooLarge
@@ -83,10 +93,11 @@ func (p *page) act(r *http.Request, form url.Values) view {
 	case Inspect:
 		return p.inspect(r, key)
 	case Forget:
-		return p.forget(r, Entry{
-			Action: Forget, Key: key, Token: form.Get("token"), Reason: strings.TrimSpace(form.Get("reason")),
-			EvenIfLive: p.live && form.Get("live") == "yes",
-		})
+		return p.change(r, form, Entry{Action: Forget, Key: key, EvenIfLive: p.live && form.Get("live") == "yes"})
+	case Resolve:
+		if p.resolves {
+			return p.change(r, form, Entry{Action: Resolve, Key: key})
+		}
 	}
 	return view{status: http.StatusBadRequest, Key: key, Problem: "The form is not one of this page."}
 }
@@ -101,9 +112,9 @@ func (p *page) inspect(r *http.Request, key string) view {
 	if p.audit(r, entry) != nil {
 		return view{status: http.StatusServiceUnavailable, Key: key, Problem: notAudited}
 	}
-	info, err := p.locker.Inspect(r.Context(), key)
-	v := p.found(info)
-	if err != nil {
+	seen, err := p.look(r.Context(), key)
+	v := p.found(seen, err)
+	if err != nil && !errors.Is(err, middleware.ErrUnreadable) {
 		v = failed(key, err)
 	}
 	entry.Done, entry.Err = true, err
@@ -113,48 +124,13 @@ func (p *page) inspect(r *http.Request, key string) view {
 	return v
 }
 
-// forget frees a key if it still holds what was looked at.
-func (p *page) forget(r *http.Request, entry Entry) view {
-	if problem := checkForget(entry); problem != "" {
-		v := p.look(r, entry.Key)
-		v.status, v.Problem, v.Reason = http.StatusUnprocessableEntity, problem, entry.Reason
-		return v
+// look returns what the key holds. With middleware.ErrUnreadable all but the record is set.
+func (p *page) look(ctx context.Context, key string) (seen middleware.Inspection, err error) {
+	if p.once != nil {
+		return p.once.Inspect(ctx, key)
 	}
-	if p.audit(r, entry) != nil {
-		return view{status: http.StatusServiceUnavailable, Key: entry.Key, Problem: notAudited}
-	}
-	var opts []lock.ForgetOption
-	if entry.EvenIfLive {
-		opts = append(opts, lock.EvenIfLive())
-	}
-	err := p.locker.Forget(r.Context(), entry.Key, entry.Token, opts...)
-	v := view{status: http.StatusOK, Key: entry.Key, Freed: true}
-	if err != nil {
-		after := failed(entry.Key, err)
-		v = p.look(r, entry.Key)
-		v.status, v.Problem, v.Reason = after.status, after.Problem, entry.Reason
-	}
-	entry.Done, entry.Err = true, err
-	switch recorded := p.audit(r, entry); {
-	case recorded != nil && err == nil:
-		v.status, v.Problem = http.StatusServiceUnavailable, notRecorded
-	case recorded != nil:
-		v.Problem += " This result could not be recorded."
-	}
-	return v
-}
-
-// checkForget returns what is wrong with a form that frees a key, and "" if nothing is.
-func checkForget(entry Entry) string {
-	switch n := utf8.RuneCountInString(entry.Reason); {
-	case entry.Token == "" || len(entry.Token) > maxToken || hasControl(entry.Token):
-		return "Look at the key first."
-	case n == 0:
-		return "Say why: the reason is recorded."
-	case n > maxReason || hasControl(entry.Reason):
-		return "The reason may have 500 characters, in one line, and no control characters."
-	}
-	return ""
+	seen.Redis, err = p.locker.Inspect(ctx, key)
+	return seen, err
 }
 
 // hasControl reports whether s has a character that could change how a log or a terminal shows what follows it, or is
@@ -164,16 +140,6 @@ func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(c rune) bool {
 		return unicode.IsControl(c) || unicode.In(c, unicode.Zl, unicode.Zp, unicode.Bidi_Control) || c == utf8.RuneError
 	})
-}
-
-// look returns the page of what the key holds, to which the caller adds the result of something else. It has only the
-// key if Redis does not answer.
-func (p *page) look(r *http.Request, key string) view {
-	info, err := p.locker.Inspect(r.Context(), key)
-	if err != nil {
-		return view{Key: key}
-	}
-	return p.found(info)
 }
 
 // failed returns the page for an operation that failed.
@@ -186,13 +152,19 @@ func failed(key string, err error) view {
 	case errors.Is(err, lock.ErrForeign):
 		v.Problem = "Another program has written this key, or a newer version. It was left as it is."
 	case errors.Is(err, lock.ErrChanged):
-		v.Problem = "The key has changed since you looked at it. Nothing was freed. This is what it holds now."
+		v.Problem = "The key has changed since you looked at it. Nothing was changed. This is what it holds now."
 	case errors.Is(err, lock.ErrLive):
-		v.Problem = "The request may still be running. Nothing was freed."
+		v.Problem = "The request may still be running. Nothing was changed."
+	case errors.Is(err, middleware.ErrResolution):
+		v.status, v.Problem = http.StatusUnprocessableEntity, "Nothing was changed: "+err.Error()
+	case errors.Is(err, middleware.ErrUnreadable):
+		v.Problem = "It cannot be read with the service's encryption keys. Nothing was changed."
+	case errors.Is(err, middleware.ErrJournaled):
+		v.Problem = "The request has a journal, which this page cannot ask. Nothing was changed: use the command onceguard resolve."
 	case errors.Is(err, lock.ErrNotReplicated):
-		v.status, v.Problem = http.StatusServiceUnavailable, "The key was freed, and a failover may bring it back. Look at it again."
+		v.status, v.Problem = http.StatusServiceUnavailable, "The key was changed, and a failover may undo that. Look at it again."
 	default:
-		v.status, v.Problem = http.StatusServiceUnavailable, "Redis did not answer, or with an error. What was to be done may be done or not: look at the key again."
+		v.status, v.Problem = http.StatusServiceUnavailable, "Redis did not answer, or the journal, or with an error. What was to be done may be done or not: look at the key again."
 	}
 	return v
 }

@@ -1,4 +1,4 @@
-// Package journal says what a database beside Redis must do, so that an operation does not take effect twice even if
+// Package journal defines what a database beside Redis must do, so that an operation does not take effect twice even if
 // Redis loses its keys. Package sqljournal does it in PostgreSQL and SQLite. Those who use it do not need this package,
 // except for the errors.
 //
@@ -17,7 +17,8 @@
 //   - There is at most one row under a key, whichever runs and processes try to store one at the same time.
 //   - Only the run whose token is in a row without an outcome completes or frees it.
 //   - An outcome stays as it is until its time is over. Then its row counts as absent, and another run may replace it.
-//   - A row without an outcome stays until somebody has found out what happened. It is never removed because of its age.
+//   - A row without an outcome stays until its run, a sweep or an operator ends it. It is never removed because of its
+//     age.
 //   - What a method has returned is durable: a crash of the database does not undo it.
 //
 // The times are the database's, because the clocks of those that use it differ.

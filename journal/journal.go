@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -16,6 +17,10 @@ type Journal interface {
 	// another: the journal's own work on unfinished and expired rows would reach those of another service.
 	Namespace() string
 
+	// IsIntent reports whether Begin stores the run before the operation, so that the journal alone keeps others from
+	// running: see lock.None.
+	IsIntent() bool
+
 	// Begin is called after the claim and before the operation. If the key is free, an intent journal stores run and
 	// returns [Begun], and a transactional one stores nothing and returns [Absent]. Otherwise both return the entry
 	// under the key, which is [Done], [Running] or [Unfinished], and the operation does not run. A row that has expired
@@ -27,6 +32,9 @@ type Journal interface {
 	// End stores record as the outcome of run, for the time keep, and returns the entry that is then under the key. If
 	// it stored the record, that entry is Done and has run's token and this record. Any other entry means that it did
 	// not: another run has the key, or this run has stored another record before.
+	//
+	// A row that is Done without a record takes this run's record. While a row is handed out, as by sqljournal's Sweep,
+	// to find out what the run has done, End returns [ErrHandedOut], unless run.Resolved is set.
 	//
 	// If record is nil, End frees the key instead, and returns Absent. It does not remove a row that is Done or belongs
 	// to another run, and returns such a row.
@@ -44,15 +52,24 @@ type Run struct {
 	Note   []byte        // what the request is: its fingerprint, encoded
 	Limit  time.Duration // how long the run may take, counted from Begin
 	Intent bool          // Begin has returned Begun, so End completes a row. Begin does not read it
+
+	// Resolved means that an operator has found out how the run has ended. End then also completes or frees a row that is
+	// handed out.
+	Resolved bool
 }
+
+// ErrHandedOut means that the run's limit has passed, and that its row is handed out to find out what the run has done.
+// Until that is over, the run can neither complete nor free its row. A later End may.
+var ErrHandedOut = errors.New("journal: the run's row is handed out")
 
 // Entry is what a [Journal] has under a key. If State is Absent, no other field is set.
 type Entry struct {
 	State  State
 	Token  string        // of the run that the entry belongs to
-	Note   []byte        // of that Run; nil once it is Done
+	Note   []byte        // of that Run. Done: only if Record is nil or has no fingerprint; nil if not known
 	Record []byte        // Done: the stored response, or nil if none was kept
-	Left   time.Duration // Done: until the entry expires. Begun and Running: until the run's limit. Else 0
+	Left   time.Duration // the time left. Done: until the entry expires. Begun and Running: until the run's limit. Else 0
+	Age    time.Duration // the time since the run began. Running and Unfinished only, else 0
 }
 
 // State is what a [Journal] knows of a key.
@@ -60,7 +77,7 @@ type State int
 
 const (
 	Absent     State = iota // nothing, or an entry that has expired
-	Begun                   // the caller's own run is stored and has no outcome yet: only Begin and End answer it
+	Begun                   // the caller's own run is stored and has no outcome yet: only Begin and End return it
 	Running                 // a run is stored and is still within its limit
 	Unfinished              // a run is stored, its limit is over, and it has no outcome
 	Done                    // a run has its outcome

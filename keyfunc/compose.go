@@ -2,11 +2,11 @@ package keyfunc
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 
 	"github.com/onceguard/onceguard/internal/canonical"
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // First calls fns in order and returns the first result, key or error, that is not ErrMissing. So a malformed header is
@@ -56,13 +56,9 @@ func Compose(parts ...Func) Func {
 
 // checked panics unless fns can be called. It returns a copy, so that the caller may change the slice later.
 func checked(caller string, fns []Func) []Func {
-	if len(fns) == 0 {
-		panic(caller + ": no functions")
-	}
+	option.Check(len(fns) != 0, "%s: no functions", caller)
 	for i, fn := range fns {
-		if fn == nil {
-			panic(fmt.Sprintf("%s: argument %d is nil", caller, i+1))
-		}
+		option.Check(fn != nil, "%s: argument %d is nil", caller, i+1)
 	}
 	return slices.Clone(fns)
 }

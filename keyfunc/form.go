@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/onceguard/onceguard/internal/canonical"
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // Form reads the key from a field of an HTML form, urlencoded or multipart/form-data. It is usually a hidden field, in
@@ -27,9 +28,7 @@ import (
 // next reader gets it too. A body that has a Content-Length, and was read before and not put back, is another error.
 // Form panics when field is empty. The Func is safe for concurrent use.
 func Form(field string) Func {
-	if field == "" {
-		panic("keyfunc.Form: field is empty")
-	}
+	option.Check(field != "", "keyfunc.Form: field is empty")
 	place := fmt.Sprintf("form field %q", field)
 	missing := error(MissingError{In: "form field", Name: field})
 	return func(r *http.Request) (string, error) {

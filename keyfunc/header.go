@@ -1,9 +1,10 @@
 package keyfunc
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // Header reads the key from a header field. The case of the name does not matter, that of the key does.
@@ -17,9 +18,7 @@ import (
 // 255 characters, or is in neither form. Header panics unless name is a valid field name. The Func is safe for
 // concurrent use.
 func Header(name string) Func {
-	if !isToken(name) {
-		panic(fmt.Sprintf("keyfunc.Header: %q is not the name of a header field", name))
-	}
+	option.Check(isToken(name), "keyfunc.Header: %q is not the name of a header field", name)
 	name = http.CanonicalHeaderKey(name)
 	place := "header " + name
 	missing := error(MissingError{In: "header", Name: name})

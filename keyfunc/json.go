@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/onceguard/onceguard/internal/canonical"
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // JSON reads the key from a value in a JSON body, at a JSON Pointer (RFC 6901) such as "/id" or "/events/0/id". It is
@@ -35,10 +34,8 @@ import (
 //
 // JSON panics unless pointer is a JSON Pointer that is not empty. The Func is safe for concurrent use.
 func JSON(pointer string) Func {
-	steps, ok := parsePointer(pointer)
-	if !ok {
-		panic(fmt.Sprintf("keyfunc.JSON: %q is not a JSON Pointer to a value in the body, such as \"/id\"", pointer))
-	}
+	tokens, ok := canonical.ParsePointer(pointer)
+	option.Check(ok, "keyfunc.JSON: %q is not a JSON Pointer to a value in the body, such as \"/id\"", pointer)
 	place := fmt.Sprintf("JSON value %q", pointer)
 	missing := error(MissingError{In: "JSON value", Name: pointer})
 	return func(r *http.Request) (string, error) {
@@ -56,37 +53,12 @@ func JSON(pointer string) Func {
 		if !utf8.Valid(body) || !json.Valid(body) {
 			return "", invalid(place, "cannot be read: the body is not JSON")
 		}
-		value, twice := lookUp(body, steps)
+		value, twice := canonical.Find(body, tokens)
 		if twice {
 			return "", invalid(place, problemTwice)
 		}
 		return scalar(place, missing, value)
 	}
-}
-
-// step is one reference token of a JSON Pointer.
-type step struct {
-	name  []byte
-	index int // -1 if name is not an index of an array
-}
-
-// parsePointer parses a JSON Pointer. It rejects the empty one, which is the whole body.
-func parsePointer(pointer string) (steps []step, ok bool) {
-	if !strings.HasPrefix(pointer, "/") || !utf8.ValidString(pointer) {
-		return nil, false
-	}
-	for token := range strings.SplitSeq(pointer[1:], "/") {
-		rest := strings.NewReplacer("~0", "", "~1", "").Replace(token)
-		if strings.Contains(rest, "~") {
-			return nil, false
-		}
-		s := step{name: []byte(strings.NewReplacer("~0", "~", "~1", "/").Replace(token)), index: -1}
-		if n, err := strconv.Atoi(token); err == nil && strconv.Itoa(n) == token { // no sign, no leading zero: section 4
-			s.index = n
-		}
-		steps = append(steps, s)
-	}
-	return steps, true
 }
 
 // scalar returns the key that value stands for. A nil value is missing.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // Query reads the key from a parameter of the URL, for clients that can set neither a header nor a form field. Logs and
@@ -13,9 +15,7 @@ import (
 // occurs twice, is longer than 255 characters, or has characters outside 0x20-0x7E. Query panics when name is empty.
 // The Func is safe for concurrent use.
 func Query(name string) Func {
-	if name == "" {
-		panic("keyfunc.Query: name is empty")
-	}
+	option.Check(name != "", "keyfunc.Query: name is empty")
 	place := fmt.Sprintf("query parameter %q", name)
 	missing := error(MissingError{In: "query parameter", Name: name})
 	return func(r *http.Request) (string, error) {

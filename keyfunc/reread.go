@@ -30,7 +30,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// emptyBody returns why a request has no key whose body is empty, or nil if it may count as a request without a body. A
+// emptyBody returns why a request whose body is empty has no key, or nil if it may count as a request without a body. A
 // length that was announced, or a parsed form, shows that an earlier handler has read the body. Without a length, as in
 // chunks or on HTTP/2, nothing tells a body that was read from one that was sent empty: that is an ErrInvalid.
 func emptyBody(place string, r *http.Request) error {

@@ -1,7 +1,7 @@
 package keyfunc
 
 import (
-	"encoding/hex"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 )
@@ -78,31 +78,15 @@ func skipBytes(s string) (rest string, ok bool) {
 // skipDisplay scans the rest of a Display String, section 4.2.10, after its percent sign: a quoted string whose octets
 // are UTF-8 after percent-decoding.
 func skipDisplay(s string) (rest string, ok bool) {
-	if !strings.HasPrefix(s, `"`) {
-		return "", false
-	}
-	var text []byte
-	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			return s[i+1:], utf8.Valid(text)
-		case c == '%':
-			if i+2 >= len(s) || isUpper(s[i+1]) || isUpper(s[i+2]) {
-				return "", false
-			}
-			var octet [1]byte
-			if _, err := hex.Decode(octet[:], []byte(s[i+1:i+3])); err != nil {
-				return "", false
-			}
-			text = append(text, octet[0])
-			i += 2
-		case isPrintable(c):
-			text = append(text, c)
-		default:
+	s, isQuoted := strings.CutPrefix(s, `"`)
+	text, rest, isClosed := strings.Cut(s, `"`)
+	for i := range len(text) - 2 {
+		if text[i] == '%' && (isUpper(text[i+1]) || isUpper(text[i+2])) {
 			return "", false
 		}
 	}
-	return "", false
+	decoded, err := url.PathUnescape(text)
+	return rest, isQuoted && isClosed && skip(text, isPrintable) == "" && err == nil && utf8.ValidString(decoded)
 }
 
 // skip returns s without its leading bytes that are in the class.

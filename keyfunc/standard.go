@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/onceguard/onceguard/internal/canonical"
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // Standard returns the key of the Idempotency-Key header, for one operation and one user:
@@ -24,9 +25,7 @@ import (
 // ErrNoUser: user returned ErrNoUser, ErrMissing or an empty string. Any other error of user is returned unchanged.
 // Standard panics when user is nil. The Func is safe for concurrent use if user is.
 func Standard(user Func) Func {
-	if user == nil {
-		panic("keyfunc.Standard: user is nil")
-	}
+	option.Check(user != nil, "keyfunc.Standard: user is nil")
 	header := Header("Idempotency-Key")
 	return func(r *http.Request) (string, error) {
 		key, err := header(r)

@@ -3,6 +3,8 @@ package keyfunc
 import (
 	"context"
 	"net/http"
+
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // User returns the id of the authenticated user. fn reads it from the request's context, where the authentication
@@ -13,9 +15,7 @@ import (
 //
 // ErrNoUser: fn returned "". User panics when fn is nil. The Func is safe for concurrent use if fn is.
 func User(fn func(context.Context) string) Func {
-	if fn == nil {
-		panic("keyfunc.User: fn is nil")
-	}
+	option.Check(fn != nil, "keyfunc.User: fn is nil")
 	return func(r *http.Request) (string, error) {
 		id := fn(r.Context())
 		if id == "" {

@@ -1,6 +1,6 @@
 package lock
 
-// The plain lock: TryAcquire claims a key once, Acquire and Wait become waiters (waiters.go). None of them holds a
+// The plain lock. TryAcquire claims a key once; Acquire and Wait become waiters (waiters.go). None of them holds a
 // mutex while it sends or waits.
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// TryAcquire takes key if it is free, in one round trip. ok is false, without an error, if somebody else holds it. The
+// TryAcquire takes key if it is free, in one round trip. ok is false, without an error, if another caller holds it. The
 // error is [ErrSettled] if the key holds a value, and otherwise one of [Locker.Claim].
 //
 // If ctx comes from [NewContext] with a lease on this key, TryAcquire sends nothing and joins that lease.
@@ -32,9 +32,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	return claim.Lease, claim.State == Granted, nil
 }
 
-// Acquire takes key, and waits while somebody else holds it. A message wakes it when the holder lets go. It also polls
-// the key, at the pauses of [WithRetry], because a message may be missed. All waiters of a key on one Locker share one
-// subscription and one poll, and get the key in the order in which they came.
+// Acquire takes key, and waits while another caller holds it. A message wakes it when the holder releases or settles
+// the key. It also polls the key, at the pauses of [WithRetry], because a message may be missed. All waiters of a key
+// on one Locker share one subscription and one poll, and get the key in the order in which they came.
 //
 // The error is [ErrHeld] when the budget of WithRetry is spent, and when ctx is done and the last poll found the key
 // held or abandoned (then it also wraps the cause of ctx). A key may stay abandoned for as long as its holder has asked

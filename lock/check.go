@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +20,7 @@ var (
 	// ErrOldVersion is a finding of [Locker.Check]: the server is older than Redis 6.0, or does not report its version.
 	ErrOldVersion = errors.New("lock: the server's version is not supported")
 
-	// ErrEviction is a finding of [Locker.Check]: when it is full, the server removes keys before they expire.
+	// ErrEviction is a finding of [Locker.Check]: the server removes keys before they expire when its memory is full.
 	ErrEviction = errors.New("lock: the server may evict keys")
 
 	// ErrEvictionUnknown is a finding of [Locker.Check]: the server does not report its eviction policy.
@@ -50,38 +49,38 @@ func (l *Locker) Check(ctx context.Context) error {
 	if l.IsNone() {
 		return nil
 	}
-	var mu sync.Mutex
-	var findings []error // guarded by mu: nodes answer concurrently, and even after the timeout
-	checkNode := func(ctx context.Context, prefix string, node redis.Cmdable) error {
-		ofNode, err := l.checkNode(ctx, node)
-		mu.Lock()
-		defer mu.Unlock()
-		for _, finding := range ofNode {
-			findings = append(findings, fmt.Errorf("%s%w", prefix, finding))
-		}
-		if err != nil {
-			return fmt.Errorf("%s%w", prefix, err)
-		}
-		return nil
-	}
-	err := l.withTimeout(ctx, func(ctx context.Context) error {
-		if cluster, ok := l.client.(*redis.ClusterClient); ok {
-			return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-				return checkNode(ctx, node.Options().Addr+": ", node)
-			})
-		}
-		return checkNode(ctx, "", l.client)
-	})
-	mu.Lock()
-	all := slices.Clone(findings)
-	mu.Unlock()
-	if tooFewReplicas := errors.Is(errors.Join(all...), ErrNotReplicated); err == nil && !tooFewReplicas {
+	findings, err := l.checkNodes(ctx)
+	if tooFewReplicas := errors.Is(errors.Join(findings...), ErrNotReplicated); err == nil && !tooFewReplicas {
 		err = l.checkCommands(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("lock: check: %w", err)
 	}
-	return errors.Join(append(all, err)...)
+	return errors.Join(append(findings, err)...)
+}
+
+// checkNodes returns the findings about all masters. Its error is that of one master on which checkNode has failed.
+func (l *Locker) checkNodes(ctx context.Context) (findings []error, err error) {
+	nodes, err := l.masters(ctx)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for addr, node := range nodes {
+		all.Go(func() {
+			ofNode, nodeErr := withTimeout(ctx, l, func(ctx context.Context) ([]error, error) {
+				return l.checkNode(ctx, node)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			for _, finding := range ofNode {
+				findings = append(findings, fmt.Errorf("%s%w", addr, finding))
+			}
+			if nodeErr != nil {
+				err = fmt.Errorf("%s%w", addr, nodeErr)
+			}
+		})
+	}
+	all.Wait()
+	return findings, err
 }
 
 // checkCommands runs the operations of a Locker on a key with a random name. The last one is the release of a claim that
@@ -103,8 +102,7 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	)
 }
 
-// checkNode returns the findings about one server. Its error is that of a server that does not answer, or that refuses
-// EVAL.
+// checkNode returns the findings about one server. It returns an error if the server does not answer, or refuses EVAL.
 func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []error, err error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil && (!rediserr.IsReply(err) || redis.IsAuthError(err)) {
@@ -115,9 +113,13 @@ func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []
 	if major, _, _ := strings.Cut(version, "."); atoi(major) < 6 {
 		findings = append(findings, fmt.Errorf("%w: INFO says %q, want 6.0 or newer", ErrOldVersion, version))
 	}
-	switch policy := l.evictionPolicy(ctx, node, info); policy {
+	policy, ok := info["maxmemory_policy"]
+	if !ok {
+		policy = node.ConfigGet(ctx, "maxmemory-policy").Val()["maxmemory-policy"]
+	}
+	switch policy {
 	case "noeviction":
-	case "":
+	case "": // neither INFO nor CONFIG is allowed
 		findings = append(findings, ErrEvictionUnknown)
 	default:
 		findings = append(findings, fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", ErrEviction, policy))
@@ -127,14 +129,6 @@ func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []
 		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, want))
 	}
 	return findings, node.Eval(ctx, "return 1", nil).Err()
-}
-
-// evictionPolicy returns the server's maxmemory-policy, or "" if the server allows neither INFO nor CONFIG.
-func (l *Locker) evictionPolicy(ctx context.Context, node redis.Cmdable, info map[string]string) string {
-	if policy, ok := info["maxmemory_policy"]; ok {
-		return policy
-	}
-	return node.ConfigGet(ctx, "maxmemory-policy").Val()["maxmemory-policy"]
 }
 
 // parseInfo returns the lines "name:value" of INFO as a map.

@@ -1,13 +1,15 @@
 package lock
 
-// From a Locker to store.Claim and back: a store.Entry becomes a Claim, and a granted Entry a Lease. For what happens
-// when the reply to a claim is lost see internal/store/claim.go.
+// From a Locker to store.Claim and back: a store.Entry becomes a Claim, and a granted Entry a Lease. The head of
+// internal/store/claim.go tells what happens when the reply to a claim is lost.
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
 
+	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -18,29 +20,21 @@ type State int
 const (
 	Free      State = State(store.Free)      // nothing; Look, Wait and Inspect return it, Claim takes a free key
 	Granted   State = State(store.Granted)   // our own claim, just taken: Claim.Lease
-	Held      State = State(store.Held)      // somebody else's claim, its lease not run out as far as is known: Claim.Note
-	Abandoned State = State(store.Abandoned) // somebody else's claim, kept by its hold after its lease: Claim.Note
+	Held      State = State(store.Held)      // another caller's claim, its lease not run out as far as is known: Claim.Note
+	Abandoned State = State(store.Abandoned) // another caller's claim, kept by its hold after its lease: Claim.Note
 	Settled   State = State(store.Settled)   // a value: Claim.Value
 )
 
 // String returns the state's name in lower case.
 func (s State) String() string {
-	switch s {
-	case Free:
-		return "free"
-	case Granted:
-		return "granted"
-	case Held:
-		return "held"
-	case Abandoned:
-		return "abandoned"
-	case Settled:
-		return "settled"
+	names := [...]string{Free: "free", Granted: "granted", Held: "held", Abandoned: "abandoned", Settled: "settled"}
+	if s < Free || s > Settled {
+		return fmt.Sprintf("State(%d)", int(s))
 	}
-	return fmt.Sprintf("State(%d)", int(s))
+	return names[s]
 }
 
-// Claim is what [Locker.Claim], [Locker.Look] and [Locker.Wait] return: the state of a key, and what it holds.
+// Claim is the result of [Locker.Claim], [Locker.Look] and [Locker.Wait]: the state of a key, and what it holds.
 type Claim struct {
 	State State
 	Key   string // as Redis has it, see Locker.StorageKey
@@ -49,39 +43,39 @@ type Claim struct {
 	Value []byte // when Settled: what the last holder stored
 
 	// ClaimedAt is when the holder claimed the key, when Held or Abandoned. SettledAt is when the last holder called
-	// Settle, when Settled. Both are of the wall clock of the process that wrote them, in whole milliseconds: use them
+	// Settle, when Settled. Both are by the wall clock of the process that wrote them, in whole milliseconds: use them
 	// to inform, not to decide.
 	ClaimedAt, SettledAt time.Time
 }
 
-// Claim takes key if it is free, and otherwise returns what it holds. A key that somebody else holds is a [State], not
+// Claim takes key if it is free, and otherwise returns what it holds. A key that another caller holds is a [State], not
 // an error. Claim takes one round trip. If it meets a claim under a hold, it takes a second round trip to see whether
 // the lease of that claim has run out. If that fails, Claim returns such a claim as Held. An older server and
 // [WithReplicas] may also need a second round trip.
 //
-// With a hold, the claim stays for that long after its lease has ended, in whole milliseconds, from 1 ms to [MaxHold]; 0
-// means no hold. It is for an operation that must not run twice even if this process dies in the middle of it: until the
-// hold is over, a claim that is no longer renewed is [Abandoned], and the key is not free. Release, Settle and Forget
-// end it earlier. The holder may settle late, as long as the key has its claim. The key expires after the length of the
-// lease plus the hold, and every renewal restores that. The lease has run out when no more than the hold is left, by
-// Redis's clock alone. The claim has its hold in it, so that every Locker decides alike.
+// With a hold, the claim stays for that long after its lease has ended, in whole milliseconds, from 1 ms to [MaxHold];
+// 0 means no hold. It is for an operation that must not run twice even if this process dies in the middle of it: until
+// the hold is over, a claim that is no longer renewed is [Abandoned], and the key is not free. Release, Settle and
+// Forget end it earlier. The holder may settle late, as long as the key has its claim. The key expires after the length
+// of the lease plus the hold, and every renewal restores that. The lease has run out when no more than the hold is
+// left, by Redis's clock alone. The hold is stored in the claim, so that every Locker decides alike.
 //
 // The note is stored with the claim. Other callers that claim the key get it until the key is settled or free. It is
 // stored as given, so keep secrets out of it.
 //
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
-// answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives nevertheless is released
-// in the background. If that fails too, it expires after the length of a lease ([WithTTL]), or that and its hold. With
-// [WithReplicas] a value is returned only once it is confirmed: [ErrSettled] then means that there is a value, and the
-// error wrapped with it says why it was not confirmed.
+// answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives at Redis nevertheless is
+// released in the background. If that fails too, it expires after the length of a lease ([WithTTL]), or that and its
+// hold. With [WithReplicas] a value is returned only once it is confirmed: [ErrSettled] then means that there is a
+// value, and the error wrapped with it is the reason why it was not confirmed.
 //
-// A claim under a hold that no run needs must not stay: after an error of Claim, and after [Lease.Release]. So its
-// release is retried in the background until Redis answers, for at most an hour. It is also sent again about 2 s, 15 s,
-// 2 min and 10 min later if a command of the claim may still arrive, because a command in the buffer of a broken
-// connection can be executed late. At most 65,536 claims are released in this way; for more, others are given up.
-// [Locker.Stats] counts them, and [Locker.Close] tries once more. What is left is the death of the process in the
-// meantime: if Redis stalls and the process is killed, the claims in its open connections may become Abandoned although
-// nothing ran. An operator finds them by [Locker.Scan], sees when they were claimed, and frees them.
+// A claim under a hold must not stay after an error of Claim, nor after [Lease.Release]. So its release is retried in
+// the background until Redis answers, for at most an hour. It is also sent again about 2 s, 15 s, 2 min and 10 min
+// later if a command of the claim may still arrive, because a command in the buffer of a broken connection can be
+// executed late. At most 65,536 claims are released in this way; for more, others are given up. [Locker.Stats] counts
+// them, and [Locker.Close] tries once more. The death of the process in the meantime is not covered: if Redis stalls
+// and the process is killed, the claims in its open connections may become Abandoned although nothing ran. An operator
+// finds them by [Locker.Scan], sees when they were claimed, and frees them.
 //
 // The lease's context carries the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.
@@ -97,28 +91,58 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte, hold time.D
 	return claim, err
 }
 
-// claim takes key if it is free, and returns what it holds. lasts is how long that state holds if nobody renews
+// claim takes key if it is free, and returns what it holds. lasts is how long that state lasts without a renewal
 // (store.Entry.Left); 0 if that is not known.
 func (l *Locker) claim(
 	ctx context.Context, key store.Key, opts store.ClaimOptions,
 ) (claim Claim, lasts time.Duration, err error) {
 	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken(), Hold: opts.Hold}
+	if claim, err = l.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
+		return claim, 0, err
+	}
 	e, err := l.store.Claim(ctx, key, id.Token, start, opts)
 	if err != nil {
 		return Claim{}, 0, err
 	}
 	claim, id.MayReturn = newClaim(key, &e), e.MayReturn
 	if e.State == store.Granted {
-		if claim.Lease, err = l.leaseOn(ctx, id, e.Fence, start); err != nil {
+		if claim.Lease, err = l.newLease(ctx, id, e.Fence, start); err != nil {
 			return Claim{}, 0, err
+		}
+		if found, err := l.settlePending(ctx, key, claim.Lease); err != nil || found.State == Settled {
+			return found, 0, err
 		}
 	}
 	return claim, e.Left, nil
 }
 
+// settlePending tries to store a value that is pending under key (ErrPending), so that this Locker does not grant the
+// key once more. If the value is stored, settlePending returns it as Settled. If nothing is pending or another caller
+// has the key, it returns the zero Claim. granted is nil, or a lease that was granted while the value became pending:
+// that lease is then settled with the value.
+func (l *Locker) settlePending(ctx context.Context, key store.Key, granted *Lease) (claim Claim, err error) {
+	if !l.backlog.Holds(key.Text) {
+		return claim, nil
+	}
+	var value []byte
+	if granted != nil {
+		value, err = l.backlog.SettleBy(background.WithoutEnd(ctx), key.Text, &granted.handle)
+	} else {
+		value, err = l.backlog.Settle(ctx, key.Text)
+	}
+	switch {
+	case err != nil:
+		return claim, fmt.Errorf("lock: claim: %w, which is not stored yet: %w", ErrSettled, err)
+	case value == nil:
+		return claim, nil
+	}
+	e := store.ParseValue(bytes.Clone(value))
+	return newClaim(key, &e), nil
+}
+
 // Look returns what key holds, and never takes it. The State is [Free], [Held], [Abandoned] or [Settled], found in one
-// round trip. It is for a caller that must not begin, and needs the note or the value: [Locker.Inspect] returns neither,
-// and [Locker.Wait] waits while the key is held.
+// round trip. It is for a caller that must not begin the operation, and needs the note or the value: [Locker.Inspect]
+// returns neither, and [Locker.Wait] waits while the key is held.
 //
 // The errors are those of [Locker.Claim]. So is the rule of [WithReplicas]: a value is returned only once it is
 // confirmed, which takes a second round trip. Look writes nothing else.
@@ -133,6 +157,9 @@ func (l *Locker) Look(ctx context.Context, key string) (claim Claim, err error) 
 // look returns what key holds, as claim does, and never takes the key. If the caller waits, it marks a claim, so that the
 // end of that claim publishes a message.
 func (l *Locker) look(ctx context.Context, key store.Key, waits bool) (claim Claim, lasts time.Duration, err error) {
+	if claim, err = l.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
+		return claim, 0, err
+	}
 	e, err := l.store.Look(ctx, key, waits)
 	if err != nil {
 		return Claim{}, 0, err
@@ -150,15 +177,4 @@ func newClaim(key store.Key, e *store.Entry) (claim Claim) {
 		claim.Value, claim.SettledAt = e.Content, e.At
 	}
 	return claim
-}
-
-// leaseOn returns the lease of a claim that was granted. start is when the operation began, from which the lease's
-// validity counts. If the reply took so long that the lease would be over, leaseOn releases the claim in the background
-// and returns an error.
-func (l *Locker) leaseOn(ctx context.Context, id lease.ID, fence int64, start time.Time) (*Lease, error) {
-	if granted := l.newLease(ctx, id, fence, start); granted != nil {
-		return granted, nil
-	}
-	l.store.GiveUp(id.Key, id.Token, id.Hold)
-	return nil, fmt.Errorf("lock: claim: %w", errGrantedTooLate)
 }

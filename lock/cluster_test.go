@@ -16,23 +16,20 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// One cluster for all: a node says CLUSTERDOWN for two seconds after its start.
+// One cluster for all: a node says CLUSTERDOWN for two seconds after its start. The subtests are not parallel, because each
+// would wait for its turn among the tests of the package.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
-	t.Run("up", func(t *testing.T) {
-		t.Run("protocols", func(t *testing.T) { t.Parallel(); testClusterProtocols(t, c) })
-		t.Run("abandoned", func(t *testing.T) { t.Parallel(); testClusterAbandoned(t, c) })
-		t.Run("fencing", func(t *testing.T) { t.Parallel(); testClusterFencing(t, c) })
-		t.Run("readers", func(t *testing.T) { t.Parallel(); testClusterReaders(t, c) })
-		t.Run("replicas", func(t *testing.T) { t.Parallel(); testClusterReplicas(t, c) })
-		t.Run("check", func(t *testing.T) { t.Parallel(); testClusterCheck(t, c) })
-		t.Run("operator", func(t *testing.T) { t.Parallel(); testClusterOperator(t, c) })
-	})
-	t.Run("moves", func(t *testing.T) {
-		t.Run("leases", func(t *testing.T) { testClusterMove(t, c) })
-		t.Run("waiters", func(t *testing.T) { testClusterMoveWakes(t, c) })
-	})
+	t.Run("protocols", func(t *testing.T) { testClusterProtocols(t, c) })
+	t.Run("abandoned", func(t *testing.T) { testClusterAbandoned(t, c) })
+	t.Run("fencing", func(t *testing.T) { testClusterFencing(t, c) })
+	t.Run("readers", func(t *testing.T) { testClusterReaders(t, c) })
+	t.Run("replicas", func(t *testing.T) { testClusterReplicas(t, c) })
+	t.Run("check", func(t *testing.T) { testClusterCheck(t, c) })
+	t.Run("operator", func(t *testing.T) { testClusterOperator(t, c) })
+	t.Run("move", func(t *testing.T) { testClusterMove(t, c) })
+	t.Run("move wakes", func(t *testing.T) { testClusterMoveWakes(t, c) })
 	t.Run("failover", func(t *testing.T) { testClusterFailover(t, c) })
 }
 
@@ -111,7 +108,6 @@ func TestProtocols(t *testing.T) {
 func testClusterProtocols(t *testing.T, c *redistest.Cluster) {
 	for name, protocol := range protocols {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			client := func() redis.UniversalClient {
 				return c.Client(t, func(o *redis.ClusterOptions) {
 					o.Protocol, o.ContextTimeoutEnabled = protocol.version, protocol.timeout
@@ -227,7 +223,6 @@ func testClusterReaders(t *testing.T, c *redistest.Cluster) {
 		"RouteRandomly": func(o *redis.ClusterOptions) { o.RouteRandomly = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			proxies := redistest.NewProxies(t, c.Servers()...)
 			client := c.Client(t, opt, func(o *redis.ClusterOptions) { o.Dialer = proxies.Dial })
 			for _, opts := range [][]lock.Option{{byMessage}, {byMessage, lock.WithFencing()}, {byMessage, acknowledged}} {

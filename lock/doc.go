@@ -19,10 +19,10 @@
 //
 //   - A claim is what a key holds while somebody has it: a random token, a note for others, and an expiry.
 //   - A value is what Settle replaces the claim with, for as long as the caller asks.
-//   - A key is held ([Held]) while it holds somebody else's claim, with or without a hold, and the claim's lease is not
-//     known to have run out.
+//   - A key is held ([Held]) while it holds another caller's claim, with or without a hold, and the claim's lease is
+//     not known to have run out.
 //   - A hold ([Locker.Claim]) is a part of a claim: the time for which the claim stays after its lease has ended, so
-//     that nobody else begins the operation. A claim is under a hold, never "held".
+//     that no other caller begins the operation. A claim is under a hold, never "held".
 //   - A key is abandoned ([Abandoned]) when the lease of its claim has run out, and only the hold keeps the claim.
 //   - A mark on a claim, set by a waiter, makes the end of the claim publish a message.
 //   - A fence is a number that grows from claim to claim of a key.
@@ -39,11 +39,11 @@
 //
 // How it gets to Redis:
 //
-//   - An operation is one claim, settlement and so on, with all its retries. [WithOpTimeout] sets the time for one
-//     operation.
+//   - An operation is one act on a key, for example to claim or to settle it, with all its retries. [WithOpTimeout]
+//     sets the time for one operation.
 //   - A command is one command to Redis. A batch is several commands that are sent together.
 //   - A command is sent inline by the goroutine of its caller, or else by a worker.
-//   - A value is pending while its Settle, which has failed, is retried in the background.
+//   - A value is pending while its Settle has failed and is retried in the background.
 //
 // # What each rule is for
 //
@@ -77,7 +77,7 @@
 //
 // The server may lose a claim: by a failover to a replica that had not received it, a restart without persistence, an
 // eviction, FLUSHALL, an operator. The holder then learns that from its next renewal, within a third of the length if
-// Redis answers. A process that is paused learns nothing until it wakes: check [Lease.Until] or the context right
+// Redis answers. A process that is paused learns nothing until it runs again: check [Lease.Until] or the context right
 // before an effect that must not happen twice.
 //
 // # Fast clients
@@ -104,21 +104,21 @@
 // command that arrives after its caller has canceled it, and the end of leases at any moment. In all of them:
 //
 //   - there are never two valid leases;
-//   - nobody has an effect once a value is stored;
+//   - no process has an effect once a value is stored;
 //   - a Settle that was confirmed is what every later claim returns;
 //   - without a crash no claim is left over, except one without a hold whose command had to be canceled, and that
 //     expires with its lease.
 //
-// Two more properties are true even through a failover and a flush. Release, renewal and Settle never change another's
-// claim or any value. What was completed is not begun again while its value is stored. With a hold there is at most one
-// effect, even if a process dies or acts after a pause. Without any one of the rules above, the model finds a
-// counterexample.
+// Two more properties are true even through a failover and a flush. Release, renewal and Settle never change another
+// process's claim or any value. What was completed is not begun again while its value is stored. With a hold there is
+// at most one effect, even if a process dies or acts after a pause. Without any one of the rules above, the model finds
+// a counterexample.
 //
-// The model also shows what is not prevented. If a process dies while its claim under a hold is on its way, or before it
-// has released it, the key is abandoned although nothing ran. Without a hold, if a lease ends between the effect and its
-// Settle, another caller may have the effect again, and a process that is paused acts on a lease that is over. A flush,
-// an eviction or a failover to a replica that is behind breaks mutual exclusion and may lose a confirmed value. A
-// failover may also bring back a claim that nobody renews, for the length of a lease or of its hold. Not modelled:
+// The model also shows what is not prevented. If a process dies while its claim under a hold is on its way, or before
+// it has released it, the key is abandoned although nothing ran. Without a hold, if a lease ends between the effect and
+// its Settle, another caller may have the effect again, and a process that is paused acts on a lease that is over. A
+// flush, an eviction or a failover to a replica that is behind breaks mutual exclusion and may lose a confirmed value.
+// A failover may also bring back a claim that no holder renews, for the length of a lease or of its hold. Not modelled:
 // WithReplicas, package quorum, an old master that still takes writes, clocks that differ in speed by more than one
 // percent, a handler that released although it had its effect, the end of a hold, and a command that arrives more than
 // ten minutes late.

@@ -15,7 +15,8 @@ var (
 	ErrHeld = errors.New("lock: the key is held")
 
 	// ErrNotReplicated means that fewer replicas than [WithReplicas] wants acknowledged a write in time. A lease was
-	// not granted or not renewed, a claim under a hold was not released, or a value may be stored or not.
+	// not granted or not renewed, the release of a claim under a hold was not confirmed, or a value may be stored or
+	// not.
 	ErrNotReplicated = pipeline.ErrNotReplicated
 
 	// ErrPending means that a value is not stored yet, and that [Lease.Settle] is retried in the background.
@@ -24,7 +25,7 @@ var (
 	// ErrGivenUp means that Close gave up values that could not be stored: see [ErrPending].
 	ErrGivenUp = lease.ErrGivenUp
 
-	// ErrUnreleased means that Close left claims under a hold that it could not release although no run needs them: see
+	// ErrUnreleased means that Close left claims under a hold that no run needs, because it could not release them: see
 	// [Locker.Claim].
 	ErrUnreleased = store.ErrUnreleased
 
@@ -34,7 +35,7 @@ var (
 
 	// ErrSettled means that TryAcquire or Acquire found a value under the key, stored by [Lease.Settle]. With
 	// [WithReplicas] Claim and Wait return it too, with the reason, if a value could not be confirmed to be on enough
-	// replicas.
+	// replicas. So do all of these if a value is pending ([ErrPending]) and Redis does not answer.
 	ErrSettled = store.ErrSettled
 
 	// ErrForeign means that the key holds what this version of the package did not write: another type, another
@@ -55,7 +56,7 @@ var (
 	// ErrNoRedis means that the Locker is without Redis, see [None]: it grants nothing.
 	ErrNoRedis = errors.New("lock: the locker is without Redis")
 
-	// ErrClosed means that the Locker was closed: it takes no more keys.
+	// ErrClosed means that the Locker is closed: it takes no more keys.
 	ErrClosed = errors.New("lock: the locker is closed")
 )
 
@@ -63,7 +64,7 @@ var (
 // the key holds.
 type WaitError struct {
 	Err  error // why the wait ended: ErrHeld, the cause of its context, or both
-	Look error // why the last look at the key failed
+	Look error // why the last poll failed
 }
 
 // Error returns both errors.

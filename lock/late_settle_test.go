@@ -84,7 +84,8 @@ func TestLateSettle(t *testing.T) {
 					t.Errorf("%q, settled at %v, want v, %v", claim.Value, claim.SettledAt, begun)
 				}
 				left := b.server.TTL(locker.StorageKey("k"))
-				if want := keep - time.Since(begun); left < want-time.Millisecond || left > want {
+				const try = 500 * time.Millisecond // its second command has the ttl of the first
+				if want := keep - time.Since(begun); left < want-time.Millisecond || left > want+try {
 					t.Errorf("it stays for %v, want %v", left, want)
 				}
 				wantStats(t, locker, lock.Stats{SettledLate: 1})
@@ -145,7 +146,7 @@ func TestLateSettleEndsWithItsLease(t *testing.T) {
 			if err := forget(t.Context(), locker, "k"); err != nil {
 				t.Fatal(err)
 			}
-			acquire(t, locker, "k")
+			acquire(t, b.locker(t), "k")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

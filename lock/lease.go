@@ -18,34 +18,34 @@ const MaxHold = store.MaxHold
 type Lease struct {
 	owner  *Locker
 	core   *lease.Core  // shared by all handles on the lease
-	handle lease.Handle // this caller's share, see NewContext
+	handle lease.Handle // this caller's share in the lease, see NewContext
 	fence  int64        // 0 without WithFencing
 }
 
-// errGrantedTooLate is the error of a claim whose reply took as long as the lease is valid.
-var errGrantedTooLate = fmt.Errorf("granted too late: %w", context.DeadlineExceeded)
-
-// newLease returns the first handle on a lease whose claim was sent at start, or nil if the lease would be over.
-func (l *Locker) newLease(ctx context.Context, id lease.ID, fence int64, start time.Time) *Lease {
+// newLease returns the first handle on the lease of a claim that was granted. The operation began at start. If the
+// reply took so long that the lease would be over, newLease has the claim released in the background and returns an
+// error.
+func (l *Locker) newLease(ctx context.Context, id lease.ID, fence int64, start time.Time) (*Lease, error) {
 	var both struct { // in one allocation
 		core   lease.Core
 		handle Lease
 	}
 	first := &both.handle
 	first.owner, first.core, first.fence = l, &both.core, fence
-	if !both.core.Init(&l.leases, l.backend, id, background.WithoutEnd(ctx), start, &first.handle) {
-		return nil
+	if !both.core.Init(&l.leases, l.store, id, background.WithoutEnd(ctx), start, &first.handle) {
+		l.store.ReleaseUnneeded(id.Key, id.Token, id.Hold)
+		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
 	}
-	return first
+	return first, nil
 }
 
 // Context returns a context that is done when the lease is over. Its cause is [context.Canceled] after Release or
 // Settle, and [ErrLost] when the lease is lost. A lease is lost in two cases:
 //
-//   - The lease cannot be renewed. It is lost at [Lease.Until], before the server lets the key go.
-//   - The server has lost the claim, or has granted the key to another caller. The lease is lost when the next renewal
-//     finds that, within a third of its length, or at Until if Redis does not answer or the lease is not renewed
-//     ([WithoutRenewal]).
+//   - The lease cannot be renewed. It is lost at [Lease.Until], before the key expires.
+//   - The key no longer holds the claim: the server has lost it, or has granted the key to another caller. The lease is
+//     lost when the next renewal finds that, within a third of its length, or at Until if Redis does not answer or the
+//     lease is not renewed ([WithoutRenewal]).
 //
 // It carries the values of the context with which the key was taken, but not its cancellation.
 func (l *Lease) Context() context.Context { return l.handle.Context() }
@@ -69,7 +69,7 @@ func (l *Lease) Until() time.Time { return l.core.Until() }
 // after a Release another caller would run it again at once.
 func (l *Lease) Abandon() { l.handle.Abandon() }
 
-// AbandonAt stops the renewals from t on, as Abandon does at once. It is for an operation that has a time limit, and
+// AbandonAt stops the renewals from t on, as Abandon does at once. It is for an operation that has a time limit. It
 // costs no timer: the first renewal that is due after t is not sent. The last call counts; the zero time means never.
 func (l *Lease) AbandonAt(t time.Time) { l.handle.AbandonAt(t) }
 
@@ -95,11 +95,16 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // A lease is settled once. A second Settle returns ErrLost at once, also with the same value and while the first one is
 // in flight or has failed. So does a Settle after Release. After the error for a ttl out of range, nothing has changed.
 //
-// After any other error the value may be stored or not. If the error wraps [ErrPending], Settle is retried in the
-// background, with pauses that grow to 30 s, until it succeeds, another has the key, an hour has passed, or ttl is
+// After any other error the value may be stored or not. If the error wraps [ErrPending], the value is pending: it is
+// stored in the background as soon as Redis answers, unless another caller has the key, an hour has passed, or ttl is
 // over. A late value gets what is left of its ttl. Meanwhile the claim is renewed (except with [WithoutRenewal]), and
-// Abandon has no effect. [Locker.Close] tries each such value once more. A Locker keeps at most 64 MiB of them, with
-// 16 KiB added for each, and gives up the oldest for a new one; [Locker.Stats] counts them.
+// Abandon has no effect. A caller that claims or looks at the key by the same Locker stores the value first, and then
+// gets it. While Redis does not answer, such a caller gets an error that wraps [ErrSettled]: the operation has
+// happened.
+//
+// The values of a server are stored in batches, one after the other, so that live claims hardly wait for them; while
+// the server stores none, there are pauses of up to a second. [Locker.Close] tries each value once more. A Locker keeps
+// at most 64 MiB of them, with 16 KiB added for each, and gives up the oldest for a new one; [Locker.Stats] counts them.
 //
 // Settle ignores the cancellation and the deadline of ctx, and uses only its values. It returns within the time for one
 // operation ([WithOpTimeout]). It copies value.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,11 +26,8 @@ type Locker struct {
 	group     *background.Group     // of all goroutines that outlive a call
 	store     *store.Store
 	waiters   waiters
-
-	// of its leases
-	backend lease.Backend
-	leases  lease.Config
-	backlog lease.Backlog
+	leases    lease.Config  // shared by its leases
+	backlog   lease.Backlog // the values that its leases could not store yet
 }
 
 // New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. New sends
@@ -56,8 +54,10 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 
 // None returns a Locker without Redis, for a program whose requests are protected by a database alone. It names keys
 // ([Locker.StorageKey]), and runs background work that Close waits for ([Locker.Go]). It grants nothing: every method
-// that would need Redis returns [ErrNoRedis] at once, except [Locker.Check], which returns nil. None panics if the
-// namespace is empty or has braces.
+// that would need Redis returns [ErrNoRedis] at once, and [ErrClosed] after Close. Only [Locker.Check] returns nil. None
+// panics if the namespace is empty or has braces.
+//
+// The doors, package middleware and package once, then need an intent journal. Its row takes the place of the claim.
 func None(namespace string) *Locker {
 	return newLocker("lock.None", nil, namespace, defaultOptions())
 }
@@ -79,32 +79,11 @@ func newLocker(constructor string, client redis.UniversalClient, namespace strin
 	l.store = store.New(client, p, l.group, store.Config{
 		Namespace: l.namespace, TTL: o.ttl, Fencing: o.fencing, Replicated: o.replicas > 0,
 	})
-	l.waiters.init(l, notify.NewHub(client, l.group))
-	l.backend = deployment{l.store}
+	l.waiters = waiters{locker: l, hub: notify.NewHub(client, l.group), byKey: map[string]*waitList{}}
 	l.leases = lease.Config{
 		TTL: o.ttl, OpTimeout: o.opTimeout, Renew: o.renew, Group: l.group, Backlog: &l.backlog,
 	}
 	return l
-}
-
-// deployment is the lease.Backend of a Locker's leases. Settle and Release may be sent inline, because every request
-// sends them; Extend goes through the queue.
-type deployment struct{ store *store.Store }
-
-func (d deployment) Extend(ctx context.Context, id lease.ID, by time.Duration) store.Outcome {
-	return d.store.Extend(ctx, id.Key, id.Token, by)
-}
-
-func (d deployment) Settle(ctx context.Context, id lease.ID, value []byte, ttl time.Duration) store.Outcome {
-	return d.store.Settle(ctx, id.Key, id.Token, value, ttl)
-}
-
-func (d deployment) Release(ctx context.Context, id lease.ID) store.Outcome {
-	return d.store.ReleaseInline(ctx, id.Key, id.Token, id.Hold > 0)
-}
-
-func (d deployment) KeepReleasing(id lease.ID, released bool) {
-	d.store.KeepReleasing(id.Key, id.Token, released)
 }
 
 // StorageKey returns key as Redis has it: "namespace:{tag}hash". The hash is the SHA-256 of key in hex, so that no
@@ -144,11 +123,11 @@ func (l *Locker) Close(ctx context.Context) error {
 
 // ready returns an error if the Locker is without Redis or closed, or ctx is done.
 func (l *Locker) ready(ctx context.Context, operation string) error {
-	if l.IsNone() {
-		return ErrNoRedis
-	}
 	if l.group.Closed() {
 		return ErrClosed
+	}
+	if l.IsNone() {
+		return ErrNoRedis
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("lock: %s: %w", operation, context.Cause(ctx))
@@ -156,17 +135,46 @@ func (l *Locker) ready(ctx context.Context, operation string) error {
 	return nil
 }
 
-// withTimeout calls f, and returns within the time for one operation even if go-redis ignores the context.
-func (l *Locker) withTimeout(ctx context.Context, f func(context.Context) error) error {
+// withTimeout returns the result of f, and returns within the time for one operation even if go-redis ignores the
+// context.
+func withTimeout[T any](ctx context.Context, l *Locker, f func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
 	limit := l.options.opTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
 	defer cancel() // not in the goroutine: then ctx could be done before the result of f is read
-	done := make(chan error, 1)
-	l.group.Go(func() { done <- f(ctx) })
+	done := make(chan result, 1)
+	l.group.Go(func() {
+		value, err := f(ctx)
+		done <- result{value, err}
+	})
 	select {
-	case err := <-done:
-		return err
+	case r := <-done:
+		return r.value, r.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		var none T
+		return none, context.Cause(ctx)
 	}
+}
+
+// masters returns a client for each master of a Cluster, by its address and ": ". Without a Cluster it returns the
+// Locker's client, by "".
+func (l *Locker) masters(ctx context.Context) (map[string]redis.Cmdable, error) {
+	cluster, ok := l.client.(*redis.ClusterClient)
+	if !ok {
+		return map[string]redis.Cmdable{"": l.client}, nil
+	}
+	return withTimeout(ctx, l, func(ctx context.Context) (map[string]redis.Cmdable, error) {
+		var mu sync.Mutex
+		nodes := map[string]redis.Cmdable{} // guarded by mu: ForEachMaster calls concurrently
+		err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			nodes[node.Options().Addr+": "] = node
+			return nil
+		})
+		return nodes, err
+	})
 }

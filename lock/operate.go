@@ -8,11 +8,11 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// For an operator who has a key from a log line or a problem response: Inspect, Forget, SettleAbandoned. They
-// take the storage key: the caller's own key is hashed, and stored nowhere. scan.go finds keys.
+// For an operator who has a key from a log line or a problem response: Inspect, Forget, SettleAbandoned. They take the
+// storage key, because the caller's own key is hashed, and stored nowhere. scan.go finds keys.
 
 // Info is what [Locker.Inspect] and [Locker.Scan] find under a key: everything but the note and the value, which may be
-// secret. All times left are by the clock of Redis.
+// secret. The times left are by the clock of Redis.
 type Info struct {
 	Key   string // as Redis has it, see Locker.StorageKey
 	State State  // Free, Held, Abandoned or Settled; never Granted
@@ -32,7 +32,7 @@ type Info struct {
 	LeaseLeft, HoldLeft time.Duration
 
 	// TTL is the time until the key is free by itself: after lease and hold, or when the value expires. It is 0 when
-	// Free, and negative if another program has taken the expiry off.
+	// Free, and negative if another program has removed the expiry.
 	TTL time.Duration
 }
 
@@ -47,23 +47,24 @@ type Info struct {
 // A server that fails over may lose what Inspect has just seen, also with [WithReplicas]: Inspect asks the master
 // alone.
 func (l *Locker) Inspect(ctx context.Context, storageKey string) (Info, error) {
-	if err := l.ready(ctx, "inspect"); err != nil {
-		return Info{}, err
-	}
-	key, err := l.namespace.ParseKey(storageKey)
+	key, err := l.parseKey(ctx, "inspect", storageKey)
 	if err != nil {
 		return Info{}, err
 	}
 	return l.inspect(ctx, key)
 }
 
+// ParseKey returns the key as Redis has it ([Locker.StorageKey]), given in any of the forms that Inspect takes. The
+// error is [ErrNotStorageKey]. It sends nothing.
+func (l *Locker) ParseKey(storageKey string) (string, error) {
+	key, err := l.namespace.ParseKey(storageKey)
+	return key.Text, err
+}
+
 // LookStored is [Locker.Look] for an operator, who has the storage key in one of the forms that Inspect takes. Unlike
 // Inspect it returns the note or the value, which may be secret. Its errors are those of Look, and [ErrNotStorageKey].
 func (l *Locker) LookStored(ctx context.Context, storageKey string) (claim Claim, err error) {
-	if err = l.ready(ctx, "look"); err != nil {
-		return claim, err
-	}
-	key, err := l.namespace.ParseKey(storageKey)
+	key, err := l.parseKey(ctx, "look", storageKey)
 	if err != nil {
 		return claim, err
 	}
@@ -95,9 +96,9 @@ type ForgetOption func(*forgetOptions)
 
 type forgetOptions struct{ evenIfLive bool }
 
-// EvenIfLive lets Forget remove a claim whose lease has not run out. By default Forget returns [ErrLive]:
-// the holder may be at work, and only learns from its next renewal that it has lost the lease. Before that, another
-// caller can take the key and do the same work.
+// EvenIfLive lets Forget remove a claim whose lease has not run out. By default Forget returns [ErrLive]: the holder
+// may be at work, and learns only from its next renewal that the lease is lost. Before that, another caller can take
+// the key and do the same work.
 func EvenIfLive() ForgetOption {
 	return func(o *forgetOptions) { o.evenIfLive = true }
 }
@@ -162,13 +163,18 @@ func (l *Locker) SettleAbandoned(
 
 // keyAndHead returns the key, and the head of the claim or value, that an operator has named.
 func (l *Locker) keyAndHead(ctx context.Context, operation, storageKey, token string) (store.Key, []byte, error) {
-	if err := l.ready(ctx, operation); err != nil {
-		return store.Key{}, nil, err
-	}
-	key, err := l.namespace.ParseKey(storageKey)
+	key, err := l.parseKey(ctx, operation, storageKey)
 	if err != nil {
-		return store.Key{}, nil, err
+		return key, nil, err
 	}
 	head, err := store.ParseName(token)
 	return key, head, err
+}
+
+// parseKey returns the key that an operator has named, if the Locker is ready for the operation.
+func (l *Locker) parseKey(ctx context.Context, operation, storageKey string) (store.Key, error) {
+	if err := l.ready(ctx, operation); err != nil {
+		return store.Key{}, err
+	}
+	return l.namespace.ParseKey(storageKey)
 }

@@ -108,21 +108,9 @@ func WithRetry(r Retry) Option {
 	return func(o *options) { o.retry = r }
 }
 
-// pause returns the bound of the pause after n polls.
-func (r Retry) pause(n int) time.Duration {
-	d := r.Min
-	for ; n > 1; n-- {
-		if d > r.Max/2 {
-			return r.Max
-		}
-		d *= 2
-	}
-	return d
-}
-
 // WithFencing gives every lease a fence, [Lease.Fence]: a number greater than that of every lease granted on its key
 // before. By default leases have none. The resource that the lease guards keeps the greatest number that it has seen,
-// and refuses a smaller one. Then it is safe even from a holder that was paused and woke up after its lease had ended,
+// and refuses a smaller one. Then it is safe even from a holder that was paused and goes on after its lease has ended,
 // which no lease can promise by itself. (Kleppmann, How to do distributed locking, 2016, "Making the lock safe with
 // fencing"; Burrows, The Chubby lock service, OSDI 2006, section 2.4, "sequencers")
 //
@@ -139,15 +127,15 @@ func WithFencing() Option {
 // (https://redis.io/docs/latest/commands/wait/). By default nothing waits for replicas. WithReplicas panics if n is
 // below 1 or timeout below 1 ms, and New if timeout is not below the time for one operation ([WithOpTimeout]).
 //
-// A write that too few replicas acknowledge in time fails with [ErrNotReplicated]: a grant is released again, a renewal
-// does not extend the lease, and a value may be stored or not and is settled again in the background. A claim that
-// meets a value confirms that n replicas have it before it returns the value, by a second round trip that writes its
-// expiry unchanged.
+// A write that too few replicas acknowledge in time fails with [ErrNotReplicated]. A claim is then released again, a
+// renewal does not extend the lease, and a value may be stored or not and is settled again in the background. A claim
+// that meets a value confirms that n replicas have it before it returns the value, by a second round trip that writes
+// its expiry unchanged.
 //
 // WAIT does not make Redis strongly consistent: a failover may still promote a replica that has not acknowledged. Set n
 // to the number of all replicas that can be promoted: with a smaller n this lock is not safe in a failover. With that n
 // every replica is necessary: while one cannot be reached, nothing is granted and no value is returned. Even the result
-// that somebody else holds a key may then take as long as timeout, because WAIT follows every command that may write.
+// that another caller holds a key may then take as long as timeout, because WAIT follows every command that may write.
 func WithReplicas(n int, timeout time.Duration) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("lock.WithReplicas: n is %d, want 1 or more", n))

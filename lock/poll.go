@@ -9,49 +9,25 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// How a key is polled for its waiters. A poll claims the key for the call of Acquire that has waited longest. If only
-// calls of Wait are there, it looks at the key without claiming it. The first waiter polls in its own goroutine
-// (pollFirst). After that, one goroutine for all waiters of the key (watch) polls when a message or a timer wakes it.
-// The list, and the mutex, are in waiters.go.
+// A key is polled for its waiters by one goroutine, watch. A poll claims the key for the call of Acquire that has
+// waited longest. If all waiters are calls of Wait, it reads the key without claiming it. The list and the mutex are in
+// waiters.go.
 
-// pollFirst polls for w, the first waiter on the list, in w's own goroutine: most often w then need not wait, and no
-// other goroutine is needed. If w or others still have to wait, pollFirst starts watch.
-func (l *waitList) pollFirst(w *waiter) {
-	opts := l.beginPoll()
-	claim, lasts, err := l.poll(w.ctx, w.takes, opts)
-	if err == nil {
-		l.report(w, claim, nil, true)
-	} else {
-		l.firstFailed(w, err)
+// watch polls for all waiters of the key until there are none or the Locker is closed. It polls at once, when a message
+// arrives, when signal was called, and when a timer fires, because a message may be missed.
+func (l *waitList) watch() {
+	lasts := l.pollForAll(true)
+	select {
+	case <-l.empty: // most often: no subscription is needed
+		return
+	default:
 	}
-	l.waiters.mu.Lock()
-	defer l.waiters.mu.Unlock()
-	if l.list.Len() > 0 {
-		l.waiters.locker.group.Go(func() { l.watch(lasts) })
-	}
-}
-
-// firstFailed reports the error of pollFirst to w alone, because w's own context may have caused it. The other waiters
-// get a poll by watch at once.
-func (l *waitList) firstFailed(w *waiter, err error) {
-	l.waiters.mu.Lock()
-	defer l.waiters.mu.Unlock()
-	w.pollErr = err
-	if w.mustGiveUp(err) {
-		l.finish(w, Claim{}, err)
-	}
-	l.signal()
-}
-
-// watch polls for all waiters of the key until there are none or the Locker is closed. It polls when a message arrives,
-// when signal was called, and when a timer fires, because a message may be missed. lasts is how long the state that the
-// last poll found lasts without a renewal (store.Entry.Left); 0 if that is not known.
-func (l *waitList) watch(lasts time.Duration) {
 	group := l.waiters.locker.group
 	messages := l.waiters.hub.Subscribe(l.key.Text)
 	defer messages.Close()
-	n := 1 // the first poll, and those that the timer began
-	timer := time.NewTimer(l.pause(n, lasts))
+	retry := l.waiters.locker.options.retry
+	bound := retry.Min // of the next pause; it doubles after each poll by the timer
+	timer := time.NewTimer(pause(bound, lasts))
 	defer timer.Stop()
 	for {
 		byTimer := false
@@ -60,7 +36,7 @@ func (l *waitList) watch(lasts time.Duration) {
 		case <-messages.C():
 		case <-timer.C:
 			byTimer = true
-			n++
+			bound = min(bound, retry.Max-bound) + bound // without an overflow
 		case <-l.empty:
 			return
 		case <-group.Context().Done():
@@ -71,21 +47,21 @@ func (l *waitList) watch(lasts time.Duration) {
 		}
 		lasts = l.pollForAll(byTimer)
 		messages.Follow()
-		timer.Reset(l.pause(n, lasts))
+		timer.Reset(pause(bound, lasts))
 	}
 }
 
-// pause returns how long watch waits for a message after n polls by the timer: a random time (see Retry), but not much
-// longer than lasts, if that is known.
-func (l *waitList) pause(n int, lasts time.Duration) time.Duration {
-	d := background.Jitter(l.waiters.locker.options.retry.pause(n))
+// pause returns how long watch waits for a message: a random time below bound, but not much longer than lasts, if that
+// is known.
+func pause(bound, lasts time.Duration) time.Duration {
+	d := background.Jitter(bound)
 	if lasts > 0 && lasts < d {
 		return lasts + time.Millisecond
 	}
 	return d
 }
 
-// beginPoll counts a poll, and returns how it has to claim the key.
+// beginPoll counts a poll, and returns the options of its claim.
 func (l *waitList) beginPoll() store.ClaimOptions {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
@@ -93,8 +69,8 @@ func (l *waitList) beginPoll() store.ClaimOptions {
 	return store.ClaimOptions{Waits: true, Awaited: l.list.Len() > 1}
 }
 
-// pollForAll polls once for all waiters, and reports the result to them. byTimer is true if the timer began the poll.
-// lasts is as in watch.
+// pollForAll polls once for all waiters, and reports the result to them. byTimer is false if a message or signal caused
+// the poll. lasts is how long the state that it found lasts without a renewal (store.Entry.Left); 0 if that is not known.
 func (l *waitList) pollForAll(byTimer bool) (lasts time.Duration) {
 	taker, ctx, opts := l.nextTaker(), l.waiters.locker.group.Base(), l.beginPoll()
 	if taker != nil {

@@ -254,7 +254,7 @@ func TestUnconfirmedSettleKeepsTheClaim(t *testing.T) {
 			t.Errorf("Settle: %v, want DeadlineExceeded", err)
 		}
 		time.Sleep(ttl / 2) // longer than the abandoned claim would have stood
-		if claim, err := locker.Claim(t.Context(), "k", nil, 0); err != nil || claim.State != lock.Held {
+		if claim, err := b.locker(t).Claim(t.Context(), "k", nil, 0); err != nil || claim.State != lock.Held {
 			t.Errorf("while it is tried again: %v, %v, want held", claim.State, err)
 		}
 		b.full.Store(false)

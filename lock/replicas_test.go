@@ -338,7 +338,8 @@ func TestExtendThatShortensNothing(t *testing.T) {
 	}
 }
 
-// Since Redis 7.2 a WAIT counts what its own connection has written, so an entry that exists already is written again.
+// Since Redis 7.2 a WAIT counts what its own connection has written, so what exists already is written again, and what is
+// gone is removed again.
 func TestWhatStandsIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	master, _, p := startReplicated(t)
@@ -362,6 +363,15 @@ func TestWhatStandsIsWrittenAgain(t *testing.T) {
 	}
 	if got := calls(t, master, "set") - before; got != 2 || lost.Hits() != 1 {
 		t.Errorf("a Settle whose first reply was lost writes %d times, want 2", got)
+	}
+	held := claimUnder(t, locker, "held", hold)
+	lost = p.DropReply(redistest.Nth(1, script))
+	before = calls(t, master, "del")
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := calls(t, master, "del") - before; got != 2 || lost.Hits() != 1 {
+		t.Errorf("a Release under a hold whose first reply was lost writes %d times, want 2", got)
 	}
 }
 

@@ -28,95 +28,56 @@ type Scanned struct {
 // A key that is there from the first step to the last is found, perhaps twice. A key that comes, goes, or moves to
 // another server of a Cluster during the scan may be missed. Fence counters are left out.
 //
-// An error is the last step: the rest of the keys is not scanned. Each step takes at most twice the time for one
-// operation ([WithOpTimeout]).
+// An error ends the scan: the rest of the keys is not scanned. Each step takes at most twice the time for one operation
+// ([WithOpTimeout]).
 func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] {
 	if count < 1 || count > maxScan {
 		panic(fmt.Sprintf("lock.Scan: count is %d, want 1 to %d", count, maxScan))
 	}
 	return func(yield func(Scanned, error) bool) {
-		err := l.ready(ctx, "scan")
-		var nodes []redis.Cmdable
-		if err == nil {
-			nodes, err = l.masters(ctx)
-		}
-		for i := 0; err == nil && i < len(nodes); i++ {
-			var more bool
-			if more, err = l.scanNode(ctx, nodes[i], count, yield); !more && err == nil {
-				return
-			}
-		}
+		nodes, err := l.scannedNodes(ctx)
 		if err != nil {
 			yield(Scanned{}, err)
+			return
+		}
+		for _, node := range nodes {
+			for cursor, begun := uint64(0), false; cursor != 0 || !begun; begun = true {
+				var found Scanned
+				if found, cursor, err = l.scanStep(ctx, node, cursor, count); !yield(found, err) || err != nil {
+					return
+				}
+			}
 		}
 	}
 }
 
-// masters returns a client of each master.
-func (l *Locker) masters(ctx context.Context) (nodes []redis.Cmdable, err error) {
-	cluster, ok := l.client.(*redis.ClusterClient)
-	if !ok {
-		return []redis.Cmdable{l.client}, nil
+// scannedNodes returns a client for each server to scan.
+func (l *Locker) scannedNodes(ctx context.Context) (map[string]redis.Cmdable, error) {
+	if err := l.ready(ctx, "scan"); err != nil {
+		return nil, err
 	}
-	var mu sync.Mutex
-	var found []redis.Cmdable
-	err = l.withTimeout(ctx, func(ctx context.Context) error {
-		return cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			found = append(found, node)
-			return nil
-		})
-	})
-	mu.Lock()
-	defer mu.Unlock()
+	nodes, err := l.masters(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("lock: scan: %w", err)
 	}
-	return found, nil
+	return nodes, nil
 }
 
-// scanNode scans one server, and reports whether the loop goes on.
-func (l *Locker) scanNode(
-	ctx context.Context, node redis.Cmdable, count int, yield func(Scanned, error) bool,
-) (more bool, err error) {
-	for cursor := uint64(0); ; {
-		var keys []string
-		keys, cursor, err = l.scanStep(ctx, node, cursor, count)
-		if err != nil {
-			return false, fmt.Errorf("lock: scan: %w", err)
-		}
-		found, err := l.inspectAll(ctx, keys)
-		if err != nil {
-			return false, err
-		}
-		if !yield(found, nil) {
-			return false, nil
-		}
-		if cursor == 0 {
-			return true, nil
-		}
-	}
-}
-
-// scanStep sends one SCAN.
-func (l *Locker) scanStep(ctx context.Context, node redis.Cmdable, cursor uint64, count int) ([]string, uint64, error) {
-	type page struct {
-		keys   []string
-		cursor uint64
-	}
-	pages := make(chan page, 1)
+// scanStep sends one SCAN, and inspects the keys that it finds.
+func (l *Locker) scanStep(
+	ctx context.Context, node redis.Cmdable, cursor uint64, count int,
+) (found Scanned, next uint64, err error) {
 	pattern := globEscaper.Replace(string(l.namespace)) + ":{????}*"
-	err := l.withTimeout(ctx, func(ctx context.Context) error {
-		keys, next, err := node.Scan(ctx, cursor, pattern, int64(count)).Result()
-		pages <- page{keys, next}
-		return err
+	page, err := withTimeout(ctx, l, func(ctx context.Context) (*redis.ScanCmd, error) {
+		page := node.Scan(ctx, cursor, pattern, int64(count))
+		return page, page.Err()
 	})
 	if err != nil {
-		return nil, 0, err
+		return Scanned{}, 0, fmt.Errorf("lock: scan: %w", err)
 	}
-	p := <-pages
-	return p.keys, p.cursor, nil
+	keys, next := page.Val()
+	found, err = l.inspectAll(ctx, keys)
+	return found, next, err
 }
 
 // globEscaper escapes the special characters of a pattern of SCAN.
@@ -147,5 +108,8 @@ func (l *Locker) inspectAll(ctx context.Context, keys []string) (found Scanned, 
 		})
 	}
 	all.Wait()
-	return found, err
+	if err != nil {
+		return Scanned{}, err
+	}
+	return found, nil
 }

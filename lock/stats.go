@@ -16,11 +16,11 @@ type Stats struct {
 	Batches, Commands uint64
 
 	// Retries are tries after the first one of an operation, after an error that may pass. GivenUp are operations that
-	// ended without an answer from Redis: they timed out (WithOpTimeout), their context was done, or all tries failed.
+	// ended without a reply from Redis: they timed out (WithOpTimeout), their context was done, or all tries failed.
 	Retries, GivenUp uint64
 
-	// Renewals were confirmed. Lost are leases that ran out, or whose claim was taken over or removed, although their
-	// holder still relied on them. Leases that were abandoned are not among them.
+	// Renewals were confirmed. Lost are leases that ran out, or whose claim was replaced or removed, although their
+	// holder still relied on them. Abandoned leases are not counted.
 	Renewals, Lost uint64
 
 	Pending        int    // values that could not be stored yet and are retried in the background now
@@ -28,9 +28,9 @@ type Stats struct {
 	SettledLate    uint64 // values that were stored in the background, or no longer had to be
 	SettlesGivenUp uint64 // values that were never stored: see Lease.Settle
 
-	// Releases are claims under a hold that are released in the background now because no run needs them, those included
-	// that will be released again to be sure. ReleasesGivenUp were released less often than planned, or never: see
-	// Locker.Claim. Their keys may be Abandoned although nothing ran.
+	// Releases are claims under a hold that no run needs, and that are released in the background now: for the first
+	// time, or again. ReleasesGivenUp were released less often than planned, or never: see Locker.Claim. Their keys may
+	// be Abandoned although nothing ran.
 	Releases        int
 	ReleasesGivenUp uint64
 }
@@ -40,10 +40,10 @@ func (l *Locker) Stats() Stats {
 	backlog, sent := l.backlog.Stats(), l.store.Stats()
 	releases, releasesGivenUp := l.store.ReleaseStats()
 	return Stats{
-		Leases: l.leases.Counts.Active(), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
+		Leases: int(l.leases.Counts.Active.Load()), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
 		Queued: sent.Queued, InFlight: sent.InFlight, Batches: sent.Batches, Commands: sent.Commands,
 		Retries: sent.Retries, GivenUp: sent.GivenUp,
-		Renewals: l.leases.Counts.Renewals(), Lost: l.leases.Counts.Lost(),
+		Renewals: l.leases.Counts.Renewals.Load(), Lost: l.leases.Counts.Lost.Load(),
 		Pending: backlog.Pending, PendingBytes: backlog.Bytes, SettledLate: backlog.Stored, SettlesGivenUp: backlog.GivenUp,
 		Releases: releases, ReleasesGivenUp: releasesGivenUp,
 	}

@@ -98,7 +98,7 @@ func asCaller(t *testing.T) context.Context {
 
 func TestRenewalsHaveTheBaseContext(t *testing.T) {
 	t.Parallel()
-	v, locker := watchValues(t, lock.WithTTL(100*time.Millisecond))
+	v, locker := watchValues(t, lock.WithTTL(3*time.Second))
 	lease, _, err := locker.TryAcquire(asCaller(t), "k")
 	if err != nil {
 		t.Fatal(err)

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/notify"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Who waits for which key. Locker.Acquire and Locker.Wait call waiters.wait. poll.go decides when a key is polled and
-// which waiters then return. waiters.mu guards all of it, and is never held while a command is sent.
+// The lists of waiters, by key. Locker.Acquire and Locker.Wait call waiters.wait. poll.go decides when a key is polled
+// and which waiters then return. waiters.mu guards the lists, and is never held while a command is sent.
 
 // waiters holds the callers that wait, by the key that they wait for.
 type waiters struct {
@@ -24,12 +25,8 @@ type waiters struct {
 	count int                  // guarded by mu; of the waiters on all lists
 }
 
-func (ws *waiters) init(l *Locker, hub *notify.Hub) {
-	ws.locker, ws.hub, ws.byKey = l, hub, map[string]*waitList{}
-}
-
-// waitList holds the waiters of one key on one Locker. It is in waiters.byKey while it has any. One poll at a time is
-// in flight for all of them: the first waiter sends the first one, and the goroutine watch sends all others.
+// waitList holds the waiters of one key on one Locker. waiters.byKey has it while it has waiters. The goroutine watch
+// polls for all of them, one poll at a time.
 type waitList struct {
 	waiters *waiters
 	key     store.Key
@@ -66,10 +63,7 @@ type result struct {
 // wait waits for key. It returns when a poll gives the waiter a result, or ctx is done.
 func (ws *waiters) wait(ctx context.Context, key store.Key, takes bool) (Claim, error) {
 	w := &waiter{ctx: ctx, takes: takes, result: make(chan result, 1)}
-	l, first := ws.add(key, w)
-	if first {
-		l.pollFirst(w)
-	}
+	l := ws.add(key, w)
 	select {
 	case r := <-w.result:
 		return r.claim, r.err
@@ -95,8 +89,8 @@ func withPollError(err, pollErr error) error {
 	return &WaitError{Err: err, Look: pollErr}
 }
 
-// add adds w to the end of the key's list, and reports whether it is the first one there, which has to call pollFirst.
-func (ws *waiters) add(key store.Key, w *waiter) (l *waitList, first bool) {
+// add adds w to the end of the key's list. The first waiter of a key starts watch.
+func (ws *waiters) add(key store.Key, w *waiter) *waitList {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	l, found := ws.byKey[key.Text]
@@ -105,10 +99,11 @@ func (ws *waiters) add(key store.Key, w *waiter) (l *waitList, first bool) {
 			waiters: ws, key: key, wake: make(chan struct{}, 1), empty: make(chan struct{}), list: list.New(),
 		}
 		ws.byKey[key.Text] = l
+		ws.locker.group.Go(l.watch)
 	}
 	ws.count++
 	w.place, w.pollsBefore, w.hadToWait = l.list.PushBack(w), l.polls, l.mustWait(w)
-	return l, !found
+	return l
 }
 
 // number returns how many calls wait.
@@ -150,9 +145,4 @@ func (l *waitList) finish(w *waiter, claim Claim, err error) {
 }
 
 // signal makes watch poll at once.
-func (l *waitList) signal() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
+func (l *waitList) signal() { background.Signal(l.wake) }

@@ -13,17 +13,15 @@ import (
 // refusal is a problem that a request gets, and what the observer is told.
 type refusal struct {
 	problem *problem.Problem // not changed: requests share it
-	outcome Outcome
-	err     error
-	settle  Phase // of a run that gave way
+	event   Event
 }
 
 func refused(outcome Outcome, p *problem.Problem, err error) *refusal {
-	return &refusal{problem: p, outcome: outcome, err: err}
+	return &refusal{p, Event{Outcome: outcome, Status: p.Status, Err: err}}
 }
 
 // problems are the problems of results.
-var problems = [...]*problem.Problem{
+var problems = [run.KindCount]*problem.Problem{
 	run.InFlight:           &problem.InFlight,
 	run.Expired:            &problem.KeyExpired,
 	run.Failed:             &problem.RunFailed,
@@ -47,6 +45,9 @@ func (m *Middleware) problemOf(result *run.Result) *problem.Problem {
 		p = problem.NotBegun(m.locker.TTL())
 	case result.Kind == run.NotStored:
 		p.OriginalStatus = response.Status(result.Record.Body)
+	case result.Kind == run.OutcomeUnknown && result.RetryAfter > 0:
+		p = problem.OutcomeUnknownYet
+		fallthrough
 	case result.RetryAfter > 0:
 		p.RetryAfter = result.RetryAfter
 	}
@@ -56,9 +57,8 @@ func (m *Middleware) problemOf(result *run.Result) *problem.Problem {
 // answer sends what follows from the result: the stored response, or a problem.
 func (x *exchange) answer(result *run.Result) {
 	if result.Kind != run.Stored {
-		a := refused(Outcome(result.Outcome), x.m.problemOf(result), result.Err)
-		a.settle = Phase(result.Settle)
-		x.refuse(a)
+		p := x.m.problemOf(result)
+		x.refuse(&refusal{p, eventOf(result, p.Status)})
 		return
 	}
 	stored := response.NewScratch()
@@ -75,9 +75,15 @@ func (x *exchange) answer(result *run.Result) {
 
 // replayEvent returns the Event of a replay.
 func replayEvent(result *run.Result, status int) Event {
+	e := eventOf(result, status)
+	e.Age, e.Traceparent = max(0, time.Since(result.Record.Completed)), result.Record.Trace.String()
+	return e
+}
+
+// eventOf returns the Event of a request whose result this is.
+func eventOf(result *run.Result, status int) Event {
 	return Event{
-		Outcome: Outcome(result.Outcome), Status: status, Err: result.Err, Size: result.Size,
-		Age: max(0, time.Since(result.Record.Completed)), Traceparent: result.Record.Trace.String(), Settle: Phase(result.Settle),
+		Outcome: Outcome(result.Outcome), Status: status, Err: result.Err, Size: result.Size, Settle: Phase(result.Settle),
 	}
 }
 
@@ -85,9 +91,9 @@ func replayEvent(result *run.Result, status int) Event {
 func (x *exchange) refuse(a *refusal) {
 	x.in.limited.prepareAnswer(x.r)
 	p := *a.problem
-	defer x.emit(Event{Outcome: a.outcome, Status: p.Status, Err: a.err, Settle: a.settle}) // even if a WithProblem panics
+	defer x.emit(a.event) // even if a WithProblem panics
 	x.tellOuter(&p)
-	p.Instance = problem.Instance(x.m.storageKey(&x.in))
+	p.Instance = problem.Instance(x.m.guard.StorageKey(&x.in.req))
 	p.SetHeader(x.w.Header())
 	if x.m.writeProblem != nil {
 		x.m.writeProblem(x.w, x.r, publicProblem(&p))
@@ -113,7 +119,7 @@ func (x *exchange) emit(e Event) {
 	}
 	p := &x.in.req.Phases
 	e.Claim, e.Wait, e.Journal, e.Handler = Phase(p.Claim), Phase(p.Wait), Phase(p.Journal), Phase(p.Operation)
-	e.Key, e.Method, e.Pattern = x.m.storageKey(&x.in), x.r.Method, x.pattern
+	e.Key, e.Method, e.Pattern = x.m.guard.StorageKey(&x.in.req), x.r.Method, x.pattern
 	if p.Operation.Start.IsZero() {
 		e.Pattern = x.r.Pattern
 	}

@@ -57,11 +57,7 @@ func (e *Execution) Fence() int64 {
 // response-not-stored or, with [WithAtMostOnce], in-flight and then outcome-unknown.
 //
 // Keep overrides Discard. If both Keep and Unknown are called, the last call wins.
-func (e *Execution) Keep() {
-	if e != nil {
-		e.control.Keep()
-	}
-}
+func (e *Execution) Keep() { e.controls().Keep() }
 
 // Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
 // example. The response is sent and not stored. The key is left as after a panic: a retry gets 409 in-flight until the
@@ -70,27 +66,22 @@ func (e *Execution) Keep() {
 // response-not-stored.
 //
 // Unknown overrides Discard, whichever is called first. If both Keep and Unknown are called, the last call wins.
-func (e *Execution) Unknown() {
-	if e != nil {
-		e.control.Unknown()
-	}
-}
+func (e *Execution) Unknown() { e.controls().Unknown() }
 
 // Discard frees the key when the handler returns, and stores nothing: nothing has happened, so a retry runs. It returns
 // [ErrCommitted] once a byte of the response was sent or the handler has returned, and after Keep or Unknown. A byte
 // that is sent later cancels it.
-func (e *Execution) Discard() error {
-	if e == nil {
-		return nil
-	}
-	return e.control.Discard()
-}
+func (e *Execution) Discard() error { return e.controls().Discard() }
 
 // Retain sets how long this response is replayed, instead of [WithRetention]. A time below a millisecond is ignored.
-func (e *Execution) Retain(d time.Duration) {
-	if e != nil {
-		e.control.Retain(d)
+func (e *Execution) Retain(d time.Duration) { e.controls().Retain(d) }
+
+// controls returns the run's Control, or one that belongs to no run if e is nil.
+func (e *Execution) controls() *run.Control {
+	if e == nil {
+		return new(run.Control)
 	}
+	return e.control
 }
 
 // runs reports whether e, or a run around it, has this key. A run in shadow protects nothing, so it counts only if the

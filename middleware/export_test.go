@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/problem"
@@ -66,9 +67,20 @@ func Problems() []Problem {
 
 var everyProblem = []*problem.Problem{
 	&problem.KeyMissing, &problem.KeyInvalid, &problem.KeyOfFuture, &problem.KeyExpired, &problem.BodyUnreadable,
-	&problem.UserUnknown, &problem.InFlight, &problem.RunFailed, &problem.OutcomeUnknown, &problem.ResponseNotStored,
+	&problem.UserUnknown, &problem.InFlight, &problem.RunFailed, &problem.OutcomeUnknown, &problem.OutcomeUnknownYet,
+	&problem.ResponseNotStored,
 	&problem.UnknownNotStored, &problem.FingerprintChanged, &problem.BodyTooLarge, &problem.KeyReused, &problem.KeyFailed,
 	&problem.RecordUnreadable, &problem.StoreUnavailable, &problem.ResponseUnconfirmed, &problem.CommitUnknown,
+}
+
+// KindsWithoutProblem returns the kinds of refusals for which problemOf has no problem.
+func KindsWithoutProblem() (kinds []run.Kind) {
+	for kind := run.InFlight; kind < run.KindCount; kind++ {
+		if problems[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }
 
 // Refuse answers with a problem as a middleware without options does.

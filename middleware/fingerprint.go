@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/onceguard/onceguard/internal/canonical"
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
@@ -53,9 +54,7 @@ func appendFields(dst []byte, r *http.Request) []byte {
 // jsonRule returns the rule of [WithJSONFingerprint]. Its kind names the pointers, in any order.
 func jsonRule(ignore []string) rule {
 	ignored, err := canonical.ParsePointers(ignore)
-	if err != nil {
-		panic("middleware.WithJSONFingerprint: " + err.Error())
-	}
+	option.Check(err == nil, "middleware.WithJSONFingerprint: %v", err)
 	name := []byte("onceguard JSON fingerprint 1 ")
 	for _, pointer := range slices.Compact(slices.Sorted(slices.Values(ignore))) {
 		name = canonical.AppendPart(name, pointer)

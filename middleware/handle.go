@@ -35,7 +35,7 @@ func (x *exchange) run(next http.Handler, r *run.Run) {
 		return
 	}
 	// 8. The response is sent, and the observer is called even if the underlying writer panics.
-	defer x.emit(Event{Outcome: x.product.outcome(&result), Status: w.Status(), Err: result.Err, Size: result.Size, Settle: Phase(result.Settle)})
+	defer x.emit(x.product.eventOf(&result, w.Status()))
 	w.Deliver(x.r.Context())
 }
 
@@ -49,7 +49,7 @@ func (x *exchange) handleAndConclude(next http.Handler, r *run.Run) (result run.
 			x.interrupt(r, reason)
 		}
 	}()
-	ending := x.handle(next, r) // 5, 6: the handler runs, its response is held back
+	ending := x.handle(next, r) // 5, 6: the handler runs, its response is buffered
 	reason = errNotConcluded    // what panics from now on is not the handler
 	result = r.Conclude(ending) // 7
 	returned = true
@@ -66,9 +66,9 @@ func (x *exchange) handle(next http.Handler, r *run.Run) run.Ending {
 	w := &x.product.writer
 	switch verdict := w.Seal(expired != nil); verdict {
 	case capture.Whole:
-		return run.Ending{Left: run.Whole}
+		return run.Ending{How: run.Whole}
 	case capture.Expired:
-		return run.Ending{Left: run.TimedOut, Err: fmt.Errorf("%w: %w", errExpired, expired)}
+		return run.Ending{How: run.TimedOut, Err: fmt.Errorf("%w: %w", errExpired, expired)}
 	default:
 		return endingOf(verdict, x.w)
 	}
@@ -78,13 +78,13 @@ func (x *exchange) handle(next http.Handler, r *run.Run) run.Ending {
 func endingOf(verdict capture.Verdict, under http.ResponseWriter) run.Ending {
 	switch verdict {
 	case capture.Broken:
-		return run.Ending{Left: run.Broken, Err: errBroken}
+		return run.Ending{How: run.Broken, Err: errBroken}
 	case capture.Bypassed:
-		return run.Ending{Left: run.Bypassed, Err: errBypassed}
+		return run.Ending{How: run.Bypassed, Err: errBypassed}
 	case capture.LeftOpen:
-		return run.Ending{Left: run.LeftOpen, Err: capture.WhyLeftOpen(under)}
+		return run.Ending{How: run.LeftOpen, Err: capture.WhyLeftOpen(under)}
 	}
-	return run.Ending{Left: run.Partial}
+	return run.Ending{How: run.Partial}
 }
 
 // callHandler calls the handler, and cuts off what it leaves behind. It returns why its context was done when it
@@ -106,17 +106,11 @@ func (x *exchange) callHandler(next http.Handler, request *http.Request, r *run.
 func (x *exchange) interrupt(r *run.Run, why error) {
 	w, result := &x.product.writer, run.Result{Outcome: run.OutcomePanicked, Err: why}
 	defer func() {
-		x.emit(Event{Outcome: x.product.outcome(&result), Status: w.SentStatus(), Err: result.Err, Size: result.Size, Settle: Phase(result.Settle)})
+		x.emit(x.product.eventOf(&result, w.SentStatus()))
 	}()
 	r.CutOff()
 	w.Abort()
-	result = r.Conclude(run.Ending{Left: run.Nothing, Err: why})
-	if result.Kind != run.Own { // it is not sent: the panic propagates
-		result.Err = errors.Join(why, result.Err)
-		if result.Outcome != run.OutcomeLeaseLost {
-			result.Outcome = run.OutcomePanicked
-		}
-	}
+	result = r.Interrupt(why)
 }
 
 // request returns the handler's request: the original one, with ctx and the body that was read.

@@ -11,16 +11,16 @@ import (
 
 // Inspection is what Redis and the journal hold under a key, as far as it is not secret: see [Middleware.Inspect].
 type Inspection struct {
-	// Redis is what Redis holds: the state of the key, its token for [Middleware.Resolve], and its times.
+	// Redis is what Redis holds: the state of the key, its token, and its times. Without Redis its State is [lock.Free].
 	Redis lock.Info
 	// Journal is what the journal holds, without Note and Record. Its State is [journal.Absent] if the journal has
 	// nothing, and without [WithJournal].
 	Journal journal.Entry
-	// Stored is what a retry is answered by; nil if there is no record.
+	// Stored describes the record that a retry gets; nil if there is none.
 	Stored *StoredRecord
 }
 
-// StoredRecord is a record without what the response says.
+// StoredRecord describes a record, without the header and the body of its response.
 type StoredRecord struct {
 	Status      int       // of the response; 0 if it is not known, as in some tombstones
 	Tombstone   bool      // the response was not kept: a retry gets 409 response-not-stored
@@ -36,13 +36,10 @@ type StoredRecord struct {
 //
 // storageKey is the key in any of the forms that [lock.Locker.Inspect] takes. Inspect returns the errors of
 // [lock.Locker.Inspect] and of the journal's Look, and [ErrUnreadable] if a record is damaged, or m does not have the
-// keys that it was encrypted with. Redis and the journal are asked one after the other, so a run that ends in between may
-// show in one of them only. It may be called concurrently.
+// keys that it was encrypted with. With ErrUnreadable, Redis and Journal are set. Redis and the journal are asked one
+// after the other, so a run that ends in between may show in one of them only. It may be called concurrently.
 func (m *Middleware) Inspect(ctx context.Context, storageKey string) (Inspection, error) {
 	found, err := m.guard.Inspect(ctx, storageKey)
-	if err != nil {
-		return Inspection{}, err
-	}
 	i := Inspection{Redis: found.Info, Journal: found.Entry}
 	if r := found.Record; r != nil {
 		i.Stored = &StoredRecord{

@@ -97,7 +97,8 @@ func TestInspectRefuses(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithEncryption(master(1)))
 	s.want(s.send(), http.StatusCreated, middleware.Executed)
-	if got, err := s.inspectBy(middleware.WithEncryption(master(2))); !errors.Is(err, middleware.ErrUnreadable) || got.Stored != nil {
+	if got, err := s.inspectBy(middleware.WithEncryption(master(2))); !errors.Is(err, middleware.ErrUnreadable) || got.Stored != nil ||
+		got.Redis.State != lock.Settled {
 		t.Errorf("%+v, %v; want %v", got, err, middleware.ErrUnreadable)
 	}
 	once := middleware.New(s.locker, keyfunc.Anonymous())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
@@ -27,11 +28,9 @@ func (o *options) applyKeyAge() {
 	if o.keyAge == 0 {
 		return
 	}
-	if o.keyAge > o.retention {
-		panic(fmt.Sprintf("middleware.WithKeyAge: %v is more than the %v of WithRetention: a key could run again after "+
-			"its response has expired", o.keyAge, o.retention))
-	}
-	o.retention = max(o.retention, o.keyAge+maxKeyLead)
+	option.Check(o.keyAge <= o.policy.Retention, "middleware.WithKeyAge: %v is more than the %v of WithRetention: "+
+		"a key could run again after its response has expired", o.keyAge, o.policy.Retention)
+	o.policy.Retention = max(o.policy.Retention, o.keyAge+maxKeyLead)
 }
 
 // isTooOld reports whether the request's key is too old to run. The error is one of part, or errKeyOfFuture.

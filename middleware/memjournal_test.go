@@ -42,6 +42,8 @@ func newJournal(intent bool) *memJournal {
 // Namespace is that of the tests' Lockers.
 func (*memJournal) Namespace() string { return "test" }
 
+func (j *memJournal) IsIntent() bool { return j.intent }
+
 // do runs one operation between the hooks.
 func (j *memJournal) do(op string, f func() (journal.Entry, error)) (journal.Entry, error) {
 	j.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/internal/run"
@@ -32,14 +33,10 @@ func New(l *lock.Locker, key keyfunc.Func, opts ...Option) *Middleware {
 }
 
 func newMiddleware(caller string, l *lock.Locker, key keyfunc.Func, opts []Option) *Middleware {
-	if l == nil {
-		panic(caller + ": the locker is nil")
-	}
-	if key == nil {
-		panic(caller + ": key is nil")
-	}
+	option.Check(l != nil, "%s: the locker is nil", caller)
+	option.Check(key != nil, "%s: key is nil", caller)
 	m := &Middleware{locker: l, keyFunc: key, options: newOptions(caller, opts)}
-	m.guard = run.New("middleware", l, m.policy())
+	m.guard = run.New("middleware", l, m.policy)
 	return m
 }
 
@@ -74,7 +71,7 @@ func newMiddleware(caller string, l *lock.Locker, key keyfunc.Func, opts []Optio
 //     disconnects, and ends when the handler has returned. A goroutine that the handler leaves behind can neither read
 //     the body nor write after the handler has returned. If it is in a Write or a Flush at that time, the response is
 //     stored at once and sent after that call.
-//  6. The response is held back until it is stored: a client that has seen it can rely on its replay. A Flush, a
+//  6. The response is buffered until it is stored: a client that has seen it can rely on its replay. A Flush, a
 //     Hijack, or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the
 //     response cannot be stored in full, a duplicate gets 409 response-not-stored. The same applies to a handler that
 //     answers on a ResponseWriter other than the one it is given, such as a framework's own, if that writer has a
@@ -130,7 +127,7 @@ type exchange struct {
 // serve answers the request. The numbers are the steps of [Middleware.Handler].
 func (x *exchange) serve(next http.Handler) {
 	m, in := x.m, &x.in
-	if m.wait > 0 {
+	if m.policy.Wait > 0 {
 		in.req.AnswerBy = answerBy(x.ctx, time.Now())
 	}
 	way, refusal := m.read(x.w, x.r, in) // 1 to 3

@@ -2,13 +2,12 @@ package middleware
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
-	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
@@ -16,24 +15,17 @@ import (
 type Option func(*options)
 
 type options struct {
+	policy       run.Policy
 	methods      map[string]bool
 	required     bool
 	keyAge       time.Duration // 0 without WithKeyAge
 	keyPart      keyfunc.Func  // of WithKeyAge
-	retention    time.Duration
-	wait         time.Duration
-	maxWaiters   int
-	atMostOnce   bool
 	shouldStore  func(status int) bool
-	maxDuration  time.Duration
 	maxBody      int64
 	maxResponse  int
 	rules        []rule // at least one; see defaultRules
-	failOpen     bool
 	shadow       bool
-	journal      journal.Journal // nil without WithJournal
 	cookies      bool
-	codec        record.Codec
 	observe      func(context.Context, Event)                      // nil without WithObserver
 	traceparent  func(context.Context) string                      // nil without WithTraceparent
 	writeProblem func(http.ResponseWriter, *http.Request, Problem) // nil without WithProblem
@@ -41,11 +33,9 @@ type options struct {
 
 func defaultOptions() options {
 	return options{
+		policy:      run.DefaultPolicy(record.HTTP),
 		methods:     map[string]bool{http.MethodPost: true, http.MethodPatch: true},
-		retention:   24 * time.Hour,
-		maxWaiters:  1000,
 		shouldStore: StoreDefault,
-		maxDuration: 60 * time.Second,
 		maxBody:     1 << 20,
 		maxResponse: 1 << 20,
 		rules:       defaultRules,
@@ -55,30 +45,13 @@ func defaultOptions() options {
 // newOptions returns the defaults with opts. It panics when one of them is nil. run.New finds most contradictions.
 func newOptions(caller string, opts []Option) options {
 	o := defaultOptions()
-	for i, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("%s: option %d is nil", caller, i+1))
-		}
-		opt(&o)
-	}
+	option.Apply(caller, &o, opts)
 	o.applyKeyAge()
-	if o.journal != nil && o.shadow {
-		panic("middleware.WithShadow: cannot be kept with WithJournal")
+	if o.shadow {
+		option.Check(o.policy.Journal == nil, "middleware.WithShadow: cannot be kept with WithJournal")
+		o.policy.Wait, o.policy.Pauses = 0, true // no request waits, nor asks a Redis that has just failed
 	}
 	return o
-}
-
-// policy returns what the engine needs of the options. In shadow nobody waits, and nobody asks a Redis that has just
-// failed.
-func (o *options) policy() run.Policy {
-	p := run.Policy{
-		Retention: o.retention, Wait: o.wait, MaxWaiters: o.maxWaiters, MaxDuration: o.maxDuration,
-		AtMostOnce: o.atMostOnce, FailOpen: o.failOpen, Journal: o.journal, Codec: o.codec,
-	}
-	if o.shadow {
-		p.Wait, p.Pauses = 0, true
-	}
-	return p
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that
@@ -93,18 +66,8 @@ func (o *options) policy() run.Policy {
 // f is not called when the key function or the function of [WithFingerprint] has panicked. If the middleware is mounted
 // twice, only the outer one calls f for a request that both cover under the same key.
 func WithObserver(f func(context.Context, Event)) Option {
-	if f == nil {
-		panic("middleware.WithObserver: f is nil")
-	}
-	return func(o *options) {
-		first := o.observe
-		if o.observe = f; first != nil {
-			o.observe = func(ctx context.Context, e Event) {
-				first(ctx, e)
-				f(ctx, e)
-			}
-		}
-	}
+	option.Check(f != nil, "middleware.WithObserver: f is nil")
+	return func(o *options) { o.observe = option.Both(o.observe, f) }
 }
 
 // WithTraceparent stores, with each response, what f returns for the run's request: the traceparent of W3C Trace
@@ -115,9 +78,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 // encrypted with the record ([WithEncryption]). Other instances read such a record, whatever their options and release.
 // ctx is the request's own context. f is called concurrently. WithTraceparent panics when f is nil.
 func WithTraceparent(f func(context.Context) string) Option {
-	if f == nil {
-		panic("middleware.WithTraceparent: f is nil")
-	}
+	option.Check(f != nil, "middleware.WithTraceparent: f is nil")
 	return func(o *options) { o.traceparent = f }
 }
 
@@ -128,8 +89,6 @@ func WithTraceparent(f func(context.Context) string) Option {
 // Retry-After, X-Should-Retry, Cache-Control and Link are set before f is called. If f writes another status, the Event
 // still has the Problem's. f is called concurrently. WithProblem panics when f is nil.
 func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
-	if f == nil {
-		panic("middleware.WithProblem: f is nil")
-	}
+	option.Check(f != nil, "middleware.WithProblem: f is nil")
 	return func(o *options) { o.writeProblem = f }
 }

@@ -2,10 +2,10 @@ package middleware
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
@@ -13,14 +13,10 @@ import (
 // with any other method pass untouched: RFC 9110 section 9.2.2 makes most of them idempotent by themselves. It panics
 // on an empty list and on an empty method.
 func WithMethods(methods ...string) Option {
-	if len(methods) == 0 {
-		panic("middleware.WithMethods: no method")
-	}
+	option.Check(len(methods) != 0, "middleware.WithMethods: no method")
 	set := make(map[string]bool, len(methods))
 	for _, m := range methods {
-		if m == "" {
-			panic("middleware.WithMethods: empty method")
-		}
+		option.Check(m != "", "middleware.WithMethods: empty method")
 		set[m] = true
 	}
 	return func(o *options) { o.methods = set }
@@ -38,9 +34,9 @@ func WithRequired() Option {
 // a UUID of version 7 (RFC 9562 section 5.7, 36 characters), it contains the time when it was made. If that is more than
 // d ago, the key is looked up and never claimed, with a journal also there. What is there is answered as always: the
 // stored response, 409 in-flight, 422 key-reused. Where nothing is, the client gets 400 key-expired, not to be retried:
-// nobody remembers whether the request ran. If Redis does not answer, it gets 503, even with [WithFailOpen]. If the UUID
-// was made more than an hour in the future, the client gets 400 key-invalid. Any other key is not checked, nor is a request
-// for which part returns [keyfunc.ErrMissing].
+// it is not known any more whether the request ran. If Redis does not answer, it gets 503, even with [WithFailOpen]. If
+// the UUID was made more than an hour in the future, the client gets 400 key-invalid. Any other key is not checked, nor
+// is a request for which part returns [keyfunc.ErrMissing].
 //
 // d is at most [WithRetention]'s time, so that every key that may run still has its response. For keys of the future,
 // responses are kept for at least an hour longer than d. A shorter [Execution.Retain] gives that up for one response.
@@ -52,21 +48,15 @@ func WithRequired() Option {
 // concurrently. WithKeyAge panics when d is not positive or part is nil. Idempotency panics when d is more than the
 // retention.
 func WithKeyAge(d time.Duration, part keyfunc.Func) Option {
-	if d <= 0 {
-		panic(fmt.Sprintf("middleware.WithKeyAge: %v is not positive", d))
-	}
-	if part == nil {
-		panic("middleware.WithKeyAge: part is nil")
-	}
+	option.Check(d > 0, "middleware.WithKeyAge: %v is not positive", d)
+	option.Check(part != nil, "middleware.WithKeyAge: part is nil")
 	return func(o *options) { o.keyAge, o.keyPart = d, part }
 }
 
 // WithMaxBody limits the request body to n bytes. The body is read whole before the handler runs; a longer one is
 // answered with 413 body-too-large. The default is 1 MiB. It panics when n is negative.
 func WithMaxBody(n int64) Option {
-	if n < 0 {
-		panic(fmt.Sprintf("middleware.WithMaxBody: %d is negative", n))
-	}
+	option.Check(n >= 0, "middleware.WithMaxBody: %d is negative", n)
 	return func(o *options) { o.maxBody = n }
 }
 
@@ -74,30 +64,26 @@ func WithMaxBody(n int64) Option {
 // path, query, media type and body.
 //
 // f is called concurrently, before the handler, with the whole body. It must not keep or change the body. Its result
-// may have any length, because it is hashed. [WithJSONFingerprint] has a rule for JSON. The default rule leaves out the boundary of a multipart body, which
-// clients choose anew for each try. If f hashes the boundary, a retry may get 422. WithFingerprint panics when name is
-// empty or f is nil.
+// may have any length, because it is hashed. [WithJSONFingerprint] has a rule for JSON. The default rule leaves out the
+// boundary of a multipart body, which clients choose anew for each try. If f hashes the boundary, a retry may get 422.
+// WithFingerprint panics when name is empty or f is nil.
 //
 // The name is stored, hashed, with every fingerprint, and only fingerprints of the same name are compared. Change f and
 // name together: under the old name, the new f would answer 422 to retries of requests that the old f has seen. What is
 // stored under another name, or by the default rule, is neither compared nor replayed. A retry gets 409 in-flight while
 // the first request runs, and then 409 fingerprint-changed until the record has expired.
 func WithFingerprint(name string, f func(r *http.Request, body []byte) []byte) Option {
-	if name == "" {
-		panic("middleware.WithFingerprint: name is empty")
-	}
-	if f == nil {
-		panic("middleware.WithFingerprint: f is nil")
-	}
+	option.Check(name != "", "middleware.WithFingerprint: name is empty")
+	option.Check(f != nil, "middleware.WithFingerprint: f is nil")
 	sum := func(r *http.Request, body []byte) [sha256.Size]byte { return sha256.Sum256(f(r, body)) }
 	return func(o *options) { o.rules = []rule{{kind: customKind(name), sum: sum, lends: true}} }
 }
 
-// WithJSONFingerprint is the default rule of [WithFingerprint], except that two JSON bodies are the same if they say the
-// same: white space, the order of an object's members and the escapes in strings do not count. ignore are JSON Pointers
-// (RFC 6901) to what does not count either, such as "/sent_at" or "/items/0/trace"; a body without that part is the same
-// too. Use it for clients that build the body anew for each try, and ignore only what makes no difference to the handler.
-// By default the bytes are compared.
+// WithJSONFingerprint is the default rule of [WithFingerprint], except that two JSON bodies are the same if they have
+// the same values: white space, the order of an object's members and the escapes in strings do not count. ignore are
+// JSON Pointers (RFC 6901) to what does not count either, such as "/sent_at" or "/items/0/trace"; a body without that
+// part is the same too. Use it for clients that build the body anew for each try, and ignore only what makes no
+// difference to the handler. By default the bytes are compared.
 //
 // A number counts as it is written: 1 and 1.0 differ, and so do numbers that are too long for a float64. A body counts by
 // its bytes, ignored parts included, if two parsers may read it differently:

@@ -1,9 +1,9 @@
 package middleware
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/journal"
 )
 
@@ -28,7 +28,7 @@ import (
 // Instances with and without it may share a namespace: each claim records its mode. Idempotency panics when it is
 // combined with [WithFailOpen], or with a [WithRetention] above [lock.MaxHold].
 func WithAtMostOnce() Option {
-	return func(o *options) { o.atMostOnce = true }
+	return func(o *options) { o.policy.AtMostOnce = true }
 }
 
 // WithMaxDuration limits how long a handler may run. The default is 60 s. After d its context is done, with the cause
@@ -37,10 +37,8 @@ func WithAtMostOnce() Option {
 // A response that comes later still counts. If the handler returns without one, the client gets an empty 504, which is
 // not stored. WithMaxDuration panics when d is not positive.
 func WithMaxDuration(d time.Duration) Option {
-	if d <= 0 {
-		panic(fmt.Sprintf("middleware.WithMaxDuration: %v is not positive", d))
-	}
-	return func(o *options) { o.maxDuration = d }
+	option.Check(d > 0, "middleware.WithMaxDuration: %v is not positive", d)
+	return func(o *options) { o.policy.MaxDuration = d }
 }
 
 // WithFailOpen runs the handler unprotected when Redis does not answer. The default is 503 store-unavailable, and
@@ -48,7 +46,7 @@ func WithMaxDuration(d time.Duration) Option {
 // [lock.WithOpTimeout] at most. A request does not run if its key is known to hold something, if its deadline has
 // passed, or after [lock.Locker.Close]. Idempotency panics when it is combined with [WithAtMostOnce] or [WithJournal].
 func WithFailOpen() Option {
-	return func(o *options) { o.failOpen = true }
+	return func(o *options) { o.policy.FailOpen = true }
 }
 
 // WithShadow only watches: every request runs, and the [Event] tells what would have happened without this option. By
@@ -101,9 +99,10 @@ func WithShadow() Option {
 // The loss of the Redis lease does not end a run. After an error the middleware leaves Redis alone for one second. The
 // Event of a request that ran without Redis has the reason.
 //
-// With an intent journal a run whose outcome is unknown does not run again before its row was settled, however long that
-// takes, and a 5xx is stored as with [WithAtMostOnce]. With a transactional journal, a run whose transaction was not committed runs again, as without a journal. A response that
-// the handler gives outside of the transaction is stored, and the Event reports an error.
+// With an intent journal a run whose outcome is unknown does not run again before a sweep or an operator has ended its
+// row, however long that takes. A 5xx is stored as with [WithAtMostOnce]. With a transactional journal, a run whose
+// transaction was not committed runs again, as without a journal. A response that the handler gives outside of the
+// transaction is stored, and the Event reports an error.
 //
 // If a handler takes its effect outside of a transactional journal's transaction, only Redis protects that effect:
 // while Redis cannot be reached, two requests with one key may both run.
@@ -111,11 +110,16 @@ func WithShadow() Option {
 // To introduce a journal, give each of the instances that share keys both this option and [WithAtMostOnce], because
 // what an instance without a journal has stored is in Redis alone. With both options a request gets 503 if Redis cannot
 // be reached. Remove WithAtMostOnce only when all instances have had the journal for the longest retention.
+//
+// An intent journal also works without Redis, with a Locker of [lock.None]. A request then costs two commits. A duplicate
+// gets 409 until the run's time limit ([WithMaxDuration]), or waits by polling the journal ([WithWait]). If the process
+// dies, the outcome is unknown from that limit on until the row is swept or resolved. Every instance that shares keys must have the
+// same kind of Locker. Idempotency panics if the journal is transactional, because nothing would keep fifty clicks from
+// running fifty handlers, of which one commits; and if it is combined with WithAtMostOnce, which is what the journal
+// promises anyway.
 func WithJournal(j journal.Journal) Option {
-	if j == nil {
-		panic("middleware.WithJournal: the journal is nil")
-	}
-	return func(o *options) { o.journal = j }
+	option.Check(j != nil, "middleware.WithJournal: the journal is nil")
+	return func(o *options) { o.policy.Journal = j }
 }
 
 // WithWait lets a duplicate of a running request wait up to d for its response, so that both clicks of a double click
@@ -138,18 +142,14 @@ func WithJournal(j journal.Journal) Option {
 // one process share their look-ups in Redis, and a message wakes them ([lock.Locker.Wait]). WithWait panics when d is
 // negative.
 func WithWait(d time.Duration) Option {
-	if d < 0 {
-		panic(fmt.Sprintf("middleware.WithWait: %v is negative", d))
-	}
-	return func(o *options) { o.wait = d }
+	option.Check(d >= 0, "middleware.WithWait: %v is negative", d)
+	return func(o *options) { o.policy.Wait = d }
 }
 
 // WithMaxWaiters limits how many requests may wait at the same time ([WithWait]), over all keys and all handlers
 // wrapped by one middleware value. The default is 1,000. One more is answered with 409 in-flight at once, and its Event
 // has an error. Requests that run, or are answered without waiting, do not count. It panics when n is below 1.
 func WithMaxWaiters(n int) Option {
-	if n < 1 {
-		panic(fmt.Sprintf("middleware.WithMaxWaiters: %d is below 1", n))
-	}
-	return func(o *options) { o.maxWaiters = n }
+	option.Check(n >= 1, "middleware.WithMaxWaiters: %d is below 1", n)
+	return func(o *options) { o.policy.MaxWaiters = n }
 }

@@ -1,20 +1,18 @@
 package middleware
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 )
 
 // WithRetention sets how long a stored response is replayed, counted from the return of the handler, in whole
 // milliseconds. The default is 24 h. [Execution.Retain] sets it for one response. It panics below a millisecond.
 func WithRetention(d time.Duration) Option {
-	if d < time.Millisecond {
-		panic(fmt.Sprintf("middleware.WithRetention: %v is below a millisecond", d))
-	}
-	return func(o *options) { o.retention = d }
+	option.Check(d >= time.Millisecond, "middleware.WithRetention: %v is below a millisecond", d)
+	return func(o *options) { o.policy.Retention = d }
 }
 
 // WithStored chooses by status which responses are stored. The default is [StoreDefault]. A response that is not stored
@@ -29,9 +27,7 @@ func WithRetention(d time.Duration) Option {
 //   - a run whose outcome is unknown, as after [Execution.Unknown], stores no response and does not free the key (see
 //     [Idempotency])
 func WithStored(f func(status int) bool) Option {
-	if f == nil {
-		panic("middleware.WithStored: f is nil")
-	}
+	option.Check(f != nil, "middleware.WithStored: f is nil")
 	return func(o *options) { o.shouldStore = f }
 }
 
@@ -49,12 +45,10 @@ func StoreDefault(status int) bool {
 // StoreAll stores every response, so that a handler that answered does not run again before the retention has passed.
 func StoreAll(int) bool { return true }
 
-// WithMaxResponse limits the response bodies that are held back and stored to n bytes. The default is 1 MiB. A longer
+// WithMaxResponse limits the response bodies that are buffered and stored to n bytes. The default is 1 MiB. A longer
 // body is sent as it is written, and a duplicate gets 409 response-not-stored. It panics when n is negative.
 func WithMaxResponse(n int) Option {
-	if n < 0 {
-		panic(fmt.Sprintf("middleware.WithMaxResponse: %d is negative", n))
-	}
+	option.Check(n >= 0, "middleware.WithMaxResponse: %d is negative", n)
 	return func(o *options) { o.maxResponse = n }
 }
 
@@ -76,10 +70,8 @@ func WithCookies() Option {
 // The stored size shows how well a response compresses, even if it is encrypted. Do not compress responses that contain
 // a secret and text that an attacker chooses, if the attacker can see sizes in Redis (the attacks CRIME and BREACH).
 func WithCompression(min int) Option {
-	if min < 0 {
-		panic(fmt.Sprintf("middleware.WithCompression: %d is negative", min))
-	}
-	return func(o *options) { o.codec.Compress, o.codec.CompressMin = true, min }
+	option.Check(min >= 0, "middleware.WithCompression: %d is negative", min)
+	return func(o *options) { o.policy.Codec.Compress, o.policy.Codec.CompressMin = true, min }
 }
 
 // WithEncryption encrypts what is stored with AES-256-GCM: responses, and the fingerprints of requests in flight. By
@@ -102,7 +94,7 @@ func WithCompression(min int) Option {
 // Encrypting or decrypting takes about 2 µs, and 0.25 µs for each KiB. A first request and a replay each do it twice.
 func WithEncryption(keys ...[]byte) Option {
 	ring := record.NewKeyring("middleware.WithEncryption", keys)
-	return func(o *options) { o.codec.Keys = ring }
+	return func(o *options) { o.policy.Codec.Keys = ring }
 }
 
 // WithPlaintextReads also reads records that are not encrypted, while [WithEncryption] is being switched on. By default
@@ -111,5 +103,5 @@ func WithEncryption(keys ...[]byte) Option {
 // request whose response another instance has encrypted. Nothing runs twice. While the option is set, anybody who can
 // write to Redis can put a response there. Idempotency panics when it is given without WithEncryption.
 func WithPlaintextReads() Option {
-	return func(o *options) { o.codec.PlaintextReads = true }
+	return func(o *options) { o.policy.Codec.PlaintextReads = true }
 }

@@ -21,6 +21,7 @@ import (
 type problem struct {
 	status int
 	retry  bool
+	both   bool // retry depends on more than the type
 }
 
 // problems is the table of problems in docs/reference.md, by their type.
@@ -29,7 +30,7 @@ var problems = sync.OnceValue(func() map[string]problem {
 	for _, row := range referenceTable("Problems") {
 		status, _ := strconv.Atoi(row[1])
 		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[0], -1) {
-			table[m[1]] = problem{status, row[2] == "yes"}
+			table[m[1]] = problem{status, row[2] == "yes", strings.Contains(row[2], ";")}
 		}
 	}
 	return table
@@ -48,6 +49,9 @@ func checkProblem(t *testing.T, a answer) {
 	}
 	if a.status != want.status {
 		t.Errorf("%s: status %d, want %d", name, a.status, want.status)
+	}
+	if want.both {
+		want.retry = a.header.Get("X-Should-Retry") == "true"
 	}
 	if got := a.header["X-Should-Retry"]; len(got) != 1 || got[0] != strconv.FormatBool(want.retry) {
 		t.Errorf("%s: X-Should-Retry %q, want %t", name, got, want.retry)
@@ -82,6 +86,13 @@ func TestProblemTable(t *testing.T) {
 		if !seen[name] {
 			t.Errorf("there is no %s", name)
 		}
+	}
+}
+
+func TestEachRefusalHasAProblem(t *testing.T) {
+	t.Parallel()
+	if kinds := middleware.KindsWithoutProblem(); len(kinds) > 0 {
+		t.Errorf("kinds %v have no problem", kinds)
 	}
 }
 

@@ -17,8 +17,8 @@ type product struct {
 	cookiesDropped bool // what was stored is without the response's cookies
 }
 
-func (p *product) Mark() error {
-	err := p.writer.Mark()
+func (p *product) BeginTx() error {
+	err := p.writer.BeginPart()
 	if errors.Is(err, capture.ErrSent) {
 		return ErrCommitted
 	}
@@ -26,16 +26,14 @@ func (p *product) Mark() error {
 }
 
 func (p *product) Seal(store func(head, body []byte)) error {
-	if err := p.writer.Fix(); err != nil {
-		return err
-	}
-	head, body, ok := p.Payload()
-	if !ok {
-		return journal.ErrTooLong
-	}
-	store(head, body)
-	p.writer.SetAside()
-	return nil
+	return p.writer.SetAside(func() error {
+		head, body, ok := p.Payload()
+		if !ok {
+			return journal.ErrTooLong
+		}
+		store(head, body)
+		return nil
+	})
 }
 
 func (p *product) Changed() bool { return p.writer.WrittenSince() }
@@ -68,10 +66,11 @@ func (p *product) Sent() bool { return p.writer.Started() }
 
 func (p *product) String() string { return fmt.Sprintf("answered %d", p.writer.Status()) }
 
-// outcome returns the outcome of a run whose own response stands.
-func (p *product) outcome(result *run.Result) Outcome {
-	if result.Outcome == run.OutcomeExecuted && p.cookiesDropped {
-		return CookiesDropped
+// eventOf returns the Event of a run whose own response stands.
+func (p *product) eventOf(result *run.Result, status int) Event {
+	e := eventOf(result, status)
+	if e.Outcome == Executed && p.cookiesDropped {
+		e.Outcome = CookiesDropped
 	}
-	return Outcome(result.Outcome)
+	return e
 }

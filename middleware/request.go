@@ -13,7 +13,7 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
-// input is what was read of a request: who asks for what.
+// input is what was read of a request: its key, its body and its fingerprints.
 type input struct {
 	req     run.Request
 	outer   *Execution            // the run around this request; nil if there is none
@@ -83,7 +83,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 		return protected, refused(KeyFailed, &problem.KeyFailed, reread.ErrUsed)
 	case err == nil && key != "":
 		in.req.Key, in.outer = key, FromContext(r.Context())
-		if in.outer != nil && in.outer.runs(m.storageKey(in), m.shadow) {
+		if in.outer != nil && in.outer.runs(m.guard.StorageKey(&in.req), m.shadow) {
 			return nested, nil
 		}
 		return protected, nil
@@ -147,12 +147,4 @@ func refuseBody(err error) *refusal {
 		return refused(TooLarge, &problem.BodyTooLarge, nil)
 	}
 	return refused(BodyUnreadable, &problem.BodyUnreadable, err)
-}
-
-// storageKey returns the key as it stands in Redis, or an empty string if the request has none.
-func (m *Middleware) storageKey(in *input) string {
-	if in.req.StorageKey == "" && in.req.Key != "" {
-		in.req.StorageKey = m.locker.StorageKey(in.req.Key)
-	}
-	return in.req.StorageKey
 }

@@ -52,13 +52,13 @@ var ErrUnreadable = record.ErrUnreadable
 var ErrJournaled = run.ErrJournaled
 
 // Resolve ends a run whose outcome is unknown, by what an operator has found out. Such a run died, panicked or called
-// [Execution.Unknown] under [WithAtMostOnce], and its retries get 409 outcome-unknown. First find out whether the run
+// [Execution.Unknown], with [WithAtMostOnce] or an intent journal, and its retries get 409 outcome-unknown. First find out whether the run
 // took its effect, in the system where it would have. Resolve cannot check the resolution, and a wrong NothingHappened
 // lets the effect happen twice.
 //
-// storageKey is the run's key in any of the forms that [lock.Locker.Inspect] takes. token is the [lock.Info].Token that
-// the operator has seen. Resolve changes the key only if it still holds the abandoned claim with this token, and Redis
-// compares in the same step. The fingerprint of the request is kept, so that another request with this key still gets
+// storageKey is the run's key in any of the forms that [lock.Locker.Inspect] takes. token is that of the
+// run, which the operator has seen: [Inspection].Journal.Token if the journal has a row, otherwise [lock.Info].Token. Resolve
+// changes only that row, and only the abandoned claim with this token; the database and Redis compare in the same step. The fingerprint of the request is kept, so that another request with this key still gets
 // 422.
 //
 // The response is encrypted, compressed and bounded by the options of m, and kept for [WithRetention]'s time from now.
@@ -66,7 +66,7 @@ var ErrJournaled = run.ErrJournaled
 //
 // After these errors nothing was changed:
 //
-//   - [lock.ErrChanged]: the key is free, or it holds another claim or a value. The run itself may have ended late.
+//   - [lock.ErrChanged]: the key is free, or it holds another claim, row or value. The run itself may have ended late.
 //     Inspect the key again.
 //   - [lock.ErrLive]: the run's lease, or its time in the journal, has not run out. The run may still be at work.
 //   - [ErrResolution], with the reason: the status is not from 200 to 999, the body is longer than [WithMaxResponse] or
@@ -80,9 +80,9 @@ var ErrJournaled = run.ErrJournaled
 // After any other error, of Redis or of the journal, inspect the key again: the run may have been resolved.
 //
 // With a journal, Resolve stores the outcome in the journal first. The journal need not know the run: a transactional
-// journal has no run that did not commit. But it must not have an outcome, nor another run ([lock.ErrChanged]). An
-// intent journal's run that Redis has lost is resolved too, by the token of its row. If the journal's own Sweep runs,
-// leave such runs to it: Sweep gives each run that it hands out another token, and Resolve leaves that run alone.
+// journal has no run that did not commit. But it must not have a response, nor another run ([lock.ErrChanged]). An
+// intent journal's run that Redis has lost is resolved too, and so is one that a Sweep has handed out: what its function then
+// stores is rolled back. A row that a Sweep has ended without a response takes one from Resolve.
 func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, resolution Resolution) error {
 	if err := resolution.check(m.cookies); err != nil {
 		return err
@@ -97,6 +97,29 @@ func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, reso
 	}
 	defer p.writer.Withdraw() // frees the memory of the payload
 	return m.guard.Resolve(ctx, storageKey, token, payload)
+}
+
+// Record returns a response as m would store it: encrypted, compressed and bounded by its options. It is for the function
+// that ends a run for which a journal has no outcome, such as that of sqljournal's Sweep: Unfinished.Done stores it in
+// the row with the key storageKey, and a retry gets it. The journal knows the fingerprint of the request, so another
+// request with this key still gets 422. Record asks neither Redis nor the journal. It may be called concurrently.
+//
+// storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is [lock.ErrNotStorageKey] or, with the
+// reason, [ErrResolution]: as for Resolve, and for [NothingHappened], which leaves no response.
+func (m *Middleware) Record(storageKey string, resolution Resolution) ([]byte, error) {
+	if err := resolution.check(m.cookies); err != nil {
+		return nil, err
+	}
+	if resolution.kind == nothingHappened {
+		return nil, fmt.Errorf("%w: nothing has happened, so there is no response", ErrResolution)
+	}
+	p := product{options: &m.options}
+	payload, err := p.resolved(&resolution, m.maxResponse)
+	if err != nil {
+		return nil, err
+	}
+	defer p.writer.Withdraw() // frees the memory of the payload
+	return m.guard.Record(storageKey, payload)
 }
 
 // resolved returns the payload of the response. It writes the response to the same Writer as a handler would.

@@ -45,7 +45,7 @@ type prediction struct {
 	nested  bool     // the request already runs under this key
 }
 
-// serveShadow runs the handler, and tells the observer what would have happened.
+// serveShadow runs the handler, and reports to the observer what would have happened.
 func (x *exchange) serveShadow(next http.Handler) {
 	s := &watched{exchange: x}
 	predicted := s.predict()
@@ -64,10 +64,10 @@ func (x *exchange) serveShadow(next http.Handler) {
 func (s *watched) predict() prediction {
 	way, refusal := s.readCopy()
 	switch {
-	case refusal != nil && errors.Is(refusal.err, errShadowStream):
+	case refusal != nil && errors.Is(refusal.event.Err, errShadowStream):
 		return prediction{event: Event{Outcome: Unprotected, Err: errShadowStream}}
 	case refusal != nil:
-		return prediction{event: Event{Outcome: refusal.outcome, Status: refusal.problem.Status, Err: refusal.err}}
+		return prediction{event: refusal.event}
 	case way == nested:
 		return prediction{nested: true}
 	case way == unprotected:
@@ -83,9 +83,7 @@ func (s *watched) predict() prediction {
 	case run.Stored:
 		return s.predictReplay(&result)
 	}
-	return prediction{event: Event{
-		Outcome: Outcome(result.Outcome), Status: s.m.problemOf(&result).Status, Err: result.Err,
-	}}
+	return prediction{event: eventOf(&result, s.m.problemOf(&result).Status)}
 }
 
 // predictReplay returns the prediction of a replay.
@@ -120,8 +118,8 @@ func (s *watched) readCopy() (way way, refusal *refusal) {
 // the one that shadow uses in Redis, so that an instance that acts never meets it.
 func (s *watched) initExecution() {
 	s.exec = Execution{
-		key: s.m.storageKey(&s.in), alias: s.m.locker.StorageKey("run " + uuid.NewString()),
-		outer: s.in.outer, strict: s.m.atMostOnce, control: run.NewControl(s.m.retention),
+		key: s.m.guard.StorageKey(&s.in.req), alias: s.m.locker.StorageKey("run " + uuid.NewString()),
+		outer: s.in.outer, strict: s.m.policy.AtMostOnce, control: run.NewControl(s.m.policy.Retention),
 	}
 	s.in.req.Key = "\x00shadow\x00" + s.in.req.Key
 	s.in.req.StorageKey = "" // to be made of the new key
@@ -170,9 +168,9 @@ func (s *watched) runAnyway(next http.Handler, r *http.Request, predicted *predi
 	tee := capture.NewTee(s.w, r)
 	s.handle(next, tee.Writer(), r)
 	if len(predicted.digest) > 0 && !s.isDisconnected() {
-		tee.End(s.m.maxResponse)
-		dropsCookies := tee.SetsCookies() && !s.m.cookies
-		e.Differs = tee.Status() != e.Status || dropsCookies || !bytes.Equal(tee.Digest(), predicted.digest)
+		seen := tee.End(s.m.maxResponse)
+		dropsCookies := seen.SetsCookies && !s.m.cookies
+		e.Differs = seen.Status != e.Status || dropsCookies || !bytes.Equal(seen.Digest, predicted.digest)
 	}
 }
 
@@ -182,7 +180,7 @@ func (s *watched) isDisconnected() bool { return errors.Is(s.r.Context().Err(), 
 
 // digest is a watched response as a [run.Product]: what a later one is compared with.
 type digest struct {
-	run.Product // nil: a run in shadow has no journal and nothing replaces its product, so nobody calls the other methods
+	run.Product // nil: a run in shadow has no journal and nothing replaces its product, so the other methods are not called
 	status      int
 	sum         []byte // of the body; empty if it is not to be compared
 	keeps       bool
@@ -203,12 +201,15 @@ func (s *watched) runWatched(next http.Handler, r *http.Request, rn *run.Run) {
 	returned := false
 	defer func() {
 		rn.CutOff()
-		e, ending := Event{Shadow: true}, s.ending(rn, tee, left, returned)
-		if returned || tee.Started() {
-			e.Status = tee.Status()
+		seen := tee.End(s.m.maxResponse)
+		left.status, left.sum = seen.Status, seen.Digest
+		result := s.conclude(rn, s.ending(rn, &seen, left, returned))
+		e := eventOf(&result, seen.Status)
+		e.Shadow = true
+		if !returned && !seen.Started {
+			e.Status = 0
 		}
-		s.conclude(rn, ending, &e)
-		if e.Outcome == Executed && tee.SetsCookies() && !s.m.cookies {
+		if e.Outcome == Executed && seen.SetsCookies && !s.m.cookies {
 			e.Outcome = CookiesDropped
 		}
 		s.emit(e)
@@ -218,43 +219,41 @@ func (s *watched) runWatched(next http.Handler, r *http.Request, rn *run.Run) {
 }
 
 // ending returns how a watched run has ended. A panic of the function of WithStored or WithTraceparent is recovered.
-func (s *watched) ending(rn *run.Run, tee *capture.Tee, left *digest, returned bool) (end run.Ending) {
+func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, returned bool) (end run.Ending) {
 	defer func() {
 		if recover() != nil {
-			end = run.Ending{Left: run.Nothing, Err: errShadowStored}
+			end = run.Ending{How: run.Interrupted, Err: errShadowStored}
 		}
 	}()
 	if trace := s.in.req.Traceparent; trace != nil {
 		made := trace()
 		s.in.req.Traceparent = func() record.Trace { return made }
 	}
-	verdict := tee.End(s.m.maxResponse)
-	left.status, left.sum = tee.Status(), tee.Digest()
-	if tee.Started() {
+	if seen.Started {
 		rn.Control().Sending()
 	}
 	wish, _, _ := rn.Control().Said()
-	hasDecided := wish == run.WishUnknown || wish == run.WishDiscard || verdict == capture.LeftOpen
+	hasDecided := wish == run.WishUnknown || wish == run.WishDiscard || seen.Verdict == capture.LeftOpen
 	switch {
 	case !returned:
-		return run.Ending{Left: run.Nothing, Err: errNoReturn}
+		return run.Ending{How: run.Interrupted, Err: errNoReturn}
 	case s.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
 		left.sum, left.keeps = nil, true
-		return run.Ending{Left: run.Whole}
-	case verdict == capture.Whole:
+		return run.Ending{How: run.Whole}
+	case seen.Verdict == capture.Whole:
 		left.keeps = s.m.keeps(left.status, rn.IsStrict())
-		return run.Ending{Left: run.Whole}
+		return run.Ending{How: run.Whole}
 	}
-	return endingOf(verdict, s.w)
+	return endingOf(seen.Verdict, s.w)
 }
 
 // conclude concludes the run. It waits for Redis only as long as the time for one operation allows after the claim:
 // net/http sends the last bytes of the response after this.
-func (s *watched) conclude(rn *run.Run, end run.Ending, e *Event) {
+func (s *watched) conclude(rn *run.Run, end run.Ending) run.Result {
 	phases := &s.in.req.Phases
 	result := rn.ConcludeWithin(s.m.locker.OpTimeout()-phases.Claim.Duration, end)
-	e.Outcome, e.Err, e.Size, e.Settle = Outcome(result.Outcome), result.Err, result.Size, Phase(result.Settle)
-	if phases.Operation.Duration > s.m.maxDuration {
-		e.Err = errors.Join(e.Err, errShadowOverdue)
+	if phases.Operation.Duration > s.m.policy.MaxDuration {
+		result.Err = errors.Join(result.Err, errShadowOverdue)
 	}
+	return result
 }

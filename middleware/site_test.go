@@ -237,13 +237,21 @@ type gate struct{ entered, open chan struct{} }
 
 func newGate() *gate { return &gate{make(chan struct{}, 100), make(chan struct{})} }
 
-// pass is called in the handler.
-func (g *gate) pass() {
+// pass is called in the handler. A gate that nobody opens lets the handler pass in the end, so that a test that has failed
+// ends.
+func (g *gate) pass() { g.passOr(nil) }
+
+// passOr is pass, and also lets the handler pass when done is closed.
+func (g *gate) passOr(done <-chan struct{}) {
 	g.entered <- struct{}{}
-	<-g.open
+	select {
+	case <-g.open:
+	case <-done:
+	case <-time.After(20 * time.Second):
+	}
 }
 
-// inBackground sends a request and returns when it is in the handler.
+// inBackground sends a request and returns when it is in the handler. The test fails if it is answered without that.
 func (s *site) inBackground(g *gate, edits ...edit) (done <-chan answer) {
 	s.t.Helper()
 	answers := make(chan answer, 1)
@@ -255,6 +263,16 @@ func (s *site) inBackground(g *gate, edits ...edit) (done <-chan answer) {
 		}
 		answers <- a
 	}()
-	<-g.entered
+	select {
+	case <-g.entered:
+	case a := <-answers:
+		if len(g.entered) == 0 {
+			s.t.Fatalf("got %d (%s), and the handler did not run", a.status, strings.TrimSpace(a.body))
+		}
+		<-g.entered
+		answers <- a
+	case <-time.After(20 * time.Second):
+		s.t.Fatal("the handler did not run")
+	}
 	return answers
 }

@@ -119,7 +119,7 @@ func TestSettleFails(t *testing.T) {
 		if e := s.want(first, http.StatusCreated, middleware.NotStored); !errors.Is(e.Err, lock.ErrPending) || !e.Pending {
 			t.Errorf("%+v, want that storing goes on", e)
 		}
-		s.want(s.send(), http.StatusConflict, middleware.InFlight)
+		s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable) // it was processed, and is not stored yet
 		arrived := p.HoldReply(settles)
 		cut.Lift()
 		arrived.Wait(t)

@@ -122,11 +122,7 @@ func (c claimed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // behind returns a handler that first waits for the gate to open, or for a test that has failed to end.
 func behind(t *testing.T, g *gate, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		g.entered <- struct{}{}
-		select {
-		case <-g.open:
-		case <-t.Context().Done():
-		}
+		g.passOr(t.Context().Done())
 		h(w, r)
 	}
 }
@@ -562,6 +558,7 @@ func TestKeyIsReusedWhileWaiting(t *testing.T) {
 
 // A waiter does not run its request because Redis is down: another process may be running it.
 func TestRedisGoesDownWhileWaiting(t *testing.T) {
+	t.Parallel()
 	for name, away := range map[string]func(*redistest.Proxy){
 		"silent": (*redistest.Proxy).BlackHole,
 		"gone":   func(p *redistest.Proxy) { p.CutBefore(redistest.Any()) },
@@ -680,6 +677,7 @@ func TestUnreadableWhileWaiting(t *testing.T) {
 
 // The waiter's own request ends before its wait, or has ended before that begins.
 func TestWaitEndsWithTheRequest(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		limit func(context.Context) (context.Context, context.CancelFunc)
 		after int // the wait ends after that many seconds

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/once"
 )
@@ -58,6 +59,12 @@ type desk struct {
 func open(t *testing.T, b redistest.Backend, opts ...once.Option) *desk {
 	t.Helper()
 	return openOn(t, newLocker(t, b.Client(t)), opts...)
+}
+
+// openAlone opens a desk without Redis: an intent journal protects it alone. In a bubble the Locker must be closed in it.
+func openAlone(t *testing.T, j journal.Journal, opts ...once.Option) *desk {
+	t.Helper()
+	return openOn(t, lock.None("test"), append(opts, once.WithJournal(j))...)
 }
 
 func openOn(t *testing.T, locker *lock.Locker, opts ...once.Option) *desk {
@@ -163,6 +170,9 @@ func (d *desk) wantRefused(a answer, reason error, outcome once.Outcome) once.Ev
 func refusalError(a answer, reason error) error {
 	retryable := reason == once.ErrInFlight || reason == once.ErrFailed || reason == once.ErrUnavailable
 	var refused *once.Refused
+	if reason == once.ErrOutcomeUnknown && errors.As(a.err, &refused) {
+		retryable = refused.RetryAfter >= 30*time.Second // of an intent journal's row
+	}
 	switch {
 	case !errors.As(a.err, &refused) || !errors.Is(a.err, reason) || refused.Reason != reason:
 		return fmt.Errorf("got %+v, want a Refused: %w", a, reason)

@@ -86,7 +86,7 @@ type Phase struct {
 	Duration time.Duration
 }
 
-// report calls the observer with what became of the call.
+// report calls the observer with the Event of the result.
 func (c *call) report(result *run.Result, failed bool) {
 	e := Event{
 		Outcome: Outcome(result.Outcome), Failed: failed, Err: result.Err, Size: result.Size, Settle: Phase(result.Settle),

@@ -14,6 +14,7 @@ type Execution struct {
 	key     string
 	fence   int64
 	control *run.Control
+	product *product
 }
 
 type executionKey struct{}

@@ -20,8 +20,8 @@ func EncodeKey(k Key) string { return k.encode() }
 
 // UnreasonedKinds returns the kinds of refusals for which newRefused has no reason.
 func UnreasonedKinds() (kinds []run.Kind) {
-	for kind := run.InFlight; kind <= run.CommitUnknown; kind++ {
-		if kind != run.Expired && (int(kind) >= len(reasons) || reasons[kind].err == nil) {
+	for kind := run.InFlight; kind < run.KindCount; kind++ {
+		if kind != run.Expired && reasons[kind].err == nil {
 			kinds = append(kinds, kind)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // Whatever is stored, decoding it gives a value, a stored error, or ErrUnreadable.
 func FuzzDecode(f *testing.F) {
-	g := once.New(lock.None("test"))
+	g := once.New(lock.None("test"), once.WithJournal(newJournal(true)))
 	for _, err := range []error{nil, errDeclined} {
 		payload, failed := g.Encode(receipt{Number: 1, Note: "a"}, err)
 		if failed != nil {

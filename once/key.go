@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/internal/run"
 )
 
-// Key says what is to happen once. Two calls of [Do] are one if Operation, Scope and ID are the same, in Lockers with
+// Key names what is to happen once. Two calls of [Do] are one if Operation, Scope and ID are the same, in Lockers with
 // the same namespace. None of these three may be empty ([ErrInvalidKey]). They are hashed together, each with its
 // length, so they may have any content and length. No key of package keyfunc equals one.
 type Key struct {
@@ -34,7 +34,8 @@ type Key struct {
 	Input any
 }
 
-// Anyone is the [Key].Scope of everybody. It begins with NUL, so it differs from any id that a person can type.
+// Anyone is the [Key].Scope of IDs that all come from one place. It begins with NUL, so it differs from any id that a
+// person can type.
 const Anyone = "\x00anyone"
 
 // keyPrefix begins every encoded Key. Package keyfunc makes no key that begins with it.
@@ -43,7 +44,7 @@ const keyPrefix = "\x00once "
 // inputKind is the kind of an Input's fingerprint. What is hashed under it never changes: see middleware's rules.
 var inputKind = record.Kind([]byte("onceinp1"))
 
-// read makes the request that a call of Do is.
+// read checks the Key, and sets the key and the fingerprint of req.
 func (k *Key) read(req *run.Request) error {
 	for _, part := range []struct{ name, content string }{{"Operation", k.Operation}, {"Scope", k.Scope}, {"ID", k.ID}} {
 		if part.content == "" {

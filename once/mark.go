@@ -11,7 +11,7 @@ type mark struct {
 type knowledge uint8
 
 const (
-	nothing knowledge = iota // no mark
+	noMark knowledge = iota
 	nothingHappened
 	final
 	unknown
@@ -46,12 +46,12 @@ func marked(err error, knows knowledge) error {
 	return &mark{err, knows}
 }
 
-// knowledgeOf returns what the outermost mark in err says.
+// knowledgeOf returns what f knows by the outermost mark in err.
 func knowledgeOf(err error) knowledge {
 	if m := (*mark)(nil); errors.As(err, &m) {
 		return m.knows
 	}
-	return nothing
+	return noMark
 }
 
 // unmarked returns err without marks: err itself if it has none.
@@ -59,7 +59,7 @@ func unmarked(err error) error {
 	if m, ok := err.(*mark); ok {
 		return unmarked(m.err)
 	}
-	if knowledgeOf(err) == nothing {
+	if knowledgeOf(err) == noMark {
 		return err
 	}
 	return &withoutMarks{err}

@@ -3,8 +3,8 @@ package once
 import (
 	"context"
 	"errors"
-	"fmt"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -12,7 +12,6 @@ import (
 // Guard lets functions take effect once: see [Do]. It is safe for concurrent use, and for functions of any type. A
 // program makes one at start-up.
 type Guard struct {
-	locker *lock.Locker
 	engine *run.Guard
 	options
 }
@@ -20,16 +19,9 @@ type Guard struct {
 // New returns a Guard whose keys and results are in the Locker's Redis, in its namespace. Other instances with the same
 // namespace share them. New panics when l or an option is nil, and on options that contradict each other.
 func New(l *lock.Locker, opts ...Option) *Guard {
-	if l == nil {
-		panic("once.New: the locker is nil")
-	}
-	g := &Guard{locker: l, options: defaultOptions()}
-	for i, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("once.New: option %d is nil", i+1))
-		}
-		opt(&g.options)
-	}
+	option.Check(l != nil, "once.New: the locker is nil")
+	g := &Guard{options: defaultOptions()}
+	option.Apply("once.New", &g.options, opts)
 	g.engine = run.New("once", l, g.policy)
 	return g
 }
@@ -44,7 +36,7 @@ func New(l *lock.Locker, opts ...Option) *Guard {
 //  2. One round trip to Redis claims the key, or returns what it holds. A stored result is returned. If another call is
 //     running, this one waits for it ([WithWait]) or gets [ErrInFlight]. If that call has another Input, this one gets
 //     [ErrReused]. If Redis does not answer, it gets [ErrUnavailable], and nothing runs, except with [WithFailOpen] or a
-//     journal. With a journal ([WithJournal]), the journal is asked before whether f may run.
+//     journal. A journal ([WithJournal]) is then asked whether f may run.
 //  3. f runs, in this goroutine. Its context has the values of ctx. It ends at the deadline of ctx, at
 //     [WithMaxDuration], and when f has returned. It ends with the cause [lock.ErrLost] when the lease is lost, unless
 //     there is a journal. It does not end when ctx is cancelled, because others may wait for the result: see
@@ -96,7 +88,7 @@ type call struct {
 // stands; then the observer was called.
 func (c *call) do(f func(context.Context) (any, error)) run.Result {
 	if c.endsWithCaller && c.ctx.Err() != nil {
-		c.req.StorageKey = c.locker.StorageKey(c.req.Key)
+		c.engine.StorageKey(&c.req)
 		return run.Result{Kind: run.Unavailable, Outcome: run.OutcomeStoreUnavailable, Err: context.Cause(c.ctx)}
 	}
 	result := c.engine.Begin(c.ctx, &c.req)

@@ -3,9 +3,9 @@ package once
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/journal"
@@ -24,12 +24,7 @@ type options struct {
 
 func defaultOptions() options {
 	return options{
-		policy: run.Policy{
-			Retention:   24 * time.Hour,
-			MaxWaiters:  1000,
-			MaxDuration: 60 * time.Second,
-			Codec:       record.Codec{Door: record.Value},
-		},
+		policy:    run.DefaultPolicy(record.Value),
 		marshal:   json.Marshal,
 		unmarshal: json.Unmarshal,
 	}
@@ -54,9 +49,7 @@ func WithAtMostOnce() Option { return func(o *options) { o.policy.AtMostOnce = t
 // default is 24 h. It must be longer than a call may be repeated: a queue's retention, for example. [Execution.Retain]
 // sets it for one result. It panics below a millisecond.
 func WithRetention(d time.Duration) Option {
-	if d < time.Millisecond {
-		panic(fmt.Sprintf("once.WithRetention: %v is below a millisecond", d))
-	}
+	option.Check(d >= time.Millisecond, "once.WithRetention: %v is below a millisecond", d)
 	return func(o *options) { o.policy.Retention = d }
 }
 
@@ -67,18 +60,14 @@ func WithRetention(d time.Duration) Option {
 // call may run. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups in
 // Redis, and a message wakes them. WithWait panics when d is negative.
 func WithWait(d time.Duration) Option {
-	if d < 0 {
-		panic(fmt.Sprintf("once.WithWait: %v is negative", d))
-	}
+	option.Check(d >= 0, "once.WithWait: %v is negative", d)
 	return func(o *options) { o.policy.Wait = d }
 }
 
 // WithMaxWaiters limits how many calls may wait at the same time ([WithWait]), over all keys of one Guard. The default
 // is 1,000. One more gets [ErrInFlight] at once, and its Event has an error. It panics when n is below 1.
 func WithMaxWaiters(n int) Option {
-	if n < 1 {
-		panic(fmt.Sprintf("once.WithMaxWaiters: %d is below 1", n))
-	}
+	option.Check(n >= 1, "once.WithMaxWaiters: %d is below 1", n)
 	return func(o *options) { o.policy.MaxWaiters = n }
 }
 
@@ -86,9 +75,7 @@ func WithMaxWaiters(n int) Option {
 // context.DeadlineExceeded, and its lease is no longer renewed: once the lease has run out too, another call may run. A
 // result that comes later still counts, as long as no other call has the key. It panics when d is not positive.
 func WithMaxDuration(d time.Duration) Option {
-	if d <= 0 {
-		panic(fmt.Sprintf("once.WithMaxDuration: %v is not positive", d))
-	}
+	option.Check(d > 0, "once.WithMaxDuration: %v is not positive", d)
 	return func(o *options) { o.policy.MaxDuration = d }
 }
 
@@ -117,16 +104,17 @@ func WithFailOpen() Option { return func(o *options) { o.policy.FailOpen = true 
 // storing goes on in the background for up to an hour. Until then a duplicate gets [ErrInFlight]. The loss of the lease
 // does not end a run.
 //
-// With an intent journal a function whose outcome is unknown does not run again before its row was settled, however
-// long that takes, and an error without a mark is stored as with [WithAtMostOnce].
+// With an intent journal a function whose outcome is unknown does not run again before a sweep or an operator has ended
+// its row, however long that takes. An error without a mark is stored as with [WithAtMostOnce].
 //
-// A transaction of the journal inside of the function, such as sqljournal's InTx, is not supported yet: it returns an
-// error and does not begin. So with a transactional journal only Redis protects the effect, and the Event of each run
-// says so.
+// With a transactional journal call the journal's own Do, such as sqljournal.Do: it commits the effect and the result in
+// one transaction. After a plain [Do] only Redis protects the effect, and the Event of each run has an error. A
+// transaction of sqljournal's InTx or Around does not begin inside of a plain Do: its error names the
+// function to call.
+//
+// An intent journal also works without Redis, with a Locker of [lock.None]: see middleware.WithJournal.
 func WithJournal(j journal.Journal) Option {
-	if j == nil {
-		panic("once.WithJournal: the journal is nil")
-	}
+	option.Check(j != nil, "once.WithJournal: the journal is nil")
 	return func(o *options) { o.policy.Journal = j }
 }
 
@@ -150,9 +138,7 @@ func WithPlaintextReads() Option { return func(o *options) { o.policy.Codec.Plai
 // default nothing is compressed. Every instance reads both forms, whatever its own options. Below 1 KiB compression is
 // seldom worth it. The warning of middleware.WithCompression about secrets applies. It panics when min is negative.
 func WithCompression(min int) Option {
-	if min < 0 {
-		panic(fmt.Sprintf("once.WithCompression: %d is negative", min))
-	}
+	option.Check(min >= 0, "once.WithCompression: %d is negative", min)
 	return func(o *options) { o.policy.Codec.Compress, o.policy.Codec.CompressMin = true, min }
 }
 
@@ -161,9 +147,7 @@ func WithCompression(min int) Option {
 // bytes. Every instance that shares keys needs the same codec: a value that unmarshal refuses is [ErrUnreadable]. Both
 // are called concurrently. Key.Input is always compared as JSON. WithCodec panics when one of them is nil.
 func WithCodec(marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) Option {
-	if marshal == nil || unmarshal == nil {
-		panic("once.WithCodec: a function is nil")
-	}
+	option.Check(marshal != nil && unmarshal != nil, "once.WithCodec: a function is nil")
 	return func(o *options) { o.marshal, o.unmarshal = marshal, unmarshal }
 }
 
@@ -171,16 +155,6 @@ func WithCodec(marshal func(any) ([]byte, error), unmarshal func([]byte, any) er
 // done. By default nothing is called. Use it to log and to measure. f is called concurrently. If the option is given
 // more than once, each f is called, in that order. WithObserver panics when f is nil.
 func WithObserver(f func(context.Context, Event)) Option {
-	if f == nil {
-		panic("once.WithObserver: f is nil")
-	}
-	return func(o *options) {
-		first := o.observe
-		if o.observe = f; first != nil {
-			o.observe = func(ctx context.Context, e Event) {
-				first(ctx, e)
-				f(ctx, e)
-			}
-		}
-	}
+	option.Check(f != nil, "once.WithObserver: f is nil")
+	return func(o *options) { o.observe = option.Both(o.observe, f) }
 }

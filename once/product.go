@@ -3,8 +3,10 @@ package once
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/journal"
 )
 
 // The payload of a record is one byte, its form, and then the value as the codec has encoded it, or the text of the
@@ -18,23 +20,25 @@ const (
 const maxResult = 1 << 20
 
 var (
-	errTooLong     = errors.New("once: the value is longer than 1 MiB")
+	errTooLong     = fmt.Errorf("once: the value is longer than 1 MiB: %w", journal.ErrTooLong)
 	errUnknownForm = errors.New("it is neither a value nor an error, or of a newer version")
 )
 
-// product is what a function has returned, as a [run.Product].
+// product is what a function has returned, as a [run.TxProduct].
 type product struct {
 	*Guard
 	form [1]byte
 	body []byte // the encoded value, or the text of the error
+
+	inTransact atomic.Bool // a transaction that begins knows the value: see Transact
 }
 
 // take encodes what the function has returned, and returns how its run has ended.
 func (p *product) take(v any, err error) run.Ending {
 	if failed := p.encode(v, err); failed != nil {
-		return run.Ending{Left: run.Partial, Err: failed}
+		return run.Ending{How: run.Partial, Err: failed}
 	}
-	return run.Ending{Left: run.Whole, Err: unmarked(err)}
+	return run.Ending{How: run.Whole, Err: unmarked(err)}
 }
 
 // encode sets form and body. It fails if the value cannot be stored.

@@ -16,15 +16,16 @@ var (
 	ErrInFlight = errors.New("once: another call with this key has not ended")
 	// ErrFailed means that the call that this one waited for ([WithWait]) has ended and left no result. Retryable.
 	ErrFailed = errors.New("once: the other call with this key has failed, and left no result")
-	// ErrUnavailable means that Redis or the journal did not answer, that the Locker is closed, or that ctx was over.
-	// By the knowledge of this process nothing ran in this call. Retryable.
+	// ErrUnavailable means that Redis or the journal did not answer, that the Locker is closed, or that ctx was done.
+	// As far as this process can tell, nothing ran in this call. Retryable.
 	ErrUnavailable = errors.New("once: it cannot be told whether this was done")
 	// ErrReused means that the key belongs to a call with another [Key].Input.
 	ErrReused = errors.New("once: the key is used for another input")
 	// ErrNotStored means that an earlier call took effect, and its value was too long or could not be encoded.
 	ErrNotStored = errors.New("once: this was done, and its result was not kept")
 	// ErrOutcomeUnknown means that it is not known whether an earlier call took effect: its process died, it panicked,
-	// or it returned [Unknown]. [Guard.Resolve] ends that.
+	// or it returned [Unknown]. [Guard.Resolve] ends that. Retryable if an intent journal has the call's row, which a sweep
+	// ends as well.
 	ErrOutcomeUnknown = errors.New("once: it is not known whether this was done")
 	// ErrUnreadable means that what is stored cannot be read: it is damaged, another kind of run wrote it, no key of
 	// [WithEncryption] decrypts it, or T cannot take the value.
@@ -77,7 +78,7 @@ func (e *StoredError) Error() string { return e.Text }
 const retryPause = time.Second
 
 // reasons are the reasons of results. run.Expired is missing: a Key has no age.
-var reasons = [...]struct {
+var reasons = [run.KindCount]struct {
 	err       error
 	retryable bool
 }{
@@ -98,7 +99,8 @@ var reasons = [...]struct {
 // newRefused returns the error of a result that has neither a run nor a record.
 func newRefused(result *run.Result, storageKey string) *Refused {
 	reason := reasons[result.Kind]
-	r := &Refused{Reason: reason.err, Retryable: reason.retryable, Key: storageKey, cause: result.Err}
+	retryable := reason.retryable || result.RetryAfter > 0
+	r := &Refused{Reason: reason.err, Retryable: retryable, Key: storageKey, cause: result.Err}
 	if r.Retryable {
 		r.RetryAfter = max(retryPause, result.RetryAfter)
 	}

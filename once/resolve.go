@@ -25,7 +25,7 @@ var ErrJournaled = run.ErrJournaled
 // operator has seen. Resolve changes the key only if it still holds the abandoned claim with this token. The Input's
 // fingerprint is kept. Resolve calls no observer. It may be called concurrently.
 //
-// After these errors nothing was changed: lock.ErrChanged, if the key holds something else by now; lock.ErrLive, if the
+// After these errors nothing was changed: lock.ErrChanged, if the key holds something else; lock.ErrLive, if the
 // run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign; [ErrUnreadable], if g does not
 // have the keys of the run's Guard, or if the run is an HTTP request's; [ErrJournaled]. After any other error inspect
 // the key again.
@@ -36,9 +36,35 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, er
 	case err != nil && knows != final:
 		return fmt.Errorf("%w: the error is marked neither Final nor NothingHappened", ErrResolution)
 	}
+	payload, failed := g.payload(v, err)
+	if failed != nil {
+		return failed
+	}
+	return g.engine.Resolve(ctx, storageKey, token, payload)
+}
+
+// payload returns the payload of a result that an operator or a sweep has found out.
+func (g *Guard) payload(v any, err error) (*[2][]byte, error) {
 	p := &product{Guard: g}
 	if failed := p.encode(v, err); failed != nil {
-		return fmt.Errorf("%w: %w", ErrResolution, failed)
+		return nil, fmt.Errorf("%w: %w", ErrResolution, failed)
 	}
-	return g.engine.Resolve(ctx, storageKey, token, &[2][]byte{p.form[:], p.body})
+	return &[2][]byte{p.form[:], p.body}, nil
+}
+
+// Record returns the result v, or an error that is marked [Final], as g would store it. It is for the function that ends a
+// call for which a journal has no outcome, such as that of sqljournal's Sweep: Unfinished.Done stores it in the row with
+// the key storageKey, and later calls get it. Record asks neither Redis nor the journal. It may be called concurrently.
+//
+// storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is lock.ErrNotStorageKey, or
+// [ErrResolution] if the error is marked otherwise, or the value cannot be stored.
+func (g *Guard) Record(storageKey string, v any, err error) ([]byte, error) {
+	if err != nil && knowledgeOf(err) != final {
+		return nil, fmt.Errorf("%w: the error is not marked Final", ErrResolution)
+	}
+	payload, failed := g.payload(v, err)
+	if failed != nil {
+		return nil, failed
+	}
+	return g.engine.Record(storageKey, payload)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/run"
-	"github.com/onceguard/onceguard/journal"
 )
 
 // Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
@@ -37,9 +36,9 @@ func (c *call) run(r *run.Run, f func(context.Context) (any, error)) (result run
 	return result
 }
 
-// callFunction calls f, tells the run what f knows about its effect, and cuts off what f leaves behind.
+// callFunction calls f, passes what f knows about its effect to the run's Control, and cuts off what f leaves behind.
 func (c *call) callFunction(r *run.Run, p *product, f func(context.Context) (any, error)) (v any, err error) {
-	exec := &Execution{key: c.req.StorageKey, fence: r.Fence(), control: r.Control()}
+	exec := &Execution{key: c.req.StorageKey, fence: r.Fence(), control: r.Control(), product: p}
 	ctx := context.WithValue(r.Start(p), executionKey{}, exec)
 	if c.endsWithCaller {
 		var stop func()
@@ -69,11 +68,13 @@ func endWith(ctx, caller context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// interrupt concludes a run that a panic or a runtime.Goexit has interrupted, and calls the observer.
+// interrupt concludes a run that a panic or a runtime.Goexit has interrupted. It calls the observer, even if a journal or
+// a codec panics once more.
 func (c *call) interrupt(r *run.Run, why error) {
+	result := run.Result{Outcome: run.OutcomePanicked, Err: why}
+	defer func() { c.report(&result, false) }()
 	r.CutOff()
-	result := r.Conclude(run.Ending{Left: run.Nothing, Err: why})
-	c.report(&result, false)
+	result = r.Interrupt(why)
 }
 
 // runUnprotected runs f in the caller's context, outside of any other run, and calls the observer.
@@ -85,8 +86,5 @@ func (c *call) runUnprotected(result *run.Result, f func(context.Context) (any, 
 		c.report(result, err != nil)
 	}()
 	ctx := context.WithValue(c.ctx, executionKey{}, (*Execution)(nil))
-	if _, _, isInside := journal.FromContext(ctx); isInside { // what f does is no part of the run around it
-		ctx = journal.NewContext(ctx, nil)
-	}
-	_, err = f(ctx)
+	_, err = f(run.OutsideJournal(ctx, c.ctx))
 }

@@ -89,21 +89,26 @@ func (c *call) next(last outcome) (pause time.Duration, again bool) {
 		c.expired = true
 		return 0, false
 	}
-	return min(c.pauseAfter(last.resp), left), true
+	return min(c.pauseAfter(last), left), true
 }
 
-// pauseAfter returns a pause with full jitter, after the Retry-After of resp if it has one.
-func (c *call) pauseAfter(resp *http.Response) time.Duration {
+// pauseAfter returns a pause with full jitter, after the Retry-After of the response if it has one. That of an unknown
+// outcome is not cut: the server says when it may know more.
+func (c *call) pauseAfter(last outcome) time.Duration {
 	t := c.transport
 	bound := t.backoffMax
 	if doublings := c.attempts - 1; doublings < 63 && t.backoffMin <= t.backoffMax>>doublings {
 		bound = t.backoffMin << doublings
 	}
 	jitter := rand.N(bound)
-	if resp == nil {
+	if last.resp == nil {
 		return jitter
 	}
-	return min(retryAfter(resp.Header, time.Now()), t.maxRetryAfter, math.MaxInt64-jitter) + jitter
+	longest := t.maxRetryAfter
+	if last.Problem == OutcomeUnknown {
+		longest = math.MaxInt64
+	}
+	return min(retryAfter(last.resp.Header, time.Now()), longest, math.MaxInt64-jitter) + jitter
 }
 
 // gaveUp returns the error of a call whose outcome is unknown after its last try.

@@ -46,7 +46,7 @@
 //
 // The pause before a repetition is random between 0 and a bound that doubles with each try (full jitter), see
 // [WithBackoff]. After a Retry-After, in seconds or as a date (RFC 9110 section 10.2.3), the pause is that time plus
-// the jitter. A very long one is cut, see [WithMaxRetryAfter].
+// the jitter. A very long one is cut, see [WithMaxRetryAfter], and never goes past the limit.
 //
 // # When it ends
 //
@@ -57,7 +57,9 @@
 // error.
 //
 // The error is then a [*GaveUpError]: the request may have taken effect, and may still do so. A 409 outcome-unknown is
-// a response, see [ProblemType].
+// a response, see [ProblemType]. If it has X-Should-Retry: true, the server may still find out: it is repeated after its
+// Retry-After of 30 s to 5 minutes, and at the limit, if that is earlier, for the last time. To wait for such an outcome
+// set a limit of some minutes, or send the request again later with the same key.
 //
 // # Bodies
 //

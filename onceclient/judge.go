@@ -13,7 +13,7 @@ import (
 // docs/clients.md describes what to do about each.
 const (
 	InFlight           = "urn:onceguard:problem:in-flight"           // 409: repeated by the Transport
-	OutcomeUnknown     = "urn:onceguard:problem:outcome-unknown"     // 409: begun, and it may have taken effect
+	OutcomeUnknown     = "urn:onceguard:problem:outcome-unknown"     // 409: begun, and it may have taken effect; repeated if the server may learn more
 	ResponseNotStored  = "urn:onceguard:problem:response-not-stored" // 409: not processed again, and there is no response
 	FingerprintChanged = "urn:onceguard:problem:fingerprint-changed" // 409: processed, and cannot be compared
 	KeyExpired         = "urn:onceguard:problem:key-expired"         // 400: too old; it may have taken effect before

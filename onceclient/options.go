@@ -69,7 +69,8 @@ func WithBackoff(shortest, longest time.Duration) Option {
 }
 
 // WithMaxRetryAfter sets the longest Retry-After: a longer one counts as d. The default is 15 s, which is more than
-// onceguard sends with default settings. A d that is not positive panics.
+// onceguard sends with default settings, except with an [OutcomeUnknown] that is worth a repetition: its Retry-After is
+// obeyed in full. A d that is not positive panics.
 func WithMaxRetryAfter(d time.Duration) Option {
 	mustBePositive("WithMaxRetryAfter", d)
 	return func(c *config) { c.maxRetryAfter = d }

@@ -264,3 +264,48 @@ func TestRetryAfterThatIsNeverCut(t *testing.T) {
 		})
 	}
 }
+
+// An unknown outcome that the server may still learn is repeated as told, and another one ends the call.
+func TestUnknownOutcomeIsAwaited(t *testing.T) {
+	t.Parallel()
+	unknown := func(h ...string) step { return problem(409, "outcome-unknown", h...) }
+	learning := unknown("X-Should-Retry: true", "Retry-After: 30")
+	for name, test := range map[string]struct {
+		steps  []step
+		limit  time.Duration
+		tries  int
+		status int // 0: a GaveUpError
+	}{
+		"it is learnt":            {[]step{learning, learning, answer(201, "ok")}, 5 * time.Minute, 3, 201},
+		"it stays unknown":        {[]step{learning, unknown("X-Should-Retry: false")}, 5 * time.Minute, 2, 409},
+		"it is final at once":     {[]step{unknown("X-Should-Retry: false"), answer(201, "ok")}, 5 * time.Minute, 1, 409},
+		"it says nothing":         {[]step{unknown(), answer(201, "ok")}, 5 * time.Minute, 1, 409},
+		"the limit is too short":  {[]step{learning}, 90 * time.Second, 4, 0},
+		"the pause is too long":   {[]step{unknown("X-Should-Retry: true", "Retry-After: 300")}, 90 * time.Second, 2, 0},
+		"at the limit, it is not": {[]step{unknown("X-Should-Retry: true", "Retry-After: 300"), answer(201, "ok")}, 90 * time.Second, 2, 201},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				base, began := &fakeBase{steps: test.steps}, time.Now()
+				resp, _, err := send(t, t.Context(), base, onceclient.WithLimit(test.limit))
+				if test.status == 0 {
+					if e := gaveUp(t, err); e.Problem != onceclient.OutcomeUnknown {
+						t.Errorf("got %v", e)
+					}
+				} else if err != nil || resp.StatusCode != test.status {
+					t.Errorf("got %v, %v, want %d", resp, err, test.status)
+				}
+				if base.tries() != test.tries || time.Since(began) > test.limit {
+					t.Errorf("%d tries in %v, want %d", base.tries(), time.Since(began), test.tries)
+				}
+				pauses := base.pauses()
+				for i, pause := range pauses {
+					if last := i == len(pauses)-1 && time.Since(began) > test.limit-2*time.Second; !last && pause < 30*time.Second {
+						t.Errorf("pause %d is %v, want 30 s", i+1, pause)
+					}
+				}
+			})
+		})
+	}
+}

@@ -16,7 +16,7 @@ import (
 // in it are sent alone. So is a look that has waited for maxWait, in case the senders' connections are silent.
 type batcher struct {
 	mu      sync.Mutex
-	senders int            // callers that are sending, or have been told to
+	senders int            // callers that send, or have the instruction to
 	waiting []*waitingLook // in the order of their arrival
 }
 
@@ -26,12 +26,12 @@ const (
 	maxWait    = 250 * time.Millisecond
 )
 
-// waitingLook is told once, at most, how to go on.
+// waitingLook is a look that waits. It gets one instruction at most.
 type waitingLook struct {
 	key  string
 	told chan instruction // has room for one
 
-	isSender bool // it was told to send a batch; guarded by batcher.mu
+	isSender bool // its instruction was sendBatch; guarded by batcher.mu
 }
 
 // instruction tells a waiting look how to go on.
@@ -123,7 +123,7 @@ func (b *batcher) stopWaiting(w *waitingLook) {
 	}
 }
 
-// send sends a look at key together with those that wait, and tells them the result.
+// send sends a look at key together with those that wait, and passes them their rows.
 func (b *batcher) send(ctx context.Context, key string, one lookOneFunc, many lookManyFunc) (row, error) {
 	others := b.takeWaiting(maxBatch - 1)
 	if len(others) == 0 {

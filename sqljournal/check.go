@@ -16,6 +16,10 @@ var (
 	// ErrTable means that the table of [Schema] is missing or has other columns.
 	ErrTable = errors.New("sqljournal: the table is missing or different")
 
+	// ErrOldSchema means that the table is that of an earlier release: [Upgrade] has the statements that are missing. It is
+	// an ErrTable as well.
+	ErrOldSchema = fmt.Errorf("%w: it is of version 1, see sqljournal.Upgrade", ErrTable)
+
 	// ErrReadOnly means that the database takes no writes: it is a standby, or set to read only.
 	ErrReadOnly = errors.New("sqljournal: the database is read-only")
 
@@ -32,7 +36,7 @@ var (
 // Check asks the database whether it is fit for a journal. Call it at the start of a program. Its error joins the
 // findings, to be tested with errors.Is:
 //
-//   - [ErrTable], [ErrReadOnly].
+//   - [ErrTable], [ErrOldSchema], [ErrReadOnly].
 //   - [ErrNotDurable]: fsync, full_page_writes or synchronous_commit is off, or the table is unlogged. With SQLite,
 //     synchronous is less than full, or the database is in memory.
 //   - [ErrStandby]: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
@@ -94,12 +98,17 @@ func compareColumns(rows *sql.Rows, err error, want ...string) (findings []error
 	if len(got) == 0 {
 		return []error{fmt.Errorf("%w: it is missing", ErrTable)}, nil
 	}
-	for _, column := range want {
-		if !slices.Contains(got, column) {
-			return []error{fmt.Errorf("%w: it does not have %q, but has %q", ErrTable, column, got)}, nil
-		}
+	missing := slices.DeleteFunc(want, func(column string) bool { return slices.Contains(got, column) })
+	isNew := func(column string) bool {
+		return strings.HasPrefix(column, "run ") || strings.HasPrefix(column, "fingerprint ")
 	}
-	return nil, nil
+	switch old := slices.DeleteFunc(slices.Clone(missing), isNew); {
+	case len(missing) == 0:
+		return nil, nil
+	case len(old) == 0:
+		return []error{ErrOldSchema}, nil
+	}
+	return []error{fmt.Errorf("%w: it does not have %q, but has %q", ErrTable, missing, got)}, nil
 }
 
 func checkPostgreSQL(ctx context.Context, tx *sql.Tx) ([]error, error) {
@@ -111,7 +120,7 @@ left join pg_index i on i.indrelid = a.attrelid and i.indisunique and i.indisval
 where a.attrelid = to_regclass('onceguard_journal') and a.attnum > 0 and not a.attisdropped`)
 	findings, err := compareColumns(rows, err, "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
 		"began_at timestamp with time zone", "until timestamp with time zone", "expires_at timestamp with time zone",
-		"attempts integer")
+		"attempts integer", "run uuid", "fingerprint bytea")
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +154,7 @@ func checkSQLite(ctx context.Context, tx *sql.Tx) ([]error, error) {
 	rows, err := tx.QueryContext(ctx, `
 select name || ' ' || lower(type) || case when pk = 1 then ' unique' else '' end from pragma_table_info('onceguard_journal')`)
 	findings, err := compareColumns(rows, err, "key text unique", "token text", "state integer", "note blob", "record blob",
-		"began_at integer", "until integer", "expires_at integer", "attempts integer")
+		"began_at integer", "until integer", "expires_at integer", "attempts integer", "run text", "fingerprint blob")
 	if err != nil {
 		return nil, err
 	}

@@ -20,9 +20,16 @@ type dialect struct {
 	insertNew     string // key, token, record, keep: the same if there is no row, and else fails; empty: insert will do
 	removeExpired string // key: with insertNew, deletes an expired row
 
-	finish string // key, token, record, keep: makes the intent row done
-	free   string // key, token: deletes the intent row
-	note   string // key, token, note: changes the note of the intent row
+	// A row without an outcome has the token of its run, or that of the sweep to which it was handed out. The
+	// statements that compare it serve both: finish and finishSwept have the same WHERE, and free also ends a sweep.
+	finish      string // key, run's token, record, keep: makes the intent row done
+	finishSwept string // key, sweep's token, record, keep, fingerprint: the same, and keeps the fingerprint of the note
+	free        string // key, token of the run or the sweep: deletes the intent row
+	note        string // key, run's token, note: changes the note of the intent row
+
+	// For a row that a sweep has handed out or ended, on behalf of its run. run is compared with ownerOfRow.
+	fill      string // key, run, record, keep, resolved: stores the record in a row that is done without one; if resolved, also in one that is handed out
+	freeSwept string // key, run: deletes the intent row, for an operator
 
 	readCommitted sql.IsolationLevel // a statement that has waited then sees what was committed while it waited
 
@@ -55,3 +62,7 @@ func bytesOf(b []byte) any {
 	}
 	return b
 }
+
+// ownerOfRow is, in SQL, the token of the run that a row belongs to: a sweep writes its own token over it, and keeps it
+// in the column run. A sweep of an earlier version has not kept it.
+const ownerOfRow = `case when attempts = 0 then token else coalesce(run, token) end`

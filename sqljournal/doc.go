@@ -25,7 +25,7 @@
 // state:
 //
 //	1 begun   stored before the handler ran, and not completed; the run may take until the time "until"
-//	2 done    the response, until expires_at; a row that Sweep has completed has no response
+//	2 done    the response, until expires_at; a row that Sweep has completed may have none
 //
 // Transactional stores only rows that are done. [Journal.Expire] removes expired rows. Call it every few minutes, from
 // one process or from all. All times are the database's.
@@ -34,7 +34,7 @@
 // only the rows of its own namespace. Each service calls Expire and Sweep for itself.
 //
 // A look reads the row of a key, and changes nothing. Concurrent looks may share a statement. An entry, a
-// [journal.Entry], is what a row means to the run that asks, or with Look to somebody who has no run.
+// [journal.Entry], is what a row means to the run that asks, or, from Look, to a caller without a run.
 //
 // # A handler
 //

@@ -50,20 +50,35 @@ func (j *Journal) tryEnd(ctx context.Context, run journal.Run, record []byte, ke
 		return outcome, nil
 	}
 	e, err := j.look(ctx, run.Key, run.Token)
-	if err != nil {
+	isOwn := err == nil && e.Token == run.Token
+	switch {
+	case err != nil:
 		return e, err
-	}
-	var wouldSucceed bool
-	switch e.State {
-	case journal.Begun: // as finish and free need it
-		wouldSucceed = run.Intent || record == nil
-	case journal.Absent: // as insert needs it
-		wouldSucceed = !run.Intent && record != nil
-	}
-	if wouldSucceed {
+	case isOwn && e.State == journal.Unfinished && !run.Resolved:
+		return journal.Entry{}, journal.ErrHandedOut
+	case isOwn && (e.State == journal.Unfinished || e.State == journal.Done && e.Record == nil && record != nil):
+		return j.endSwept(ctx, run, outcome)
+	case e.State == journal.Begun && (run.Intent || record == nil): // as finish and free need it
+		return e, errContended
+	case e.State == journal.Absent && !run.Intent && record != nil: // as insert needs it
 		return e, errContended
 	}
 	return e, nil
+}
+
+// endSwept stores the outcome in a row that a sweep has ended without a record or, if run.Resolved, has handed out.
+func (j *Journal) endSwept(ctx context.Context, run journal.Run, outcome journal.Entry) (journal.Entry, error) {
+	var n int64
+	var err error
+	if outcome.State == journal.Absent {
+		n, err = changed(j.db.ExecContext(ctx, j.dialect.freeSwept, run.Key, run.Token))
+	} else {
+		n, err = changed(j.db.ExecContext(ctx, j.dialect.fill, run.Key, run.Token, outcome.Record, j.dialect.units(outcome.Left), run.Resolved))
+	}
+	if err == nil && n != 1 {
+		err = errContended
+	}
+	return outcome, err
 }
 
 // store sends the statement that stores a commit's record, which for a run without a row is insert. It returns how many

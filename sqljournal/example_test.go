@@ -182,13 +182,18 @@ func ExampleJournal_Sweep() {
 	db, remove := openSQLite()
 	defer remove()
 	ctx := context.Background()
+	locker, _, stop := startLocker()
+	defer stop()
 	// A run begins, and its process dies.
-	run := journal.Run{Key: "payments-api:{0f3a}5f", Token: "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11", Limit: time.Millisecond}
+	run := journal.Run{Key: locker.StorageKey("k"), Token: "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11", Limit: time.Millisecond}
 	journal := sqljournal.Intent(db, "payments-api", sqljournal.SQLite())
 	if _, err := journal.Begin(ctx, run); err != nil {
 		log.Fatal(err)
 	}
-	wasPaid := func(context.Context, []byte) (bool, error) { return true, nil } // asks the provider
+	m := middleware.New(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithJournal(journal)) // that of the handler
+	wasPaid := func(context.Context, []byte) (bool, error) { return true, nil }                         // asks the provider
+	header := http.Header{"Content-Type": {"application/json"}}
+	paymentOf := func([]byte) []byte { return []byte(`{"id":1}`) }
 
 	sweep := func() int { // a service calls it once a minute
 		n, err := journal.Sweep(ctx, 2*time.Minute, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
@@ -196,10 +201,14 @@ func ExampleJournal_Sweep() {
 			if err != nil {
 				return err // it is handed out again when the lease of a minute is over
 			}
-			if paid {
-				return u.Done(ctx, db, 24*time.Hour)
+			if !paid {
+				return u.Free(ctx, db) // a retry runs
 			}
-			return u.Free(ctx, db)
+			record, err := m.Record(u.Key, middleware.Responded(http.StatusCreated, header, paymentOf(u.Note)))
+			if err != nil {
+				return err
+			}
+			return u.Done(ctx, db, 24*time.Hour, record) // a retry gets this response
 		})
 		if err != nil {
 			log.Print(err)
@@ -213,11 +222,11 @@ func ExampleJournal_Sweep() {
 	}
 	fmt.Println("handed out:", sweep())
 	entry, err := journal.Look(ctx, run.Key)
-	fmt.Println(entry.State, err)
+	fmt.Println(entry.State, entry.Record != nil, err)
 	// Output:
 	// handed out: 0
 	// handed out: 1
-	// done <nil>
+	// done true <nil>
 }
 
 // An intent handler notes what a sweep needs in order to find out what has happened.

@@ -84,7 +84,12 @@ func Statements() map[string][]any {
 		s.free:       {"key", token},
 		s.note:       {"key", token, []byte{0}},
 		s.probeFound: {"key"},
-		s.sweep:      {token, int64(1), int64(1), int64(1), "test:{"},
-		s.expire:     {"test:{"},
+
+		s.finishSwept: {"key", token, nil, int64(1), []byte{0}},
+		s.fill:        {"key", token, []byte{0}, int64(1), true},
+		s.freeSwept:   {"key", token},
+
+		s.sweep:  {token, int64(1), int64(1), int64(1), "test:{"},
+		s.expire: {"test:{"},
 	}
 }

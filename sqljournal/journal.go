@@ -71,6 +71,9 @@ func newJournal(name string, db *sql.DB, namespace string, intent bool, opts []O
 // Namespace is described at [journal.Journal].
 func (j *Journal) Namespace() string { return j.namespace }
 
+// IsIntent is described at [journal.Journal].
+func (j *Journal) IsIntent() bool { return j.intent }
+
 // keyPrefix returns what all keys of the journal's namespace begin with, and no others.
 func (j *Journal) keyPrefix() string { return j.namespace + ":{" }
 

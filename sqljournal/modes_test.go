@@ -77,7 +77,7 @@ func testSweepAndExpire(t *testing.T, d dbtest.Database, j *sqljournal.Journal) 
 		if u.Key == runs[0].Key {
 			return u.Free(ctx, db)
 		}
-		return u.Done(ctx, db, time.Hour)
+		return u.Done(ctx, db, time.Hour, nil)
 	})
 	if n != 2 || err != nil {
 		t.Errorf("Sweep: got %d, %v", n, err)

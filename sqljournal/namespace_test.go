@@ -60,7 +60,7 @@ func TestServicesShareATable(t *testing.T) {
 			t.Errorf("B sweeps %d rows, %v; want none", n, err)
 		}
 		n, err = a.Sweep(t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
-			return u.Done(ctx, db, time.Hour)
+			return u.Done(ctx, db, time.Hour, nil)
 		})
 		if n != 1 || err != nil {
 			t.Errorf("A sweeps %d rows, %v; want its own", n, err)

@@ -22,9 +22,10 @@ var (
 // what is needed to find out what happened, such as the number of the order. The note is removed when the run ends. It
 // is never encrypted, not even with middleware.WithEncryption.
 //
-// Call it before the effect, outside of InTx, and heed its error. [ErrLost] means that a sweep has already handed the
-// row out: the handler must not take effect, and the client gets 409 whatever it answers. Note fails in a run of a
-// transactional journal, which has no row. In a run without a journal, and outside of a run, it does nothing.
+// Call it before the effect, outside of InTx, and do not go on if it fails. [ErrLost] means that a sweep has already
+// handed the row out: the handler must not take effect, and the client gets 409, whatever the handler writes. Note fails
+// in a run of a transactional journal, which has no row. In a run without a journal, and outside of a run, it does
+// nothing.
 func (j *Journal) Note(ctx context.Context, b []byte) error {
 	if len(b) > MaxNote {
 		return errNoteTooLong

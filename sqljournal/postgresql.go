@@ -30,7 +30,7 @@ new as (
   select $1::text, $2::text::uuid, 1, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
   where not exists (select from old)
   on conflict (key) do update set token = excluded.token, state = 1, note = excluded.note, record = null,
-    began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0
+    began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0, run = null, fingerprint = null
   where j.expires_at <= statement_timestamp()
   returning 1)
 select exists (select from new), old.* from (select) one left join old on true`,
@@ -39,7 +39,7 @@ select exists (select from new), old.* from (select) one left join old on true`,
 insert into onceguard_journal as j (key, token, state, record, expires_at)
 values ($1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond')
 on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
-  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0
+  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
 where j.expires_at <= statement_timestamp()`,
 
 	// Half as expensive as insert.
@@ -60,6 +60,16 @@ where key = $1::text and token = $2::text::uuid and state <> 2`,
 	note: `
 update onceguard_journal set note = $3::bytea where key = $1::text and token = $2::text::uuid and state <> 2`,
 
+	finishSwept: `
+update onceguard_journal set state = 2, record = $3::bytea, note = null, until = null, fingerprint = $5::bytea,
+  expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
+where key = $1::text and token = $2::text::uuid and state <> 2`,
+	fill: `
+update onceguard_journal set state = 2, record = $3::bytea, note = null, until = null, fingerprint = null,
+  expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
+where key = $1::text and ` + ownerOfRow + ` = $2::text::uuid and (state = 2 and record is null or state <> 2 and $5::boolean)`,
+	freeSwept: `delete from onceguard_journal where key = $1::text and ` + ownerOfRow + ` = $2::text::uuid and state <> 2`,
+
 	readCommitted: sql.LevelReadCommitted,
 	probe: `
 insert into onceguard_journal (key, token, state, until)
@@ -68,7 +78,7 @@ on conflict (key) do nothing`,
 	probeFound: postgresqlLook + ` where key = $1::text for update`,
 
 	sweep: `
-update onceguard_journal set token = $1::text::uuid, attempts = attempts + 1,
+update onceguard_journal set token = $1::text::uuid, run = ` + ownerOfRow + `, attempts = attempts + 1,
   until = statement_timestamp() + $2::bigint * interval '1 microsecond'
 where key = (
   select key from onceguard_journal
@@ -88,8 +98,9 @@ delete from onceguard_journal where key = any (array(
 
 const (
 	postgresqlLook = `
-select key, token::text, state, note, record,
-  (extract(epoch from coalesce(until, expires_at) - statement_timestamp()) * 1000000)::bigint
+select key, (` + ownerOfRow + `)::text, state, note, record,
+  (extract(epoch from coalesce(until, expires_at) - statement_timestamp()) * 1000000)::bigint,
+  (extract(epoch from statement_timestamp() - began_at) * 1000000)::bigint, attempts > 0, fingerprint
 from onceguard_journal`
 	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
 )

@@ -89,7 +89,7 @@ func (j *Journal) tryProbe(ctx context.Context, run journal.Run) (e journal.Entr
 		wasLocked := j.dialect.probe == "" // by takeWriteLock: the row cannot have been removed in between
 		return e, wasLocked, nil
 	}
-	if r.expired() && r.token.String == run.Token { // the run's own row is its outcome although it has expired
+	if r.expired() && r.owner.String == run.Token { // the run's own row is its outcome although it has expired
 		return journal.Entry{State: journal.Done, Token: run.Token, Record: r.record}, true, nil
 	}
 	e, err = r.entry(j.dialect.unit, run.Token)

@@ -16,20 +16,25 @@ const (
 
 // row is a row as the statements of a [dialect] select it. Without a row, every column is NULL.
 type row struct {
-	key, token sql.NullString
-	state      sql.NullInt64
-	note       []byte
-	record     []byte
-	left       sql.NullInt64 // until its limit or its expiry, in units; negative after that
+	key, owner  sql.NullString // owner is the token of the run: see ownerOfRow
+	state       sql.NullInt64
+	note        []byte
+	record      []byte
+	left        sql.NullInt64 // until its limit or its expiry, in units; negative after that
+	age         sql.NullInt64 // since the run began, in units
+	isSwept     sql.NullBool  // a sweep has handed it out: the run can no longer complete it
+	fingerprint []byte
 }
 
 // columns returns the destinations for Scan.
-func (r *row) columns() []any { return []any{&r.key, &r.token, &r.state, &r.note, &r.record, &r.left} }
+func (r *row) columns() []any {
+	return []any{&r.key, &r.owner, &r.state, &r.note, &r.record, &r.left, &r.age, &r.isSwept, &r.fingerprint}
+}
 
 // found reports whether there is a row.
 func (r *row) found() bool { return r.key.Valid }
 
-// expired reports whether the response in the row is kept no longer. Such a row counts as absent.
+// expired reports whether the row is done and its time is over. Such a row counts as absent.
 func (r *row) expired() bool { return r.state.Int64 == stateDone && r.left.Int64 <= 0 }
 
 // entry returns the entry of the row for the run with that token. No run has an empty token.
@@ -37,14 +42,20 @@ func (r *row) entry(unit time.Duration, token string) (journal.Entry, error) {
 	if !r.found() || r.expired() {
 		return journal.Entry{}, nil
 	}
-	e := journal.Entry{Token: r.token.String, Left: max(0, time.Duration(r.left.Int64)*unit)}
+	e := journal.Entry{Token: r.owner.String, Left: max(0, time.Duration(r.left.Int64)*unit)}
 	switch r.state.Int64 {
 	case stateDone:
 		e.State, e.Record = journal.Done, r.record
+		if r.isSwept.Bool { // in another row it is left from an earlier run, by an instance of the release before
+			e.Note = r.fingerprint
+		}
 		return e, nil
 	case stateBegun:
+		e.Age = max(0, time.Duration(r.age.Int64)*unit)
 		switch {
-		case r.token.String == token:
+		case r.isSwept.Bool:
+			e.State, e.Left = journal.Unfinished, 0
+		case r.owner.String == token:
 			e.State = journal.Begun
 		case r.left.Int64 >= 0:
 			e.State = journal.Running

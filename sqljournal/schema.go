@@ -19,7 +19,16 @@ var (
 
 	//go:embed schema/sqlite.sql
 	schemaSQLite string
+
+	//go:embed schema/postgresql_1to2.sql
+	upgradePostgreSQL string
+
+	//go:embed schema/sqlite_1to2.sql
+	upgradeSQLite string
 )
+
+// SchemaVersion is the version of the table that [Schema] creates.
+const SchemaVersion = 2
 
 // Schema returns the statements that create the table of a journal and its indexes, separated by semicolons. They fail
 // if the table exists. It panics on an unknown dialect.
@@ -34,4 +43,22 @@ func Schema(dialect Dialect) string {
 		return schemaSQLite
 	}
 	panic(fmt.Sprintf("sqljournal.Schema: unknown dialect %q", string(dialect)))
+}
+
+// Upgrade returns the statements that bring a table from version 1, which had no columns run and fingerprint, to
+// [SchemaVersion], separated by semicolons. They fail if the table has that version already. On PostgreSQL they take no
+// time, but wait for open transactions that use the table.
+//
+// Run them before the first instance of this release starts: its journals need the new columns, and [Journal.Check]
+// returns [ErrOldSchema] without them. Instances of the release before work on the upgraded table, so no instance has to
+// stop. Until the last of them is gone, a row that one of them has swept takes no late response. Upgrade panics on an
+// unknown dialect.
+func Upgrade(dialect Dialect) string {
+	switch dialect {
+	case DialectPostgreSQL:
+		return upgradePostgreSQL
+	case DialectSQLite:
+		return upgradeSQLite
+	}
+	panic(fmt.Sprintf("sqljournal.Upgrade: unknown dialect %q", string(dialect)))
 }

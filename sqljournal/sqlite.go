@@ -13,14 +13,14 @@ var sqlite = dialect{
 insert into onceguard_journal as j (key, token, state, note, until)
 values (?1, ?2, 1, ?3, ` + sqliteNow + ` + ?4)
 on conflict (key) do update set token = excluded.token, state = 1, note = excluded.note, record = null,
-  began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0
+  began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0, run = null, fingerprint = null
 where j.expires_at <= ` + sqliteNow,
 
 	insert: `
 insert into onceguard_journal as j (key, token, state, record, expires_at)
 values (?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4)
 on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
-  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0
+  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
 where j.expires_at <= ` + sqliteNow,
 
 	finish: `
@@ -31,11 +31,21 @@ where key = ?1 and token = ?2 and state = 1`,
 
 	note: `update onceguard_journal set note = ?3 where key = ?1 and token = ?2 and state = 1`,
 
+	finishSwept: `
+update onceguard_journal set state = 2, record = ?3, note = null, until = null, fingerprint = ?5,
+  expires_at = ` + sqliteNow + ` + ?4
+where key = ?1 and token = ?2 and state = 1`,
+	fill: `
+update onceguard_journal set state = 2, record = ?3, note = null, until = null, fingerprint = null,
+  expires_at = ` + sqliteNow + ` + ?4
+where key = ?1 and ` + ownerOfRow + ` = ?2 and (state = 2 and record is null or state = 1 and ?5)`,
+	freeSwept: `delete from onceguard_journal where key = ?1 and ` + ownerOfRow + ` = ?2 and state = 1`,
+
 	writeLock:  `update onceguard_journal set attempts = attempts where 0`,
 	probeFound: sqliteLook + ` where key = ?1`,
 
 	sweep: `
-update onceguard_journal set token = ?1, attempts = attempts + 1, until = ` + sqliteNow + ` + ?2
+update onceguard_journal set token = ?1, run = ` + ownerOfRow + `, attempts = attempts + 1, until = ` + sqliteNow + ` + ?2
 where key = (
   select key from onceguard_journal
   where state = 1 and until < coalesce(?4, ` + sqliteNow + `) - ?3
@@ -55,6 +65,7 @@ const (
 	sqliteNow = `cast(round((julianday('now') - 2440587.5) * 86400000) as integer)`
 
 	sqliteLook = `
-select key, token, state, note, record, coalesce(until, expires_at) - ` + sqliteNow + `
+select key, ` + ownerOfRow + `, state, note, record, coalesce(until, expires_at) - ` + sqliteNow + `,
+  ` + sqliteNow + ` - began_at, attempts > 0, fingerprint
 from onceguard_journal`
 )

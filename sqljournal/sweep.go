@@ -16,8 +16,9 @@ type Unfinished struct {
 	Began    time.Time // by the database's clock
 	Attempts int       // how often it was handed out, including this time
 
-	token   string
-	dialect *dialect
+	token       string // of this sweep
+	fingerprint []byte // what the run's request was
+	dialect     *dialect
 }
 
 // Sweep hands out the runs of the journal's namespace that have been unfinished for longer than grace, the oldest first
@@ -25,12 +26,14 @@ type Unfinished struct {
 // Sweep skips a row that an open transaction has changed.
 //
 // fn finds out what happened, for example from the payment provider. If the run took effect, fn calls
-// [Unfinished.Done], and a retry is told that its response was not stored. If not, fn calls [Unfinished.Free], and a
+// [Unfinished.Done], with the response that a retry gets. If not, fn calls [Unfinished.Free], and a
 // retry runs. fn has to do so within lease. Then its context ends, and the row may be handed out again. So may a row
 // for which fn returns without Done or Free, with or without an error. Until then a retry gets 409.
 //
 // Once a row is handed out, its run can no longer complete it: the transaction of a handler that is merely late is
-// rolled back. An effect elsewhere is not, so choose grace longer than such an effect can be late.
+// rolled back. An effect elsewhere is not, so choose grace longer than such an effect can be late. If fn calls Done
+// without a response, and the process of the run still has one, for example because the database was not reachable, a
+// retry gets that one as soon as it is stored.
 //
 // One call hands out each row once. After an error of fn it goes on, and after one of the database it stops. Its error
 // joins them. Grace and lease are rounded up to a microsecond, with [SQLite] to a millisecond.
@@ -83,16 +86,23 @@ func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration
 	if err != nil || !found {
 		return nil, now, err
 	}
-	_, u.Note, err = splitNote(note)
+	if u.fingerprint, u.Note, err = splitNote(note); err != nil {
+		u.fingerprint = []byte{0} // no door can read it: without any, every request under the key would be the run's
+	}
 	u.Began = time.Unix(0, began*int64(j.dialect.unit))
 	return &u, now, err
 }
 
-// Done records that the run took effect. For the time keep, a retry is told that its response was not stored. e may be
-// the journal's database, or a transaction in it. The error is [ErrLost] if the lease has passed and another sweep has
-// the row.
-func (u Unfinished) Done(ctx context.Context, e Execer, keep time.Duration) error {
-	n, err := changed(e.ExecContext(ctx, u.dialect.finish, u.Key, u.token, nil, u.dialect.units(keep)))
+// Done records that the run took effect. For the time keep, a retry gets the response in record, which
+// middleware.Middleware.Record or once.Guard.Record has made for u.Key. If record is nil, a retry is told that the
+// response was not stored. A request that is not the run's is refused in both cases. e may be the journal's database, or a
+// transaction in it. The error is [ErrLost] if the lease has passed and another sweep has the row, or if an operator has
+// resolved it. Done refuses a keep that is not positive: a retry would run at once.
+func (u Unfinished) Done(ctx context.Context, e Execer, keep time.Duration, record []byte) error {
+	if keep <= 0 {
+		return errors.New("sqljournal: done: the time to keep it is not positive")
+	}
+	n, err := changed(e.ExecContext(ctx, u.dialect.finishSwept, u.Key, u.token, bytesOf(record), u.dialect.units(keep), bytesOf(u.fingerprint)))
 	return expectOneRow("done", n, err)
 }
 

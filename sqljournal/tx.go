@@ -52,24 +52,41 @@ func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx
 		_, err := j.transaction(ctx, opts, fn)
 		return err
 	}
-	commitSent := false
-	return journal.Transact(ctx,
-		func(seal func() (journal.Commit, error)) (err error) {
-			commitSent, err = j.transaction(ctx, opts, func(tx *sql.Tx) error {
-				if err := fn(tx); err != nil {
-					return err
-				}
-				commit, err := seal()
-				if err != nil {
-					return err
-				}
-				return j.complete(ctx, tx, commit)
-			})
-			return err
-		},
-		func(run journal.Run, _ bool) (journal.Entry, error) {
-			return j.findOutcome(ctx, run, commitSent)
+	t := recordingTx{journal: j, ctx: ctx, opts: opts}
+	return journal.Transact(ctx, func(seal func() (journal.Commit, error)) error {
+		return t.run(func(tx *sql.Tx) (journal.Commit, error) {
+			if err := fn(tx); err != nil {
+				return journal.Commit{}, err
+			}
+			return seal()
 		})
+	}, t.findOutcome)
+}
+
+// recordingTx is a transaction that stores a run's record as its last statement.
+type recordingTx struct {
+	journal    *Journal
+	ctx        context.Context
+	opts       *sql.TxOptions
+	commitSent bool // the COMMIT may have been sent
+}
+
+// run runs fn in the transaction, and stores the record that fn returns.
+func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) {
+	t.commitSent, err = t.journal.transaction(t.ctx, t.opts, func(tx *sql.Tx) error {
+		commit, err := fn(tx)
+		if err != nil {
+			return err
+		}
+		return t.journal.complete(t.ctx, tx, commit)
+	})
+	return err
+}
+
+// findOutcome is Journal.findOutcome (probe.go) for this transaction. It ignores sealed, because t knows whether a
+// COMMIT may have been sent.
+func (t *recordingTx) findOutcome(run journal.Run, _ bool) (journal.Entry, error) {
+	return t.journal.findOutcome(t.ctx, run, t.commitSent)
 }
 
 // transaction runs fn in a transaction. commitSent is true if a COMMIT may have been sent.

@@ -139,7 +139,7 @@ func testLateHandler(t *testing.T, d dbtest.Database, then string) {
 	n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
 		switch then {
 		case "done":
-			return u.Done(ctx, db, time.Hour)
+			return u.Done(ctx, db, time.Hour, nil)
 		case "free", "free and run again":
 			return u.Free(ctx, db)
 		}

@@ -7,8 +7,12 @@
 //	onceguard resolve -redis URL -token TOKEN -reason TEXT -status N [-header 'Name: value'] [-body-file FILE] KEY
 //	onceguard scan    -redis URL -namespace NAME [-rate N]
 //
+// It reads Redis alone. A service with a journal (middleware.WithJournal) needs the same command with database drivers,
+// github.com/onceguard/onceguard/sqljournal/cmd/onceguard: a key that is free here may have an outcome there.
+//
 // inspect prints what a key holds, in words: free, held (a request runs), abandoned (it ended without an outcome, and
-// retries get 409 outcome-unknown) or settled (retries get the stored response). It never shows the stored response.
+// retries get 409 outcome-unknown) or settled (retries get the stored response). Of the response it shows status, size
+// and time, never the header and the body.
 //
 // forget removes exactly the claim or the stored response that TOKEN names, as inspect has printed it, so that the next
 // try runs the request again. If the claim's lease has not run out, its process may still be running, and forget
@@ -18,6 +22,7 @@
 // -nothing-happened it frees the key. With -status, -header and -body-file ("-" is the standard input) it stores a
 // response, which every later retry gets. The middleware's options that decide how a response is stored are flags here,
 // and must have the same values: -keys-file, -plaintext-reads, -compression, -retention, -max-response, -cookies.
+// resolve refuses a run that has a journal, which would not learn of it.
 //
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
 // those of other programs included, and shows its progress if the standard error is a terminal.
@@ -49,14 +54,8 @@
 // # The keys file
 //
 // -keys-file names a file with the keys of middleware.WithEncryption, in the same order: one on each line, 32 bytes in
-// base64 (standard or URL alphabet) or 64 hexadecimal digits. Empty lines and lines that begin with # are ignored. Only
-// resolve needs it.
-//
-// # Journals
-//
-// This command has no database driver, so it cannot ask a journal (middleware.WithJournal), and it refuses to resolve a
-// run that has one. Write a program that calls Middleware.Resolve with the journal, or the journal's Sweep. Forgetting
-// such a key is harmless: the journal still knows the outcome and decides. A key that only a journal knows is free here.
+// base64 (standard or URL alphabet) or 64 hexadecimal digits. Empty lines and lines that begin with # are ignored.
+// resolve needs it, and inspect to tell what is stored.
 //
 // # Output, log and exit codes
 //
@@ -76,45 +75,9 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"os/user"
-	"syscall"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/onceguard/onceguard/internal/operate"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	redis.SetLogger(silent{})
-	os.Exit(run(ctx, os.Args[1:], environment{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		terminal: isTerminal(os.Stderr), getenv: os.Getenv, user: osUser(),
-	}))
-}
-
-// silent is go-redis's logger. It prints nothing: the errors have the same facts, and go-redis would log addresses into
-// the middle of the output.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-// isTerminal reports whether f is a terminal, as far as its mode tells.
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// osUser returns the name of the user who runs this process.
-func osUser() string {
-	u, err := user.Current()
-	if err != nil {
-		return "unknown"
-	}
-	if before := os.Getenv("SUDO_USER"); before != "" {
-		return u.Username + ", by sudo from " + before
-	}
-	return u.Username
-}
+func main() { os.Exit(operate.Main(nil)) }

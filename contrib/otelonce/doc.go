@@ -6,7 +6,11 @@
 //
 //	once := middleware.Idempotency(locker, key, telemetry, middleware.WithRequired())
 //
-// New takes the global providers (package otel) unless it is given others.
+// A [once.Guard], and so package grpconce, takes another option:
+//
+//	guard := once.New(locker, otelonce.Calls())
+//
+// New and Calls take the global providers (package otel) unless they are given others.
 //
 // # Traces
 //
@@ -48,6 +52,9 @@
 // lease_lost, record_unreadable and redis_oom, or _OTHER; phase is onceguard.phase: claim, journal or settle; and
 // namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
 // attributes follow the semantic conventions 1.37.
+//
+// A call of once.Do counts as a request. It has onceguard.operation, the Operation of its key, and neither method nor
+// route.
 //
 // A request in shadow ([middleware.WithShadow]) counts in onceguard.shadow.requests and in onceguard.store.duration,
 // and in no other metric.

@@ -6,13 +6,12 @@ import (
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
 // Observer returns the observer of New's option.
-func Observer(l *lock.Locker, opts ...Option) func(context.Context, middleware.Event) {
-	_, t := newTelemetry(l, opts)
+func Observer(opts ...Option) func(context.Context, middleware.Event) {
+	_, t := newTelemetry("otelonce.New", opts)
 	return t.observe
 }
 

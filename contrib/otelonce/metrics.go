@@ -17,6 +17,7 @@ import (
 
 const (
 	outcomeKey   = attribute.Key("onceguard.outcome")
+	operationKey = attribute.Key("onceguard.operation")
 	phaseKey     = attribute.Key("onceguard.phase")
 	namespaceKey = attribute.Key("onceguard.namespace")
 )
@@ -31,9 +32,10 @@ type metrics struct {
 
 // labels are the values of a measurement's attributes; "" is no attribute.
 type labels struct {
-	outcome, method, route string // of a request
-	phase                  string // of a call to the store
-	class                  string // error.type
+	outcome                  string
+	method, route, operation string // of a request or, operation alone, of a call of once.Do
+	phase                    string // of a call to the store
+	class                    string // error.type
 }
 
 // The advice for buckets. The handler's go beyond those of http.server.request.duration: a run may take 60 s.
@@ -111,7 +113,13 @@ func (m *metrics) recordStore(ctx context.Context, e *middleware.Event, class st
 }
 
 func requestAttributes(l labels) []attribute.KeyValue {
-	all := []attribute.KeyValue{outcomeKey.String(l.outcome), semconv.HTTPRequestMethodKey.String(l.method)}
+	all := []attribute.KeyValue{outcomeKey.String(l.outcome)}
+	if l.operation != "" {
+		all = append(all, operationKey.String(l.operation))
+	}
+	if l.method != "" {
+		all = append(all, semconv.HTTPRequestMethodKey.String(l.method))
+	}
 	if l.route != "" {
 		all = append(all, semconv.HTTPRoute(l.route))
 	}

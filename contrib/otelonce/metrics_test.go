@@ -211,7 +211,7 @@ func TestWithRoute(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	l := lock.New(redistest.Mini(t).Client(t), "payments-1")
 	defer func() { _ = l.Close(t.Context()) }()
-	observe := otelonce.Observer(l, otelonce.WithMeterProvider(noopmetric.NewMeterProvider()),
+	observe := otelonce.Observer(otelonce.WithMeterProvider(noopmetric.NewMeterProvider()),
 		otelonce.WithTracerProvider(nooptrace.NewTracerProvider()))
 	e := middleware.Event{Outcome: middleware.Executed, Method: "POST", Pattern: "POST /payments/{id}", Size: 100}
 	ctx := t.Context()
@@ -238,6 +238,7 @@ func TestPanics(t *testing.T) {
 	for want, f := range map[string]func(){
 		"otelonce.New: the locker is nil":                  func() { otelonce.New(nil) },
 		"otelonce.New: an option is nil":                   func() { otelonce.New(l, nil) },
+		"otelonce.Calls: an option is nil":                 func() { otelonce.Calls(nil) },
 		"otelonce.WithTracerProvider: the provider is nil": func() { otelonce.WithTracerProvider(nil) },
 		"otelonce.WithMeterProvider: the provider is nil":  func() { otelonce.WithMeterProvider(nil) },
 		"otelonce.WithRoute: f is nil":                     func() { otelonce.WithRoute(nil) },

@@ -10,6 +10,7 @@ import (
 	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/once"
 )
 
 // scope is the name of the tracer and of the meter.
@@ -63,19 +64,29 @@ func WithRoute(f func(context.Context, middleware.Event) string) Option {
 // The option combines a [middleware.WithObserver] and a [middleware.WithTraceparent]. The middleware also calls the
 // function of another WithObserver beside it, such as a log.
 func New(l *lock.Locker, opts ...Option) middleware.Option {
-	meter, t := newTelemetry(l, opts)
+	if l == nil {
+		panic("otelonce.New: the locker is nil")
+	}
+	meter, t := newTelemetry("otelonce.New", opts)
 	measure(l, meter)
 	return both(middleware.WithObserver(t.observe), middleware.WithTraceparent(traceparent))
 }
 
-func newTelemetry(l *lock.Locker, opts []Option) (metric.Meter, *telemetry) {
-	if l == nil {
-		panic("otelonce.New: the locker is nil")
-	}
+// Calls returns an option for every [once.New], and so for package grpconce. A call of once.Do is measured as a request:
+// it has the attribute onceguard.operation, the Operation of its key, instead of a method and a route. The span is the one
+// in the context of the call; if several calls share one, the attributes of the last one stay. Calls does not measure the
+// Locker: a program without a middleware calls [New] for that, and needs not use what it returns. The function of
+// [WithRoute] is not called. Calls panics if an option is nil.
+func Calls(opts ...Option) once.Option {
+	_, t := newTelemetry("otelonce.Calls", opts)
+	return once.WithObserver(t.observeCall)
+}
+
+func newTelemetry(caller string, opts []Option) (metric.Meter, *telemetry) {
 	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(), route: words.Route}
 	for _, opt := range opts {
 		if opt == nil {
-			panic("otelonce.New: an option is nil")
+			panic(caller + ": an option is nil")
 		}
 		opt(&o)
 	}
@@ -91,7 +102,7 @@ func both[O any](a, b func(O)) func(O) {
 	}
 }
 
-// telemetry observes requests.
+// telemetry observes requests and calls.
 type telemetry struct {
 	tracer  trace.Tracer
 	route   func(context.Context, middleware.Event) string
@@ -99,11 +110,18 @@ type telemetry struct {
 }
 
 func (t *telemetry) observe(ctx context.Context, e middleware.Event) {
-	class := words.ErrorType(&e)
-	t.metrics.record(ctx, &e, labels{
-		outcome: string(e.Outcome), method: words.Method(e.Method), route: t.route(ctx, e), class: class,
-	})
+	t.observeAs(ctx, &e, labels{method: words.Method(e.Method), route: t.route(ctx, e)})
+}
+
+func (t *telemetry) observeCall(ctx context.Context, e once.Event) {
+	t.observeAs(ctx, words.OfCall(&e), labels{operation: e.Operation})
+}
+
+// observeAs measures and traces what happened. l has what names the request or the call.
+func (t *telemetry) observeAs(ctx context.Context, e *middleware.Event, l labels) {
+	l.outcome, l.class = string(e.Outcome), words.ErrorType(e)
+	t.metrics.record(ctx, e, l)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		t.trace(ctx, span, &e, class)
+		t.trace(ctx, span, e, l.class)
 	}
 }

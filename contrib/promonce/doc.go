@@ -4,12 +4,16 @@
 //
 //	once := middleware.Idempotency(locker, key, middleware.WithObserver(metrics.Observe), middleware.WithRequired())
 //
+// A [once.Guard], and so package grpconce, takes another function:
+//
+//	guard := once.New(locker, once.WithObserver(metrics.ObserveCall))
+//
 // promhttp.Handler serves the metrics. Beside this file are dashboard.json, a dashboard for Grafana, and alerts.yml,
 // rules for Prometheus with the alerts that an operator needs.
 //
 // # Metrics
 //
-// Of requests, by [Metrics.Observe]:
+// Of requests, by [Metrics.Observe], and of calls of once.Do, by [Metrics.ObserveCall]:
 //
 //	onceguard_requests_total            counter    outcome, method, route, error_type
 //	onceguard_shadow_requests_total     counter    outcome, method, route, error_type: what would have happened
@@ -44,8 +48,9 @@
 // All have the label locker, the namespace of the Locker or what [WithName] sets. The other labels are:
 //
 //   - outcome: a [middleware.Outcome]
-//   - method: of HTTP, or _OTHER for one that neither RFC 9110 (section 9) nor RFC 5789 defines
-//   - route: the path of [middleware.Event].Pattern, or what [WithRoute] returns; empty if it is not known. In each metric
+//   - method: of HTTP, or _OTHER for one that neither RFC 9110 (section 9) nor RFC 5789 defines; empty for a call
+//   - route: the path of [middleware.Event].Pattern, or what [WithRoute] returns; empty if it is not known. For a call, its
+//     Operation. In each metric
 //     2,000 combinations of labels have their own route. Later ones have the route _OTHER
 //   - error_type: empty if [middleware.Event].Err is nil; otherwise one of about thirty words such as timeout, lease_lost,
 //     record_unreadable and redis_oom, or _OTHER. An unprotected request with an error_type is one of

@@ -190,6 +190,8 @@ func faultsOfRedis(t *testing.T, server *redistest.Server, payments, ledger *sho
 	fired("KeyTaken", "LeasesLost")
 
 	pending, givenUp := payments.hang("/payments", "cut-off"), ledger.hang("/payments", "cut-off")
+	server.Pause(t) // a claim is sent, and may arrive
+	ledger.wants(t, http.StatusServiceUnavailable, 1, "/charges", "unanswered", "a")
 	server.Kill(t)
 	payments.wants(t, http.StatusServiceUnavailable, 10, "/payments", "refused", "a")
 	payments.wants(t, http.StatusCreated, 1, "/orders", "open", "a")
@@ -201,7 +203,7 @@ func faultsOfRedis(t *testing.T, server *redistest.Server, payments, ledger *sho
 	if err := ledger.locker.Close(closing); err == nil {
 		t.Error("Close: no error, although a response is given up")
 	}
-	fired("SettlesGivenUp")
+	fired("SettlesGivenUp", "ReleasesGivenUp")
 }
 
 func wantStatus(t *testing.T, got, want int) {

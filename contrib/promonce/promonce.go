@@ -10,9 +10,10 @@ import (
 	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/once"
 )
 
-// Metrics are the metrics of one Locker and of the middlewares on it. It is a [prometheus.Collector]. [New] makes it.
+// Metrics are the metrics of one Locker, and of the middlewares and Guards on it. It is a [prometheus.Collector]. [New] makes it.
 // Its methods may be called concurrently.
 type Metrics struct {
 	requests requests
@@ -106,6 +107,20 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	}
 	m.requests.observe(&e, labels{
 		outcome: string(e.Outcome), method: words.Method(e.Method), route: m.route(ctx, e), errorType: words.ErrorType(&e),
+	}, exemplar)
+}
+
+// ObserveCall counts one call of once.Do as a request. Its route is the Operation of the key, and it has no method. Pass
+// it to [once.WithObserver]. The function of [WithExemplar] gets a [middleware.Event] with what the two kinds have in
+// common; that of [WithRoute] is not called.
+func (m *Metrics) ObserveCall(ctx context.Context, e once.Event) {
+	event := words.OfCall(&e)
+	var exemplar prometheus.Labels
+	if m.exemplar != nil {
+		exemplar = checkedExemplar(m.exemplar(ctx, *event))
+	}
+	m.requests.observe(event, labels{
+		outcome: string(e.Outcome), route: e.Operation, errorType: words.ErrorType(event),
 	}, exemplar)
 }
 

@@ -1,4 +1,4 @@
-// Command bench measures onceguard and prints, as Markdown, the tables of docs/performance.md. It needs redis-server on
+// Command bench measures onceguard and prints, as Markdown, the tables of results. It needs redis-server on
 // the PATH, starts its own servers, and needs a machine that does nothing else:
 //
 //	cd internal/bench

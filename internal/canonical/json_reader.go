@@ -90,12 +90,12 @@ func (r *jsonReader) escape() {
 	}
 	char := r.unit()
 	if utf16.IsSurrogate(char) {
-		low := rune(-1)
+		after, low := r.rest, rune(-1)
 		if r.rest[0] == '\\' && r.rest[1] == 'u' {
 			low = r.unit()
 		}
 		if char = utf16.DecodeRune(char, low); char == unicode.ReplacementChar {
-			r.unclear = true
+			r.rest, r.unclear = after, true // as encoding/json, which takes half of a pair alone for U+FFFD
 		}
 	}
 	r.unescaped = utf8.AppendRune(r.unescaped, char)

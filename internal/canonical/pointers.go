@@ -19,17 +19,29 @@ type Pointers struct {
 func ParsePointers(pointers []string) (*Pointers, error) {
 	root := new(Pointers)
 	for _, pointer := range pointers {
-		tokens, ok := strings.CutPrefix(pointer, "/")
-		if !ok || !utf8.ValidString(pointer) || strings.Contains(legalEscapes.Replace(pointer), "~") {
+		tokens, ok := ParsePointer(pointer)
+		if !ok {
 			return nil, fmt.Errorf("%q is not a JSON Pointer to a part of the body, such as \"/sent_at\"", pointer)
 		}
 		at := root
-		for token := range strings.SplitSeq(tokens, "/") {
-			at = at.add(unescape.Replace(token))
+		for _, token := range tokens {
+			at = at.add(token)
 		}
 		at.isEnd = true
 	}
 	return root, nil
+}
+
+// ParsePointer returns the reference tokens of a JSON Pointer, unescaped. ok is false if it is none, or is empty.
+func ParsePointer(pointer string) (tokens []string, ok bool) {
+	rest, ok := strings.CutPrefix(pointer, "/")
+	if !ok || !utf8.ValidString(pointer) || strings.Contains(legalEscapes.Replace(pointer), "~") {
+		return nil, false
+	}
+	for token := range strings.SplitSeq(rest, "/") {
+		tokens = append(tokens, unescape.Replace(token))
+	}
+	return tokens, true
 }
 
 var (

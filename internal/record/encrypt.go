@@ -5,7 +5,8 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
-	"fmt"
+
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // Keyring encrypts with its first key and decrypts with any. Its elements are made by NewKeyring. It is safe for
@@ -23,17 +24,13 @@ const (
 	encryptionOverhead = 12 + 16 // nonce and tag
 )
 
-// NewKeyring returns a Keyring of copies of the keys. It panics, in the words of the option, when there is no key, or when
-// a key has another length than KeySize.
-func NewKeyring(option string, keys [][]byte) Keyring {
-	if len(keys) == 0 {
-		panic(option + ": no key")
-	}
+// NewKeyring returns a Keyring of copies of the keys. It panics when there is no key, or when a key has another length
+// than KeySize. The message names caller, an option.
+func NewKeyring(caller string, keys [][]byte) Keyring {
+	option.Check(len(keys) != 0, "%s: no key", caller)
 	ring := make(Keyring, len(keys))
 	for i, key := range keys {
-		if len(key) != KeySize {
-			panic(fmt.Sprintf("%s: key %d has %d bytes, not %d", option, i+1, len(key), KeySize))
-		}
+		option.Check(len(key) == KeySize, "%s: key %d has %d bytes, not %d", caller, i+1, len(key), KeySize)
 		ring[i] = extract(key)
 	}
 	return ring

@@ -51,9 +51,6 @@ func hasNoID(b []byte) bool {
 	return [16]byte(b[:16]) == [16]byte{} || [8]byte(b[16:24]) == [8]byte{}
 }
 
-// isZero reports whether t is the zero Trace. Comparing the trace-id alone is faster.
-func (t *Trace) isZero() bool { return [16]byte(t[:16]) == [16]byte{} }
-
 // String returns the traceparent, and "" for the zero Trace.
 func (t Trace) String() string {
 	if t == (Trace{}) { // here, so that a zero Trace is not copied to the heap
@@ -70,7 +67,7 @@ func (t Trace) format() string {
 func appendExtension(b []byte, r *Record) []byte {
 	lengthAt := len(b)
 	b = append(b, noExtension...)
-	if !r.Trace.isZero() {
+	if r.Trace != (Trace{}) {
 		b = append(append(b, traceTag, byte(len(r.Trace))), r.Trace[:]...)
 	}
 	if r.Unknown {

@@ -24,8 +24,8 @@ import (
 // server that does not start is a failure.
 //
 // First it prints to standard error, in one line, which tests are left out: those that need redis-server if there is
-// none, and long ones without ONCEGUARD_LONG=1, see [Long]. Unless -test.parallel is set, it runs at least eight tests
-// in parallel.
+// none, and long ones without ONCEGUARD_LONG=1, see [Long]. Unless -test.parallel is set, it runs at least 16 tests in
+// parallel.
 //
 // In a process that [Run] has started, Main only runs that program.
 func Main(m *testing.M, programs ...Program) {
@@ -53,7 +53,7 @@ func leftOut() (what []string) {
 
 // minParallel is the smallest number of tests that run in parallel. Most tests wait for a lease or a timeout and use no
 // CPU while they wait, so the default of go test, GOMAXPROCS, would leave a machine with few cores idle.
-const minParallel = 8
+const minParallel = 16
 
 // raiseParallel sets -test.parallel to at least minParallel, unless the command line sets it.
 func raiseParallel() {

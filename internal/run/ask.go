@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -10,8 +11,9 @@ import (
 )
 
 const (
-	journalTimeout = 3 * time.Second  // for one call to a journal
-	journalPause   = 30 * time.Second // the longest pause between two tries in the background
+	journalTimeout = 3 * time.Second // for one call to a journal
+	journalPause   = time.Second     // the longest pause between two tries in the background
+	journalTurns   = 4               // tries in the background at the same time
 )
 
 // ask calls f with a context that ends after journalTimeout.
@@ -21,30 +23,70 @@ func ask(ctx context.Context, f func(context.Context) (journal.Entry, error)) (j
 	return f(ctx)
 }
 
+// turns are taken by those that call a journal in the background.
+type turns chan struct{}
+
 // retry calls try after growing pauses, until try returns nil or the limit has passed. If ctx ends first, it calls try
 // once more. It reports whether try has returned nil.
-func retry(ctx context.Context, limit time.Duration, try func(context.Context) error) bool {
+//
+// Only a few of all that retry have a turn at the same time, so that a database that recovers is not overrun. After a
+// failure of the database the turn lasts until the pause is over: during an outage the others wait.
+func (t turns) retry(ctx context.Context, limit time.Duration, try func(context.Context) error) bool {
 	deadline := time.Now().Add(limit)
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, journalPause) {
-		last := !sleep(ctx, pause/2+rand.N(pause/2))
+	last := !sleep(ctx, jitter(minPause))
+	for pause := minPause; ; {
+		endTurn := t.take(ctx)
+		last = last || ctx.Err() != nil
 		if !time.Now().Before(deadline) {
+			endTurn()
 			return false
 		}
 		tryCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTimeout)
 		err := try(tryCtx)
 		cancel()
 		if err == nil || last {
+			endTurn()
 			return err == nil
 		}
+		if errors.Is(err, journal.ErrHandedOut) { // the database is well
+			endTurn()
+			endTurn = func() {}
+		}
+		pause = min(2*pause, journalPause)
+		last = !sleep(ctx, jitter(pause))
+		endTurn()
 	}
 }
 
+// take waits until one of the turns is free. Once ctx has ended, it waits no longer than a call may take, because Close
+// waits for all: the caller then goes on without a turn.
+func (t turns) take(ctx context.Context) (endTurn func()) {
+	endTurn = func() { <-t }
+	select {
+	case t <- struct{}{}:
+		return endTurn
+	case <-ctx.Done():
+	}
+	timeout := time.NewTimer(journalTimeout)
+	defer timeout.Stop()
+	select {
+	case t <- struct{}{}:
+		return endTurn
+	case <-timeout.C:
+		return func() {}
+	}
+}
+
+const minPause = 20 * time.Millisecond
+
+func jitter(pause time.Duration) time.Duration { return pause/2 + rand.N(pause/2) }
+
 // sleep pauses for d. It reports false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-t.C:
+	case <-timer.C:
 		return true
 	case <-ctx.Done():
 		return false

@@ -10,17 +10,17 @@ import (
 // Unknown, or it has ended.
 var ErrCommitted = errors.New("onceguard: the response is committed")
 
-// Control is what an operation can say about its run. Its methods may be called concurrently. A call after the operation
-// has ended comes too late to have an effect.
+// Control has what an operation decides about its run. Its methods may be called concurrently. A call after the
+// operation has ended comes too late to have an effect.
 type Control struct {
 	mu        sync.Mutex // guards the fields below
 	wish      Wish
 	sent      bool // a part of the product was sent, or the run's transaction is committed
-	ended     bool // the operation has ended: what it says is ignored
+	ended     bool // the operation has ended: later calls are ignored
 	retention time.Duration
 }
 
-// Wish is what the operation wants done with its key. Sending cancels WishDiscard.
+// Wish is what the operation has called for its key. Sending cancels WishDiscard.
 type Wish uint8
 
 const (
@@ -33,13 +33,13 @@ const (
 // NewControl returns the Control of an operation whose record is kept for retention unless Retain is called.
 func NewControl(retention time.Duration) *Control { return &Control{retention: retention} }
 
-// Keep wants the product stored whatever the door's rule says.
-func (c *Control) Keep() { c.say(WishKeep) }
+// Keep asks for the product to be stored, whatever the door's rule is.
+func (c *Control) Keep() { c.setWish(WishKeep) }
 
 // Unknown declares that the operation does not know whether it took effect.
-func (c *Control) Unknown() { c.say(WishUnknown) }
+func (c *Control) Unknown() { c.setWish(WishUnknown) }
 
-func (c *Control) say(w Wish) {
+func (c *Control) setWish(w Wish) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ended {
@@ -47,7 +47,7 @@ func (c *Control) say(w Wish) {
 	}
 }
 
-// Discard wants the key freed and nothing stored.
+// Discard asks for the key to be freed and nothing stored. It returns ErrCommitted if that comes too late.
 func (c *Control) Discard() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,8 @@ func (c *Control) Retain(d time.Duration) {
 	}
 }
 
-// Sending makes Discard fail from now on, and cancels one that was called: a part of the product is about to be sent.
+// Sending is called before a part of the product is sent. It makes Discard fail from now on, and cancels an earlier
+// one.
 func (c *Control) Sending() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,14 +78,14 @@ func (c *Control) Sending() {
 	}
 }
 
-// CutOff makes later calls without effect. Only what the operation has left behind can make them.
+// CutOff takes the effect from later calls, which come from goroutines that the operation has left behind.
 func (c *Control) CutOff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
 }
 
-// Said is what the operation has said, and whether a part of its product was sent.
+// Said returns the operation's wish, whether a part of its product was sent, and how long its record is kept.
 func (c *Control) Said() (wish Wish, sent bool, retention time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,24 +1,24 @@
 package run
 
-// Left is what an operation has left when it has ended.
-type Left uint8
+// How is how an operation has ended: whether it has returned, and with which product.
+type How uint8
 
 const (
-	Nothing  Left = iota // it did not return: a panic, or runtime.Goexit
-	TimedOut             // no product: its context was done
-	Broken               // a product that is known to be wrong
-	LeftOpen             // no product: something else will answer, and the door cannot see what
-	Partial              // a product that cannot be stored: too long, or not in memory
-	Bypassed             // a product that the door did not see
-	Whole                // a product that can be stored
+	Interrupted How = iota // it did not return: a panic, or runtime.Goexit
+	TimedOut               // no product: its context was done
+	Broken                 // a product that is known to be wrong
+	LeftOpen               // no product: something else will answer, and the door cannot see what
+	Partial                // a product that cannot be stored: too long, or not in memory
+	Bypassed               // a product that the door did not see
+	Whole                  // a product that can be stored
 )
 
-// Facts are what a run's ending depends on.
+// Facts are what Decide decides by.
 type Facts struct {
-	Left   Left
+	How    How
 	Wish   Wish
 	Sent   bool // a part of the product was sent
-	Strict bool // a run whose outcome is unknown is not repeated: at most once, or an intent journal
+	Strict bool // Run.IsStrict: at most once, or an intent journal has the run's row
 	Keeps  bool // the door's rule keeps such a product
 }
 
@@ -29,17 +29,17 @@ const (
 	Leave            Action = iota // nothing: the key stays taken until its lease, and then any hold, has expired
 	Free                           // release the key: a repetition runs
 	Store                          // settle the key with the product
-	Tombstone                      // settle it with a record that says that the run has ended
-	UnknownTombstone               // settle it with a record that says that nobody knows how the run ended
+	Tombstone                      // settle it with a tombstone
+	UnknownTombstone               // settle it with a tombstone whose record.Record.Unknown is set
 )
 
 // Decide returns what a run does with its key, and whether its outcome is unknown. The first row that fits counts. A dash
 // fits everything, and "failed" is left open, timed out or broken. Leave is the zero Action, which does no harm.
 //
-//	left                       wish             sent  strict  keeps   action             outcome
-//	nothing                    keep             -     no      -       tombstone          unknown
-//	nothing                    -                yes   no      -       unknown tombstone  unknown
-//	nothing                    -                -     -       -       leave              unknown
+//	how                        wish             sent  strict  keeps   action             outcome
+//	interrupted                keep             -     no      -       tombstone          unknown
+//	interrupted                -                yes   no      -       unknown tombstone  unknown
+//	interrupted                -                -     -       -       leave              unknown
 //	-                          unknown          yes   no      -       unknown tombstone  unknown
 //	-                          unknown          -     -       -       leave              unknown
 //	bypassed                   -                -     -       -       tombstone          known
@@ -55,23 +55,23 @@ const (
 //	whole                      -                -     -       no      free               known
 //
 // A key whose run's outcome is unknown is left: an immediate repetition must not run, and a later one does, unless the
-// run is strict. If a part of the product was sent, or the operation has said that it took effect, no repetition may
-// ever run, hence the tombstone. A strict run needs none: its hold, or its row in the journal, keeps the key, and also
-// tells that the outcome is unknown.
+// run is strict. If a part of the product was sent, or the operation has called Keep, no repetition may ever run,
+// hence the tombstone. A strict run needs none: its hold, or its row in the journal, keeps the key, and also tells that
+// the outcome is unknown.
 func Decide(f Facts) (action Action, unknown bool) {
-	isUnknown := f.Left == Nothing || f.Wish == WishUnknown
+	isDoubtful := f.How == Interrupted || f.Wish == WishUnknown
 	switch {
-	case isUnknown:
+	case isDoubtful:
 		return unknownAction(f), true
-	case f.Left == Bypassed:
+	case f.How == Bypassed:
 		return Tombstone, false
 	case f.Wish == WishDiscard:
 		return Free, false
-	case f.Left == LeftOpen && f.Wish == WishKeep:
+	case f.How == LeftOpen && f.Wish == WishKeep:
 		return Tombstone, false
-	case f.Left == LeftOpen, f.Left == TimedOut, f.Left == Broken:
+	case f.How == LeftOpen, f.How == TimedOut, f.How == Broken:
 		return unknownAction(f), true
-	case f.Left == Partial:
+	case f.How == Partial:
 		return Tombstone, false
 	case f.Wish == WishKeep, f.Sent, f.Keeps:
 		return Store, false

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	lefts = map[run.Left]string{
-		run.Nothing: "nothing", run.TimedOut: "timed out", run.Broken: "broken", run.LeftOpen: "left open",
+	hows = map[run.How]string{
+		run.Interrupted: "interrupted", run.TimedOut: "timed out", run.Broken: "broken", run.LeftOpen: "left open",
 		run.Partial: "partial", run.Bypassed: "bypassed", run.Whole: "whole",
 	}
 	wishes = map[run.Wish]string{
@@ -23,7 +23,7 @@ var (
 	}
 )
 
-// decisionTable returns the rows of the table in the comment of Decide: left, wish, sent, strict, keeps, action, outcome.
+// decisionTable returns the rows of the table in the comment of Decide: how, wish, sent, strict, keeps, action, outcome.
 func decisionTable(t *testing.T) (rows [][]string) {
 	t.Helper()
 	source, err := os.ReadFile("decide.go")
@@ -42,7 +42,7 @@ func decisionTable(t *testing.T) (rows [][]string) {
 		}
 		rows = append(rows, row)
 	}
-	if len(rows) < 2 || rows[0][0] != "left" {
+	if len(rows) < 2 || rows[0][0] != "how" {
 		t.Fatalf("no table: %q", rows)
 	}
 	return rows[1:]
@@ -51,8 +51,8 @@ func decisionTable(t *testing.T) (rows [][]string) {
 // fits reports whether a row of the table applies to the facts.
 func fits(row []string, f run.Facts) bool {
 	yesNo := map[bool]string{true: "yes", false: "no"}
-	isFailed := f.Left == run.LeftOpen || f.Left == run.TimedOut || f.Left == run.Broken
-	if row[0] == "failed" && !isFailed || row[0] != "failed" && row[0] != "-" && row[0] != lefts[f.Left] {
+	isFailed := f.How == run.LeftOpen || f.How == run.TimedOut || f.How == run.Broken
+	if row[0] == "failed" && !isFailed || row[0] != "failed" && row[0] != "-" && row[0] != hows[f.How] {
 		return false
 	}
 	for i, is := range []string{wishes[f.Wish], yesNo[f.Sent], yesNo[f.Strict], yesNo[f.Keeps]} {
@@ -68,10 +68,10 @@ func TestDecide(t *testing.T) {
 	t.Parallel()
 	rows := decisionTable(t)
 	used := make([]bool, len(rows))
-	for left := range lefts {
+	for how := range hows {
 		for wish := range wishes {
 			for bits := range 8 {
-				f := run.Facts{Left: left, Wish: wish, Sent: bits&1 > 0, Strict: bits&2 > 0, Keeps: bits&4 > 0}
+				f := run.Facts{How: how, Wish: wish, Sent: bits&1 > 0, Strict: bits&2 > 0, Keeps: bits&4 > 0}
 				n := 0
 				for n < len(rows) && !fits(rows[n], f) {
 					n++

@@ -1,6 +1,6 @@
-// Package run is the life of one key: of an HTTP request, of a function, of a message. It knows no HTTP. A
-// door (package middleware, package once) derives the key, asks Begin, runs its operation if it is told to, and hands
-// out what Conclude returns:
+// Package run runs an operation once for each key. It knows no HTTP. A door is what protects operations of one kind:
+// package middleware the handlers of HTTP requests, package once functions. A door derives the key, calls Begin, runs its
+// operation if it may, and hands out what Conclude returns:
 //
 //	result := guard.Begin(ctx, request)      // a Run, a stored record, or the reason why there is neither
 //	if result.Kind == run.InFlight {         // once the door has let go of its input
@@ -10,25 +10,27 @@
 //		return answer(result)
 //	}
 //	r := result.Run
-//	operation(r.Start(ctx, product))         // with the context that the operation gets
-//	r.CutOff()                               // what the operation has left behind has no say any more
+//	operation(r.Start(product))              // with the context that Start returns
+//	r.CutOff()                               // goroutines that the operation has left behind have no effect any more
 //	result = r.Conclude(run.Ending{...})     // the product of this run, or what replaces it
 //
-// A door never sees a lease, a claim, a journal's entry or an encoded record. This package never sees what a payload
-// is.
+// A door never sees a lease, a claim, a journal's entry or an encoded record. The operation's product is a response or a
+// value. This package sees it only as bytes, the payload of a record.
 //
 // # The files
 //
 //	guard.go       Begin: the claim, and what follows from it
 //	duplicate.go   what a request gets whose key another run has; Wait
+//	result.go      what Begin, Wait and Conclude return
 //	run.go         a run, from Start to Conclude
-//	control.go     what the operation can say about its run: Keep, Discard, Unknown, Retain
+//	control.go     what the operation decides about its run: Keep, Discard, Unknown, Retain
 //	decide.go      the table: what a run does with its key
 //	context.go     the context of the operation
-//	lease.go       the protection by a lease alone
-//	journal.go     the protection by a journal, beside a lease or alone
+//	leased.go      the protection by a lease alone; a run that has lost its key
+//	journaled.go   the protection by a journal, beside a lease or alone
 //	transact.go    the transaction that has effect and record
 //	ask.go         how a journal is called
 //	outage.go      what happens while Redis does not answer
-//	resolve.go     an operator's word
+//	resolve.go     how an operator ends a run whose outcome is unknown
+//	inspect.go     what an operator sees of a key
 package run

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/record"
@@ -73,27 +74,65 @@ func (g *Guard) byRecord(req *Request, value []byte) Result {
 	return result
 }
 
-// byEntry returns what follows from what the journal holds of another run.
-func (g *Guard) byEntry(req *Request, entry journal.Entry) Result {
+// byEntry returns what follows from what the journal holds of another run. If the entry's record has no fingerprint, it
+// gets that of the entry's note.
+func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 	switch {
 	case entry.State == journal.Absent: // the row of this run was removed before its End
 		return refuse(OutcomeUnknown, nil)
-	case entry.State == journal.Done && entry.Record == nil:
+	case entry.State == journal.Done && entry.Note == nil && entry.Record == nil:
 		return refuse(NotStored, nil)
-	case entry.State == journal.Done:
+	case entry.State == journal.Done && entry.Note == nil:
 		return g.byRecord(req, entry.Record)
 	}
-	theirs, err := g.Codec.DecodeNote(req.StorageKey, entry.Note)
+	theirs, err := g.readNote(req.StorageKey, entry)
 	switch {
 	case err != nil:
 		return refuse(Unreadable, err)
 	case req.compare(theirs.Fingerprint) == different:
 		return refuse(Reused, nil)
+	case entry.Record != nil:
+		return g.byRecord(req, entry.Record)
+	case entry.State == journal.Done:
+		return refuse(NotStored, nil)
 	case entry.State == journal.Unfinished:
-		return refuse(OutcomeUnknown, errUnfinished)
+		return g.unfinished(entry.Age)
+	case g.locker.IsNone():
+		return g.inFlightAlone(entry.Age)
 	}
 	return refuse(InFlight, nil)
 }
+
+// readNote returns the entry's note. If the entry has a record, which then has no fingerprint, it gets that of the note.
+func (g *Guard) readNote(key string, entry *journal.Entry) (record.Note, error) {
+	note, err := g.Codec.DecodeNote(key, entry.Note)
+	if err != nil || entry.Record == nil {
+		return note, err
+	}
+	r, err := g.Codec.Decode(key, entry.Record)
+	if err != nil {
+		return note, err
+	}
+	r.Fingerprint = note.Fingerprint
+	entry.Record = g.Codec.Append(make([]byte, 0, r.Room()), key, &r)
+	return note, nil
+}
+
+// unfinished returns the result of a duplicate of a run that has no outcome, and whose row has that age. Sooner or later a
+// sweep or the run itself ends the row, so the duplicate may be repeated. A caller that obeys RetryAfter doubles its
+// pause with each repetition. A row that is older than the retention was forgotten by its operators.
+func (g *Guard) unfinished(age time.Duration) Result {
+	r := refuse(OutcomeUnknown, errUnfinished)
+	if age < g.Retention {
+		r.RetryAfter = max(minUnknownPause, min(age, maxUnknownPause)).Truncate(time.Second)
+	}
+	return r
+}
+
+const (
+	minUnknownPause = 30 * time.Second
+	maxUnknownPause = 5 * time.Minute
+)
 
 // lookInJournal returns what follows from the journal's record, or fallback if the journal has none. It is for a key of
 // which Redis has no record, or cannot confirm it. For a key that is too old, any entry counts, as for Begin with a
@@ -110,8 +149,8 @@ func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result
 	switch {
 	case err != nil:
 		return refuse(Unavailable, err)
-	case entry.State == journal.Done, req.TooOld && entry.State != journal.Absent:
-		return g.byEntry(req, entry)
+	case entry.State == journal.Done, entry.State == journal.Unfinished, req.TooOld && entry.State != journal.Absent:
+		return g.byEntry(req, &entry)
 	}
 	return fallback
 }
@@ -123,7 +162,14 @@ func (g *Guard) Wait(ctx context.Context, req *Request, inFlight Result) Result 
 	if g.Policy.Wait == 0 || inFlight.claimedAt.IsZero() { // zero: the journal has the run, and Redis has not
 		return inFlight
 	}
-	claim, err := g.awaitEnd(ctx, req)
+	if g.locker.IsNone() {
+		return g.waitAlone(ctx, req, inFlight)
+	}
+	var claim lock.Claim
+	err := g.waitTurn(ctx, req, func(ctx context.Context) (err error) {
+		claim, err = g.locker.Wait(ctx, req.Key)
+		return err
+	})
 	switch {
 	case errors.Is(err, lock.ErrSettled), errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrClosed):
 		return unclaimed(err)
@@ -135,12 +181,12 @@ func (g *Guard) Wait(ctx context.Context, req *Request, inFlight Result) Result 
 	return g.byClaim(req, &claim)
 }
 
-// awaitEnd waits until the key is no longer held, and returns what it then holds. If too many are waiting, it returns
+// waitTurn calls wait with a context that ends when the time to wait is over. If too many are waiting, it returns
 // errTooManyWaiting at once.
-func (g *Guard) awaitEnd(ctx context.Context, req *Request) (lock.Claim, error) {
+func (g *Guard) waitTurn(ctx context.Context, req *Request, wait func(context.Context) error) error {
 	defer g.waiting.Add(-1)
 	if g.waiting.Add(1) > int64(g.MaxWaiters) {
-		return lock.Claim{}, errTooManyWaiting
+		return errTooManyWaiting
 	}
 	start := time.Now()
 	deadline := start.Add(g.Policy.Wait)
@@ -149,10 +195,58 @@ func (g *Guard) awaitEnd(ctx context.Context, req *Request) (lock.Claim, error) 
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	claim, err := g.locker.Wait(ctx, req.Key)
+	err := wait(ctx)
 	req.Phases.Wait = PhaseSince(start)
-	return claim, err
+	return err
 }
+
+// inFlightAlone returns the result of a duplicate of a run whose row has that age.
+func (g *Guard) inFlightAlone(age time.Duration) Result {
+	return g.inFlight(time.Now().Add(-age), nil)
+}
+
+// waitAlone is Wait without Redis.
+func (g *Guard) waitAlone(ctx context.Context, req *Request, inFlight Result) Result {
+	var entry journal.Entry
+	var pollErr error
+	err := g.waitTurn(ctx, req, func(ctx context.Context) error {
+		entry, pollErr = g.pollJournal(ctx, req.StorageKey)
+		return ctx.Err()
+	})
+	switch {
+	case err != nil && pollErr == nil:
+		return g.inFlight(inFlight.claimedAt, waitFailure(err))
+	case err != nil:
+		return g.inFlight(inFlight.claimedAt, pollErr)
+	case entry.State == journal.Absent && req.TooOld:
+		return refuse(Expired, nil)
+	case entry.State == journal.Absent:
+		return refuse(Failed, nil)
+	}
+	return g.byEntry(req, &entry)
+}
+
+// pollJournal looks at the row until its run has ended, or ctx ends. Then err is that of the last look. The pauses have
+// full jitter and grow, so that many duplicates do not ask at the same time.
+func (g *Guard) pollJournal(ctx context.Context, key string) (entry journal.Entry, err error) {
+	look := func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, key) }
+	for pause := minPoll; sleep(ctx, rand.N(pause)); pause = min(2*pause, maxPoll) {
+		found, lookErr := ask(ctx, look)
+		if ctx.Err() != nil {
+			break
+		}
+		if lookErr == nil && found.State != journal.Running {
+			return found, nil
+		}
+		err = lookErr
+	}
+	return entry, err
+}
+
+const (
+	minPoll = 20 * time.Millisecond // the first pause of a duplicate that waits is at most that
+	maxPoll = time.Second           // and the longest that
+)
 
 // waitFailure returns the observer's error for a wait that ended with err. It is nil if only the deadline had passed,
 // or the caller has gone.

@@ -1,13 +1,14 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
@@ -21,9 +22,16 @@ type Policy struct {
 	MaxDuration time.Duration   // of a run
 	AtMostOnce  bool            // a run whose outcome is unknown is not repeated, nor one that failed
 	FailOpen    bool            // an operation runs unprotected while Redis does not answer
-	Pauses      bool            // after a failure of Redis, nobody asks it for a second; always so with a Journal that may do without
+	Pauses      bool            // no claim is sent for a second after a failure of Redis; always so if the Journal may decide alone
 	Journal     journal.Journal // nil: none
 	Codec       record.Codec
+}
+
+// DefaultPolicy returns the policy of a user who has chosen nothing.
+func DefaultPolicy(door record.Door) Policy {
+	return Policy{
+		Retention: 24 * time.Hour, MaxWaiters: 1000, MaxDuration: 60 * time.Second, Codec: record.Codec{Door: door},
+	}
 }
 
 // Guard begins runs. It is safe for concurrent use.
@@ -32,34 +40,34 @@ type Guard struct {
 	Policy
 
 	waiting        atomic.Int64 // callers in Wait
-	redis          breaker      // keeps callers from waiting for Redis during an outage; with a journal
+	redis          breaker      // keeps callers from waiting for Redis during an outage: see Policy.Pauses
 	pendingRecords atomic.Int64 // bytes of records that wait for the journal
 	undoing        atomic.Int64 // runs in undoBegin
+	turns          turns        // of those that retry
 }
 
-// New returns a Guard. It panics, in the words of the door's package, if its user has chosen what contradicts itself, or a
-// journal with another namespace than the locker.
+// New returns a Guard. It panics if p contradicts itself, or if its journal has another namespace than the locker. The
+// message names the options of door, a package.
 func New(door string, locker *lock.Locker, p Policy) *Guard {
-	switch {
-	case p.AtMostOnce && p.FailOpen:
-		panic(door + ".WithAtMostOnce: cannot be kept with WithFailOpen")
-	case p.Journal != nil && p.FailOpen:
-		panic(door + ".WithJournal: cannot be kept with WithFailOpen")
-	case p.AtMostOnce && p.Retention > lock.MaxHold:
-		panic(door + ".WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
-	case p.Codec.PlaintextReads && len(p.Codec.Keys) == 0:
-		panic(door + ".WithPlaintextReads: means nothing without WithEncryption")
-	}
+	check := func(ok bool, text string) { option.Check(ok, "%s.%s", door, text) }
+	check(!p.AtMostOnce || !p.FailOpen, "WithAtMostOnce: cannot be kept with WithFailOpen")
+	check(p.Journal == nil || !p.FailOpen, "WithJournal: cannot be kept with WithFailOpen")
+	check(!p.AtMostOnce || p.Retention <= lock.MaxHold,
+		"WithAtMostOnce: cannot hold a key for a WithRetention of more than ten years")
+	check(!p.Codec.PlaintextReads || len(p.Codec.Keys) > 0, "WithPlaintextReads: means nothing without WithEncryption")
+	check(!locker.IsNone() || p.Journal != nil && p.Journal.IsIntent(),
+		"WithJournal: a locker without Redis (lock.None) needs an intent journal")
+	check(!locker.IsNone() || !p.AtMostOnce,
+		"WithAtMostOnce: cannot be kept without Redis (lock.None); the intent journal promises it already")
 	if p.Journal != nil {
 		locks, _, _ := strings.Cut(locker.StorageKey(""), ":{")
-		if notes := p.Journal.Namespace(); notes != locks {
-			panic(fmt.Sprintf("%s.WithJournal: the journal has the namespace %q, and the locker %q", door, notes, locks))
-		}
+		notes := p.Journal.Namespace()
+		option.Check(notes == locks, "%s.WithJournal: the journal has the namespace %q, and the locker %q", door, notes, locks)
 	}
-	return &Guard{locker: locker, Policy: p}
+	return &Guard{locker: locker, Policy: p, turns: make(turns, journalTurns)}
 }
 
-// Request is who asks for what.
+// Request is a caller's request for a run under a key.
 type Request struct {
 	Key          string               // as the door has derived it
 	Fingerprints []record.Fingerprint // of the input, one by each rule; the first one is stored. At least one, see record.Kind
@@ -80,7 +88,11 @@ type Request struct {
 func (g *Guard) Begin(ctx context.Context, req *Request) Result {
 	detached := context.WithoutCancel(ctx)
 	claim, err := g.claim(ctx, detached, req)
-	req.StorageKey = g.storageKey(req, claim.Key)
+	if errors.Is(err, lock.ErrNoRedis) {
+		return g.beginAlone(ctx, detached, req)
+	}
+	req.StorageKey = cmp.Or(req.StorageKey, claim.Key)
+	g.StorageKey(req)
 	switch {
 	case err != nil && !req.TooOld && g.mayFailOpen(ctx, err):
 		return refuse(Unprotected, err)
@@ -98,24 +110,31 @@ func (g *Guard) Begin(ctx context.Context, req *Request) Result {
 	return g.byClaim(req, &claim)
 }
 
-// storageKey returns the key as it stands in Redis. claimed is what the claim has returned, if that is known.
-func (g *Guard) storageKey(req *Request, claimed string) string {
-	switch {
-	case req.StorageKey != "":
-		return req.StorageKey
-	case claimed != "":
-		return claimed
+// beginAlone is Begin without Redis (lock.None). The row that an intent journal stores at Begin is the claim: a duplicate
+// meets it, and a run begins as one whose Redis does not answer.
+func (g *Guard) beginAlone(ctx, detached context.Context, req *Request) Result {
+	g.StorageKey(req)
+	if req.TooOld {
+		return g.lookInJournal(ctx, req, refuse(Expired, nil))
 	}
-	return g.locker.StorageKey(req.Key)
+	return g.begin(ctx, detached, req, nil, nil)
 }
 
-// claim claims the key, or looks at one that is too old, unless that is known to be in vain. detached has the values of
-// ctx, and never ends.
+// StorageKey returns the key as it stands in Redis, and sets it in req. It is empty if the request has no key.
+func (g *Guard) StorageKey(req *Request) string {
+	if req.StorageKey == "" && req.Key != "" {
+		req.StorageKey = g.locker.StorageKey(req.Key)
+	}
+	return req.StorageKey
+}
+
+// claim claims the key, or looks up one that is too old. It sends nothing if the deadline of ctx has passed, or during
+// the pause after a failure of Redis. detached has the values of ctx, and never ends.
 func (g *Guard) claim(ctx, detached context.Context, req *Request) (claim lock.Claim, err error) {
 	if err = deadlineError(ctx); err != nil {
 		return claim, err
 	}
-	pauses := g.Pauses || g.mayRunWithoutLease(ctx, errRedisPaused)
+	pauses := (g.Pauses || g.mayRunWithoutLease(ctx, errRedisPaused)) && !g.locker.IsNone()
 	if pauses && g.redis.open() {
 		return claim, errRedisPaused
 	}
@@ -145,7 +164,7 @@ func (g *Guard) sendClaim(ctx context.Context, req *Request) (lock.Claim, error)
 // note returns the note of the request's claim, in room if it fits. Only an encrypted one needs the storage key.
 func (g *Guard) note(room []byte, req *Request) []byte {
 	if len(g.Codec.Keys) > 0 {
-		req.StorageKey = g.storageKey(req, "")
+		g.StorageKey(req)
 	}
 	return g.Codec.EncodeNote(room, req.StorageKey, record.Note{Fingerprint: req.Fingerprints[0], Journaled: g.Journal != nil})
 }
@@ -161,17 +180,21 @@ func unclaimed(err error) Result {
 	return refuse(Unavailable, err)
 }
 
-// begin begins a run whose key is claimed. lease is nil if Redis did not answer, with claimErr: then the journal alone
-// protects the run.
+// begin makes a run, and begins it if its protection admits it. Without a lease the journal alone protects the run:
+// claimErr is why Redis has granted none, and nil without Redis.
 func (g *Guard) begin(ctx, detached context.Context, req *Request, lease *lock.Lease, claimErr error) Result {
 	r := &Run{guard: g, req: req, caller: ctx, detached: detached, claimErr: claimErr}
 	r.control.retention = g.Retention
 	if g.Journal == nil {
-		r.protection = leased{held{lease}}
+		r.protection = leased{redisLease{lease}}
 	} else {
 		r.protection = newJournaled(r, lease)
 	}
-	if refusal := r.protection.begin(r); refusal != nil {
+	if err := deadlineError(ctx); err != nil {
+		r.protection.drop(detached)
+		return refuse(NotBegun, errors.Join(err, claimErr))
+	}
+	if refusal := r.protection.admit(r); refusal != nil {
 		refusal.Err = errors.Join(refusal.Err, claimErr)
 		return *refusal
 	}
@@ -180,16 +203,22 @@ func (g *Guard) begin(ctx, detached context.Context, req *Request, lease *lock.L
 
 // protection is what decides about the key of a run.
 type protection interface {
-	// begin reports whether the run may begin. If not, it gives the key up, and returns what the caller gets.
-	begin(r *Run) (instead *Result)
-	// limits returns the lease whose loss ends the operation, or nil, and when the operation must end.
-	limits(r *Run) (*lock.Lease, time.Time)
+	// admit returns nil if the run may begin. If not, it gives the key up, and returns what the caller gets instead.
+	admit(r *Run) (instead *Result)
+	// start completes the run's context, and returns the one that the operation gets.
+	start(r *Run) context.Context
+	// fence returns the fencing number of the lease, and 0 without one.
+	fence() int64
+	// hasRow reports whether an intent journal has a row of the run.
+	hasRow() bool
 	// cutOff is called when the operation has ended.
 	cutOff()
 	// abandonAt stops the renewals of the lease from t on. The zero time means never.
 	abandonAt(t time.Time)
 	// abandon lets the lease run out.
 	abandon()
+	// drop releases the key in the background.
+	drop(ctx context.Context)
 	// conclude does with the key what follows from end, and returns what the caller gets.
 	conclude(r *Run, end Ending) Result
 }

@@ -12,14 +12,14 @@ import (
 type Inspection struct {
 	Info   lock.Info
 	Entry  journal.Entry  // without its Note and Record
-	Record *record.Record // that a duplicate is answered by; nil if there is none
+	Record *record.Record // that a duplicate gets; nil if there is none
 	Size   int            // of the record in bytes, as it is stored
 }
 
-// Inspect returns what Redis and the journal hold under a key. It changes nothing. Its errors are those of
-// middleware.Middleware.Inspect.
+// Inspect returns what Redis and the journal hold under a key. It changes nothing. Its errors, and what
+// it returns with them, are those of middleware.Middleware.Inspect.
 func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, err error) {
-	if i.Info, err = g.locker.Inspect(ctx, storageKey); err != nil {
+	if i.Info, err = g.inspectRedis(ctx, storageKey); err != nil {
 		return Inspection{}, err
 	}
 	var encoded []byte
@@ -35,7 +35,7 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, e
 		if err != nil {
 			return Inspection{}, err
 		}
-		if encoded == nil { // else Redis answers a duplicate
+		if encoded == nil { // else a duplicate gets the record in Redis
 			encoded = i.Entry.Record
 		}
 		i.Entry.Note, i.Entry.Record = nil, nil
@@ -45,8 +45,17 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, e
 	}
 	r, err := g.Codec.Decode(i.Info.Key, encoded)
 	if err != nil {
-		return Inspection{}, err
+		return i, err
 	}
 	i.Record, i.Size = &r, len(encoded)
 	return i, nil
+}
+
+// inspectRedis returns what Redis holds under a key: nothing, without Redis.
+func (g *Guard) inspectRedis(ctx context.Context, storageKey string) (lock.Info, error) {
+	if g.locker.IsNone() {
+		key, err := g.locker.ParseKey(storageKey)
+		return lock.Info{Key: key, State: lock.Free}, err
+	}
+	return g.locker.Inspect(ctx, storageKey)
 }

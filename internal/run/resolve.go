@@ -21,31 +21,32 @@ var ErrJournaled = errors.New("onceguard: the run has a journal, which has the l
 // A crash in between leaves what a crash of the run at that point would leave: the journal has the outcome, and answers
 // a repetition.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, payload *[2][]byte) error {
-	info, err := g.locker.Inspect(ctx, storageKey)
+	info, err := g.inspectRedis(ctx, storageKey)
 	if err != nil {
 		return err
 	}
 	r := &resolver{guard: g, key: info.Key, token: token, payload: payload}
 	if g.Journal == nil {
-		return r.resolveClaim(ctx, info, nil)
+		return r.resolveClaim(ctx, info)
 	}
 	entry, err := ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, r.key) })
 	if err != nil {
 		return err
 	}
+	isUnanswered := entry.State == journal.Done && entry.Record == nil && payload != nil
 	switch {
-	case entry.State == journal.Done:
+	case entry.State == journal.Done && !isUnanswered:
 		return fmt.Errorf("%w: the journal has its outcome", lock.ErrChanged)
 	case entry.State != journal.Absent && entry.Token != token:
-		return fmt.Errorf("%w: the journal has another run, or a sweep has taken this one", lock.ErrChanged)
+		return fmt.Errorf("%w: the journal has another run", lock.ErrChanged)
 	case entry.State == journal.Unfinished && info.State == lock.Held && info.Token == token: // its process renews its lease
 		return lock.ErrLive
-	case entry.State == journal.Unfinished:
+	case entry.State == journal.Unfinished, isUnanswered:
 		return r.resolveRow(ctx, info, entry)
 	case entry.State != journal.Absent:
 		return fmt.Errorf("%w: in the journal it has %v left", lock.ErrLive, entry.Left)
 	}
-	return r.resolveClaim(ctx, info, r.end)
+	return r.resolveClaim(ctx, info)
 }
 
 // resolver resolves one run. The note of its claim, or of its row in the journal, has the fingerprint that encode puts
@@ -57,11 +58,9 @@ type resolver struct {
 	payload *[2][]byte
 }
 
-// resolveClaim resolves a run that has only its claim in Redis. end, if it is not nil, tells the journal first; if
-// nothing happened, the journal has no row to free.
-func (r *resolver) resolveClaim(
-	ctx context.Context, info lock.Info, end func(context.Context, journal.Run, []byte) error,
-) error {
+// resolveClaim resolves a run that has only its claim in Redis. It stores the record in the journal first, if there is
+// one. If nothing happened, the journal has no row to free.
+func (r *resolver) resolveClaim(ctx context.Context, info lock.Info) error {
 	if err := r.checkClaim(info); err != nil {
 		return err
 	}
@@ -71,8 +70,8 @@ func (r *resolver) resolveClaim(
 	ended := false
 	err := r.settle(ctx, func(note []byte) ([]byte, error) {
 		encoded, err := r.encode(note)
-		if err == nil && end != nil {
-			err = end(ctx, journal.Run{Key: r.key, Token: r.token, Note: note}, encoded)
+		if err == nil && r.guard.Journal != nil {
+			err = r.end(ctx, journal.Run{Key: r.key, Token: r.token, Note: note}, encoded)
 			ended = err == nil
 		}
 		return encoded, err
@@ -87,7 +86,7 @@ func (r *resolver) resolveClaim(
 func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry journal.Entry) error {
 	encoded, err := r.encode(entry.Note)
 	if err == nil {
-		err = r.end(ctx, journal.Run{Key: r.key, Token: r.token, Note: entry.Note, Intent: true}, encoded)
+		err = r.end(ctx, journal.Run{Key: r.key, Token: r.token, Note: entry.Note, Intent: true, Resolved: true}, encoded)
 	}
 	if err != nil {
 		return err
@@ -169,4 +168,14 @@ func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) err
 		return fmt.Errorf("%w: the journal has the outcome %v of another run", lock.ErrChanged, entry.State)
 	}
 	return nil
+}
+
+// Record returns the record for a row of the journal. It has no fingerprint: byEntry adds that of the row.
+func (g *Guard) Record(storageKey string, payload *[2][]byte) ([]byte, error) {
+	key, err := g.locker.ParseKey(storageKey)
+	if err != nil {
+		return nil, err
+	}
+	rec := record.Record{Completed: time.Now(), Head: payload[0], Body: payload[1]}
+	return g.Codec.Append(make([]byte, 0, rec.Room()), key, &rec), nil
 }

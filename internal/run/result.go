@@ -6,7 +6,7 @@ import (
 	"github.com/onceguard/onceguard/internal/record"
 )
 
-// Kind is what a caller is to do or to answer.
+// Kind is what a door does next: run the operation, hand out a product or a record, or answer why there is none.
 type Kind uint8
 
 const (
@@ -24,9 +24,11 @@ const (
 	FingerprintChanged             // the record has a fingerprint that cannot be compared
 	Unreadable                     // what is stored cannot be read
 	Unavailable                    // the store does not answer; nothing ran
-	Unconfirmed                    // there is a record, which the replicas have not confirmed
+	Unconfirmed                    // there is a record, which is pending in this process, or not confirmed by the replicas
 	NotBegun                       // the key was claimed, and the run could not begin; the key may stay claimed for a lease
 	CommitUnknown                  // it is not known yet whether this run's transaction was committed
+
+	KindCount // how many there are, for tables by Kind
 )
 
 // Outcome is what an observer is told. The doors have types of their own for it, with the same text.
@@ -51,13 +53,13 @@ const (
 	OutcomeFingerprintChanged Outcome = "fingerprint-changed"
 	OutcomeUnreadable         Outcome = "unreadable"
 
-	// Refused before:
+	// Of a request that was refused before it could run:
 	OutcomeExpiredKey       Outcome = "expired-key"
 	OutcomeStoreUnavailable Outcome = "store-unavailable"
 )
 
 // outcomes are the outcomes of the kinds that refuse or replay.
-var outcomes = [...]Outcome{
+var outcomes = [KindCount]Outcome{
 	Unprotected:        OutcomeUnprotected,
 	Stored:             OutcomeReplayed,
 	InFlight:           OutcomeInFlight,
@@ -85,7 +87,7 @@ type Result struct {
 	Record     record.Record // if Kind is Stored or NotStored; of the latter the payload may be empty
 	Size       int           // of the record in bytes, as it is stored or pending; 0 if there is none
 	Settle     Phase         // from Conclude: from the end of the operation until the key was settled
-	RetryAfter time.Duration // if Kind is InFlight; 0 leaves it to the door
+	RetryAfter time.Duration // if Kind is InFlight, and 0 leaves it to the door; or OutcomeUnknown, and 0 means that no repetition helps
 	claimedAt  time.Time     // if Kind is InFlight: by the run that has the key in Redis
 }
 
@@ -94,7 +96,7 @@ func refuse(kind Kind, err error) Result {
 	return Result{Kind: kind, Outcome: outcomes[kind], Err: err}
 }
 
-// isMismatch reports whether the result says that the key belongs to another input.
+// isMismatch reports whether the key belongs to another input, or to one that cannot be compared.
 func (r *Result) isMismatch() bool { return r.Kind == Reused || r.Kind == FingerprintChanged }
 
 // Phases are the parts of the time that a request takes until its operation has ended, in the order of time. They do not

@@ -41,48 +41,37 @@ type Product interface {
 	String() string // describes the product in an error: "answered 201"
 }
 
-// TxProduct is a Product that a transaction of the operation can commit. The transaction calls Mark, Seal, Changed, Keep,
-// Rewind and Refuse, in any goroutine of the operation. With another Product no transaction begins.
+// TxProduct is a Product that a transaction of the operation can commit. The transaction calls BeginTx, Seal, Changed,
+// Keep, Rewind and Refuse, in any goroutine of the operation. A Guard with a journal is for such products only.
 type TxProduct interface {
 	Product
-	// Mark begins a part of the product that belongs to a transaction. Nothing of it is sent before Keep or Rewind. It
+	// BeginTx begins a part of the product that belongs to a transaction. Nothing of it is sent before Keep or Rewind. It
 	// returns ErrCommitted if a part of the product was sent before.
-	Mark() error
-	// Seal passes the payload of the product to store, which copies it, and puts the product back as it was at Mark: the
+	BeginTx() error
+	// Seal passes the payload of the product to store, which copies it, and puts the product back as it was at BeginTx: the
 	// transaction may be run again, and the last Seal counts. After an error Rewind is called.
 	Seal(store func(head, body []byte)) error
 	Changed() bool // reports whether the product was changed since Seal
 	Keep()         // the transaction is committed: the product is what was sealed last, and is final
-	Rewind()       // the transaction is rolled back: the product is as it was at Mark
+	Rewind()       // the transaction is rolled back: the product is as it was at BeginTx
 	Refuse()       // it is not known, or the product will be replaced: later changes fail
 }
 
 // Ending is how an operation has ended.
 type Ending struct {
-	Left Left
-	Err  error // for the observer, if the outcome is not Executed: why
+	How How
+	Err error // for the observer, if the outcome is not Executed: why
 }
 
-// Control returns what the operation can say about its run.
+// Control returns the Control of the run's operation.
 func (r *Run) Control() *Control { return &r.control }
 
 // Fence returns the fencing number of the run's lease, and 0 without one.
-func (r *Run) Fence() int64 {
-	switch p := r.protection.(type) {
-	case leased:
-		return p.lease.Fence()
-	case *journaled:
-		return p.held.fence()
-	}
-	return 0
-}
+func (r *Run) Fence() int64 { return r.protection.fence() }
 
-// IsStrict reports whether the run is not repeated if its outcome is unknown, and its failure is kept: with
-// Policy.AtMostOnce or an intent journal.
-func (r *Run) IsStrict() bool {
-	j, ok := r.protection.(*journaled)
-	return r.guard.AtMostOnce || ok && j.run.Intent
-}
+// IsStrict reports whether a failure of the run is kept, and the run is not repeated if its outcome is unknown. That is
+// so with Policy.AtMostOnce, and if an intent journal has stored a row of the run.
+func (r *Run) IsStrict() bool { return r.guard.AtMostOnce || r.protection.hasRow() }
 
 // Start returns the context for the operation, whose product this is. The context ends at the run's limit and at the
 // caller's deadline, when the lease is lost unless a journal decides, and when CutOff is called. It does not end with
@@ -90,15 +79,17 @@ func (r *Run) IsStrict() bool {
 func (r *Run) Start(product Product) context.Context {
 	r.product = product
 	r.req.Phases.Operation.Start = time.Now()
-	lease, deadline := r.protection.limits(r)
-	r.ctx.lease, r.ctx.detached, r.ctx.deadline = lease, r.detached, r.capByCaller(deadline)
-	if j, ok := r.protection.(*journaled); ok {
-		return journal.NewContext(&r.ctx, j)
+	r.ctx.detached = r.detached
+	return r.protection.start(r)
+}
+
+// OutsideJournal returns ctx for an operation without a journal. If caller, the context of its caller, belongs to a run
+// with a journal, the operation is no part of that run.
+func OutsideJournal(ctx, caller context.Context) context.Context {
+	if _, _, isInside := journal.FromContext(caller); isInside {
+		return journal.NewContext(ctx, nil)
 	}
-	if _, _, isInside := journal.FromContext(r.caller); isInside { // this run is no part of the one around it
-		return journal.NewContext(&r.ctx, nil)
-	}
-	return &r.ctx
+	return ctx
 }
 
 // capByCaller returns deadline, or the deadline of the caller's context if that is earlier.
@@ -109,9 +100,9 @@ func (r *Run) capByCaller(deadline time.Time) time.Time {
 	return deadline
 }
 
-// CutOff ends the operation: what it has left behind has no say any more. It waits for a transaction that is being
-// committed. It returns why the operation's context was done before, or nil. CutOff must be called even if the operation
-// has panicked; a second call does nothing.
+// CutOff ends the operation: later calls of goroutines that it has left behind have no effect. It waits for a transaction
+// that is being committed. It returns why the operation's context was done before, or nil. CutOff must be called even if
+// the operation has panicked; a second call does nothing.
 func (r *Run) CutOff() (expired error) {
 	if !r.completed.IsZero() {
 		return nil
@@ -147,23 +138,37 @@ func (r *Run) Conclude(end Ending) Result {
 	return result
 }
 
-// ending is what a run does with its key, and what is known about that.
+// Interrupt is Conclude for an operation that has not returned, whose panic propagates: nothing is handed out, and the
+// result is for the observer alone.
+func (r *Run) Interrupt(why error) Result {
+	result := r.Conclude(Ending{How: Interrupted, Err: why})
+	if result.Kind == Own {
+		return result
+	}
+	if result.Outcome != OutcomeLeaseLost {
+		result.Outcome = OutcomePanicked
+	}
+	result.Err = errors.Join(why, result.Err)
+	return result
+}
+
+// ending is what follows from an Ending: what the run does with its key, and what the observer is told.
 type ending struct {
 	action    Action
 	record    record.Record // if the action stores one
 	encoded   []byte        // the record, once a journal has needed it
 	size      int           // of the encoded record, once it is known
-	keep      time.Duration
-	outcome   Outcome // if the action succeeds
-	err       error   // why the outcome is not Executed
-	inJournal bool    // the journal has it, so that outcome is true whatever happens in Redis
+	keep      time.Duration // how long the record is kept
+	outcome   Outcome       // if the action succeeds
+	err       error         // why the outcome is not Executed
+	inJournal bool          // the journal has the record, so outcome holds whatever happens in Redis
 }
 
 // decide returns what the run does with its key.
 func (r *Run) decide(end Ending) ending {
 	wish, sent, retention := r.control.Said()
-	f := Facts{Left: end.Left, Wish: wish, Sent: sent, Strict: r.IsStrict()}
-	if asks := f.Left == Whole && f.Wish == WishNothing && !f.Sent; asks {
+	f := Facts{How: end.How, Wish: wish, Sent: sent, Strict: r.IsStrict()}
+	if asks := f.How == Whole && f.Wish == WishNothing && !f.Sent; asks {
 		f.Keeps = r.product.Keeps(f.Strict)
 	}
 	action, unknown := Decide(f)
@@ -183,7 +188,7 @@ func (r *Run) decide(end Ending) ending {
 	case Store:
 		r.storeProduct(&e)
 	case Tombstone, UnknownTombstone:
-		e.record = r.tombstone(action == UnknownTombstone, !unknown)
+		e.record = r.tombstone(action, !unknown)
 	}
 	return e
 }
@@ -196,31 +201,32 @@ func (e *ending) stores() bool {
 // unknownOutcome returns the outcome of a run that is not known to have taken effect, and why it is not known.
 func unknownOutcome(end Ending, wish Wish) (Outcome, error) {
 	switch {
-	case end.Left == Nothing:
+	case end.How == Interrupted:
 		return OutcomePanicked, end.Err
 	case wish == WishUnknown:
-		return OutcomeUnsure, errors.Join(errSaidUnknown, end.Err)
+		return OutcomeUnsure, errors.Join(errDeclaredUnknown, end.Err)
 	}
 	return OutcomeUnsure, end.Err
 }
 
-// errSaidUnknown is the observer's error for an operation that does not know its outcome.
-var errSaidUnknown = errors.New("onceguard: the operation declared its outcome unknown (Execution.Unknown, once.Unknown)")
+// errDeclaredUnknown is the observer's error for an operation that does not know its outcome.
+var errDeclaredUnknown = errors.New("onceguard: the operation declared its outcome unknown (Execution.Unknown, once.Unknown)")
 
 // storeProduct makes the record of the product, or a tombstone if it cannot be stored.
 func (r *Run) storeProduct(e *ending) {
 	e.record = r.newRecord(r.completed)
 	var ok bool
 	if e.record.Head, e.record.Body, ok = r.product.Payload(); !ok {
-		e.action, e.outcome, e.record = Tombstone, OutcomeNotStored, r.tombstone(false, true)
+		e.action, e.outcome, e.record = Tombstone, OutcomeNotStored, r.tombstone(Tombstone, true)
 	}
 }
 
-// tombstone returns a tombstone. known reports whether the operation's outcome is known; unknown, whether the record
-// says that it is not.
-func (r *Run) tombstone(unknown, known bool) record.Record {
+// tombstone returns the record of action, which is Tombstone or UnknownTombstone. isKnown reports whether the operation's
+// outcome is known. It is unknown after Keep and a panic, and yet action is Tombstone, because Keep means that the
+// operation took effect.
+func (r *Run) tombstone(action Action, isKnown bool) record.Record {
 	rec := r.newRecord(r.completed)
-	rec.Tombstone, rec.Unknown, rec.Head = true, unknown, r.product.Tombstone(known)
+	rec.Tombstone, rec.Unknown, rec.Head = true, action == UnknownTombstone, r.product.Tombstone(isKnown)
 	return rec
 }
 
@@ -238,7 +244,15 @@ func (r *Run) encode(rec *record.Record) []byte {
 	return r.guard.Codec.Append(make([]byte, 0, rec.Room()), r.req.StorageKey, rec)
 }
 
-// own returns the result of a run whose own product is handed out, after err of its key.
+// encodeEnding encodes the record of e, if it has one: the journal and Redis get the same bytes.
+func (r *Run) encodeEnding(e *ending) {
+	if e.stores() {
+		e.encoded = r.encode(&e.record)
+		e.size = len(e.encoded)
+	}
+}
+
+// own returns the result of a run whose own product is handed out. err is what its action on the key has returned.
 func (r *Run) own(e *ending, err error) Result {
 	result := Result{Kind: Own, Outcome: e.outcomeAfter(err), Err: errors.Join(e.err, err)}
 	if err == nil || errors.Is(err, lock.ErrPending) || e.inJournal {

@@ -43,7 +43,7 @@ type product struct {
 	sealed string
 }
 
-func (p *product) Mark() error { return nil }
+func (p *product) BeginTx() error { return nil }
 func (p *product) Seal(store func(head, body []byte)) error {
 	p.sealed = p.body
 	store([]byte("h"), []byte(p.sealed))
@@ -97,7 +97,7 @@ func TestCutOffTwice(t *testing.T) {
 	if err := r.CutOff(); err != nil || req.Phases.Operation != phase {
 		t.Errorf("the second: %v, %v; want nothing, and still %v", err, req.Phases.Operation, phase)
 	}
-	want(t, r.Conclude(run.Ending{Left: run.Whole}), run.Own, run.OutcomeExecuted)
+	want(t, r.Conclude(run.Ending{How: run.Whole}), run.Own, run.OutcomeExecuted)
 }
 
 // CutOff ends the context of an operation that is over in time, and returns no reason.
@@ -111,7 +111,7 @@ func TestCutOffInTime(t *testing.T) {
 	if err := r.CutOff(); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
 		t.Errorf("%v; the context: %v", err, ctx.Err())
 	}
-	r.Conclude(run.Ending{Left: run.Whole})
+	r.Conclude(run.Ending{How: run.Whole})
 }
 
 // What a run leaves behind is what a repetition gets.
@@ -120,7 +120,7 @@ func TestConclude(t *testing.T) {
 	for name, test := range map[string]struct {
 		product product
 		say     func(*run.Control)
-		left    run.Left
+		how     run.How
 		outcome run.Outcome
 		again   run.Kind
 		payload string
@@ -130,7 +130,7 @@ func TestConclude(t *testing.T) {
 		"freed":        {product{}, nil, run.Whole, run.OutcomeFreed, run.Begun, "", false},
 		"too large":    {product{keeps: true, unable: true}, nil, run.Whole, run.OutcomeNotStored, run.NotStored, "known", false},
 		"partial":      {product{}, nil, run.Partial, run.OutcomeNotStored, run.NotStored, "known", true},
-		"panicked":     {product{}, nil, run.Nothing, run.OutcomePanicked, run.InFlight, "", true},
+		"panicked":     {product{}, nil, run.Interrupted, run.OutcomePanicked, run.InFlight, "", true},
 		"kept, broken": {product{}, (*run.Control).Keep, run.Broken, run.OutcomeUnsure, run.NotStored, "unknown", true},
 		"sent, broken": {product{sent: true}, (*run.Control).Sending, run.Broken, run.OutcomeUnsure, run.UnknownNotStored, "", true},
 		"unknown":      {product{keeps: true}, (*run.Control).Unknown, run.Whole, run.OutcomeUnsure, run.InFlight, "", true},
@@ -143,8 +143,8 @@ func TestConclude(t *testing.T) {
 				test.say(r.Control())
 			}
 			r.CutOff()
-			end := run.Ending{Left: test.left}
-			if test.left != run.Whole {
+			end := run.Ending{How: test.how}
+			if test.how != run.Whole {
 				end.Err = errors.New("own")
 			}
 			result := r.Conclude(end)
@@ -162,7 +162,7 @@ func TestConclude(t *testing.T) {
 			if test.again == run.Begun {
 				again.Run.Start(&test.product)
 				again.Run.CutOff()
-				again.Run.Conclude(run.Ending{Left: run.Whole})
+				again.Run.Conclude(run.Ending{How: run.Whole})
 				return
 			}
 			if other := g.Begin(t.Context(), request(2)); other.Kind != run.Reused {
@@ -192,7 +192,7 @@ func TestOvertaken(t *testing.T) {
 		t.Error(err)
 	}
 	r.CutOff()
-	result := r.Conclude(run.Ending{Left: run.Whole})
+	result := r.Conclude(run.Ending{How: run.Whole})
 	want(t, result, run.Stored, run.OutcomeReplayed)
 	if string(result.Record.Body) != "theirs" || result.Settle.Start.IsZero() {
 		t.Errorf("%+v, want theirs, and when the key was settled", result)
@@ -211,12 +211,14 @@ type fakeJournal struct {
 
 func (*fakeJournal) Namespace() string { return "test" }
 
+func (j *fakeJournal) IsIntent() bool { return j.intent }
+
 func (j *fakeJournal) Begin(_ context.Context, run journal.Run) (journal.Entry, error) {
 	if j.begun++; j.begun <= j.fails {
 		return journal.Entry{}, errors.New("no answer")
 	}
 	if j.intent {
-		return journal.Entry{State: journal.Running, Token: run.Token}, nil
+		return journal.Entry{State: journal.Begun, Token: run.Token}, nil
 	}
 	return journal.Entry{}, nil
 }
@@ -235,7 +237,7 @@ func TestEndInJournal(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		intent  bool
-		left    run.Left
+		how     run.How
 		product product
 		say     func(*run.Control)
 		ended   int
@@ -249,10 +251,10 @@ func TestEndInJournal(t *testing.T) {
 		"tombstone":      {true, run.Partial, product{}, nil, 1, "known", run.OutcomeNotStored, run.NotStored, false},
 		"freed":          {false, run.Whole, product{}, nil, 0, "", run.OutcomeFreed, run.Begun, false},
 		"freed, intent":  {true, run.Whole, product{}, nil, 1, "", run.OutcomeFreed, run.Begun, false},
-		"left":           {false, run.Nothing, product{}, nil, 0, "", run.OutcomePanicked, run.InFlight, false},
-		"left and kept":  {false, run.Nothing, product{}, (*run.Control).Keep, 1, "unknown", run.OutcomePanicked, run.NotStored, false},
-		"left, intent":   {true, run.Nothing, product{}, (*run.Control).Keep, 0, "", run.OutcomePanicked, run.InFlight, false},
-		"left and sent":  {false, run.Nothing, product{}, (*run.Control).Sending, 1, "unknown", run.OutcomePanicked, run.UnknownNotStored, false},
+		"left":           {false, run.Interrupted, product{}, nil, 0, "", run.OutcomePanicked, run.InFlight, false},
+		"left and kept":  {false, run.Interrupted, product{}, (*run.Control).Keep, 1, "unknown", run.OutcomePanicked, run.NotStored, false},
+		"left, intent":   {true, run.Interrupted, product{}, (*run.Control).Keep, 0, "", run.OutcomePanicked, run.InFlight, false},
+		"left and sent":  {false, run.Interrupted, product{}, (*run.Control).Sending, 1, "unknown", run.OutcomePanicked, run.UnknownNotStored, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -266,7 +268,7 @@ func TestEndInJournal(t *testing.T) {
 				test.say(r.Control())
 			}
 			r.CutOff()
-			result := r.Conclude(run.Ending{Left: test.left})
+			result := r.Conclude(run.Ending{How: test.how})
 			want(t, result, run.Own, test.outcome)
 			if result.Err == nil == test.isErr || len(j.ended) != test.ended {
 				t.Errorf("%v, %d Ends, want an error %v, %d Ends", result.Err, len(j.ended), test.isErr, test.ended)
@@ -285,7 +287,7 @@ func TestEndInJournal(t *testing.T) {
 			if again.Kind == run.Begun {
 				again.Run.Start(&product{})
 				again.Run.CutOff()
-				again.Run.Conclude(run.Ending{Left: run.Whole})
+				again.Run.Conclude(run.Ending{How: run.Whole})
 			}
 		})
 	}
@@ -304,7 +306,7 @@ func TestBeginAgain(t *testing.T) {
 		if result.Kind == run.Begun {
 			result.Run.Start(&product{})
 			result.Run.CutOff()
-			result.Run.Conclude(run.Ending{Left: run.Whole})
+			result.Run.Conclude(run.Ending{How: run.Whole})
 		}
 	}
 }

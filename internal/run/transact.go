@@ -3,7 +3,7 @@ package run
 // This file contains journal.Transact for a run: a transaction that stores the operation's effect and the record of its
 // product together. In order:
 //
-//  1. beginTx marks the product. What the operation makes from now on belongs to the transaction.
+//  1. beginTx calls BeginTx of the product. What the operation makes from now on belongs to the transaction.
 //  2. do runs the operation's part of the transaction. At its end it calls sealTx, which encodes the record of the
 //     product, and then sends the COMMIT. A do that runs the operation's part again calls sealTx again. The last one
 //     counts.
@@ -12,7 +12,7 @@ package run
 //  4. finishTx keeps the product if the transaction is committed, puts it back as it was if it is rolled back, and
 //     otherwise refuses everything that the operation still makes.
 //  5. When the operation has ended, Run.CutOff calls cutOff: no transaction can be sealed any more. Then conclude
-//     (journal.go) ends the run by the txPhase.
+//     (journaled.go) ends the run by the txPhase.
 
 import (
 	"errors"
@@ -64,15 +64,13 @@ type transaction struct {
 	keep   time.Duration // how long the record is kept
 }
 
-// Why the state of a transaction is not known, or none begins. A panic's value is left out: it may hold what must not be
-// logged.
+// Why it is not known whether a transaction was committed, or why none begins. A panic's value is left out: it may hold
+// what must not be logged.
 var (
 	errLeftOpen     = errors.New("onceguard: the handler returned before its transaction had ended")
 	errInterrupted  = errors.New("onceguard: the transaction panicked, or called runtime.Goexit, after its response was sealed")
 	errConcurrentTx = errors.New("onceguard: the run has a transaction that has not ended")
 	errEnded        = errors.New("onceguard: the handler has returned")
-
-	errNoTransactions = errors.New("onceguard: transactions inside of once.Do are not supported yet")
 )
 
 // Journaled implements [journal.Transactor].
@@ -114,11 +112,8 @@ func (j *journaled) beginTx() error {
 	case j.phase != txNone:
 		return errConcurrentTx
 	}
-	product, ok := j.owner.product.(TxProduct)
-	if !ok {
-		return errNoTransactions
-	}
-	err := product.Mark()
+	product := j.owner.product.(TxProduct)
+	err := product.BeginTx()
 	if err == nil {
 		j.product, j.phase = product, txOpen
 	}
@@ -178,7 +173,8 @@ func (j *journaled) isSealed() bool {
 	return j.phase == txSealed
 }
 
-// decideAfterError decides how a transaction whose do has failed has ended, by what findOutcome has returned.
+// decideAfterError returns how a transaction has ended whose do has failed with doErr. entry and lookErr are what
+// findOutcome has returned.
 func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Entry, lookErr error) (txState, error) {
 	rolledBack := txState{phase: txNone}
 	if lookErr != nil && sealed { // the COMMIT may have taken effect
@@ -190,7 +186,8 @@ func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Ent
 	if sealed && isOurEnd(entry, j.run, j.record) {
 		return txState{phase: txCommitted}, nil
 	}
-	isOpenRow := entry.State != journal.Done && entry.Token == j.run.Token // this run's own row, without an outcome
+	// This run's own row, without an outcome. It is lost to the run once it was handed out, which makes it Unfinished.
+	isOpenRow := entry.Token == j.run.Token && (entry.State == journal.Begun || entry.State == journal.Running)
 	if entry.State == journal.Absent || isOpenRow {
 		return rolledBack, doErr
 	}

@@ -45,7 +45,7 @@ func TestChangedSinceSeal(t *testing.T) {
 				t.Errorf("%v, want %v", err, test.err)
 			}
 			r.CutOff()
-			want(t, r.Conclude(run.Ending{Left: run.Whole}), test.kind, test.outcome)
+			want(t, r.Conclude(run.Ending{How: run.Whole}), test.kind, test.outcome)
 			again := g.Begin(t.Context(), request(1))
 			if isStored := again.Kind == run.Stored && string(again.Record.Body) == "hfirst"; isStored != (test.err == nil) {
 				t.Errorf("again: %+v", again)
@@ -59,7 +59,7 @@ func TestChangedSinceSeal(t *testing.T) {
 func TestPanicAfterTheCommit(t *testing.T) {
 	t.Parallel()
 	errPanicked := errors.New("panicked")
-	for left, wantErr := range map[run.Left]error{run.Nothing: errPanicked, run.Broken: nil, run.Whole: nil} {
+	for how, wantErr := range map[run.How]error{run.Interrupted: errPanicked, run.Broken: nil, run.Whole: nil} {
 		g, _ := newGuard(t, func(p *run.Policy) { p.Journal = &fakeJournal{} })
 		p := &product{body: "b"}
 		r, ctx := begin(t, g, p)
@@ -70,10 +70,10 @@ func TestPanicAfterTheCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.CutOff()
-		result := r.Conclude(run.Ending{Left: left, Err: errPanicked})
+		result := r.Conclude(run.Ending{How: how, Err: errPanicked})
 		want(t, result, run.Own, run.OutcomeExecuted)
 		if !errors.Is(result.Err, wantErr) || result.Size == 0 {
-			t.Errorf("%v: %v, size %d; want %v", left, result.Err, result.Size, wantErr)
+			t.Errorf("%v: %v, size %d; want %v", how, result.Err, result.Size, wantErr)
 		}
 		want(t, g.Begin(t.Context(), request(1)), run.Stored, run.OutcomeReplayed)
 	}

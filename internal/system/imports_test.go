@@ -14,7 +14,7 @@ import (
 // import. A package that is missing here may not exist: a new one gets a place in the layers first.
 var allowedImports = map[string][]string{
 	"middleware": {
-		"keyfunc", "lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/reread",
+		"keyfunc", "lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/reread", "internal/option",
 		"middleware/internal/capture", "middleware/internal/problem", "middleware/internal/response", "middleware/internal/buffer",
 	},
 	"middleware/internal/capture":  {"journal", "middleware/internal/response", "middleware/internal/buffer"},
@@ -22,12 +22,12 @@ var allowedImports = map[string][]string{
 	"middleware/internal/response": {"internal/record", "middleware/internal/buffer"},
 	"middleware/internal/buffer":   {},
 
-	"once": {"lock", "journal", "internal/run", "internal/record", "internal/canonical"},
+	"once": {"lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/option"},
 
-	"internal/run":    {"lock", "journal", "internal/record"},
-	"internal/record": {},
+	"internal/run":    {"lock", "journal", "internal/record", "internal/option"},
+	"internal/record": {"internal/option"},
 
-	"keyfunc": {"internal/canonical", "internal/reread"},
+	"keyfunc": {"internal/canonical", "internal/reread", "internal/option"},
 
 	"journal": {},
 
@@ -41,14 +41,23 @@ var allowedImports = map[string][]string{
 	"lock/internal/background": {},
 	"lock/internal/model":      {}, // tests alone
 
-	"admin":      {"lock"},
+	"admin":      {"lock", "journal", "middleware"},
 	"onceclient": {}, // it is for clients of any server
 	"oncetest":   {}, // it drives any handler, and knows none of our packages
+
+	// It asks any server, and knows none of our packages.
+	"cmd/oncecheck":                 {"cmd/oncecheck/internal/plan", "cmd/oncecheck/internal/ask", "cmd/oncecheck/internal/hook", "cmd/oncecheck/internal/check", "cmd/oncecheck/internal/report"},
+	"cmd/oncecheck/internal/check":  {"cmd/oncecheck/internal/plan", "cmd/oncecheck/internal/ask", "cmd/oncecheck/internal/hook", "cmd/oncecheck/internal/proxy"},
+	"cmd/oncecheck/internal/report": {"cmd/oncecheck/internal/plan", "cmd/oncecheck/internal/ask", "cmd/oncecheck/internal/check"},
+	"cmd/oncecheck/internal/plan":   {},
+	"cmd/oncecheck/internal/ask":    {},
+	"cmd/oncecheck/internal/proxy":  {},
+	"cmd/oncecheck/internal/hook":   {},
 }
 
 // withoutRedis are the packages that do not import go-redis: a lease's life and the background work are tested without
 // any server, and a client has no Redis.
-var withoutRedis = []string{"lock/internal/lease", "lock/internal/background", "onceclient"}
+var withoutRedis = []string{"lock/internal/lease", "lock/internal/background", "onceclient", "cmd/oncecheck"}
 
 const (
 	module  = "github.com/onceguard/onceguard/"
@@ -90,7 +99,7 @@ func listPackages(t *testing.T) map[string][]string {
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
 		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
-		module+"onceclient/...", module+"oncetest/...")
+		module+"onceclient/...", module+"oncetest/...", module+"cmd/oncecheck/internal/...", module+"cmd/oncecheck")
 	out, err := list.Output()
 	if err != nil {
 		var exit *exec.ExitError

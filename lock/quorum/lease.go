@@ -25,7 +25,7 @@ type Lease struct {
 	claims []*claim // one for each master
 
 	mu    sync.Mutex
-	begun bool // guarded by mu: TryAcquire returns the lease, and check watches over it
+	begun bool // guarded by mu: TryAcquire has been granted the lease, and check may end it
 }
 
 // claim is the claim on one master. A goroutine that does not hold Lease.mu reads lease and err once answered is
@@ -34,7 +34,7 @@ type claim struct {
 	locker   *lock.Locker
 	answered chan struct{}
 	lease    *lock.Lease // nil until it is granted
-	err      error       // why it was not granted: ErrLost if somebody else holds the key
+	err      error       // why it was not granted: ErrLost if another caller holds the key
 }
 
 // newLease returns a Lease whose claims are not sent yet. Its context carries the values of ctx.
@@ -49,7 +49,7 @@ func newLease(ctx context.Context, q *Quorum) *Lease {
 
 // Context returns a context that is done when the lease is over. Its cause is [context.Canceled] after Release, and
 // [lock.ErrLost] when no majority of the claims is valid any more: it is done before a majority of the servers lets the
-// key go by expiry. A server that loses the claim in another way is noticed by the next renewal, within a third of the
+// key go by expiry. If a server loses the claim in another way, the next renewal shows that, within a third of the
 // length of a lease. It carries the values of the context with which the key was taken, but not its cancellation.
 func (l *Lease) Context() context.Context { return l.ctx }
 
@@ -99,7 +99,7 @@ func (l *Lease) ask(c *claim, key string) {
 	}
 }
 
-// begin makes check end the lease when no majority of its claims is valid, also if that is so already.
+// begin lets check end the lease when no majority of its claims is valid, and calls check.
 func (l *Lease) begin() {
 	l.mu.Lock()
 	l.begun = true
@@ -171,10 +171,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	})
 }
 
-// onMajority calls do for every claim at the same time, and for one that is not answered yet when it is. It returns nil
-// as soon as do has succeeded on a majority of the masters, and ErrLost as soon as a majority has lost the claim or
-// has not granted it. It returns an error if the results of all masters show neither, or if ctx is done. No call of do
-// is cancelled.
+// onMajority calls do for all claims at the same time, and for a claim without a reply as soon as its reply arrives. It
+// returns nil as soon as do has succeeded on a majority of the masters, and ErrLost as soon as a majority has lost the
+// claim or has not granted it. It returns an error if the results of all masters show neither, or if ctx is done. No
+// call of do is cancelled.
 func (l *Lease) onMajority(
 	ctx context.Context, operation string, do func(context.Context, *lock.Lease) error,
 ) error {

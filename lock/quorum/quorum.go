@@ -42,9 +42,12 @@ import (
 // Quorum grants leases on the keys of one namespace on several independent masters. It is safe for concurrent use.
 //
 // A Quorum sends each command to all masters at the same time, and the results of a majority decide. So a minority of
-// silent masters delays nothing. Each master's claim is a lease of its own, with its own renewals. A claim that is not
-// needed is released, also on a master whose reply came late or was lost. If no release arrives there, the claim
-// expires after the length of a lease ([WithTTL]).
+// silent masters delays nothing. Each master's claim is a lease of its own, with its own renewals. A claim that no
+// lease needs is released, also on a master whose reply came late or was lost. After a lost reply, the release is one
+// operation, with its retries. If the master is down for longer, the claim expires after the length of a lease
+// ([WithTTL]). Meanwhile it counts against other callers on that master alone. (Only claims under a hold are released
+// until that is known, see [lock.Locker.Claim]. A hold would cost each caller that finds the key held a second round
+// trip.)
 type Quorum struct {
 	lockers []*lock.Locker // one for each master
 	retry   lock.Retry
@@ -76,11 +79,11 @@ func New(clients []redis.UniversalClient, namespace string, opts ...Option) *Quo
 	return q
 }
 
-// size returns how many masters are a majority.
+// size returns the number of masters in a majority.
 func (q *Quorum) size() int { return len(q.lockers)/2 + 1 }
 
 // TryAcquire takes key if a majority of the masters grants it, in one round trip. ok is false, without an error, if
-// somebody else holds it. [lock.ErrSettled] and [lock.ErrForeign] mean that the key holds a value, or something
+// another caller holds it. [lock.ErrSettled] and [lock.ErrForeign] mean that the key holds a value, or something
 // foreign, on a majority. Any other error means that no majority answered within the time for one operation
 // ([WithOpTimeout]), that ctx is done, or that the Quorum is closed ([lock.ErrClosed]).
 func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
@@ -107,11 +110,11 @@ func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	return nil, false, err
 }
 
-// isGranted reports whether a majority has granted the claim. The error is ErrForeign or ErrSettled if a majority holds
-// that. Any other error means that a majority failed, or that ctx is done.
+// isGranted reports whether a majority has granted the claim. The error is ErrForeign or ErrSettled if a majority
+// returned that. Any other error means that a majority failed, or that ctx is done.
 //
-// It returns as soon as the claims that are answered decide. At the latest the last one does: unless a majority failed, a majority has
-// answered, and then either a majority has granted the claim or none can any more.
+// It returns as soon as the results so far decide. The last result always does: unless a majority failed, a majority has
+// granted or denied the claim, and then either a majority has granted it or none can any more.
 func (q *Quorum) isGranted(ctx context.Context, answered <-chan *claim) (bool, error) {
 	size := q.size()
 	var failed []error
@@ -133,7 +136,7 @@ func (q *Quorum) isGranted(ctx context.Context, answered <-chan *claim) (bool, e
 		case errors.Is(c.err, lock.ErrSettled):
 			denied++
 			settled++
-		case errors.Is(c.err, lock.ErrLost): // somebody else holds it
+		case errors.Is(c.err, lock.ErrLost): // another caller holds it
 			denied++
 		default:
 			failed = append(failed, c.err)
@@ -159,7 +162,7 @@ func noMajority(failed []error) error {
 	return fmt.Errorf("no majority: %w", errors.Join(failed...))
 }
 
-// Acquire takes key, and waits while somebody else holds it. It calls TryAcquire again at the pauses of [WithRetry].
+// Acquire takes key, and waits while another caller holds it. It calls TryAcquire again at the pauses of [WithRetry].
 // Callers share nothing, and no message wakes them, because no single master could send one.
 //
 // The error is [lock.ErrHeld] when the budget of WithRetry is spent, and when ctx is done and the last try found the

@@ -8,7 +8,9 @@ create table onceguard_journal (
   began_at   integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer)),
   until      integer,
   expires_at integer,
-  attempts   integer not null default 0,
+  attempts   integer not null default 0, -- how often a sweep has handed the row out, under a token of its own
+  run         text, -- the token of the run itself, once a sweep has handed the row out
+  fingerprint blob, -- what the run's request was; only of a row that a sweep has ended
   check ((state = 2) = (expires_at is not null)),
   check ((state = 1) = (until is not null))
 ) without rowid;

@@ -14,6 +14,8 @@ type Journal struct{ Failures int }
 // Namespace returns that of the Locker of [Locker].
 func (*Journal) Namespace() string { return "test" }
 
+func (*Journal) IsIntent() bool { return false }
+
 func (*Journal) Begin(context.Context, journal.Run) (journal.Entry, error) {
 	return journal.Entry{}, nil
 }

@@ -80,6 +80,8 @@ func ErrorType(e *middleware.Event) string {
 		return word
 	}
 	switch {
+	case e.Outcome == middleware.InvalidKey: // of once: a part of the Key is empty
+		return "key_invalid"
 	case e.Outcome == middleware.BodyUnreadable:
 		return "body_unreadable"
 	case e.Outcome == middleware.KeyFailed:

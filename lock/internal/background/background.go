@@ -1,5 +1,5 @@
-// Package background runs work that outlives the call that began it, and lets Close wait for it. All packages of the
-// lock use its Group; its other functions pause and retry.
+// Package background runs work that outlives the call that began it, and lets Close wait for it. A [Group] counts that
+// work. The other functions pause and retry.
 package background
 
 import (
@@ -121,10 +121,19 @@ func WithoutEnd(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
+// Signal puts a token into ch, which has room for one, unless it holds one already.
+func Signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
 // Jitter returns a random duration from 0 up to, and not including, d, which must be positive.
 func Jitter(d time.Duration) time.Duration { return rand.N(d) }
 
-// Backoff has growing pauses. Each is random between half of its bound and the bound. The bound doubles up to Max.
+// Backoff yields growing pauses. Each is random between half of its bound and the bound. The bound doubles with each
+// pause, up to Max.
 type Backoff struct{ next, Max time.Duration }
 
 // NewBackoff returns a Backoff whose first bound is 20 ms and whose largest is most.

@@ -1,12 +1,14 @@
 // Package lease implements the life of a lease: how it is renewed, extended, settled, released or lost. A Core is the
 // lease of one claim. Each caller that shares it has a Handle, and lock.Lease wraps a Handle. Package lock gives a Core
-// its Backend. All that this package knows of Redis is the Outcomes that the Backend returns.
+// its Backend. This package learns about Redis only from the Outcomes that the Backend returns.
 //
 //	core.go      the lease, its phases, and how it moves through them
 //	handle.go    a caller's share in a lease, with the context that ends with it
 //	renew.go     renewals and Extend: what moves the end of a lease
 //	release.go   Release
-//	settle.go    Settle; backlog.go counts the values that wait to be stored
+//	settle.go    Settle
+//	backlog.go   the values of Settles that are pending
+//	pending.go   the workers that store them
 //	timer.go     the timer that renews a lease and ends it
 //
 // Core.mu guards a lease and all its handles. It is never held while a Backend is called.
@@ -16,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,25 +27,29 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// Backend stores claims. Its methods may be called concurrently, and return within the time for one operation.
+// Backend stores claims: a store.Store, or what tests put in its place. Its methods may be called concurrently, and
+// return within the time for one operation. ReleaseInline and Settle may be sent inline, because every request sends
+// them.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
-	Extend(ctx context.Context, id ID, d time.Duration) store.Outcome
-	// Release removes the claim.
-	Release(ctx context.Context, id ID) store.Outcome
-	// KeepReleasing releases a claim with a hold in the background, until that is certain. It returns at once. released
-	// is true if a release was confirmed.
-	KeepReleasing(id ID, released bool)
+	Extend(ctx context.Context, key store.Key, token uuid.UUID, d time.Duration) store.Outcome
+	// ReleaseInline removes the claim. hasHold reports whether the claim has a hold.
+	ReleaseInline(ctx context.Context, key store.Key, token uuid.UUID, hasHold bool) store.Outcome
+	// KeepReleasing releases a claim with a hold in the background: until Redis answers, and several times after that.
+	// It returns at once. released reports whether a release was already confirmed.
+	KeepReleasing(key store.Key, token uuid.UUID, released bool)
 	// Settle replaces the claim with the value, for ttl.
-	Settle(ctx context.Context, id ID, value []byte, ttl time.Duration) store.Outcome
+	Settle(ctx context.Context, key store.Key, token uuid.UUID, value []byte, ttl time.Duration) store.Outcome
+	// Node returns what identifies the server that has the key now. It sends nothing.
+	Node(key store.Key) any
 }
 
-// ID names a claim, and has what was written with it.
+// ID names a claim, and has what its release depends on.
 type ID struct {
 	Key       store.Key
 	Token     uuid.UUID
 	Hold      time.Duration // for which the claim stays after its lease; 0 without a hold
-	MayReturn bool          // a command may still arrive, and write the claim again after its release
+	MayReturn bool          // a command may still arrive, and write the claim again after its release: see Core.release
 }
 
 // Config is what the leases of one Locker share.
@@ -55,6 +62,13 @@ type Config struct {
 	Counts    Counts
 }
 
+// Counts counts the leases of a Locker, and their renewals. Its zero value is ready to use.
+type Counts struct {
+	Active   atomic.Int64  // leases that are valid now
+	Renewals atomic.Uint64 // that the backend has confirmed
+	Lost     atomic.Uint64 // leases that were lost while their holders relied on them
+}
+
 // phase is how far a lease has come. Core.advance moves it, only forward, and ends the contexts of all handles:
 //
 //	from           to          when
@@ -62,7 +76,7 @@ type Config struct {
 //	active, lost   releasing   Release sends its first command
 //	any            ended       Settle or Release was confirmed or refused
 //
-// A lost lease may still settle: perhaps no other caller has taken the key.
+// A lost lease may still settle and release: perhaps no other caller has taken the key.
 type phase int
 
 const (
@@ -81,7 +95,7 @@ type Core struct {
 
 	mu       sync.Mutex
 	phase    phase       // guarded by mu, like all fields below
-	handles  []*Handle   // those that are not released; the last one stays even when it is
+	handles  []*Handle   // not released, except that the last one stays after its release
 	room     [1]*Handle  // holds handles while there is one
 	timer    *time.Timer // calls tick at the next renewal or at validUntil; nil once the phase is not active
 	renewing bool        // a renewal is in flight
@@ -93,10 +107,10 @@ type Core struct {
 	releasedWhileValid bool  // a Release was sent while the lease was valid: who has the key now may have taken it since
 	releaseErr         error // what Release returns once the phase is ended
 
-	lostCounted bool // the lease is counted in Counts.lost
+	lostCounted bool // the lease is counted in Counts.Lost
 
-	abandoned bool      // no longer renewed, so that the lease runs out
-	abandonAt time.Time // tick sets abandoned from then on; zero means never
+	abandoned bool      // the renewals have stopped, so that the lease runs out
+	abandonAt time.Time // from when on tick sets abandoned; zero means never
 
 	settling bool           // Settle was called; only becomes true
 	pending  *pendingSettle // the Settle that is retried in the background; nil if none is
@@ -121,7 +135,7 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 		return false
 	}
 	c.timer = time.AfterFunc(c.firstTick(start).Sub(now), c.tick)
-	config.Counts.add(c.id.Token, 1)
+	config.Counts.Active.Add(1)
 	c.handles = c.room[:0]
 	c.addHandle(detached, first)
 	return true
@@ -137,10 +151,8 @@ func (c *Core) Until() time.Time {
 	return c.validUntil
 }
 
-// renews reports whether the lease should be renewed. The caller holds mu.
-func (c *Core) renews() bool {
-	return c.config.Renew && c.phase == active && !c.abandoned
-}
+// renews reports whether the lease is to be renewed while it is active. The caller holds mu.
+func (c *Core) renews() bool { return c.config.Renew && !c.abandoned }
 
 // valid reports whether the lease is active and validUntil is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.validUntil) }
@@ -153,9 +165,10 @@ func (c *Core) isReleasedOrSettled() bool {
 	return c.phase >= releasing
 }
 
-// advance moves the lease to a later phase, stops the timer, and ends all handles with cause. The caller holds mu.
+// advance moves the lease to a phase, never back, stops the timer, and ends all handles with cause. The caller holds
+// mu.
 func (c *Core) advance(to phase, cause error) {
-	c.phase = max(c.phase, to)
+	c.phase = to
 	c.stopTimer()
 	if errors.Is(cause, store.ErrLost) {
 		c.countLost()
@@ -163,8 +176,9 @@ func (c *Core) advance(to phase, cause error) {
 	for _, handle := range c.handles {
 		handle.end(cause)
 	}
-	if c.pending != nil && c.phase >= releasing {
-		c.pending.cancel() // a lease that is released or settled needs no other Settle
+	if c.pending != nil && c.phase >= releasing { // a lease that is released or settled needs no pending Settle
+		c.config.Backlog.remove(c.pending, !errors.Is(cause, store.ErrLost))
+		c.pending = nil
 	}
 }
 
@@ -186,5 +200,14 @@ func (c *Core) abandon() {
 	c.abandoned = true
 	if c.phase < releasing {
 		c.wakeAt(c.validUntil)
+	}
+}
+
+// countLost counts the lease as lost, once. It does not count an abandoned lease, which is meant to run out. The caller
+// holds mu.
+func (c *Core) countLost() {
+	if !c.abandoned && !c.lostCounted {
+		c.lostCounted = true
+		c.config.Counts.Lost.Add(1)
 	}
 }

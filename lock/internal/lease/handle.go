@@ -24,13 +24,13 @@ func (c *Core) addHandle(ctx context.Context, h *Handle) {
 	c.handles = append(c.handles, h)
 }
 
-// Join makes other a handle on the lease of h. ctx must never be done. Join does nothing and reports false if h is
-// released, or the lease is not valid any more.
+// Join makes other a handle on the lease of h, and reports whether it did. It does not if h is released, the lease is
+// no longer valid, or its value is pending. ctx must never be done.
 func (h *Handle) Join(ctx context.Context, other *Handle) bool {
 	c := h.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.released || !c.valid() {
+	if h.released || !c.valid() || c.pending != nil {
 		return false
 	}
 	c.addHandle(ctx, other)
@@ -68,9 +68,9 @@ func (h *Handle) end(cause error) {
 	}
 }
 
-// mayAbandon reports whether the handle may abandon the lease. It may not once it is released or the lease is released
-// or settled, nor while a Settle is pending, which needs the claim and abandons the lease at its end. The caller holds
-// mu.
+// mayAbandon reports whether the handle may abandon the lease: neither the handle nor the lease is released, the lease
+// is not settled, and no Settle is pending. A pending Settle needs the claim, and abandons the lease when it is given
+// up. The caller holds mu.
 func (h *Handle) mayAbandon() bool {
 	return !h.released && h.core.phase < releasing && h.core.pending == nil
 }
@@ -84,8 +84,7 @@ func (h *Handle) Abandon() {
 	}
 }
 
-// AbandonAt stops the renewals from t on: instead of the first renewal after t, tick abandons the lease. The zero time
-// means never.
+// AbandonAt stops the renewals from t on: the first tick after t abandons the lease. The zero time means never.
 func (h *Handle) AbandonAt(t time.Time) {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
@@ -94,8 +93,8 @@ func (h *Handle) AbandonAt(t time.Time) {
 	}
 }
 
-// markReleased marks the handle as released, and reports whether it is the lease's last one. Then the caller releases
-// the claim, which also ends the handle. Otherwise markReleased ends the handle, unless it was released before.
+// markReleased marks the handle as released, and reports whether it is the lease's last one. The caller then releases
+// the claim, which also ends the handle. A handle that is not the last is ended by markReleased.
 func (h *Handle) markReleased() (last bool) {
 	c := h.core
 	c.mu.Lock()

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/store"
@@ -184,7 +186,7 @@ func (s *server) do(ctx context.Context, name string, execute func() (store.Hold
 	return o
 }
 
-func (s *server) Extend(ctx context.Context, _ lease.ID, d time.Duration) store.Outcome {
+func (s *server) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Duration) store.Outcome {
 	name := "extend"
 	if d == ttl {
 		name = "renew"
@@ -201,8 +203,10 @@ func (s *server) Extend(ctx context.Context, _ lease.ID, d time.Duration) store.
 	})
 }
 
+func (s *server) Node(store.Key) any { return s }
+
 // KeepReleasing sends releases until one is answered.
-func (s *server) KeepReleasing(id lease.ID, released bool) {
+func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, released bool) {
 	s.group.Go(func() {
 		background.Retry(s.group.Context(), time.Now().Add(time.Hour), func() bool {
 			s.mu.Lock()
@@ -215,7 +219,9 @@ func (s *server) KeepReleasing(id lease.ID, released bool) {
 	})
 }
 
-func (s *server) Settle(ctx context.Context, _ lease.ID, value []byte, d time.Duration) store.Outcome {
+func (s *server) Settle(
+	ctx context.Context, _ store.Key, _ uuid.UUID, value []byte, d time.Duration,
+) store.Outcome {
 	s.mu.Lock()
 	s.settled = true
 	s.mu.Unlock()
@@ -232,7 +238,7 @@ func (s *server) Settle(ctx context.Context, _ lease.ID, value []byte, d time.Du
 	})
 }
 
-func (s *server) Release(ctx context.Context, _ lease.ID) store.Outcome {
+func (s *server) ReleaseInline(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
 	s.mu.Lock()
 	s.released = true
 	s.mu.Unlock()

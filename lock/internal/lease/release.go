@@ -1,7 +1,8 @@
 package lease
 
-// How a claim is released: Release tries once and, if that fails, goes on in the background. A claim with a hold is then
-// left to the backend (KeepReleasing), because it would stay for long. Core.mu is not held during a try.
+// Release removes the claim. It tries once. If that fails, a claim without a hold is released in the background here,
+// and a claim with a hold by the backend (KeepReleasing, in store/unneeded.go), because it would stay for long. Core.mu
+// is not held during a try.
 
 import (
 	"context"
@@ -27,15 +28,16 @@ func (h *Handle) ReleaseInBackground(ctx context.Context) {
 	}
 }
 
-// release tries to release the claim. If that fails, or the claim may return, the first call has it released in the
-// background.
+// release tries to release the claim. If that fails, the first call has it released in the background. It also does so
+// after a release that Redis has answered, if the claim has a hold and MayReturn: a command without a reply may write
+// the claim again.
 func (c *Core) release(ctx context.Context) error {
 	firstCall := !c.isReleasedOrSettled()
 	done, err := c.tryRelease(ctx)
 	switch {
 	case !firstCall:
 	case c.id.Hold > 0 && (!done || c.id.MayReturn):
-		c.backend.KeepReleasing(c.id, done)
+		c.backend.KeepReleasing(c.id.Key, c.id.Token, done)
 	case !done:
 		c.retryRelease()
 	}
@@ -53,22 +55,23 @@ func (c *Core) retryRelease() {
 	})
 }
 
-// tryRelease tries once to release the claim, unless the lease has ended. It is done when the backend has confirmed or
-// refused the release.
+// tryRelease tries once to release the claim, unless the lease has ended. done reports whether the backend has
+// confirmed or refused the release.
 func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	c.mu.Lock()
 	if c.phase == ended {
 		defer c.mu.Unlock()
 		return true, c.releaseErr
 	}
-	// An earlier call of tryRelease, or a command of this one whose reply is lost, may have freed the key while the
-	// lease was valid. Another caller that has the key after that is a legitimate successor: the lease was not lost.
+	// An earlier call of tryRelease, or a command of this call whose reply is lost, may have freed the key while the
+	// lease was valid. If another caller has the key after that, it is a legitimate successor, and the lease was not
+	// lost.
 	wasValid, releasedBefore := c.valid(), c.releasedWhileValid
 	c.releasedWhileValid = releasedBefore || wasValid
 	c.advance(releasing, context.Canceled)
 	c.mu.Unlock()
 
-	o := c.backend.Release(ctx, c.id)
+	o := c.backend.ReleaseInline(ctx, c.id.Key, c.id.Token, c.id.Hold > 0)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +92,8 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	return true, c.releaseErr
 }
 
-// claimGoneBy returns when a claim without a hold has expired even if no release arrives, but at most maxRetry from now.
+// claimGoneBy returns when a claim without a hold expires if no release arrives, or maxRetry from now if that is
+// earlier.
 func (c *Core) claimGoneBy() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

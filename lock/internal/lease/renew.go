@@ -1,9 +1,9 @@
 package lease
 
-// Everything that moves the end of a lease: renewals and Extend. The rules:
+// Renewals and Extend move the end of a lease. The rules:
 //
-//   - Only a confirmed command moves validUntil, and no command ever shortens a lease. So they may be in flight at the
-//     same time.
+//   - Only a confirmed command moves validUntil, and no command ever shortens a lease. So several may be in flight at
+//     the same time.
 //   - The lease is lost when validUntil is reached (tick), or when a reply shows that the key is no longer ours
 //     (applyOutcome). Both call lose, which cancels the context of every handle with the cause ErrLost.
 
@@ -15,9 +15,8 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// renewAt returns when a lease is renewed next, after a grant or a renewal that began at start: after a third of TTL. It
-// deliberately has no jitter: leases that were granted together are then renewed in one batch. Only retries are
-// jittered.
+// renewAt returns when a lease is renewed next: a third of TTL after start, when the grant or the last renewal began.
+// It has no jitter, so that leases that were granted together are renewed in one batch. Only retries have jitter.
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
 // retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of TTL.
@@ -49,7 +48,7 @@ func (c *Core) tick() {
 	c.scheduleTick(next)
 }
 
-// beginTick first abandons or loses the lease, if the time for that has come. Then it looks whether to renew it. isDue
+// beginTick abandons or loses the lease if the time for that has come, and begins a renewal if one is due. isDue
 // reports whether a renewal is due, and renewsNow whether this tick sends it: then beginTick has set renewing, and the
 // caller calls Group.Done.
 func (c *Core) beginTick(start time.Time) (validUntil time.Time, isDue, renewsNow bool) {
@@ -84,15 +83,15 @@ func (c *Core) scheduleTick(next time.Time) {
 	c.wakeAt(next)
 }
 
-// renew sends a renewal. It returns at validUntil even without a reply, so that tick loses the lease on time. beginTick
-// has set renewing.
+// renew sends a renewal. It returns at validUntil at the latest, so that tick loses the lease on time. beginTick has
+// set renewing.
 func (c *Core) renew(validUntil time.Time) error {
 	defer c.endRenewing()
 	ctx, cancel := context.WithDeadline(c.config.Group.Base(), validUntil)
 	defer cancel()
 	err := c.extend(ctx, c.config.TTL)
 	if err == nil {
-		c.config.Counts.renewals.Add(1)
+		c.config.Counts.Renewals.Add(1)
 	}
 	return err
 }
@@ -124,7 +123,7 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 		c.latestExpiry = latest
 	}
 	c.mu.Unlock()
-	o := c.backend.Extend(ctx, c.id, d)
+	o := c.backend.Extend(ctx, c.id.Key, c.id.Token, d)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +131,9 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 }
 
 // applyOutcome applies the outcome of an Extend that began at start. If the key holds our claim, it prolongs the lease
-// to d and returns nil. If the key holds our value, it changes nothing and returns nil. Otherwise it returns why the
-// command failed, and loses the lease if the key is absent or holds anything else. The caller holds mu.
+// to d and returns nil. If the key holds our value, it changes nothing and returns nil. If the key is absent or holds
+// anything else, it loses the lease and returns ErrLost. After any other error it changes nothing and returns that
+// error. The caller holds mu.
 func (c *Core) applyOutcome(o store.Outcome, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent

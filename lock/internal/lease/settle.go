@@ -1,10 +1,10 @@
 package lease
 
-// How a value is stored. The rules:
+// Settle stores a value in place of the claim. The rules:
 //
-//   - Settle tries once. If it fails, and another try may succeed, a goroutine retries in the background: the Settle is
-//     pending, and backlog.go counts it.
-//   - A lease has one Settle. Another one returns ErrLost at once, whatever becomes of the first.
+//   - Settle tries once. If that fails and another try may succeed, the Settle is pending: it is retried in the
+//     background. backlog.go holds its value, and pending.go retries it.
+//   - A lease has one Settle. A second one returns ErrLost at once, whether or not the first has succeeded.
 //   - The lease ends when a reply shows that the value is stored, or that the key holds something else. Any other error
 //     leaves the lease as it is.
 //   - The claim is renewed while a Settle is pending. When the retries are given up, the lease is abandoned.
@@ -19,7 +19,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
@@ -27,9 +26,8 @@ import (
 var ErrPending = errors.New("lock: storing goes on in the background")
 
 const (
-	maxRetry       = time.Hour        // how long a Settle or a Release is retried in the background
-	maxSettlePause = 30 * time.Second // between two tries of a Settle
-	minSettleTTL   = time.Millisecond // a value that would expire sooner is not stored
+	maxRetry     = time.Hour        // how long a Settle or a Release is retried in the background
+	minSettleTTL = time.Millisecond // a value that would expire sooner is not stored
 )
 
 // settlement is one call of Settle.
@@ -63,7 +61,9 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 	return err
 }
 
-// beginSettle reports whether this is the first Settle of the lease, and neither the handle nor the lease was released.
+// beginSettle reports whether the lease may settle: this is its first Settle, and neither the handle nor the lease was
+// released. A lost lease may settle (lost < releasing): the key may be absent, or still have its claim, and the script
+// decides.
 func (h *Handle) beginSettle() bool {
 	c := h.core
 	c.mu.Lock()
@@ -85,10 +85,10 @@ func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byt
 	return value
 }
 
-// trySettle tries once to store the value. done reports whether a reply has decided and the lease has ended: err is nil
-// if the value is stored, and otherwise ErrLost. If it is not done, another try may succeed.
+// trySettle tries once to store the value. done reports whether a reply has ended the lease: err is then nil if the
+// value is stored, and otherwise ErrLost. If done is false, another try may succeed.
 func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error) {
-	o := c.backend.Settle(s.ctx, c.id, s.value, ttl)
+	o := c.backend.Settle(s.ctx, c.id.Key, c.id.Token, s.value, ttl)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,70 +104,61 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 	return true, nil
 }
 
-// settleInBackground begins to retry a Settle, and reports whether it does. While the Settle is pending, the claim is
-// renewed. Nothing is retried if the lease was released or settled meanwhile, the deadline is
-// reached, the Locker is closed, or the value is larger than the backlog.
+// settleInBackground makes a Settle pending, and reports whether it did. It does not if the lease was released or
+// settled meanwhile, the deadline is reached, the Locker is closed, or the value is larger than the backlog. While the
+// Settle is pending, the claim is renewed.
 func (c *Core) settleInBackground(s settlement) (pending bool) {
+	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
+	p := &pendingSettle{settlement: s, core: c, node: c.backend.Node(c.id.Key)}
+	pending, dropped := c.setPending(p)
+	for _, other := range dropped {
+		other.core.giveUp(other)
+	}
+	return pending
+}
+
+// setPending adds p to the backlog, and reports whether it did. dropped are the values that the backlog has removed for
+// p: the caller gives them up.
+func (c *Core) setPending(p *pendingSettle) (added bool, dropped []*pendingSettle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase >= releasing {
-		return false
+		return false, nil
 	}
-	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
-	added := c.config.Backlog.add(c.config.Group.Context(), len(s.value), s.retryDeadline())
-	if added == nil {
+	added, dropped = c.config.Backlog.add(p)
+	if !added {
 		c.abandon()
-		return false
+		return false, nil
 	}
-	c.pending, c.abandonAt = added, time.Time{}
+	c.pending, c.abandonAt = p, time.Time{}
 	if c.abandoned {
 		c.abandoned = false
 		c.wakeAt(time.Now())
 	}
-	c.config.Group.Go(func() {
-		resolved := false
-		defer func() { // also if a hook of the client ends this goroutine
-			c.endPending()
-			c.config.Backlog.remove(added, resolved)
-		}()
-		resolved = c.retrySettle(s, added)
-	})
-	return true
+	return true, dropped
 }
 
-// retrySettle tries to store the value, after growing pauses. resolved is true when the value is stored, or when it
-// need not be because the lease was released or settled meanwhile. It is false if the key holds something else, or the
-// value is given up: at the deadline, to make room for a newer one, or because the Locker is closed and one last try
-// has failed.
-func (c *Core) retrySettle(s settlement, pending *pendingSettle) (resolved bool) {
-	deadline := s.retryDeadline()
-	pauses := background.NewBackoff(maxSettlePause)
-	for {
-		// pending.ctx is done when the Locker is closed, the backlog needs the room, or the lease is released or settled.
-		cutShort := background.Pause(pending.ctx, min(pauses.Next(), time.Until(deadline))) != nil
-		lastTry := cutShort && c.config.Group.Closed()
-		if c.isReleasedOrSettled() {
-			return true
-		}
-		givenUp := cutShort && !lastTry // the backlog needs the room
-		ttl := s.remainingTTL()
-		if givenUp || ttl < minSettleTTL || !time.Now().Before(deadline) {
-			return false
-		}
-		if done, err := c.trySettle(&s, ttl); done {
-			return err == nil
-		}
-		if lastTry {
-			return false
-		}
+// retrySettle is trySettle for a pending Settle. It sends nothing, and is done with ErrLost, if the lease was released
+// or settled meanwhile, or the deadline of the value is reached.
+func (c *Core) retrySettle(p *pendingSettle) (done bool, err error) {
+	ttl := p.remainingTTL()
+	switch {
+	case c.isReleasedOrSettled():
+		return true, store.ErrLost
+	case ttl < minSettleTTL || !time.Now().Before(p.retryDeadline()):
+		c.giveUp(p)
+		return true, store.ErrLost
 	}
+	return c.trySettle(&p.settlement, ttl)
 }
 
-// endPending ends a pending Settle. The claim is no longer renewed for it, and the lease runs out.
-func (c *Core) endPending() {
+// giveUp ends a pending Settle whose value is not stored. The claim is no longer renewed for it, and the lease runs out.
+func (c *Core) giveUp(p *pendingSettle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending.cancel()
-	c.pending = nil
-	c.abandon()
+	c.config.Backlog.remove(p, false)
+	if c.pending == p {
+		c.pending = nil
+		c.abandon()
+	}
 }

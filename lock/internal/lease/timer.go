@@ -15,6 +15,6 @@ func (c *Core) stopTimer() {
 	if c.timer != nil {
 		c.timer.Stop()
 		c.timer = nil
-		c.config.Counts.add(c.id.Token, -1)
+		c.config.Counts.Active.Add(-1)
 	}
 }

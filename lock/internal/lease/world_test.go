@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/store"
@@ -84,25 +86,29 @@ func (b *backend) answer(ctx context.Context, command string) store.Outcome {
 	return a.Outcome
 }
 
-func (b *backend) Extend(ctx context.Context, _ lease.ID, d time.Duration) store.Outcome {
+func (b *backend) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Duration) store.Outcome {
 	if d != ttl {
 		return b.answer(ctx, "extend "+d.String())
 	}
 	return b.answer(ctx, "renew")
 }
 
-func (b *backend) Release(ctx context.Context, _ lease.ID) store.Outcome {
+func (b *backend) ReleaseInline(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
 	return b.answer(ctx, "release")
 }
 
-func (b *backend) KeepReleasing(_ lease.ID, released bool) {
+func (b *backend) Node(store.Key) any { return b }
+
+func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, released bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent = append(b.sent, fmt.Sprint("keep releasing, released ", released, " ", time.Since(b.begin).Truncate(ms)))
 }
 
-func (b *backend) Settle(ctx context.Context, id lease.ID, value []byte, d time.Duration) store.Outcome {
-	head := len(store.NewValue(id.Token, time.Now(), 0))
+func (b *backend) Settle(
+	ctx context.Context, _ store.Key, token uuid.UUID, value []byte, d time.Duration,
+) store.Outcome {
+	head := len(store.NewValue(token, time.Now(), 0))
 	b.mu.Lock()
 	b.values = append(b.values, string(value[head:min(len(value), head+100)]))
 	b.ttls = append(b.ttls, d)

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	quietLimit     = 3 * time.Second // listen sends a PING after that time without a message
+	quietLimit     = 3 * time.Second // listen sends a PING after this time without a message
 	reconnectPause = time.Second     // the longest pause after a connection has broken
 )
 
-// conn is a pub/sub connection of a Hub to one node. It has two goroutines: listen receives, and update subscribes and
-// unsubscribes, which may have to wait for go-redis to connect.
+// conn is a pub/sub connection of a Hub to one node. It has two goroutines: listen receives messages; update subscribes
+// and unsubscribes, which may wait for go-redis to connect.
 type conn struct {
 	hub     *Hub
 	addr    string
@@ -48,12 +48,7 @@ func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
 }
 
 // wakeUpdate makes update compare subscribers and requested.
-func (c *conn) wakeUpdate() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
+func (c *conn) wakeUpdate() { background.Signal(c.changed) }
 
 // add subscribes s on this connection, if it is not subscribed yet. The caller holds Hub.mu.
 func (c *conn) add(s *Subscription) {

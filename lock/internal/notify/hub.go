@@ -1,8 +1,7 @@
 // Package notify wakes the waiters of a key when the key is released or settled: the scripts of package store then
 // publish a message on the channel with the key's name. Package lock calls it.
 //
-// Nothing relies on a message, because waiters also poll the key. A failure here only delays them until their next
-// poll.
+// Waiters also poll the key, so nothing relies on a message. A failure here only delays waiters until their next poll.
 //
 // Hub.mu guards the connections and their subscriptions. It is never held during network I/O.
 package notify
@@ -20,8 +19,8 @@ import (
 // Hub has one connection to each node that has a key with waiters. It opens the connection for the first Subscription,
 // and closes it a few seconds after the last one has ended. Its methods may be called concurrently.
 //
-// On a Cluster a message only goes to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). An
-// older Cluster does not have that, and its waiters only poll.
+// On a Cluster a message only goes to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). On an
+// older Cluster waiters only poll.
 type Hub struct {
 	client redis.UniversalClient
 	group  *background.Group
@@ -56,8 +55,8 @@ type Subscription struct {
 	closed     bool        // guarded by Hub.mu
 }
 
-// Subscribe returns a Subscription to the messages about key. It misses messages until the node has confirmed it; C
-// receives when that happens.
+// Subscribe returns a Subscription to the messages about key. It misses messages until the node has confirmed it. C
+// receives when the node does.
 func (h *Hub) Subscribe(key string) *Subscription {
 	s := &Subscription{hub: h, key: key, wake: make(chan struct{}, 1)}
 	s.Follow()
@@ -68,15 +67,10 @@ func (h *Hub) Subscribe(key string) *Subscription {
 func (s *Subscription) C() <-chan struct{} { return s.wake }
 
 // signal makes C receive.
-func (s *Subscription) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Subscription) signal() { background.Signal(s.wake) }
 
-// Follow subscribes again, in the background, unless a node has confirmed the Subscription: the key may have moved to
-// another node. The caller calls Follow after each poll.
+// Follow subscribes again, in the background, unless the Subscription is confirmed: the key may have moved to another
+// node. The caller calls Follow after each poll.
 func (s *Subscription) Follow() {
 	if s.subscribed.Load() || s.following.Swap(true) {
 		return

@@ -4,7 +4,6 @@ import "time"
 
 // batch is a group of commands that are sent together. Only its sender uses it, until it calls complete.
 type batch struct {
-	queue    *queue
 	start    time.Time // when it was sent; for an inline batch when its Call started, which saves a reading of the clock
 	commands []*command
 }
@@ -28,7 +27,7 @@ func (q *queue) newBatch(start time.Time) *batch {
 		b.start = start
 		return b
 	}
-	return &batch{queue: q, start: start}
+	return &batch{start: start}
 }
 
 // recycle empties b, for newBatch. The caller holds mu.

@@ -31,7 +31,7 @@ type Call struct {
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
-	timedOut bool    // this Call has got the timer's event; never cleared
+	timedOut bool    // this Call has received the timer's event; never cleared
 	first    command // avoids an allocation: most operations send one command
 }
 
@@ -42,15 +42,15 @@ type LateHandler interface{ HandleLate(Result) }
 // Result is the result of a Call.
 type Result struct {
 	*Reply        // valid only if Err is nil
-	Err     error // nil on success; otherwise the last error, after why the caller stopped waiting if it did
+	Err     error // nil on success; otherwise the last error, and before it the reason if the caller stopped waiting
 	Unsure  bool  // Redis may have executed a try whose reply did not arrive
 	Foreign bool  // Err is Redis's: the key holds another type
 }
 
-// Do calls try until Redis answers, at most maxTries times. It calls try again after an error that may pass (see
-// [rediserr.IsTemporary]; not ErrNotReplicated), after a random pause of up to 20, 40 and 80 ms. Do returns when the
-// operation times out or the Call's Context is done. An inline command cannot be canceled, so it can delay the return
-// until its own deadline.
+// Do calls try until Redis answers, at most maxTries times. After an error that may pass (see [rediserr.IsTemporary];
+// not ErrNotReplicated) it calls try again, after a random pause of up to 20, 40 and 80 ms. Do returns at the latest
+// when the operation times out or the Call's Context is done. Only an inline command, which cannot be canceled, can
+// delay that until its own deadline.
 func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 	if c.Start.IsZero() {
 		c.Start = time.Now()
@@ -94,10 +94,11 @@ func withLast(cause, last error) error {
 	return fmt.Errorf("%w: %w", cause, last)
 }
 
-// isFinal reports whether err is not worth another try.
+// isFinal reports whether err rules out another try.
 func isFinal(err error) bool { return errors.Is(err, ErrNotReplicated) || !rediserr.IsTemporary(err) }
 
-// isAnswer reports whether err means that Redis has answered. ErrNotReplicated is about the answer to a WAIT.
+// isAnswer reports whether err means that Redis has answered. It does if err is ErrNotReplicated, which is about the
+// reply to a WAIT.
 func isAnswer(err error) bool { return errors.Is(err, ErrNotReplicated) || rediserr.IsReply(err) }
 
 // canceledError is the error of a command whose caller stopped waiting for it. It must not unwrap to its cause: a
@@ -143,7 +144,7 @@ func (c *Call) pause(d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-c.Context.Done():
-	case <-c.waker.events: // timedOut: a Call that pauses has no command
+	case <-c.waker.events: // the timer: a Call that pauses has no command in flight
 		c.timedOut = true
 	}
 	return c.cause()

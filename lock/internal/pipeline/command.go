@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -10,14 +11,14 @@ import (
 // maxArgs is how many arguments a command can have without an allocation for them.
 const maxArgs = 9
 
-// command is one command and its result. Its sender moves it from phase to phase; its caller may cancel it in each:
+// command is one command and its result. Its sender moves it from stage to stage; its caller may cancel it in each:
 //
-//	phase      what it means                          if its caller cancels it then
+//	stage      what it means                          if its caller cancels it then
 //	waiting    in the queue                           it is never sent
 //	sent       in a batch that is being sent          its result goes to the Call's Late
 //	complete   its result is set                      the caller returns the result after all
 //
-// A queued command that is too late to be answered in time leaves the queue unsent, and stays in the phase waiting: its
+// A queued command that is too late to be answered in time leaves the queue unsent, and stays in the stage waiting: its
 // caller is about to time out and cancel it. A command that is sent inline cannot be canceled.
 //
 // A command is also the context under which go-redis sends it, if it goes alone. Done bounds the wait for a connection,
@@ -31,28 +32,26 @@ type command struct {
 	typed          bool         // go-redis has to parse the reply
 	durable        bool         // a WAIT follows it
 	addr           string       // the node to send it to, from a redirection; empty for the node of its key
-	asking         bool         // that node wants an ASKING first
 	shared         *sharedContext
-	callerDeadline time.Time // when the caller of an inline command has to return; zero if a worker sends it
+	callerDeadline time.Time // when the caller of an inline command must return; zero if a worker sends it
 
 	// set by the sender; the caller reads them after completed has arrived, or directly if the command was inline
-	events  chan<- event // gets completed when the command is complete; nil for an inline command
-	reply   Reply
-	waitErr error // ErrNotReplicated if too few replicas have what it wrote; nil without a WAIT
-	err     error
+	events chan<- event // gets completed when the command is complete; nil for an inline command
+	reply  Reply
+	err    error
 
 	// guarded by queue.mu
-	phase    phase // only moves forward
+	stage    stage // only moves forward
 	canceled bool  // its caller has stopped waiting; never cleared
 }
 
-// phase is how far a command has come.
-type phase uint8
+// stage is how far a command has come.
+type stage uint8
 
 const (
-	phaseWaiting phase = iota
-	phaseSent
-	phaseComplete
+	stageWaiting stage = iota
+	stageSent
+	stageComplete
 )
 
 // Deadline returns the caller's deadline if the command is sent inline, and otherwise that of the shared context.
@@ -70,7 +69,7 @@ func (c *command) Err() error { return c.shared.Err() }
 // Value returns the value of the caller's context, for hooks of go-redis.
 func (c *command) Value(key any) any { return c.call.Context.Value(key) }
 
-// size returns how many bytes its arguments have.
+// size returns the size of the arguments, in bytes.
 func (c *command) size() (n int) {
 	for _, arg := range c.args {
 		n += sizeOf(arg)
@@ -80,12 +79,7 @@ func (c *command) size() (n int) {
 
 // fits reports whether no argument has more than n bytes.
 func (c *command) fits(n int) bool {
-	for _, arg := range c.args {
-		if sizeOf(arg) > n {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.args, func(arg any) bool { return sizeOf(arg) > n })
 }
 
 func sizeOf(arg any) int {

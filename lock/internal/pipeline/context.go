@@ -7,8 +7,8 @@ import (
 )
 
 // sharedContext is the context under which commands are sent. All Calls that start within a tenth of OpTimeout, the
-// window, share one: a context for each command would cost more than the rest of sending it. A Pipeline has two kinds,
-// which differ in when they end:
+// window, share one: a context for each command would cost more than sending it. A Pipeline has two kinds, which differ
+// in when they end:
 //
 //	workerContexts   OpTimeout after the window's end, when the last of the callers has timed out
 //	inlineContexts   OpTimeout after the window's beginning, before any of the callers times out, because an inline
@@ -36,7 +36,7 @@ func (s *sharedContext) Err() error {
 // Value returns the value of the base context: a batch has several callers.
 func (s *sharedContext) Value(key any) any { return s.values.Value(key) }
 
-// sharedContexts makes the contexts of one kind, each when the first Call needs it.
+// sharedContexts makes the contexts of one kind, each when a Call first needs it.
 type sharedContexts struct {
 	window   time.Duration // Calls that start this long after a context's first Call still share it
 	lifetime time.Duration // from the start of a context's first Call to its end

@@ -1,6 +1,6 @@
 package pipeline
 
-// Sends a batch by go-redis, and sets the result of each command. No lock is held.
+// exec sends a batch by go-redis, and sets the result of each command. No mutex is held.
 
 import (
 	"context"
@@ -19,14 +19,14 @@ type cmder interface {
 	reply() (Reply, error)
 }
 
-// raw is a cmder whose reply ParseReply parses. To go-redis a null reply, which every fresh claim gets, is an error,
-// which costs 21 allocations with one caller.
+// raw is a cmder whose reply ParseReply parses. go-redis makes an error of a null reply, which every claim of a free
+// key gets: that costs 21 allocations with one caller.
 type raw struct{ *redis.RawCmd }
 
 func (raw) NoRetry() bool { return true }
 
-// reply returns the reply or the error. A whole reply counts even if the connection broke after it, and go-redis has
-// set an error as well.
+// reply returns the reply or the error. A whole reply counts even if go-redis has set an error too, because the
+// connection broke after the reply.
 func (c raw) reply() (Reply, error) {
 	b, err := c.Result()
 	if err == nil && len(b) == 0 {
@@ -65,15 +65,15 @@ func (c typed) reply() (Reply, error) {
 }
 
 // pairOf returns the reply of claim.lua.
-func pairOf(held, fenceOrLeft any) Reply {
-	text, found := held.(string)
+func pairOf(found, fenceOrLeft any) Reply {
+	text, isText := found.(string)
 	fence, _ := fenceOrLeft.(string)
 	left, _ := fenceOrLeft.(int64)
-	return Reply{Pair: true, Text: []byte(text), Absent: !found, Fence: fence, Left: left}
+	return Reply{Pair: true, Text: []byte(text), Absent: !isText, Fence: fence, Left: left}
 }
 
 // exec sends the commands of a batch and sets their results. Workers call it, and callers that send inline. A command
-// that goes alone carries the values of its caller's context, and a larger batch those of the base context.
+// that is sent alone carries the values of its caller's context, and a larger batch those of the base context.
 func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	p.router.load(ctx, batch[0].call.Key)
 	if len(batch) == 1 {
@@ -115,8 +115,8 @@ func (p *Pipeline) newCmder(c *command) cmder {
 	return raw{redis.NewRawCmd(c, c.args...)}
 }
 
-// setResult sets the result of c from the command of go-redis. err is the error of the whole batch: if go-redis has not
-// sent a command, it does not always set the error there.
+// setResult sets the result of c from the command of go-redis. err is the error of the whole batch: go-redis does not
+// always set the error of a command that it has not sent.
 func (c *command) setResult(cmd cmder, err error) {
 	c.reply, c.err = cmd.reply()
 	if errors.Is(c.err, errNoReply) && err != nil {

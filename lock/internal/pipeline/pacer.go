@@ -17,7 +17,7 @@ const (
 )
 
 // pacer decides how many commands a batch has, which commands are too late to be sent, and when a node is silent. It
-// has no goroutine and no lock: its queue calls every method with queue.mu held. (The queue also limits a batch to
+// has no goroutine and no mutex: its queue calls every method with queue.mu held. (The queue also limits a batch to
 // maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see batch.admits.)
 //
 // Several batches in flight are faster than one: with a single one, the server is idle while the client writes, and the
@@ -60,8 +60,8 @@ func (p *pacer) tooLateCutoff(now time.Time, inFlight int) time.Time {
 // replied adjusts replyBytes to a reply of that many bytes.
 func (p *pacer) replied(bytes int) { p.replyBytes += (bytes - p.replyBytes) / 8 }
 
-// adapt learns from a batch that took from start to now. The queue calls it only for batches that completed while
-// maxInFlight were in flight. Inline commands count too: one slow command shows that the server is slow, and
+// adapt adjusts took and max to a batch that took from start to now. The queue calls it only for batches that completed
+// while maxInFlight were in flight. Inline commands count too: one slow command shows that the server is slow, and
 // lowers max to smallBatch.
 func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
@@ -82,9 +82,9 @@ func (p *pacer) reset() { p.max = initialMax }
 // maxSilence before one that is complete counts as stalled.
 func (p *pacer) maxSilence() time.Duration { return p.opTimeout / silenceDivisor }
 
-// stalledBefore returns the start time before which a batch counts as stalled, once a batch that began at start is
-// complete: maxSilence earlier. The connection of a stalled batch may have fallen silent, and must not delay what other
-// connections can send.
+// stalledBefore returns the time before which a stalled batch began, given that a batch that began at start is
+// complete: maxSilence before start. The connection of a stalled batch may have fallen silent, and must not delay what
+// other connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.maxSilence()) }
 
 // silent reports whether no batch has completed for maxSilence while maxInFlight were in flight: the node should be

@@ -1,7 +1,7 @@
 // Package pipeline sends commands to Redis over go-redis and returns the result of each. Package store calls it.
 //
 // A [Call] is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
-// times out. A command goes down through these layers, and its reply comes back up as a value:
+// times out. A command passes through these layers, and its reply returns through them as a value:
 //
 //	Call.Do         the only retry loop (call.go)
 //	Call.Send       sends one command, and its replacement after some error replies (send.go)
@@ -10,10 +10,10 @@
 //	worker          a goroutine that sends one batch after the other while commands wait (queue.go)
 //	exec            sends a batch as go-redis commands or pipelines (exec.go), with a WAIT for replicas (replicas.go)
 //
-// The package knows nothing of claims, tokens or leases.
+// The package does not know claims, tokens or leases.
 //
-// go-redis may take longer than a caller wants to wait. So when the operation times out, or the caller's context is
-// done, the caller cancels its command and returns. A result that still arrives goes to the Call's Late.
+// go-redis may take longer than a caller wants to wait. So a caller cancels its command and returns when the operation
+// times out or the caller's context is done. A result that arrives after that goes to the Call's Late.
 package pipeline
 
 import (
@@ -39,7 +39,7 @@ type Pipeline struct {
 	group  *background.Group
 
 	replicates bool        // Config.Replicas > 0: a WAIT follows every durable command
-	endsInTime bool        // a command ends at its context's deadline: the client sees to that, and no WAIT follows
+	endsInTime bool        // a command ends at its context's deadline: the client honors deadlines, and no WAIT follows
 	answered   atomic.Bool // Redis has answered once; never cleared (go-redis's first handshake ignores deadlines)
 
 	retries atomic.Uint64 // see Stats
@@ -64,8 +64,11 @@ func New(client redis.UniversalClient, group *background.Group, config Config) *
 	return p
 }
 
-// honorsDeadlines reports whether client returns at a context's deadline. A *redis.ClusterClient may not: it may ask
-// other nodes for the slots first.
+// Node returns what identifies the node that has a key now, as far as is known. It sends nothing.
+func (p *Pipeline) Node(key string) any { return p.router.node(key) }
+
+// honorsDeadlines reports whether a command of client returns at its context's deadline. That of a *redis.ClusterClient
+// may not, because the client may ask other nodes for the slots first.
 func honorsDeadlines(client redis.UniversalClient) bool {
 	single, ok := client.(*redis.Client)
 	if !ok {

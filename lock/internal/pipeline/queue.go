@@ -17,7 +17,7 @@ const maxIdleRoom = 1 << 10
 
 // queue holds the commands to one node, and sends those that come at the same time together, in one write and one read,
 // as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once, inline or by a
-// worker. After that, commands wait in the queue, and each batch that completes makes room for the next one.
+// worker. Otherwise commands wait in the queue, and each batch that completes makes room for the next one.
 //
 // Callers use submit, execInline and cancel; workers use sendBatches. The pacer decides how many commands a batch has
 // and which commands are too late.
@@ -31,7 +31,7 @@ type queue struct {
 
 	mu       sync.Mutex
 	waiting  []*command  // guarded by mu, as all below; while mu is free, commands wait only if the queue is full
-	inFlight []*batch    // without stalled ones, so that their places are free: see dropStalled
+	inFlight []*batch    // without stalled ones, whose places are free: see dropStalled
 	spare    []*batch    // empty, to be reused
 	prober   *time.Timer // calls probe; nil if that is not scheduled
 	pacer    pacer
@@ -51,12 +51,12 @@ func (q *queue) submit(c *command) {
 	q.dispatch()
 }
 
-// cancel marks a command whose caller stops waiting, and returns its phase: see command.
-func (q *queue) cancel(c *command) phase {
+// cancel marks a command whose caller stops waiting, and returns its stage: see command.
+func (q *queue) cancel(c *command) stage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c.canceled = true
-	return c.phase
+	return c.stage
 }
 
 // execInline sends c in the goroutine of its caller, unless the queue is full, and reports whether it did. That saves
@@ -86,8 +86,8 @@ func (q *queue) beginInline(c *command) *batch {
 	return b
 }
 
-// handOver completes b for a sender that sends nothing else: an inline caller, or a worker that a hook has ended. If a
-// batch is next, a worker sends it, and then calls the group.Done that is due for b.
+// handOver completes b for a sender that sends nothing else: an inline caller, or a worker that a hook has ended. A new
+// worker sends the next batch, if there is one, and then calls the group.Done that is due for b.
 func (q *queue) handOver(b *batch) {
 	if next := q.complete(b); next != nil {
 		go q.sendBatches(next)
@@ -130,8 +130,8 @@ func (q *queue) sendBatch(b *batch) (next *batch) {
 	return q.complete(b)
 }
 
-// complete hands out the results of a batch that was sent. It returns the batch that the sender is to send next, and
-// nil if there is none.
+// complete delivers the results of a batch that was sent. It returns the batch that the sender sends next, or nil if
+// there is none.
 func (q *queue) complete(b *batch) (next *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,7 +156,7 @@ func (q *queue) complete(b *batch) (next *batch) {
 // deliver completes c: it wakes the caller or, if the caller has canceled c, gives the result to the Call's Late. The
 // caller of deliver holds mu.
 func (q *queue) deliver(c *command) {
-	c.phase = phaseComplete
+	c.stage = stageComplete
 	q.pacer.replied(len(c.reply.Text))
 	if late := c.call.Late; c.canceled && late != nil {
 		r := Result{Reply: &c.reply, Err: c.err, Unsure: c.err != nil && rediserr.MayHaveArrived(c.err)}
@@ -167,15 +167,15 @@ func (q *queue) deliver(c *command) {
 	}
 }
 
-// dropStalled frees the places of batches that began much earlier than start, now that a batch which began at start is
-// complete: their connections may have fallen silent. The caller holds mu.
+// dropStalled frees the places of stalled batches. These began much earlier than start, when a batch began that is
+// complete now: their connections may have fallen silent. The caller holds mu.
 func (q *queue) dropStalled(start time.Time) {
 	stalled := q.pacer.stalledBefore(start)
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(b *batch) bool { return b.start.Before(stalled) })
 }
 
-// full reports whether no further batch may be sent. After a probe, more than maxInFlight are in flight. The caller
-// holds mu.
+// full reports whether no further batch may be sent. After a probe, more than maxInFlight batches may be in flight. The
+// caller holds mu.
 func (q *queue) full() bool { return len(q.inFlight) >= maxInFlight }
 
 // dispatch gives commands that wait to workers, until the queue is full. If commands still wait, it starts the prober.
@@ -248,7 +248,7 @@ func (q *queue) forgetLoad() {
 }
 
 // dropTooLate removes commands from the head of the queue, up to the first that is neither canceled nor too late. Their
-// callers time out and learn from cancel that nothing was sent. The caller holds mu.
+// callers time out, and cancel then returns that nothing was sent. The caller holds mu.
 func (q *queue) dropTooLate(now time.Time) {
 	cutoff := q.pacer.tooLateCutoff(now, len(q.inFlight))
 	n := slices.IndexFunc(q.waiting, func(c *command) bool { return !c.canceled && c.call.Start.After(cutoff) })
@@ -279,7 +279,7 @@ func (q *queue) fill(b *batch, limit int) {
 // begin counts a batch that is about to be sent. The caller holds mu.
 func (q *queue) begin(b *batch) {
 	for _, c := range b.commands {
-		c.phase = phaseSent
+		c.stage = stageSent
 	}
 	q.inFlight = append(q.inFlight, b)
 	q.unanswered += len(b.commands)

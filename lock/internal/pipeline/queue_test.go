@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
 // fakeNode is a client that answers by itself: it has no connection and no pool, so a bubble can use it. It records the
@@ -111,7 +112,7 @@ func start(p *Pipeline, ctx context.Context, name string, late LateHandler) func
 	done := make(chan Result, 1)
 	go func() {
 		c := &Call{Pipeline: p, Context: ctx, Key: "k", Late: late}
-		done <- c.Do(func() (*Reply, error) { return c.Send("get", name) })
+		done <- c.Do(func() (*Reply, error) { return c.SendDurable("get", name) })
 	}()
 	synctest.Wait()
 	return func() Result { return <-done }
@@ -245,8 +246,8 @@ func TestNextBatchDrops(t *testing.T) {
 		if b := q.nextBatch(len(kinds)); b != nil {
 			sent = len(b.commands)
 			for _, c := range b.commands {
-				if c.canceled || c.phase != phaseSent {
-					t.Errorf("%q: the batch has a command that is canceled %t, in phase %d", kinds, c.canceled, c.phase)
+				if c.canceled || c.stage != stageSent {
+					t.Errorf("%q: the batch has a command that is canceled %t, in stage %d", kinds, c.canceled, c.stage)
 				}
 			}
 		}
@@ -368,8 +369,8 @@ func TestDoTriesAgain(t *testing.T) {
 		"a connection that breaks": {errors.New("EOF"), maxTries, true, false},
 		"a pool that is empty":     {redis.ErrPoolTimeout, maxTries, false, false},
 		"a client that is closed":  {redis.ErrClosed, 1, false, false},
-		"a server that loads":      {replyError("LOADING Redis is loading the dataset in memory"), maxTries, false, false},
-		"a wrong type":             {replyError("WRONGTYPE Operation against a key"), 1, false, true},
+		"a server that loads":      {rediserr.Reply("LOADING Redis is loading the dataset in memory"), maxTries, false, false},
+		"a wrong type":             {rediserr.Reply("WRONGTYPE Operation against a key"), 1, false, true},
 		"too few replicas":         {ErrNotReplicated, 1, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -455,7 +456,7 @@ func TestOverload(t *testing.T) {
 				time.Sleep(time.Duration(i) * ms / 2) // twice what the server does
 				begin := time.Now()
 				c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
-				r := c.Do(func() (*Reply, error) { return c.Send("get", i) })
+				r := c.Do(func() (*Reply, error) { return c.SendDurable("get", i) })
 				took := time.Since(begin)
 				mu.Lock()
 				defer mu.Unlock()
@@ -488,15 +489,15 @@ func TestCancelOfACompleteCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &waker{events: make(chan event, 2), pending: true}
+			w := &waker{events: make(chan event, 2), expecting: true}
 			for _, e := range events {
 				w.events <- e
 			}
 			c := &Call{waker: w}
-			if err := c.cancel(new(queue), &command{call: c, phase: phaseComplete, err: failed}); err != failed {
+			if err := c.cancel(new(queue), &command{call: c, stage: stageComplete, err: failed}); err != failed {
 				t.Errorf("cancel returned %v, want the command's error", err)
 			}
-			if w.pending {
+			if w.expecting {
 				t.Error("the waker still expects the command's event")
 			}
 			for len(w.events) > 0 {

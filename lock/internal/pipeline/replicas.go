@@ -1,6 +1,6 @@
 package pipeline
 
-// Batches of durable commands, which a WAIT follows: see exec.
+// Batches of durable commands are followed by a WAIT: exec calls execDurable for them.
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (p *Pipeline) execDurable(ctx context.Context, batch []*command) {
 		p.execAndWait(ctx, p.client.Pipeline(), batch)
 		return
 	}
-	// A WAIT has no key, so a ClusterClient cannot route it. So the commands and the WAIT are sent to one node.
+	// A ClusterClient cannot route a WAIT, which has no key. So the commands and the WAIT are sent to one node.
 	var onOwner []*command
 	for _, c := range batch {
 		if c.addr == "" {
@@ -75,9 +75,7 @@ func (p *Pipeline) execAt(ctx context.Context, c *command) {
 		return
 	}
 	pipe := master.Pipeline()
-	if c.asking {
-		pipe.Do(ctx, "asking")
-	}
+	pipe.Do(ctx, "asking") // for ASK; after MOVED it changes nothing
 	p.execAndWait(ctx, pipe, []*command{c})
 }
 
@@ -93,7 +91,7 @@ func (p *Pipeline) execAndWait(ctx context.Context, pipe redis.Pipeliner, batch 
 	p.execPipelined(ctx, pipe, batch, wait)
 	waitErr := p.waitError(wait)
 	for _, c := range batch {
-		c.waitErr = waitErr
+		c.reply.WaitErr = waitErr
 	}
 }
 

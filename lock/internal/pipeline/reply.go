@@ -1,6 +1,6 @@
 package pipeline
 
-// The parser of the replies that go-redis returns unparsed (raw in exec.go). It has no state.
+// The parser of replies that go-redis returns unparsed (raw in exec.go). It has no state.
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
 // Reply is the reply to a command: null, a text, or the pair that claim.lua returns.
@@ -17,6 +19,8 @@ type Reply struct {
 	Pair   bool   // this is a reply of claim.lua, which sets Fence or Left
 	Fence  string // the fence of a claim that was granted, in decimal digits
 	Left   int64  // the key's time to live in milliseconds; negative if it never expires
+
+	WaitErr error // ErrNotReplicated if too few replicas have what the command wrote; nil without a WAIT
 }
 
 // ErrProtocol is the error of a reply that is not RESP, or not of the kind that the command returns.
@@ -25,63 +29,31 @@ var ErrProtocol = errors.New("lock: unexpected reply")
 // errNoReply is the error of a command that has neither a reply nor an error.
 var errNoReply = fmt.Errorf("%w: none", ErrProtocol)
 
-// replyError is an error that Redis has sent. go-redis's functions treat it as one of their errors.
-type replyError string
-
-func (e replyError) Error() string { return string(e) }
-
-// RedisError marks it as a redis.Error.
-func (replyError) RedisError() {}
-
-// isExpected reports whether callers of Send handle the error, so that go-redis need not see it.
-func (e replyError) isExpected() bool {
-	return strings.HasPrefix(string(e), "NOSCRIPT ") || strings.HasPrefix(string(e), "ERR syntax error")
+// isExpected reports whether package store or Call handles the error reply, so that go-redis need not parse it.
+func isExpected(reply rediserr.Reply) bool {
+	return strings.HasPrefix(string(reply), "NOSCRIPT ") || strings.HasPrefix(string(reply), "ERR syntax error")
 }
 
 // ParseReply parses a whole reply in RESP2 or RESP3: null, a text, or the pair of claim.lua. The texts are slices of
 // raw. (https://redis.io/docs/latest/develop/reference/protocol-spec/)
 func ParseReply(raw []byte) (Reply, error) {
-	if len(raw) > 0 && raw[0] == '*' {
-		return parsePair(raw)
+	rest, isPair := bytes.CutPrefix(raw, []byte("*2\r\n"))
+	var second scalar
+	first, rest, err := parseScalar(rest)
+	if err == nil && isPair {
+		second, rest, err = parseScalar(rest)
 	}
-	v, rest, err := parseScalar(raw)
 	switch {
 	case err != nil:
 		return Reply{}, err
 	case len(rest) > 0:
 		return Reply{}, fmt.Errorf("%w: %d bytes too many", ErrProtocol, len(rest))
-	case v.null:
-		return Reply{Absent: true}, nil
-	case raw[0] == ':':
+	case first.text == nil && !first.null:
 		return Reply{}, fmt.Errorf("%w: a number", ErrProtocol)
 	}
-	return Reply{Text: v.text}, nil
-}
-
-// parsePair parses an array of two: a text or null, and a text or number.
-func parsePair(raw []byte) (Reply, error) {
-	line, rest, err := cutLine(raw)
-	if err != nil {
-		return Reply{}, err
-	}
-	if string(line) != "*2" {
-		return Reply{}, fmt.Errorf("%w: %.10q", ErrProtocol, line)
-	}
-	held, rest, err := parseScalar(rest)
-	if err != nil {
-		return Reply{}, err
-	}
-	more, rest, err := parseScalar(rest)
-	if err != nil {
-		return Reply{}, err
-	}
-	if len(rest) > 0 {
-		return Reply{}, fmt.Errorf("%w: %d bytes too many", ErrProtocol, len(rest))
-	}
-	if held.text == nil && !held.null {
-		return Reply{}, fmt.Errorf("%w: a pair that begins with a number", ErrProtocol)
-	}
-	return Reply{Pair: true, Absent: held.null, Text: held.text, Fence: string(more.text), Left: more.number}, nil
+	return Reply{
+		Absent: first.null, Text: first.text, Pair: isPair, Fence: string(second.text), Left: second.number,
+	}, nil
 }
 
 // scalar is a null, text or number of RESP.
@@ -91,7 +63,7 @@ type scalar struct {
 	number int64
 }
 
-// parseScalar parses the scalar that raw begins with, and returns what follows it. An error reply is a replyError.
+// parseScalar parses the scalar that raw begins with, and returns what follows it. An error reply is a rediserr.Reply.
 func parseScalar(raw []byte) (v scalar, rest []byte, err error) {
 	line, rest, err := cutLine(raw)
 	if err != nil {
@@ -103,7 +75,7 @@ func parseScalar(raw []byte) (v scalar, rest []byte, err error) {
 	case '+':
 		return scalar{text: line}, rest, nil
 	case '-':
-		return scalar{}, nil, replyError(line)
+		return scalar{}, nil, rediserr.Reply(line)
 	case ':':
 		v.number, err = strconv.ParseInt(string(line), 10, 64)
 		if err != nil {

@@ -76,8 +76,8 @@ func (r *router) nodes() []*node {
 	return slices.AppendSeq([]*node{&r.one}, maps.Values(r.byAddr))
 }
 
-// load makes a Cluster's client ask for the slots, if it has not yet. That may take as long as ctx allows, so exec
-// calls it, and not node, which no caller could cancel.
+// load makes a Cluster's client ask for the slots, unless it knows them. That may take as long as ctx allows. So exec
+// calls load: node runs in the caller's goroutine, and could not be canceled.
 func (r *router) load(ctx context.Context, key string) {
 	if r.cluster == nil || r.loaded.Load() {
 		return

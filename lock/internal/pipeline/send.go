@@ -1,6 +1,6 @@
 package pipeline
 
-// Which commands a Call sends, when it replaces one, and whether a command is sent inline or through the queue. A
+// How a Call sends a command: inline or through the queue, and again as a replacement after some error replies. A
 // goroutine that waits for a reply holds no mutex.
 
 import (
@@ -12,44 +12,29 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// Send sends a command once and returns its reply.
-func (c *Call) Send(args ...any) (*Reply, error) {
-	r, _, err := result(c.send(c.command(false, nil, args...)))
-	return r, err
-}
-
-// SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command,
-// and waitErr is [ErrNotReplicated] if too few replicas have what the command wrote. Otherwise waitErr is nil.
-func (c *Call) SendDurable(args ...any) (r *Reply, waitErr, err error) {
-	return result(c.send(c.command(c.Pipeline.replicates, nil, args...)))
+// SendDurable sends a command whose write must reach replicas, once, and returns its reply. With Config.Replicas a WAIT
+// follows the command: see Reply.WaitErr.
+func (c *Call) SendDurable(args ...any) (*Reply, error) {
+	return c.send(c.command(c.Pipeline.replicates, nil, args...))
 }
 
 // Eval runs a script by its digest and returns its reply. If the server does not know the digest, Eval sends the source
 // in a second command. args are the number of keys, the keys, and the script's arguments.
 func (c *Call) Eval(s Script, args ...any) (*Reply, error) {
-	r, _, err := c.eval(false, s, args...)
-	return r, err
+	return c.eval(false, s, args...)
 }
 
 // EvalDurable is Eval for a script whose write must reach replicas: see SendDurable.
-func (c *Call) EvalDurable(s Script, args ...any) (r *Reply, waitErr, err error) {
+func (c *Call) EvalDurable(s Script, args ...any) (*Reply, error) {
 	return c.eval(c.Pipeline.replicates, s, args...)
 }
 
-func (c *Call) eval(durable bool, s Script, args ...any) (r *Reply, waitErr, err error) {
-	cmd, err := c.send(c.command(durable, s.byDigest, args...))
+func (c *Call) eval(durable bool, s Script, args ...any) (*Reply, error) {
+	r, err := c.send(c.command(durable, s.byDigest, args...))
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd, err = c.send(c.command(durable, s.bySource, args...))
+		return c.send(c.command(durable, s.bySource, args...))
 	}
-	return result(cmd, err)
-}
-
-// result returns the reply to cmd. After an error there is none, and a worker may still be using cmd.
-func result(cmd *command, err error) (r *Reply, waitErr, _ error) {
-	if err != nil {
-		return nil, nil, err
-	}
-	return &cmd.reply, cmd.waitErr, nil
+	return r, err
 }
 
 // command returns the Call's next command, with the arguments prefix and args.
@@ -63,29 +48,32 @@ func (c *Call) command(durable bool, prefix []any, args ...any) *command {
 	return cmd
 }
 
-// send sends a command and, if the error calls for it, its replacement. It returns the one that was sent last.
-func (c *Call) send(cmd *command) (*command, error) {
+// send sends a command and, if its error has one, its replacement. It returns the reply to the command that was sent
+// last. After an error there is no reply, and a worker may still be using the command.
+func (c *Call) send(cmd *command) (*Reply, error) {
 	err := c.roundTrip(cmd)
-	if err == nil {
-		return cmd, nil
+	if err != nil {
+		if cmd = cmd.replacement(err); cmd == nil {
+			return nil, err
+		}
+		if err = c.roundTrip(cmd); err != nil {
+			return nil, err
+		}
 	}
-	if second := cmd.replacement(err); second != nil {
-		return second, c.roundTrip(second)
-	}
-	return cmd, err
+	return &cmd.reply, nil
 }
 
-// replacement returns the command to send after c has returned err, and nil if the caller is to get err. Only an error
-// reply calls for one, because Redis has then not executed c.
+// replacement returns the command to send after c has failed with err, or nil if the caller gets err. Only an error
+// reply has a replacement, because Redis has then not executed c.
 func (c *command) replacement(err error) *command {
-	var reply replyError
-	if errors.As(err, &reply) && !reply.isExpected() {
+	var reply rediserr.Reply
+	if errors.As(err, &reply) && !isExpected(reply) {
 		// The command is sent again, so that go-redis parses the error: only then does it close the connection to a
 		// server that is no longer the master.
 		return &command{call: c.call, args: c.args, durable: c.durable, typed: true}
 	}
-	if addr, asking, ok := rediserr.Redirection(err); ok && c.durable { // go-redis follows the others
-		return &command{call: c.call, args: c.args, durable: true, addr: addr, asking: asking}
+	if addr, ok := rediserr.Redirection(err); ok && c.durable { // go-redis follows the redirections of other commands
+		return &command{call: c.call, args: c.args, durable: true, addr: addr}
 	}
 	return nil
 }
@@ -94,8 +82,8 @@ func (c *command) replacement(err error) *command {
 // by a worker, through the queue of the command's node. A command is sent inline if
 //
 //  1. the Call allows it (MayInline), and this is its first command;
-//  2. go-redis is sure to return by a deadline (Pipeline.endsInTime: on a *redis.Client with ContextTimeoutEnabled,
-//     without WithReplicas), and Redis has answered before, because go-redis's first handshake ignores deadlines;
+//  2. go-redis returns by a deadline (Pipeline.endsInTime: on a *redis.Client with ContextTimeoutEnabled, without
+//     WithReplicas), and Redis has answered before, because go-redis's first handshake ignores deadlines;
 //  3. no argument is longer than maxInline;
 //  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline. It ends up to a
 //     tenth of OpTimeout before the operation times out, so a command is queued if the deadline of the caller's context
@@ -104,7 +92,7 @@ func (c *command) replacement(err error) *command {
 //
 // When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.
 func (c *Call) roundTrip(cmd *command) error {
-	if c.timedOut || c.Context.Err() != nil { // the previous try may have got its error reply just as time ran out
+	if c.timedOut || c.Context.Err() != nil { // the previous try may have received its error reply just as time ran out
 		return &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
@@ -115,7 +103,7 @@ func (c *Call) roundTrip(cmd *command) error {
 	select {
 	case e := <-c.waker.events:
 		if e == completed {
-			c.waker.pending = false
+			c.waker.expecting = false
 			return cmd.err
 		}
 		c.timedOut = true
@@ -162,18 +150,18 @@ func (c *Call) deadline() time.Time {
 // submit puts cmd into q, for a worker to send. The waker will get an event when cmd is complete.
 func (c *Call) submit(q *queue, cmd *command) {
 	c.arm()
-	cmd.events, c.waker.pending = c.waker.events, true
+	cmd.events, c.waker.expecting = c.waker.events, true
 	q.submit(cmd)
 }
 
-// cancel cancels a command in q. It returns the command's error if the command is complete nevertheless.
+// cancel cancels a command in q. If the command is already complete, cancel returns the command's error.
 func (c *Call) cancel(q *queue, cmd *command) error {
-	phase := q.cancel(cmd)
-	if phase == phaseComplete {
+	stage := q.cancel(cmd)
+	if stage == stageComplete {
 		for <-c.waker.events != completed { // the timer may have fired as well
 		}
-		c.waker.pending = false
+		c.waker.expecting = false
 		return cmd.err
 	}
-	return &canceledError{cause: c.cause(), sent: phase == phaseSent}
+	return &canceledError{cause: c.cause(), sent: stage == stageSent}
 }

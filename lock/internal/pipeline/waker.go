@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// waker wakes the goroutine of a Call that waits, when its command is complete or the operation times out. Wakers are
+// waker wakes the goroutine of a waiting Call when its command is complete or the operation times out. Wakers are
 // reused, and one channel has both events: a new timer and channels for each Call cost 10 % of the CPU of a claim and
 // its settlement with 64 callers.
 type waker struct {
-	events  chan event  // has room for both, so a sender never waits
-	timer   *time.Timer // sends timedOut
-	pending bool        // events will still receive completed for a command of this Call
+	events    chan event  // has room for both, so a sender never waits
+	timer     *time.Timer // sends timedOut
+	expecting bool        // events will still receive completed for a command of this Call
 }
 
 type event uint8
@@ -35,9 +35,10 @@ func (p *wakerPool) get(d time.Duration) *waker {
 	return w
 }
 
-// put lets another Call use w, unless its timer has fired or its channel will still receive for this Call.
+// put lets another Call use w, unless the timer of w has fired or its channel will still receive an event for this
+// Call.
 func (p *wakerPool) put(w *waker) {
-	if w.timer.Stop() && !w.pending {
+	if w.timer.Stop() && !w.expecting {
 		p.pool.Put(w)
 	}
 }

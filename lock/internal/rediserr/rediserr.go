@@ -9,6 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Reply is an error that the server sent. go-redis's functions treat it as one of their errors.
+type Reply string
+
+// Error returns the text as the server sent it.
+func (r Reply) Error() string { return string(r) }
+
+// RedisError marks it as a redis.Error.
+func (Reply) RedisError() {}
+
 // IsReply reports whether err is an error that the server sent.
 func IsReply(err error) bool {
 	if err == nil { // avoids the allocation of errors.As
@@ -26,7 +35,7 @@ func IsForeign(err error) bool {
 
 // MayHaveArrived reports whether the server may have executed a command that failed with err. It has not executed the
 // command if it replied with an error, or if there was no connection to send the command on. (A script can fail half
-// way. But in our scripts nothing can fail once the key is written.)
+// way, but in the scripts of package store nothing can fail once the key is written.)
 func MayHaveArrived(err error) bool {
 	var dial *net.OpError
 	switch {
@@ -40,8 +49,8 @@ func MayHaveArrived(err error) bool {
 	return true
 }
 
-// IsTemporary reports whether the same command may succeed if it is sent again soon: after a network error, and after
-// the error of a server that is starting, is no longer the master, or has too many clients.
+// IsTemporary reports whether the same command may succeed if it is sent again soon. That is so after a network error,
+// and if the server is starting, is no longer the master, or has too many clients.
 func IsTemporary(err error) bool {
 	switch {
 	case errors.Is(err, redis.ErrClosed): // the client, for good
@@ -59,23 +68,22 @@ func RefusesWrites(err error) bool {
 	return redis.IsOOMError(err) || redis.IsNoReplicasError(err) || redis.HasErrorPrefix(err, "MISCONF")
 }
 
-// Redirection returns the address of the node to which err redirects the command (MOVED or ASK), and whether an ASKING
-// must be sent to that node first. ok is false if err is not a redirection.
-func Redirection(err error) (addr string, asking, ok bool) {
-	if addr, ok := redis.IsMovedError(err); ok {
-		return addr, false, true
+// Redirection returns the address of the node to which err redirects the command (MOVED or ASK). ok is false if err is
+// not a redirection.
+func Redirection(err error) (addr string, ok bool) {
+	if addr, ok = redis.IsMovedError(err); ok {
+		return addr, true
 	}
-	addr, ok = redis.IsAskError(err)
-	return addr, true, ok
+	return redis.IsAskError(err)
 }
 
 // IsRedirection reports whether err is a redirection: MOVED or ASK.
 func IsRedirection(err error) bool {
-	_, _, ok := Redirection(err)
+	_, ok := Redirection(err)
 	return ok
 }
 
-// IsTimeout reports whether err is that of a read or a write that timed out.
+// IsTimeout reports whether err means that a read or a write timed out.
 func IsTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()
@@ -90,15 +98,7 @@ func InScript(err error) error {
 	}
 	text := err.Error()
 	if i := strings.LastIndex(text, ": -"); i >= 0 {
-		return scriptError(text[i+len(": -"):])
+		return Reply(text[i+len(": -"):])
 	}
 	return err
 }
-
-// scriptError is an error of the server. go-redis's functions treat it as one of their errors.
-type scriptError string
-
-func (e scriptError) Error() string { return string(e) }
-
-// RedisError marks it as a redis.Error.
-func (scriptError) RedisError() {}

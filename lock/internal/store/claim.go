@@ -1,25 +1,25 @@
 package store
 
 // This file claims keys, and looks at them without claiming. Package lock calls Claim and Look. No mutex is held here.
-// An op (store.go) embeds a pipeline.Call, whose Do sends and retries.
 //
-// The reply to a claim may be lost. What happens then:
+// The reply to a claim may be lost or come too late. Six files deal with that, in the order in which a claim comes to
+// them:
 //
-//   - After an error that may pass (rediserr.IsTemporary), such as a broken connection, Call.Do sends the claim again,
-//     with the same token. If the key then holds this token (isOurs), the first command has arrived, and the claim is
-//     granted.
-//   - If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
-//     both cases our first command may still arrive (Entry.MayReturn), and GiveUp releases the claim. Not so in the first
-//     case without a hold: when that claim or value is gone, ours may block the key until it expires.
-//   - With WithReplicas, a claim that an earlier try has written is first confirmed (confirmClaim, in replicas.go).
-//   - If a reply arrives after Claim has returned, lateClaim releases the claim.
-//   - If a reply arrives in time for the caller but too late for the lease, Locker.leaseOn releases the claim.
-//   - If the second command is granted, the first one may still arrive after the lease was released. The lease has the
-//     claim released again.
+//  1. pipeline/call.go: after an error that may pass (rediserr.IsTemporary), such as a broken connection, Call.Do sends
+//     the claim again, with the same token. A reply that arrives after Do has returned goes to the Call's Late.
+//  2. claim.go, this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is
+//     granted. If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an
+//     error. In all three cases a command without a reply may still arrive (Entry.MayReturn), and lateClaim releases a
+//     claim whose reply arrives after all.
+//  3. replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed (confirmClaim).
+//  4. lock/lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
+//  5. lease/release.go: if a second command is granted, the first one may arrive after the lease was released. If the
+//     claim has a hold, Core.release has it released again.
+//  6. unneeded.go: ReleaseUnneeded releases a claim that no caller gets. A claim with a hold is released until Redis has
+//     answered, and several times after that, because it would stay for long.
 //
-// A claim without a hold is released once. If that fails, or a claim arrives even later, nobody owns the claim, and it
-// expires after the TTL. A claim under a hold would stay for long: releases.go releases it until Redis has answered, and
-// several times after that.
+// A claim without a hold is released once, and only after an error. If that fails, or the claim arrives even later, it
+// has no holder, blocks the key, and expires after the TTL.
 
 import (
 	"context"
@@ -41,8 +41,8 @@ type State int
 const (
 	Free      State = iota + 1 // nothing; Look and Inspect return it, Claim takes a free key
 	Granted                    // our own claim
-	Held                       // somebody else's claim; as far as is known, its lease has not run out
-	Abandoned                  // somebody else's claim, kept by its hold after its lease
+	Held                       // another caller's claim; as far as is known, its lease has not run out
+	Abandoned                  // another caller's claim, kept by its hold after its lease
 	Settled                    // a value
 )
 
@@ -53,24 +53,28 @@ type Entry struct {
 	At      time.Time // when Held, Abandoned or Settled: when it was claimed or settled, by the clock of its writer
 	Fence   int64     // of a claim; 0 without fencing
 
-	MayReturn bool // of Claim: a command without a reply may still arrive, and write our claim, perhaps again
+	// MayReturn is set by Claim: a command without a reply may still arrive, and write our claim, perhaps again. If the
+	// claim has a hold, it is then released repeatedly: Claim queues that if the claim was not granted, and otherwise
+	// lease.Core.release does when the lease is released.
+	MayReturn bool
 
-	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold does.
+	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold ends.
 	// It is 0 if the command has not read the key's time to live.
 	Left time.Duration
 	hold time.Duration // of a claim; 0 without a hold
 }
 
-// ClaimOptions is how a key is claimed.
+// ClaimOptions are the options of Claim.
 type ClaimOptions struct {
 	Note    []byte        // stored with the claim
 	Hold    time.Duration // for which the claim stays after its lease
-	Waits   bool          // the caller waits: mark somebody else's claim, so that its end publishes a message
+	Waits   bool          // the caller waits: mark another caller's claim, so that its end publishes a message
 	Awaited bool          // another caller already waits for the end of our claim: write our claim with the mark
 }
 
-// Claim takes key for the claim of a token if it is free, and returns what the key holds. start is when the operation
-// began. A claim that may have arrived although it was not granted is released in the background.
+// Claim writes the claim of a token under key if the key is free, and returns what the key holds. start is when the
+// operation began. Claim has a claim released in the background if it was not granted, and yet may have arrived or may
+// still arrive. Only a denied claim without a hold is left to expire.
 func (s *Store) Claim(
 	ctx context.Context, key Key, token uuid.UUID, start time.Time, opts ClaimOptions,
 ) (Entry, error) {
@@ -80,13 +84,14 @@ func (s *Store) Claim(
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
 	e, err := o.takeOrRead(opts.Waits)
 	isDenied := err == nil && e.State != Granted
-	if e.MayReturn && (err != nil || isDenied && opts.Hold > 0) { // if denied, a release now would find nothing
-		s.GiveUp(key, token, opts.Hold)
+	if e.MayReturn && (err != nil || isDenied && opts.Hold > 0) { // if denied, one release now would find nothing
+		s.ReleaseUnneeded(key, token, opts.Hold)
 	}
 	return e, err
 }
 
-// takeOrRead takes the key by SET if that can do all that is wanted, and otherwise by claim.lua.
+// takeOrRead claims the key by SET. It uses claim.lua instead if the claim needs a fence or the caller waits, and a
+// second time if SET may have found an abandoned claim.
 func (o *op) takeOrRead(waits bool) (Entry, error) {
 	if o.store.config.Fencing || waits {
 		return o.claimByScript(waits)
@@ -98,11 +103,12 @@ func (o *op) takeOrRead(waits bool) (Entry, error) {
 	return e, err
 }
 
-// mayBeAbandoned reports whether e is a claim under a hold, and the command did not read whether its lease has run out.
+// mayBeAbandoned reports whether e is a claim under a hold whose time left is not known, so that its lease may have run
+// out.
 func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e.Left == 0 }
 
-// learnIfAbandoned claims the key again, by claim.lua, whose reply shows whether e, which SET has found, is abandoned. If
-// the script fails, e is still all that is known, and learnIfAbandoned returns it as Held.
+// learnIfAbandoned claims the key again, by claim.lua, whose reply shows whether e is abandoned. SET has found e. If
+// the script fails, learnIfAbandoned returns e as Held.
 func (o *op) learnIfAbandoned(e Entry) (Entry, error) {
 	again := o.store.newOp(o.Context, o.key)
 	// It keeps the token, so that the script recognizes the claim as ours if a SET of o arrives late.
@@ -121,7 +127,7 @@ func (o *op) claimByScript(waits bool) (Entry, error) {
 	return o.claimWith(func() (*pipeline.Reply, error) { return o.sendScript(waits) })
 }
 
-// claimWith claims the key by the command that send sends. The Entry has MayReturn also with an error.
+// claimWith claims the key by the command that send sends. The Entry's MayReturn is valid also with an error.
 func (o *op) claimWith(send func() (*pipeline.Reply, error)) (e Entry, err error) {
 	o.Late = (*lateClaim)(o)
 	r := o.Do(send)
@@ -137,14 +143,14 @@ func (o *op) claimWith(send func() (*pipeline.Reply, error)) (e Entry, err error
 	return e, err
 }
 
-// isGrantedBy reports whether, by the reply r, the key holds the claim of o. Its command or an earlier try has written
-// the claim.
+// isGrantedBy reports whether the reply r shows that the key holds the claim of o, written by this command or an
+// earlier try.
 func (o *op) isGrantedBy(r *pipeline.Reply) bool { return r.Absent || o.isOurs(r.Text) }
 
 // isOurs reports whether stored is the claim that o writes. A waiter may have marked it since.
 func (o *op) isOurs(stored []byte) bool { return hasHead(stored, claimMagic, o.token) }
 
-// lateClaim is the op of a claim whose caller no longer waits for it.
+// lateClaim is an op as the LateHandler of its claim: the caller no longer waits.
 type lateClaim op
 
 // HandleLate releases the claim if it has arrived, or may have.
@@ -156,15 +162,6 @@ func (l *lateClaim) HandleLate(r pipeline.Result) {
 	}
 }
 
-// GiveUp releases, in the background, a claim that was written or may still arrive, because no caller gets it.
-func (s *Store) GiveUp(key Key, token uuid.UUID, hold time.Duration) {
-	if hold > 0 {
-		s.KeepReleasing(key, token, false)
-		return
-	}
-	s.group.Go(func() { s.Release(s.group.Base(), key, token) })
-}
-
 // failure returns the error of an operation that has failed. A key of another type is ErrForeign.
 func failure(operation string, r pipeline.Result) error {
 	if r.Foreign {
@@ -173,8 +170,8 @@ func failure(operation string, r pipeline.Result) error {
 	return wrap(operation, r.Err)
 }
 
-// newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant returns an
-// error, and the claim is to be given up.
+// newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant returns
+// an error and sets MayReturn, so that the claim is released.
 func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 	switch {
 	case !r.Absent: // written by an earlier try, whose reply was lost
@@ -200,8 +197,8 @@ func (o *op) classifyConfirmed(r *pipeline.Reply) (Entry, error) {
 	return e, nil
 }
 
-// classify returns somebody else's claim or value. The reply is that of SET, or the pair of claim.lua. The pair has the
-// key's time to live too: only that shows whether the lease of a claim under a hold has run out.
+// classify returns another caller's claim or value. The reply is that of SET, or the pair of claim.lua. Only the pair
+// has the key's time to live, which shows whether the lease of a claim under a hold has run out.
 func classify(r *pipeline.Reply) (Entry, error) {
 	e, err := parse(r.Text)
 	if err != nil || e.State == Settled || !r.Pair {
@@ -233,22 +230,23 @@ func (s *Store) Look(ctx context.Context, key Key, waits bool) (Entry, error) {
 // sendSet sends one SET, which writes the claim if the key is absent, and otherwise returns what the key holds. If the
 // server refuses this SET, sendSet sends claim.lua instead.
 func (o *op) sendSet() (*pipeline.Reply, error) {
-	r, waitErr, err := o.SendDurable("set", o.key.arg, &o.claim, "nx", "get", "px", o.ttl())
+	r, err := o.SendDurable("set", o.key.arg, &o.claim, "nx", "get", "px", o.ttl())
 	switch {
 	case err == nil:
-		return r, o.confirmClaim(r, waitErr)
+		return r, o.confirmClaim(r)
 	case redis.HasErrorPrefix(err, "syntax error"): // Redis before 7.0 refuses NX with GET
 		return o.sendScript(false)
 	case rediserr.RefusesWrites(err):
 		// The server refuses every SET, even one that would write nothing. A script can still read the key.
 		if r, lookErr := o.sendLook(false); lookErr == nil && !r.Absent {
-			return r, o.confirmClaim(r, nil)
+			return r, o.confirmClaim(r)
 		}
 	}
 	return nil, err
 }
 
-// ttl returns the TTL of the claim, in milliseconds, as an argument of a command: that of the lease and the hold.
+// ttl returns the TTL of the claim, in milliseconds, as an argument of a command: the length of the lease plus the
+// hold.
 func (o *op) ttl() any {
 	if o.hold == 0 {
 		return o.store.ttl
@@ -257,18 +255,18 @@ func (o *op) ttl() any {
 }
 
 // sendScript sends claim.lua, which does what sendSet does, and also returns the key's time to live. With Fencing it
-// draws a fence. If the caller waits, it marks somebody else's claim.
+// draws a fence. If the caller waits, it marks another caller's claim.
 func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
 	args := []any{1, o.key.arg}
 	if o.store.config.Fencing {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
 	}
 	beforeFence, afterFence := arg(o.claim[:headLen+1]), arg(o.claim[holdPos:])
-	r, waitErr, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.ttl(), markPrefix(waits))...)
+	r, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.ttl(), markPrefix(waits))...)
 	if err != nil {
 		return r, err
 	}
-	return r, o.confirmClaim(r, waitErr)
+	return r, o.confirmClaim(r)
 }
 
 // sendLook sends claim.lua without a claim, so that the script never takes the key. If the caller waits, it marks a

@@ -25,12 +25,12 @@ import (
 //	45-52   claimed: time
 //	53-     note
 //
-// Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock. They inform, and decide
-// nothing. The scripts have these positions too, but Lua's string functions count from 1.
+// Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock. They inform operators, and
+// decide nothing. The scripts have these positions too, but Lua's string functions count from 1.
 //
-// Compatibility: a release reads what the release before it wrote, and writes what that one can read.
-// lock/testdata/stored holds what the first release wrote. A change of format takes a new version, the fourth byte of
-// the magic, and is read one release before it is written.
+// Compatibility: each version of this module reads what the version before it wrote, and writes what that one can read.
+// lock/testdata/stored holds what the first version wrote. A new format takes a new fourth byte of the magic, and is
+// read one version of the module before it is written.
 const (
 	claimMagic = "OGc\x01"
 	valueMagic = "OGv\x01"
@@ -119,6 +119,12 @@ func parse(stored []byte) (Entry, error) {
 		State: Held, Fence: fence, At: readTime(stored[claimedPos:]), Content: stored[notePos:],
 		hold: time.Duration(hold) * time.Millisecond,
 	}, nil
+}
+
+// ParseValue returns a value that begins with what NewValue returned, as a claim would find it.
+func ParseValue(value []byte) Entry {
+	e, _ := parse(value)
+	return e
 }
 
 // parseFence parses the decimal digits of a fence.

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// What an operator names: a key as a log or a problem response has it, and the claim or value that the operator has
-// inspected.
+// How an operator's names are parsed: a key as a log or a problem response has it, and the claim or value that the
+// operator has inspected.
 
 // ErrNotStorageKey is the error of a text that is no key of the namespace. Package lock exports and documents it.
 var ErrNotStorageKey = errors.New("lock: this is not a storage key of the locker")

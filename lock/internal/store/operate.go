@@ -10,7 +10,8 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// What an operator does to a key: inspect it, and override one claim or value. No lease is involved.
+// Operators' operations on a key: Inspect reads it, Remove and Replace override one claim or value. No lease is
+// involved.
 
 // The errors of an override that changed nothing. Package lock exports and documents them.
 var (
@@ -76,10 +77,10 @@ func (s *Store) override(
 	}
 	o := s.newOp(ctx, key)
 	r := o.Do(func() (*pipeline.Reply, error) {
-		r, waitErr, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value),
+		r, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value),
 			ttl.Milliseconds())
 		if err == nil && overrideResult(r, head, value) == nil {
-			err = waitErr
+			err = r.WaitErr
 		}
 		return r, err
 	})
@@ -87,15 +88,15 @@ func (s *Store) override(
 		return failure(operation, r)
 	}
 	err := overrideResult(r.Reply, head, value)
-	// An earlier try, whose reply was lost, may have acted before the key changed.
+	// An earlier try, whose reply was lost, may have done the override before the key changed.
 	if r.Unsure && errors.Is(err, ErrChanged) {
 		return wrap(operation, errUnsure)
 	}
 	return err
 }
 
-// overrideResult returns nil if the reply shows that override.lua has acted or had nothing to remove, and otherwise why
-// the script left the key as it was.
+// overrideResult returns nil if the reply shows that override.lua has written or had nothing to remove. Otherwise it
+// returns why the script left the key as it was.
 func overrideResult(r *pipeline.Reply, head, value []byte) error {
 	switch {
 	case r.Absent && value == nil:

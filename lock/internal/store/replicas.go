@@ -7,43 +7,44 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// Under WithReplicas: how a claim or value that an earlier command wrote is confirmed. A WAIT only counts replicas that
-// have the writes of its own connection. So the claim or value is written again, unchanged, before the WAIT.
+// With WithReplicas, these functions confirm a claim or value that an earlier command wrote. A WAIT only counts
+// replicas that have the writes of its own connection. So the claim or value is written again, unchanged, before the
+// WAIT.
 
-// confirmClaim returns nil if enough replicas have the claim of o, or if o was granted nothing. r is the reply to the
-// claim, and waitErr the result of the WAIT that followed it.
-func (o *op) confirmClaim(r *pipeline.Reply, waitErr error) error {
+// confirmClaim returns nil if enough replicas have the claim of o, or if the claim was not granted. r is the reply to
+// the claim.
+func (o *op) confirmClaim(r *pipeline.Reply) error {
 	switch {
 	case r.Absent: // this command has written the claim
-		return waitErr
+		return r.WaitErr
 	case !o.store.config.Replicated || !o.isOurs(r.Text):
 		return nil
 	}
 	// An earlier try has written the claim, and its reply was lost.
-	r, waitErr, err := o.extend(o.store.config.TTL)
+	r, err := o.extend(o.store.config.TTL)
 	switch {
 	case err != nil:
 		return err
 	case holderOf(r, o.token) != Ours:
 		return ErrLost
 	}
-	return waitErr
+	return r.WaitErr
 }
 
 // errChanged is the error of a value that changed before it was confirmed.
 var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrNotReplicated)
 
-// confirmValue returns nil if enough replicas have the value with that head. It shares the time of o.
+// confirmValue returns nil if enough replicas have the value with that head. It ends by the time at which o times out.
 func (o *op) confirmValue(head []byte) error {
 	again := o.store.newOp(o.Context, o.key)
 	again.Start = o.Start
 	return again.Do(func() (*pipeline.Reply, error) {
-		r, waitErr, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
+		r, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
 		if err == nil && !bytes.Equal(r.Text, head) {
-			err = errChanged
+			return nil, errChanged
 		}
 		if err == nil {
-			err = waitErr
+			err = r.WaitErr
 		}
 		return r, err
 	}).Err

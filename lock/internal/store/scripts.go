@@ -1,6 +1,6 @@
 package store
 
-// The Lua scripts. Each is in a file of its own, whose first comment says what it does, takes and returns. Positions in
+// The Lua scripts. Each is in a file of its own, whose head describes what it does, takes and returns. Positions in
 // redis.call are strings, because Lua would format a number at each call.
 
 import (

@@ -1,10 +1,10 @@
 // Package store defines the format of what a key in Redis holds, the commands and scripts that act on a key, and the
 // meaning of their replies. Packages lock and lease call it. Its only state, and its only goroutines, are those of the
-// claims that it releases because no run needs them (releases.go).
+// claims that it releases because no run needs them (unneeded.go).
 //
 // One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
-// returns the [Entry] that it holds. The other methods act on a claim, named by its token, and return an [Outcome]:
-// whose the key was when the command ran.
+// returns the [Entry] that it holds. Extend, Settle and Release act on a claim, named by its token, and return an
+// [Outcome]: who had the key when the command ran.
 package store
 
 import (
@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Namespace  Namespace
 	TTL        time.Duration // of a claim that is not renewed
-	Fencing    bool          // every claim gets a fence
+	Fencing    bool          // every claim has a fence
 	Replicated bool          // writes must reach replicas: see pipeline.Config
 }
 
@@ -38,7 +38,7 @@ type Store struct {
 	publish  any // the name of the command that publishes, as an argument of a script
 }
 
-// New returns a Store that sends its commands through p. The client only shows whether it is a Cluster's.
+// New returns a Store that sends its commands through p. It sends nothing through client, and only looks at its type.
 func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.Group, config Config) *Store {
 	s := &Store{pipeline: p, group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
 	s.releases = releases{store: s, wake: make(chan struct{}, 1), claims: map[*unneeded]struct{}{}}
@@ -51,7 +51,10 @@ func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.G
 // Stats returns the counts of the commands that were sent.
 func (s *Store) Stats() pipeline.Stats { return s.pipeline.Stats() }
 
-// op is one operation on a key, and all that it needs in one allocation.
+// Node returns what identifies the server that has the key now, as far as is known. It sends nothing.
+func (s *Store) Node(key Key) any { return s.pipeline.Node(key.Text) }
+
+// op is one operation on a key, with all that it needs in one allocation.
 type op struct {
 	pipeline.Call
 	store *Store
@@ -72,7 +75,7 @@ func (s *Store) newOp(ctx context.Context, key Key) *op {
 	return o
 }
 
-// actOn returns an operation on the claim of a token.
+// actOn returns an operation on the claim of a token under key.
 func (s *Store) actOn(ctx context.Context, key Key, token uuid.UUID) *op {
 	o := s.newOp(ctx, key)
 	o.token = token
@@ -88,18 +91,18 @@ const (
 	Ours     Holder = iota + 1 // the key held the lease's claim
 	Nobody                     // the key was absent
 	OurValue                   // the key held the value that the lease settled
-	Another                    // the key held somebody else's claim or value, or a foreign one
+	Another                    // the key held another lease's claim or value, or something foreign
 )
 
 // Outcome is the result of an operation on a claim.
 type Outcome struct {
 	Holder  Holder // 0 with an Err
-	Err     error  // no reply arrived, or the server answered with an error
+	Err     error  // no reply arrived, or the reply was an error
 	Unsure  bool   // the server may have executed a try whose reply did not arrive
 	Foreign bool   // Err is the server's: the key holds another type
 }
 
-// Wrap returns Err with the name of the operation, and nil without an Err.
+// Wrap returns Err with the name of the operation, or nil if Err is nil.
 func (o Outcome) Wrap(operation string) error { return wrap(operation, o.Err) }
 
 func wrap(operation string, err error) error {
@@ -118,7 +121,7 @@ func outcome(r pipeline.Result, token uuid.UUID) Outcome {
 	return o
 }
 
-// holderOf returns who had the key, by the head that a script has returned.
+// holderOf returns the holder of the key, from the head that a script has returned.
 func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 	switch {
 	case r.Absent:
@@ -131,20 +134,21 @@ func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 	return Another
 }
 
-// Extend extends the lease to at least d from now, and the key to d and the claim's hold. It never shortens either.
+// Extend extends the lease to at least d from now, and the key's expiry to d plus the claim's hold. It never shortens
+// either, and writes nothing under an absent key: see extend.lua.
 func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, waitErr, err := o.extend(d)
+		r, err := o.extend(d)
 		if err == nil && holderOf(r, token) == Ours {
-			err = waitErr
+			err = r.WaitErr
 		}
 		return r, err
 	}), token)
 }
 
 // extend sends extend.lua for the claim of o. Under WithReplicas the script always writes, so that a WAIT counts it.
-func (o *op) extend(d time.Duration) (r *pipeline.Reply, waitErr, err error) {
+func (o *op) extend(d time.Duration) (*pipeline.Reply, error) {
 	mode := ""
 	if o.store.config.Replicated {
 		mode = "write"
@@ -152,19 +156,16 @@ func (o *op) extend(d time.Duration) (r *pipeline.Reply, waitErr, err error) {
 	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claim[:headLen]), d.Milliseconds(), mode)
 }
 
-// Settle replaces the claim with a value, which begins with what NewValue returned, and also writes it under an absent
-// key.
+// Settle replaces the claim with a value, which begins with what NewValue returned. It also writes the value if the key
+// is absent: see settle.lua.
 func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []byte, ttl time.Duration) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
 	o.value, o.valueTTL = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		r, waitErr, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claim, &o.value, &o.valueTTL, s.publish)
-		if err != nil {
-			return nil, err
-		}
-		if holderOf(r, token) != Another { // the script has written
-			err = waitErr
+		r, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claim, &o.value, &o.valueTTL, s.publish)
+		if err == nil && holderOf(r, token) != Another { // the script has written
+			err = r.WaitErr
 		}
 		return r, err
 	}), token)
@@ -175,24 +176,24 @@ func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID) Outcome {
 	return s.actOn(ctx, key, token).release(false)
 }
 
-// ReleaseInline is Release, except that the caller's goroutine may send the command. If the claim is held, the release
-// must reach replicas: after a failover the claim would be back, and stay for its hold.
-func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID, held bool) Outcome {
+// ReleaseInline is Release, except that the caller's goroutine may send the command. If the claim has a hold, the
+// release must reach replicas: a failover could bring the claim back, for as long as its hold.
+func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID, hasHold bool) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
-	return o.release(held)
+	return o.release(hasHold)
 }
 
-// release sends release.lua for the claim of o. If the claim is held, under WithReplicas the script writes also if the
-// key is absent, so that a WAIT counts a release whose reply was lost.
-func (o *op) release(held bool) Outcome {
+// release sends release.lua for the claim of o. Under WithReplicas, for a claim with a hold, the script also writes if
+// the key is absent, so that a WAIT counts a release whose reply was lost.
+func (o *op) release(hasHold bool) Outcome {
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		if !held || !o.store.config.Replicated {
+		if !hasHold || !o.store.config.Replicated {
 			return o.Eval(releaseScript, 1, o.key.arg, &o.claim, o.store.publish)
 		}
-		r, waitErr, err := o.EvalDurable(releaseScript, 1, o.key.arg, &o.claim, o.store.publish, "write")
+		r, err := o.EvalDurable(releaseScript, 1, o.key.arg, &o.claim, o.store.publish, "write")
 		if err == nil && (r.Absent || holderOf(r, o.token) == Ours) {
-			err = waitErr
+			err = r.WaitErr
 		}
 		return r, err
 	}), o.token)

@@ -239,10 +239,10 @@ func (h *hints) WriteHeader(status int) {
 }
 
 // A hint would tell the client of a transaction that may be rolled back.
-func TestNoHintBetweenMarkAndFix(t *testing.T) {
+func TestNoHintBetweenMarkAndSetAside(t *testing.T) {
 	w, under, observer := new(capture.Writer), &hints{ResponseWriter: httptest.NewRecorder()}, new(sendings)
 	w.Begin(under, httptest.NewRequest(http.MethodPost, "/", nil), observer, limit)
-	if err := w.Mark(); err != nil {
+	if err := w.BeginPart(); err != nil {
 		t.Fatal(err)
 	}
 	w.Header().Set("Link", "</orders/1>; rel=preload")
@@ -260,13 +260,13 @@ func TestNoHintBetweenMarkAndFix(t *testing.T) {
 // A goroutine that the transaction has left behind may still try to fix a response that was rewound.
 func TestFixAfterRewind(t *testing.T) {
 	w, _, _ := begin(http.MethodPost)
-	if err := w.Mark(); err != nil {
+	if err := w.BeginPart(); err != nil {
 		t.Fatal(err)
 	}
 	write(t, w, "paid")
 	w.Rewind()
-	if err := w.Fix(); !errors.Is(err, journal.ErrNoResponse) {
-		t.Errorf("Fix returned %v, want ErrNoResponse", err)
+	if err := w.SetAside(noError); !errors.Is(err, journal.ErrNoResponse) {
+		t.Errorf("SetAside returned %v, want ErrNoResponse", err)
 	}
 	write(t, w, "failed")
 }

@@ -15,14 +15,14 @@ import (
 func (w *Writer) Flush() { _ = w.FlushError() }
 
 // FlushError sends what was written so far. If the underlying writer cannot flush, it sends nothing and returns
-// http.ErrNotSupported. Between Mark and Keep it sends nothing and returns nil.
+// http.ErrNotSupported. Between BeginPart and Keep it sends nothing and returns nil.
 func (w *Writer) FlushError() error {
 	w.gate.enter()
 	defer w.gate.leave()
 	switch {
 	case w.gate.closed:
 		return ErrReturned
-	case w.fixed:
+	case w.final:
 		return journal.ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
@@ -31,13 +31,14 @@ func (w *Writer) FlushError() error {
 	case w.status == 0:
 		w.setStatus(http.StatusOK)
 	}
-	if w.mark != nil { // the whole response is sent after Keep
+	if w.part != nil { // the whole response is sent after Keep
 		return nil
 	}
 	if cutOff := w.startSending(nil); cutOff {
 		return ErrReturned
 	}
-	switch cutOff, err := w.passFlush(); {
+	var err error
+	switch cutOff := w.gate.call(func() { err = http.NewResponseController(w.under).Flush() }); {
 	case cutOff:
 		return ErrReturned
 	case w.overflow:
@@ -46,23 +47,17 @@ func (w *Writer) FlushError() error {
 	return nil // buffered: the client's retry gets it even if the client has disconnected
 }
 
-// passFlush flushes the underlying writer. cutOff is as in gate.call.
-func (w *Writer) passFlush() (cutOff bool, err error) {
-	cutOff = w.gate.call(func() { err = http.NewResponseController(w.under).Flush() })
-	return cutOff, err
-}
-
 // Hijack sends what was written so far, and hands the connection over. What is written to the connection is not stored.
-// Between Mark and Keep it returns http.ErrNotSupported.
-func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// Between BeginPart and Keep it returns http.ErrNotSupported.
+func (w *Writer) Hijack() (conn net.Conn, buf *bufio.ReadWriter, err error) {
 	w.gate.enter()
 	defer w.gate.leave()
 	switch {
 	case w.gate.closed:
 		return nil, nil, ErrReturned
-	case w.fixed:
+	case w.final:
 		return nil, nil, journal.ErrAnswered
-	case w.mark != nil: // what is written to the connection could not be undone
+	case w.part != nil: // what is written to the connection could not be undone
 		return nil, nil, http.ErrNotSupported
 	}
 	if w.status != 0 && canHijack(w.under) {
@@ -70,8 +65,7 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 			return nil, nil, ErrReturned
 		}
 	}
-	conn, buf, cutOff, err := w.passHijack()
-	switch {
+	switch cutOff := w.gate.call(func() { conn, buf, err = http.NewResponseController(w.under).Hijack() }); {
 	case err != nil:
 		return conn, buf, err
 	case cutOff: // the serving goroutine decided about the key without knowing of the hijack
@@ -81,12 +75,6 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.observer.Sending()
 	w.state, w.hijacked = sent, true
 	return conn, buf, nil
-}
-
-// passHijack hijacks the connection of the underlying writer. cutOff is as in gate.call.
-func (w *Writer) passHijack() (conn net.Conn, buf *bufio.ReadWriter, cutOff bool, err error) {
-	cutOff = w.gate.call(func() { conn, buf, err = http.NewResponseController(w.under).Hijack() })
-	return conn, buf, cutOff, err
 }
 
 // SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort. A call that has begun before may
@@ -128,19 +116,16 @@ func (w *Writer) Push(target string, opts *http.PushOptions) error {
 
 // canFlush reports whether the Flush of http.ResponseController would find a method to call.
 func canFlush(under http.ResponseWriter) bool {
-	return wraps(under, func(w http.ResponseWriter) bool {
-		switch w.(type) {
-		case interface{ FlushError() error }, http.Flusher:
-			return true
-		}
-		return false
-	})
+	return wrapsA[http.Flusher](under) || wrapsA[interface{ FlushError() error }](under)
 }
 
 // canHijack reports whether its Hijack would find one.
-func canHijack(under http.ResponseWriter) bool {
-	return wraps(under, func(w http.ResponseWriter) bool {
-		_, ok := w.(http.Hijacker)
+func canHijack(under http.ResponseWriter) bool { return wrapsA[http.Hijacker](under) }
+
+// wrapsA reports whether w, or a writer that it wraps, is a T.
+func wrapsA[T any](w http.ResponseWriter) bool {
+	return wraps(w, func(w http.ResponseWriter) bool {
+		_, ok := w.(T)
 		return ok
 	})
 }

@@ -21,15 +21,15 @@
 //	handler.go, conn.go     what the handler calls
 //	send.go                 sends the response to the underlying writer
 //	seal.go                 what the serving goroutine calls
-//	mark.go                 undoes or ends a response before the handler has returned
+//	part.go                 undoes or ends a response before the handler has returned
 //	tee.go, tee_writer.go   the Tee
 //
 // # Transactions
 //
-// A handler may roll back a part of its work, and with it whatever it wrote during that part. Mark begins such a part,
-// in which nothing is sent. Fix makes the response final, and SetAside puts it aside in case the part is run again. Keep
-// and Rewind end the part. Keep takes the response that was set aside, and later writes fail with [journal.ErrAnswered].
-// Rewind restores the response as it was at Mark. Refuse makes later writes fail, too, for a response that will be
+// A handler may roll back a part of its work, and with it whatever it wrote during that part. BeginPart begins such a part,
+// in which nothing is sent. SetAside encodes the response and puts it aside, in case the part is run again. Keep and
+// Rewind end the part. Keep takes the response that was set aside, and later writes fail with [journal.ErrAnswered].
+// Rewind restores the response as it was at BeginPart. Refuse makes later writes fail, too, for a response that will be
 // withdrawn.
 //
 // # Goroutines that the handler leaves behind

@@ -34,8 +34,12 @@ func (g *gate) leave() { g.mu.Unlock() }
 
 // call makes a call to the underlying writer. It unlocks mu for that time, and locks it again. cutOff reports whether
 // the gate was closed meanwhile: then the Writer is the serving goroutine's, and the caller must not touch it. So the
-// caller makes its changes to the Writer before.
+// caller makes its changes to the Writer before. The serving goroutine, which has closed the gate, needs no lock.
 func (g *gate) call(underlying func()) (cutOff bool) {
+	if g.closed { // others find the gate open, or return early
+		underlying()
+		return false
+	}
 	g.inCall = true
 	g.mu.Unlock()
 	defer func() { // also if the underlying writer panics

@@ -19,17 +19,17 @@ import (
 func (w *Writer) Header() http.Header { return w.under.Header() }
 
 // WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the
-// response and is sent at once (RFC 9110 section 15.2). Between Mark and Keep it is dropped.
+// response and is sent at once (RFC 9110 section 15.2). Between BeginPart and Keep it is dropped.
 func (w *Writer) WriteHeader(status int) {
 	w.gate.enter()
 	defer w.gate.leave()
 	isFinal101 := status == http.StatusSwitchingProtocols && !w.http2 // HTTP/2 has no 101, RFC 9113 section 8.6
 	informational := status < 200 && !isFinal101
 	switch {
-	case w.gate.closed, w.fixed, w.hijacked, w.status != 0: // ignored, as by net/http
+	case w.gate.closed, w.final, w.hijacked, w.status != 0: // ignored, as by net/http
 	case status < 100, status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
-	case informational && w.mark != nil: // dropped: it could not be undone, and a client can do without it
+	case informational && w.part != nil: // dropped: it could not be undone, and a client can do without it
 	case informational:
 		w.sent1xx = true
 		w.passStatus(status)
@@ -42,7 +42,7 @@ func (w *Writer) WriteHeader(status int) {
 func (w *Writer) setStatus(status int) {
 	header := w.Header()
 	w.status = status
-	w.mark.touch()
+	w.part.touch()
 	w.headerAtStatus = w.scratch.Take(header)
 	w.readLength()
 }
@@ -72,7 +72,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if err := w.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
-	w.mark.touch()
+	w.part.touch()
 	if err := w.bufferBody(p); err != nil {
 		return 0, err
 	}
@@ -97,7 +97,7 @@ func (w *Writer) admit(n int) error {
 	switch {
 	case w.gate.closed:
 		return ErrReturned
-	case w.fixed:
+	case w.final:
 		return journal.ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
@@ -118,7 +118,7 @@ func (w *Writer) admit(n int) error {
 }
 
 // bufferBody appends p to the buffer. When the body no longer fits, it sends what is buffered and buffers no more;
-// Write then sends p itself. Between Mark and Keep it sends nothing and returns ErrTooLong.
+// Write then sends p itself. Between BeginPart and Keep it sends nothing and returns ErrTooLong.
 func (w *Writer) bufferBody(p []byte) error {
 	fits := len(w.body.Bytes())+len(p) <= w.limit
 	switch {
@@ -130,8 +130,8 @@ func (w *Writer) bufferBody(p []byte) error {
 		}
 		w.body.Append(p, w.limit)
 		return nil
-	case w.mark != nil:
-		w.mark.tooLong = true
+	case w.part != nil:
+		w.part.tooLong = true
 		return journal.ErrTooLong
 	}
 	w.overflow = true // set before startSending, which can block on a slow client

@@ -26,11 +26,11 @@ func (w *Writer) send(next []byte) (cutOff bool) {
 func (w *Writer) putHeader() {
 	h := w.Header()
 	handlerRuns := !w.gate.closed
-	wasFixed := w.handlerHeader != nil // the handler may have changed h in any way since Fix
-	changed := wasFixed || !response.Unchanged(h, w.headerAtStatus)
+	isCopied := w.handlerHeader != nil // by SetAside: the handler may have changed h in any way since
+	changed := isCopied || !response.Unchanged(h, w.headerAtStatus)
 	// Writer.Response reads the handler's header later, perhaps while a call to the underlying writer is still in
 	// progress. So a copy is kept if h is replaced below, and also if the handler still runs.
-	if !wasFixed && (changed || handlerRuns) {
+	if !isCopied && (changed || handlerRuns) {
 		w.handlerHeader = maps.Clone(h) // with the handler's own lists of values, which it may still change
 	}
 	if changed {
@@ -61,20 +61,12 @@ func (w *Writer) sendBody() (cutOff bool) {
 
 // pass writes p to the underlying writer. cutOff is as in gate.call.
 func (w *Writer) pass(p []byte) (n int, cutOff bool, err error) {
-	if w.gate.closed { // by the caller, which is the serving goroutine: others find the gate open, or return early
-		n, err = w.under.Write(p)
-		return n, false, err
-	}
 	cutOff = w.gate.call(func() { n, err = w.under.Write(p) })
 	return n, cutOff, err
 }
 
 // passStatus is pass for a status.
 func (w *Writer) passStatus(status int) (cutOff bool) {
-	if w.gate.closed {
-		w.under.WriteHeader(status)
-		return false
-	}
 	return w.gate.call(func() { w.under.WriteHeader(status) })
 }
 

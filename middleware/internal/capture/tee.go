@@ -23,8 +23,7 @@ type Tee struct {
 	outerHeader   http.Header         // as the outer middlewares left it
 
 	mu          sync.Mutex // guards the fields below; not locked during a call to the underlying writer
-	ended       bool       // End was called: status, length, written and digest no longer change
-	verdict     Verdict    // of End
+	ended       bool       // End was called: nothing is observed any more
 	status      int        // final status, 0 until the handler has set it
 	length      int64      // Content-Length, -1 if there is none
 	announced   []string   // the lines of Trailer when the handler set the status
@@ -43,18 +42,31 @@ func NewTee(under http.ResponseWriter, r *http.Request) *Tee {
 	}
 }
 
-// End stops observing and returns how much of a response there was. A body longer than limit makes it Partial. It is
-// never Expired. What a goroutine left behind still writes is passed on.
-func (t *Tee) End(limit int) Verdict {
+// Observed is what a Tee has observed of a response.
+type Observed struct {
+	Verdict     Verdict // how much of a response there was; never Expired
+	Status      int     // final status, 0 if the handler has set none
+	Digest      []byte  // the SHA-256 of the body
+	Started     bool    // a Writer would have sent a part of the response before Seal
+	SetsCookies bool    // a Writer's Response would have left out cookies
+}
+
+// End stops observing. A body longer than limit is Partial. What a goroutine left behind still writes is passed on.
+func (t *Tee) End(limit int) Observed {
 	answered := !t.writtenBefore && isAnswered(t.under)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
-	t.verdict = t.judge(answered, limit)
+	verdict := t.judge(answered, limit)
 	if t.status != 0 {
-		t.noteTrailers()
+		trailers := response.Trailers(t.announced, t.outerHeader, t.under.Header())
+		_, cookies := response.WithoutCookies(trailers, false)
+		t.setsCookies = t.setsCookies || cookies
 	}
-	return t.verdict
+	return Observed{
+		Verdict: verdict, Status: t.status, Digest: t.digest.Sum(nil), SetsCookies: t.setsCookies,
+		Started: t.flushed || verdict == Partial || verdict == Bypassed,
+	}
 }
 
 // judge is called with mu locked. answered reports whether the underlying writer was written to since NewTee.
@@ -80,30 +92,6 @@ func (t *Tee) judge(answered bool, limit int) Verdict {
 	return Whole
 }
 
-// Status returns the final status, 0 if the handler has set none.
-func (t *Tee) Status() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.status
-}
-
-// Started reports, after End, whether a Writer would have sent a part of the response before Seal.
-func (t *Tee) Started() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.flushed || t.verdict == Partial || t.verdict == Bypassed
-}
-
-// SetsCookies reports, after End, whether a Writer's Response would have left out cookies.
-func (t *Tee) SetsCookies() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.setsCookies
-}
-
-// Digest returns the SHA-256 of the body. It must be called after End.
-func (t *Tee) Digest() []byte { return t.digest.Sum(nil) }
-
 func (t *Tee) underlying() http.ResponseWriter { return t.under }
 
 // Header returns the underlying writer's header.
@@ -125,7 +113,7 @@ func (t *Tee) observeStatus(status int) {
 	}
 }
 
-// noteStatus is called with mu locked. It notes the final status, and what the header says at that time.
+// noteStatus is called with mu locked. It notes the final status, and what the header has at that time.
 func (t *Tee) noteStatus(status int) {
 	h, scratch := t.under.Header(), response.NewScratch()
 	defer scratch.Free()
@@ -135,13 +123,6 @@ func (t *Tee) noteStatus(status int) {
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		t.length = n
 	}
-}
-
-// noteTrailers is called with mu locked.
-func (t *Tee) noteTrailers() {
-	trailers := response.Trailers(t.announced, t.outerHeader, t.under.Header())
-	_, cookies := response.WithoutCookies(trailers, false)
-	t.setsCookies = t.setsCookies || cookies
 }
 
 // Write passes p on, and observes what the underlying writer has accepted of it.

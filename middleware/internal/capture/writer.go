@@ -41,8 +41,8 @@ type Writer struct {
 	overflow bool // the body outgrew limit; bufferBody sends what was buffered, and then sets body to nil
 	hijacked bool // implies that state is sent
 
-	mark  *mark // set by Mark, nil again after Rewind
-	fixed bool  // by Fix, Keep or Refuse: the response is final although the handler has not returned
+	part  *part // set by BeginPart, nil again after Rewind
+	final bool  // by Keep or Refuse: later writes fail although the handler has not returned
 }
 
 // content is a response, as far as the handler has written it.
@@ -56,7 +56,7 @@ type content struct {
 	handlerHeader  http.Header       // as the handler left it, while the underlying writer has the one that is sent
 }
 
-// SendObserver is told that the client may get a part of the response, so that the request must not run again.
+// SendObserver learns that the client may get a part of the response, so that the request must not run again.
 type SendObserver interface {
 	// Sending is called before the first byte is sent. After a Hijack, it is called before the handler gets the
 	// connection. If the handler has answered around the Writer, Seal or Abort calls it. It may be called twice. It must

@@ -45,8 +45,9 @@ func (p Problem) retryable() Problem {
 	return p
 }
 
-// MissingFrom returns KeyMissing with a detail that says where the key is expected, if err is a [keyfunc.MissingError].
-// No other text of a key function reaches a client, because it might repeat what the client sent.
+// MissingFrom returns KeyMissing with a detail that names the place where the key is expected, if err is a
+// [keyfunc.MissingError]. No other text of a key function reaches a client, because it might repeat what the client
+// sent.
 func MissingFrom(err error) Problem {
 	p := KeyMissing
 	var missing keyfunc.MissingError
@@ -67,9 +68,7 @@ var (
 	KeyInvalid = define("key-invalid", http.StatusBadRequest, "Idempotency key is invalid",
 		"An idempotency key has 1 to 255 printable ASCII characters and must be sent exactly once. In a header it stands in double quotes, "+
 			"or bare if it has no spaces, quotes, backslashes, commas or semicolons.").withPage(
-		"This form cannot be sent",
-		"The page that you sent it from may be out of date. Nothing was done. Go back, reload the page and "+
-			"send the form again.")
+		KeyMissing.page.heading, KeyMissing.page.text)
 	// A key-invalid with another detail.
 	KeyOfFuture = KeyInvalid.withDetail("This idempotency key was made more than an hour in the future. Nothing was done. "+
 		"Set the clock of the client right, and use a new key.").withPage(
@@ -106,6 +105,13 @@ var (
 		"We do not know whether this has worked",
 		"The form was received, and something went wrong before there was a result. It is not processed again "+
 			"by itself. Please check, or ask us, before you send a new one.")
+	// An outcome-unknown that will be known.
+	OutcomeUnknownYet = OutcomeUnknown.withDetail("A request with this idempotency key was started, and it is not known yet "+
+		"whether it took effect. It is not processed again before that is known. Repeat it later with the same key to find "+
+		"out.").retryable().withPage(
+		"We do not know yet whether this has worked",
+		"The form was received, and something went wrong before there was a result. We are finding out. Reload this page in "+
+			"a few minutes to see the result. It will not happen twice.")
 	ResponseNotStored = define("response-not-stored", http.StatusConflict, "Response is not available again",
 		"The request with this idempotency key was processed, but its response was not kept. It is not processed again.").withPage(
 		"This has already been processed",

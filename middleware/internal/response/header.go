@@ -1,6 +1,7 @@
 package response
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -51,12 +52,7 @@ func Clone(header []Change) []Change {
 
 // Find returns the index of the field in a header from Take, or -1.
 func Find(header []Change, name string) int {
-	for i := range header {
-		if header[i].Name == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(header, func(c Change) bool { return c.Name == name })
 }
 
 // ValuesOf returns the values of the field in a header from Take, nil if it has none.
@@ -147,9 +143,7 @@ func WithoutCookies(list []Change, keepCookies bool) (kept []Change, dropped boo
 		return list, false
 	}
 	kept = slices.DeleteFunc(list, func(c Change) bool {
-		const cookie = "Set-Cookie"
-		name := strings.TrimPrefix(c.Name, http.TrailerPrefix)
-		return len(name) == len(cookie) && http.CanonicalHeaderKey(name) == cookie
+		return strings.EqualFold(strings.TrimPrefix(c.Name, http.TrailerPrefix), "Set-Cookie")
 	})
 	return kept, len(kept) < len(list)
 }
@@ -179,19 +173,13 @@ func listed(lines []string, name string) bool {
 // Replace replaces all fields of h with those of other.
 func Replace(h, other http.Header) {
 	clear(h)
-	for name, values := range other {
-		h[name] = values
-	}
+	maps.Copy(h, other)
 }
 
 // ReplaceTrailers replaces the trailers of h, a header that was sent, with those of end. The other fields stay as they
 // were sent, because an outer writer, such as that of [http.TimeoutHandler], may read them only at the end.
 func ReplaceTrailers(h, end http.Header, announced []string) {
-	for name := range h {
-		if IsTrailer(name, announced) {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return IsTrailer(name, announced) })
 	for name, values := range end {
 		if IsTrailer(name, announced) {
 			h[name] = values

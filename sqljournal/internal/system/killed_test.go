@@ -19,6 +19,8 @@ func TestKilled(t *testing.T) {
 		"transactional InTx":       {Journal: transactional},
 		"intent InTx":              {Journal: intent},
 		"intent, effect elsewhere": {Journal: intent, Provider: "elsewhere"},
+		"alone InTx":               {Journal: intent, Alone: true},
+		"alone, effect elsewhere":  {Journal: intent, Alone: true, Provider: "elsewhere"},
 		"WithAtMostOnce":           {AtMost: true, Provider: "elsewhere"},
 		"default":                  {Provider: "elsewhere"},
 	}
@@ -35,6 +37,7 @@ func TestKilled(t *testing.T) {
 	)
 	again := []string{held, lease, paid}
 	open := []string{held, lease, held, limit, unknown, free, paid}
+	openAlone := []string{held, limit, unknown, free, paid}
 	stored := []string{held, lease, replay, forgets, replay}
 	for _, cell := range []struct {
 		before, shop string
@@ -46,18 +49,26 @@ func TestKilled(t *testing.T) {
 		{"Begin", "intent InTx", 0, again, 1},
 		{"Begin", "intent, effect elsewhere", 0, again, 1},
 
+		{"Begin", "alone InTx", 0, []string{paid}, 1},
+		{"Begin", "alone, effect elsewhere", 0, []string{paid}, 1},
+
 		{"handler", "transactional InTx", 0, again, 1},
 		{"handler", "intent InTx", 0, open, 1},
 		{"handler", "intent, effect elsewhere", 0, open, 1},
+		{"handler", "alone InTx", 0, openAlone, 1},
+		{"handler", "alone, effect elsewhere", 0, openAlone, 1},
 		{"handler", "WithAtMostOnce", 0, []string{held, lease, unknown}, 0},
 		{"handler", "default", 0, again, 1},
 
 		{"complete", "transactional InTx", 0, again, 1},
 		{"complete", "intent InTx", 0, open, 1},
+		{"complete", "alone InTx", 0, openAlone, 1},
 		{"COMMIT", "transactional InTx", 0, again, 1},
 		{"COMMIT", "intent InTx", 0, open, 1},
+		{"COMMIT", "alone InTx", 0, openAlone, 1},
 
 		{"End", "intent, effect elsewhere", 1, []string{held, lease, held, limit, unknown, done, unstored, forgets, unstored}, 1},
+		{"End", "alone, effect elsewhere", 1, []string{held, limit, unknown, done, unstored}, 1},
 		{"End", "WithAtMostOnce", 1, []string{held, lease, unknown, forgets, paid}, 2},
 		{"End", "default", 1, []string{held, lease, paid}, 2},
 
@@ -68,6 +79,8 @@ func TestKilled(t *testing.T) {
 		{"response", "transactional InTx", 1, []string{replay, forgets, replay}, 1},
 		{"response", "intent InTx", 1, []string{replay, forgets, replay}, 1},
 		{"response", "intent, effect elsewhere", 1, []string{replay, forgets, replay}, 1},
+		{"response", "alone InTx", 1, []string{replay}, 1},
+		{"response", "alone, effect elsewhere", 1, []string{replay}, 1},
 		{"response", "WithAtMostOnce", 1, []string{replay, forgets, paid}, 2},
 		{"response", "default", 1, []string{replay, forgets, paid}, 2},
 	} {
@@ -144,6 +157,13 @@ func (c *scene) holdBefore(t *testing.T, arrow string, s shop) func() {
 		return hold(commits)
 	case arrow == "End", arrow == "Settle":
 		rule := c.redisProxy.HoldRequest(settles)
+		return func() { rule.Wait(t) }
+	case arrow == "response" && s.Alone:
+		last := commits
+		if s.Provider != "" {
+			last = completes[intent]
+		}
+		rule := c.dbProxy.HoldReply(last)
 		return func() { rule.Wait(t) }
 	case arrow == "response":
 		rule := c.redisProxy.HoldReply(settles)

@@ -3,9 +3,11 @@ package system_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
@@ -38,16 +40,23 @@ func TestLost(t *testing.T) {
 		{"COMMIT sent, then database gone, not committed", false, (*losing).databaseBeforeCommit},
 		{"End, request", true, (*losing).endRequest},
 		{"End, reply", true, (*losing).endReply},
+		{"End, and another process sweeps", true, (*losing).endAndSweep},
 		{"Redis forgot", false, (*losing).redisForgot},
 		{"Redis forgot, effect elsewhere", true, (*losing).redisForgot},
 	} {
 		t.Run(row.lost, func(t *testing.T) {
 			t.Parallel()
-			for _, mode := range []journalMode{transactional, intent} {
-				t.Run(string(mode), func(t *testing.T) {
+			for name, s := range map[string]shop{
+				"transactional": {Journal: transactional},
+				"intent":        {Journal: intent},
+				"alone":         {Journal: intent, Alone: true},
+			} {
+				if s.Alone && strings.HasPrefix(row.lost, "Redis") {
+					continue
+				}
+				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					l := &losing{scene: newScene(t, server), mode: mode, elsewhere: row.elsewhere}
-					s := shop{Journal: mode}
+					l := &losing{scene: newScene(t, server), mode: s.Journal, alone: s.Alone, elsewhere: row.elsewhere}
 					if row.elsewhere {
 						s.Provider = l.provider.url
 					}
@@ -66,6 +75,7 @@ const lostKey = "order-1"
 type losing struct {
 	*scene
 	mode      journalMode
+	alone     bool
 	elsewhere bool
 	customer  customer
 }
@@ -205,10 +215,22 @@ func (l *losing) wantUnknown(t *testing.T, rule *dbtest.Rule, effects int) {
 	if took := time.Since(started); took < 3*time.Second {
 		t.Errorf("the answer came after %v, want 3 s", took)
 	}
-	l.want(t, "409 in-flight", effects)
+	l.wantHeld(t, effects)
 	l.dbProxy.Up()
-	l.want(t, "409 in-flight", effects)
+	if !l.alone || effects == 0 { // without Redis the row alone tells, and it tells the truth at once
+		l.want(t, "409 in-flight", effects)
+	}
 	l.elapseLease(t)
+}
+
+// wantHeld checks that a retry does not run while the database is gone. Without Redis nothing else could tell.
+func (l *losing) wantHeld(t *testing.T, effects int) {
+	t.Helper()
+	want := "409 in-flight"
+	if l.alone {
+		want = "503 store-unavailable"
+	}
+	l.want(t, want, effects)
 }
 
 func (l *losing) databaseAfterCommit(t *testing.T) {
@@ -241,12 +263,47 @@ func (l *losing) wantMadeUp(t *testing.T, end *dbtest.Rule) {
 	l.dbProxy.Down()
 	first := <-got
 	l.check(t, first, "201", 1)
-	l.want(t, "409 in-flight", 1)
+	l.wantHeld(t, 1)
 	l.dbProxy.Up()
 	if again := l.wantEventually(t, "201 replay", 1); again.body != first.body {
 		t.Errorf("two bodies: %s and %s", first.body, again.body)
 	}
 	l.wantReplay(t, first)
+}
+
+// The database is gone at End until the run's limit has passed. Another process sweeps first, and knows no response. The
+// run's process still has it, and stores it when it can.
+func (l *losing) endAndSweep(t *testing.T) {
+	if l.mode == transactional {
+		t.Skip("it has no rows to sweep")
+	}
+	end := l.dbProxy.HoldRequest(completes[l.mode])
+	got := l.customer.asks(t.Context(), lostKey)
+	end.Wait(t)
+	l.dbProxy.Down()
+	first := <-got
+	l.check(t, first, "201", 1)
+	l.elapseLimit(t)
+	l.sweep(t, func(ctx context.Context, u sqljournal.Unfinished) error {
+		l.dbProxy.Up() // the End arrives while the row is handed out
+		wantAnswer(t, "a retry while it is handed out", l.other(t).ask(ctx, lostKey), l.held())
+		return u.Done(ctx, l.db, time.Hour, nil)
+	})
+	if l.alone {
+		await(t, "201 replay", func() bool { return l.customer.ask(t.Context(), lostKey).String() == "201 replay" })
+	}
+	if again := l.wantEventually(t, "201 replay", 1); again.body != first.body {
+		t.Errorf("two bodies: %s and %s", first.body, again.body)
+	}
+	l.wantReplay(t, first)
+}
+
+// held returns what a retry is answered by whose run has passed its limit. Redis may still have the run's claim.
+func (l *losing) held() string {
+	if l.alone {
+		return "409 outcome-unknown"
+	}
+	return "409 in-flight"
 }
 
 // Redis forgets before each statement of a run and before Settle, and a duplicate comes at that moment.
@@ -274,7 +331,7 @@ func (l *losing) redisForgot(t *testing.T) {
 // other is another instance, past the proxies.
 func (l *losing) other(t *testing.T) customer {
 	t.Helper()
-	s := shop{Journal: l.mode}
+	s := shop{Journal: l.mode, Alone: l.alone}
 	if l.elsewhere {
 		s.Provider = l.provider.url
 	}

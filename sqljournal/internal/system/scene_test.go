@@ -119,7 +119,7 @@ func (c *scene) sweepFree(t *testing.T) {
 
 func (c *scene) sweepDone(t *testing.T) {
 	t.Helper()
-	c.sweep(t, func(ctx context.Context, u sqljournal.Unfinished) error { return u.Done(ctx, c.db, time.Hour) })
+	c.sweep(t, func(ctx context.Context, u sqljournal.Unfinished) error { return u.Done(ctx, c.db, time.Hour, nil) })
 }
 
 // effects returns the number of payments for a key, in the database and elsewhere.

@@ -18,6 +18,7 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/once"
 	"github.com/onceguard/onceguard/sqljournal"
 )
 
@@ -27,7 +28,8 @@ const namespace = "shop"
 // shop is an instance of a service that takes payments. A payment is a row of the table payments, or a request to a
 // provider.
 type shop struct {
-	Redis    string        // address
+	Redis    string        // address; not used if Alone
+	Alone    bool          // without Redis: lock.None
 	Database string        // URL
 	Journal  journalMode   // of WithJournal
 	AtMost   bool          // WithAtMostOnce
@@ -35,6 +37,7 @@ type shop struct {
 	Lease    time.Duration // of a claim in Redis
 	Limit    time.Duration // of a run
 	Patient  bool          // with Redis: a call may take as long as a test
+	Messages bool          // a payment is a message: see consumer
 }
 
 type journalMode string
@@ -59,13 +62,7 @@ func (s shop) open() (http.Handler, func() error, error) {
 	}
 	db.SetMaxOpenConns(16)
 	db.SetMaxIdleConns(16)
-	client := redis.NewClient(&redis.Options{Addr: s.Redis, DialerRetries: 1})
-	lockOpts := []lock.Option{lock.WithTTL(s.Lease)}
-	if s.Patient {
-		lockOpts = append(lockOpts, lock.WithOpTimeout(patience))
-	}
-	locker := lock.New(client, namespace, lockOpts...)
-
+	locker, closeLocker := s.newLocker()
 	opts := []middleware.Option{middleware.WithRequired(), middleware.WithMaxDuration(s.Limit)}
 	journal := sqljournal.Transactional(db, namespace)
 	if s.Journal == intent {
@@ -84,9 +81,27 @@ func (s shop) open() (http.Handler, func() error, error) {
 	closeAll := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		return errors.Join(locker.Close(ctx), client.Close(), db.Close())
+		return errors.Join(closeLocker(ctx), db.Close())
+	}
+	if s.Messages {
+		guard := once.New(locker, once.WithJournal(journal), once.WithMaxDuration(s.Limit))
+		return consumer{guard, s.Provider, journal}, closeAll, nil
 	}
 	return middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), opts...)(pay), closeAll, nil
+}
+
+func (s shop) newLocker() (locker *lock.Locker, closeBoth func(context.Context) error) {
+	if s.Alone {
+		locker = lock.None(namespace)
+		return locker, locker.Close
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.Redis, DialerRetries: 1})
+	opts := []lock.Option{lock.WithTTL(s.Lease)}
+	if s.Patient {
+		opts = append(opts, lock.WithOpTimeout(patience))
+	}
+	locker = lock.New(client, namespace, opts...)
+	return locker, func(ctx context.Context) error { return errors.Join(locker.Close(ctx), client.Close()) }
 }
 
 func newReceipt(r *http.Request) receipt {

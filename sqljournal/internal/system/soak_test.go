@@ -29,9 +29,6 @@ func soakTime() time.Duration {
 	return redistest.Rounds(3*time.Second, all)
 }
 
-// soakKeys is how many orders there are at least.
-func soakKeys() int { return redistest.Rounds(30, 300) }
-
 // Two processes take payments, each of which is asked for six times at once by customers who repeat a request until its
 // answer is final. Every second one of the processes is killed and replaced. Redis forgets everything every 20 ms, with
 // or without a database that restarts every second, or Redis is off from the beginning to the end. With InTx each key
@@ -60,11 +57,17 @@ func TestSoak(t *testing.T) { // not parallel to other tests: it keeps the machi
 				name      string
 				mode      journalMode
 				elsewhere bool
+				alone     bool
 			}{
 				{name: "transactional InTx", mode: transactional},
 				{name: "intent InTx", mode: intent},
 				{name: "intent, effect elsewhere", mode: intent, elsewhere: true},
+				{name: "alone InTx", mode: intent, alone: true},
+				{name: "alone, effect elsewhere", mode: intent, elsewhere: true, alone: true},
 			} {
+				if shops.alone && !trouble.restarts {
+					continue // Redis makes no difference
+				}
 				t.Run(shops.name, func(t *testing.T) {
 					t.Parallel()
 					server := shared
@@ -72,6 +75,8 @@ func TestSoak(t *testing.T) { // not parallel to other tests: it keeps the machi
 						server = dbtest.OwnPostgreSQL(t).Server()
 					}
 					k := newSoak(t, server, shops.mode, shops.elsewhere, trouble.redisAway)
+					k.keys, k.lasts = redistest.Rounds(30, 300), soakTime()
+					k.shop.Alone = shops.alone
 					k.load(trouble.restarts)
 					k.check()
 				})
@@ -85,6 +90,9 @@ type soak struct {
 	t         *testing.T
 	shop      shop
 	elsewhere bool
+	lasts     time.Duration // at least
+	keys      int           // how many orders there are at least
+	clicks    int           // how many requests at once ask for an order
 	redis     *redistest.Server
 	redisAway bool
 	server    *dbtest.Server
@@ -113,7 +121,7 @@ type soakOrder struct {
 func newSoak(t *testing.T, server *dbtest.Server, mode journalMode, elsewhere, redisAway bool) *soak {
 	t.Helper()
 	k := &soak{
-		t: t, elsewhere: elsewhere, redis: redistest.Start(t), redisAway: redisAway, server: server,
+		t: t, elsewhere: elsewhere, clicks: 6, redis: redistest.Start(t), redisAway: redisAway, server: server,
 		provider: newProvider(t), customer: newCustomer(t, ""),
 	}
 	database := k.server.Database(t)
@@ -167,9 +175,9 @@ func (k *soak) disturb(quiet <-chan struct{}, restarts bool) {
 	k.t.Helper()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
-	over := time.NewTimer(soakTime())
+	over := time.NewTimer(k.lasts)
 	defer over.Stop()
-	late := time.NewTimer(soakTime() + 4*patience)
+	late := time.NewTimer(k.lasts + 4*patience)
 	defer late.Stop()
 	for {
 		select {
@@ -239,7 +247,7 @@ func (k *soak) sweep(ctx context.Context) {
 	}
 }
 
-// buy places one order after the other, each by six requests at once.
+// buy places one order after the other, each by several requests at once.
 func (k *soak) buy(ctx context.Context) {
 	for {
 		o := k.place()
@@ -247,7 +255,7 @@ func (k *soak) buy(ctx context.Context) {
 			return
 		}
 		var clicks sync.WaitGroup
-		for range 6 {
+		for range k.clicks {
 			clicks.Go(func() {
 				for !k.ask(ctx, o) && ctx.Err() == nil && !k.t.Failed() {
 					time.Sleep(rand.N(20 * time.Millisecond)) // the customer thinks
@@ -262,7 +270,7 @@ func (k *soak) buy(ctx context.Context) {
 func (k *soak) place() *soakOrder {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stop && len(k.orders) >= soakKeys() || k.t.Failed() {
+	if k.stop && len(k.orders) >= k.keys || k.t.Failed() {
 		return nil
 	}
 	o := &soakOrder{key: strconv.Itoa(len(k.orders))}
@@ -370,7 +378,7 @@ func (k *soak) check() {
 		len(k.orders), paid, failed, unknown, c.swept)
 	k.t.Logf("%d requests, %d of them broken; %d kills, %d restarts of the database, %d times FLUSHALL",
 		c.asked, c.broken, c.kills, c.restarts, c.flushes)
-	if c.kills == 0 || c.broken == 0 || len(k.orders) < soakKeys() {
+	if c.kills == 0 || c.broken == 0 || len(k.orders) < k.keys {
 		k.t.Error("want a kill, a broken connection, and all orders")
 	}
 }
@@ -426,7 +434,7 @@ func (k *soak) endUnfinished() map[string]bool {
 			ended[key] = paid
 		}
 		if paid {
-			return u.Done(ctx, k.db, time.Hour)
+			return u.Done(ctx, k.db, time.Hour, nil)
 		}
 		return u.Free(ctx, k.db)
 	})

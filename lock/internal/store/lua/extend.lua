@@ -1,4 +1,6 @@
--- Extends the lease to at least ARGV[2] from now, and the key to that and the claim's hold. It never shortens either.
+-- Extends the lease to at least ARGV[2] from now, and the key's expiry to that plus the claim's hold. It never shortens
+-- either. An absent key stays absent, unlike in settle.lua: another caller may have had the key since, so the lease is
+-- lost.
 --
 -- KEYS[1] the key   ARGV[1] the claim's head   ARGV[2] the lease in milliseconds
 -- ARGV[3] 'write' to write the expiry even if it stays as it was: the replicas may not have an earlier extension yet,

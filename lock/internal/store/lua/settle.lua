@@ -1,6 +1,6 @@
 -- Replaces the claim with the value, and publishes a message if a waiter has marked the claim. It also writes the value
--- if the key is absent: an operation must not run again because the server lost the claim. Anything else stays as it
--- is.
+-- if the key is absent, unlike extend.lua: the operation has happened, and must not run again because the server lost
+-- the claim. Anything else stays as it is.
 --
 -- KEYS[1] the key and the channel   ARGV[1] the claim's head   ARGV[2] the value with its head (the caller has joined
 -- them: the script would copy the value)   ARGV[3] the value's TTL in milliseconds   ARGV[4] the command that publishes

@@ -1,0 +1,16 @@
+package words
+
+import (
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/once"
+)
+
+// OfCall returns the Event of a call of once.Do as that of a request. The words of the two are the same. What a call
+// does not have is empty.
+func OfCall(e *once.Event) *middleware.Event {
+	return &middleware.Event{
+		Outcome: middleware.Outcome(e.Outcome), Key: e.Key, Err: e.Err, Size: e.Size, Age: e.Age, Pending: e.Pending,
+		Claim: middleware.Phase(e.Claim), Wait: middleware.Phase(e.Wait), Journal: middleware.Phase(e.Journal),
+		Handler: middleware.Phase(e.Run), Settle: middleware.Phase(e.Settle),
+	}
+}

@@ -1,0 +1,51 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceguard/onceguard/journal"
+)
+
+// Journal is a journal with what an operator needs of it.
+type Journal interface {
+	journal.Journal
+
+	// Row returns the row of a key. It changes nothing.
+	Row(ctx context.Context, key string) (Row, error)
+
+	// Rows returns the rows that have no response: without an outcome, or done without a response.
+	Rows(ctx context.Context) ([]Row, error)
+
+	// Remove removes the row that token names. It returns lock.ErrChanged if the row has changed, and lock.ErrLive if the
+	// row's time is not over and evenIfLive is false.
+	Remove(ctx context.Context, key, token string, evenIfLive bool) error
+
+	Close() error
+}
+
+// Row is what an operator sees of a row.
+type Row struct {
+	Key      string
+	State    journal.State // Absent, Running, Unfinished or Done
+	Token    string        // for Remove: names the row in its present state; empty if Absent
+	Run      string        // for middleware.Middleware.Resolve: the token of the run
+	Began    time.Time
+	Left     time.Duration // Running: until its limit. Done: until it expires. Unfinished: see isHandedOut
+	Attempts int           // how often a sweep was handed the row
+	Response bool          // Done: a response is stored
+	Size     int           // of the record in bytes
+	Note     []byte        // of the handler
+}
+
+// isHandedOut reports whether a sweep has the row, for the time Left. Without one, Left of an unfinished row is negative:
+// the time since its limit.
+func (r *Row) isHandedOut() bool { return r.State == journal.Unfinished && r.Left > 0 }
+
+// OpenJournal returns the journal of a namespace in the database at a URL. An error that a user can correct comes from
+// [UsageError]. No error has a password.
+type OpenJournal func(ctx context.Context, url, namespace string) (Journal, error)
+
+// UsageError returns the error of wrong flags or arguments.
+func UsageError(text string) error { return usageError{errors.New(text)} }

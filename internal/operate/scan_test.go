@@ -1,0 +1,66 @@
+package operate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
+)
+
+func TestScan(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		abandoned := s.strand("abandoned")
+		s.post("settled")
+		s.works = false
+		s.post("held")
+		held := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", "held"))
+		r := s.run("scan", "-namespace", "shop", "-rate", "1000000")
+		r.want(t, exitDone, "abandoned  "+abandoned+"  ", "held       "+held+"  ", "found 1 held and 1 abandoned keys")
+		if n := strings.Count(r.stdout, "\n"); n != 2 {
+			t.Errorf("%d lines:\n%s", n, r.stdout)
+		}
+		r = s.run("scan", "-namespace", "shop", "-json", "-rate=100000")
+		for line := range strings.Lines(r.stdout) {
+			var f facts
+			if err := json.Unmarshal([]byte(line), &f); err != nil || f.Token == "" || f.State != "held" && f.State != "abandoned" {
+				t.Errorf("%q: %v", line, err)
+			}
+		}
+		s.run("scan", "-namespace", "other").want(t, exitDone, "found 0 held and 0 abandoned keys")
+		r = onceguardWith(t, Environment{Terminal: true}, "scan", "-redis", s.url, "-namespace", "shop", "-rate", "100000")
+		r.want(t, exitDone, "looked at ", " keys, found 1 held and 1 abandoned", "\r\x1b[K")
+	})
+}
+
+// A scan is as slow as it was told to be, and ends when it is told to.
+func TestScanIsPaced(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	for i := range 100 {
+		if err := client.Set(t.Context(), string(rune('a'+i)), "", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var stderr bytes.Buffer
+	env := Environment{Stdout: new(bytes.Buffer), Stderr: &stderr, Getenv: func(name string) string {
+		return map[string]string{"REDIS_URL": "redis://" + server.Addr()}[name]
+	}}
+	done := make(chan int)
+	go func() { done <- Run(ctx, []string{"scan", "-namespace", "shop", "-rate", "1"}, env) }()
+	select {
+	case code := <-done:
+		t.Errorf("it ended with %d: %s", code, stderr.String())
+	case <-time.After(100 * time.Millisecond): // it would take 100 s
+	}
+	cancel()
+	if code := <-done; code != exitFailed || !strings.Contains(stderr.String(), "canceled") {
+		t.Errorf("%d, %s", code, stderr.String())
+	}
+}

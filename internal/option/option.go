@@ -1,0 +1,33 @@
+// Package option has what the options of the packages share: panics for wrong ones, in the words of their package.
+package option
+
+import (
+	"context"
+	"fmt"
+)
+
+// Check panics with the text of format and args unless ok is true.
+func Check(ok bool, format string, args ...any) {
+	if !ok {
+		panic(fmt.Sprintf(format, args...))
+	}
+}
+
+// Apply applies opts to o, in this order. It panics in the name of caller if one is nil.
+func Apply[O any, Option ~func(*O)](caller string, o *O, opts []Option) {
+	for i, opt := range opts {
+		Check(opt != nil, "%s: option %d is nil", caller, i+1)
+		opt(o)
+	}
+}
+
+// Both returns an observer that calls first, unless that is nil, and then second.
+func Both[Event any](first, second func(context.Context, Event)) func(context.Context, Event) {
+	if first == nil {
+		return second
+	}
+	return func(ctx context.Context, e Event) {
+		first(ctx, e)
+		second(ctx, e)
+	}
+}

@@ -1,0 +1,255 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// journaled is the protection by a journal, beside a lease or alone. A run ends first in the journal, then in Redis.
+// conclude decides by the state of the run's transaction (txPhase in transact.go) and, without one, by the run's action:
+//
+//	transaction   action                    journal            key in Redis        the caller gets
+//	committed     any                       has the record     settled with it     the run's product
+//	overtaken     any                       has another run's  settled or released what the journal has
+//	undecided     any (see below)           is not called      abandoned           CommitUnknown
+//	none          leave                     is not called      abandoned           the run's product
+//	none          free, no row since Begin  is not called      released            the run's product
+//	none          store, or free a row      End                by End's entry      the run's product or, if another run
+//	                                                                               has the key and nothing was sent, what
+//	                                                                               the journal has
+//
+// If End fails, endInBackground retries it, and the caller gets the run's product. After Keep, the background also calls
+// End for a transaction that is undecided, unless the run is strict: see concludeUndecided.
+type journaled struct {
+	redisLease
+	owner    *Run
+	run      journal.Run
+	deadline time.Time // of the operation; counted from before Begin, so never after the limit that the journal counts
+
+	transaction
+}
+
+const (
+	journalRetry      = time.Hour // how long to retry the undoing of a Begin, or an End
+	maxPendingRecords = 64 << 20  // bytes of records that wait for a journal, in one Guard
+	pendingCost       = 16 << 10  // added to the size of each record
+	maxUndone         = 4096      // runs whose Begin is being undone, in one Guard
+)
+
+var (
+	// errOvertaken is the observer's error for a run that found another run's record at its end.
+	errOvertaken = errors.New("onceguard: the journal holds the record of another run")
+
+	errOutsideTx = errors.New("onceguard: the operation ended outside of the journal's transaction: " +
+		"Redis alone protects its effect")
+)
+
+// newJournaled returns the protection of a run that begins now. It has the token of its lease, or a new one without a
+// lease.
+func newJournaled(r *Run, lease *lock.Lease) *journaled {
+	g := r.guard
+	j := &journaled{owner: r, redisLease: redisLease{lease}, deadline: time.Now().Add(g.MaxDuration)}
+	j.unsealed.L = &j.mu
+	j.run = journal.Run{Key: r.req.StorageKey, Note: g.note(nil, r.req), Limit: g.MaxDuration}
+	if lease != nil {
+		j.run.Token = lease.Token()
+	} else {
+		j.run.Token = uuid.NewString()
+	}
+	return j
+}
+
+// admit asks the journal whether the run may begin.
+func (j *journaled) admit(r *Run) *Result {
+	refused := func(result Result) *Result { return &result }
+	j.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
+	start := time.Now()
+	entry, err := j.askBegin(r)
+	r.req.Phases.Journal = PhaseSince(start)
+	isOurs := entry.State == journal.Begun // if its row was handed out since, it is Unfinished
+	mayRun := entry.State == journal.Absent || isOurs
+	if err == nil && mayRun && !time.Now().Before(r.capByCaller(j.deadline)) { // the run would end at once
+		err = context.DeadlineExceeded
+	}
+	switch {
+	case err != nil:
+		r.guard.undoBegin(j.run)
+		j.drop(r.detached)
+		return refused(refuse(NotBegun, err))
+	case !mayRun:
+		return refused(j.byEntry(r, entry))
+	}
+	j.run.Intent = entry.State != journal.Absent // an intent journal has stored a row
+	return nil
+}
+
+// askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the
+// same token gets the same entry.
+func (j *journaled) askBegin(r *Run) (journal.Entry, error) {
+	begin := func(ctx context.Context) (journal.Entry, error) { return r.guard.Journal.Begin(ctx, j.run) }
+	entry, err := ask(r.detached, begin)
+	if err != nil {
+		entry, err = ask(r.detached, begin)
+	}
+	return entry, err
+}
+
+// undoBegin frees, in the background, a row that a failed Begin may have left. It does so twice, because a Begin whose
+// connection broke may arrive after the first time.
+//
+// If too many are being undone, it does nothing: a recovering database must not get one call for each request that it
+// has missed. A leftover row only refuses repetitions until it is swept.
+func (g *Guard) undoBegin(run journal.Run) {
+	if g.undoing.Add(1) > maxUndone {
+		g.undoing.Add(-1)
+		return
+	}
+	g.locker.Go(func(ctx context.Context) {
+		defer g.undoing.Add(-1)
+		undo := func(ctx context.Context) error {
+			_, err := g.Journal.End(ctx, run, nil, 0)
+			return err
+		}
+		if g.turns.retry(ctx, journalRetry, undo) && sleep(ctx, journalTimeout) {
+			g.turns.retry(ctx, journalRetry, undo)
+		}
+	})
+}
+
+// start gives the context no lease: the journal decides who has run, so the loss of the lease must not end the operation.
+func (j *journaled) start(r *Run) context.Context {
+	r.ctx.deadline = r.capByCaller(j.deadline)
+	return journal.NewContext(&r.ctx, j)
+}
+
+func (j *journaled) hasRow() bool { return j.run.Intent }
+
+func (j *journaled) conclude(r *Run, end Ending) Result {
+	switch j.phase {
+	case txCommitted:
+		e := ending{action: Store, encoded: j.record, size: len(j.record), keep: j.keep, outcome: OutcomeExecuted, inJournal: true}
+		if end.How == Interrupted {
+			e.err = end.Err
+		}
+		return r.own(&e, r.apply(j.lease, &e))
+	case txOvertaken:
+		result := j.byEntry(r, j.entry)
+		result.Settle = PhaseSince(r.completed)
+		return result
+	case txUndecided:
+		return j.concludeUndecided(r)
+	}
+	e := r.decide(end)
+	if e.action == Store && !j.run.Intent {
+		e.err = errOutsideTx
+	}
+	freesNoRow := e.action == Free && !j.run.Intent
+	if e.action == Leave || freesNoRow {
+		return r.own(&e, r.apply(j.lease, &e))
+	}
+	return j.end(r, &e)
+}
+
+// concludeUndecided leaves the key of a run whose transaction may still be committed. After Keep, which promises that
+// the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
+func (j *journaled) concludeUndecided(r *Run) Result {
+	wish, sent, retention := r.control.Said()
+	if neverFree := sent || wish == WishKeep; !neverFree || r.IsStrict() {
+		j.abandon()
+		return refuse(CommitUnknown, j.cause)
+	}
+	e := ending{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), keep: max(retention, r.guard.Retention)}
+	r.encodeEnding(&e)
+	return refuse(CommitUnknown, j.endInBackground(r, &e, j.cause))
+}
+
+// end calls the journal's End, with the record or to free the row. Then it applies to the key what End has
+// returned.
+func (j *journaled) end(r *Run, e *ending) Result {
+	r.encodeEnding(e)
+	entry, err := ask(r.detached, func(ctx context.Context) (journal.Entry, error) {
+		return r.guard.Journal.End(ctx, j.run, e.encoded, e.keep)
+	})
+	if err != nil {
+		return r.own(e, j.endInBackground(r, e, err))
+	}
+	if isOurEnd(entry, j.run, e.encoded) {
+		e.inJournal = true
+		return r.own(e, r.apply(j.lease, e))
+	}
+	if r.product.Sent() { // the caller has a part of this run's product, so no other can replace it
+		j.drop(r.detached)
+		return r.own(e, errors.Join(errOvertaken, lock.ErrLost))
+	}
+	overtaken := fmt.Errorf("%w, and this one %v", errOvertaken, r.product)
+	return r.giveWay(j.byEntry(r, entry), overtaken)
+}
+
+// byEntry ends a request that has claimed the key, by the entry of another run. It settles the key with the entry's
+// record, so that the next duplicate need not ask the journal. Without such a record it releases the key.
+func (j *journaled) byEntry(r *Run, entry journal.Entry) Result {
+	result := r.guard.byEntry(r.req, &entry)
+	if j.lease == nil || !canSettle(&entry) || result.Kind == Unreadable {
+		j.drop(r.detached)
+		return result
+	}
+	result.Err = errors.Join(result.Err, j.lease.Settle(r.detached, entry.Record, entry.Left))
+	return result
+}
+
+// endInBackground sends an End until it succeeds, and then updates the key, which stays claimed until then. cause is
+// why the End has not succeeded yet. The error that it returns is for the observer: it wraps cause and
+// [lock.ErrPending]. If too many records are pending, it abandons the key instead, and returns cause unchanged.
+func (j *journaled) endInBackground(r *Run, e *ending, cause error) error {
+	g, run, key := r.guard, j.run, j.redisLease
+	cost := int64(len(e.encoded) + pendingCost)
+	if g.pendingRecords.Add(cost) > maxPendingRecords {
+		g.pendingRecords.Add(-cost)
+		key.abandon()
+		return cause
+	}
+	encoded, keep, completed := e.encoded, e.keep, r.completed
+	g.locker.Go(func(ctx context.Context) {
+		defer g.pendingRecords.Add(-cost)
+		limit := journalRetry
+		if encoded != nil {
+			limit = min(limit, keep)
+		}
+		var entry journal.Entry
+		ended := g.turns.retry(ctx, limit, func(ctx context.Context) (err error) {
+			entry, err = g.Journal.End(ctx, run, encoded, keep-time.Since(completed))
+			return err
+		})
+		if entry.State == journal.Done && entry.Note != nil {
+			if _, err := g.readNote(run.Key, &entry); err != nil {
+				entry.Record = nil // not for Redis: the journal answers a repetition
+			}
+		}
+		key.follow(ctx, entry, ended, encoded == nil)
+	})
+	return fmt.Errorf("%w; %w", cause, lock.ErrPending)
+}
+
+// follow applies to the key the entry that a retried End has returned. ended is false if no End has succeeded. frees is
+// true if End was to free the row. After an error the background retries Settle and Release, so their errors are
+// dropped.
+func (l redisLease) follow(ctx context.Context, entry journal.Entry, ended, frees bool) {
+	switch {
+	case l.lease == nil:
+	case !ended: // the outcome is unknown: the lease runs out
+		l.lease.Abandon()
+	case canSettle(&entry):
+		_ = l.lease.Settle(ctx, entry.Record, entry.Left)
+	case frees, entry.State == journal.Done: // Redis has nothing to store: a repetition gets the journal's entry
+		_ = l.lease.Release(ctx)
+	default: // the journal has the row of another run, without an outcome: the lease runs out
+		l.lease.Abandon()
+	}
+}

@@ -1,0 +1,159 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// redisLease is the lease of a run. Its methods do nothing without one: then a journal alone protects the run, because
+// Redis did not answer.
+type redisLease struct{ lease *lock.Lease }
+
+func (l redisLease) fence() int64 {
+	if l.lease == nil {
+		return 0
+	}
+	return l.lease.Fence()
+}
+
+func (l redisLease) abandonAt(t time.Time) {
+	if l.lease != nil {
+		l.lease.AbandonAt(t)
+	}
+}
+
+func (l redisLease) abandon() {
+	if l.lease != nil {
+		l.lease.Abandon()
+	}
+}
+
+// drop releases the key in the background.
+func (l redisLease) drop(ctx context.Context) {
+	if l.lease != nil {
+		l.lease.ReleaseInBackground(ctx)
+	}
+}
+
+// leased is the protection by a lease alone.
+type leased struct{ redisLease }
+
+func (p leased) admit(r *Run) *Result {
+	p.abandonAt(time.Now().Add(r.guard.MaxDuration)) // now, so that the lease also runs out if the operation never starts
+	return nil
+}
+
+func (p leased) start(r *Run) context.Context {
+	deadline := r.req.Phases.Operation.Start.Add(r.guard.MaxDuration)
+	p.abandonAt(deadline)
+	r.ctx.lease, r.ctx.deadline = p.lease, r.capByCaller(deadline)
+	return OutsideJournal(&r.ctx, r.caller)
+}
+
+func (leased) hasRow() bool { return false }
+
+func (leased) cutOff() {}
+
+func (p leased) conclude(r *Run, end Ending) Result {
+	e := r.decide(end)
+	err := r.apply(p.lease, &e)
+	if errors.Is(err, lock.ErrLost) && e.action != Leave && !r.product.Sent() {
+		return r.reclaimOrGiveWay(&e, err)
+	}
+	return r.own(&e, err)
+}
+
+// errLate is the observer's error for a run whose key the background settles.
+var errLate = fmt.Errorf("onceguard: Redis did not answer in time; storing goes on: %w", lock.ErrPending)
+
+// ConcludeWithin is Conclude for a run that only watches: it has a lease and no journal, and nothing replaces its product.
+// It returns after d, and the background goes on. The outcome is then the one that the run has if Redis answers late.
+func (r *Run) ConcludeWithin(d time.Duration, end Ending) Result {
+	e := r.decide(end)
+	r.encodeEnding(&e)
+	lease := r.protection.(leased).lease
+	lease.AbandonAt(time.Time{})
+	applied := make(chan error, 1)
+	r.guard.locker.Go(func(context.Context) { applied <- r.apply(lease, &e) })
+	timeout := time.NewTimer(d)
+	defer timeout.Stop()
+	var err error
+	select {
+	case err = <-applied:
+	case <-timeout.C:
+		err = errLate
+	}
+	r.guard.tripAfter(r.caller, err)
+	return r.own(&e, err)
+}
+
+// apply applies e to the key in Redis, if the run has a lease.
+func (r *Run) apply(lease *lock.Lease, e *ending) error {
+	switch {
+	case lease == nil:
+		return nil
+	case e.action == Leave:
+		lease.Abandon()
+		return lease.Err() // for the observer only: after ErrLost another may have run, too
+	case e.action == Free:
+		return lease.Release(r.detached)
+	case e.encoded != nil:
+		return lease.Settle(r.detached, e.encoded, e.keep)
+	}
+	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory.
+	return lease.SettleAppend(r.detached, e.record.Room(), func(b []byte) []byte {
+		encoded := r.guard.Codec.Append(b, r.req.StorageKey, &e.record)
+		e.size = len(encoded) - len(b)
+		return encoded
+	}, e.keep)
+}
+
+// reclaimOrGiveWay handles a run that lost its key before any of its product was sent: another request, an operator or
+// another program has written the key. By now the key may be free again, and the next repetition would run. So
+// reclaimOrGiveWay claims the key again.
+//
+//   - If the claim is granted, and the key is not lost again, it applies the run's ending, and the run's own product is
+//     handed out.
+//   - Otherwise the run gives way: the caller gets what the key holds, or a reason, so that it does not get a product that
+//     differs from the stored one.
+//
+// Both runs may have taken effect, so the outcome is OutcomeLeaseLost in any case.
+func (r *Run) reclaimOrGiveWay(e *ending, lost error) Result {
+	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
+	claim, err := r.guard.sendClaim(r.detached, r.req)
+	if err == nil && claim.State == lock.Granted {
+		r.protection = leased{redisLease{claim.Lease}} // which Conclude abandons after a panic
+		err = r.apply(claim.Lease, e)
+		if !errors.Is(err, lock.ErrLost) {
+			result := r.own(e, err)
+			result.Outcome, result.Err = OutcomeLeaseLost, errors.Join(lost, result.Err)
+			return result
+		}
+	}
+	return r.giveWay(r.byLostClaim(&claim, err), lost) // err is ErrLost if the key was lost a second time
+}
+
+// byLostClaim returns what the caller of a run that lost its key gets, by what its second claim has returned.
+func (r *Run) byLostClaim(claim *lock.Claim, err error) Result {
+	switch {
+	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
+		return unclaimed(err)
+	case err != nil: // not Unavailable, which invites a repetition: it would run if the key is free
+		return refuse(OutcomeUnknown, err)
+	}
+	return r.guard.byClaim(r.req, claim)
+}
+
+// giveWay returns the result of a run that lost its key. usual is what a duplicate would get. If usual is a mismatch,
+// the run's caller gets OutcomeUnknown instead: this run has happened, so usual would mislead.
+func (r *Run) giveWay(usual Result, lost error) Result {
+	if usual.isMismatch() {
+		usual.Kind = OutcomeUnknown
+	}
+	usual.Outcome, usual.Err, usual.Settle = OutcomeLeaseLost, errors.Join(lost, usual.Err), PhaseSince(r.completed)
+	return usual
+}

@@ -1,0 +1,228 @@
+package store
+
+// Claims that no run needs, and the queue that releases those with a hold. Without a release, such a claim keeps its
+// key for as long as its hold, although nothing ran. A release may overtake its claim: the claim can lie in the buffer
+// of a connection that was given up, and be executed later. So each release is sent until Redis has answered it, and
+// then again at the intervals of releaseAgain. A release names the token, so that it never removes another claim.
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/lock/internal/background"
+)
+
+// ErrUnreleased is the error of a Close that leaves claims. Package lock exports and documents it.
+var ErrUnreleased = errors.New("lock: claims could not be released")
+
+// releaseAgain is when a release is sent again, counted from the reply to the one before: about 2 s, 15 s, 2 min and 10
+// min after the first reply.
+var releaseAgain = [...]time.Duration{2 * time.Second, 13 * time.Second, 105 * time.Second, 8 * time.Minute}
+
+const (
+	maxReleases     = 1 << 16   // claims in the queue: about 20 MB
+	releaseBatch    = 128       // releases that are sent at the same time
+	maxReleaseRetry = time.Hour // for which a release without a reply is retried
+	maxNamed        = 100       // keys that the error of Close names
+)
+
+// releases is the queue of the claims with a hold that are to be released. One goroutine, work, sends the releases. It
+// runs while the queue has claims.
+type releases struct {
+	store *Store
+	wake  chan struct{} // has room for one token, which makes work check the queue
+
+	mu      sync.Mutex
+	working bool                   // guarded by mu, as all below: the goroutine of work runs
+	claims  map[*unneeded]struct{} // in the queue, those included that are being released now
+	givenUp uint64                 // claims that were released less often than planned, or never; only grows
+}
+
+// unneeded is a claim with a hold that no run needs.
+type unneeded struct {
+	key   Key
+	token uuid.UUID
+
+	// guarded by releases.mu
+	answered int       // releases that Redis has answered; only grows
+	due      time.Time // when the next release is sent, for the first time
+}
+
+// ReleaseUnneeded releases, in the background, a claim that was written or may still arrive, and that no caller gets.
+// Without a hold it sends one release.
+func (s *Store) ReleaseUnneeded(key Key, token uuid.UUID, hold time.Duration) {
+	if hold > 0 {
+		s.KeepReleasing(key, token, false)
+		return
+	}
+	s.group.Go(func() { s.Release(s.group.Base(), key, token) })
+}
+
+// KeepReleasing queues the claim of a token, which has a hold: the worker releases it at once, unless it was released
+// already, and again later. If the queue is full, KeepReleasing gives up another claim.
+func (s *Store) KeepReleasing(key Key, token uuid.UUID, released bool) {
+	q := &s.releases
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.claims) >= maxReleases {
+		for c := range q.claims { // any one
+			q.giveUp(c)
+			break
+		}
+	}
+	c := &unneeded{key: key, token: token, due: time.Now()}
+	q.claims[c] = struct{}{}
+	if released {
+		q.planNext(c)
+	}
+	if !q.working {
+		q.working = true
+		s.group.Go(q.work)
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// planNext notes that Redis has answered a release of c, and plans the next one. The caller holds mu.
+func (q *releases) planNext(c *unneeded) {
+	if c.answered == len(releaseAgain) {
+		delete(q.claims, c)
+		return
+	}
+	c.due = time.Now().Add(releaseAgain[c.answered])
+	c.answered++
+}
+
+// giveUp removes c, which was not released as planned. The caller holds mu.
+func (q *releases) giveUp(c *unneeded) {
+	if _, ok := q.claims[c]; ok {
+		delete(q.claims, c)
+		q.givenUp++
+	}
+}
+
+// work releases the claims in the queue until it is empty. Once the Locker is closed, work releases each claim once
+// more.
+func (q *releases) work() {
+	closing := q.store.group.Context()
+	pauses := background.NewBackoff(time.Second)
+	for closing.Err() == nil {
+		batch, wait := q.nextBatch()
+		switch {
+		case len(batch) > 0:
+			if q.send(batch) == len(batch) {
+				pauses = background.NewBackoff(time.Second)
+			} else {
+				_ = background.Pause(closing, pauses.Next())
+			}
+		case wait > 0:
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-q.wake:
+			case <-closing.Done():
+			}
+			timer.Stop()
+		default:
+			return
+		}
+	}
+	for batch := range slices.Chunk(q.last(), releaseBatch) {
+		if q.send(batch) == 0 {
+			return // Redis does not answer
+		}
+	}
+}
+
+// nextBatch returns claims that are due. If none is due, wait is the time until the first one is, and 0 if the queue is
+// empty: nextBatch then notes that work ends.
+func (q *releases) nextBatch() (batch []*unneeded, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for c := range q.claims { // in a random order, so that the claims of a node that is down do not delay the others
+		if left := time.Until(c.due); left > 0 {
+			if wait == 0 || left < wait {
+				wait = left
+			}
+		} else if batch = append(batch, c); len(batch) == releaseBatch {
+			break
+		}
+	}
+	q.working = len(q.claims) > 0
+	return batch, wait
+}
+
+// last returns all claims in the queue, and notes that work ends.
+func (q *releases) last() []*unneeded {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.working = false
+	return slices.Collect(maps.Keys(q.claims))
+}
+
+// send releases the claims of a batch at the same time, and returns how many of the releases Redis has answered.
+func (q *releases) send(batch []*unneeded) (n int) {
+	answered := make([]bool, len(batch))
+	var sent sync.WaitGroup
+	for i, c := range batch {
+		sent.Go(func() {
+			o := q.store.actOn(q.store.group.Base(), c.key, c.token).release(true)
+			answered[i] = o.Err == nil || o.Foreign
+		})
+	}
+	sent.Wait()
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, c := range batch {
+		switch {
+		case answered[i]:
+			n++
+			q.planNext(c)
+		case time.Since(c.due) >= maxReleaseRetry:
+			q.giveUp(c)
+		}
+	}
+	return n
+}
+
+// TakeUnreleased empties the queue. It gives up the claims whose release Redis has never answered, and returns an error
+// with their keys, which wraps ErrUnreleased. It returns nil if there are none. Locker.Close calls it last.
+func (s *Store) TakeUnreleased() error {
+	q := &s.releases
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var keys []string
+	for c := range q.claims {
+		if c.answered == 0 {
+			keys = append(keys, c.key.Text)
+			q.giveUp(c)
+		}
+	}
+	clear(q.claims)
+	n := len(keys)
+	switch {
+	case n == 0:
+		return nil
+	case n > maxNamed:
+		keys = append(keys[:maxNamed], "...")
+	}
+	return fmt.Errorf("%w: %d: %s", ErrUnreleased, n, strings.Join(keys, " "))
+}
+
+// ReleaseStats returns how many claims are in the queue, and how many were given up.
+func (s *Store) ReleaseStats() (queued int, givenUp uint64) {
+	q := &s.releases
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.claims), q.givenUp
+}

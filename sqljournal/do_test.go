@@ -1,0 +1,253 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/once"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// inbox takes a message, which has an effect in a database.
+type inbox struct {
+	t       *testing.T
+	db      *sql.DB
+	redis   *miniredis.Miniredis
+	guard   *once.Guard
+	message once.Key
+	effect  journal.Run
+	calls   int // of the function
+}
+
+func newInbox(t *testing.T, db *sql.DB, message string, opts ...once.Option) *inbox {
+	t.Helper()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	locker := lock.New(client, namespace)
+	t.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		_ = client.Close()
+	})
+	return &inbox{
+		t: t, db: db, redis: server, guard: once.New(locker, opts...),
+		message: once.Key{Operation: "pay", Scope: once.Anyone, ID: message}, effect: journal.Run{Key: message},
+	}
+}
+
+// eachInbox runs a test for each kind of database and of journal.
+func eachInbox(t *testing.T, test func(in *inbox, j *sqljournal.Journal)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		db := withEffects(t, d)
+		for mode, open := range modes {
+			t.Run(mode, func(t *testing.T) {
+				j := open(d, t)
+				test(newInbox(t, db, mode, once.WithJournal(j)), j)
+			})
+		}
+	})
+}
+
+// do takes the message: f is called after the effect.
+func (in *inbox) do(f func() error) (string, bool, error) {
+	return sqljournal.Do(in.t.Context(), in.guard, in.message, nil, func(_ context.Context, tx *sql.Tx) (string, error) {
+		in.calls++
+		return "paid", errors.Join(take(tx, in.effect), f())
+	})
+}
+
+func (in *inbox) take() (string, bool, error) { return in.do(func() error { return nil }) }
+
+func (in *inbox) mustTake(replayed bool) {
+	in.t.Helper()
+	if v, again, err := in.take(); v != "paid" || again != replayed || err != nil {
+		in.t.Errorf("got %q, replayed %v, %v, want paid, %v", v, again, err, replayed)
+	}
+	in.mustHaveEffects(1)
+}
+
+func (in *inbox) mustHaveEffects(want int) {
+	in.t.Helper()
+	mustHaveEffects(in.t, in.db, in.effect, want)
+}
+
+// mustBeRefused checks the reason of a refusal.
+func mustBeRefused(t *testing.T, err, reason error, retryable bool) {
+	t.Helper()
+	var refused *once.Refused
+	if !errors.As(err, &refused) || refused.Reason != reason || refused.Retryable != retryable {
+		t.Errorf("got %v, want %v, retryable %v", err, reason, retryable)
+	}
+}
+
+func TestDo(t *testing.T) {
+	t.Parallel()
+	eachInbox(t, func(in *inbox, _ *sqljournal.Journal) {
+		in.mustTake(false)
+		in.mustTake(true)
+		in.redis.FlushAll()
+		in.mustTake(true)
+		if in.calls != 1 {
+			in.t.Errorf("%d calls, want 1", in.calls)
+		}
+	})
+}
+
+// A transaction that fails leaves nothing. Whether the message may be taken again, the error's mark decides.
+func TestDoFails(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the provider has refused")
+	eachInbox(t, func(in *inbox, _ *sqljournal.Journal) {
+		fails := func(err error) func() error { return func() error { return err } }
+		if v, _, err := in.do(fails(once.NothingHappened(broken))); v != "" || !errors.Is(err, broken) {
+			in.t.Errorf("got %q, %v", v, err)
+		}
+		in.mustHaveEffects(0)
+		if _, _, err := in.do(fails(once.Final(broken))); !errors.Is(err, broken) {
+			in.t.Errorf("got %v", err)
+		}
+		var stored *once.StoredError
+		if _, replayed, err := in.take(); !replayed || !errors.As(err, &stored) {
+			in.t.Errorf("after a final error: replayed %v, %v", replayed, err)
+		}
+		in.mustHaveEffects(0)
+	})
+}
+
+func TestDoPanics(t *testing.T) {
+	t.Parallel()
+	eachInbox(t, func(in *inbox, _ *sqljournal.Journal) {
+		mustPanic(in.t, "out of order", func() { _, _, _ = in.do(func() error { panic("out of order") }) })
+		in.mustHaveEffects(0)
+		_, _, err := in.take()
+		mustBeRefused(in.t, err, once.ErrInFlight, true)
+	})
+}
+
+// The value cannot be stored, so nothing is committed.
+func TestDoValueCannotBeStored(t *testing.T) {
+	t.Parallel()
+	eachInbox(t, func(in *inbox, _ *sqljournal.Journal) {
+		_, _, err := sqljournal.Do(in.t.Context(), in.guard, in.message, nil, func(_ context.Context, tx *sql.Tx) (string, error) {
+			return strings.Repeat("x", 1<<20), take(tx, in.effect)
+		})
+		mustFail(in.t, "a long value", err, journal.ErrTooLong)
+		in.message.ID += ", another"
+		_, _, err = sqljournal.Do(in.t.Context(), in.guard, in.message, nil, func(_ context.Context, tx *sql.Tx) (chan int, error) {
+			return nil, take(tx, in.effect)
+		})
+		if err == nil || !strings.Contains(err.Error(), "cannot be encoded") {
+			in.t.Errorf("a channel: %v", err)
+		}
+		in.mustHaveEffects(0)
+	})
+}
+
+// Redis forgets, and the message is delivered again while its function runs: one of the two commits, and both get its
+// value.
+func TestDoTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(modes["transactional"](d, t)))
+	runs, second := make(chan struct{}), make(chan error)
+	v, _, err := in.do(func() error {
+		in.redis.FlushAll()
+		go func() {
+			v, _, err := sqljournal.Do(t.Context(), in.guard, in.message, nil, func(_ context.Context, tx *sql.Tx) (string, error) {
+				close(runs)
+				return "paid", take(tx, in.effect)
+			})
+			if err == nil && v != "paid" {
+				err = errors.New(v)
+			}
+			second <- err
+		}()
+		<-runs
+		return nil
+	})
+	if v != "paid" || err != nil {
+		t.Errorf("the first: got %q, %v", v, err)
+	}
+	if err := <-second; err != nil {
+		t.Errorf("the second: %v", err)
+	}
+	in.mustHaveEffects(1)
+}
+
+// fault: COMMIT never arrives, and then the reply to one is lost
+func TestDoLosesCommit(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	proxy := dbtest.NewProxy(t, d.Server().Addr())
+	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(modes["transactional"](d, t, dbtest.Through(proxy))))
+	cut := proxy.CutBefore(dbtest.Statement("commit"))
+	if v, _, err := in.take(); v != "" || err == nil {
+		t.Errorf("got %q, %v, want the connection's error", v, err)
+	}
+	cut.Wait(t)
+	in.mustHaveEffects(0)
+	lost := proxy.DropReply(dbtest.Statement("commit"))
+	in.mustTake(false)
+	lost.Wait(t)
+	in.mustTake(true)
+}
+
+// fault: COMMIT neither arrives nor fails for longer than Do waits
+func TestDoDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	proxy := dbtest.NewProxy(t, d.Server().Addr())
+	j := modes["transactional"](d, t, dbtest.Through(proxy))
+	sqljournal.SetProbeTime(j, 100*time.Millisecond)
+	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(j))
+	late := proxy.Delay(dbtest.Statement("commit"))
+	_, _, err := in.take()
+	mustBeRefused(t, err, once.ErrUnavailable, true)
+	late.Lift()
+	eventually(t, "the commit", func() bool {
+		var n int
+		if err := in.db.QueryRow("select count(*) from effects").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 1
+	})
+	in.redis.FlushAll() // the lease of that call
+	in.mustTake(true)
+}
+
+func TestInTxInsideOfOnceDo(t *testing.T) {
+	t.Parallel()
+	eachInbox(t, func(in *inbox, j *sqljournal.Journal) {
+		_, _, err := once.Do(in.t.Context(), in.guard, in.message, func(ctx context.Context) (string, error) {
+			return "paid", once.NothingHappened(j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, in.effect) }))
+		})
+		if err == nil || !strings.Contains(err.Error(), "sqljournal.Do") {
+			in.t.Errorf("got %v, want an error that names sqljournal.Do", err)
+		}
+		in.mustHaveEffects(0)
+		in.mustTake(false)
+	})
+}
+
+func TestDoWithoutTheJournal(t *testing.T) {
+	t.Parallel()
+	in := newInbox(t, withEffects(t, dbtest.SQLite(t)), "m")
+	if _, _, err := in.take(); !errors.Is(err, sqljournal.ErrOtherJournal) {
+		t.Errorf("got %v, want ErrOtherJournal", err)
+	}
+	if in.calls != 0 {
+		t.Error("the function was called")
+	}
+}

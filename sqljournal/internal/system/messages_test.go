@@ -1,0 +1,114 @@
+package system_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/once"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// Two processes take messages, each of which is delivered to them twice at once, and again until it is acknowledged or its
+// answer is final. Every second one of the processes is killed and replaced, and Redis, if there is one, forgets everything
+// every 20 ms. With sqljournal.Do each message has exactly one effect; with an intent journal that ends by a stored
+// failure, none. With an effect elsewhere it never has two.
+//
+// By default there are 100 messages for each kind of consumer in 3 s, with ONCEGUARD_LONG=1 10,000 in four minutes, and in
+// CI 500 in ten seconds.
+//
+// fault: journal: consumers killed -9 under load, every message delivered again, FLUSHALL every 20 ms or no Redis
+func TestMessages(t *testing.T) { // not parallel to other tests: it keeps the machine busy
+	all, lasts := 10_000, 4*time.Minute
+	if os.Getenv("CI") == "true" {
+		all, lasts = 500, 10*time.Second
+	}
+	server := dbtest.OwnPostgreSQL(t).Server()
+	for _, consumers := range []struct {
+		name      string
+		mode      journalMode
+		elsewhere bool
+		alone     bool
+	}{
+		{name: "transactional Do", mode: transactional},
+		{name: "intent Do", mode: intent},
+		{name: "intent, effect elsewhere", mode: intent, elsewhere: true},
+		{name: "alone Do", mode: intent, alone: true},
+		{name: "alone, effect elsewhere", mode: intent, elsewhere: true, alone: true},
+	} {
+		t.Run(consumers.name, func(t *testing.T) {
+			t.Parallel()
+			k := newSoak(t, server, consumers.mode, consumers.elsewhere, consumers.alone)
+			k.keys, k.lasts, k.clicks = redistest.Rounds(100, all), redistest.Rounds(3*time.Second, lasts), 2
+			k.shop.Messages, k.shop.Alone = true, consumers.alone
+			k.load(false)
+			k.check()
+		})
+	}
+}
+
+// consumer takes messages, whose effect is a payment. It answers the queue as a shop answers a customer.
+type consumer struct {
+	guard    *once.Guard
+	provider string // URL; empty: the payment is a row, in sqljournal.Do
+	journal  *sqljournal.Journal
+}
+
+func (c consumer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	paid, replayed, err := c.take(r)
+	if replayed {
+		w.Header().Set("Idempotent-Replayed", "true")
+	}
+	var refused *once.Refused
+	switch {
+	case err == nil:
+		_ = writeReceipt(w, paid) // the payment is made
+	case errors.As(err, &refused):
+		refuse(w, refused)
+	default:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// take takes the message once.
+func (c consumer) take(r *http.Request) (paid receipt, replayed bool, err error) {
+	made := newReceipt(r)
+	key := once.Key{Operation: "pay", Scope: once.Anyone, ID: made.Key, Input: 1250}
+	if c.provider == "" {
+		return sqljournal.Do(r.Context(), c.guard, key, nil, func(ctx context.Context, tx *sql.Tx) (receipt, error) {
+			_, err := tx.ExecContext(ctx, "insert into payments values ($1, $2)", made.Key, made.Nonce)
+			return made, err
+		})
+	}
+	return once.Do(r.Context(), c.guard, key, func(ctx context.Context) (receipt, error) {
+		if err := c.journal.Note(ctx, []byte(made.Key)); err != nil {
+			return receipt{}, err
+		}
+		return made, askProvider(ctx, c.provider, made)
+	})
+}
+
+// refuse answers with the problem of the HTTP door that has the refusal's reason.
+func refuse(w http.ResponseWriter, refused *once.Refused) {
+	status, problem := http.StatusInternalServerError, refused.Reason.Error()
+	switch refused.Reason {
+	case once.ErrInFlight:
+		status, problem = http.StatusConflict, "in-flight"
+	case once.ErrOutcomeUnknown:
+		status, problem = http.StatusConflict, "outcome-unknown"
+	case once.ErrNotStored:
+		status, problem = http.StatusConflict, "response-not-stored"
+	case once.ErrUnavailable:
+		status, problem = http.StatusServiceUnavailable, "store-unavailable"
+	}
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(middleware.Problem{Type: "urn:onceguard:problem:" + problem})
+}

@@ -1,0 +1,139 @@
+package sqljournal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/journal"
+)
+
+// For an operator: Inspect, Scan and Forget. The command sqljournal/cmd/onceguard calls them. To store a response for a
+// run that has none, an operator uses middleware.Middleware.Resolve.
+
+// Info is what [Journal.Inspect] and [Journal.Scan] find in a row: everything but the record.
+type Info struct {
+	Key   string        // as it stands in Redis
+	State journal.State // Absent, Running, Unfinished or Done; never Begun
+
+	// Token names the row in its present state for Forget; empty if Absent. Without an outcome it is Run. With an outcome it has a prefix as well, so that an operator who has seen a row without one
+	// cannot remove the outcome that was stored since.
+	Token string
+	Run   string // the token of the run, for middleware.Middleware.Resolve; empty if Absent
+
+	Began time.Time // when the run began, by the database's clock
+
+	// Left is the time until the run's limit if Running, and until the row expires if Done. If Unfinished, it is negative,
+	// the time since the limit; or positive, the time for which a sweep has the row.
+	Left time.Duration
+
+	Attempts int    // how often Sweep has handed the row out
+	Response bool   // Done: a response is stored; false if Sweep's function has called Done without one
+	Size     int    // of the record in bytes
+	Note     []byte // what the handler has stored by [Journal.Note]; nil if Done
+}
+
+// ErrRunning means that the run in a row has not reached its limit, or that a sweep has just handed the row out.
+var ErrRunning = errors.New("sqljournal: the time of the run, or of its sweep, is not over")
+
+// Prefixes of a token, for a row that is done. See [Info].
+const (
+	prefixResponse   = "done-"
+	prefixNoResponse = "unanswered-"
+)
+
+// Inspect returns what the journal has under key, the key as it stands in Redis. It changes nothing, and does not wait
+// for open transactions. A row that has expired is Absent.
+func (j *Journal) Inspect(ctx context.Context, key string) (Info, error) {
+	found, err := j.infos(ctx, j.operator().inspect, key)
+	switch {
+	case err != nil:
+		return Info{}, fmt.Errorf("sqljournal: inspect: %w", err)
+	case len(found) == 0:
+		return Info{Key: key}, nil
+	}
+	return found[0], nil
+}
+
+// Scan returns the rows of the journal's namespace that have no response: first those without an outcome, the oldest
+// limit first, then those that are done without a response. It changes nothing. It is one statement that reads the whole
+// table.
+func (j *Journal) Scan(ctx context.Context) ([]Info, error) {
+	found, err := j.infos(ctx, j.operator().scan, j.keyPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("sqljournal: scan: %w", err)
+	}
+	return found, nil
+}
+
+// Forget removes the row that token names ([Info].Token), so that a retry runs, unless Redis still has the response. If
+// the run took effect, the effect then happens again. Forget returns nil if there is no row.
+//
+// [ErrLost] means that the row has changed since it was inspected, and [ErrRunning] that its time is not over; with
+// evenIfLive Forget removes such a row too. After these errors nothing was changed.
+func (j *Journal) Forget(ctx context.Context, key, token string, evenIfLive bool) error {
+	state, unanswered, plain := stateBegun, true, token
+	if cut, ok := strings.CutPrefix(token, prefixResponse); ok {
+		state, unanswered, plain = stateDone, false, cut
+	} else if cut, ok := strings.CutPrefix(token, prefixNoResponse); ok {
+		state, plain = stateDone, cut
+	}
+	if _, err := uuid.Parse(plain); err != nil {
+		return fmt.Errorf("%w: this is no token that Inspect returns", ErrLost)
+	}
+	n, err := changed(j.db.ExecContext(ctx, j.operator().forget, key, plain, state, unanswered, evenIfLive))
+	if err != nil {
+		return fmt.Errorf("sqljournal: forget: %w", err)
+	}
+	if n > 0 {
+		return nil
+	}
+	switch now, err := j.Inspect(ctx, key); {
+	case err != nil || now.State == journal.Absent:
+		return err
+	case now.Token == token:
+		return ErrRunning
+	}
+	return fmt.Errorf("%w, or it has another state now", ErrLost)
+}
+
+// infos returns the rows that a query selects, without those that have expired.
+func (j *Journal) infos(ctx context.Context, query string, arg any) (found []Info, _ error) {
+	rows, err := j.db.QueryContext(ctx, query, arg)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var i Info
+		var state, began, left int64
+		var note []byte
+		err := rows.Scan(&i.Key, &i.Run, &state, &note, &began, &left, &i.Attempts, &i.Response, &i.Size)
+		if err != nil {
+			return nil, err
+		}
+		i.Token = i.Run
+		i.Began, i.Left = time.Unix(0, began*int64(j.dialect.unit)), time.Duration(left)*j.dialect.unit
+		switch {
+		case state == stateDone && left <= 0:
+			continue
+		case state == stateDone && i.Response:
+			i.State, i.Token = journal.Done, prefixResponse+i.Run
+		case state == stateDone:
+			i.State, i.Token = journal.Done, prefixNoResponse+i.Run
+		case left >= 0 && i.Attempts == 0:
+			i.State = journal.Running
+		default:
+			i.State = journal.Unfinished
+		}
+		if i.State != journal.Done {
+			_, i.Note, _ = splitNote(note) // of a damaged one, an operator sees nothing
+		}
+		found = append(found, i)
+	}
+	return found, rows.Err()
+}

@@ -1,0 +1,50 @@
+package sqljournal
+
+// operatorStatements are the statements for operators. The first two select the columns that [Journal.infos] scans:
+// key, token, state, note, when the run began, the time left, attempts, whether there is a record, its size.
+type operatorStatements struct {
+	inspect string // key
+	scan    string // prefix of the keys
+	forget  string // key, token, state, whether the record is NULL, whether its time may be left
+}
+
+func (j *Journal) operator() *operatorStatements {
+	if j.dialect == &sqlite {
+		return &sqliteOperator
+	}
+	return &postgresqlOperator
+}
+
+var postgresqlOperator = operatorStatements{
+	inspect: postgresqlInfo + ` where key = $1::text`,
+	scan: postgresqlInfo + `
+where starts_with(key collate "C", $1::text) and (state = 1 or record is null)
+order by state, until, key`,
+	forget: `
+delete from onceguard_journal
+where key = $1::text and ` + ownerOfRow + ` = $2::text::uuid and state = $3::smallint and (record is null) = $4::boolean
+  and (state = 2 or until < statement_timestamp() or $5::boolean)`,
+}
+
+var sqliteOperator = operatorStatements{
+	inspect: sqliteInfo + ` where key = ?1`,
+	scan: sqliteInfo + `
+where substr(key, 1, length(?1)) = ?1 and (state = 1 or record is null)
+order by state, until, key`,
+	forget: `
+delete from onceguard_journal
+where key = ?1 and ` + ownerOfRow + ` = ?2 and state = ?3 and (record is null) = ?4 and (state = 2 or until < ` + sqliteNow + ` or ?5)`,
+}
+
+const (
+	postgresqlInfo = `
+select key, (` + ownerOfRow + `)::text, state, note, (extract(epoch from began_at) * 1000000)::bigint,
+  (extract(epoch from coalesce(until, expires_at) - statement_timestamp()) * 1000000)::bigint,
+  attempts, record is not null, coalesce(octet_length(record), 0)
+from onceguard_journal`
+
+	sqliteInfo = `
+select key, ` + ownerOfRow + `, state, note, began_at, coalesce(until, expires_at) - ` + sqliteNow + `,
+  attempts, record is not null, coalesce(length(record), 0)
+from onceguard_journal`
+)

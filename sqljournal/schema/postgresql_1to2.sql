@@ -1,0 +1,1 @@
+alter table onceguard_journal add column run uuid, add column fingerprint bytea;

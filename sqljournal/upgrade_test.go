@@ -1,0 +1,159 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// downgrade makes the table that of version 1.
+func downgrade(t *testing.T, db *sql.DB) {
+	t.Helper()
+	mustExec(t, db, "alter table onceguard_journal drop column run")
+	mustExec(t, db, "alter table onceguard_journal drop column fingerprint")
+}
+
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		db, j := d.Open(t), modes["intent"](d, t)
+		downgrade(t, db)
+		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrOldSchema)
+		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrTable)
+		dialect := sqljournal.DialectPostgreSQL
+		if len(d.Options()) > 0 {
+			dialect = sqljournal.DialectSQLite
+		}
+		mustExec(t, db, sqljournal.Upgrade(dialect))
+		if err := j.Check(t.Context()); err != nil {
+			t.Errorf("Check after the upgrade: %v", err)
+		}
+	})
+}
+
+// The statements of the release before on PostgreSQL, which its instances send during a rollout.
+const (
+	v1Look = `
+select key, token::text, state, note, record,
+  (extract(epoch from coalesce(until, expires_at) - statement_timestamp()) * 1000000)::bigint
+from onceguard_journal where key = $1::text`
+	v1Begin = `
+with old as materialized (select key from onceguard_journal where key = $1::text
+  and (expires_at is null or expires_at > statement_timestamp())),
+new as (
+  insert into onceguard_journal as j (key, token, state, note, until)
+  select $1::text, $2::text::uuid, 1, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
+  where not exists (select from old)
+  on conflict (key) do update set token = excluded.token, state = 1, note = excluded.note, record = null,
+    began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0
+  where j.expires_at <= statement_timestamp()
+  returning 1)
+select count(*) from new`
+	v1Finish = `
+update onceguard_journal set state = 2, record = $3::bytea, note = null, until = null,
+  expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
+where key = $1::text and token = $2::text::uuid and state <> 2`
+	v1Sweep = `
+update onceguard_journal set token = $2::text::uuid, attempts = attempts + 1,
+  until = statement_timestamp() + interval '1 hour'
+where key = $1::text and state = 1 and until < statement_timestamp()`
+)
+
+// v1 is an instance of the release before.
+type v1 struct {
+	t  *testing.T
+	db *sql.DB
+}
+
+func (o v1) exec(want int64, statement string, args ...any) {
+	o.t.Helper()
+	result, err := o.db.Exec(statement, args...)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if n, _ := result.RowsAffected(); n != want {
+		o.t.Errorf("%d rows, want %d: %s", n, want, statement)
+	}
+}
+
+func (o v1) begin(run journal.Run) {
+	o.t.Helper()
+	var n int
+	note := sqljournal.JoinNote(run.Note, nil)
+	err := o.db.QueryRow(v1Begin, run.Key, run.Token, note, run.Limit.Microseconds()).Scan(&n)
+	if err != nil || n != 1 {
+		o.t.Errorf("Begin: %d, %v", n, err)
+	}
+}
+
+func (o v1) mustLook(run journal.Run, state int) {
+	o.t.Helper()
+	var key, token string
+	var found, left int64
+	var note, record []byte
+	err := o.db.QueryRow(v1Look, run.Key).Scan(&key, &token, &found, &note, &record, &left)
+	if err != nil || found != int64(state) {
+		o.t.Errorf("Look: state %d, %v, want %d", found, err, state)
+	}
+}
+
+// Instances of both releases work on the upgraded table, on each other's rows.
+func TestInstancesOfTheReleaseBefore(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	db := d.Open(t)
+	old, j := v1{t, db}, modes["intent"](d, t)
+	downgrade(t, db)
+	begun := newRun(time.Hour)
+	old.begin(begun)
+	mustExec(t, db, sqljournal.Upgrade(sqljournal.DialectPostgreSQL))
+	sweep := func(end func(u sqljournal.Unfinished) error) {
+		t.Helper()
+		n, err := j.Sweep(t.Context(), 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error { return end(u) })
+		if n != 1 || err != nil {
+			t.Errorf("Sweep: %d, %v", n, err)
+		}
+	}
+
+	// The old instance's row is swept by this release.
+	mustLook(t, j, begun.Key, journal.Running, "")
+	expireLimit(t, d, db, begun)
+	sweep(func(u sqljournal.Unfinished) error {
+		old.exec(0, v1Finish, begun.Key, begun.Token, []byte("late"), 1)
+		old.mustLook(begun, 1)
+		return u.Done(t.Context(), db, time.Hour, []byte("found out"))
+	})
+	old.mustLook(begun, 2)
+	mustLook(t, j, begun.Key, journal.Done, "found out")
+
+	// This release's row is swept by the old instance. Its late response comes too late.
+	run := begin(t, j, newRun(time.Hour))
+	old.mustLook(run, 1)
+	expireLimit(t, d, db, run)
+	token := uuid.NewString()
+	old.exec(1, v1Sweep, run.Key, token)
+	mustLook(t, j, run.Key, journal.Unfinished, "")
+	old.exec(1, v1Finish, run.Key, token, nil, time.Hour.Microseconds())
+	e, err := j.End(t.Context(), run, []byte("late"), time.Hour)
+	mustBe(t, "End", e, err, journal.Done, "")
+
+	// The old instance begins a run where an expired row has the columns of an earlier one.
+	again := newRun(time.Hour)
+	again.Key = run.Key
+	mustExec(t, db, "update onceguard_journal set expires_at = now() - interval '1 second', run = gen_random_uuid(), fingerprint = 'stale'")
+	old.begin(again)
+	if e, err := j.Look(t.Context(), again.Key); err != nil || e.State != journal.Running || e.Token != again.Token || string(e.Note) != "fingerprint" {
+		t.Errorf("%+v, %v, want the new run", e, err)
+	}
+	old.exec(1, v1Finish, again.Key, again.Token, []byte("stored"), time.Hour.Microseconds())
+	if e, err := j.Look(t.Context(), again.Key); err != nil || string(e.Record) != "stored" {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
