@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // the driver sqlite
+
+	"github.com/onceguard/onceguard/internal/operate"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/sqljournal"
+)
+
+// errWrongURL is the error of every URL that is not accepted. It does not say what is wrong: the parts of a password that
+// is not in percent-encoding can be anywhere in what a parser has made of the URL.
+var errWrongURL = operate.UsageError("-journal: want postgres://[user[:password]@]host[:port]/database, " +
+	"with a password in percent-encoding, or sqlite:PATH")
+
+// openJournal is an [operate.OpenJournal]. It sends nothing yet.
+func openJournal(_ context.Context, source, namespace string) (operate.Journal, error) {
+	db, opts, err := openDatabase(source)
+	if err != nil {
+		return nil, err
+	}
+	// The mode matters to a run alone: both modes read, end and free the same rows.
+	return opened{sqljournal.Intent(db, namespace, opts...), db}, nil
+}
+
+func openDatabase(source string) (*sql.DB, []sqljournal.Option, error) {
+	if path, ok := strings.CutPrefix(source, "sqlite:"); ok && path != "" {
+		params := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(5000)"}}
+		db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: params.Encode()}).String())
+		return db, []sqljournal.Option{sqljournal.SQLite()}, err
+	}
+	u, err := url.Parse(source)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Fragment != "" ||
+		strings.Contains(u.EscapedPath()+u.RawQuery, "@") { // a password with a # or / or ? that is not encoded ends there
+		return nil, nil, errWrongURL
+	}
+	config, err := pgx.ParseConfig(source)
+	if err != nil {
+		return nil, nil, errWrongURL
+	}
+	return stdlib.OpenDB(*config), nil, nil
+}
+
+// opened is a journal and its database.
+type opened struct {
+	*sqljournal.Journal
+	db *sql.DB
+}
+
+var _ operate.Journal = opened{}
+
+func (o opened) Row(ctx context.Context, key string) (operate.Row, error) {
+	i, err := o.Inspect(ctx, key)
+	return operate.Row(i), err
+}
+
+func (o opened) Rows(ctx context.Context) ([]operate.Row, error) {
+	infos, err := o.Scan(ctx)
+	rows := make([]operate.Row, len(infos))
+	for n, i := range infos {
+		rows[n] = operate.Row(i)
+	}
+	return rows, err
+}
+
+func (o opened) Remove(ctx context.Context, key, token string, evenIfLive bool) error {
+	err := o.Forget(ctx, key, token, evenIfLive)
+	switch {
+	case errors.Is(err, sqljournal.ErrLost):
+		return fmt.Errorf("%w: %w", lock.ErrChanged, err)
+	case errors.Is(err, sqljournal.ErrRunning):
+		return fmt.Errorf("%w: %w", lock.ErrLive, err)
+	}
+	return err
+}
+
+func (o opened) Close() error { return o.db.Close() }
