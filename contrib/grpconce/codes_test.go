@@ -1,0 +1,98 @@
+package grpconce_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/once"
+)
+
+// Which codes are results: by default five of them, and with WithAtMostOnce all. A stored status has its details and its
+// metadata.
+func TestCodes(t *testing.T) {
+	final := map[codes.Code]bool{
+		codes.InvalidArgument: true, codes.NotFound: true, codes.AlreadyExists: true, codes.FailedPrecondition: true,
+		codes.OutOfRange: true,
+	}
+	for name, mode := range map[string][]once.Option{"default": nil, "at most once": {once.WithAtMostOnce()}} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				var code codes.Code
+				s := serve(t, b, func(ctx context.Context, _ *structpb.Struct) (*structpb.Struct, error) {
+					_ = grpc.SetHeader(ctx, metadata.Pairs("h", "1"))
+					_ = grpc.SetTrailer(ctx, metadata.Pairs("t", "2"))
+					st, err := status.New(code, "no\x00 more").WithDetails(&errdetails.DebugInfo{Detail: "d"})
+					if err != nil {
+						return nil, err
+					}
+					return nil, st.Err()
+				}, settings{guard: mode})
+				for code = codes.Canceled; code <= codes.Unauthenticated; code++ {
+					runs, stored := s.runs.Load(), final[code] || mode != nil
+					for i := range 2 {
+						a := s.call(payMethod, nil, "idempotency-key", code.String())
+						got := status.Convert(a.err)
+						if got.Code() != code || got.Message() != "no\x00 more" || len(got.Details()) != 1 ||
+							got.Details()[0].(*errdetails.DebugInfo).Detail != "d" ||
+							len(a.header.Get("h")) != 1 || len(a.trailer.Get("t")) != 1 || a.replayed() != (stored && i == 1) {
+							t.Errorf("%v, call %d: %+v", code, i, a)
+						}
+					}
+					if ran := s.runs.Load() - runs; (ran == 1) != stored {
+						t.Errorf("%v: %d runs", code, ran)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What the handler knows counts more than the code. The mark is not in the status.
+func TestMarks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		mode  []once.Option
+		err   error
+		first string // code and message
+		then  string
+	}{
+		{"nothing happened", []once.Option{once.WithAtMostOnce()}, once.NothingHappened(status.Error(codes.Unavailable, "no")),
+			"Unavailable no", "OK"},
+		{"nothing happened, a final code", nil, once.NothingHappened(status.Error(codes.NotFound, "no")), "NotFound no", "OK"},
+		{"final", nil, once.Final(status.Error(codes.Aborted, "declined")), "Aborted declined", "Aborted declined"},
+		{"unknown, a final code", nil, once.Unknown(status.Error(codes.NotFound, "no")), "NotFound no", "Aborted a call with this idempotency key has not ended yet"},
+		{"wrapped", nil, fmt.Errorf("paying: %w", status.Error(codes.NotFound, "no card")),
+			"NotFound paying: rpc error: code = NotFound desc = no card", "NotFound paying: rpc error: code = NotFound desc = no card"},
+		{"no status", nil, once.Final(errStop), "Unknown stop", "Unknown stop"},
+		{"a deadline", nil, context.DeadlineExceeded, "DeadlineExceeded context deadline exceeded", "OK"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tries := 0
+			s := serve(t, redistest.Mini(t), func(context.Context, *structpb.Struct) (*structpb.Struct, error) {
+				if tries++; tries == 1 {
+					return nil, c.err
+				}
+				return payment(2), nil
+			}, settings{guard: c.mode})
+			for i, want := range []string{c.first, c.then} {
+				st := status.Convert(s.pay().err)
+				got := st.Code().String()
+				if st.Code() != codes.OK {
+					got += " " + st.Message()
+				}
+				if got != want {
+					t.Errorf("call %d: %q, want %q", i, got, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,223 @@
+package grpconce
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// schemaText is a message with fields of every wire type, and with messages in every place.
+const schemaText = `name: "p.proto" package: "p" message_type: {
+	name: "M"
+	field: {name: "a" number: 1 type: TYPE_DOUBLE label: LABEL_OPTIONAL}
+	field: {name: "b" number: 2 type: TYPE_FLOAT label: LABEL_OPTIONAL}
+	field: {name: "c" number: 3 type: TYPE_INT64 label: LABEL_OPTIONAL}
+	field: {name: "d" number: 4 type: TYPE_SINT32 label: LABEL_OPTIONAL}
+	field: {name: "e" number: 5 type: TYPE_FIXED32 label: LABEL_OPTIONAL}
+	field: {name: "f" number: 6 type: TYPE_BOOL label: LABEL_OPTIONAL}
+	field: {name: "g" number: 7 type: TYPE_BYTES label: LABEL_OPTIONAL}
+	field: {name: "packed" number: 8 type: TYPE_UINT64 label: LABEL_REPEATED options: {packed: true}}
+	field: {name: "list" number: 9 type: TYPE_BYTES label: LABEL_REPEATED}
+	field: {name: "inner" number: 10 type: TYPE_MESSAGE label: LABEL_OPTIONAL type_name: ".p.M"}
+	field: {name: "inners" number: 11 type: TYPE_MESSAGE label: LABEL_REPEATED type_name: ".p.M"}
+	field: {name: "map" number: 12 type: TYPE_MESSAGE label: LABEL_REPEATED type_name: ".p.M.MapEntry"}
+	field: {name: "group" number: 13 type: TYPE_GROUP label: LABEL_OPTIONAL type_name: ".p.M.Group"}
+	nested_type: {
+		name: "Group"
+		field: {name: "c" number: 3 type: TYPE_INT64 label: LABEL_OPTIONAL}
+		field: {name: "g" number: 7 type: TYPE_BYTES label: LABEL_OPTIONAL}
+	}
+	nested_type: {
+		name: "MapEntry" options: {map_entry: true}
+		field: {name: "key" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL}
+		field: {name: "value" number: 2 type: TYPE_MESSAGE label: LABEL_OPTIONAL type_name: ".p.M"}
+	}
+}`
+
+// schema returns the descriptor of the message in schemaText, without the fields with these numbers.
+func schema(t testing.TB, without ...int32) protoreflect.MessageDescriptor {
+	t.Helper()
+	file := new(descriptorpb.FileDescriptorProto)
+	if err := prototext.Unmarshal([]byte(schemaText), file); err != nil {
+		t.Fatal(err)
+	}
+	message := file.MessageType[0]
+	message.Field = slices.DeleteFunc(message.Field, func(f *descriptorpb.FieldDescriptorProto) bool {
+		return slices.Contains(without, f.GetNumber())
+	})
+	if slices.Contains(without, 12) {
+		message.NestedType = message.NestedType[:1] // a MapEntry belongs to a map
+	}
+	linked, err := protodesc.NewFile(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return linked.Messages().Get(0)
+}
+
+// canonicalOf decodes raw and returns the message and its canonical bytes, or nil if raw is no message.
+func canonicalOf(t testing.TB, raw []byte, of protoreflect.MessageDescriptor) (proto.Message, []byte) {
+	t.Helper()
+	m := dynamicpb.NewMessage(of)
+	if proto.Unmarshal(raw, m) != nil {
+		return nil, nil
+	}
+	encoded, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, canonical(encoded, of)
+}
+
+func tagged(number protowire.Number, kind protowire.Type, value ...byte) []byte {
+	return append(protowire.AppendTag(nil, number, kind), value...)
+}
+
+func message(number protowire.Number, parts ...[]byte) []byte {
+	return protowire.AppendBytes(tagged(number, protowire.BytesType), bytes.Join(parts, nil))
+}
+
+// What two clients, or two versions of a server, may encode differently.
+func TestCanonicalAgrees(t *testing.T) {
+	full := schema(t)
+	one, two := tagged(3, protowire.VarintType, 1), tagged(3, protowire.VarintType, 2)
+	entry := func(key byte, value ...[]byte) []byte {
+		return message(12, tagged(1, protowire.VarintType, key), message(2, value...))
+	}
+	group := func(parts ...[]byte) []byte {
+		return protowire.AppendGroup(tagged(13, protowire.StartGroupType), 13, bytes.Join(parts, nil))
+	}
+	for _, c := range []struct {
+		name    string
+		a, b    []byte
+		without []int32 // b's server does not know these fields
+	}{
+		{"order of fields", slices.Concat(one, message(7, nil)), slices.Concat(message(7, nil), one), nil},
+		{"order of a map", slices.Concat(entry(1, one), entry(2)), slices.Concat(entry(2), entry(1, one)), nil},
+		{"order inside of an entry", entry(1, one, message(7, nil)), entry(1, message(7, nil), one), nil},
+		{"order inside of a map in a map", entry(1, entry(1), entry(2)), entry(1, entry(2), entry(1)), nil},
+		{"order inside of a list", message(11, one, message(7, nil)), message(11, message(7, nil), one), nil},
+		{"order inside of a group", group(one, message(7, nil)), group(message(7, nil), one), nil},
+		{"packed or not", message(8, []byte{1, 2}), tagged(8, protowire.VarintType, 1, 8<<3, 2), nil},
+		{"a long varint", one, tagged(3, protowire.VarintType, 0x81, 0), nil},
+		{"a field twice", two, slices.Concat(one, two), nil},
+		{"unknown fields", slices.Concat(one, tagged(99, protowire.VarintType, 1)), slices.Concat(tagged(99, protowire.VarintType, 1), one), nil},
+		{"a scalar that is not known", slices.Concat(one, message(7, []byte("x"))), slices.Concat(message(7, []byte("x")), one), []int32{3}},
+		{"a message that is not known", slices.Concat(message(10, one), message(11)), slices.Concat(message(10, one), message(11)), []int32{10}},
+		{"a map that is not known", slices.Concat(one, entry(1), entry(2)), slices.Concat(entry(1), entry(2), one), []int32{12}},
+		{"a packed list that is not known", message(8, []byte{1, 2}), message(8, []byte{1, 2}), []int32{8}},
+		{"a group that is not known", slices.Concat(one, group(one)), slices.Concat(group(one), one), []int32{13}},
+		{"not known inside", message(10, one, message(7, nil)), message(10, message(7, nil), one), []int32{7}},
+	} {
+		_, a := canonicalOf(t, c.a, full)
+		_, b := canonicalOf(t, c.b, schema(t, c.without...))
+		if a == nil || !bytes.Equal(a, b) {
+			t.Errorf("%s: %x and %x", c.name, a, b)
+		}
+	}
+}
+
+// The entries of a map in an extension are sorted too: decoders keep an extension's message, and write its map in any
+// order.
+func TestCanonicalExtension(t *testing.T) {
+	if err := registerExtension(); err != nil {
+		t.Fatal(err)
+	}
+	entry := func(key byte) []byte {
+		return message(1, tagged(1, protowire.VarintType, key), tagged(2, protowire.VarintType, 1))
+	}
+	var sums [2][]byte
+	for i, raw := range [][]byte{message(50001, entry(1), entry(2)), message(50001, entry(2), entry(1))} {
+		options := new(descriptorpb.MessageOptions)
+		if err := proto.Unmarshal(raw, options); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := digest(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[i] = sum
+	}
+	if !bytes.Equal(sums[0], sums[1]) {
+		t.Errorf("%x and %x", sums[0], sums[1])
+	}
+}
+
+// registerExtension makes the extension known, as generated code does.
+var registerExtension = sync.OnceValue(func() error {
+	described := new(descriptorpb.FileDescriptorProto)
+	if err := prototext.Unmarshal([]byte(extensionText), described); err != nil {
+		return err
+	}
+	file, err := protodesc.NewFile(described, protoregistry.GlobalFiles)
+	if err != nil {
+		return err
+	}
+	return protoregistry.GlobalTypes.RegisterExtension(dynamicpb.NewExtensionType(file.Extensions().Get(0)))
+})
+
+const extensionText = `name: "x.proto" package: "x" dependency: "google/protobuf/descriptor.proto" extension: {
+	name: "x" number: 50001 type: TYPE_MESSAGE label: LABEL_OPTIONAL
+	type_name: ".x.X" extendee: ".google.protobuf.MessageOptions"
+} message_type: {
+	name: "X"
+	field: {name: "m" number: 1 type: TYPE_MESSAGE label: LABEL_REPEATED type_name: ".x.X.MEntry"}
+	nested_type: {
+		name: "MEntry" options: {map_entry: true}
+		field: {name: "key" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL}
+		field: {name: "value" number: 2 type: TYPE_INT32 label: LABEL_OPTIONAL}
+	}
+}`
+
+// Different messages differ, and encodings of one message agree.
+func FuzzCanonical(f *testing.F) {
+	one, two := tagged(3, protowire.VarintType, 1), tagged(3, protowire.VarintType, 2)
+	f.Add(one, two)
+	f.Add(message(12, one, message(2, two)), message(12, message(2, two), one))
+	f.Add(message(10, message(11, one)), message(10, message(11, two)))
+	f.Add(message(8, []byte{1, 2, 3}), tagged(8, protowire.VarintType, 1, 8<<3, 2, 8<<3, 3))
+	f.Add(slices.Concat(message(99, one), tagged(12, protowire.VarintType, 4)), slices.Concat(one, message(99, one)))
+	f.Add(protowire.AppendGroup(tagged(13, protowire.StartGroupType), 13, one), one)
+	full := schema(f)
+	f.Fuzz(func(t *testing.T, rawA, rawB []byte) {
+		a, canonicalA := canonicalOf(t, rawA, full)
+		b, canonicalB := canonicalOf(t, rawB, full)
+		if a == nil || b == nil {
+			return
+		}
+		again, stable := canonicalOf(t, canonicalA, full)
+		if again == nil || !proto.Equal(again, a) || !bytes.Equal(stable, canonicalA) {
+			t.Fatalf("%x is no encoding of %v, or is not stable: %x", canonicalA, a, stable)
+		}
+		if same := bytes.Equal(canonicalA, canonicalB); same && !proto.Equal(a, b) {
+			t.Fatalf("%v and %v: both %x", a, b, canonicalA)
+		}
+		reversed := reverse(rawA)
+		if r, canonicalR := canonicalOf(t, reversed, full); r != nil && proto.Equal(r, a) && !bytes.Equal(canonicalR, canonicalA) {
+			t.Fatalf("%x and %x are one message, with %x and %x", rawA, reversed, canonicalA, canonicalR)
+		}
+	})
+}
+
+// reverse returns the fields of an encoded message in the opposite order.
+func reverse(raw []byte) (reversed []byte) {
+	for len(raw) > 0 {
+		_, _, size := protowire.ConsumeField(raw)
+		if size < 0 {
+			return nil
+		}
+		reversed = slices.Concat(raw[:size], reversed)
+		raw = raw[size:]
+	}
+	return reversed
+}
