@@ -17,10 +17,10 @@ import (
 	"github.com/onceguard/onceguard/sqljournal"
 )
 
-// database has the payments and the journal.
+// database has the payments, the charges and the journals.
 type database struct {
 	*sql.DB
-	journal *sqljournal.Journal
+	options []sqljournal.Option
 	dialect sqljournal.Dialect
 	name    string // for the log, without credentials
 	remove  func() error
@@ -59,7 +59,6 @@ func openPostgreSQL(source string) (*database, error) {
 	db := stdlib.OpenDB(*cfg)
 	return &database{
 		DB:      db,
-		journal: sqljournal.Transactional(db, namespace),
 		dialect: sqljournal.DialectPostgreSQL,
 		name:    "PostgreSQL on " + cfg.Host,
 	}, nil
@@ -68,14 +67,18 @@ func openPostgreSQL(source string) (*database, error) {
 // openSQLite opens a file in WAL mode, in which readers do not wait for the writer. A writer waits for another for 10
 // s.
 func openSQLite(path string) (*database, error) {
+	full, err := filepath.Abs(path) // in a URL, the begin of a relative path would be a host
+	if err != nil {
+		return nil, err
+	}
 	pragmas := url.Values{"_pragma": {"journal_mode(wal)", "busy_timeout(10000)", "synchronous(full)", "foreign_keys(on)"}}
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: pragmas.Encode()}).String())
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: full, RawQuery: pragmas.Encode()}).String())
 	if err != nil {
 		return nil, err
 	}
 	return &database{
 		DB:      db,
-		journal: sqljournal.Transactional(db, namespace, sqljournal.SQLite()),
+		options: []sqljournal.Option{sqljournal.SQLite()},
 		dialect: sqljournal.DialectSQLite,
 		name:    "SQLite in " + path,
 	}, nil
@@ -115,10 +118,12 @@ const paymentsTable = `create table if not exists payments (
 // createTables creates the tables that are missing. In a real service they belong in the migrations: two instances that
 // start at the same time with an empty database are in each other's way here.
 func (d *database) createTables(ctx context.Context) error {
-	if _, err := d.ExecContext(ctx, paymentsTable); err != nil {
-		return err
+	for _, table := range []string{paymentsTable, chargesTable} {
+		if _, err := d.ExecContext(ctx, table); err != nil {
+			return err
+		}
 	}
-	if err := d.journal.Check(ctx); !errors.Is(err, sqljournal.ErrTable) {
+	if err := sqljournal.Intent(d.DB, namespace, d.options...).Check(ctx); !errors.Is(err, sqljournal.ErrTable) {
 		return nil // its other findings are for the log
 	}
 	_, err := d.ExecContext(ctx, sqljournal.Schema(d.dialect)) // fails if there is another table with that name

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { redistest.Main(m, program) }
 
 // logLines receives the lines of a log.
 type logLines chan string
@@ -29,7 +28,6 @@ func (l logLines) Write(line []byte) (int, error) {
 // addr returns the address that the program listens on.
 func (l logLines) addr(t *testing.T) string {
 	t.Helper()
-	listening := regexp.MustCompile(`msg=listening addr=(\S+)`)
 	deadline := time.After(patience)
 	for {
 		select {

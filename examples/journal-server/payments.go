@@ -43,7 +43,7 @@ func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	err := s.db.journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
+	err := s.paymentsJournal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
 		p, err := insertPayment(r.Context(), tx, customer(r), o)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
 	})
 	if err != nil && !errors.Is(err, journal.ErrAnswered) { // which means that the middleware answers
 		s.log.Error("payment failed", "err", err)
-		writeProblem(w, http.StatusInternalServerError, "The payment failed. Nothing was paid. You can repeat it with the same key.")
+		refuse(w, r, refusal{http.StatusInternalServerError, "The payment failed. Nothing was paid. You can repeat it with the same key."})
 	}
 }
 

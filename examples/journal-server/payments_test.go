@@ -24,6 +24,10 @@ func TestPaymentsWithRedis(t *testing.T) {
 	})
 }
 
+func TestPaymentsWithoutRedis(t *testing.T) {
+	each(t, func(t *testing.T, db string) { testPayments(t, config{db: db, redis: "none"}) })
+}
+
 func testPayments(t *testing.T, cfg config) {
 	s := startWith(t, cfg, nil)
 	s.wantListed("ann")
@@ -142,7 +146,7 @@ func TestRedisAway(t *testing.T) {
 
 // fault: the COMMIT fails. Nothing was paid, and a retry pays once.
 func TestCommitFails(t *testing.T) {
-	each(t, func(t *testing.T, db string) {
+	eachRedis(t, func(t *testing.T, db, redis string) {
 		source, err := connect(db)
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +159,7 @@ func TestCommitFails(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		s := start(t, db, nil)
+		s := startWith(t, config{db: db, redis: redis, opTimeout: patience}, nil)
 		for range 2 {
 			got := s.pay("ann", "k1", "/payments", euros)
 			if got.status != http.StatusInternalServerError || got.replayed || got.header.Get("Location") != "" {

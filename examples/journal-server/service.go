@@ -10,9 +10,10 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
 )
 
-// requestTimeout is the most time a payment may take. It is above maxDelay, and below the server's WriteTimeout, so
+// requestTimeout is the most time a request may take. It is above maxDelay and providerTimeout together, and below the server's WriteTimeout, so
 // that the connection is still open for a late response.
 const requestTimeout = 20 * time.Second
 
@@ -21,11 +22,18 @@ const namespace = "journal-server"
 
 // service is all that the handlers use.
 type service struct {
-	log    *slog.Logger
-	db     *database
-	redis  *redisServer
-	locker *lock.Locker
-	pause  func(context.Context, time.Duration) error // for the delay that a request asks for
+	log          *slog.Logger
+	db           *database
+	redis        *redisServer
+	locker       *lock.Locker
+	provider     *provider
+	stopProvider func() error
+	pause        func(context.Context, time.Duration) error // for the delay that a request asks for
+
+	// The effect of POST /payments is in the database, and that of POST /charges is at the provider. Without Redis both
+	// have the same journal.
+	paymentsJournal, chargesJournal *sqljournal.Journal
+	paying, charging                *middleware.Middleware
 }
 
 // openService connects to the databases and creates the tables. Redis may be down, then and at any later time: requests
@@ -39,8 +47,37 @@ func openService(ctx context.Context, log *slog.Logger, cfg config) (*service, e
 	if err != nil {
 		return nil, errors.Join(err, db.close())
 	}
-	locker := lock.New(redis.client, namespace, lock.WithOpTimeout(cfg.opTimeout))
-	return &service{log: log, db: db, redis: redis, locker: locker, pause: sleep}, nil
+	s := &service{log: log, db: db, redis: redis, locker: redis.locker(cfg.opTimeout), pause: sleep}
+	url := cfg.provider
+	if s.stopProvider = func() error { return nil }; url == "" {
+		if url, s.stopProvider, err = startFakeProvider(ctx, log, db.DB); err != nil {
+			return nil, errors.Join(err, redis.close(), db.close())
+		}
+	}
+	s.provider = newProvider(url)
+	s.protect()
+	return s, nil
+}
+
+// protect makes the middlewares. With -redis none the row of an intent journal takes the place of the claim in Redis: a
+// transactional one has no row before the commit, so it cannot be used alone.
+//
+// There is no WithAtMostOnce: a payment whose transaction was not committed has not happened, so it may run again.
+func (s *service) protect() {
+	s.chargesJournal = sqljournal.Intent(s.db.DB, namespace, s.db.options...)
+	s.paymentsJournal = sqljournal.Transactional(s.db.DB, namespace, s.db.options...)
+	if s.locker.IsNone() {
+		s.paymentsJournal = s.chargesJournal
+	}
+	with := func(j *sqljournal.Journal) *middleware.Middleware {
+		return middleware.New(s.locker, keyfunc.Standard(keyfunc.BasicUser()),
+			middleware.WithRequired(),
+			middleware.WithJournal(j),
+			middleware.WithRetention(retention),
+			middleware.WithMaxDuration(requestTimeout),
+			middleware.WithObserver(s.logEvent))
+	}
+	s.paying, s.charging = with(s.paymentsJournal), with(s.chargesJournal)
 }
 
 // close waits for the background work, such as storing a response in Redis, before it closes what that work uses.
@@ -48,25 +85,20 @@ func (s *service) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	err := s.locker.Close(ctx)
-	return errors.Join(err, s.redis.close(), s.db.close())
+	return errors.Join(err, s.stopProvider(), s.redis.close(), s.db.close())
 }
 
-// handler returns all routes. Authentication is outside of Idempotency, because a replay is only for a user who is
+// handler returns all routes. Authentication is outside of the middlewares, because a replay is only for a user who is
 // allowed to see it now.
-//
-// There is no WithAtMostOnce: a payment whose transaction was not committed has not happened, so it may run again.
 func (s *service) handler() http.Handler {
-	once := middleware.Idempotency(s.locker, keyfunc.Standard(keyfunc.BasicUser()),
-		middleware.WithRequired(),
-		middleware.WithJournal(s.db.journal),
-		middleware.WithMaxDuration(requestTimeout),
-		middleware.WithObserver(s.logEvent))
-
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.Handle("POST /payments", requireUser(once(http.HandlerFunc(s.createPayment))))
+	mux.Handle("POST /payments", requireUser(s.paying.Handler(http.HandlerFunc(s.createPayment))))
 	mux.Handle("GET /payments", requireUser(http.HandlerFunc(s.listPayments)))
 	mux.Handle("GET /payments/{id}", requireUser(http.HandlerFunc(s.showPayment)))
+	mux.Handle("POST /charges", requireUser(s.charging.Handler(http.HandlerFunc(s.createCharge))))
+	mux.Handle("GET /charges", requireUser(http.HandlerFunc(s.listCharges)))
+	mux.Handle("GET /charges/{id}", requireUser(http.HandlerFunc(s.showCharge)))
 	return mux
 }
 
@@ -123,24 +155,8 @@ func (s *service) logFindings(ctx context.Context) {
 			s.log.Warn(what, "finding", err)
 		}
 	}
-	warn("database check", s.db.journal.Check(ctx))
+	warn("database check", s.chargesJournal.Check(ctx))
 	if !s.redis.embedded() {
 		warn("redis check", s.locker.Check(ctx))
-	}
-}
-
-// expire removes the records whose retention is over, every few minutes until ctx is done.
-func (s *service) expire(ctx context.Context) {
-	every := time.NewTicker(5 * time.Minute)
-	defer every.Stop()
-	for {
-		select {
-		case <-every.C:
-			if _, err := s.db.journal.Expire(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("expire", "err", err)
-			}
-		case <-ctx.Done():
-			return
-		}
 	}
 }

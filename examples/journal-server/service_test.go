@@ -158,10 +158,18 @@ func (c client) pay(user, key, path, body string) response {
 
 func (c client) do(method, user, key, path, body string) response {
 	c.t.Helper()
+	got, err := c.send(method, user, key, path, body)
+	if err != nil {
+		c.t.Errorf("%s %s: %v", method, path, err)
+	}
+	return got
+}
+
+// send returns an error if there is no answer.
+func (c client) send(method, user, key, path, body string) (response, error) {
 	r, err := http.NewRequest(method, c.url+path, strings.NewReader(body))
 	if err != nil {
-		c.t.Error(err)
-		return response{}
+		return response{}, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if user != "" {
@@ -173,15 +181,11 @@ func (c client) do(method, user, key, path, body string) response {
 	transport := &http.Transport{DisableKeepAlives: true}
 	res, err := (&http.Client{Transport: transport, Timeout: patience}).Do(r)
 	if err != nil {
-		c.t.Errorf("%s %s: %v", method, path, err)
-		return response{}
+		return response{}, err
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		c.t.Errorf("%s %s: reading the body: %v", method, path, err)
-	}
-	return response{res.StatusCode, res.Header, string(text), res.Header.Get("Idempotent-Replayed") == "true"}
+	return response{res.StatusCode, res.Header, string(text), res.Header.Get("Idempotent-Replayed") == "true"}, err
 }
 
 // wantListed fails the test unless the list has the payments of these responses, in their order.

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The file of the -db flag is the one that is opened, whether its path is relative or absolute.
+func TestSQLitePath(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.Mkdir("sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		"payments.db", "sub/payments.db", "./x.db", ":memory:", "a b?c#d%41&e.db", filepath.Join(dir, "absolute.db"),
+	} {
+		d, err := openDatabase(t.Context(), "sqlite:"+path)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if err := d.close(); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: the file is not there: %v", path, err)
+		}
+	}
+}
