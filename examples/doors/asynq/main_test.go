@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/once"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m, redistest.Program{Name: "worker", Run: func(args []string, _ io.Reader, _ io.Writer) error {
+		return run(context.Background(), args[0])
+	}})
+}
+
+// reports matches the script by which a worker reports that a task is done: the first key is the list of active tasks.
+func reports(c redistest.Command) bool {
+	return (c.Name == "EVALSHA" || c.Name == "EVAL") && len(c.Args) > 2 && string(c.Args[2]) == "asynq:{default}:active"
+}
+
+// fault: a worker is killed when it has sent the invoice, and before it reports that. asynq gives the task to another
+// worker, which does not send it again.
+func TestKilledBeforeTheReport(t *testing.T) {
+	server := redistest.Start(t)
+	client, proxy := server.Client(t), redistest.NewProxy(t, server.Addr())
+	report := proxy.HoldRequest(reports)
+	first := redistest.Run(t, "worker", proxy.Addr())
+	if err := enqueue(server.Addr(), "7"); err != nil {
+		t.Fatal(err)
+	}
+	report.Wait(t)
+	first.Kill(t)
+	expireLease(t, client)
+	redistest.Run(t, "worker", server.Addr())
+	inspector := asynq.NewInspector(asynq.RedisClientOpt{Addr: server.Addr()})
+	defer inspector.Close()
+	for ; ; time.Sleep(10 * time.Millisecond) { // go test's own timeout ends a wait in vain
+		task, err := inspector.GetTaskInfo("default", "invoice-7")
+		if err != nil {
+			break // done, and deleted
+		}
+		if task.State == asynq.TaskStateRetry {
+			_ = inspector.RunTask("default", "invoice-7") // now, and not in half a minute
+		}
+		if task.State == asynq.TaskStateArchived {
+			t.Fatalf("it was archived: %s", task.LastErr)
+		}
+	}
+	if sent := client.LRange(t.Context(), "sent", 0, -1).Val(); len(sent) != 1 || sent[0] != "7" {
+		t.Errorf("%q was sent, want the invoice once", sent)
+	}
+}
+
+// fault: asynq runs a task a second time while the first try is still at work. The second try comes again later, and does
+// not count as a failure.
+func TestTwoAtATime(t *testing.T) {
+	backend := redistest.Start(t)
+	locker := lock.New(backend.Client(t), "invoices", lock.WithOpTimeout(20*time.Second))
+	protect := processOnce(once.New(locker))
+	runs, second := 0, make(chan error, 1)
+	run := func(context.Context, *asynq.Task) error { runs++; return nil }
+	first := func(ctx context.Context, task *asynq.Task) error {
+		second <- protect(asynq.HandlerFunc(run)).ProcessTask(ctx, task)
+		return run(ctx, task)
+	}
+	server := asynq.NewServer(asynq.RedisClientOpt{Addr: backend.Addr()}, asynq.Config{LogLevel: asynq.ErrorLevel})
+	if err := server.Start(protect(asynq.HandlerFunc(first))); err != nil {
+		t.Fatal(err)
+	}
+	if err := enqueue(backend.Addr(), "7"); err != nil {
+		t.Fatal(err)
+	}
+	err := <-second
+	server.Shutdown()
+	if isFailure(err) || retryDelay(3, err, nil) != time.Second || runs != 1 {
+		t.Errorf("%v, again after %v; %d runs", err, retryDelay(3, err, nil), runs)
+	}
+	if err := locker.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// expireLease makes asynq believe that the worker has not been heard of for a minute.
+func expireLease(t *testing.T, client *redis.Client) {
+	t.Helper()
+	if err := client.ZAdd(t.Context(), "asynq:{default}:lease", redis.Z{Member: "invoice-7"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m, redistest.Program{Name: "server", Run: func(args []string, _ io.Reader, out io.Writer) error {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, listener.Addr())
+		return serve(context.Background(), listener, args[0])
+	}})
+}
+
+// agent is a client of a server in another process. Each of its calls has another JSON-RPC id.
+type agent struct {
+	t       *testing.T
+	session *mcp.ClientSession
+}
+
+func newAgent(t *testing.T, server *redistest.Process) *agent {
+	t.Helper()
+	transport := &mcp.StreamableClientTransport{
+		Endpoint: "http://" + server.Line(t) + "/mcp", HTTPClient: &http.Client{Transport: bearer{}},
+		DisableStandaloneSSE: true, MaxRetries: -1,
+	}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(), transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		session.Close()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	})
+	return &agent{t, session}
+}
+
+type bearer struct{}
+
+func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer ann-token")
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// pay calls the tool, and returns the text of the result.
+func (a *agent) pay(amount int, key string, meta mcp.Meta) (text string, result *mcp.CallToolResult) {
+	arguments := map[string]any{"payee": "bob", "amount": amount}
+	if key != "" {
+		arguments["idempotency_key"] = key
+	}
+	result, err := a.session.CallTool(context.Background(), &mcp.CallToolParams{Meta: meta, Name: "pay", Arguments: arguments})
+	if err != nil {
+		return err.Error(), nil
+	}
+	return result.Content[0].(*mcp.TextContent).Text, result
+}
+
+func (a *agent) want(part string, isError bool, amount int, key string) {
+	a.t.Helper()
+	text, result := a.pay(amount, key, nil)
+	if result == nil || !strings.Contains(text, part) || result.IsError != isError {
+		a.t.Errorf("%q, %+v; want %q", text, result, part)
+	}
+}
+
+func TestCalls(t *testing.T) {
+	server := redistest.Start(t)
+	a := newAgent(t, redistest.Run(t, "server", server.Addr()))
+	a.want("Call again with the argument idempotency_key", true, 1250, "")
+	a.want("must be positive", true, -1, "k1")
+	a.want(`{"payment":"p-1"}`, false, 1250, "k1")
+	a.want("It was not done again", false, 1250, "k1")
+	a.want("belongs to a call with other arguments", true, 9999, "k1")
+	text, result := a.pay(1250, "", mcp.Meta{"idempotency_key": "k1"})
+	if result == nil || result.Meta["idempotent_replayed"] != true || !strings.Contains(text, "p-1") {
+		t.Errorf("%q %+v", text, result)
+	}
+	wantPayments(t, server, 1)
+}
+
+// fault: the server is killed when it has paid and stored the result, and before it answers. The agent calls another
+// server, with another JSON-RPC id, and gets the payment.
+func TestKilledBeforeTheAnswer(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	process := redistest.Run(t, "server", proxy.Addr())
+	first := newAgent(t, process)
+	first.want("p-1", false, 1, "loads the scripts")
+	stored := proxy.HoldReply(redistest.Named("EVALSHA"))
+	lost := make(chan bool)
+	go func() {
+		first.pay(1250, "k1", nil)
+		close(lost)
+	}()
+	stored.Wait(t)
+	process.Kill(t)
+	<-lost
+	second := newAgent(t, redistest.Run(t, "server", server.Addr()))
+	second.want("It was not done again", false, 1250, "k1")
+	second.want("p-2", false, 1250, "k1")
+	wantPayments(t, server, 2)
+}
+
+// fault: the server is killed while it pays. The agent is told to wait, and then that a person must find out.
+func TestKilledWhilePaying(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	process := redistest.Run(t, "server", proxy.Addr())
+	first := newAgent(t, process)
+	paid := proxy.HoldReply(redistest.Named("RPUSH"))
+	lost := make(chan bool)
+	go func() {
+		first.pay(1250, "k1", nil)
+		close(lost)
+	}()
+	paid.Wait(t)
+	process.Kill(t)
+	<-lost
+	second := newAgent(t, redistest.Run(t, "server", server.Addr()))
+	second.want("Wait", true, 1250, "k1")
+	server.Elapse(t, 10*time.Second) // the lease
+	second.want("a person must check", true, 1250, "k1")
+	wantPayments(t, server, 1)
+}
+
+func wantPayments(t *testing.T, server *redistest.Server, want int64) {
+	t.Helper()
+	if n := server.Client(t).LLen(context.Background(), "payments").Val(); n != want {
+		t.Errorf("%d payments, want %d", n, want)
+	}
+}

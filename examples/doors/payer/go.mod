@@ -1,0 +1,32 @@
+module github.com/onceguard/onceguard/examples/doors/payer
+
+go 1.25.0
+
+replace (
+	github.com/onceguard/onceguard => ../../../
+	github.com/onceguard/onceguard/sqljournal => ../../../sqljournal
+)
+
+require (
+	github.com/onceguard/onceguard v0.1.0
+	github.com/onceguard/onceguard/sqljournal v0.1.0
+	github.com/redis/go-redis/v9 v9.22.0
+	modernc.org/sqlite v1.53.0
+)
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/dustin/go-humanize v1.0.1 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/ncruces/go-strftime v1.0.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	go.uber.org/goleak v0.10.0 // indirect
+	golang.org/x/sys v0.44.0 // indirect
+	modernc.org/libc v1.73.4 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.11.0 // indirect
+)

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m, redistest.Program{Name: "router", Run: func(args []string, _ io.Reader, _ io.Writer) error {
+		return run(context.Background(), config{redis: args[0], idle: 200 * time.Millisecond})
+	}})
+}
+
+// fault: a router is killed when it has charged and published, and before it acks. Another one gets the message. It
+// does not charge again, and publishes the same receipt.
+func TestKilledBeforeTheAck(t *testing.T) {
+	server := redistest.Start(t)
+	client, proxy := server.Client(t), redistest.NewProxy(t, server.Addr())
+	ack := proxy.HoldRequest(redistest.Named("XACK"))
+	first := redistest.Run(t, "router", proxy.Addr())
+	send(t, server)
+	ack.Wait(t)
+	first.Kill(t)
+	redistest.Run(t, "router", server.Addr())
+	waitForAck(t, client)
+
+	if n := client.LLen(t.Context(), "charges").Val(); n != 1 {
+		t.Errorf("%d charges, want 1", n)
+	}
+	receipts := client.XRange(t.Context(), "receipts", "-", "+").Val()
+	if len(receipts) != 2 || receipts[0].Values["_watermill_message_uuid"] != receipts[1].Values["_watermill_message_uuid"] {
+		t.Errorf("the receipts are %v, want the same twice", receipts)
+	}
+}
+
+// fault: a message is delivered to a second router while the first still charges. The second nacks until the first has
+// ended.
+func TestTwoAtATime(t *testing.T) {
+	server := redistest.Start(t)
+	client, proxy := server.Client(t), redistest.NewProxy(t, server.Addr())
+	charge := proxy.HoldReply(redistest.Named("RPUSH"))
+	redistest.Run(t, "router", proxy.Addr())
+	send(t, server)
+	charge.Wait(t)
+
+	other := redistest.NewProxy(t, server.Addr())
+	claim := other.HoldReply(redistest.Named("SET")) // of the second router, which learns that the first still runs
+	redistest.Run(t, "router", other.Addr())
+	claim.Wait(t)
+	claim.Lift()
+	charge.Lift()
+	waitForAck(t, client)
+	if n := client.LLen(t.Context(), "charges").Val(); n != 1 {
+		t.Errorf("%d charges, want 1", n)
+	}
+}
+
+func send(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	if err := publish(server.Addr(), "m-1", `{"amount":1250}`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForAck returns when no message is pending.
+func waitForAck(t *testing.T, client *redis.Client) {
+	t.Helper()
+	for ctx := t.Context(); ; time.Sleep(10 * time.Millisecond) { // go test's own timeout ends a wait in vain
+		groups, err := client.XInfoGroups(ctx, "orders").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if groups[0].Pending == 0 && groups[0].EntriesRead == 1 {
+			return
+		}
+	}
+}
