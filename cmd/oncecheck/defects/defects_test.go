@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+// neverAsked are the checks that a server here leaves out by what it is, and not for want of a flag.
+var neverAsked = map[string][]string{
+	"none-wait": {"inflight/retry-after", "inflight/retry-after-sane"}, // there is no conflict
+}
+
+// TestDefects has each server asked everything. Exactly the checks that it names do not hold.
+func TestDefects(t *testing.T) {
+	t.Parallel()
+	for _, d := range defects {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			if !d.brief {
+				redistest.Long(t)
+			}
+			verdicts := askDefect(t, d)
+			if got := ids(verdicts, "failed"); !slices.Equal(got, d.fails) {
+				t.Errorf("failed: got %s\nwant %s", strings.Join(got, " "), strings.Join(d.fails, " "))
+				for _, v := range verdicts {
+					if slices.Contains(d.fails, v.ID) != (v.Verdict == "failed") {
+						t.Errorf("%s %s: %s\n%s", v.ID, v.Verdict, v.Sentence, strings.Join(v.Curl, "\n"))
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRight asks the right servers again and again: nothing may fail by chance, and nothing may be left out.
+func TestRight(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"none", "none-wait"} {
+		d, ok := find(name)
+		if !ok {
+			t.Fatal(name)
+		}
+		for range redistest.Rounds(1, 20) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				for _, v := range askDefect(t, d) {
+					switch {
+					case v.Verdict == "failed":
+						t.Errorf("%s failed: %s\n%s", v.ID, v.Sentence, strings.Join(v.Curl, "\n"))
+					case v.Verdict != "held" && !slices.Contains(neverAsked[name], v.ID):
+						t.Errorf("%s %s: %s", v.ID, v.Verdict, v.Sentence)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestEachCheckFails finds, for each check, a defect that it does not miss.
+func TestEachCheckFails(t *testing.T) {
+	t.Parallel()
+	var fails []string
+	for _, d := range defects {
+		fails = append(fails, d.fails...)
+	}
+	out, err := exec.Command(oncecheck, "-list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for line := range strings.Lines(string(out)) {
+		if id, _, _ := strings.Cut(line, " "); strings.Contains(id, "/") {
+			known = append(known, id)
+			if !slices.Contains(fails, id) {
+				t.Errorf("no defect fails %s", id)
+			}
+		}
+	}
+	for _, id := range fails {
+		if !slices.Contains(known, id) {
+			t.Errorf("%s is no check", id)
+		}
+	}
+}
+
+// askDefect starts a site with the defect and asks it everything.
+func askDefect(t *testing.T, d defect) []verdict {
+	t.Helper()
+	mustHave(t, "curl")
+	s, err := startSite(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	return ask(t, s.questions()...)
+}

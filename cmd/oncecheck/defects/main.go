@@ -1,0 +1,39 @@
+// Command defects serves a payments API that keeps the promise of the Idempotency-Key header, or one that breaks it in a
+// single way. The tests of oncecheck use it. Run it to see what oncecheck says about a defect:
+//
+//	go run ./cmd/oncecheck/defects                  # lists the defects
+//	go run ./cmd/oncecheck/defects empty-replay     # serves one, and prints how to ask it
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		for _, d := range defects {
+			fmt.Printf("%-28s %s\n", d.name, d.about)
+		}
+		return
+	}
+	d, ok := find(os.Args[1])
+	if !ok {
+		log.Fatalf("there is no defect %q; without arguments they are listed", os.Args[1])
+	}
+	s, err := startSite(d)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.close()
+	fmt.Print("go run ./cmd/oncecheck")
+	for _, arg := range s.questions() {
+		fmt.Printf(" '%s'", arg)
+	}
+	fmt.Println()
+	stopped := make(chan os.Signal, 1)
+	signal.Notify(stopped, os.Interrupt)
+	<-stopped
+}

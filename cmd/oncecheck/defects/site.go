@@ -1,0 +1,143 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// A site is two instances of the API on one store, and a listener that controls them.
+type site struct {
+	defect    defect
+	folder    string
+	store     *store
+	addresses [2]string // of the instances
+	control   string    // the address of the controller
+
+	controller *http.Server
+
+	mu      sync.Mutex  // held during a restart
+	ports   [2]*os.File // keep the ports of the instances during a restart
+	running []*http.Server
+}
+
+// startSite starts a site with the defect on loopback ports.
+func startSite(d defect) (*site, error) {
+	folder, err := os.MkdirTemp("", "defects")
+	if err != nil {
+		return nil, err
+	}
+	s := &site{defect: d, folder: folder}
+	if s.store, err = openStore(filepath.Join(folder, "store")); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.bind(), s.start()); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s.control = listener.Addr().String()
+	s.controller = &http.Server{Handler: s.controls()}
+	go func() { _ = s.controller.Serve(listener) }()
+	return s, nil
+}
+
+// bind takes a port for each instance.
+func (s *site) bind() error {
+	for i := range s.ports {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = listener.Close() }()
+		s.addresses[i] = listener.Addr().String()
+		if s.ports[i], err = listener.(*net.TCPListener).File(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts the instances.
+func (s *site) start() error {
+	for i, port := range s.ports {
+		listener, err := net.FileListener(port)
+		if err != nil {
+			return err
+		}
+		instance := newServer(s.store, s.addresses[i])
+		instance.wait = s.defect.wait
+		server := &http.Server{Handler: s.defect.spoil(instance, instance), Protocols: new(http.Protocols)}
+		server.Protocols.SetHTTP1(true)
+		server.Protocols.SetUnencryptedHTTP2(true)
+		s.running = append(s.running, server)
+		go func() { _ = server.Serve(listener) }()
+	}
+	return nil
+}
+
+// restart kills the instances and starts them again. Requests that run lose their connection, and the store refuses what
+// they do from then on.
+func (s *site) restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.store.restart(); err != nil {
+		return err
+	}
+	for _, server := range s.running {
+		_ = server.Close()
+	}
+	s.running = nil
+	return s.start()
+}
+
+func (s *site) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, server := range append(s.running, s.controller) {
+		_ = server.Close()
+	}
+	for _, file := range append(s.ports[:], s.store.file) {
+		_ = file.Close()
+	}
+	_ = os.RemoveAll(s.folder)
+}
+
+// controls serves what oncecheck's options need: the number of payments, a restart, and the end and the return of the store.
+func (s *site) controls() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /effects", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, s.store.count()) })
+	mux.HandleFunc("POST /restart", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.restart(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	mux.HandleFunc("POST /store/down", func(http.ResponseWriter, *http.Request) { s.store.setDown(true) })
+	mux.HandleFunc("POST /store/up", func(http.ResponseWriter, *http.Request) { s.store.setDown(false) })
+	return mux
+}
+
+// questions are the arguments with which oncecheck asks everything.
+func (s *site) questions() []string {
+	url := func(i int, path string) string { return "http://" + s.addresses[i] + path }
+	control := func(path string) string { return "curl -fsS -X POST http://" + s.control + path }
+	timeout := "20s"
+	if s.defect.hangs {
+		timeout = "3s"
+	}
+	return []string{
+		"-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-d", `{"amount":{{n}}}`,
+		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-effects", "http://" + s.control + "/effects",
+		"-slow", "slow=1s", "-fail", "fail=" + cmp.Or(s.defect.fail, "after"), "-at-most-once",
+		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other", "-sample", "as=trailer",
+		"-restart", control("/restart"), "-store-down", control("/store/down"), "-store-up", control("/store/up"),
+		"-timeout", timeout, "-patience", "6s", url(0, "/payments"),
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
+)
+
+// options has the values of the command line.
+type options struct {
+	check.Config
+
+	list, strict, atMostOnce, json, insecure, mayTest bool
+	only, skip                                        []string
+	expect, junit, markdown                           string
+	timeout                                           time.Duration
+	parallel                                          int
+
+	url, also, otherURL, effects string // as they were given
+}
+
+// parse parses the command line. Usage goes to w.
+func parse(args []string, w io.Writer) (*options, error) {
+	o := &options{Config: check.Config{Statuses: check.Draft07()}}
+	set := flag.NewFlagSet("oncecheck", flag.ContinueOnError)
+	set.SetOutput(w)
+	set.Usage = func() {
+		fmt.Fprintln(w, "usage: oncecheck [flags] URL\nThe manual: go doc github.com/onceguard/onceguard/cmd/oncecheck")
+		set.PrintDefaults()
+	}
+	o.requestFlags(set)
+	o.serverFlags(set)
+	o.runFlags(set)
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	if o.list {
+		return o, nil
+	}
+	if set.NArg() != 1 {
+		return nil, errors.New("want one URL behind the flags: -help lists them")
+	}
+	o.url = set.Arg(0)
+	return o, o.complete()
+}
+
+func (o *options) requestFlags(set *flag.FlagSet) {
+	set.StringVar(&o.Method, "X", "POST", "`method` of the request")
+	set.Func("H", "`header` of the request, 'Name: value'; repeatable", headerFlag(&o.Header))
+	set.Func("H2", "`header` of a second user, in place of -H of that name; repeatable", headerFlag(&o.User2))
+	set.Func("d", "`body` of the request, or @FILE; may contain {{n}}, {{uuid}}, {{key}}", bodyFlag(&o.Body))
+	set.Func("other-d", "`body` of another request (default: -d with another {{n}})", bodyFlag(&o.OtherBody))
+	set.Func("bad-d", "`body` that the server refuses (default: JSON that is cut)", bodyFlag(&o.BadBody))
+	set.StringVar(&o.KeyHeader, "key-header", "Idempotency-Key", "`name` of the key's header")
+	set.StringVar(&o.Slow, "slow", "", "`query` that makes the server take about a second")
+	set.StringVar(&o.Fail, "fail", "", "`query` that makes the server fail")
+	set.Func("sample", "`query` whose response is of another kind; repeatable", func(s string) error {
+		o.Samples = append(o.Samples, s)
+		return nil
+	})
+}
+
+func (o *options) serverFlags(set *flag.FlagSet) {
+	set.StringVar(&o.effects, "effects", "", "`command` or URL that counts what happened: a number or a JSON array")
+	set.StringVar(&o.also, "also", "", "`URL` of a second instance of the service")
+	set.StringVar(&o.otherURL, "other-url", "", "`URL` of another route that takes the same request")
+	set.Func("restart", "`command` that kills the server and starts it again", commandFlag(&o.Restart))
+	set.Func("store-down", "`command` that stops the server's store of keys", commandFlag(&o.StoreDown))
+	set.Func("store-up", "`command` that starts it again", commandFlag(&o.StoreUp))
+	set.BoolVar(&o.insecure, "insecure", false, "do not verify the server's certificate")
+	set.BoolVar(&o.mayTest, "i-may-test-this", false, "ask a host on the public internet: you are allowed to")
+}
+
+func (o *options) runFlags(set *flag.FlagSet) {
+	set.BoolVar(&o.list, "list", false, "list the checks and exit")
+	set.Func("only", "`ids` of the checks to run, with commas; an id may end in *", listFlag(&o.only))
+	set.Func("skip", "`ids` of the checks to leave out", listFlag(&o.skip))
+	set.StringVar(&o.expect, "expect", "", "`file` of known failures, one id a line")
+	set.BoolVar(&o.strict, "strict", false, "failures of a SHOULD count")
+	set.BoolVar(&o.atMostOnce, "at-most-once", false, "the server promises that nothing runs twice even after a crash")
+	set.Func("status", "`kind=status,...` of refusals: missing, invalid, reused, in-flight; repeatable", o.statusFlag)
+	set.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` for one response")
+	set.DurationVar(&o.Patience, "patience", time.Minute, "`time` for which a request is repeated until it is answered")
+	set.IntVar(&o.parallel, "parallel", 50, "requests at a time")
+	set.Uint64Var(&o.Seed, "seed", rand.Uint64N(1_000_000), "`number` that decides the order of load/shuffled")
+	set.BoolVar(&o.json, "json", false, "print JSON instead of the table")
+	set.StringVar(&o.junit, "junit", "", "also write JUnit's XML to `file`")
+	set.StringVar(&o.markdown, "markdown", "", "also append Markdown to `file`")
+}
+
+// complete checks the values and fills what depends on several.
+func (o *options) complete() error {
+	var err error
+	if o.URL, err = parseURL(o.url); err != nil {
+		return err
+	}
+	for _, u := range []struct {
+		text string
+		into **url.URL
+	}{{o.also, &o.Also}, {o.otherURL, &o.OtherURL}} {
+		if u.text == "" {
+			continue
+		}
+		if *u.into, err = parseURL(u.text); err != nil {
+			return err
+		}
+	}
+	if strings.HasPrefix(o.effects, "http://") || strings.HasPrefix(o.effects, "https://") {
+		if o.EffectsURL, err = parseURL(o.effects); err != nil {
+			return err
+		}
+	} else {
+		o.Effects = hook.Command(o.effects)
+	}
+	for _, template := range append([]string{o.url, o.Body, o.OtherBody, o.BadBody}, values(o.Header, o.User2)...) {
+		if err := ask.CheckTemplate(template); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.StoreDown.Given() != o.StoreUp.Given():
+		return errors.New("-store-down and -store-up belong together")
+	case o.parallel < 1:
+		return errors.New("-parallel must be at least 1")
+	case o.timeout <= 0 || o.Patience <= 0:
+		return errors.New("-timeout and -patience must be above 0")
+	}
+	return nil
+}
+
+func values(lists ...[]ask.Field) (all []string) {
+	for _, f := range slices.Concat(lists...) {
+		all = append(all, f.Value)
+	}
+	return all
+}
+
+func parseURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return nil, err
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, fmt.Errorf("%q is no URL with http:// or https://", s)
+	case u.User != nil:
+		return nil, errors.New("credentials belong into -H, not into the URL")
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	u.Fragment = ""
+	return u, nil
+}
+
+func headerFlag(into *[]ask.Field) func(string) error {
+	return func(s string) error {
+		name, value, ok := strings.Cut(s, ":")
+		if !ok || strings.TrimSpace(name) == "" || strings.ContainsAny(s, "\r\n") {
+			return errors.New("want 'Name: value'")
+		}
+		*into = append(*into, ask.Field{Name: strings.TrimSpace(name), Value: strings.TrimSpace(value)})
+		return nil
+	}
+}
+
+func bodyFlag(into *string) func(string) error {
+	return func(s string) error {
+		file, isFile := strings.CutPrefix(s, "@")
+		if !isFile {
+			*into = s
+			return nil
+		}
+		content, err := os.ReadFile(file)
+		*into = string(content)
+		return err
+	}
+}
+
+func commandFlag(into *hook.Command) func(string) error {
+	return func(s string) error {
+		*into = hook.Command(s)
+		return nil
+	}
+}
+
+func listFlag(into *[]string) func(string) error {
+	return func(s string) error {
+		*into = append(*into, strings.FieldsFunc(s, func(c rune) bool { return c == ',' || c == ' ' || c == '\n' })...)
+		return nil
+	}
+}
+
+// statusFlag parses in-flight=409,425.
+func (o *options) statusFlag(s string) error {
+	kind, list, _ := strings.Cut(s, "=")
+	into, ok := map[string]*[]int{
+		"missing": &o.Statuses.Missing, "invalid": &o.Statuses.Invalid, "reused": &o.Statuses.Reused, "in-flight": &o.Statuses.InFlight,
+	}[kind]
+	if !ok {
+		return fmt.Errorf("%q is none of missing, invalid, reused, in-flight", kind)
+	}
+	var statuses []int
+	for _, word := range strings.Split(list, ",") {
+		status, err := strconv.Atoi(word)
+		if err != nil || status < 400 || status > 599 {
+			return fmt.Errorf("%q is no status of a refusal", word)
+		}
+		statuses = append(statuses, status)
+	}
+	*into = statuses
+	return nil
+}

@@ -1,0 +1,211 @@
+// Package ask sends requests as they are written, also malformed ones, and keeps what came back. It counts them: a run
+// never sends more than its budget.
+package ask
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// ErrBudget means that the run has sent as many requests as it may.
+var ErrBudget = errors.New("the budget of requests is spent")
+
+// maxBody limits what is read of a response.
+const maxBody = 64 << 20
+
+// Client sends requests, each on a connection of its own. It may be used concurrently.
+type Client struct {
+	timeout time.Duration
+	tls     *tls.Config
+	slots   chan struct{} // one for each request under way
+	left    atomic.Int64  // of the budget
+	http2   *http.Transport
+}
+
+// NewClient returns a client that waits for timeout for each response, sends at most parallel requests at a time and
+// budget in all.
+func NewClient(timeout time.Duration, parallel, budget int, insecure bool) *Client {
+	c := &Client{timeout: timeout, tls: &tls.Config{InsecureSkipVerify: insecure}, slots: make(chan struct{}, parallel)}
+	c.left.Store(int64(budget))
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	c.http2 = &http.Transport{Protocols: protocols, TLSClientConfig: c.tls.Clone(), DisableCompression: true}
+	return c
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http2.CloseIdleConnections() }
+
+// Left returns how many requests may still be sent.
+func (c *Client) Left() int { return int(max(0, c.left.Load())) }
+
+// Spend takes requests from the budget that somebody else sends, such as a proxy that doubles.
+func (c *Client) Spend(n int) { c.left.Add(-int64(n)) }
+
+// Parallel returns how many requests may be under way.
+func (c *Client) Parallel() int { return cap(c.slots) }
+
+// Timeout returns how long a response may take.
+func (c *Client) Timeout() time.Duration { return c.timeout }
+
+// Do sends the request and reads the response.
+func (c *Client) Do(ctx context.Context, r Request) Exchange {
+	return c.send(ctx, r, func() {})
+}
+
+// DoNotify is Do. It calls ready right before the last byte is sent, or when that will not be.
+func (c *Client) DoNotify(ctx context.Context, r Request, ready func()) Exchange {
+	return c.send(ctx, r, ready)
+}
+
+// send is Do. It calls ready before the last byte.
+func (c *Client) send(ctx context.Context, r Request, ready func()) Exchange {
+	e := Exchange{Request: r}
+	release, err := c.acquire(ctx)
+	if err != nil {
+		ready()
+		e.Err = err
+		return e
+	}
+	defer release()
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %v", c.timeout))
+	defer cancel()
+	if r.HTTP2 {
+		ready()
+		c.overHTTP2(ctx, &e)
+	} else {
+		c.overHTTP1(ctx, &e, ready)
+	}
+	if e.Err != nil && ctx.Err() != nil {
+		e.Err = context.Cause(ctx)
+	}
+	return e
+}
+
+// acquire waits for a slot and takes one request from the budget.
+func (c *Client) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if c.left.Add(-1) < 0 {
+		<-c.slots
+		return nil, ErrBudget
+	}
+	return func() { <-c.slots }, nil
+}
+
+// overHTTP1 writes the request, calls ready before its last byte, and reads the response.
+func (c *Client) overHTTP1(ctx context.Context, e *Exchange, ready func()) {
+	conn, err := c.dial(ctx, e.Request)
+	if err != nil {
+		ready()
+		e.Err = err
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	in := bufio.NewReader(conn)
+	early, err := writeRequest(conn, in, e.Request, ready)
+	e.Sent = time.Now()
+	if early == nil && err != nil {
+		// A server may answer and close before it has read everything.
+		if e.Response, _ = readResponse(in, e.Request.Method, nil); e.Response == nil {
+			e.Err = err
+		}
+	} else {
+		e.Response, e.Err = readResponse(in, e.Request.Method, early)
+	}
+	e.Ended = time.Now()
+}
+
+// writeRequest writes the request. With Expect, the body waits for a 100, for a second at most; a final response
+// that comes instead of the 100 is returned as early.
+func writeRequest(conn net.Conn, in *bufio.Reader, r Request, ready func()) (early *http.Response, err error) {
+	raw, body := r.encode()
+	if r.Expect && body > 0 {
+		if _, err = conn.Write(raw[:len(raw)-body]); err != nil {
+			ready()
+			return nil, err
+		}
+		raw = raw[len(raw)-body:]
+		if early = awaitContinue(conn, in, r.Method); early != nil {
+			ready()
+			return early, nil
+		}
+	}
+	last := len(raw) - 1
+	_, err = conn.Write(raw[:last])
+	ready()
+	if err == nil {
+		_, err = conn.Write(raw[last:])
+	}
+	return nil, err
+}
+
+// awaitContinue waits for 100 Continue, for a second at most. It returns a final response, if that comes instead.
+func awaitContinue(conn net.Conn, in *bufio.Reader, method string) *http.Response {
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
+	if _, err := in.Peek(1); err != nil {
+		return nil
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	resp, err := http.ReadResponse(in, &http.Request{Method: method})
+	if err != nil || resp.StatusCode < 200 {
+		return nil
+	}
+	return resp
+}
+
+// readResponse reads the final response, or the rest of one whose head has been read.
+func readResponse(in *bufio.Reader, method string, resp *http.Response) (*Response, error) {
+	for resp == nil || resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
+		var err error
+		if resp, err = http.ReadResponse(in, &http.Request{Method: method}); err != nil {
+			return nil, fmt.Errorf("the connection ended before a response: %w", err)
+		}
+	}
+	return readBody(resp)
+}
+
+func readBody(resp *http.Response) (*Response, error) {
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the response broke off in its body: %w", err)
+	case len(body) > maxBody:
+		return nil, errors.New("the response has more than 64 MiB")
+	}
+	return &Response{Status: resp.StatusCode, Header: resp.Header, Body: body, Trailer: resp.Trailer}, nil
+}
+
+// dial connects to the URL's host, or to the proxy.
+func (c *Client) dial(ctx context.Context, r Request) (net.Conn, error) {
+	if r.Via != "" {
+		return new(net.Dialer).DialContext(ctx, "tcp", r.Via)
+	}
+	return c.Dial(ctx, r)
+}
+
+// Dial connects to the URL's host, with TLS if the URL says so.
+func (c *Client) Dial(ctx context.Context, r Request) (net.Conn, error) {
+	port := map[string]string{"http": "80", "https": "443"}[r.URL.Scheme]
+	addr := net.JoinHostPort(r.URL.Hostname(), cmp.Or(r.URL.Port(), port))
+	if r.URL.Scheme == "https" {
+		return (&tls.Dialer{Config: c.tls}).DialContext(ctx, "tcp", addr)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+}

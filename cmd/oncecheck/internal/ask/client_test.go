@@ -1,0 +1,313 @@
+package ask_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+)
+
+// serve serves the handler, over HTTP/1.1 and HTTP/2.
+func serve(t *testing.T, handler http.HandlerFunc) ask.Request {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	return ask.Request{Method: "POST", URL: parse(t, server.URL+"/pay?a=1"), Body: []byte("body"),
+		Header: []ask.Field{{Name: "X-Test", Value: "one"}}}
+}
+
+func parse(t *testing.T, s string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func newClient(t *testing.T, timeout time.Duration, parallel, budget int) *ask.Client {
+	t.Helper()
+	c := ask.NewClient(timeout, parallel, budget, false)
+	t.Cleanup(c.Close)
+	return c
+}
+
+const patience = 20 * time.Second
+
+func TestDo(t *testing.T) {
+	t.Parallel()
+	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("X-Seen", strings.Join(append([]string{r.Proto, r.Method, r.RequestURI, r.Header.Get("X-Test"), string(body)}, r.TransferEncoding...), " "))
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "answer")
+		w.Header().Set("X-Sum", "42")
+	})
+	client := newClient(t, patience, 2, 10)
+	for _, c := range []struct {
+		name   string
+		change func(*ask.Request)
+		want   string
+	}{
+		{"plain", func(*ask.Request) {}, "HTTP/1.1 POST /pay?a=1 one body"},
+		{"chunked", func(r *ask.Request) { r.Chunked = true }, "HTTP/1.1 POST /pay?a=1 one body chunked"},
+		{"expect", func(r *ask.Request) { r.Expect = true }, "HTTP/1.1 POST /pay?a=1 one body"},
+		{"HTTP/2", func(r *ask.Request) { r.HTTP2 = true }, "HTTP/2.0 POST /pay?a=1 one body"},
+		{"no body", func(r *ask.Request) { *r = r.Bare("GET") }, "HTTP/1.1 GET /pay?a=1 one"},
+		{"query", func(r *ask.Request) { *r = r.Query("b=2") }, "HTTP/1.1 POST /pay?a=1&b=2 one body"},
+		{"header", func(r *ask.Request) { *r = r.With("x-test", "two") }, "HTTP/1.1 POST /pay?a=1 two body"},
+	} {
+		sent := r
+		c.change(&sent)
+		e := client.Do(t.Context(), sent)
+		if e.Err != nil || e.Response.Status != 201 || string(e.Response.Body) != "answer" || e.Response.Header.Get("X-Seen") != c.want {
+			t.Errorf("%s: %v %+v, want %q", c.name, e.Err, e.Response, c.want)
+		} else if got := e.Response.Trailer.Get("X-Sum"); got != "42" {
+			t.Errorf("%s: trailer %q", c.name, got)
+		}
+	}
+	if got := r.Header[0].Value; got != "one" {
+		t.Errorf("the request that was changed is the same: %s", got)
+	}
+}
+
+// A header goes over the wire as it is written, so that malformed ones can be sent.
+func TestHeaderAsWritten(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	lines := make(chan string, 20)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for in := bufio.NewScanner(conn); in.Scan() && in.Text() != ""; {
+			lines <- in.Text()
+		}
+		close(lines)
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+	}()
+	r := ask.Request{Method: "POST", URL: parse(t, "http://"+listener.Addr().String()), Header: []ask.Field{
+		{Name: "idempotency-KEY", Value: "\"é\tx"}, {Name: "idempotency-KEY", Value: ""}}}
+	if e := newClient(t, patience, 1, 1).Do(t.Context(), r); e.Err != nil || e.Response.Status != 204 {
+		t.Fatal(e)
+	}
+	var got []string
+	for line := range lines {
+		if strings.HasPrefix(line, "idempotency") {
+			got = append(got, line)
+		}
+	}
+	if len(got) != 2 || got[0] != "idempotency-KEY: \"é\tx" || got[1] != "idempotency-KEY: " {
+		t.Errorf("%q", got)
+	}
+}
+
+// The last bytes are sent when all others have been: no handler that reads its body ends before all have begun.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	arrived := make(chan bool, n)
+	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		_, _ = io.ReadAll(r.Body)
+	})
+	requests := make([]ask.Request, n)
+	for i := range requests {
+		requests[i] = r
+	}
+	answers := newClient(t, patience, n, n).Together(t.Context(), requests)
+	for _, e := range answers {
+		if !e.Success() {
+			t.Fatal(e)
+		}
+	}
+	if len(arrived) != n || ask.Overlapped(answers) < 1 {
+		t.Errorf("%d arrived, %d overlapped", len(arrived), ask.Overlapped(answers))
+	}
+}
+
+// When DoNotify says so, all but the last byte has been sent.
+func TestDoNotify(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var got []byte
+	r := ask.Request{Method: "POST", URL: parse(t, "http://"+listener.Addr().String()), Body: []byte("body!")}
+	e := newClient(t, patience, 1, 1).DoNotify(t.Context(), r, func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)) // for a byte that must not come
+		got, _ = io.ReadAll(conn)
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+	})
+	if !e.Success() || !strings.HasSuffix(string(got), "\r\n\r\nbody") {
+		t.Errorf("%s, %q had been sent", e, got)
+	}
+}
+
+// A request that cannot be sent does not keep the others from being sent.
+func TestTogetherWithOneThatFails(t *testing.T) {
+	t.Parallel()
+	r := serve(t, func(http.ResponseWriter, *http.Request) {})
+	dead := r
+	dead.Via = "127.0.0.1:1"
+	answers := newClient(t, patience, 3, 2).Together(t.Context(), []ask.Request{dead, r, r})
+	succeeded, refused := 0, 0
+	for _, e := range answers {
+		if e.Success() {
+			succeeded++
+		}
+		if errors.Is(e.Err, ask.ErrBudget) {
+			refused++
+		}
+	}
+	if succeeded > 2 || refused != 1 {
+		t.Errorf("%v", answers)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	var served atomic.Int32
+	r := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })
+	client := newClient(t, patience, 1, 3)
+	for i := range 5 {
+		e := client.Do(t.Context(), r)
+		if spent := errors.Is(e.Err, ask.ErrBudget); spent != (i >= 3) {
+			t.Errorf("request %d: %v", i, e.Err)
+		}
+	}
+	client.Leave(t.Context(), r, 0)
+	if served.Load() != 3 || client.Left() != 0 {
+		t.Errorf("%d served, %d left", served.Load(), client.Left())
+	}
+}
+
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	var now, most atomic.Int32
+	r := serve(t, func(http.ResponseWriter, *http.Request) {
+		n := now.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		now.Add(-1)
+	})
+	client := newClient(t, patience, 3, 100)
+	done := make(chan bool)
+	for range 30 {
+		go func() {
+			client.Do(t.Context(), r)
+			done <- true
+		}()
+	}
+	for range 30 {
+		<-done
+	}
+	if most.Load() > 3 {
+		t.Errorf("%d at a time", most.Load())
+	}
+}
+
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-Test") {
+		case "abort":
+			panic(http.ErrAbortHandler)
+		case "cut":
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "half")
+		default:
+			<-stop
+		}
+	})
+	defer close(stop)
+	client := newClient(t, patience, 1, 10)
+	for _, what := range []string{"abort", "cut"} {
+		if e := client.Do(t.Context(), r.With("X-Test", what)); e.Err == nil || e.Response != nil || e.Success() {
+			t.Errorf("%s: %v", what, e)
+		}
+	}
+	if e := newClient(t, 50*time.Millisecond, 1, 1).Do(t.Context(), r); e.Err == nil || !strings.Contains(e.Err.Error(), "within 50ms") {
+		t.Errorf("timeout: %v", e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if e := client.Do(ctx, r); !errors.Is(e.Err, context.Canceled) {
+		t.Errorf("cancelled: %v", e)
+	}
+}
+
+// A client that leaves has sent everything.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 1)
+	r := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- string(body)
+	})
+	if e := newClient(t, patience, 1, 1).Leave(t.Context(), r, 0); e.Response != nil || e.Sent.IsZero() {
+		t.Error(e)
+	}
+	select {
+	case body := <-got:
+		if body != "body" {
+			t.Errorf("%q", body)
+		}
+	case <-time.After(patience):
+		t.Error("the request did not arrive")
+	}
+}
+
+// Over TLS too, with HTTP/2 if the server has it. A certificate that nobody has signed is refused unless asked otherwise.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	r := ask.Request{Method: "POST", URL: parse(t, server.URL)}
+	over2 := r
+	over2.HTTP2 = true
+	for _, insecure := range []bool{true, false} {
+		client := ask.NewClient(patience, 1, 10, insecure)
+		t.Cleanup(client.Close)
+		for sent, want := range map[*ask.Request]string{&r: "HTTP/1.1", &over2: "HTTP/2.0"} {
+			if e := client.Do(t.Context(), *sent); e.Success() != insecure || insecure && string(e.Response.Body) != want {
+				t.Errorf("insecure %v: %s, want %s", insecure, e, want)
+			}
+		}
+	}
+}

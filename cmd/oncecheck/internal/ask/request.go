@@ -1,0 +1,131 @@
+package ask
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Field is one header line. Name and value are sent as they are.
+type Field struct{ Name, Value string }
+
+// Request is a request as it goes over the wire.
+type Request struct {
+	Method string
+	URL    *url.URL
+	Header []Field
+	Body   []byte
+
+	Chunked bool   // the body is sent in chunks, without Content-Length
+	Expect  bool   // Expect: 100-continue, and the body waits for it
+	HTTP2   bool   // over HTTP/2 instead of HTTP/1.1
+	Via     string // host:port of a proxy that is dialled instead of the URL's host; plain TCP
+
+	// For the reader of a report:
+	Key    string // the idempotency key
+	Note   string // what is special
+	AtOnce bool   // sent at one instant with its neighbours
+	Second bool   // the second user's
+}
+
+// With returns a copy with the header line, in place of the lines of that name.
+func (r Request) With(name, value string) Request {
+	r = r.Without(name)
+	r.Header = append(r.Header, Field{name, value})
+	return r
+}
+
+// Without returns a copy without the header lines of that name.
+func (r Request) Without(name string) Request {
+	r.Header = slices.DeleteFunc(slices.Clone(r.Header), func(f Field) bool { return strings.EqualFold(f.Name, name) })
+	return r
+}
+
+// Query returns a copy whose URL has the query added to its own.
+func (r Request) Query(query string) Request {
+	u := *r.URL
+	if u.RawQuery != "" && query != "" {
+		u.RawQuery += "&"
+	}
+	u.RawQuery += query
+	r.URL = &u
+	return r
+}
+
+// Bare returns a GET of the same URL with the same headers and no body.
+func (r Request) Bare(method string) Request {
+	r = r.Without("Content-Type")
+	r.Method, r.Body = method, nil
+	return r
+}
+
+// encode returns the request in HTTP/1.1. The last split bytes are the body.
+func (r Request) encode() (raw []byte, body int) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: oncecheck\r\nAccept: */*\r\n", r.Method, r.URL.RequestURI(), r.URL.Host)
+	for _, f := range r.Header {
+		fmt.Fprintf(&b, "%s: %s\r\n", f.Name, f.Value)
+	}
+	if r.Expect {
+		b.WriteString("Expect: 100-continue\r\n")
+	}
+	payload := r.Body
+	switch {
+	case r.Chunked:
+		b.WriteString("Transfer-Encoding: chunked\r\n")
+		payload = chunks(r.Body)
+	case len(r.Body) > 0 || r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(r.Body))
+	}
+	b.WriteString("\r\n")
+	b.Write(payload)
+	return b.Bytes(), len(payload)
+}
+
+// chunks returns the body in two chunks, so that a server must join them.
+func chunks(body []byte) []byte {
+	var b bytes.Buffer
+	half := len(body) / 2
+	for _, chunk := range [][]byte{body[:half], body[half:]} {
+		if len(chunk) > 0 {
+			fmt.Fprintf(&b, "%x\r\n%s\r\n", len(chunk), chunk)
+		}
+	}
+	b.WriteString("0\r\n\r\n")
+	return b.Bytes()
+}
+
+// Response is what came back.
+type Response struct {
+	Status  int
+	Header  http.Header
+	Body    []byte
+	Trailer http.Header
+}
+
+// Success reports whether the operation was done, as far as the status says: 2xx or 3xx.
+func (r *Response) Success() bool { return r != nil && r.Status >= 200 && r.Status < 400 }
+
+// Exchange is a request and its response, or why there is none.
+type Exchange struct {
+	Request  Request
+	Response *Response // nil if none came, or not all of it
+	Err      error     // why there is no response
+
+	Sent, Ended time.Time // when the last byte had been sent, and when the response was there
+}
+
+// Success reports whether the request was answered with a success.
+func (e Exchange) Success() bool { return e.Response.Success() }
+
+// String says in a few words how the exchange ended.
+func (e Exchange) String() string {
+	if e.Response == nil {
+		return fmt.Sprintf("no answer (%v)", e.Err)
+	}
+	return fmt.Sprintf("%d %s", e.Response.Status, http.StatusText(e.Response.Status))
+}

@@ -1,0 +1,274 @@
+package check_test
+
+import (
+	"compress/gzip"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+)
+
+// The tests wait more than they work.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// Every row of the table has a function, and every function a row.
+func TestEveryRowHasAFunction(t *testing.T) {
+	t.Parallel()
+	var rows []string
+	for _, c := range plan.All() {
+		rows = append(rows, c.ID)
+	}
+	slices.Sort(rows)
+	if ids := check.IDs(); !slices.Equal(ids, rows) {
+		t.Errorf("functions %q, rows %q", ids, rows)
+	}
+}
+
+// askShop asks a shop with everything that a check may need, and returns the verdicts.
+func askShop(t *testing.T, s *shop, ids string, change func(*check.Config)) map[string]check.Result {
+	t.Helper()
+	client := ask.NewClient(20*time.Second, 50, 3000, false)
+	t.Cleanup(client.Close)
+	control := func(what string) hook.Command { return hook.Command("curl -fsS " + s.main.URL + "/control/" + what) }
+	alsoURL := *s.url(t, "/payments")
+	alsoURL.Host = strings.TrimPrefix(s.also.URL, "http://")
+	cfg := check.Config{
+		Client: client, URL: s.url(t, "/payments"), Also: &alsoURL, OtherURL: s.url(t, "/refunds"), EffectsURL: s.url(t, "/effects"),
+		Method: "POST", KeyHeader: "Idempotency-Key", Body: `{"amount":{{n}}}`,
+		Header: []ask.Field{{Name: "Authorization", Value: "ann"}}, User2: []ask.Field{{Name: "Authorization", Value: "bob"}},
+		Slow: "slow", Fail: "fail", Samples: []string{"sample=binary", "sample=empty", "sample=large"},
+		Restart: control("restart"), StoreDown: control("down"), StoreUp: control("up"),
+		Statuses: check.Draft07(), Patience: 3 * time.Second,
+	}
+	change(&cfg)
+	session := check.NewSession(cfg)
+	if err := session.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var checks []plan.Check
+	for _, c := range plan.All() {
+		if group, _, _ := strings.Cut(c.ID, "/"); ids == "" || slices.Contains(strings.Fields(ids), group) || slices.Contains(strings.Fields(ids), c.ID) {
+			checks = append(checks, c)
+		}
+	}
+	results := map[string]check.Result{}
+	session.Run(t.Context(), checks, func(plan.Check) {}, func(r check.Result) { results[r.Check.ID] = r })
+	return results
+}
+
+func nothing(*check.Config) {}
+
+// wantVerdicts checks which of the results failed, and that no other was left out.
+func wantVerdicts(t *testing.T, results map[string]check.Result, failed, unasked []string) {
+	t.Helper()
+	for id, r := range results {
+		want := check.Held
+		if slices.Contains(failed, id) {
+			want = check.Failed
+		} else if slices.Contains(unasked, id) {
+			want = check.NotAsked
+		}
+		if r.Verdict != want {
+			t.Errorf("%s: %s (%s), want %s", id, r.Verdict, r.Sentence, want)
+		}
+		if r.Verdict == check.Failed && (len(r.Shown) == 0 || r.Want == "" || r.Got == "") {
+			t.Errorf("%s failed, and shows nothing: %+v", id, r)
+		}
+	}
+}
+
+// Whatever can be asked holds for a server that is right.
+func TestRightServer(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	s.main.Config.Handler = compressed(s)
+	wantVerdicts(t, askShop(t, s, "", nothing), []string{"mismatch/whitespace"}, []string{"replay/no-cookie"})
+}
+
+// Without -effects the ids in the responses tell a second run.
+func TestRightServerByIDs(t *testing.T) {
+	t.Parallel()
+	results := askShop(t, newShop(t, ""), "key once load", func(c *check.Config) { c.EffectsURL = nil })
+	wantVerdicts(t, results, nil, []string{"key/refused-not-run", "key/missing-not-run", "once/client-leaves", "once/request-cut"})
+}
+
+// Each fault fails the checks that are about it, and no other of the groups that are asked.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		fault  fault
+		groups string
+		change func(*check.Config)
+		failed string
+	}{
+		{"no lock", "once/repeat once/concurrent-10 once/sent-twice-at-once inflight/once mismatch/in-flight", nothing,
+			"once/concurrent-10 once/sent-twice-at-once inflight/once mismatch/in-flight"},
+		{"no protection", "once/repeat once/instances-repeat once/chunked once/answer-lost once/sent-twice once/keys-differ", func(c *check.Config) { c.EffectsURL = nil },
+			"once/repeat once/instances-repeat once/chunked once/answer-lost once/sent-twice"},
+		{"malformed keys are no keys", "key/never-unprotected key/refused-not-run key/empty key/quoted key/missing key/missing-runs", nothing,
+			"key/never-unprotected key/empty key/missing-runs"},
+		{"no user in the key", "scope", nothing, "scope/user scope/user-runs scope/user-in-flight"},
+		{"no fingerprint", "mismatch/body mismatch/status mismatch/query mismatch/path", nothing, "mismatch/body mismatch/query"},
+		{"empty replay", "replay/body replay/status replay/body-binary replay/body-large replay/location", nothing, "replay/body replay/body-binary replay/body-large"},
+		{"lost header", "replay/location replay/headers replay/redirect replay/status", nothing, "replay/location replay/headers replay/redirect"},
+		{"status 200", "replay/status replay/redirect replay/body", nothing, "replay/status replay/redirect"},
+		{"stored date", "replay/date", nothing, "replay/date"},
+		{"no quotes", "key/quoted key/bare once/repeat mismatch/body", nothing, "key/quoted"},
+		{"a crash locks the key", "errors/failed-answered errors/failed-once", func(c *check.Config) { c.Fail = "panic" }, "errors/failed-answered"},
+		{"runs without its store", "store", nothing, "store/down-once store/down-completed store/remembers"},
+	} {
+		t.Run(string(c.fault), func(t *testing.T) {
+			t.Parallel()
+			unasked := map[fault][]string{
+				"malformed keys are no keys": {"key/missing", "key/refused-not-run"}, "no fingerprint": {"mismatch/status"},
+			}
+			wantVerdicts(t, askShop(t, newShop(t, c.fault), c.groups, c.change), strings.Fields(c.failed), unasked[c.fault])
+		})
+	}
+}
+
+// What is missing is said, and nothing passes that was not asked.
+func TestNotAsked(t *testing.T) {
+	t.Parallel()
+	results := askShop(t, newShop(t, ""), "", func(c *check.Config) {
+		*c = check.Config{Client: c.Client, URL: c.URL, Method: c.Method, KeyHeader: c.KeyHeader, Statuses: c.Statuses, Patience: c.Patience,
+			Body: `{"amount":1}`}
+	})
+	for id, want := range map[string]string{
+		"once/client-leaves": "-effects", "once/instances-repeat": "-also", "inflight/answer": "-slow", "scope/user": "-H2", "scope/route": "-other-url",
+		"crash/after-answer": "-restart", "store/recovers": "-store-down", "errors/failed-once": "-fail", "mismatch/body": "-other-d",
+		"replay/body-binary": "-sample",
+	} {
+		if r := results[id]; r.Verdict != check.NotAsked || !strings.Contains(r.Sentence, want) {
+			t.Errorf("%s: %s (%s), want one that names %s", id, r.Verdict, r.Sentence, want)
+		}
+	}
+}
+
+// A server that cannot be asked is told so, with what it answered.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	for _, c := range []struct {
+		want   string
+		change func(*check.Config)
+	}{
+		{"404 Not Found", func(c *check.Config) { c.URL = s.url(t, "/nowhere") }},
+		{"must go up by one", func(c *check.Config) { c.EffectsURL, c.Effects = nil, "echo 7" }},
+		{"neither a number", func(c *check.Config) { c.EffectsURL, c.Effects = nil, "echo many" }},
+		{"exit status 1", func(c *check.Config) { c.EffectsURL, c.Effects = nil, "false" }},
+	} {
+		cfg := check.Config{Client: ask.NewClient(20*time.Second, 1, 100, false), URL: s.url(t, "/payments"), Method: "POST",
+			KeyHeader: "Idempotency-Key", Body: `{"amount":{{n}}}`, Statuses: check.Draft07(), Patience: time.Second}
+		c.change(&cfg)
+		if err := check.NewSession(cfg).Start(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// An effect that nobody can count is no failure of the server.
+func TestCountCutToAPage(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	results := askShop(t, s, "once/repeat once/concurrent-2 load/shuffled", func(c *check.Config) {
+		c.EffectsURL = nil
+		c.Effects = hook.Command(`n=$(curl -fsS ` + s.main.URL + `/effects); [ $n -lt 20 ] && echo $n || echo 20`)
+	})
+	if r := results["once/repeat"]; r.Verdict != check.Held {
+		t.Errorf("%s (%s)", r.Verdict, r.Sentence)
+	}
+	if r := results["load/shuffled"]; r.Verdict != check.NotAsked || !strings.Contains(r.Sentence, "page") {
+		t.Errorf("%s (%s)", r.Verdict, r.Sentence)
+	}
+}
+
+// What several checks look at is asked once, also if it could not be.
+func TestAskedOnce(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	results := askShop(t, s, "errors/failed-once errors/failed-answered errors/failed-not-success", func(c *check.Config) { c.Fail = "nothing" })
+	wantVerdicts(t, results, nil, []string{"errors/failed-once", "errors/failed-answered", "errors/failed-not-success"})
+	if s.done != 5 { // four at the start
+		t.Errorf("%d operations, want 5", s.done)
+	}
+}
+
+// A server that is too busy now and then is asked again: that is no fault.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	var n atomic.Int64
+	s.main.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && n.Add(1)%3 == 0 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+	ids := "key/quoted key/bare key/name-case key/missing-runs once/repeat once/concurrent-10 once/answer-lost once/chunked once/expect-continue scope/user-runs load/shuffled errors/validation"
+	wantVerdicts(t, askShop(t, s, ids, nothing), nil, nil)
+}
+
+// What needs several requests at a time is not asked with one, and nothing waits for ever.
+func TestOneAtATime(t *testing.T) {
+	t.Parallel()
+	ids := []string{"inflight/answer", "mismatch/in-flight", "scope/user-in-flight", "once/concurrent-2", "once/sent-twice-at-once"}
+	results := askShop(t, newShop(t, ""), strings.Join(ids, " "), func(c *check.Config) { c.Client = ask.NewClient(20*time.Second, 1, 3000, false) })
+	wantVerdicts(t, results, nil, ids)
+	for id, r := range results {
+		if !strings.Contains(r.Sentence, "-parallel") {
+			t.Errorf("%s: %s", id, r.Sentence)
+		}
+	}
+}
+
+// A run that has spent its budget says so, and ends.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	results := askShop(t, newShop(t, ""), "once/concurrent-10 load/shuffled", func(c *check.Config) {
+		c.Client = ask.NewClient(20*time.Second, 50, 30, false)
+	})
+	for id, r := range results {
+		if r.Verdict != check.NotAsked || !strings.Contains(r.Sentence, "budget") {
+			t.Errorf("%s: %s (%s)", id, r.Verdict, r.Sentence)
+		}
+	}
+}
+
+// compressed is an outer handler that compresses for clients that accept gzip.
+func compressed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept-Encoding") != "gzip" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		inner := httptest.NewRecorder()
+		next.ServeHTTP(inner, r)
+		for name, values := range inner.Header() {
+			w.Header()[name] = values
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(inner.Code)
+		zip := gzip.NewWriter(w)
+		_, _ = zip.Write(inner.Body.Bytes())
+		_ = zip.Close()
+	})
+}

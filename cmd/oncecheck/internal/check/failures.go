@@ -1,0 +1,159 @@
+package check
+
+import (
+	"encoding/json"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+)
+
+func errorsValidation(t *T) {
+	if bad := t.SendPatiently(t.bad()); !isRefusal(bad) {
+		t.NotAsked("the server does not refuse the bad body (%s): give -bad-d, one that it refuses", bad)
+	}
+	if good := t.SendPatiently(t.s.request(t.s.operation())); !good.Success() {
+		t.Failf("a success", "%s", good)
+	}
+}
+
+// failure is an operation that fails, and its repetitions until three tries were answered.
+type failure struct {
+	tries    []ask.Exchange // all but those refused as in flight
+	conflict ask.Exchange   // the last that was
+	effects  int
+}
+
+func (t *T) failure() *failure {
+	t.once("failure", t.s.shared.failed != nil, func() {
+		r := t.s.request(t.s.operation()).Query(t.s.Fail)
+		w := t.Watch()
+		f := &failure{tries: []ask.Exchange{t.Send(r)}}
+		if f.tries[0].Success() {
+			t.NotAsked("with -fail the server did not fail: %s", f.tries[0])
+		}
+		deadline := time.Now().Add(t.s.Patience)
+		for wait := 50 * time.Millisecond; len(f.tries) < 3 && time.Now().Before(deadline); wait = min(2*wait, time.Second) {
+			e := t.s.Client.Do(t.ctx, r)
+			if t.isInFlight(e) {
+				f.conflict = e
+				t.refused("in flight", e)
+			} else {
+				f.tries = append(f.tries, t.keep(e)...)
+			}
+			if err := pause(t.ctx, wait); err != nil {
+				t.NotAsked("%v", err)
+			}
+		}
+		w.See(f.tries...)
+		f.effects = w.Effects(min(1, successes(f.tries...)))
+		t.s.shared.failed = f
+	})
+	t.Show(t.s.shared.failed.tries...)
+	return t.s.shared.failed
+}
+
+func errorsFailedOnce(t *T) {
+	if f := t.failure(); f.effects > 1 {
+		t.Failf("at most one effect", "%s", effects(f.effects))
+	}
+}
+
+func errorsFailedAnswered(t *T) {
+	if f := t.failure(); len(f.tries) < 2 {
+		t.Show(f.tries[0], f.conflict)
+		t.Failf("an answer", "%s for %v", f.conflict, t.s.Patience)
+	}
+}
+
+func errorsFailedNotSuccess(t *T) {
+	if f := t.failure(); successes(f.tries...) > 0 && f.effects == 0 {
+		t.Failf("no success, or an effect", "a success, and %s", effects(f.effects))
+	}
+}
+
+// eachRefusal calls look for each refusal that concerns the key. It provokes them first.
+func (t *T) eachRefusal(look func(kind string, e ask.Exchange)) {
+	t.provoke(func(t *T) { t.keyless() })
+	for _, s := range malformed {
+		t.provoke(func(t *T) { t.try(s) })
+	}
+	t.provoke(func(t *T) { t.mismatch() })
+	if t.s.Slow != "" {
+		t.provoke(func(t *T) { t.inflight() })
+	}
+	if len(t.s.refusals) == 0 {
+		t.NotAsked("the server has refused nothing")
+	}
+	kinds := make([]string, 0, len(t.s.refusals))
+	for _, r := range t.s.refusals {
+		t.Show(r.exchange)
+		look(r.kind, r.exchange)
+		kinds = append(kinds, r.kind)
+	}
+	t.Say("refusals seen: %s", strings.Join(kinds, ", "))
+}
+
+// provoke runs a part of another check, whose end does not end this one.
+func (t *T) provoke(part func(*T)) {
+	inner := &T{s: t.s, ctx: t.ctx}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		part(inner)
+	}()
+	<-done
+}
+
+func errorsProblem(t *T) {
+	t.eachRefusal(func(kind string, e ask.Exchange) {
+		mediaType, _, _ := mime.ParseMediaType(e.Response.Header.Get("Content-Type"))
+		if mediaType != "application/problem+json" {
+			t.Failf("application/problem+json", "%s (the refusal: %s)", quote(mediaType), kind)
+		}
+		var members map[string]any
+		if err := json.Unmarshal(e.Response.Body, &members); err != nil || members == nil {
+			t.Failf("a JSON object", "%.60q (the refusal: %s)", e.Response.Body, kind)
+		}
+		if status, ok := members["status"]; ok && status != float64(e.Response.Status) {
+			t.Failf("the member status to be that of the response", "%v with a %d (the refusal: %s)", status, e.Response.Status, kind)
+		}
+		for _, name := range []string{"type", "title", "detail", "instance"} {
+			if value, ok := members[name]; ok {
+				if _, isString := value.(string); !isString {
+					t.Failf("the member "+name+" to be a string", "%v (the refusal: %s)", value, kind)
+				}
+			}
+		}
+	})
+}
+
+func errorsNoStore(t *T) {
+	t.eachRefusal(func(kind string, e ask.Exchange) {
+		if control := strings.Join(e.Response.Header.Values("Cache-Control"), ","); !strings.Contains(strings.ToLower(control), "no-store") {
+			t.Failf("Cache-Control: no-store", "%s (the refusal: %s)", quote(control), kind)
+		}
+	})
+}
+
+func errorsSaysRetry(t *T) {
+	t.eachRefusal(func(kind string, e ask.Exchange) {
+		h := e.Response.Header
+		if (e.Response.Status == http.StatusConflict || e.Response.Status >= 500) && h.Get("Retry-After") == "" && h.Get("X-Should-Retry") == "" {
+			t.Failf("Retry-After or X-Should-Retry", "neither (the refusal: %s)", kind)
+		}
+	})
+}
+
+func errorsKeyNotShown(t *T) {
+	t.eachRefusal(func(kind string, e ask.Exchange) {
+		var shown strings.Builder
+		_ = e.Response.Header.Write(&shown)
+		shown.Write(e.Response.Body)
+		if strings.Contains(shown.String(), e.Request.Key) {
+			t.Failf("no key", "the key (the refusal: %s)", kind)
+		}
+	})
+}

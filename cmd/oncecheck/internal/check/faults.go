@@ -1,0 +1,221 @@
+package check
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
+)
+
+// outage is what happened before, during and after an outage of the store.
+type outage struct {
+	before        ask.Exchange   // an operation that was completed before
+	beforeDown    ask.Exchange   // the same while the store is down
+	beforeEffects int            // of the completed operation, while the store is down
+	down          []ask.Exchange // a new operation, three times while the store is down
+	recovered     ask.Exchange   // the last of new operations when the store is back
+	downAfter     ask.Exchange   // the operation of down, when the store is back
+	downEffects   int
+	after         ask.Exchange // the operation of before, when the store is back
+	afterEffects  int          // from when the store was back
+}
+
+func (t *T) outage() *outage {
+	t.once("outage", t.s.shared.outage != nil, func() { t.s.shared.outage = t.goThroughOutage() })
+	return t.s.shared.outage
+}
+
+// goThroughOutage stops the store, asks, and starts it again whatever happens.
+func (t *T) goThroughOutage() *outage {
+	completed, fresh := t.s.request(t.s.operation()), t.s.request(t.s.operation())
+	o, w := new(outage), t.Watch()
+	o.before = t.First(completed)
+	t.command(t.s.StoreDown)
+	up := false
+	defer func() {
+		if !up {
+			_, _ = t.s.StoreUp.Run(context.WithoutCancel(t.ctx))
+		}
+	}()
+	completed.Note, fresh.Note = "the store is down", "the store is down"
+	o.beforeDown = t.Send(completed)
+	w.See(o.before, o.beforeDown)
+	o.beforeEffects = w.Effects(1)
+
+	w = t.Watch()
+	for range 3 {
+		o.down = append(o.down, t.Send(fresh))
+	}
+	t.command(t.s.StoreUp)
+	up = true
+	completed.Note, fresh.Note = "the store is back", "the store is back"
+	o.downAfter = t.Settle(fresh)
+	w.See(o.down...)
+	w.See(o.downAfter)
+	o.downEffects = w.Effects(min(1, successes(append(o.down, o.downAfter)...)))
+
+	o.recovered = t.recover()
+	w = t.Watch()
+	o.after = t.Settle(completed)
+	w.See(o.before, o.after)
+	if o.afterEffects = w.Effects(0); !t.s.CountsEffects() {
+		o.afterEffects-- // the first run's id is among those seen
+	}
+	return o
+}
+
+// recover sends new operations until one is a success.
+func (t *T) recover() ask.Exchange {
+	deadline := time.Now().Add(t.s.Patience)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		e := t.Send(t.s.request(t.s.operation()))
+		if e.Success() || time.Now().Add(wait).After(deadline) {
+			return e
+		}
+		if err := pause(t.ctx, wait); err != nil {
+			t.NotAsked("%v", err)
+		}
+	}
+}
+
+// command runs a hook, and ends the check if it fails.
+func (t *T) command(c hook.Command) {
+	ctx, cancel := context.WithTimeout(t.ctx, t.s.Patience)
+	defer cancel()
+	if _, err := c.Run(ctx); err != nil {
+		t.NotAsked("%v", err)
+	}
+}
+
+func storeDownOnce(t *T) {
+	o := t.outage()
+	t.Show(append(o.down, o.downAfter)...)
+	if o.downEffects > 1 {
+		t.Failf("at most one effect", "%s", effects(o.downEffects))
+	}
+}
+
+func storeDownCompleted(t *T) {
+	o := t.outage()
+	t.Show(o.before, o.beforeDown)
+	switch {
+	case o.beforeEffects > 1:
+		t.Failf("one effect", "%s", effects(o.beforeEffects))
+	case o.beforeDown.Success() && !sameBody(o.before, o.beforeDown):
+		t.Failf("a refusal, or the first's response", "another success")
+	}
+}
+
+func storeDownAnswered(t *T) {
+	o := t.outage()
+	t.Show(append([]ask.Exchange{o.beforeDown}, o.down...)...)
+	for _, e := range append([]ask.Exchange{o.beforeDown}, o.down...) {
+		if e.Response == nil {
+			t.Failf("an answer", "%s", e)
+		}
+	}
+	if first := o.down[0]; isRefusal(first) && first.Response.Status != 429 {
+		t.Failf("a success or a 5xx", "%s", first)
+	}
+}
+
+func storeRecovers(t *T) {
+	o := t.outage()
+	t.Show(o.recovered)
+	if !o.recovered.Success() {
+		t.Failf("a success", "%s after %v", o.recovered, t.s.Patience)
+	}
+}
+
+func storeRemembers(t *T) {
+	o := t.outage()
+	t.Show(o.before, o.after)
+	if o.afterEffects > 0 {
+		t.Failf("no effect of the repetition", "%s", effects(o.afterEffects))
+	}
+	if !sameBody(o.before, o.after) {
+		t.Failf("the first's response", "%s", o.after)
+	}
+}
+
+// crash is an operation during which the server was killed.
+type crash struct {
+	first, settled ask.Exchange
+	effects        int
+}
+
+func (t *T) crash() *crash {
+	t.once("crash", t.s.shared.crash != nil, func() { t.s.shared.crash = t.goThroughCrash() })
+	t.Show(t.s.shared.crash.first, t.s.shared.crash.settled)
+	return t.s.shared.crash
+}
+
+// goThroughCrash kills the server while it works, and repeats the request until it is answered.
+func (t *T) goThroughCrash() *crash {
+	wait := 2 * t.meanwhile()
+	var r ask.Request
+	var w *watch
+	c := new(crash)
+	t.inTime(func() bool {
+		t.First(t.s.request(t.s.operation())) // an effect that must survive
+		r, w = t.s.request(t.s.operation()).Query(t.s.Slow), t.Watch()
+		c.first = t.killDuring(r, wait)
+		w.Survives(0)
+		return c.first.Response == nil
+	})
+	r.Note = "until it is answered"
+	c.settled = t.Settle(r)
+	c.effects = w.Effects(min(1, successes(c.settled)))
+	return c
+}
+
+// killDuring sends a request, and kills and restarts the server some time after its last byte.
+func (t *T) killDuring(r ask.Request, wait time.Duration) ask.Exchange {
+	sent, ended := make(chan struct{}), make(chan ask.Exchange, 1)
+	r.Note = "the server is killed meanwhile"
+	go func() { ended <- t.s.Client.DoNotify(t.ctx, r, func() { close(sent) }) }()
+	<-sent
+	err := pause(t.ctx, wait)
+	t.command(t.s.Restart)
+	killed := <-ended
+	if err != nil {
+		t.NotAsked("%v", err)
+	}
+	return t.keep(killed)[0]
+}
+
+func crashAtMostOnce(t *T) {
+	c := t.crash()
+	if c.effects > 1 {
+		t.Failf("at most one effect", "%s", effects(c.effects))
+	}
+	t.Say("%s, and the repetition was answered %s", effects(c.effects), c.settled)
+}
+
+func crashNoWrongSuccess(t *T) {
+	if c := t.crash(); c.settled.Success() && c.effects == 0 {
+		t.Failf("no success, or an effect", "%s, and %s", c.settled, effects(c.effects))
+	}
+}
+
+func crashAnswered(t *T) {
+	if c := t.crash(); c.settled.Response == nil || t.isInFlight(c.settled) {
+		t.Failf("an answer", "%s after %v", c.settled, t.s.Patience)
+	}
+}
+
+func crashAfterAnswer(t *T) {
+	r := t.s.request(t.s.operation())
+	w := t.Watch()
+	first := t.First(r)
+	t.command(t.s.Restart)
+	w.Survives(1)
+	r.Note = "after a kill and a restart"
+	again := t.Settle(r)
+	w.See(first, again)
+	w.Once()
+	if !sameBody(first, again) {
+		t.Failf("the first's response", "%s", again)
+	}
+}

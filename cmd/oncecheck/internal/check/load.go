@@ -1,0 +1,102 @@
+package check
+
+import (
+	"sync"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+)
+
+const (
+	loadKeys        = 200
+	loadRepetitions = 5
+)
+
+// loadShuffled sends 200 operations five times each, in any order and over all instances.
+func loadShuffled(t *T) {
+	const needed = loadKeys * (loadRepetitions + 1)
+	if left := t.s.Client.Left(); left < needed {
+		t.NotAsked("it needs up to %d requests, and %d are left of the budget", needed, left)
+	}
+	operations := make([]ask.Operation, loadKeys)
+	for i := range operations {
+		operations[i] = t.s.operation()
+	}
+	w := t.Watch()
+	byKey, refused := t.storm(operations)
+	for i, op := range operations {
+		if successes(byKey[i]...) > 0 {
+			continue
+		}
+		settled := t.Settle(t.s.request(op))
+		if !settled.Success() {
+			t.Show(append(byKey[i], settled)...)
+			t.Failf("a success for every key in the end", "%s", settled)
+		}
+		byKey[i] = append(byKey[i], settled)
+	}
+	t.compareBodies(byKey)
+	for _, exchanges := range byKey {
+		w.See(exchanges...)
+	}
+	t.Show(byKey[0]...)
+	if n := w.Effects(loadKeys); n != loadKeys {
+		t.Failf("200 effects", "%s", effects(n))
+	}
+	t.Say("%d keys, %d requests, %d of them refused on the way", loadKeys, loadKeys*loadRepetitions, refused)
+}
+
+// storm sends each operation five times, as many at a time as the client may. It returns the exchanges by operation, and
+// how many were no success.
+func (t *T) storm(operations []ask.Operation) (byKey [][]ask.Exchange, refused int) {
+	order := make([]int, 0, len(operations)*loadRepetitions)
+	for i := range operations {
+		for range loadRepetitions {
+			order = append(order, i)
+		}
+	}
+	t.s.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	byKey = make([][]ask.Exchange, len(operations))
+	next := make(chan int)
+	var mu sync.Mutex // guards byKey and refused
+	var workers sync.WaitGroup
+	for worker := range t.s.Client.Parallel() {
+		workers.Go(func() {
+			for i := range next {
+				r := t.s.request(operations[i])
+				if t.s.Also != nil && worker%2 == 1 {
+					r = at(r, t.s.Also, operations[i])
+				}
+				e := t.s.Client.Do(t.ctx, r)
+				mu.Lock()
+				byKey[i] = append(byKey[i], e)
+				if !e.Success() {
+					refused++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, i := range order {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return byKey, refused
+}
+
+// compareBodies fails if the successes of a key have two bodies.
+func (t *T) compareBodies(byKey [][]ask.Exchange) {
+	for _, exchanges := range byKey {
+		var first *ask.Exchange
+		for _, e := range exchanges {
+			switch {
+			case !e.Success():
+			case first == nil:
+				first = &e
+			case !sameBody(*first, e):
+				t.Show(*first, e)
+				t.Failf("one body for each key", "two")
+			}
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package check
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+)
+
+// mismatch is an operation, its key with another body, and the operation once more.
+type mismatch struct {
+	first, other, original ask.Exchange
+	effects, atLast        int // after other, and after original
+}
+
+// other returns the operation's key with another body.
+func (t *T) other(op ask.Operation) ask.Request {
+	r := t.s.request(op)
+	another := t.s.operation()
+	another.Key = op.Key
+	template := t.s.OtherBody
+	if template == "" {
+		template = t.s.Body
+	}
+	if r.Body = []byte(another.Expand(template)); bytes.Equal(r.Body, t.s.request(op).Body) {
+		t.NotAsked("the body has no {{n}}: give -other-d, the body of another request")
+	}
+	return r
+}
+
+func (t *T) mismatch() *mismatch {
+	t.once("mismatch", t.s.shared.mismatch != nil, func() {
+		op := t.s.operation()
+		r, other := t.s.request(op), t.other(op)
+		w := t.Watch()
+		m := &mismatch{first: t.First(r), other: t.Send(other)}
+		w.See(m.first, m.other)
+		m.effects = w.Effects(successes(m.first, m.other))
+		m.original = t.Send(r)
+		w.See(m.original)
+		m.atLast = w.Effects(m.effects)
+		t.refused("reused", m.other)
+		t.s.shared.mismatch = m
+	})
+	t.Show(t.s.shared.mismatch.first, t.s.shared.mismatch.other)
+	return t.s.shared.mismatch
+}
+
+func mismatchBody(t *T) {
+	if m := t.mismatch(); m.other.Success() {
+		if t.isStored(m.first, m.other) {
+			t.Failf("a refusal", "the stored response of another request")
+		}
+		t.Failf("a refusal", "%s", m.other)
+	}
+}
+
+func mismatchNotRun(t *T) {
+	m := t.mismatch()
+	if !isRefusal(m.other) {
+		t.NotAsked("the other request was not refused: %s", m.other)
+	}
+	if m.effects > 1 {
+		t.Failf("one effect", "%s", effects(m.effects))
+	}
+}
+
+func mismatchStatus(t *T) {
+	m := t.mismatch()
+	if !isRefusal(m.other) {
+		t.NotAsked("the other request was not refused: %s", m.other)
+	}
+	if !t.isReused(m.other) {
+		t.Failf(statuses(t.s.Statuses.Reused), "%s", m.other)
+	}
+}
+
+func mismatchOriginalStays(t *T) {
+	m := t.mismatch()
+	t.Show(m.first, m.other, m.original)
+	switch {
+	case m.atLast > m.effects:
+		t.Failf("no effect of the repetition", "%s", effects(m.atLast-m.effects))
+	case m.original.Success() && !sameBody(m.first, m.original):
+		t.Failf("the first's response", "another one")
+	}
+}
+
+// notStored sends an operation and then another request with its key, and fails if that gets the stored response.
+func (t *T) notStored(change func(ask.Request) ask.Request) {
+	r := t.s.request(t.s.operation())
+	first := t.First(r)
+	if other := t.Send(change(r)); t.isStored(first, other) {
+		t.Failf("not the stored response", "it")
+	}
+}
+
+func mismatchQuery(t *T) {
+	t.notStored(func(r ask.Request) ask.Request { return r.Query("oncecheck=other") })
+}
+
+func mismatchMethod(t *T) {
+	t.notStored(func(r ask.Request) ask.Request {
+		if r.Method == http.MethodPut {
+			r.Method = http.MethodPatch
+		} else {
+			r.Method = http.MethodPut
+		}
+		return r
+	})
+}
+
+func mismatchPath(t *T) {
+	t.notStored(func(r ask.Request) ask.Request {
+		u := *r.URL
+		u.Path = strings.TrimSuffix(u.Path, "/") + "/oncecheck"
+		u.RawPath = ""
+		r.URL = &u
+		return r
+	})
+}
+
+// mismatchLeak looks for the ids of the stored response in the refusal.
+func mismatchLeak(t *T) {
+	m := t.mismatch()
+	if m.other.Response == nil || m.other.Success() {
+		t.NotAsked("the other request was not refused: %s", m.other)
+	}
+	var shown bytes.Buffer
+	_ = m.other.Response.Header.Write(&shown)
+	shown.Write(m.other.Response.Body)
+	of, looked := facts(m.first.Response), false
+	for _, path := range t.s.ids {
+		id := of[path]
+		if len(id) < 8 {
+			continue
+		}
+		looked = true
+		if strings.Contains(shown.String(), id) {
+			t.Failf("nothing of the stored response", "%.60q, its %s", id, path)
+		}
+	}
+	if !looked {
+		t.NotAsked("the responses have no id of 8 characters to look for")
+	}
+}
+
+func mismatchWhitespace(t *T) {
+	r := t.s.request(t.s.operation())
+	spaced := r
+	var b bytes.Buffer
+	if err := json.Indent(&b, r.Body, " ", " "); err != nil || bytes.Equal(b.Bytes(), r.Body) {
+		t.NotAsked("the body is not JSON")
+	}
+	spaced.Body = b.Bytes()
+	first := t.First(r)
+	if again := t.Send(spaced); !sameBody(first, again) {
+		t.Failf("the first's response", "%s", again)
+	}
+}
+
+// inFlightMismatch sends the key with another body while the first runs.
+func (t *T) inFlightMismatch() (one, other ask.Exchange, w *watch) {
+	t.slowness()
+	t.inTime(func() (inTime bool) {
+		op := t.s.operation()
+		w = t.Watch()
+		var others []ask.Exchange
+		one, others, inTime = t.during(t.s.request(op).Query(t.s.Slow), t.other(op).Query(t.s.Slow))
+		other = others[0]
+		return inTime
+	})
+	w.See(one, other)
+	return one, other, w
+}
+
+func mismatchInFlight(t *T) {
+	one, other, w := t.inFlightMismatch()
+	switch successes(one, other) {
+	case 0:
+		t.NotAsked("neither was a success: %s, %s", one, other)
+	case 2:
+		t.Failf("one success", "two")
+	}
+	w.Once()
+}
+
+func mismatchInFlightStatus(t *T) {
+	one, other, _ := t.inFlightMismatch()
+	if !one.Success() && other.Success() { // they came in the other order
+		one, other = other, one
+	}
+	if !one.Success() || other.Success() || other.Response == nil {
+		t.NotAsked("there was no refusal beside a success: %s, %s", one, other)
+	}
+	if !t.isReused(other) {
+		t.Failf(statuses(t.s.Statuses.Reused), "%s", other)
+	}
+}
+
+// asOther sends an operation and the same request as the second user.
+func (t *T) asOther() (first, other ask.Exchange, r ask.Request) {
+	op := t.s.operation()
+	first = t.First(t.s.request(op))
+	r = t.s.asUser2(t.s.request(op), op)
+	return first, t.SendPatiently(r), r
+}
+
+func scopeUser(t *T) {
+	if first, other, _ := t.asOther(); t.isStored(first, other) {
+		t.Failf("not the first user's response", "it")
+	}
+}
+
+func scopeUserRuns(t *T) {
+	first, other, r := t.asOther()
+	if !other.Success() {
+		t.wantUser2()
+		t.Failf("a success of their own", "%s", other)
+	}
+	if t.isStored(first, other) {
+		t.Failf("a success of their own", "the first user's response")
+	}
+	if again := t.Send(r); again.Success() && !slices.Equal(again.Response.Body, other.Response.Body) {
+		t.Failf("the second user's response again", "another one")
+	}
+}
+
+// wantUser2 ends the check if the second user cannot do anything.
+func (t *T) wantUser2() {
+	op := t.s.operation()
+	if e := t.s.Client.Do(t.ctx, t.s.asUser2(t.s.request(op), op)); !e.Success() {
+		t.NotAsked("the second user can do nothing at all: %s", e)
+	}
+}
+
+func scopeUserInFlight(t *T) {
+	t.wantUser2()
+	var one, other ask.Exchange
+	t.inTime(func() (inTime bool) {
+		op := t.s.operation()
+		r := t.s.request(op).Query(t.s.Slow)
+		var others []ask.Exchange
+		one, others, inTime = t.during(r, t.s.asUser2(r, op))
+		other = others[0]
+		return inTime
+	})
+	if !one.Success() {
+		t.NotAsked("the first user's request was no success: %s", one)
+	}
+	if !other.Success() || t.isStored(one, other) {
+		t.Failf("a success of the second user's own", "%s", other)
+	}
+}
+
+func scopeRoute(t *T) {
+	op := t.s.operation()
+	r := t.s.request(op)
+	first := t.First(r)
+	if other := t.Send(at(r, t.s.OtherURL, op)); t.isStored(first, other) {
+		t.Failf("not the stored response of another route", "it")
+	}
+}

@@ -1,0 +1,295 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/proxy"
+)
+
+// twice sends the requests one after the other, the first of which must be a success, and fails unless they have one
+// effect.
+func (t *T) twice(first, second ask.Request) {
+	w := t.Watch()
+	w.See(t.First(first))
+	w.See(t.Send(second))
+	w.Once()
+}
+
+func onceRepeat(t *T) {
+	r := t.s.request(t.s.operation())
+	t.twice(r, r)
+}
+
+// later is a request and its repetition after two seconds, when the clock of a Date has moved on.
+func (t *T) later() trial {
+	const id, wait = "later", 2100 * time.Millisecond
+	if known, ok := t.s.shared.trials[id]; ok {
+		t.sent = append(t.sent, known.first, known.second)
+		return known
+	}
+	r := t.s.request(t.s.operation())
+	w := t.Watch()
+	tried := trial{first: t.First(r)}
+	if err := pause(t.ctx, wait); err != nil {
+		t.NotAsked("%v", err)
+	}
+	r.Note = "after " + wait.String()
+	tried.second = t.Send(r)
+	w.See(tried.first, tried.second)
+	if t.s.SeesEffects() {
+		tried.effects = w.Effects(1)
+	}
+	t.s.shared.trials[id] = tried
+	return tried
+}
+
+func onceRepeatLater(t *T) {
+	if tried := t.later(); tried.effects != 1 {
+		t.Failf("one effect", "%s", effects(tried.effects))
+	}
+}
+
+// concurrent returns the check that n requests at one instant have one effect.
+func concurrent(n, rounds int, instances bool) func(*T) {
+	return func(t *T) {
+		overlapped := 0
+		for i := 0; i < rounds || overlapped < 2 && i < 3*rounds; i++ { // more on a machine too busy for two at once
+			overlapped = max(overlapped, t.together(n, instances, func(r ask.Request) ask.Request { return r }))
+		}
+		if overlapped < 2 {
+			t.NotAsked("no two of %d requests were under way at the same time", n)
+		}
+		t.Say("up to %d of %d had been sent before the first was answered", overlapped, n)
+	}
+}
+
+// together sends an operation n times at one instant, and fails unless there is one effect. It returns how many had been
+// sent before one was answered.
+func (t *T) together(n int, instances bool, change func(ask.Request) ask.Request) (overlapped int) {
+	op := t.s.operation()
+	requests := slices.Repeat([]ask.Request{change(t.s.request(op))}, n)
+	if instances {
+		for i := 1; i < n; i += 2 {
+			requests[i] = at(requests[i], t.s.Also, op)
+		}
+	}
+	w := t.Watch()
+	answers := t.SendAll(requests)
+	if successes(answers...) == 0 {
+		settled := t.Settle(requests[0])
+		if !settled.Success() {
+			t.NotAsked("none of %d requests at once was a success, nor one after them: %s", n, settled)
+		}
+		w.See(settled)
+	}
+	w.See(answers...)
+	t.Show(answers...)
+	w.Once()
+	t.oneBody(answers)
+	return ask.Overlapped(answers)
+}
+
+// oneBody fails unless all successes have the same body.
+func (t *T) oneBody(answers []ask.Exchange) {
+	var first ask.Exchange
+	for _, e := range answers {
+		switch {
+		case !e.Success():
+		case first.Response == nil:
+			first = e
+		case !bytes.Equal(e.Response.Body, first.Response.Body):
+			t.Show(first, e)
+			t.Failf("one body for all successes", "two different ones")
+		}
+	}
+}
+
+func onceInstancesRepeat(t *T) {
+	op := t.s.operation()
+	r := t.s.request(op)
+	t.twice(r, at(r, t.s.Also, op))
+}
+
+func onceHTTP2(t *T) {
+	r := t.s.request(t.s.operation())
+	probe := r.Bare(http.MethodGet).Without(t.s.KeyHeader)
+	probe.HTTP2 = true
+	if e := t.Send(probe); e.Response == nil {
+		t.NotAsked("the server does not speak HTTP/2 here: %v", e.Err)
+	}
+	over2 := r
+	over2.HTTP2, over2.Note = true, "over HTTP/2"
+	t.twice(r, over2)
+	t.together(10, false, func(r ask.Request) ask.Request {
+		r.HTTP2, r.Note = true, "over HTTP/2"
+		return r
+	})
+}
+
+func onceExpectContinue(t *T) {
+	r := t.s.request(t.s.operation())
+	if len(r.Body) == 0 {
+		t.NotAsked("the request has no body: give -d")
+	}
+	r.Expect = true
+	w := t.Watch()
+	first := t.SendPatiently(r)
+	if !first.Success() {
+		t.Failf("a success", "%s", first)
+	}
+	w.See(first, t.Send(r))
+	w.Once()
+}
+
+func onceChunked(t *T) {
+	for _, chunkedFirst := range []bool{false, true} {
+		plain := t.s.request(t.s.operation())
+		if len(plain.Body) == 0 {
+			t.NotAsked("the request has no body: give -d")
+		}
+		chunked := plain
+		chunked.Chunked, chunked.Note = true, "in chunks"
+		first, second := plain, chunked
+		if chunkedFirst {
+			first, second = chunked, plain
+		}
+		w := t.Watch()
+		one := t.First(first)
+		other := t.Send(second)
+		w.See(one, other)
+		w.Once()
+		if t.isReused(other) {
+			t.Failf("the first's response", "%s, as for another request", other)
+		}
+	}
+}
+
+// isReused reports whether the response refuses the request as another one under a used key.
+func (t *T) isReused(e ask.Exchange) bool {
+	return e.Response != nil && slices.Contains(t.s.Statuses.Reused, e.Response.Status)
+}
+
+// departure is a request whose client leaves before the answer, and its repetition.
+type departure struct {
+	left, settled ask.Exchange
+	effects       int
+}
+
+func (t *T) departure() *departure {
+	t.once("departure", t.s.shared.departure != nil, func() {
+		r := t.s.request(t.s.operation())
+		stay := time.Duration(0)
+		if t.s.Slow != "" {
+			r, stay = r.Query(t.s.Slow), t.meanwhile()
+		}
+		d, w := new(departure), t.Watch()
+		left := r
+		left.Note = "the client leaves before the answer"
+		d.left = t.keep(t.s.Client.Leave(t.ctx, left, stay))[0]
+		r.Note = "until it is answered"
+		d.settled = t.Settle(r)
+		if t.s.CountsEffects() {
+			d.effects = w.Effects(1)
+		}
+		t.s.shared.departure = d
+	})
+	d := t.s.shared.departure
+	t.Show(d.left, d.settled)
+	return d
+}
+
+func onceClientLeaves(t *T) {
+	if d := t.departure(); d.effects != 1 {
+		t.Failf("one effect", "%s", effects(d.effects))
+	}
+}
+
+func onceClientLeavesAnswered(t *T) {
+	if d := t.departure(); d.settled.Response == nil || t.isInFlight(d.settled) {
+		t.Failf("an answer", "%s after %v", d.settled, t.s.Patience)
+	}
+}
+
+// onceSettled repeats the request until it is answered, and fails unless there was one effect.
+func (t *T) onceSettled(w *watch, r ask.Request) {
+	r.Note = "until it is answered"
+	settled := t.Settle(r)
+	w.See(settled)
+	if !settled.Success() && !t.s.CountsEffects() {
+		t.NotAsked("the repetition was no success (%s), and without -effects nobody can see whether the first was", settled)
+	}
+	w.Once()
+}
+
+// faulty returns the check that a request through a proxy with the fault, and then directly, has one effect. It asks
+// several times, each with a new operation.
+func faulty(fault proxy.Fault, rounds int, note string) func(*T) {
+	return func(t *T) {
+		for range rounds {
+			t.sent = nil
+			r := t.s.request(t.s.operation())
+			w := t.Watch()
+			w.See(t.through(fault, r, note)...)
+			t.onceSettled(w, r)
+		}
+	}
+}
+
+func onceRequestCut(t *T) {
+	r := t.s.request(t.s.operation())
+	if len(r.Body) == 0 {
+		t.NotAsked("the request has no body: give -d")
+	}
+	w := t.Watch()
+	t.through(proxy.CutRequest, r, "a proxy cuts the request in its body")
+	whole := t.Settle(r)
+	if !whole.Success() {
+		t.Failf("a success for the whole request", "%s", whole)
+	}
+	w.Once()
+}
+
+// through sends the request through a proxy with the fault. It returns what the server has answered, also where the
+// client has not seen it.
+func (t *T) through(fault proxy.Fault, r ask.Request, note string) (hidden []ask.Exchange) {
+	if fault == proxy.TwiceAtOnce {
+		t.needParallel(2)
+	}
+	if fault == proxy.Twice || fault == proxy.TwiceAtOnce {
+		t.s.Client.Spend(1)
+	}
+	p, err := proxy.Start(func(ctx context.Context) (net.Conn, error) { return t.s.Client.Dial(ctx, r) }, fault)
+	if err != nil {
+		t.NotAsked("the proxy does not start: %v", err)
+	}
+	defer p.Close()
+	r.Via, r.Note = p.Addr(), note
+	t.Send(r)
+	for _, raw := range p.Answers() {
+		if answer, err := ask.Parse(raw, r.Method); err == nil {
+			hidden = append(hidden, ask.Exchange{Request: r, Response: answer})
+		}
+	}
+	return hidden
+}
+
+func onceKeysDiffer(t *T) {
+	op := t.s.operation()
+	w := t.Watch()
+	first := t.First(t.s.request(op))
+	op.Key = ask.UUID()
+	second := t.Send(t.s.request(op))
+	w.See(first, second)
+	if !second.Success() {
+		t.NotAsked("the same body under another key was no success: %s: the service may not take equal orders", second)
+	}
+	if n := w.Effects(2); n != 2 {
+		t.Failf("two effects", "%s", effects(n))
+	}
+}

@@ -1,0 +1,299 @@
+package check
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+)
+
+// pair is a request that was a success, and its repetition.
+type pair struct {
+	first, again ask.Exchange
+}
+
+// pairs returns the pairs of the plain request and of each sample. It sends them once in a run.
+func (t *T) pairs() []pair {
+	if t.s.shared.pairs == nil {
+		for _, query := range append([]string{""}, t.s.Samples...) {
+			r := t.s.request(t.s.operation()).Query(query)
+			first := t.First(r)
+			t.s.shared.pairs = append(t.s.shared.pairs, pair{first, t.Send(r)})
+		}
+	}
+	return t.s.shared.pairs
+}
+
+// eachReplay calls compare for each pair that is of interest and whose repetition is a success. It ends the check if
+// there is none.
+func (t *T) eachReplay(absent string, ofInterest func(ask.Exchange) bool, compare func(first, again *ask.Response)) {
+	seen := 0
+	for _, p := range t.pairs() {
+		if !ofInterest(p.first) {
+			continue
+		}
+		if !p.again.Success() {
+			absent = "its repetition was no success: " + p.again.String()
+			continue
+		}
+		seen++
+		t.Show(p.first, p.again)
+		compare(p.first.Response, p.again.Response)
+	}
+	if seen == 0 {
+		t.NotAsked("%s", absent)
+	}
+}
+
+const (
+	noReplay = "no repetition was a success"
+	noSample = ": add a -sample whose response has one"
+)
+
+func every(ask.Exchange) bool { return true }
+
+func replayAnswered(t *T) {
+	if p := t.pairs()[0]; !p.again.Success() {
+		t.Show(p.first, p.again)
+		t.Failf("the first's response, "+p.first.String(), "%s", p.again)
+	}
+}
+
+func replayStatus(t *T) {
+	t.eachReplay(noReplay, every, func(first, again *ask.Response) {
+		if again.Status != first.Status {
+			t.Failf(statuses([]int{first.Status}), "%d", again.Status)
+		}
+	})
+}
+
+// replayBody returns the check that bodies of a kind are replayed byte for byte.
+func replayBody(absent string, ofKind func(body []byte) bool) func(*T) {
+	return func(t *T) {
+		t.eachReplay(absent, func(e ask.Exchange) bool { return ofKind(e.Response.Body) }, func(first, again *ask.Response) {
+			if !bytes.Equal(again.Body, first.Body) {
+				t.Failf("the first's body", "another body (%d bytes, and the first's has %d)", len(again.Body), len(first.Body))
+			}
+		})
+	}
+}
+
+const large = 1 << 20
+
+func isText(body []byte) bool   { return len(body) > 0 && len(body) < large && utf8.Valid(body) }
+func isBinary(body []byte) bool { return !utf8.Valid(body) }
+func isEmpty(body []byte) bool  { return len(body) == 0 }
+func isLarge(body []byte) bool  { return len(body) >= large }
+
+func replayRedirect(t *T) {
+	is3xx := func(e ask.Exchange) bool { return e.Response.Status >= 300 }
+	t.eachReplay("no redirection was seen"+noSample, is3xx, func(first, again *ask.Response) {
+		if again.Status != first.Status || again.Header.Get("Location") != first.Header.Get("Location") {
+			t.Failf(statuses([]int{first.Status})+" with Location "+first.Header.Get("Location"),
+				"%d with Location %q", again.Status, again.Header.Get("Location"))
+		}
+	})
+}
+
+// replayField returns the check that a header is the first's.
+func replayField(name, absent string, always bool) func(*T) {
+	return func(t *T) {
+		has := func(e ask.Exchange) bool { return always || e.Response.Header.Get(name) != "" }
+		t.eachReplay(absent, has, func(first, again *ask.Response) {
+			if got, want := again.Header.Get(name), first.Header.Get(name); got != want {
+				t.Failf(name+" "+quote(want), "%s", quote(got))
+			}
+		})
+	}
+}
+
+func quote(value string) string {
+	if value == "" {
+		return "none"
+	}
+	return `"` + value + `"`
+}
+
+// sameValue are the headers that belong to the result, so that a replay has the same value.
+var sameValue = []string{"Etag", "Last-Modified", "Link", "Content-Language", "Content-Disposition", "Content-Location", "Allow"}
+
+// isVolatile reports whether a header belongs to the exchange and not to the result.
+func isVolatile(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Transfer-Encoding", "Content-Length", "Trailer", "Upgrade", "Date", "Age", "Set-Cookie", "Via",
+		"Server-Timing", "X-Runtime", "Retry-After", "Alt-Svc":
+		return true
+	}
+	lower := strings.ToLower(name)
+	return strings.Contains(lower, "request-id") || strings.Contains(lower, "correlation") || strings.Contains(lower, "trace") ||
+		strings.Contains(lower, "ratelimit") || strings.Contains(lower, "idempot")
+}
+
+func replayHeaders(t *T) {
+	t.eachReplay(noReplay, every, func(first, again *ask.Response) {
+		for name, values := range first.Header {
+			switch {
+			case isVolatile(name):
+			case len(again.Header.Values(name)) == 0:
+				t.Failf(name+" "+quote(values[0]), "none")
+			case slices.Contains(sameValue, name) && len(values) == 1 && again.Header.Get(name) != values[0]:
+				t.Failf(name+" "+quote(values[0]), "%s", quote(again.Header.Get(name)))
+			}
+		}
+	})
+}
+
+func replayHeadersMultiple(t *T) {
+	multiple := func(h http.Header) (names []string) {
+		for name, values := range h {
+			if len(values) > 1 && !isVolatile(name) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	has := func(e ask.Exchange) bool { return len(multiple(e.Response.Header)) > 0 }
+	t.eachReplay("no response has a header that occurs several times"+noSample, has, func(first, again *ask.Response) {
+		for _, name := range multiple(first.Header) {
+			if want, got := first.Header.Values(name), again.Header.Values(name); !slices.Equal(got, want) {
+				t.Failf(name+": "+strings.Join(want, " | "), "%s", strings.Join(got, " | "))
+			}
+		}
+	})
+}
+
+func replayTrailers(t *T) {
+	has := func(e ask.Exchange) bool { return len(e.Response.Trailer) > 0 }
+	t.eachReplay("no response has trailers"+noSample, has, func(first, again *ask.Response) {
+		for name, want := range first.Trailer {
+			if got := again.Trailer.Values(name); !slices.Equal(got, want) {
+				t.Failf("trailer "+name+": "+strings.Join(want, " | "), "%q", strings.Join(got, " | "))
+			}
+		}
+	})
+}
+
+func replayNoCookie(t *T) {
+	has := func(e ask.Exchange) bool { return len(e.Response.Header.Values("Set-Cookie")) > 0 }
+	t.eachReplay("no response sets a cookie"+noSample, has, func(first, again *ask.Response) {
+		for _, cookie := range first.Header.Values("Set-Cookie") {
+			if slices.Contains(again.Header.Values("Set-Cookie"), cookie) {
+				t.Failf("no Set-Cookie of the first", "%s", quote(cookie))
+			}
+		}
+	})
+}
+
+func replayMarked(t *T) {
+	t.eachReplay(noReplay, every, func(_, again *ask.Response) {
+		if !isReplay(again) {
+			t.Failf("a header such as Idempotent-Replayed: true", "none")
+		}
+	})
+}
+
+func replayFirstUnmarked(t *T) {
+	for _, p := range t.pairs() {
+		if isReplay(p.first.Response) {
+			t.Show(p.first)
+			t.Failf("no header that says replay", "%s", replayHeader(p.first.Response))
+		}
+	}
+}
+
+func replayDate(t *T) {
+	tried := t.later()
+	if !tried.second.Success() {
+		t.NotAsked(noReplay)
+	}
+	first, again := tried.first.Response.Header.Get("Date"), tried.second.Response.Header.Get("Date")
+	switch {
+	case first == "" && again == "":
+		t.NotAsked("the server sends no Date")
+	case again == first:
+		t.Failf("a later Date", "%s again after two seconds", quote(again))
+	}
+}
+
+func replayEncoding(t *T) {
+	compressed := false
+	for _, order := range [][2]string{{"gzip", "identity"}, {"identity", "gzip"}} {
+		r := t.s.request(t.s.operation())
+		first, again := t.First(r.With("Accept-Encoding", order[0])), t.Send(r.With("Accept-Encoding", order[1]))
+		if !again.Success() {
+			t.NotAsked(noReplay)
+		}
+		t.Show(first, again)
+		one, isGzip := t.decode(first.Response, order[0])
+		other, alsoGzip := t.decode(again.Response, order[1])
+		compressed = compressed || isGzip || alsoGzip
+		if !bytes.Equal(one, other) {
+			t.Failf("one body after decoding", "two")
+		}
+	}
+	if !compressed {
+		t.NotAsked("the server does not compress")
+	}
+}
+
+// decode returns the body of a response to a client that accepts the coding, and whether it was compressed.
+func (t *T) decode(r *ask.Response, accepts string) (body []byte, compressed bool) {
+	if !strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
+		return r.Body, false
+	}
+	if accepts != "gzip" {
+		t.Failf("a body that the client accepts", "gzip for a client that accepts %s alone", accepts)
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(r.Body))
+	if err == nil {
+		body, err = io.ReadAll(io.LimitReader(reader, 64<<20))
+	}
+	if err != nil {
+		t.Failf("gzip, as Content-Encoding says", "%v", err)
+	}
+	return body, true
+}
+
+func replayHead(t *T) {
+	r := t.s.request(t.s.operation())
+	t.First(r)
+	head := r.Bare(http.MethodHead)
+	without, with := t.Send(head.Without(t.s.KeyHeader)), t.Send(head)
+	if without.Response == nil {
+		t.NotAsked("HEAD: %s", without)
+	}
+	if with.Response == nil || with.Response.Status != without.Response.Status {
+		t.Failf("HEAD with a used key as without: "+without.String(), "%s", with)
+	}
+}
+
+// bad returns a request that the server should refuse for its content.
+func (t *T) bad() ask.Request {
+	op := t.s.operation()
+	r := t.s.request(op)
+	switch {
+	case t.s.BadBody != "":
+		r.Body = []byte(op.Expand(t.s.BadBody))
+	case strings.Contains(contentType(t.s.Body), "json"):
+		r.Body = []byte(`{"oncecheck":`)
+	default:
+		t.NotAsked("the body is not JSON: give -bad-d, a body that the server refuses")
+	}
+	return r
+}
+
+func replayError(t *T) {
+	r := t.bad()
+	first := t.SendPatiently(r)
+	if !isRefusal(first) {
+		t.NotAsked("the server does not refuse the bad body (%s): give -bad-d, one that it refuses", first)
+	}
+	if again := t.Send(r); again.Response == nil || again.Response.Status != first.Response.Status {
+		t.Failf(first.String()+" again", "%s", again)
+	}
+}

@@ -1,0 +1,217 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+)
+
+// Verdict is how a check ended.
+type Verdict string
+
+const (
+	Held     Verdict = "held"
+	Failed   Verdict = "failed"
+	NotAsked Verdict = "not asked"
+)
+
+// Result is the outcome of a check.
+type Result struct {
+	Check    plan.Check
+	Verdict  Verdict
+	Sentence string // what was seen, or why nothing could be
+
+	// Of a failure:
+	Want, Got string
+	Shown     []ask.Exchange // that show it, in the order in which they were sent
+}
+
+// T is what a check has while it runs, like testing.T: Failf and NotAsked end the check.
+type T struct {
+	s      *Session
+	ctx    context.Context
+	sent   []ask.Exchange
+	result Result
+}
+
+// Run runs the checks in order. It calls begin before each, and hands each result to report.
+func (s *Session) Run(ctx context.Context, checks []plan.Check, begin func(plan.Check), report func(Result)) {
+	for _, c := range checks {
+		begin(c)
+		report(s.run(ctx, c))
+	}
+}
+
+// run runs a check in a goroutine of its own, so that it can end anywhere.
+func (s *Session) run(ctx context.Context, c plan.Check) Result {
+	t := &T{s: s, ctx: ctx, result: Result{Check: c, Verdict: Held}}
+	if missing := s.missing(c); missing != "" {
+		t.result.Verdict, t.result.Sentence = NotAsked, missing
+		return t.result
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		functions[c.ID](t)
+	}()
+	<-done
+	return t.result
+}
+
+// missing says what the check needs and was not given, or nothing.
+func (s *Session) missing(c plan.Check) string {
+	given := map[plan.Need]bool{
+		plan.Effects: s.SeesEffects(), plan.Counted: s.CountsEffects(), plan.Slow: s.Slow != "", plan.User2: len(s.User2) > 0, plan.Also: s.Also != nil,
+		plan.Restart: s.Restart.Given(), plan.Store: s.StoreDown.Given() && s.StoreUp.Given(), plan.Fail: s.Fail != "",
+		plan.OtherURL: s.OtherURL != nil,
+	}
+	for _, need := range c.Needs {
+		if !given[need] {
+			return need.Explain()
+		}
+	}
+	return ""
+}
+
+// Failf ends the check: it was not what it should be. It shows what the check has sent, or only what Show was given.
+func (t *T) Failf(want, format string, args ...any) {
+	t.result.Verdict, t.result.Want, t.result.Got = Failed, printable(want), printable(fmt.Sprintf(format, args...))
+	t.result.Sentence = t.result.Got + ", want " + t.result.Want
+	if t.result.Shown == nil {
+		t.result.Shown = slices.Clone(t.sent)
+	}
+	runtime.Goexit()
+}
+
+// NotAsked ends the check without a verdict.
+func (t *T) NotAsked(format string, args ...any) {
+	t.result.Verdict, t.result.Sentence, t.result.Shown = NotAsked, printable(fmt.Sprintf(format, args...)), nil
+	runtime.Goexit()
+}
+
+// printable replaces what a terminal would act on: a sentence may have what a server sent.
+func printable(s string) string {
+	return strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return '.'
+		}
+		return c
+	}, s)
+}
+
+// Show is called before Failf with the exchanges that show the failure.
+func (t *T) Show(exchanges ...ask.Exchange) { t.result.Shown = exchanges }
+
+// Say sets the sentence of a check that holds.
+func (t *T) Say(format string, args ...any) {
+	t.result.Sentence = printable(fmt.Sprintf(format, args...))
+}
+
+// Send sends a request.
+func (t *T) Send(r ask.Request) ask.Exchange {
+	return t.keep(t.s.Client.Do(t.ctx, r))[0]
+}
+
+// SendAll sends the requests at the same instant.
+func (t *T) SendAll(requests []ask.Request) []ask.Exchange {
+	t.needParallel(len(requests))
+	for i := range requests {
+		requests[i].AtOnce = true
+	}
+	return t.keep(t.s.Client.Together(t.ctx, requests)...)
+}
+
+// needParallel ends the check if so many requests may not be under way at a time.
+func (t *T) needParallel(n int) {
+	if n > t.s.Client.Parallel() {
+		t.NotAsked("%d requests at once need -parallel %d", n, n)
+	}
+}
+
+// keep remembers exchanges for a failure, and ends the check if the run may ask no more.
+func (t *T) keep(exchanges ...ask.Exchange) []ask.Exchange {
+	for _, e := range exchanges {
+		if errors.Is(e.Err, ask.ErrBudget) || errors.Is(e.Err, context.Canceled) {
+			t.NotAsked("%v", e.Err)
+		}
+	}
+	t.sent = append(t.sent, exchanges...)
+	return exchanges
+}
+
+// SendPatiently sends a request, and again while the server is too busy for it.
+func (t *T) SendPatiently(r ask.Request) ask.Exchange {
+	return t.keep(t.s.sendPatiently(t.ctx, r))[0]
+}
+
+// First sends the first request of an operation. Without a success there is nothing to repeat.
+func (t *T) First(r ask.Request) ask.Exchange {
+	e := t.SendPatiently(r)
+	if !e.Success() {
+		t.NotAsked("the first request was no success: %s", e)
+	}
+	return e
+}
+
+// Settle repeats the request until it is answered: with a success, or with a refusal that is no invitation to try again.
+// The last exchange is returned; it may be none of these if the patience is over.
+func (t *T) Settle(r ask.Request) ask.Exchange {
+	deadline := time.Now().Add(t.s.Patience)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		e := t.s.Client.Do(t.ctx, r)
+		if !t.mayChange(e) || time.Now().Add(wait).After(deadline) {
+			return t.keep(e)[0]
+		}
+		t.refused("in flight", e)
+		if err := pause(t.ctx, wait); err != nil {
+			t.NotAsked("%v", err)
+		}
+	}
+}
+
+// mayChange reports whether the same request may get another answer later.
+func (t *T) mayChange(e ask.Exchange) bool {
+	if e.Response == nil {
+		return !errors.Is(e.Err, ask.ErrBudget) && t.ctx.Err() == nil
+	}
+	switch e.Response.Header.Get("X-Should-Retry") {
+	case "true":
+		return true
+	case "false":
+		return false
+	}
+	switch e.Response.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return !isReplay(e.Response)
+	}
+	return t.isInFlight(e)
+}
+
+// isInFlight reports whether the response says that an earlier try still runs.
+func (t *T) isInFlight(e ask.Exchange) bool {
+	return e.Response != nil && slices.Contains(t.s.Statuses.InFlight, e.Response.Status) &&
+		e.Response.Header.Get("X-Should-Retry") != "false" && !isReplay(e.Response)
+}
+
+// refused remembers a refusal for the checks of refusals, if it is one of that kind.
+func (t *T) refused(kind string, e ask.Exchange) {
+	if e.Response == nil || e.Response.Status < 400 || kind == "in flight" && !t.isInFlight(e) {
+		return
+	}
+	for _, known := range t.s.refusals {
+		if known.kind == kind {
+			return
+		}
+	}
+	t.s.refusals = append(t.s.refusals, refusal{kind, e})
+}

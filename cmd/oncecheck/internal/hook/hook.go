@@ -1,0 +1,75 @@
+// Package hook runs what the user gives beside the URL: a way to count effects, and commands that restart the server or
+// stop its store.
+package hook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Command is a line for sh. The empty one is not given.
+type Command string
+
+// Given reports whether the user has given the command.
+func (c Command) Given() bool { return c != "" }
+
+// Run runs the command and returns its standard output.
+func (c Command) Run(ctx context.Context) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "sh", "-c", string(c))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	// A command may leave a server behind, which keeps the pipes open.
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w: %s", string(c), err, firstLine(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+// ParseCount reads how often something has happened: a whole number, or a JSON array, whose length it is. An object with
+// one array among its members (as in {"data": [...]}) counts as that array.
+func ParseCount(output []byte) (int, error) {
+	text := strings.TrimSpace(string(output))
+	if n, err := strconv.Atoi(text); err == nil {
+		if n < 0 {
+			return 0, fmt.Errorf("%d is no number of effects", n)
+		}
+		return n, nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal([]byte(text), &list) == nil && strings.HasPrefix(text, "[") {
+		return len(list), nil
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &object) == nil {
+		found := -1
+		for _, member := range object {
+			if json.Unmarshal(member, &list) == nil && bytes.HasPrefix(bytes.TrimSpace(member), []byte("[")) {
+				if found >= 0 {
+					return 0, errors.New("the object has several arrays: which one to count?")
+				}
+				found = len(list)
+			}
+		}
+		if found >= 0 {
+			return found, nil
+		}
+	}
+	return 0, fmt.Errorf("%.60q is neither a number nor a JSON array", text)
+}

@@ -1,0 +1,64 @@
+package plan_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+)
+
+// Every row says all that a developer who has never read the draft needs.
+func TestRowsAreComplete(t *testing.T) {
+	t.Parallel()
+	id := regexp.MustCompile(`^(key|once|replay|mismatch|scope|inflight|errors|store|crash|cors|cache|load)/[a-z0-9-]+$`)
+	seen := map[string]bool{}
+	for _, c := range plan.All() {
+		if !id.MatchString(c.ID) || seen[c.ID] {
+			t.Errorf("id %q", c.ID)
+		}
+		seen[c.ID] = true
+		if !slices.Contains([]plan.Level{plan.Must, plan.Should, plan.May, plan.Advice}, c.Level) {
+			t.Errorf("%s: level %q", c.ID, c.Level)
+		}
+		for what, text := range map[string]string{"title": c.Title, "customer": c.Customer} {
+			if text == "" || strings.HasSuffix(text, ".") || strings.Contains(text, "\n") {
+				t.Errorf("%s: %s %q, want a sentence without a full stop", c.ID, what, text)
+			}
+		}
+		if !strings.HasSuffix(c.Asserts, ".") && !strings.HasSuffix(c.Asserts, ".)") {
+			t.Errorf("%s: asserts %q, want sentences", c.ID, c.Asserts)
+		}
+		for _, need := range c.Needs {
+			if !strings.HasPrefix(need.Explain(), "give -") {
+				t.Errorf("%s: nothing says how to give %s", c.ID, need)
+			}
+		}
+	}
+	if len(seen) < 90 {
+		t.Errorf("%d checks", len(seen))
+	}
+}
+
+// A MUST or SHOULD that no text demands is one that costs a customer something.
+func TestTextsOfWhatIsDemanded(t *testing.T) {
+	t.Parallel()
+	for _, c := range plan.All() {
+		for _, text := range c.Texts {
+			if !regexp.MustCompile(`^(draft-ietf-httpapi-idempotency-key-header-07|RFC 9\d\d\d|WHATWG Fetch), section [0-9.]+ \(.+\)$|^Stripe, `).MatchString(string(text)) {
+				t.Errorf("%s: text %q names no section", c.ID, text)
+			}
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	if c, ok := plan.Find("once/repeat"); !ok || c.Level != plan.Must {
+		t.Errorf("once/repeat: %+v, %v", c, ok)
+	}
+	if _, ok := plan.Find("once/never"); ok {
+		t.Error("a check that does not exist was found")
+	}
+}

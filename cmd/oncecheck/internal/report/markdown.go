@@ -1,0 +1,50 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+)
+
+// Markdown writes the report for a page such as GitHub's summary of a job.
+func (r Report) Markdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## oncecheck: %s\n\n`%s`: %s.\n", headline(r.Sums()), r.Target, r.Sums())
+	for _, e := range r.Entries {
+		if e.Verdict == check.Failed && e.Counts {
+			e.section(&b)
+		}
+	}
+	b.WriteString("\n<details><summary>All checks</summary>\n\n| | Level | Check | |\n|---|---|---|---|\n")
+	for _, e := range r.Entries {
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", e.word(), e.Check.Level, e.Check.ID, cell(e.sentence()))
+	}
+	b.WriteString("\n</details>\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func headline(s Sums) string {
+	if s.Failed > 0 {
+		return fmt.Sprintf("%d failed", s.Failed)
+	}
+	return "all that was asked holds"
+}
+
+// section writes one failure.
+func (e Entry) section(b *strings.Builder) {
+	fmt.Fprintf(b, "\n### %s `%s`\n\n%s\n\n", e.word(), e.Check.ID, cell(e.Check.Title))
+	fmt.Fprintf(b, "| | |\n|---|---|\n| Seen | %s |\n| Expected | %s |\n| For a customer | %s |\n| Text | %s |\n",
+		cell(e.Got), cell(e.Want), cell(e.Check.Customer), cell(texts(e.Check.Texts)))
+	if lines := Curl(e.Shown); len(lines) > 0 {
+		fmt.Fprintf(b, "\n~~~sh\n%s\n~~~\n", strings.ReplaceAll(strings.Join(lines, "\n"), "~~~", "~ ~ ~"))
+	}
+}
+
+// markup are the characters that a server could use to write its own page.
+var markup = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", ">", "&gt;", "`", "\\`", "[", `\[`, "]", `\]`, "*", `\*`, "_", `\_`, "\n", " ", "\r", " ")
+
+// cell returns text for a cell of a table.
+func cell(s string) string { return markup.Replace(s) }

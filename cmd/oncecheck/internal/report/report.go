@@ -1,0 +1,93 @@
+// Package report writes the results of a run: for people, as JSON, as JUnit's XML and as Markdown.
+package report
+
+import (
+	"strings"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+)
+
+// Report is a run and its results.
+type Report struct {
+	Target   string // the method and URL
+	Seed     uint64
+	Requests int // that were sent
+	Entries  []Entry
+}
+
+// Entry is a result and what it means for the exit code.
+type Entry struct {
+	check.Result
+	Counts bool // a failure of this level counts
+	Known  bool // the user expects the failure
+}
+
+// Broken reports whether the entry is a failure that makes the run fail.
+func (e Entry) Broken() bool { return e.Verdict == check.Failed && e.Counts && !e.Known }
+
+// Sums are the numbers of results.
+type Sums struct {
+	Held     int `json:"held"`
+	Failed   int `json:"failed"` // that count
+	Known    int `json:"known"`  // failures that are expected
+	Noted    int `json:"noted"`  // failures of a level that does not count
+	NotAsked int `json:"notAsked"`
+}
+
+// Sums counts the results.
+func (r Report) Sums() (s Sums) {
+	for _, e := range r.Entries {
+		switch {
+		case e.Verdict == check.Held:
+			s.Held++
+		case e.Verdict == check.NotAsked:
+			s.NotAsked++
+		case e.Known:
+			s.Known++
+		case e.Counts:
+			s.Failed++
+		default:
+			s.Noted++
+		}
+	}
+	return s
+}
+
+// word is the verdict as people read it.
+func (e Entry) word() string {
+	switch {
+	case e.Verdict != check.Failed:
+		return string(e.Verdict)
+	case e.Known:
+		return "known"
+	case e.Counts:
+		return "FAILED"
+	}
+	return "noted"
+}
+
+// sentence says what was seen, or what holds.
+func (e Entry) sentence() string {
+	switch {
+	case e.Verdict == check.Held && e.Sentence != "":
+		return e.Check.Title + " (" + e.Sentence + ")"
+	case e.Verdict == check.Held:
+		return e.Check.Title
+	case e.Verdict == check.NotAsked:
+		return e.Sentence
+	}
+	return e.Check.Title + ": " + e.Sentence
+}
+
+// texts joins the references, or says that there is none.
+func texts(references []plan.Reference) string {
+	if len(references) == 0 {
+		return "no text; correctness demands it"
+	}
+	words := make([]string, len(references))
+	for i, r := range references {
+		words[i] = string(r)
+	}
+	return strings.Join(words, "; ")
+}

@@ -1,0 +1,200 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// row returns a check that does not change with the table.
+func row(id string, level plan.Level) plan.Check {
+	return plan.Check{ID: id, Level: level, Title: "a repetition does not run again", Asserts: "A request, and the same again: one effect.",
+		Texts: []plan.Reference{plan.Draft26}, Customer: "charged twice"}
+}
+
+func request(key string) ask.Request {
+	return ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:8080", Path: "/payments"}, Key: key,
+		Header: []ask.Field{{Name: "Authorization", Value: "Bearer secret"}, {Name: "Idempotency-Key", Value: `"` + key + `"`}},
+		Body:   []byte(`{"amount":1001,"note":"it's"}`)}
+}
+
+func answered(r ask.Request, status int, body string) ask.Exchange {
+	return ask.Exchange{Request: r, Response: &ask.Response{Status: status, Header: http.Header{}, Body: []byte(body)}}
+}
+
+// sample has a result of every kind.
+func sample() report.Report {
+	once := request("key-1")
+	both := request("key-2")
+	both.AtOnce = true
+	failure := check.Result{Check: row("once/concurrent-2", plan.Must), Verdict: check.Failed, Sentence: "2 effects, want one effect", Got: "2 effects", Want: "one effect",
+		Shown: []ask.Exchange{answered(once, 201, `{"id":"<1>|2"}`), answered(both, 201, `{"id":"2"}`), answered(both, 409, ""), {Request: both, Err: errors.New("no answer within 10s")}}}
+	noted, known := failure, failure
+	noted.Check, noted.Shown = row("replay/marked", plan.Advice), nil
+	known.Check, known.Shown = row("mismatch/body", plan.Must), nil
+	return report.Report{Target: "POST http://127.0.0.1:8080/payments", Seed: 7, Requests: 42, Entries: []report.Entry{
+		{Result: check.Result{Check: row("once/repeat", plan.Must), Verdict: check.Held}, Counts: true},
+		{Result: check.Result{Check: row("once/concurrent-10", plan.Must), Verdict: check.Held, Sentence: "up to 7 of 10 at once"}, Counts: true},
+		{Result: failure, Counts: true},
+		{Result: noted},
+		{Result: known, Counts: true, Known: true},
+		{Result: check.Result{Check: row("scope/user", plan.Must), Verdict: check.NotAsked, Sentence: "give -H2, the headers of a second user"}, Counts: true},
+	}}
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	r := sample()
+	for name, write := range map[string]func(io.Writer) error{"text": r.Text, "json": r.JSON, "junit.xml": r.JUnit, "md": r.Markdown} {
+		var got bytes.Buffer
+		if err := write(&got); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("testdata", "report."+name)
+		if *update {
+			if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", file, got.Bytes(), want)
+		}
+		if strings.Contains(got.String(), "secret") {
+			t.Errorf("%s shows a credential", name)
+		}
+	}
+}
+
+// Programs can read what is for them.
+func TestMachinesReadIt(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r := sample()
+	r.Entries[2].Got = "\x00 \x1b[31m ]]> \xff"
+	if err := r.JSON(&out); err != nil || !json.Valid(out.Bytes()) {
+		t.Errorf("JSON: %v\n%s", err, out.Bytes())
+	}
+	out.Reset()
+	if err := r.JUnit(&out); err != nil {
+		t.Fatal(err)
+	}
+	var suite struct {
+		Failures int `xml:"failures,attr"`
+		Cases    []struct {
+			Failure *struct{} `xml:"failure"`
+			Skipped *struct{} `xml:"skipped"`
+		} `xml:"testcase"`
+	}
+	if err := xml.Unmarshal(out.Bytes(), &suite); err != nil {
+		t.Fatal(err)
+	}
+	if suite.Failures != 1 || len(suite.Cases) != 6 || suite.Cases[2].Failure == nil || suite.Cases[3].Skipped == nil || suite.Cases[4].Skipped == nil {
+		t.Errorf("%+v", suite)
+	}
+}
+
+func TestSums(t *testing.T) {
+	t.Parallel()
+	if got, want := sample().Sums(), (report.Sums{Held: 2, Failed: 1, Known: 1, Noted: 1, NotAsked: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if !sample().Entries[2].Broken() || sample().Entries[3].Broken() || sample().Entries[4].Broken() {
+		t.Error("only a failure that counts and is not known breaks a run")
+	}
+}
+
+// The shell reads from each line what was sent: a function in place of curl prints its arguments.
+func TestCurlInAShell(t *testing.T) {
+	t.Parallel()
+	hostile := request("key-9")
+	hostile.Header = append(hostile.Header, ask.Field{Name: "X-Odd", Value: `"$(touch /tmp/never)" ` + "`id` \\ '"}, ask.Field{Name: "X-Empty"})
+	hostile.Body = []byte(`{"k":"key-9","cost":"$HOME","q":"a'b"}`)
+	hostile.Chunked, hostile.Expect, hostile.HTTP2 = true, true, true
+	lines := report.Curl([]ask.Exchange{answered(hostile, 200, "two\nlines\x1b[0m")})
+	if len(lines) != 2 || strings.Contains(lines[1], "\x1b") || strings.Contains(lines[1], "\n") {
+		t.Fatalf("%q", lines)
+	}
+	script := "uuidgen() { echo NEW; }; curl() { for a in \"$@\"; do printf '[%s]\\n' \"$a\"; done; }; AUTHORIZATION=mine\n" + strings.Join(lines, "\n")
+	out, err := exec.CommandContext(t.Context(), "sh", "-euc", script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	want := `[-isS]
+[-X]
+[POST]
+[--http2-prior-knowledge]
+[-H]
+[Authorization: mine]
+[-H]
+[Idempotency-Key: "NEW"]
+[-H]
+[X-Odd: "$(touch /tmp/never)" ` + "`id`" + ` \ ']
+[-H]
+[X-Empty;]
+[-H]
+[Transfer-Encoding: chunked]
+[-H]
+[Expect: 100-continue]
+[--data-binary]
+[{"k":"NEW","cost":"$HOME","q":"a'b"}]
+[http://127.0.0.1:8080/payments]
+`
+	if string(out) != want {
+		t.Errorf("got\n%swant\n%s", out, want)
+	}
+}
+
+// Many exchanges are told in few lines.
+func TestCurlIsShort(t *testing.T) {
+	t.Parallel()
+	var many []ask.Exchange
+	for range 100 {
+		many = append(many, answered(request("key-1"), 500, ""))
+	}
+	if lines := report.Curl(many); len(lines) > 12 || !strings.Contains(lines[len(lines)-1], "more") {
+		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+	for i := range many {
+		many[i].Request.AtOnce = true
+	}
+	lines := report.Curl(many)
+	if len(lines) != 2 || !strings.Contains(lines[1], "seq 100") || !strings.Contains(lines[1], "100 times 500") {
+		t.Errorf("%q", lines)
+	}
+}
+
+// No answer of a server gets out of its comment, or acts on a terminal.
+func FuzzCurl(f *testing.F) {
+	f.Add([]byte("body\n$(id)"), "key", `"key"`)
+	f.Add([]byte{0xff, 0x1b}, "", "`")
+	f.Fuzz(func(t *testing.T, body []byte, key, value string) {
+		r := request(key)
+		r.Header[1].Value = value
+		for _, line := range report.Curl([]ask.Exchange{answered(r, 200, string(body))}) {
+			if _, comment, ok := strings.Cut(line, "  # 200 OK"); ok && strings.ContainsAny(comment, "\n\r\x1b\x00") {
+				t.Errorf("%q", comment)
+			}
+		}
+	})
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+)
+
+// unprotected runs every request, and counts.
+type unprotected struct{ n atomic.Int64 }
+
+func (u *unprotected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		fmt.Fprint(w, u.n.Load())
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, `{"id":%d}`, u.n.Add(1))
+}
+
+// command runs the command line against an unprotected server, whose URL it appends.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	server := httptest.NewServer(new(unprotected))
+	t.Cleanup(server.Close)
+	return runWith(t, false, append(args, "-d", `{"n":{{n}}}`, server.URL)...)
+}
+
+func runWith(t *testing.T, terminal bool, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, environment{stdout: &out, stderr: &errs, terminal: terminal})
+	return code, out.String(), errs.String()
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	code, out, _ := runWith(t, false, "-list")
+	if lines := strings.Count(out, "\n"); code != exitHeld || lines != len(plan.All()) {
+		t.Errorf("%d, %d lines", code, lines)
+	}
+	for _, c := range plan.All() {
+		if !strings.Contains(out, c.ID) {
+			t.Errorf("%s is not listed", c.ID)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args string
+		want int
+		says string // on standard output or error
+	}{
+		{"-only once/keys-differ", exitHeld, "1 held, 0 failed"},
+		{"-only once/repeat", exitFailed, "FAILED  MUST"},
+		{"-only once/repe*,once/keys-differ -skip once/repeat-later", exitFailed, "1 held, 1 failed"},
+		{"-only replay/answered,replay/marked,key/empty", exitHeld, "noted"},
+		{"-strict -only key/empty", exitFailed, "FAILED  SHOULD"},
+		{"-only inflight/*", exitNotAsked, "none of the checks could be asked"},
+		{"-only once/never", exitNotAsked, `no check "once/never"`},
+		{"-skip once/never", exitNotAsked, `no check "once/never"`},
+		{"-status never=400", exitNotAsked, "in-flight"},
+		{"-status reused=200", exitNotAsked, "no status of a refusal"},
+		{"-status in-flight=409,425 -only once/keys-differ", exitHeld, "1 held"},
+		{"-effects true -only once/repeat", exitNotAsked, "cannot be counted"},
+		{"-parallel 0", exitNotAsked, "-parallel"},
+		{"-timeout 0s", exitNotAsked, "-timeout"},
+		{"-store-down true", exitNotAsked, "belong together"},
+		{"-H nonsense", exitNotAsked, "Name: value"},
+		{"-d {{never}}", exitNotAsked, "no placeholder"},
+		{"-d @/nowhere/to/be/found", exitNotAsked, "no such file"},
+		{"-help", exitHeld, "usage"},
+		{"-X GET -d x -only once/repeat extra", exitNotAsked, "want one URL"},
+		{"-parallel 5 -only once/concurrent-10,once/keys-differ", exitHeld, "need -parallel 10"},
+	} {
+		code, out, errs := command(t, strings.Fields(c.args)...)
+		if strings.Contains(c.args, "{{never}}") || strings.Contains(c.args, "@/nowhere") {
+			code, out, errs = runWith(t, false, append(strings.Fields(c.args), "http://127.0.0.1:1")...)
+		}
+		if code != c.want || !strings.Contains(out+errs, c.says) {
+			t.Errorf("%s: %d, %q, %q; want %d and %q", c.args, code, out, errs, c.want, c.says)
+		}
+	}
+}
+
+// Known failures let a team start today, and must be taken off the list when they hold.
+func TestExpect(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		known string
+		want  int
+		says  string
+	}{
+		{"once/repeat # ticket 7\n\n# all\nonce/chunked", exitHeld, "2 known"},
+		{"once/repeat", exitFailed, "FAILED     MUST  once/chunked"},
+		{"once/repeat\nonce/chunked\nonce/keys-differ", exitFailed, "holds now"},
+		{"once/repeat\nonce/chunked\nscope/user", exitFailed, "was not asked: give -H2"},
+		{"once/repeat\nonce/chunked\nload/shuffled", exitHeld, "2 known"}, // which is not among those to ask
+		{"once/repeat\nonce/never", exitNotAsked, "line 2"},
+	} {
+		file := filepath.Join(t.TempDir(), "known")
+		if err := os.WriteFile(file, []byte(c.known), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := command(t, "-expect", file, "-only", "once/repeat,once/chunked,once/keys-differ,scope/user")
+		if code != c.want || !strings.Contains(out+errs, c.says) {
+			t.Errorf("%q: %d, %q, %q; want %d and %q", c.known, code, out, errs, c.want, c.says)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	junit, markdown := filepath.Join(dir, "junit.xml"), filepath.Join(dir, "summary.md")
+	for range 2 {
+		code, out, errs := command(t, "-json", "-junit", junit, "-markdown", markdown, "-seed", "5", "-only", "once/repeat")
+		var report struct {
+			Seed   uint64
+			Checks []struct{ ID, Verdict, Customer string }
+		}
+		if err := json.Unmarshal([]byte(out), &report); code != exitFailed || err != nil || report.Seed != 5 || len(report.Checks) != 1 || report.Checks[0].Customer == "" {
+			t.Errorf("%d, %v, %s%s", code, err, out, errs)
+		}
+	}
+	for file, want := range map[string]int{junit: 1, markdown: 2} { // a summary is appended to
+		if text, err := os.ReadFile(file); err != nil || strings.Count(string(text), "oncecheck: ")+strings.Count(string(text), "<testsuite ") != want {
+			t.Errorf("%s: %v\n%s", file, err, text)
+		}
+	}
+	if code, _, errs := command(t, "-junit", filepath.Join(dir, "none", "x"), "-only", "once/repeat"); code != exitNotAsked || errs == "" {
+		t.Errorf("a report that cannot be written: %d %q", code, errs)
+	}
+}
+
+// Progress is for terminals alone.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(new(unprotected))
+	defer server.Close()
+	for _, terminal := range []bool{false, true} {
+		_, out, errs := runWith(t, terminal, "-only", "once/keys-differ", server.URL)
+		if strings.Contains(errs, "1 of 1: once/keys-differ") != terminal || strings.Contains(out, "\x1b") {
+			t.Errorf("terminal %v: %q, %q", terminal, out, errs)
+		}
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(new(unprotected))
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	if code := run(ctx, []string{server.URL}, environment{stdout: &out, stderr: &errs}); code != exitNotAsked || errs.Len() == 0 {
+		t.Errorf("%d, %q, %q", code, out.String(), errs.String())
+	}
+}
+
+// Nothing is sent to a host on the public internet, whichever flag names it.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	lookup := func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		if a, err := netip.ParseAddr(host); err == nil {
+			return []netip.Addr{a}, nil
+		}
+		return map[string][]netip.Addr{
+			"near.example": {netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("fd00::1")},
+			"both.example": {netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("203.0.113.9")},
+		}[host], nil
+	}
+	for host, isNear := range map[string]bool{
+		"127.0.0.1": true, "[::1]": true, "10.0.0.1": true, "172.16.0.1": true, "192.168.1.1": true, "169.254.1.1": true, "[fe80::1]": true,
+		"near.example": true, "[::ffff:127.0.0.1]": true,
+		"203.0.113.9": false, "[2001:db8::1]": false, "both.example": false, "172.32.0.1": false, "[::ffff:203.0.113.9]": false,
+	} {
+		u := &url.URL{Scheme: "http", Host: host}
+		if err := checkReach(t.Context(), lookup, nil, u); (err == nil) != isNear {
+			t.Errorf("%s: %v", host, err)
+		} else if !isNear && !strings.Contains(err.Error(), "-i-may-test-this") {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	const public = "http://203.0.113.9/"
+	for _, args := range [][]string{{public}, {"-also", public, "http://127.0.0.1:1/"}, {"-other-url", public, "http://127.0.0.1:1/"}, {"-effects", public, "http://127.0.0.1:1/"}} {
+		if code, _, errs := runWith(t, false, args...); code != exitNotAsked || !strings.Contains(errs, "public internet") {
+			t.Errorf("%q: %d, %q", args, code, errs)
+		}
+	}
+}
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"", "localhost:80/x", "ftp://127.0.0.1", "http://", "http://ann:secret@127.0.0.1", "http://%zz"} {
+		if u, err := parseURL(bad); err == nil {
+			t.Errorf("%q: %v", bad, u)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the error shows a credential: %v", bad, err)
+		}
+	}
+	if u, err := parseURL("http://127.0.0.1:80#x"); err != nil || u.String() != "http://127.0.0.1:80/" {
+		t.Errorf("%v, %v", u, err)
+	}
+}
+
+// The manual names every flag, and -help has no other.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	_, _, help := runWith(t, false, "-help")
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual, _, _ := strings.Cut(string(source), "package main")
+	for line := range strings.Lines(help) {
+		name, ok := strings.CutPrefix(line, "  -")
+		if !ok {
+			continue
+		}
+		name = strings.Fields(name)[0]
+		switch name {
+		case "other-d", "bad-d", "skip", "only", "status", "timeout", "patience", "insecure":
+			continue // which -help explains well enough
+		}
+		if !strings.Contains(manual, "-"+name) {
+			t.Errorf("the manual does not name -%s", name)
+		}
+	}
+}
+
+func FuzzExpect(f *testing.F) {
+	f.Add("once/repeat\n# x\n")
+	f.Add("once/repeat # y\r\n\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		ids, err := parseExpected(text)
+		if err != nil {
+			return
+		}
+		for _, id := range ids {
+			if _, ok := plan.Find(id); !ok {
+				t.Errorf("%q", id)
+			}
+		}
+	})
+}
+
+func FuzzFlags(f *testing.F) {
+	f.Add("Name: value", "in-flight=409", "http://127.0.0.1/")
+	f.Add(":", "missing=", "http://")
+	f.Fuzz(func(t *testing.T, header, status, target string) {
+		o, err := parse([]string{"-H", header, "-status", status, "--", target}, new(bytes.Buffer))
+		if err != nil {
+			return
+		}
+		if strings.ContainsAny(o.Header[0].Name+o.Header[0].Value, "\r\n") || o.URL.Host == "" {
+			t.Errorf("%q, %q", o.Header, o.URL)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
+)
+
+// environment is what the command uses of its process.
+type environment struct {
+	stdout, stderr io.Writer
+	terminal       bool // stderr is one
+}
+
+// The exit codes.
+const (
+	exitHeld = iota
+	exitFailed
+	exitNotAsked
+)
+
+// budget is how many requests a run may send.
+const budget = 3000
+
+// run runs the command line and returns its exit code.
+func run(ctx context.Context, args []string, env environment) int {
+	o, err := parse(args, env.stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitHeld
+	}
+	if err == nil && o.list {
+		err = list(env.stdout)
+		if err == nil {
+			return exitHeld
+		}
+	}
+	code := exitNotAsked
+	if err == nil {
+		code, err = o.ask(ctx, env)
+	}
+	if err != nil {
+		fmt.Fprintln(env.stderr, "oncecheck:", err)
+		return exitNotAsked
+	}
+	return code
+}
+
+// list prints the table of all checks.
+func list(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, c := range plan.All() {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.ID, c.Level, c.Title)
+	}
+	return table.Flush()
+}
+
+// ask asks the server and reports.
+func (o *options) ask(ctx context.Context, env environment) (int, error) {
+	checks, err := o.choose()
+	if err != nil {
+		return 0, err
+	}
+	expected, err := o.expected()
+	if err != nil {
+		return 0, err
+	}
+	if !o.mayTest {
+		if err := checkReach(ctx, systemResolver, o.URL, o.Also, o.OtherURL, o.EffectsURL); err != nil {
+			return 0, err
+		}
+	}
+	o.Client = ask.NewClient(o.timeout, o.parallel, budget, o.insecure)
+	defer o.Client.Close()
+	session := check.NewSession(o.Config)
+	if err := session.Start(ctx); err != nil {
+		return 0, err
+	}
+	r := report.Report{Target: o.Method + " " + o.URL.String(), Seed: o.Seed}
+	progress := newProgress(env, checks)
+	session.Run(ctx, checks, progress.next, func(result check.Result) {
+		r.Entries = append(r.Entries, report.Entry{
+			Result: result, Counts: o.counts(result.Check.Level), Known: slices.Contains(expected, result.Check.ID),
+		})
+	})
+	progress.end()
+	r.Requests = budget - o.Client.Left()
+	if ctx.Err() != nil {
+		return 0, errors.New("interrupted")
+	}
+	if err := o.write(r, env.stdout); err != nil {
+		return 0, err
+	}
+	return o.conclude(r, expected, env.stderr)
+}
+
+// expected returns the known failures.
+func (o *options) expected() ([]string, error) {
+	if o.expect == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(o.expect)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := parseExpected(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.expect, err)
+	}
+	return ids, nil
+}
+
+// write writes the report to stdout and to the files.
+func (o *options) write(r report.Report, stdout io.Writer) error {
+	show := r.Text
+	if o.json {
+		show = r.JSON
+	}
+	if err := show(stdout); err != nil {
+		return err
+	}
+	// GITHUB_STEP_SUMMARY may have other parts.
+	return errors.Join(writeFile(o.junit, os.O_TRUNC, r.JUnit), writeFile(o.markdown, os.O_APPEND, r.Markdown))
+}
+
+func writeFile(name string, mode int, write func(io.Writer) error) error {
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|mode, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// conclude returns the exit code.
+func (o *options) conclude(r report.Report, expected []string, stderr io.Writer) (int, error) {
+	sums := r.Sums()
+	if sums.NotAsked == len(r.Entries) {
+		return 0, errors.New("none of the checks could be asked; the table says why")
+	}
+	code := exitHeld
+	if sums.Failed > 0 {
+		code = exitFailed
+	}
+	for _, line := range surprises(expected, r.Entries) {
+		fmt.Fprintln(stderr, "oncecheck:", line)
+		code = exitFailed
+	}
+	return code, nil
+}
+
+// progress shows on a terminal which check is running.
+type progress struct {
+	w     io.Writer // nil if stderr is no terminal
+	n, of int
+}
+
+func newProgress(env environment, checks []plan.Check) *progress {
+	p := &progress{of: len(checks)}
+	if env.terminal {
+		p.w = env.stderr
+	}
+	return p
+}
+
+func (p *progress) next(c plan.Check) {
+	p.n++
+	if p.w != nil {
+		fmt.Fprintf(p.w, "\r\x1b[K%d of %d: %s", p.n, p.of, c.ID)
+	}
+}
+
+func (p *progress) end() {
+	if p.w != nil {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
