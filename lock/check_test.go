@@ -99,7 +99,7 @@ func TestCheck(t *testing.T) {
 }
 
 // Check finds each command that an ACL forbids, also on a server that has all scripts in its cache: there EVALSHA works
-// without EVAL, until the server restarts. The ACL is that of docs/operations.md.
+// without EVAL, until the server restarts. The ACL is that of docs/operate.md.
 func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

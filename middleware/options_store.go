@@ -64,7 +64,7 @@ func WithCookies() Option {
 // negative.
 //
 // JSON shrinks to a half or a quarter, and takes twenty to forty times as long to write: 150 µs for 16 KiB. Below 1 KiB
-// compression is seldom worth it (docs/performance.md). Each concurrent compression takes 1.2 MB of memory, which is
+// compression is seldom worth it (internal/bench/README.md). Each concurrent compression takes 1.2 MB of memory, which is
 // used again.
 //
 // The stored size shows how well a response compresses, even if it is encrypted. Do not compress responses that contain

@@ -231,7 +231,7 @@ func TestAlertsUseWhatThereIs(t *testing.T) {
 				}
 			}
 		}
-		_, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "/docs/runbook.md#")
+		_, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "/docs/operate.md#")
 		if !slices.Contains(anchors(t), anchor) {
 			t.Errorf("%s: the runbook has no section #%s", r.Alert, anchor)
 		}
@@ -244,7 +244,7 @@ func TestAlertsUseWhatThereIs(t *testing.T) {
 // anchors returns those of the runbook's sections, as GitHub makes them.
 func anchors(t *testing.T) (all []string) {
 	t.Helper()
-	for _, section := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(readFile(t, "../../docs/runbook.md")), -1) {
+	for _, section := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(readFile(t, "../../docs/operate.md")), -1) {
 		plain := regexp.MustCompile(`[^\w -]`).ReplaceAllString(strings.ToLower(section[1]), "")
 		all = append(all, strings.ReplaceAll(plain, " ", "-"))
 	}

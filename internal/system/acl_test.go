@@ -21,7 +21,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// A Redis user with exactly the rules of docs/operations.md is refused nothing, and uses every rule.
+// A Redis user with exactly the rules of docs/operate.md is refused nothing, and uses every rule.
 func TestOperationsACL(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "6.2", "an ACL of channels")
@@ -77,7 +77,7 @@ func TestOperationsACL(t *testing.T) {
 	})
 }
 
-// accessRules is what docs/operations.md says that an ACL must allow.
+// accessRules is what docs/operate.md says that an ACL must allow.
 type accessRules struct {
 	namespace                    string
 	rules                        []string // in all cases
@@ -86,7 +86,7 @@ type accessRules struct {
 
 func readACL(t *testing.T) accessRules {
 	t.Helper()
-	text := readPage(t, "README.md") + readPage(t, "docs/operations.md")
+	text := readPage(t, "README.md") + readPage(t, "docs/operate.md")
 	find := func(pattern string) string {
 		matches := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
 		if len(matches) != 1 {
@@ -102,7 +102,7 @@ func readACL(t *testing.T) accessRules {
 		operators: strings.Fields(find("`Locker.Scan` needs `([^`]+)`")),
 	}
 	if want := []string{"~" + acl.namespace + ":*", "&" + acl.namespace + ":*"}; !slices.Equal(acl.rules[:2], want) {
-		t.Errorf("operations.md allows the keys and channels %q, want %q", acl.rules[:2], want)
+		t.Errorf("operate.md allows the keys and channels %q, want %q", acl.rules[:2], want)
 	}
 	return acl
 }
@@ -147,12 +147,12 @@ func wantUse(t *testing.T, admins []*redis.Client, rules []string) {
 	})
 	for rule := range called {
 		if !slices.Contains(rules, rule) {
-			t.Errorf("%s is called, and not in operations.md", rule)
+			t.Errorf("%s is called, and not in operate.md", rule)
 		}
 	}
 	for _, rule := range rules {
 		if strings.HasPrefix(rule, "+") && !called[rule] {
-			t.Errorf("%s is in operations.md, and never called", rule)
+			t.Errorf("%s is in operate.md, and never called", rule)
 		}
 	}
 }

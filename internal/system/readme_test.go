@@ -275,7 +275,7 @@ func TestPagesAreCompiled(t *testing.T) {
 		}
 	}
 	blocks := 0
-	for _, page := range []string{"docs/doors.md", "docs/guarantees.md", "docs/journal.md", "docs/operations.md", "docs/reference.md"} {
+	for _, page := range []string{"docs/doors.md", "docs/guarantees.md", "docs/journal.md", "docs/operate.md", "docs/reference.md"} {
 		for _, block := range goBlocks(readPage(t, page)) {
 			blocks++
 			for line := range strings.Lines(block) {
