@@ -59,7 +59,7 @@ var storeDefects = []defect{{
 			if err := s.store.pay(s.epoch, made...); err != nil {
 				return err
 			}
-			time.AfterFunc(gap, func() { _ = s.store.commit(c, answer) })
+			s.store.endLater(3*gap, c, answer)
 			return nil
 		}
 	}),

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
 )
 
 // A store holds the records of all instances, and the payments, in memory and in a file. One line of the file has a
@@ -16,7 +17,9 @@ type store struct {
 	mu       sync.Mutex
 	file     *os.File
 	down     bool
-	epoch    int // the number of restarts: a request that began before the last one is dead
+	late     int       // the responses on their way, see endLater
+	arrived  sync.Cond // on mu: late has fallen
+	epoch    int       // the number of restarts: a request that began before the last one is dead
 	records  map[string]*record
 	payments []payment
 }
@@ -64,6 +67,7 @@ func openStore(name string) (*store, error) {
 		return nil, err
 	}
 	s := &store{file: file}
+	s.arrived.L = &s.mu
 	return s, s.restart()
 }
 
@@ -96,10 +100,13 @@ func closed() chan struct{} {
 	return c
 }
 
-// setDown takes the store down, or brings it back.
+// setDown takes the store down, or brings it back, when no response is on its way.
 func (s *store) setDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for s.late > 0 {
+		s.arrived.Wait()
+	}
 	s.down = down
 }
 
@@ -153,10 +160,32 @@ func (s *store) commit(c *claim, r *response, payments ...payment) error {
 	if err := s.write(c.epoch, line{c.scope, c.print, r, payments}); err != nil {
 		return err
 	}
+	s.end(c, r)
+	return nil
+}
+
+// end ends the claim with the response, in memory. The caller holds s.mu.
+func (s *store) end(c *claim, r *response) {
 	c.response = r
 	s.records[c.scope] = c.record
 	close(c.ended)
-	return nil
+}
+
+// endLater ends the claim with the response after the delay. It never writes to the file, so a crash at any later time
+// loses the response, however long the crash takes to happen.
+func (s *store) endLater(delay time.Duration, c *claim, r *response) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late++
+	time.AfterFunc(delay, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.epoch == s.epoch {
+			s.end(c, r)
+		}
+		s.late--
+		s.arrived.Broadcast()
+	})
 }
 
 // pay makes payments outside of any claim.
