@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -93,8 +94,12 @@ func run(ctx context.Context, listener net.Listener, cfg config) error {
 }
 
 func open(path string) (*sql.DB, error) {
+	full, err := filepath.Abs(path) // in a URL, the begin of a relative path would be a host
+	if err != nil {
+		return nil, err
+	}
 	pragmas := url.Values{"_pragma": {"journal_mode(wal)", "busy_timeout(10000)", "synchronous(full)"}}
-	return sql.Open("sqlite", "file:"+path+"?"+pragmas.Encode())
+	return sql.Open("sqlite", (&url.URL{Scheme: "file", Path: full, RawQuery: pragmas.Encode()}).String())
 }
 
 // createTables creates the tables that are missing, which in a real service the migrations do.
