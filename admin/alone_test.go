@@ -44,6 +44,11 @@ func TestServiceWithoutRedis(t *testing.T) {
 	if strings.Contains(unfinished.text, "In Redis") {
 		t.Error("the page speaks of Redis")
 	}
+	if strings.Contains(unfinished.text, "handed to a sweep") {
+		t.Error("the page speaks of a sweep that has not begun")
+	}
+	j.entry.Left = 59 * time.Minute
+	d.want(look(), 200, "The key is abandoned", "a sweep is finding out what happened", "<dd>unfinished, and handed to a sweep for 59m0s more</dd>")
 	d.want(d.send(form(append(unfinished.fields(), "reason", "not booked")...)), 200, "The key is free")
 	if j.entry.State != journal.Absent {
 		t.Errorf("the journal has %+v", j.entry)

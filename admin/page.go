@@ -106,6 +106,8 @@ func (p *page) found(seen middleware.Inspection, err error) view {
 	switch {
 	case state == lock.Free && p.locker.IsNone():
 		f.Meaning = "The journal has no such key: it may be mistyped. A request with it runs."
+	case state == lock.Abandoned && isHandedOut(seen.Journal):
+		f.Meaning = "A request with this key ended without an outcome, and a sweep is finding out what happened. Others get 409."
 	case f.Unanswered:
 		f.Meaning = "A request with this key was processed, and the journal has no response of it. Others get 409."
 	case state == lock.Free && p.once != nil:
@@ -119,6 +121,17 @@ func (p *page) found(seen middleware.Inspection, err error) view {
 	}
 	f.addFacts(seen, err, p.locker.IsNone())
 	return view{status: http.StatusOK, Key: info.Key, Found: f}
+}
+
+// isHandedOut reports whether a sweep has the row, for the time Left.
+func isHandedOut(e journal.Entry) bool { return e.State == journal.Unfinished && e.Left > 0 }
+
+// standing returns the state of a row. The command onceguard inspect has the same words.
+func standing(e journal.Entry) string {
+	if isHandedOut(e) {
+		return "unfinished, and handed to a sweep for " + left(e.Left) + " more"
+	}
+	return e.State.String()
 }
 
 // addFacts adds the table.
@@ -142,7 +155,7 @@ func (f *found) addFacts(seen middleware.Inspection, err error, withoutRedis boo
 		if !withoutRedis {
 			add("In Redis", info.State.String())
 		}
-		add("In the journal", seen.Journal.State.String())
+		add("In the journal", standing(seen.Journal))
 	}
 	if age := seen.Journal.Age; age > 0 {
 		add("Began", instant(time.Now().Add(-age))+", "+left(age)+" ago")

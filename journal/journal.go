@@ -68,8 +68,11 @@ type Entry struct {
 	Token  string        // of the run that the entry belongs to
 	Note   []byte        // of that Run. Done: only if Record is nil or has no fingerprint; nil if not known
 	Record []byte        // Done: the stored response, or nil if none was kept
-	Left   time.Duration // the time left. Done: until the entry expires. Begun and Running: until the run's limit. Else 0
 	Age    time.Duration // the time since the run began. Running and Unfinished only, else 0
+
+	// Left is the time left. Begun and Running: until the run's limit. Unfinished: while the row is handed out; 0 if it is
+	// not. Done: until the entry expires.
+	Left time.Duration
 }
 
 // State is what a [Journal] knows of a key.

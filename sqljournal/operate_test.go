@@ -95,7 +95,11 @@ func TestInspectOfASweptRow(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		mustFail(t, "Forget", j.Forget(t.Context(), run.Key, got.Token, false), sqljournal.ErrRunning)
-		mustLook(t, j, run.Key, journal.Unfinished, "")
+		e, err := j.Look(t.Context(), run.Key)
+		mustBe(t, "Look", e, err, journal.Unfinished, "")
+		if e.Left <= 0 || e.Left > time.Hour {
+			t.Errorf("Look: handed out for %v, want up to an hour", e.Left)
+		}
 	})
 }
 

@@ -54,7 +54,7 @@ func (r *row) entry(unit time.Duration, token string) (journal.Entry, error) {
 		e.Age = max(0, time.Duration(r.age.Int64)*unit)
 		switch {
 		case r.isSwept.Bool:
-			e.State, e.Left = journal.Unfinished, 0
+			e.State = journal.Unfinished
 		case r.owner.String == token:
 			e.State = journal.Begun
 		case r.left.Int64 >= 0:
