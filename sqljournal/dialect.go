@@ -23,7 +23,7 @@ type dialect struct {
 	// A row without an outcome has the token of its run, or that of the sweep to which it was handed out. The
 	// statements that compare it serve both: finish and finishSwept have the same WHERE, and free also ends a sweep.
 	finish      string // key, run's token, record, keep: makes the intent row done
-	finishSwept string // key, sweep's token, record, keep, fingerprint: the same, and keeps the fingerprint of the note
+	finishSwept string // key, sweep's token, record, keep, fingerprint: the same, with the run's token, and keeps the fingerprint of the note
 	free        string // key, token of the run or the sweep: deletes the intent row
 	note        string // key, run's token, note: changes the note of the intent row
 
@@ -66,3 +66,8 @@ func bytesOf(b []byte) any {
 // ownerOfRow is, in SQL, the token of the run that a row belongs to: a sweep writes its own token over it, and keeps it
 // in the column run. A sweep of an earlier version has not kept it.
 const ownerOfRow = `case when attempts = 0 then token else coalesce(run, token) end`
+
+// fingerprintOfRow is, in SQL, the fingerprint of a row that a sweep has ended. finishSwept writes the run's token back
+// into token. Where the two differ, run and fingerprint are left from an earlier run, whose row an instance of the release
+// before has reused: this release clears both when a run begins.
+const fingerprintOfRow = `case when token = run then fingerprint end`

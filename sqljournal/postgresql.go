@@ -61,7 +61,7 @@ where key = $1::text and token = $2::text::uuid and state <> 2`,
 update onceguard_journal set note = $3::bytea where key = $1::text and token = $2::text::uuid and state <> 2`,
 
 	finishSwept: `
-update onceguard_journal set state = 2, record = $3::bytea, note = null, until = null, fingerprint = $5::bytea,
+update onceguard_journal set state = 2, token = coalesce(run, token), record = $3::bytea, note = null, until = null, fingerprint = $5::bytea,
   expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
 where key = $1::text and token = $2::text::uuid and state <> 2`,
 	fill: `
@@ -100,7 +100,8 @@ const (
 	postgresqlLook = `
 select key, (` + ownerOfRow + `)::text, state, note, record,
   (extract(epoch from coalesce(until, expires_at) - statement_timestamp()) * 1000000)::bigint,
-  (extract(epoch from statement_timestamp() - began_at) * 1000000)::bigint, attempts > 0, fingerprint
+  (extract(epoch from statement_timestamp() - began_at) * 1000000)::bigint, attempts > 0,
+  ` + fingerprintOfRow + `
 from onceguard_journal`
 	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
 )

@@ -23,7 +23,7 @@ type row struct {
 	left        sql.NullInt64 // until its limit or its expiry, in units; negative after that
 	age         sql.NullInt64 // since the run began, in units
 	isSwept     sql.NullBool  // a sweep has handed it out: the run can no longer complete it
-	fingerprint []byte
+	fingerprint []byte        // of the run, if a sweep has ended it without its own record: see fingerprintOfRow
 }
 
 // columns returns the destinations for Scan.
@@ -45,10 +45,7 @@ func (r *row) entry(unit time.Duration, token string) (journal.Entry, error) {
 	e := journal.Entry{Token: r.owner.String, Left: max(0, time.Duration(r.left.Int64)*unit)}
 	switch r.state.Int64 {
 	case stateDone:
-		e.State, e.Record = journal.Done, r.record
-		if r.isSwept.Bool { // in another row it is left from an earlier run, by an instance of the release before
-			e.Note = r.fingerprint
-		}
+		e.State, e.Record, e.Note = journal.Done, r.record, r.fingerprint
 		return e, nil
 	case stateBegun:
 		e.Age = max(0, time.Duration(r.age.Int64)*unit)

@@ -32,7 +32,7 @@ where key = ?1 and token = ?2 and state = 1`,
 	note: `update onceguard_journal set note = ?3 where key = ?1 and token = ?2 and state = 1`,
 
 	finishSwept: `
-update onceguard_journal set state = 2, record = ?3, note = null, until = null, fingerprint = ?5,
+update onceguard_journal set state = 2, token = coalesce(run, token), record = ?3, note = null, until = null, fingerprint = ?5,
   expires_at = ` + sqliteNow + ` + ?4
 where key = ?1 and token = ?2 and state = 1`,
 	fill: `
@@ -66,6 +66,6 @@ const (
 
 	sqliteLook = `
 select key, ` + ownerOfRow + `, state, note, record, coalesce(until, expires_at) - ` + sqliteNow + `,
-  ` + sqliteNow + ` - began_at, attempts > 0, fingerprint
+  ` + sqliteNow + ` - began_at, attempts > 0, ` + fingerprintOfRow + `
 from onceguard_journal`
 )

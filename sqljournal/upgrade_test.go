@@ -156,4 +156,20 @@ func TestInstancesOfTheReleaseBefore(t *testing.T) {
 	if e, err := j.Look(t.Context(), again.Key); err != nil || string(e.Record) != "stored" {
 		t.Errorf("%+v, %v", e, err)
 	}
+
+	// The same, and the old instance sweeps that run, and finds that it took effect. The fingerprint of the earlier run is
+	// not taken for its own: a retry would be told that its key is another request's.
+	swept := newRun(time.Hour)
+	swept.Key = run.Key
+	mustExec(t, db, "update onceguard_journal set expires_at = now() - interval '1 second', run = gen_random_uuid(), fingerprint = 'stale'")
+	old.begin(swept)
+	expireLimit(t, d, db, swept)
+	token = uuid.NewString()
+	old.exec(1, v1Sweep, swept.Key, token)
+	old.exec(1, v1Finish, swept.Key, token, nil, time.Hour.Microseconds())
+	e, err = j.Look(t.Context(), swept.Key)
+	mustBe(t, "Look", e, err, journal.Done, "")
+	if e.Note != nil {
+		t.Errorf("the note is %q, want none", e.Note)
+	}
 }
