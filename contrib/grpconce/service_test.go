@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 const (
 	payMethod    = "/payments.v1.Payments/Pay"
 	refundMethod = "/payments.v1.Payments/Refund"
+	streamMethod = "/payments.v1.Payments/Stream"
 )
 
 type handler func(context.Context, *structpb.Struct) (*structpb.Struct, error)
@@ -54,6 +55,7 @@ type settings struct {
 	server []grpc.UnaryServerInterceptor // between the interceptor and the handler
 	client []grpc.DialOption
 	user   func(context.Context) (string, error) // default: the metadata user
+	stream grpc.StreamHandler                    // of a third method, streamMethod; nil: there is none
 }
 
 // serve starts a service whose two methods call pay. The end of the test stops it.
@@ -68,10 +70,14 @@ func serve(t *testing.T, b redistest.Backend, pay handler, with settings) *servi
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{
 		recovery, grpconce.Unary(s.guard, with.user, with.unary...),
 	}, with.server...)...))
-	server.RegisterService(&grpc.ServiceDesc{
+	desc := &grpc.ServiceDesc{
 		ServiceName: "payments.v1.Payments", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{s.method("Pay", pay), s.method("Refund", pay)},
-	}, s)
+	}
+	if with.stream != nil {
+		desc.Streams = []grpc.StreamDesc{{StreamName: "Stream", Handler: with.stream, ServerStreams: true, ClientStreams: true}}
+	}
+	server.RegisterService(desc, s)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
