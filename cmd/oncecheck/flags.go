@@ -22,35 +22,49 @@ import (
 type options struct {
 	check.Config
 
-	list, strict, atMostOnce, json, insecure, mayTest bool
-	only, skip                                        []string
-	expect, junit, markdown                           string
-	timeout                                           time.Duration
-	parallel                                          int
+	list, strict, atMostOnce, json, insecure, mayTest, verbose bool
+	only, skip                                                 []string
+	expect, junit, markdown                                    string
+	timeout                                                    time.Duration
+	parallel                                                   int
 
 	url, also, otherURL, effects string // as they were given
 }
 
-// parse parses the command line. Usage goes to w.
+const usage = `usage: oncecheck [flags] URL
+
+Asks the server at URL whether a request that arrives twice with one Idempotency-Key takes effect once. It sends that
+request some hundred times: use a database that may fill up. Begin with these flags, as for curl:
+
+  oncecheck -H 'Authorization: Bearer ann' -d '{"amount":{{n}}}' -effects http://127.0.0.1:8080/payments \
+    http://127.0.0.1:8080/payments
+
+The manual: go doc github.com/onceguard/onceguard/cmd/oncecheck
+
+`
+
+// parse parses the command line. If it asks for help, that goes to w.
 func parse(args []string, w io.Writer) (*options, error) {
 	o := &options{Config: check.Config{Statuses: check.Draft07()}}
 	set := flag.NewFlagSet("oncecheck", flag.ContinueOnError)
-	set.SetOutput(w)
-	set.Usage = func() {
-		fmt.Fprintln(w, "usage: oncecheck [flags] URL\nThe manual: go doc github.com/onceguard/onceguard/cmd/oncecheck")
-		set.PrintDefaults()
-	}
+	set.SetOutput(io.Discard) // run prints the error
+	set.Usage = func() {}
 	o.requestFlags(set)
 	o.serverFlags(set)
 	o.runFlags(set)
-	if err := set.Parse(args); err != nil {
+	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(w, usage)
+		set.SetOutput(w)
+		set.PrintDefaults()
 		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("%w (oncecheck -h explains the flags)", err)
 	}
 	if o.list {
 		return o, nil
 	}
 	if set.NArg() != 1 {
-		return nil, errors.New("want one URL behind the flags: -help lists them")
+		return nil, errors.New("want one URL behind the flags, that of a request which creates something (oncecheck -h shows an example)")
 	}
 	o.url = set.Arg(0)
 	return o, o.complete()
@@ -95,6 +109,7 @@ func (o *options) runFlags(set *flag.FlagSet) {
 	set.DurationVar(&o.Patience, "patience", time.Minute, "`time` for which a request is repeated until it is answered")
 	set.IntVar(&o.parallel, "parallel", 50, "requests at a time")
 	set.Uint64Var(&o.Seed, "seed", rand.Uint64N(1_000_000), "`number` that decides the order of load/shuffled")
+	set.BoolVar(&o.verbose, "verbose", false, "tell every failure in full")
 	set.BoolVar(&o.json, "json", false, "print JSON instead of the table")
 	set.StringVar(&o.junit, "junit", "", "also write JUnit's XML to `file`")
 	set.StringVar(&o.markdown, "markdown", "", "also append Markdown to `file`")

@@ -56,10 +56,12 @@
 //
 // # Output
 //
-// A table with a line for each check, and for each failure what was seen and expected, which text says so, what it means
-// for a customer, and curl lines that show it again. Their credentials are shell variables named after the headers.
-// -json prints JSON instead; -junit and -markdown write files beside it. -seed makes the order of load/shuffled that of
-// an earlier run.
+// A table with a line for each check; the gravest failures in full; and last the result in a sentence or two, curl lines
+// that show it, and what to do next. Failures that follow from one cause, such as a server that ignores the key, are told
+// once. -verbose tells every failure in full: what was seen and expected, which text says so, what it means for a
+// customer, and curl lines that show it again. Their credentials are shell variables named after the headers. -json
+// prints JSON instead; -junit and -markdown write files beside it. -seed makes the order of load/shuffled that of an
+// earlier run.
 package main
 
 import (

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -70,6 +71,8 @@ func TestExitCodes(t *testing.T) {
 		{"-only once/repe*,once/keys-differ -skip once/repeat-later", exitFailed, "1 held, 1 failed"},
 		{"-only replay/answered,replay/marked,key/empty", exitHeld, "noted"},
 		{"-strict -only key/empty", exitFailed, "FAILED  SHOULD"},
+		{"-strict -only key/empty-field", exitFailed, "201 Created, want 400\n"},
+		{"-verbose -only key/empty", exitHeld, "noted SHOULD key/empty: "},
 		{"-only inflight/*", exitNotAsked, "none of the checks could be asked"},
 		{"-only once/never", exitNotAsked, `no check "once/never"`},
 		{"-skip once/never", exitNotAsked, `no check "once/never"`},
@@ -93,6 +96,62 @@ func TestExitCodes(t *testing.T) {
 		}
 		if code != c.want || !strings.Contains(out+errs, c.says) {
 			t.Errorf("%s: %d, %q, %q; want %d and %q", c.args, code, out, errs, c.want, c.says)
+		}
+	}
+}
+
+// A server that ignores the key has one finding, and no more text than that beside the table.
+func TestIgnoresTheKey(t *testing.T) {
+	t.Parallel()
+	code, out, _ := command(t, "-strict", "-skip", "once/repeat-later")
+	for _, want := range []string{" ignores Idempotency-Key: one request, sent twice with one key, took effect twice; sent 50 times at one instant, 50 times.\n", "This explains ", "\nNext: "} {
+		if code != exitFailed || !strings.Contains(out, want) {
+			t.Errorf("%d, no %q in\n%s", code, want, out)
+		}
+	}
+	if strings.Contains(out, "  asked: ") || strings.Count(out, "\n") > len(plan.All())+30 {
+		t.Errorf("more than the finding:\n%s", out)
+	}
+}
+
+// What a new user sees who forgets something, or gets it wrong, says what to do.
+func TestFirstSteps(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/silent", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.Handle("/moved", http.RedirectHandler("/payments/", http.StatusPermanentRedirect))
+	for path, status := range map[string]int{"/private": 401, "/forbidden": 403, "/read-only": 405, "/bodiless": 400, "/busy": 500} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	}
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	gone := httptest.NewServer(mux)
+	gone.Close()
+	body := []string{"-d", "{{n}}"}
+	for _, c := range []struct {
+		url  string
+		args []string
+		want int
+		says string
+	}{
+		{gone.URL, body, exitNotAsked, "Is the server running"},
+		{gone.URL, []string{"-effects", gone.URL}, exitNotAsked, "Is the server running"},
+		{server.URL + "/payment", body, exitNotAsked, "Is the path right?"},
+		{server.URL + "/private", body, exitNotAsked, "-H 'Authorization: Bearer ...'"},
+		{server.URL + "/private", []string{"-effects", server.URL + "/private"}, exitNotAsked, "-H 'Authorization: Bearer ...'"},
+		{server.URL + "/forbidden", body, exitNotAsked, "-H 'Authorization: Bearer ...'"},
+		{server.URL + "/read-only", body, exitNotAsked, "-X PUT"},
+		{server.URL + "/bodiless", nil, exitNotAsked, "Does the request need a body?"},
+		{server.URL + "/bodiless", body, exitNotAsked, "Is the request valid"},
+		{server.URL + "/busy", body, exitNotAsked, "log"},
+		{server.URL + "/moved", body, exitNotAsked, `Give that URL: "/payments/"`},
+		{server.URL + "/silent", []string{"-effects", server.URL + "/none"}, exitNotAsked, "Check -effects"},
+		{server.URL + "/silent", []string{"-only", "key/quoted,once/repeat"}, exitHeld, "could not see whether a repeated request runs again.\nNext: For that, give -effects"},
+		{server.URL + "/silent", []string{"-zz"}, exitNotAsked, "oncecheck -h explains the flags"},
+	} {
+		code, out, errs := runWith(t, false, append(slices.Clone(c.args), c.url)...)
+		if code != c.want || !strings.Contains(out+errs, c.says) || strings.Count(errs, "\n") > 2 {
+			t.Errorf("%s %q: %d, %q; want %d and %q", c.url, c.args, code, out+errs, c.want, c.says)
 		}
 	}
 }
@@ -221,7 +280,7 @@ func TestURLs(t *testing.T) {
 // The manual names every flag, and -help has no other.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	_, _, help := runWith(t, false, "-help")
+	_, help, _ := runWith(t, false, "-help")
 	source, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)

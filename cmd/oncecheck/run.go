@@ -34,7 +34,7 @@ const budget = 3000
 
 // run runs the command line and returns its exit code.
 func run(ctx context.Context, args []string, env environment) int {
-	o, err := parse(args, env.stderr)
+	o, err := parse(args, env.stdout)
 	if errors.Is(err, flag.ErrHelp) {
 		return exitHeld
 	}
@@ -85,7 +85,7 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	if err := session.Start(ctx); err != nil {
 		return 0, err
 	}
-	r := report.Report{Target: o.Method + " " + o.URL.String(), Seed: o.Seed}
+	r := report.Report{Target: o.Method + " " + o.URL.String(), KeyHeader: o.KeyHeader, Seed: o.Seed, Verbose: o.verbose}
 	progress := newProgress(env, checks)
 	session.Run(ctx, checks, progress.next, func(result check.Result) {
 		r.Entries = append(r.Entries, report.Entry{

@@ -28,7 +28,7 @@ func (s *Session) count(ctx context.Context) (int, error) {
 		r.URL = s.EffectsURL
 		e := s.sendPatiently(ctx, r)
 		if !e.Success() {
-			return 0, fmt.Errorf("%s: %s", s.EffectsURL.Redacted(), e)
+			return 0, fmt.Errorf("GET %s: %s%s", s.EffectsURL.Redacted(), e, excerpt(e))
 		}
 		return hook.ParseCount(e.Response.Body)
 	}

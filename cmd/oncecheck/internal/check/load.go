@@ -95,7 +95,7 @@ func (t *T) compareBodies(byKey [][]ask.Exchange) {
 				first = &e
 			case !sameBody(*first, e):
 				t.Show(*first, e)
-				t.Failf("one body for each key", "two")
+				t.Failf("one body for each key", "two bodies")
 			}
 		}
 	}

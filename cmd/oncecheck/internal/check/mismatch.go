@@ -85,7 +85,7 @@ func mismatchOriginalStays(t *T) {
 	case m.atLast > m.effects:
 		t.Failf("no effect of the repetition", "%s", effects(m.atLast-m.effects))
 	case m.original.Success() && !sameBody(m.first, m.original):
-		t.Failf("the first's response", "another one")
+		t.Failf("the first's response", "another response")
 	}
 }
 
@@ -94,7 +94,7 @@ func (t *T) notStored(change func(ask.Request) ask.Request) {
 	r := t.s.request(t.s.operation())
 	first := t.First(r)
 	if other := t.Send(change(r)); t.isStored(first, other) {
-		t.Failf("not the stored response", "it")
+		t.Failf("a refusal, or a response of its own", "the stored response")
 	}
 }
 
@@ -183,7 +183,7 @@ func mismatchInFlight(t *T) {
 	case 0:
 		t.NotAsked("neither was a success: %s, %s", one, other)
 	case 2:
-		t.Failf("one success", "two")
+		t.Failf("one success", "two successes")
 	}
 	w.Once()
 }
@@ -211,7 +211,7 @@ func (t *T) asOther() (first, other ask.Exchange, r ask.Request) {
 
 func scopeUser(t *T) {
 	if first, other, _ := t.asOther(); t.isStored(first, other) {
-		t.Failf("not the first user's response", "it")
+		t.Failf("a refusal, or a response of their own", "the first user's response")
 	}
 }
 
@@ -225,7 +225,7 @@ func scopeUserRuns(t *T) {
 		t.Failf("a success of their own", "the first user's response")
 	}
 	if again := t.Send(r); again.Success() && !slices.Equal(again.Response.Body, other.Response.Body) {
-		t.Failf("the second user's response again", "another one")
+		t.Failf("the second user's response again", "another response")
 	}
 }
 
@@ -261,6 +261,6 @@ func scopeRoute(t *T) {
 	r := t.s.request(op)
 	first := t.First(r)
 	if other := t.Send(at(r, t.s.OtherURL, op)); t.isStored(first, other) {
-		t.Failf("not the stored response of another route", "it")
+		t.Failf("a refusal, or a response of its own", "the stored response of another route")
 	}
 }

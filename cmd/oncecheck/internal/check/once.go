@@ -105,7 +105,7 @@ func (t *T) oneBody(answers []ask.Exchange) {
 			first = e
 		case !bytes.Equal(e.Response.Body, first.Response.Body):
 			t.Show(first, e)
-			t.Failf("one body for all successes", "two different ones")
+			t.Failf("one body for all successes", "two different bodies")
 		}
 	}
 }
@@ -121,7 +121,7 @@ func onceHTTP2(t *T) {
 	probe := r.Bare(http.MethodGet).Without(t.s.KeyHeader)
 	probe.HTTP2 = true
 	if e := t.Send(probe); e.Response == nil {
-		t.NotAsked("the server does not speak HTTP/2 here: %v", e.Err)
+		t.NotAsked("the server does not speak HTTP/2 here")
 	}
 	over2 := r
 	over2.HTTP2, over2.Note = true, "over HTTP/2"

@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -77,7 +78,7 @@ func replayBody(absent string, ofKind func(body []byte) bool) func(*T) {
 	return func(t *T) {
 		t.eachReplay(absent, func(e ask.Exchange) bool { return ofKind(e.Response.Body) }, func(first, again *ask.Response) {
 			if !bytes.Equal(again.Body, first.Body) {
-				t.Failf("the first's body", "another body (%d bytes, and the first's has %d)", len(again.Body), len(first.Body))
+				t.Failf(fmt.Sprintf("the first's body of %d bytes", len(first.Body)), "another body of %d bytes", len(again.Body))
 			}
 		})
 	}
@@ -233,7 +234,7 @@ func replayEncoding(t *T) {
 		other, alsoGzip := t.decode(again.Response, order[1])
 		compressed = compressed || isGzip || alsoGzip
 		if !bytes.Equal(one, other) {
-			t.Failf("one body after decoding", "two")
+			t.Failf("one body after decoding", "two bodies")
 		}
 	}
 	if !compressed {

@@ -187,10 +187,7 @@ func isBusy(e ask.Exchange) bool {
 
 // firstOperation sends an operation with its key in quotes and, if that is refused, one without.
 func (s *Session) firstOperation(ctx context.Context) error {
-	before, err := s.count(ctx)
-	if err != nil {
-		return fmt.Errorf("the effects cannot be counted: %w", err)
-	}
+	before, uncounted := s.count(ctx)
 	first := s.sendPatiently(ctx, s.request(s.operation()))
 	if r := first.Response; r != nil && r.Status >= 400 && r.Status < 500 {
 		s.bare = true
@@ -201,7 +198,13 @@ func (s *Session) firstOperation(ctx context.Context) error {
 		}
 	}
 	if !first.Success() {
-		return fmt.Errorf("%s %s was no success, so nothing can be asked: %s%s", s.Method, s.URL.Redacted(), first, excerpt(first))
+		return fmt.Errorf("%s %s must be a success before anything can be asked: %s%s\n%s", s.Method, s.URL.Redacted(), first, excerpt(first), advice(first))
+	}
+	if status := first.Response.Status; status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect {
+		return fmt.Errorf("%s %s is sent elsewhere: %s. Give that URL: %q", s.Method, s.URL.Redacted(), first, first.Response.Header.Get("Location"))
+	}
+	if uncounted != nil { // said only now: if the server is down, that is the better reason
+		return fmt.Errorf("the effects cannot be counted: %w\nCheck -effects: it is a command for sh, or a URL, which is asked with the headers of -H", uncounted)
 	}
 	if !s.CountsEffects() {
 		return nil
@@ -216,6 +219,28 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	}
 	s.lag = time.Since(began)
 	return nil
+}
+
+// advice says what to do if the request is no success.
+func advice(e ask.Exchange) string {
+	if e.Response == nil {
+		return "Is the server running, and is this its address? Try the request with curl first."
+	}
+	switch status := e.Response.Status; {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return "Give the credentials of a user who may do this: -H 'Authorization: Bearer ...', or -H 'Cookie: ...'."
+	case status == http.StatusNotFound:
+		return "Is the path right? Give the URL of a request that creates something, as you would give it to curl."
+	case status == http.StatusMethodNotAllowed:
+		return "Give the method of a request that creates something: -X PUT, for example."
+	case status == http.StatusTooManyRequests:
+		return "Raise the server's rate limit for this run."
+	case status >= 500:
+		return "The server's log should say why."
+	case len(e.Request.Body) == 0:
+		return "Does the request need a body? Give it: -d '{\"amount\":{{n}}}', and its type with -H 'Content-Type: ...' unless it is JSON."
+	}
+	return "Is the request valid, and new each time? -d is its body, in which {{n}} and {{uuid}} differ from operation to operation."
 }
 
 // excerpt returns the beginning of the response's body, for an error.

@@ -2,8 +2,8 @@ package check
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -133,11 +133,13 @@ func (t *T) isStored(first, e ask.Exchange) bool {
 	return false
 }
 
-// statuses says which statuses are expected.
+// statuses says which statuses are expected, each once.
 func statuses(list []int) string {
-	words := make([]string, len(list))
+	var words []string
 	for i, status := range list {
-		words[i] = fmt.Sprint(status)
+		if !slices.Contains(list[:i], status) {
+			words = append(words, strconv.Itoa(status))
+		}
 	}
 	return strings.Join(words, " or ")
 }

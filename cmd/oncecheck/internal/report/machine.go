@@ -16,6 +16,7 @@ type jsonReport struct {
 	Seed     uint64      `json:"seed"`
 	Requests int         `json:"requests"`
 	Summary  Sums        `json:"summary"`
+	Headline string      `json:"headline"` // the result in one or two sentences
 	Checks   []jsonCheck `json:"checks"`
 }
 
@@ -36,7 +37,7 @@ type jsonCheck struct {
 
 // JSON writes the report as one JSON object. Later versions only add members.
 func (r Report) JSON(w io.Writer) error {
-	out := jsonReport{Target: r.Target, Seed: r.Seed, Requests: r.Requests, Summary: r.Sums(), Checks: []jsonCheck{}}
+	out := jsonReport{Target: r.Target, Seed: r.Seed, Requests: r.Requests, Summary: r.Sums(), Headline: r.finding().verdict, Checks: []jsonCheck{}}
 	for _, e := range r.Entries {
 		c := jsonCheck{ID: e.Check.ID, Level: e.Check.Level, Verdict: e.Verdict, Counts: e.Counts, Known: e.Known,
 			Title: e.Check.Title, Sentence: e.Sentence, Want: e.Want, Got: e.Got}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
@@ -12,8 +13,19 @@ import (
 func (r Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## oncecheck: %s\n\n`%s`: %s.\n", headline(r.Sums()), r.Target, r.Sums())
+	f := r.finding()
+	fmt.Fprintf(&b, "\n%s\n", cell(f.verdict))
+	if f.shown != nil {
+		f.shown.section(&b)
+	}
+	if len(f.explains) > 1 {
+		fmt.Fprintf(&b, "\nThis explains %d lines of the table below.\n", len(f.explains))
+	}
+	if f.next != "" {
+		fmt.Fprintf(&b, "\nNext: %s\n", cell(f.next))
+	}
 	for _, e := range r.Entries {
-		if e.Verdict == check.Failed && e.Counts {
+		if e.Verdict == check.Failed && e.Counts && !slices.ContainsFunc(f.explains, e.is) {
 			e.section(&b)
 		}
 	}

@@ -10,10 +10,12 @@ import (
 
 // Report is a run and its results.
 type Report struct {
-	Target   string // the method and URL
-	Seed     uint64
-	Requests int // that were sent
-	Entries  []Entry
+	Target    string // the method and URL
+	KeyHeader string // the name of the key's header; empty: Idempotency-Key
+	Seed      uint64
+	Requests  int // that were sent
+	Entries   []Entry
+	Verbose   bool // Text tells every failure in full
 }
 
 // Entry is a result and what it means for the exit code.

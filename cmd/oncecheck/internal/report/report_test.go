@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,6 +83,112 @@ func TestGolden(t *testing.T) {
 		}
 		if strings.Contains(got.String(), "secret") {
 			t.Errorf("%s shows a credential", name)
+		}
+	}
+}
+
+// result returns a sentence for a report: an id, and what was seen instead of what is wanted; or "held", or "give -x".
+func result(id, got string) report.Entry {
+	r := check.Result{Check: row(id, plan.Must), Verdict: check.Failed, Got: got, Want: "one effect", Sentence: got + ", want one effect"}
+	r.Shown = []ask.Exchange{answered(request("key-1"), 201, `{"id":1}`), answered(request("key-1"), 201, `{"id":2}`)}
+	switch {
+	case got == "held":
+		r = check.Result{Check: r.Check, Verdict: check.Held}
+	case strings.HasPrefix(got, "give "):
+		r = check.Result{Check: r.Check, Verdict: check.NotAsked, Sentence: got}
+	}
+	return report.Entry{Result: r, Counts: true}
+}
+
+// The end of a report says the result to a reader who does not know the checks.
+func TestFinding(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		entries []report.Entry
+		want    []string // in this order
+	}{
+		"ignores the key": {
+			[]report.Entry{result("key/list", "201 Created"), result("once/repeat", "2 effects"), result("once/concurrent-10", "10 effects"), result("mismatch/body", "201 Created")},
+			[]string{
+				"POST http://127.0.0.1:8080/payments ignores Order-Key: one request, sent twice with one key, took effect twice; sent 10 times at one instant, 10 times.\n",
+				"For a customer: charged twice.\n", "    KEY=$(uuidgen)\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like",
+				"This explains 4 lines of the table:\n    key/list once/repeat once/concurrent-10 mismatch/body\n", "Next: Take the key", "-verbose",
+			},
+		},
+		"runs again": {
+			[]report.Entry{result("key/list", "held"), result("once/repeat", "2 effects"), result("replay/body", "another body")},
+			[]string{"payments runs a repeated request again, although it has the same Order-Key: one request, sent twice with one key, took effect twice.", "This explains 2 lines", "Next: Take the key"},
+		},
+		"one at a time": {
+			[]report.Entry{result("once/repeat", "held"), result("once/concurrent-10", "7 effects"), result("load/shuffled", "two bodies"), result("scope/user", "the first user's response")},
+			[]string{"FAILED MUST scope/user", "if they arrive at the same instant: one request, sent 10 times at one instant with one key, took effect 7 times.", "This explains 2 lines", "between a look-up and a later write"},
+		},
+		"each instance for itself": {
+			[]report.Entry{result("once/repeat", "held"), result("once/instances-repeat", "2 effects")},
+			[]string{"runs a request again if it reaches another instance with the same Order-Key: one request, sent twice with one key, took effect twice.", "where all instances read them"},
+		},
+		"not charged at all": { // which is no second run
+			[]report.Entry{result("once/repeat", "no effect")},
+			[]string{"payments fails once/repeat. It should hold that a repetition does not run again; seen: no effect.\nFor a customer: "},
+		},
+		"the gravest first": {
+			[]report.Entry{result("key/quoted", "400"), result("replay/status", "200"), result("replay/body", "x"), result("mismatch/body", "x"), result("scope/user", "x")},
+			[]string{"FAILED MUST mismatch/body", "FAILED MUST replay/status", "FAILED MUST replay/body", "payments fails scope/user. It should hold that a repetition does not run again; seen: x.", "-only scope/user", "1 more failed. For every failure"},
+		},
+		"all held": {
+			[]report.Entry{result("once/repeat", "held"), result("inflight/once", "give -slow, a query"), result("inflight/time", "give -slow, a query"), result("scope/user", "give -H2, the headers")},
+			[]string{"payments: all that was asked holds.\n", "Next: With these flags more checks can be asked: -slow (2), -H2 (1). For what they mean: oncecheck -h.\n"},
+		},
+		"not seen": {
+			[]report.Entry{result("key/quoted", "held"), result("once/repeat", "give -effects: the responses have no id")},
+			[]string{"could not see whether a repeated request runs again.", "Next: For that, give -effects: the responses"},
+		},
+		"nothing asked": {[]report.Entry{result("scope/user", "give -H2, x")}, []string{"payments: nothing could be asked.", "-H2 (1)"}},
+	} {
+		var out bytes.Buffer
+		r := report.Report{Target: "POST http://127.0.0.1:8080/payments", KeyHeader: "Order-Key", Entries: c.entries}
+		if err := r.Text(&out); err != nil {
+			t.Fatal(err)
+		}
+		rest := out.String()
+		for _, want := range c.want {
+			_, after, ok := strings.Cut(rest, want)
+			if !ok {
+				t.Errorf("%s: no %q in\n%s", name, want, rest)
+			}
+			rest = after
+		}
+	}
+}
+
+// A known failure is no news; -verbose tells all.
+func TestFindingKnown(t *testing.T) {
+	t.Parallel()
+	known := result("once/repeat", "2 effects")
+	known.Known = true
+	r := report.Report{Target: "POST http://127.0.0.1:8080/", Entries: []report.Entry{known, result("key/quoted", "held")}}
+	var short, long bytes.Buffer
+	if err := r.Text(&short); err != nil {
+		t.Fatal(err)
+	}
+	r.Verbose = true
+	if err := r.Text(&long); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(short.String(), ": all that was asked holds, but for the 1 known.\n") || strings.Contains(short.String(), "curl") {
+		t.Errorf("%s", short.String())
+	}
+	if !strings.Contains(long.String(), "known MUST once/repeat: ") {
+		t.Errorf("%s", long.String())
+	}
+}
+
+// The causes name checks that there are.
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	for _, id := range report.CauseIDs() {
+		if !slices.ContainsFunc(plan.All(), func(c plan.Check) bool { return report.Entry{Result: check.Result{Check: c}}.Matches(id) }) {
+			t.Errorf("there is no check %s", id)
 		}
 	}
 }
