@@ -101,11 +101,11 @@ func ask(oncecheck string, c contender, effects string, report bool) ([]byte, er
 		return nil, err
 	}
 	defer s.stop()
-	args := s.questions()
-	if !report {
-		args = append([]string{"-json"}, args...)
+	form := "-json"
+	if report {
+		form = "-verbose"
 	}
-	output, err := exec.Command(oncecheck, args...).Output()
+	output, err := exec.Command(oncecheck, append([]string{form}, s.questions()...)...).Output()
 	return output, unlessSomeFailed(err)
 }
 

@@ -64,7 +64,7 @@ var causes = []cause{
 	},
 	{
 		shows: []string{"once/repeat"}, says: "runs a repeated request again, although it has the same %s",
-		next: takeKey + ", " + replay + ".", explains: repeated,
+		next: takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, []string{"mismatch/body"}),
 	},
 	{
 		shows: concurrent, says: "runs requests that have the same %s more than once if they arrive at the same instant",
@@ -73,7 +73,7 @@ var causes = []cause{
 	{
 		shows: instances, says: "runs a request again if it reaches another instance with the same %s",
 		next:     "Keep keys and responses where all instances read them, such as a database or Redis, and not in a process.",
-		explains: append(instances, "load/shuffled"),
+		explains: slices.Concat(instances, []string{"load/shuffled"}),
 	},
 }
 
