@@ -87,7 +87,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// result returns a sentence for a report: an id, and what was seen instead of what is wanted; or "held", or "give -x".
+// result returns a failure with what was seen; or a check that holds, for "held", or was not asked, for "give -x".
 func result(id, got string) report.Entry {
 	r := check.Result{Check: row(id, plan.Must), Verdict: check.Failed, Got: got, Want: "one effect", Sentence: got + ", want one effect"}
 	r.Shown = []ask.Exchange{answered(request("key-1"), 201, `{"id":1}`), answered(request("key-1"), 201, `{"id":2}`)}
