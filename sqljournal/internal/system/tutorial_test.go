@@ -1,0 +1,256 @@
+package system_test
+
+import (
+	"context"
+	"fmt"
+	"go/format"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+)
+
+// The tutorial's programs are formatted, and vet has no complaints.
+func TestTutorialPrograms(t *testing.T) {
+	t.Parallel()
+	programs := tutorialPrograms(t)
+	for _, orders := range programs[1:] {
+		dir := t.TempDir()
+		writeModule(t, dir)
+		write(t, dir, "main.go", programs[0])
+		write(t, dir, "orders.go", orders)
+		for name, program := range map[string]string{"main.go": programs[0], "orders.go": orders} {
+			if formatted, err := format.Source([]byte(program)); err != nil || string(formatted) != program {
+				t.Errorf("%s is not formatted: %v", name, err)
+			}
+		}
+		vet := exec.Command("go", "vet", ".")
+		vet.Dir, vet.Env = dir, offline()
+		if output, err := vet.CombinedOutput(); err != nil {
+			t.Errorf("go vet: %v\n%s", err, output)
+		}
+	}
+}
+
+// Every command of the tutorial prints what the page says. The test makes the go.mod, so that nothing is downloaded, and
+// starts the Redis. It takes free ports and a shorter lease, and a handler waits for the test instead of 3 s.
+func TestTutorial(t *testing.T) {
+	t.Parallel()
+	redistest.Long(t)
+	for _, tool := range []string{"bash", "curl", "redis-cli"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+	_, redisPort, err := net.SplitHostPort(redistest.Start(t).Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, programs := tutorialCommands(readTutorial(t)), tutorialPrograms(t)
+	changes := strings.NewReplacer("7379", redisPort, "8080", freePort(t),
+		`lock.New(client, "shop")`, `lock.New(client, "shop", lock.WithTTL(3e9))`,
+		"time.Sleep(3 * time.Second)", "pause()")
+	for i, program := range programs {
+		programs[i] = changes.Replace(program)
+	}
+
+	dir := t.TempDir()
+	writeModule(t, dir)
+	write(t, dir, "main.go", programs[0])
+	write(t, dir, "orders.go", programs[1])
+	write(t, dir, "journal.txt", programs[2])
+	write(t, dir, "pause.go", pauseProgram)
+	script := new(strings.Builder)
+	script.WriteString("trap '[ -z \"$SHOP\" ] || kill -9 $SHOP' EXIT; trap 'exit 1' TERM\n")
+	for i, c := range commands {
+		fmt.Fprintf(script, "%s\n", c.script(i, changes))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience) // it builds twice
+	defer cancel()
+	bash := exec.CommandContext(ctx, "bash", "-c", script.String())
+	bash.Dir = dir
+	bash.Env = offline()
+	bash.Cancel = func() error { return bash.Process.Signal(syscall.SIGTERM) }
+	bash.WaitDelay = time.Second
+	if output, err := bash.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+
+	var got, want strings.Builder
+	for i, c := range commands {
+		printed, _ := os.ReadFile(filepath.Join(dir, fmt.Sprintf("out.%d", i))) // none: the script has ended before
+		fmt.Fprintf(&want, "$ %s\n%s\n", c.line, strings.TrimSpace(c.prints))
+		if strings.HasPrefix(c.line, "TOKEN=") {
+			c.line = "TOKEN=" + token.FindString(got.String()) // what inspect has printed
+		}
+		fmt.Fprintf(&got, "$ %s\n%s\n", c.line, strings.TrimSpace(shellNotice.ReplaceAllString(string(printed), "")))
+	}
+	if got, want := maskTranscript(got.String()), maskTranscript(want.String()); got != want {
+		t.Errorf("got\n%s\nthe page has\n%s", got, want)
+	}
+}
+
+// offline returns an environment in which go downloads nothing.
+func offline() []string {
+	return append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=mod", "GOWORK=off")
+}
+
+// tutorialPrograms returns the page's blocks of Go: main.go, orders.go, and the orders.go with a journal.
+func tutorialPrograms(t *testing.T) []string {
+	t.Helper()
+	programs := strings.Split(readTutorial(t), "```go\n")[1:]
+	if len(programs) != 3 {
+		t.Fatalf("%d blocks of Go, want 3", len(programs))
+	}
+	for i, block := range programs {
+		programs[i], _, _ = strings.Cut(block, "```")
+	}
+	return programs
+}
+
+func readTutorial(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/tutorial.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// tutorialCommand is a line of the page after "$ ", and the lines below it.
+type tutorialCommand struct{ line, prints string }
+
+func tutorialCommands(page string) (commands []tutorialCommand) {
+	inBlock := false
+	for line := range strings.Lines(regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(page, "")) {
+		code, indented := strings.CutPrefix(line, "    ")
+		inBlock = indented || inBlock && line == "\n"
+		switch command, ok := strings.CutPrefix(code, "$ "); {
+		case indented && ok:
+			commands = append(commands, tutorialCommand{line: strings.TrimSpace(command)})
+		case inBlock && len(commands) > 0:
+			commands[len(commands)-1].prints += code
+		}
+	}
+	return commands
+}
+
+// script returns what the test runs for the command, with its output in the file out.i.
+func (c tutorialCommand) script(i int, changes *strings.Replacer) string {
+	switch {
+	case strings.HasPrefix(c.line, "mkdir "), strings.HasPrefix(c.line, "redis-server "):
+		return "" // done by the test
+	case strings.HasPrefix(c.line, "TOKEN="):
+		return fmt.Sprintf("TOKEN=$(sed -n 's/^token *//p' out.%d)", i-1) // of the inspect before
+	}
+	line := strings.NewReplacer(
+		"go mod tidy && ", "",
+		"; redis-cli -p 7379 shutdown", "",
+		"sleep 1;", awaitBegun,
+	).Replace(c.line)
+	if line == "kill $SHOP; go build -o ." {
+		line = "cp journal.txt orders.go; " + line
+	}
+	before, after := "", ""
+	if strings.Contains(line, "kill -9") || strings.Contains(line, "--max-time") {
+		before, after = "rm -f begun; touch hold", awaitBegun+" rm hold"
+	}
+	if strings.HasPrefix(line, "./shop ") {
+		after = "until curl -s -o /dev/null 127.0.0.1:8080; do kill -0 $SHOP || exit 1; sleep 0.01; done"
+	}
+	return changes.Replace(fmt.Sprintf("%s\n{ %s\n} >out.%d 2>&1\n%s", before, line, i, after))
+}
+
+// awaitBegun waits until a handler is in pause.
+const awaitBegun = "until [ -e begun ]; do sleep 0.01; done;"
+
+// pauseProgram waits in a handler for as long as the file hold exists.
+const pauseProgram = `package main
+
+import (
+	"os"
+	"time"
+)
+
+func pause() {
+	os.WriteFile("begun", nil, 0o600)
+	for {
+		if _, err := os.Stat("hold"); err != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+`
+
+// shellNotice is what a shell that is not interactive says of a process that was killed.
+var shellNotice = regexp.MustCompile(`(?m)^bash: .*(Killed|Terminated).*\n`)
+
+var token = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// maskTranscript replaces the nth token or random number by n, and times by a mark.
+func maskTranscript(text string) string {
+	text = regexp.MustCompile(`after \d+ milliseconds|Date: .*`).ReplaceAllString(text, "<time>")
+	seen := map[string]string{}
+	text = regexp.MustCompile(`number [A-Z2-7]{4}\b|`+token.String()).ReplaceAllStringFunc(text, func(s string) string {
+		if seen[s] == "" {
+			seen[s] = fmt.Sprintf("<random %d>", len(seen)+1)
+		}
+		return seen[s]
+	})
+	return strings.ReplaceAll(text, "\r", "")
+}
+
+// writeModule writes the go.mod and go.sum of a module that requires this one.
+func writeModule(t *testing.T, dir string) {
+	t.Helper()
+	const root, self = "github.com/onceguard/onceguard", "github.com/onceguard/onceguard/sqljournal"
+	here, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile("../../go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "go.sum", string(sum))
+	write(t, dir, "go.mod", strings.NewReplacer(
+		"module "+self+"\n", "module shop\n",
+		root+" => ../\n", fmt.Sprintf("%s => %s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n", root, filepath.Dir(here), self, self, here),
+	).Replace(string(mod)))
+}
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
