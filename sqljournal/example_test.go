@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -167,14 +168,24 @@ func ExampleSchema() {
 }
 
 func ExampleTransactional() {
-	db, err := sql.Open("pgx", "postgres://localhost/payments")
+	ctx := context.Background()
+	locker, _, stop := startLocker()
+	defer stop()
+
+	db, err := sql.Open("pgx", "postgres://localhost/payments") // import _ "github.com/jackc/pgx/v5/stdlib"
 	if err != nil {
 		log.Fatal(err)
 	}
-	journal := sqljournal.Transactional(db, "payments-api")
-	if err := journal.Check(context.Background()); err != nil {
-		log.Print(err) // whether a finding ends the program is up to you
+	journal := sqljournal.Transactional(db, "payments-api") // the namespace of the Locker
+	if err := journal.Check(ctx); errors.Is(err, sqljournal.ErrTable) {
+		log.Fatal(err) // it is missing or old: run the migration first
+	} else if err != nil {
+		log.Print(err) // a commit may be lost, or the database does not answer: up to you
 	}
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
+		middleware.WithRequired(), middleware.WithJournal(journal))
+
+	http.Handle("POST /payments", once(http.NotFoundHandler())) // instead of your handler
 }
 
 // What a crash left open is looked up at the payment provider.

@@ -269,7 +269,7 @@ func TestPagesAreCompiled(t *testing.T) {
 	t.Parallel()
 	compiled := map[string]bool{}
 	for _, file := range []string{"middleware/example_test.go", "sqljournal/example_test.go",
-		"sqljournal/example_provider_test.go", "sqljournal/internal/guide/main.go", "example_test.go", "once/example_test.go"} {
+		"sqljournal/example_provider_test.go", "example_test.go", "once/example_test.go"} {
 		for line := range strings.Lines(readPage(t, file)) {
 			compiled[strings.TrimSpace(line)] = true
 		}
@@ -285,21 +285,13 @@ func TestPagesAreCompiled(t *testing.T) {
 			}
 		}
 	}
-	if blocks != 6 {
-		t.Errorf("%d blocks of Go, want 6", blocks)
+	if blocks != 7 {
+		t.Errorf("%d blocks of Go, want 7", blocks)
 	}
 	for line := range strings.Lines(readPage(t, "doc.go")) {
 		if code, ok := strings.CutPrefix(line, "//\t"); ok && !compiled[strings.TrimSpace(code)] {
 			t.Errorf("doc.go: not in the Example: %s", code)
 		}
-	}
-}
-
-// The program of the page on the journal is complete, and compiled in the module of the journal.
-func TestJournalPageProgram(t *testing.T) {
-	t.Parallel()
-	if !slices.Contains(goBlocks(readPage(t, "docs/journal.md")), readPage(t, "sqljournal/internal/guide/main.go")) {
-		t.Error("no block of Go is sqljournal/internal/guide/main.go")
 	}
 }
 
