@@ -10,8 +10,9 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// During a rollout instances with an option and without it share keys. The table is that of docs/rollout.md: what one of
-// them answers to a repetition of a request that the other one runs, has completed, or has left without an outcome.
+// During a rollout instances with an option and without it share keys. The table has what one of them answers to a
+// repetition of a request that the other one runs, has completed, or has left without an outcome. docs/rollout.md lists the
+// options that need care.
 func TestInstancesWithAndWithoutAnOption(t *testing.T) {
 	t.Parallel()
 	secret := []byte("0123456789abcdef0123456789abcdef")
