@@ -48,7 +48,11 @@
 // # What clients and operators see
 //
 // A request that is refused gets a [Problem] (RFC 9457), with X-Should-Retry and, if a retry may succeed, Retry-After.
-// [WithObserver] gets one [Event] for each request, with its [Outcome] and the errors of Redis.
+// [WithObserver] gets one [Event] for each request, with its [Outcome] and the errors of Redis. The page
+// docs/reference.md has tables of problems, headers and outcomes, and the order of middlewares.
+//
+// The statuses 400, 409 and 422 are those of draft-ietf-httpapi-idempotency-key-header-07, section 2.7.
+// Idempotent-Replayed, X-Should-Retry and the types of problems are not in that draft.
 //
 // # Words
 //

@@ -83,8 +83,8 @@ func WithTraceparent(f func(context.Context) string) Option {
 }
 
 // WithProblem replaces the function that writes the problem responses. The default writes application/problem+json (RFC
-// 9457), or a small HTML page in a shopper's words for a client that prefers HTML. That page has no script. It links
-// back to the page in Referer, if that is on the same host.
+// 9457), or a small HTML page in a shopper's words for a client that prefers HTML. That page has no script, and a
+// Content-Security-Policy of its own. It links back to the page in Referer, if that is on the same host.
 //
 // Retry-After, X-Should-Retry, Cache-Control and Link are set before f is called. If f writes another status, the Event
 // still has the Problem's. f is called concurrently. WithProblem panics when f is nil.

@@ -36,6 +36,9 @@ func WithAtMostOnce() Option {
 //
 // A response that comes later still counts. If the handler returns without one, the client gets an empty 504, which is
 // not stored. WithMaxDuration panics when d is not positive.
+//
+// The deadline of an outer middleware, such as chi's Timeout, ends the context too. If a response comes after that, chi
+// writes a second status, and net/http logs a superfluous WriteHeader.
 func WithMaxDuration(d time.Duration) Option {
 	option.Check(d > 0, "middleware.WithMaxDuration: %v is not positive", d)
 	return func(o *options) { o.policy.MaxDuration = d }

@@ -17,21 +17,25 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// problem is a row of the table of problems: the status, and whether the same request may succeed later.
+// problem is a row of the table of problems: the status, whether the same request may succeed later, and the outcomes
+// that an Event may have.
 type problem struct {
-	status int
-	retry  bool
-	both   bool // retry depends on more than the type
+	status   int
+	retry    bool
+	both     bool // retry depends on more than the type
+	outcomes []middleware.Outcome
 }
 
 // problems is the table of problems in docs/reference.md, by their type.
 var problems = sync.OnceValue(func() map[string]problem {
 	table := map[string]problem{}
 	for _, row := range referenceTable("Problems") {
-		status, _ := strconv.Atoi(row[1])
-		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[0], -1) {
-			table[m[1]] = problem{status, row[2] == "yes", strings.Contains(row[2], ";")}
+		p := problem{retry: row[2] == "yes", both: strings.Contains(row[2], ";")}
+		p.status, _ = strconv.Atoi(row[1])
+		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[4], -1) {
+			p.outcomes = append(p.outcomes, middleware.Outcome(m[1]))
 		}
+		table[strings.Trim(row[0], "`")] = p
 	}
 	return table
 })

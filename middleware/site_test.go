@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -196,6 +197,9 @@ func (s *site) want(a answer, status int, outcome middleware.Outcome) middleware
 	e := s.event()
 	if a.status != status || e.Outcome != outcome {
 		s.t.Errorf("got %d (%s), %s, want %d, %s", a.status, strings.TrimSpace(a.body), e.Outcome, status, outcome)
+	}
+	if p, ok := problems()[a.problem()]; ok && !e.Shadow && e.Outcome != middleware.LeaseLost && !slices.Contains(p.outcomes, e.Outcome) {
+		s.t.Errorf("%s: the outcome %s is not in the table", a.problem(), e.Outcome)
 	}
 	return e
 }

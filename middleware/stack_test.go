@@ -106,7 +106,7 @@ func cors(next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
-		h.Set("Access-Control-Expose-Headers", "Idempotent-Replayed, Retry-After, Location")
+		h.Set("Access-Control-Expose-Headers", "Idempotent-Replayed, Retry-After, X-Should-Retry, Location")
 		next.ServeHTTP(w, r)
 	})
 }
@@ -335,7 +335,7 @@ func TestCORS(t *testing.T) {
 			s.want(a, http.StatusCreated, outcome)
 			for name, want := range map[string]string{
 				"Access-Control-Allow-Origin":   "https://shop.example",
-				"Access-Control-Expose-Headers": "Idempotent-Replayed, Retry-After, Location",
+				"Access-Control-Expose-Headers": "Idempotent-Replayed, Retry-After, X-Should-Retry, Location",
 				"Vary":                          "Origin",
 			} {
 				if got := a.header[name]; !slices.Equal(got, []string{want}) {
@@ -358,7 +358,7 @@ func TestReferenceSaysWhatGoesWhere(t *testing.T) {
 	_, order, _ := strings.Cut(reference(), "## Order of middlewares\n")
 	order, _, _ = strings.Cut(order, "\n## ")
 	for _, want := range []string{
-		"`Idempotency-Key`", "`Idempotent-Replayed`", "`Retry-After`", "`Location`", "http.TimeoutHandler", "Compression. Outside",
+		"`Idempotency-Key`", "`Idempotent-Replayed`", "`Retry-After`", "`X-Should-Retry`", "`Location`", "http.TimeoutHandler", "Compression",
 	} {
 		if !strings.Contains(order, want) {
 			t.Errorf("the order of middlewares does not speak of %s", want)

@@ -36,9 +36,11 @@
 //
 // # In the handler
 //
-// The request's context has the run. c itself has it only with gin.Engine.ContextWithFallback:
+// The request's context has the run:
 //
 //	run := middleware.FromContext(c.Request.Context())
+//
+// FromContext(c) returns nil without gin.Engine.ContextWithFallback, and the methods of a nil run do nothing.
 //
 // The context goes on when the client disconnects, so that the response can be stored for the retry. So does c.Stream:
 // the channel of CloseNotify fires when that context is done, not when the client disconnects.

@@ -55,8 +55,9 @@ func codeOf(p middleware.Problem) connect.Code {
 }
 
 // discardRefusals frees the key when the procedure was refused before it had an effect. It must be an interceptor,
-// because an error of gRPC has the HTTP status 200, which is stored. Of any other error nobody but the procedure knows
-// whether something happened: it calls Discard itself, or the error is stored and replayed.
+// because an error of gRPC has the HTTP status 200, and its code in the trailers: WithStored sees only the 200, and both are
+// stored and replayed. Of any other error nobody but the procedure knows whether something happened: it calls Discard
+// itself, or the error is stored and replayed.
 func discardRefusals(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		if reached, ok := ctx.Value(reachedKey{}).(*bool); ok {
