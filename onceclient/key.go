@@ -25,7 +25,8 @@ func NewKey() string { return uuid.Must(uuid.NewV7()).String() }
 
 // WithKey returns a context for one operation: every request that is sent with it has this key, instead of a new one.
 // Make the key with [NewKey], or use an id that stands for this one intent, such as an order's. Store it before the
-// first try, and use it for every repetition, also after a restart.
+// first try, and use it for every repetition, also after a restart. A key is not a secret, and should contain no personal
+// data.
 //
 // A key has 1 to 255 printable ASCII characters, spaces included. For any other, RoundTrip returns [ErrInvalidKey]. It
 // is sent as a string of RFC 9651 section 3.3.3, in double quotes. A request that already has the header keeps it. If
