@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -51,7 +50,7 @@ func serveProvider(args []string, in io.Reader, out io.Writer) error {
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "payments.v1.Payments", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{s.method("Pay", pay)},
 	}, s)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := redistest.ListenAlone()
 	if err != nil {
 		return err
 	}

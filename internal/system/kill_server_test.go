@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -78,7 +78,7 @@ func servePayments(args []string, in io.Reader, _ io.Writer) error {
 		writeJSON(w, http.StatusCreated, paid)
 	}))}
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := redistest.ListenAlone()
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -74,7 +73,7 @@ func serve(args []string, in io.Reader, out io.Writer) error {
 			})
 		},
 	}}}, nil)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := redistest.ListenAlone()
 	if err != nil {
 		return err
 	}
