@@ -156,6 +156,7 @@ func (c tutorialCommand) script(i int, changes *strings.Replacer) string {
 	line := strings.NewReplacer(
 		"go mod tidy && ", "",
 		"; redis-cli -p 7379 shutdown", "",
+		"SHOP=$!; sleep 1", "SHOP=$!", // see below
 		"sleep 1;", awaitBegun,
 	).Replace(c.line)
 	if line == "kill $SHOP; go build -o ." {
