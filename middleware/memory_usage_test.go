@@ -25,7 +25,7 @@ func TestMemoryUsage(t *testing.T) {
 	}{
 		{name: "plain", body: 1 << 10, most: 1<<10 + 400},
 		{name: "encrypted", body: 1 << 10, options: []middleware.Option{middleware.WithEncryption(master(1))}},
-		// The other rows of the table in docs/operate.md:
+		// The other rows of the table in internal/bench/results/sizing.md:
 		{name: "no body", body: 0, most: 400},
 		{name: "200 bytes", body: 200, most: 600},
 		{name: "16 KiB", body: 16 << 10, most: 21 << 10},
