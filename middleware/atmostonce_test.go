@@ -184,7 +184,7 @@ func TestAtMostOnceDoesNotBegin(t *testing.T) {
 func TestAtMostOnceDeadlinePasses(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		p, runs := redistest.NewProxy(t, b.Addr()), 0
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		replies := p.HoldReply(redistest.Named("SET"))
 		go func() {
@@ -272,7 +272,7 @@ func TestChildRunsForever(t *testing.T) {
 	if addr == "" {
 		t.Skip("runs only as another test's child")
 	}
-	locker := lock.New(redis.NewClient(&redis.Options{Addr: addr}), "test")
+	locker := newLocker(t, redis.NewClient(&redis.Options{Addr: addr}))
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithAtMostOnce())
 	s := &site{t: t, url: "http://test"}
 	once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -276,7 +276,7 @@ func TestEncryptedNoteIsAuthenticated(t *testing.T) {
 			}
 			good, foreign := rawOf(t, b, k), rawOf(t, b, other)
 			head, note := good[:len(good)-noteLen], good[len(good)-noteLen:]
-			for j := range note {
+			for j := 0; j < len(note); j += redistest.Rounds(6, 1) {
 				damaged := bytes.Clone(note)
 				damaged[j] ^= 1 << (j % 8)
 				put(t, b, k, append(bytes.Clone(head), damaged...))

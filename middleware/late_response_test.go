@@ -17,7 +17,7 @@ import (
 func TestResponseIsStoredWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	const (
-		lease     = 2 * time.Second
+		lease     = 3 * time.Second
 		retention = time.Hour
 	)
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -17,14 +17,14 @@ import (
 // fault: Redis away for longer than a lease, response pending, default mode
 func TestRetriesToTheProcessWithThePendingResponse(t *testing.T) {
 	t.Parallel()
-	const n, lease = 50, time.Second
+	const n, lease = 50, 2 * time.Second
 	for name, opts := range map[string][]middleware.Option{
 		"default": nil, "at most once": {middleware.WithAtMostOnce()}, "fail open": {middleware.WithFailOpen()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			locker := newLocker(t, server.Client(t, redistest.OneTry), lock.WithTTL(lease), lock.WithOpTimeout(500*time.Millisecond))
+			locker := newLocker(t, server.Client(t, redistest.OneTry), lock.WithTTL(lease), lock.WithOpTimeout(lease/2))
 			g, pay := newGate(), payOnce()
 			s := serveOn(t, locker, func(w http.ResponseWriter, r *http.Request) {
 				g.entered <- struct{}{}

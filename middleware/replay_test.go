@@ -484,7 +484,7 @@ func TestLeaseLost(t *testing.T) {
 			rival := newLocker(t, b.Client(t))
 			g := newGate()
 			keys := make(chan string, 1)
-			locker := newLocker(t, b.Client(t), lock.WithTTL(time.Second))
+			locker := newLocker(t, b.Client(t), lock.WithTTL(3*time.Second))
 			var lockKey string
 			s := serveKeyed(t, locker, func(*http.Request) (string, error) { return lockKey, nil },
 				func(w http.ResponseWriter, r *http.Request) {

@@ -33,7 +33,7 @@ func newInbox(t *testing.T, db *sql.DB, message string, opts ...once.Option) *in
 	t.Helper()
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := lock.New(client, namespace)
+	locker := lock.New(client, namespace, lock.WithOpTimeout(20*time.Second))
 	t.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil {
 			t.Error(err)
