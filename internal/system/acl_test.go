@@ -95,7 +95,7 @@ func readACL(t *testing.T) accessRules {
 		return matches[0][1]
 	}
 	acl := accessRules{
-		namespace: find(`lock\.New\(client, "([^"]+)"\) // the namespace`),
+		namespace: find(`lock\.New\(client, "([^"]+)"\) // one namespace per service`),
 		rules:     strings.Fields(find(`An ACL must allow\n\n((?:    .*\n)+)`)),
 		cluster:   strings.Fields(find("A Cluster needs `([^`]+)`")),
 		replicas:  strings.Fields(find("`lock.WithReplicas` needs `([^`]+)`")),
