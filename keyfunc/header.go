@@ -18,7 +18,7 @@ import (
 // 255 characters, or is in neither form. Header panics unless name is a valid field name. The Func is safe for
 // concurrent use.
 func Header(name string) Func {
-	option.Check(isToken(name), "keyfunc.Header: %q is not the name of a header field", name)
+	option.Check(name != "" && strings.TrimLeft(name, tokenChars) == "", "keyfunc.Header: %q is not the name of a header field", name)
 	name = http.CanonicalHeaderKey(name)
 	place := "header " + name
 	missing := error(MissingError{In: "header", Name: name})
@@ -49,21 +49,27 @@ func parseKey(line string) (key, problem string) {
 
 // parseQuoted parses an Item that is a String, RFC 9651, section 4.2.3.
 func parseQuoted(line string) (key, problem string) {
-	raw, escapes, rest, ok := scanString(line)
+	escaped, rest, ok := cutString(line)
 	if !ok {
 		return "", "is not a string as in RFC 9651"
 	}
 	if rest, ok = skipParameters(rest); !ok || rest != "" {
 		return "", "has text after the string that is not a parameter"
 	}
-	switch n := len(raw) - escapes; {
+	if key = escaped; strings.Contains(key, `\`) { // Replace always allocates
+		key = unescape.Replace(key)
+	}
+	switch n := len(key); {
 	case n == 0:
 		return "", problemEmpty
 	case n > maxLen:
 		return "", problemLong
 	}
-	return unescape(raw, escapes), ""
+	return key, ""
 }
+
+// unescape removes the escapes from a String.
+var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // parseBare accepts a line that is one plain word. It refuses a comma, which may come from a proxy that merged two
 // lines, a semicolon, which may begin parameters, and quotes and backslashes, which are part of some quoting. To take

@@ -6,14 +6,42 @@ import (
 	"unicode/utf8"
 )
 
-// skipParameters scans the parameters of an Item, RFC 9651, section 4.2.3.2.
+// The scanners of this file scan one item of RFC 9651 at the start of s and return the rest. ok is false if s does not
+// start with that item. Only a Display String allocates.
+
+const (
+	digits     = "0123456789"
+	lower      = "abcdefghijklmnopqrstuvwxyz"
+	upper      = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	tokenChars = lower + upper + digits + "!#$%&'*+-.^_`|~" // tchar of RFC 9110, section 5.6.2
+)
+
+// cutString scans a String, section 4.2.5. s begins with its first quote, and escaped is the text between the quotes.
+func cutString(s string) (escaped, rest string, ok bool) {
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return s[1:i], s[i+1:], true
+		case c == '\\':
+			i++
+			if i == len(s) || s[i] != '"' && s[i] != '\\' {
+				return "", "", false
+			}
+		case c < ' ' || c > '~':
+			return "", "", false
+		}
+	}
+	return "", "", false
+}
+
+// skipParameters scans the parameters of an Item, section 4.2.3.2.
 func skipParameters(s string) (rest string, ok bool) {
 	for strings.HasPrefix(s, ";") {
 		s = strings.TrimLeft(s[1:], " ")
-		if s == "" || !isLower(s[0]) && s[0] != '*' {
+		if !beginsWith(s, lower+"*") {
 			return "", false
 		}
-		s = skip(s, isKeyChar)
+		s = strings.TrimLeft(s, lower+digits+"_-.*")
 		if strings.HasPrefix(s, "=") {
 			if s, ok = skipBareItem(s[1:]); !ok {
 				return "", false
@@ -25,41 +53,37 @@ func skipParameters(s string) (rest string, ok bool) {
 
 // skipBareItem scans a Bare Item, section 4.2.3.1.
 func skipBareItem(s string) (rest string, ok bool) {
-	if s == "" {
-		return "", false
-	}
-	switch c := s[0]; {
-	case c == '-' || isDigit(c):
+	switch {
+	case beginsWith(s, digits+"-"):
 		rest, _, ok = skipNumber(s)
-		return rest, ok
-	case c == '"':
-		_, _, rest, ok = scanString(s)
-		return rest, ok
-	case c == '*' || isAlpha(c):
-		return skip(s, isTokenChar), true
-	case c == ':':
-		return skipBytes(s[1:])
-	case c == '?':
-		return s[min(2, len(s)):], strings.HasPrefix(s, "?0") || strings.HasPrefix(s, "?1")
-	case c == '@':
-		rest, decimal, ok := skipNumber(s[1:])
-		return rest, ok && !decimal
-	case c == '%':
-		return skipDisplay(s[1:])
+	case beginsWith(s, `"`):
+		_, rest, ok = cutString(s)
+	case beginsWith(s, lower+upper+"*"):
+		rest, ok = strings.TrimLeft(s, tokenChars+":/"), true
+	case beginsWith(s, ":"):
+		rest, ok = skipBytes(s[1:])
+	case strings.HasPrefix(s, "?0"), strings.HasPrefix(s, "?1"):
+		rest, ok = s[2:], true
+	case beginsWith(s, "@"):
+		var isDecimal bool
+		rest, isDecimal, ok = skipNumber(s[1:])
+		ok = ok && !isDecimal
+	case beginsWith(s, "%"):
+		rest, ok = skipDisplay(s[1:])
 	}
-	return "", false
+	return rest, ok
 }
 
 // skipNumber scans a number, section 4.2.4: an Integer of at most 15 digits, or a Decimal of at most 12 digits, a
 // point, and 1 to 3 digits.
-func skipNumber(s string) (rest string, decimal, ok bool) {
+func skipNumber(s string) (rest string, isDecimal, ok bool) {
 	s = strings.TrimPrefix(s, "-")
-	rest = skip(s, isDigit)
+	rest = strings.TrimLeft(s, digits)
 	whole := len(s) - len(rest)
 	if !strings.HasPrefix(rest, ".") {
 		return rest, false, 1 <= whole && whole <= 15
 	}
-	s, rest = rest[1:], skip(rest[1:], isDigit)
+	s, rest = rest[1:], strings.TrimLeft(rest[1:], digits)
 	fraction := len(s) - len(rest)
 	return rest, true, 1 <= whole && whole <= 12 && 1 <= fraction && fraction <= 3
 }
@@ -72,7 +96,7 @@ func skipBytes(s string) (rest string, ok bool) {
 	padding := len(encoded) - len(data)
 	last := len(data) % 4 // characters in the last group of four
 	validLength := last != 1 && padding <= (4-last)%4
-	return rest, ok && validLength && skip(data, isBase64) == ""
+	return rest, ok && validLength && strings.TrimLeft(data, lower+upper+digits+"+/") == ""
 }
 
 // skipDisplay scans the rest of a Display String, section 4.2.10, after its percent sign: a quoted string whose octets
@@ -81,36 +105,13 @@ func skipDisplay(s string) (rest string, ok bool) {
 	s, isQuoted := strings.CutPrefix(s, `"`)
 	text, rest, isClosed := strings.Cut(s, `"`)
 	for i := range len(text) - 2 {
-		if text[i] == '%' && (isUpper(text[i+1]) || isUpper(text[i+2])) {
+		if text[i] == '%' && strings.ContainsAny(text[i+1:i+3], upper) {
 			return "", false
 		}
 	}
 	decoded, err := url.PathUnescape(text)
-	return rest, isQuoted && isClosed && skip(text, isPrintable) == "" && err == nil && utf8.ValidString(decoded)
+	return rest, isQuoted && isClosed && arePrintable(text) && err == nil && utf8.ValidString(decoded)
 }
 
-// skip returns s without its leading bytes that are in the class.
-func skip(s string, in func(byte) bool) string {
-	i := 0
-	for i < len(s) && in(s[i]) {
-		i++
-	}
-	return s[i:]
-}
-
-// isToken reports whether s is a token, RFC 9110, section 5.6.2. Every field name is one.
-func isToken(s string) bool { return s != "" && skip(s, isTChar) == "" }
-
-func isTChar(c byte) bool {
-	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
-
-func isTokenChar(c byte) bool { return isTChar(c) || c == ':' || c == '/' }
-func isKeyChar(c byte) bool {
-	return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
-}
-func isBase64(c byte) bool { return isAlpha(c) || isDigit(c) || c == '+' || c == '/' }
-func isAlpha(c byte) bool  { return isLower(c) || isUpper(c) }
-func isLower(c byte) bool  { return 'a' <= c && c <= 'z' }
-func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
-func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+// beginsWith reports whether the first character of s is one of chars.
+func beginsWith(s, chars string) bool { return s != "" && strings.IndexByte(chars, s[0]) >= 0 }

@@ -1,6 +1,9 @@
 package keyfunc
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // maxLen is the greatest length of a key, in characters, after unescaping. Neither RFC 9651 nor the Idempotency-Key
 // draft sets a limit.
@@ -27,19 +30,19 @@ func single(place string, missing error, values []string) (string, error) {
 	if len(values) > 1 {
 		return "", invalid(place, problemTwice)
 	}
-	value := values[0]
-	if value == "" {
+	switch value := values[0]; {
+	case value == "":
 		return "", invalid(place, problemEmpty)
-	}
-	if len(value) > maxLen {
+	case len(value) > maxLen:
 		return "", invalid(place, problemLong)
+	case !arePrintable(value):
+		return "", invalid(place, problemCharset)
+	default:
+		return value, nil
 	}
-	for i := range len(value) {
-		if !isPrintable(value[i]) {
-			return "", invalid(place, problemCharset)
-		}
-	}
-	return value, nil
 }
 
-func isPrintable(c byte) bool { return 0x20 <= c && c <= 0x7e }
+// arePrintable reports whether the characters of s are all printable ASCII.
+func arePrintable(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
+}
