@@ -121,9 +121,6 @@ func (l *Locker) claim(
 // has the key, it returns the zero Claim. granted is nil, or a lease that was granted while the value became pending:
 // that lease is then settled with the value.
 func (l *Locker) settlePending(ctx context.Context, key store.Key, granted *Lease) (claim Claim, err error) {
-	if !l.backlog.Holds(key.Text) {
-		return claim, nil
-	}
 	var value []byte
 	if granted != nil {
 		value, err = l.backlog.SettleBy(background.WithoutEnd(ctx), key.Text, &granted.handle)

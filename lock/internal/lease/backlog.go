@@ -1,11 +1,10 @@
 package lease
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -20,14 +19,11 @@ const (
 // Backlog holds the values of a Locker that could not be stored yet, and limits their size. pending.go stores them. The
 // zero value of a Backlog is empty. Its methods may be called concurrently; those of this file also with Core.mu held.
 type Backlog struct {
-	number atomic.Int64 // of pending values: Holds needs no mutex while it is 0
-
 	mu      sync.Mutex
-	closed  bool                        // guarded by mu, as all below
-	pending list.List                   // of *pendingSettle, the oldest first
-	byKey   map[string][]*pendingSettle // the same values; those of one key from the oldest on
-	byNode  map[any]*nodeQueue          // the same values, by Backend.Node
-	bytes   int                         // the sizes of all pending values, without pendingCost
+	closed  bool             // guarded by mu, as all below
+	pending []*pendingSettle // at most 4,096, because each counts as pendingCost at least; the one tried next first
+	workers map[any]bool     // the nodes, by Backend.Node, whose values a worker stores
+	bytes   int              // the sizes of all pending values, without pendingCost
 
 	stored   uint64 // values stored in the background; only grows
 	givenUp  uint64 // values given up; only grows
@@ -38,26 +34,25 @@ type Backlog struct {
 type pendingSettle struct {
 	settlement
 	core *Core
-	node any // of the key
-
-	// guarded by Backlog.mu
-	place   *list.Element // in Backlog.pending; nil once removed
-	queue   *nodeQueue    // of node
-	inQueue *list.Element // in queue.values
-	try     *settleTry    // in flight; nil if none is
+	node any        // of the key
+	try  *settleTry // in flight; nil if none is; guarded by Backlog.mu
 }
 
-// Holds reports whether a value is pending under the key with that Text.
-func (b *Backlog) Holds(key string) bool { return b.number.Load() > 0 && b.oldest(key) != nil }
-
-// oldest returns the oldest value that is pending under a key, or nil.
-func (b *Backlog) oldest(key string) *pendingSettle {
+// oldestOf returns the oldest value that is pending under a key, or nil.
+func (b *Backlog) oldestOf(key string) *pendingSettle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if values := b.byKey[key]; len(values) > 0 {
-		return values[0]
+	return b.oldest(func(p *pendingSettle) bool { return p.core.id.Key.Text == key })
+}
+
+// oldest returns the oldest pending value of those that match, or nil. The caller holds mu.
+func (b *Backlog) oldest(matches func(*pendingSettle) bool) (oldest *pendingSettle) {
+	for _, p := range b.pending {
+		if matches(p) && (oldest == nil || p.start.Before(oldest.start)) {
+			oldest = p
+		}
 	}
-	return nil
+	return oldest
 }
 
 // add adds p, and starts the worker of its node. If there is too little room, it removes the oldest values and returns
@@ -66,25 +61,25 @@ func (b *Backlog) oldest(key string) *pendingSettle {
 func (b *Backlog) add(p *pendingSettle) (added bool, dropped []*pendingSettle) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	size := len(p.value)
-	if size+pendingCost > maxBacklog || p.core.config.Group.Closed() || !time.Now().Before(p.retryDeadline()) {
+	config, size := p.core.config, len(p.value)
+	if size+pendingCost > maxBacklog || config.Group.Closed() || !time.Now().Before(p.retryDeadline()) {
 		b.count(false)
 		return false, nil
 	}
-	for b.bytes+size+(b.pending.Len()+1)*pendingCost > maxBacklog { // ends: p fits into an empty backlog
-		oldest := b.pending.Front().Value.(*pendingSettle)
-		b.drop(oldest)
-		b.count(false)
+	for b.bytes+size+(len(b.pending)+1)*pendingCost > maxBacklog { // ends: p fits into an empty backlog
+		oldest := b.oldest(func(*pendingSettle) bool { return true })
+		b.drop(oldest, false)
 		dropped = append(dropped, oldest)
 	}
-	if b.byKey == nil {
-		b.byKey, b.byNode = map[string][]*pendingSettle{}, map[any]*nodeQueue{}
-	}
-	key := p.core.id.Key.Text
-	p.place, b.byKey[key] = b.pending.PushBack(p), append(b.byKey[key], p)
+	b.pending = append(b.pending, p)
 	b.bytes += size
-	b.number.Add(1)
-	b.enqueue(p)
+	if !b.workers[p.node] {
+		if b.workers == nil {
+			b.workers = map[any]bool{}
+		}
+		b.workers[p.node] = true
+		config.Group.Go(func() { b.work(config, p.node) })
+	}
 	return true, dropped
 }
 
@@ -92,41 +87,28 @@ func (b *Backlog) add(p *pendingSettle) (added bool, dropped []*pendingSettle) {
 func (b *Backlog) remove(p *pendingSettle, stored bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.place != nil {
-		b.drop(p)
-		b.count(stored)
-	}
+	b.drop(p, stored)
 }
 
-// drop removes p. The caller holds mu.
-func (b *Backlog) drop(p *pendingSettle) {
-	b.pending.Remove(p.place)
-	p.queue.values.Remove(p.inQueue)
-	p.place = nil
-	b.bytes -= len(p.value)
-	b.number.Add(-1)
-	key := p.core.id.Key.Text
-	others := make([]*pendingSettle, 0, len(b.byKey[key])-1)
-	for _, other := range b.byKey[key] {
-		if other != p {
-			others = append(others, other)
-		}
-	}
-	if b.byKey[key] = others; len(others) == 0 {
-		delete(b.byKey, key)
+// drop is remove. The caller holds mu.
+func (b *Backlog) drop(p *pendingSettle, stored bool) {
+	if i := slices.Index(b.pending, p); i >= 0 {
+		b.pending = slices.Delete(b.pending, i, i+1)
+		b.bytes -= len(p.value)
+		b.count(stored)
 	}
 }
 
 // count counts a value as stored or given up. The caller holds mu.
 func (b *Backlog) count(stored bool) {
-	switch {
-	case stored:
+	if stored {
 		b.stored++
 		return
-	case b.closed:
-		b.unstored++
 	}
 	b.givenUp++
+	if b.closed {
+		b.unstored++
+	}
 }
 
 // Close makes TakeUnstored count the values that are given up from now on.
@@ -141,7 +123,7 @@ func (b *Backlog) Close() {
 func (b *Backlog) TakeUnstored() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := b.unstored + b.pending.Len()
+	n := b.unstored + len(b.pending)
 	if n == 0 {
 		return nil
 	}
@@ -159,5 +141,5 @@ type BacklogStats struct {
 func (b *Backlog) Stats() BacklogStats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return BacklogStats{Pending: b.pending.Len(), Bytes: b.bytes, Stored: b.stored, GivenUp: b.givenUp}
+	return BacklogStats{Pending: len(b.pending), Bytes: b.bytes, Stored: b.stored, GivenUp: b.givenUp}
 }

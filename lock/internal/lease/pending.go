@@ -5,10 +5,10 @@ package lease
 // Core.mu and Backlog.mu.
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/onceguard/onceguard/lock/internal/background"
@@ -64,7 +64,7 @@ func (b *Backlog) endTry(p *pendingSettle) {
 // the value is still pending. If ctx is done first, Settle returns its cause.
 func (b *Backlog) Settle(ctx context.Context, key string) (value []byte, err error) {
 	for {
-		p := b.oldest(key)
+		p := b.oldestOf(key)
 		if p == nil {
 			return nil, nil
 		}
@@ -86,7 +86,7 @@ func (b *Backlog) Settle(ctx context.Context, key string) (value []byte, err err
 // SettleBy stores what is pending under a key by the lease of h, which was granted after the pending value's own claim
 // had gone. If nothing is pending, it leaves h as it is, and returns nil.
 func (b *Backlog) SettleBy(ctx context.Context, key string, h *Handle) (value []byte, err error) {
-	p := b.oldest(key)
+	p := b.oldestOf(key)
 	if p == nil {
 		return nil, nil
 	}
@@ -104,53 +104,34 @@ func (b *Backlog) SettleBy(ctx context.Context, key string, h *Handle) (value []
 	return p.value, nil
 }
 
-// nodeQueue holds the pending values of one node. Backlog.byNode has it while its worker runs.
-type nodeQueue struct {
-	backlog *Backlog
-	config  *Config
-	node    any
-	values  list.List // of *pendingSettle, the one that is tried next first; guarded by Backlog.mu
-}
-
-// enqueue adds p to the queue of its node, and starts the worker if there is none. The caller holds mu.
-func (b *Backlog) enqueue(p *pendingSettle) {
-	q, found := b.byNode[p.node]
-	if !found {
-		q = &nodeQueue{backlog: b, config: p.core.config, node: p.node}
-		b.byNode[p.node] = q
-		q.config.Group.Go(q.work)
-	}
-	p.queue, p.inQueue = q, q.values.PushBack(p)
-}
-
-// work stores the values of q until none is left. It pauses after a batch of which no value was stored, and otherwise
-// goes on at once. Once the Locker is closed, work tries each value once more.
-func (q *nodeQueue) work() {
-	closing := q.config.Group.Context()
+// work stores the pending values of a node until none is left. It pauses after a batch of which no value was stored, and
+// otherwise goes on at once. Once the Locker is closed, work tries each value once more.
+func (b *Backlog) work(config *Config, node any) {
+	closing := config.Group.Context()
 	pauses := background.NewBackoff(maxSettlePause)
 	for failed := true; ; {
 		if failed {
-			_ = background.Pause(closing, min(pauses.Next(), q.untilDeadline()))
+			_ = background.Pause(closing, min(pauses.Next(), b.untilDeadline(node)))
 		}
 		if closing.Err() != nil {
-			q.settleLast()
+			b.settleLast(config, node)
 			return
 		}
-		batch := q.nextBatch()
+		batch := b.nextBatch(node)
 		if len(batch) == 0 {
 			return
 		}
-		if failed = q.settle(batch) == 0; !failed {
+		if failed = b.settle(batch) == 0; !failed {
 			pauses = background.NewBackoff(maxSettlePause)
 		}
 	}
 }
 
 // settle tries to store the values of a batch at the same time, and returns how many are no longer pending.
-func (q *nodeQueue) settle(batch []*pendingSettle) (done int) {
+func (b *Backlog) settle(batch []*pendingSettle) (done int) {
 	tries := make([]*settleTry, len(batch))
 	for i, p := range batch {
-		tries[i] = q.backlog.beginTry(p)
+		tries[i] = b.beginTry(p)
 	}
 	for _, try := range tries {
 		<-try.ended
@@ -162,59 +143,63 @@ func (q *nodeQueue) settle(batch []*pendingSettle) (done int) {
 }
 
 // settleLast tries each value once. It stops when no value was stored for OpTimeout, and gives up those that are left.
-func (q *nodeQueue) settleLast() {
-	left := len(q.all())
-	for stored := time.Now(); left > 0 && time.Since(stored) < q.config.OpTimeout; {
-		batch := q.nextBatch()
+func (b *Backlog) settleLast(config *Config, node any) {
+	left := len(b.ofNode(node))
+	for stored := time.Now(); left > 0 && time.Since(stored) < config.OpTimeout; {
+		batch := b.nextBatch(node)
 		if len(batch) == 0 {
 			return
 		}
-		if q.settle(batch) > 0 {
+		if b.settle(batch) > 0 {
 			stored = time.Now()
 		}
 		left -= len(batch)
 	}
-	for _, p := range q.all() {
+	for _, p := range b.ofNode(node) {
 		p.core.giveUp(p)
 	}
 }
 
-// nextBatch moves the values that are tried next to the end of q, and returns them. If q is empty, nextBatch removes it
-// from the Backlog, and its worker ends.
-func (q *nodeQueue) nextBatch() (batch []*pendingSettle) {
-	q.backlog.mu.Lock()
-	defer q.backlog.mu.Unlock()
+// nextBatch moves the values of a node that are tried next to the end of pending, and returns them. If there is none,
+// nextBatch notes that the worker of the node ends.
+func (b *Backlog) nextBatch(node any) (batch []*pendingSettle) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	bytes := 0
-	for range min(q.values.Len(), maxBatchValues) {
-		front := q.values.Front()
-		p := front.Value.(*pendingSettle)
-		if bytes += len(p.value); len(batch) > 0 && bytes > maxBatchBytes {
+	for _, p := range b.pending {
+		if p.node != node {
+			continue
+		}
+		if bytes += len(p.value); len(batch) == maxBatchValues || len(batch) > 0 && bytes > maxBatchBytes {
 			break
 		}
-		q.values.MoveToBack(front)
 		batch = append(batch, p)
 	}
+	isNext := func(p *pendingSettle) bool { return slices.Contains(batch, p) }
+	b.pending = append(slices.DeleteFunc(b.pending, isNext), batch...)
 	if len(batch) == 0 {
-		delete(q.backlog.byNode, q.node)
+		delete(b.workers, node)
 	}
 	return batch
 }
 
-// untilDeadline returns the time until the first value of q has to be given up.
-func (q *nodeQueue) untilDeadline() time.Duration {
+// untilDeadline returns the time until the first value of a node has to be given up.
+func (b *Backlog) untilDeadline(node any) time.Duration {
 	until := time.Duration(math.MaxInt64)
-	for _, p := range q.all() {
+	for _, p := range b.ofNode(node) {
 		until = min(until, time.Until(p.retryDeadline()))
 	}
 	return until
 }
 
-// all returns the values of q.
-func (q *nodeQueue) all() (values []*pendingSettle) {
-	q.backlog.mu.Lock()
-	defer q.backlog.mu.Unlock()
-	for e := q.values.Front(); e != nil; e = e.Next() {
-		values = append(values, e.Value.(*pendingSettle))
+// ofNode returns the pending values of a node.
+func (b *Backlog) ofNode(node any) (values []*pendingSettle) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pending {
+		if p.node == node {
+			values = append(values, p)
+		}
 	}
 	return values
 }
