@@ -67,10 +67,11 @@ func (l *Lease) Until() time.Time { return l.core.Until() }
 // Abandon stops the renewals and releases nothing. Context is done when the lease has run out. The key is then free
 // again, or [Abandoned] if the claim has a hold. Abandon is for an operation that may or may not have happened:
 // after a Release another caller would run it again at once.
-func (l *Lease) Abandon() { l.handle.Abandon() }
+func (l *Lease) Abandon() { l.handle.AbandonAt(time.Now()) }
 
 // AbandonAt stops the renewals from t on, as Abandon does at once. It is for an operation that has a time limit. It
-// costs no timer: the first renewal that is due after t is not sent. The last call counts; the zero time means never.
+// costs no timer: the first renewal that is due after t is not sent. The last call of Abandon or AbandonAt counts; the
+// zero time means never.
 func (l *Lease) AbandonAt(t time.Time) { l.handle.AbandonAt(t) }
 
 // Extend extends the lease to at least d from now, in whole milliseconds. Neither Extend nor a later renewal ever

@@ -9,7 +9,6 @@
 //	settle.go    Settle
 //	backlog.go   the values of Settles that are pending
 //	pending.go   the workers that store them
-//	timer.go     the timer that renews a lease and ends it
 //
 // Core.mu guards a lease and all its handles. It is never held while a Backend is called.
 package lease
@@ -93,12 +92,11 @@ type Core struct {
 	id       ID
 	detached context.Context // never done; carries the values of the context that the lease was requested with
 
-	mu       sync.Mutex
-	phase    phase       // guarded by mu, like all fields below
-	handles  []*Handle   // not released, except that the last one stays after its release
-	room     [1]*Handle  // holds handles while there is one
-	timer    *time.Timer // calls tick at the next renewal or at validUntil; nil once the phase is not active
-	renewing bool        // a renewal is in flight
+	mu      sync.Mutex
+	phase   phase       // guarded by mu, like all fields below
+	handles []*Handle   // not released, except that the last one stays after its release
+	room    [1]*Handle  // holds handles while there is one
+	timer   *time.Timer // calls tick at the next renewal or at validUntil; nil once the phase is not active
 
 	// validUntil < latestExpiry
 	validUntil   time.Time // of the lease; grows when the backend confirms a longer lease
@@ -109,8 +107,7 @@ type Core struct {
 
 	lostCounted bool // the lease is counted in Counts.Lost
 
-	abandoned bool      // the renewals have stopped, so that the lease runs out
-	abandonAt time.Time // from when on tick sets abandoned; zero means never
+	abandonAt time.Time // from when on the renewals stop, so that the lease runs out; zero means never
 
 	settling bool           // Settle was called; only becomes true
 	pending  *pendingSettle // the Settle that is retried in the background; nil if none is
@@ -134,7 +131,7 @@ func (c *Core) Init(config *Config, backend Backend, id ID, detached context.Con
 	if !now.Before(c.validUntil) {
 		return false
 	}
-	c.timer = time.AfterFunc(c.firstTick(start).Sub(now), c.tick)
+	c.timer = time.AfterFunc(config.renewAt(start).Sub(now), c.tick)
 	config.Counts.Active.Add(1)
 	c.handles = c.room[:0]
 	c.addHandle(detached, first)
@@ -151,8 +148,11 @@ func (c *Core) Until() time.Time {
 	return c.validUntil
 }
 
+// abandoned reports whether the renewals have stopped, so that the lease runs out. The caller holds mu.
+func (c *Core) abandoned() bool { return !c.abandonAt.IsZero() && !time.Now().Before(c.abandonAt) }
+
 // renews reports whether the lease is to be renewed while it is active. The caller holds mu.
-func (c *Core) renews() bool { return c.config.Renew && !c.abandoned }
+func (c *Core) renews() bool { return c.config.Renew && !c.abandoned() }
 
 // valid reports whether the lease is active and validUntil is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.validUntil) }
@@ -169,7 +169,11 @@ func (c *Core) isReleasedOrSettled() bool {
 // mu.
 func (c *Core) advance(to phase, cause error) {
 	c.phase = to
-	c.stopTimer()
+	if c.timer != nil { // a tick that has begun waits for mu, and finds that the lease is over
+		c.timer.Stop()
+		c.timer = nil
+		c.config.Counts.Active.Add(-1)
+	}
 	if errors.Is(cause, store.ErrLost) {
 		c.countLost()
 	}
@@ -195,18 +199,10 @@ func (c *Core) end(cause, releaseErr error) {
 // The caller holds mu.
 func (c *Core) lose() { c.advance(lost, store.ErrLost) }
 
-// abandon stops the renewals, so that the lease runs out. The caller holds mu.
-func (c *Core) abandon() {
-	c.abandoned = true
-	if c.phase < releasing {
-		c.wakeAt(c.validUntil)
-	}
-}
-
 // countLost counts the lease as lost, once. It does not count an abandoned lease, which is meant to run out. The caller
 // holds mu.
 func (c *Core) countLost() {
-	if !c.abandoned && !c.lostCounted {
+	if !c.abandoned() && !c.lostCounted {
 		c.lostCounted = true
 		c.config.Counts.Lost.Add(1)
 	}

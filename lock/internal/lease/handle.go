@@ -68,28 +68,15 @@ func (h *Handle) end(cause error) {
 	}
 }
 
-// mayAbandon reports whether the handle may abandon the lease: neither the handle nor the lease is released, the lease
-// is not settled, and no Settle is pending. A pending Settle needs the claim, and abandons the lease when it is given
-// up. The caller holds mu.
-func (h *Handle) mayAbandon() bool {
-	return !h.released && h.core.phase < releasing && h.core.pending == nil
-}
-
-// Abandon stops the renewals and releases nothing.
-func (h *Handle) Abandon() {
-	h.core.mu.Lock()
-	defer h.core.mu.Unlock()
-	if h.mayAbandon() {
-		h.core.abandon()
-	}
-}
-
-// AbandonAt stops the renewals from t on: the first tick after t abandons the lease. The zero time means never.
+// AbandonAt stops the renewals from t on, and releases nothing. The zero time means never. AbandonAt has no effect if
+// the handle or the lease is released, or the lease is settled. Nor has it one while a Settle is pending, which needs
+// the claim, and abandons the lease when it is given up.
 func (h *Handle) AbandonAt(t time.Time) {
-	h.core.mu.Lock()
-	defer h.core.mu.Unlock()
-	if h.mayAbandon() {
-		h.core.abandonAt = t
+	c := h.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !h.released && c.phase < releasing && c.pending == nil {
+		c.abandonAt = t
 	}
 }
 

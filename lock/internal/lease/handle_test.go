@@ -75,7 +75,7 @@ func TestReleasedHandle(t *testing.T) {
 			w.Fatal("Join has failed")
 		}
 		wantIs(t, "Release", w.release(), nil)
-		w.first.Abandon()
+		w.first.AbandonAt(time.Now())
 		w.first.AbandonAt(w.backend.begin)
 		wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
 		w.sent("")
@@ -131,7 +131,7 @@ func TestAbandon(t *testing.T) {
 			t.Parallel()
 			run(t, nil, func(w *world) {
 				w.at(at)
-				w.first.Abandon()
+				w.first.AbandonAt(time.Now())
 				w.forget()
 				end := w.core.Until().Sub(w.backend.begin)
 				w.at(end - 1)
@@ -149,7 +149,7 @@ func TestAbandonDuringRenewal(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"renew": {slow(300*ms, ours)}}, func(w *world) {
 		w.at(3100 * ms)
-		w.first.Abandon()
+		w.first.AbandonAt(time.Now())
 		w.at(3*time.Second + valid - 1)
 		w.sent("renew 3s")
 		w.wantErr(nil)
@@ -202,7 +202,7 @@ func TestAbandonAtNever(t *testing.T) {
 func TestAbandonAroundAPendingSettle(t *testing.T) {
 	t.Parallel()
 	for name, abandon := range map[string]func(*world){
-		"Abandon":   func(w *world) { w.first.Abandon() },
+		"Abandon":   func(w *world) { w.first.AbandonAt(time.Now()) },
 		"AbandonAt": func(w *world) { w.first.AbandonAt(time.Now().Add(4 * time.Second)) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -326,7 +326,7 @@ func extend(l *life)  { l.returned("Extend", l.first.Extend(context.Background()
 func release(l *life) { l.returned("Release", l.first.Release(context.Background())) }
 func settleV(l *life) { l.settle("value") }
 func settleW(l *life) { l.settle("other") }
-func abandon(l *life) { l.first.Abandon() }
+func abandon(l *life) { l.first.AbandonAt(time.Now()) }
 
 func abandonAt(l *life) { l.first.AbandonAt(time.Now().Add(10 * time.Second)) }
 

@@ -215,7 +215,7 @@ func TestNothingAfterTheEnd(t *testing.T) {
 				wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
 				wantIs(t, "Settle", w.settle("v"), store.ErrLost)
 				wantIs(t, "Release", w.release(), nil)
-				w.first.Abandon()
+				w.first.AbandonAt(time.Now())
 				w.first.AbandonAt(time.Now())
 				w.at(time.Minute)
 				w.sent("")

@@ -17,57 +17,34 @@ import (
 
 // renewAt returns when a lease is renewed next: a third of TTL after start, when the grant or the last renewal began.
 // It has no jitter, so that leases that were granted together are renewed in one batch. Only retries have jitter.
+// (Without renewals tick then finds that none is due.)
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
-
-// retryAt returns when a renewal that failed at now is tried again: after a random pause of up to a tenth of TTL.
-func (c *Config) retryAt(now time.Time) time.Time { return now.Add(background.Jitter(c.TTL / 10)) }
-
-// firstTick returns when tick has to run first after a grant that began at start. From then on tick sets the timer
-// itself. The caller holds mu.
-func (c *Core) firstTick(start time.Time) time.Time {
-	if next := c.config.renewAt(start); c.renews() && next.Before(c.validUntil) {
-		return next
-	}
-	return c.validUntil
-}
 
 // tick renews the lease, or loses it if validUntil is reached, and sets the timer for the next tick. The timer calls it.
 func (c *Core) tick() {
 	start := time.Now()
-	validUntil, isDue, renewsNow := c.beginTick(start)
-	if renewsNow {
-		defer c.config.Group.Done()
-	}
+	validUntil, isDue := c.beginTick(start)
 	next := validUntil
-	switch {
-	case renewsNow && c.renew(validUntil) == nil:
-		next = c.config.renewAt(start)
-	case isDue: // the renewal failed, or another one is in flight
-		next = c.config.retryAt(time.Now())
+	if isDue {
+		defer c.config.Group.Done()
+		next = c.renew(start, validUntil)
 	}
 	c.scheduleTick(next)
 }
 
-// beginTick abandons or loses the lease if the time for that has come, and begins a renewal if one is due. isDue
-// reports whether a renewal is due, and renewsNow whether this tick sends it: then beginTick has set renewing, and the
-// caller calls Group.Done.
-func (c *Core) beginTick(start time.Time) (validUntil time.Time, isDue, renewsNow bool) {
+// beginTick loses the lease if validUntil is reached. isDue reports whether a renewal is due: the caller sends it, and
+// then calls Group.Done.
+func (c *Core) beginTick(start time.Time) (validUntil time.Time, isDue bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.abandonAt.IsZero() && !start.Before(c.abandonAt) {
-		c.abandoned = true
-	}
-	validUntil = c.validUntil
-	if c.phase < releasing && !start.Before(validUntil) {
+	if c.phase < releasing && !start.Before(c.validUntil) {
 		c.lose()
 	}
 	isDue = c.renews() && !c.config.Group.Closed()
-	renewsNow = isDue && !c.renewing
-	if renewsNow {
-		c.renewing = true
+	if isDue {
 		c.config.Group.Begin()
 	}
-	return validUntil, isDue, renewsNow
+	return c.validUntil, isDue
 }
 
 // scheduleTick sets the timer to next, or to validUntil if that is earlier, unless the lease is over.
@@ -80,27 +57,19 @@ func (c *Core) scheduleTick(next time.Time) {
 	if c.validUntil.Before(next) {
 		next = c.validUntil
 	}
-	c.wakeAt(next)
+	c.timer.Reset(time.Until(next))
 }
 
-// renew sends a renewal. It returns at validUntil at the latest, so that tick loses the lease on time. beginTick has
-// set renewing.
-func (c *Core) renew(validUntil time.Time) error {
-	defer c.endRenewing()
+// renew sends a renewal, and returns when the next one is due. It returns at validUntil at the latest, so that tick
+// loses the lease on time.
+func (c *Core) renew(start, validUntil time.Time) (next time.Time) {
 	ctx, cancel := context.WithDeadline(c.config.Group.Base(), validUntil)
 	defer cancel()
-	err := c.extend(ctx, c.config.TTL)
-	if err == nil {
-		c.config.Counts.Renewals.Add(1)
+	if c.extend(ctx, c.config.TTL) != nil {
+		return time.Now().Add(background.Jitter(c.config.TTL / 10))
 	}
-	return err
-}
-
-// endRenewing lets tick send the next renewal.
-func (c *Core) endRenewing() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.renewing = false
+	c.config.Counts.Renewals.Add(1)
+	return c.config.renewAt(start)
 }
 
 // Extend extends the lease to at least d from now.

@@ -127,14 +127,13 @@ func (c *Core) setPending(p *pendingSettle) (added bool, dropped []*pendingSettl
 	}
 	added, dropped = c.config.Backlog.add(p)
 	if !added {
-		c.abandon()
+		c.abandonAt = time.Now()
 		return false, nil
 	}
-	c.pending, c.abandonAt = p, time.Time{}
-	if c.abandoned {
-		c.abandoned = false
-		c.wakeAt(time.Now())
+	if c.abandoned() && c.timer != nil {
+		c.timer.Reset(0)
 	}
+	c.pending, c.abandonAt = p, time.Time{}
 	return true, dropped
 }
 
@@ -158,7 +157,6 @@ func (c *Core) giveUp(p *pendingSettle) {
 	defer c.mu.Unlock()
 	c.config.Backlog.remove(p, false)
 	if c.pending == p {
-		c.pending = nil
-		c.abandon()
+		c.pending, c.abandonAt = nil, time.Now()
 	}
 }
