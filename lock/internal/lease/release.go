@@ -6,7 +6,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/onceguard/onceguard/lock/internal/background"
@@ -75,17 +74,13 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if o.Err != nil {
+		return false, o.Wrap("release")
+	}
 	mayBeSuccessor := releasedBefore || o.Unsure && wasValid
 	var releaseErr error
-	switch {
-	case o.Foreign:
-		releaseErr = fmt.Errorf("%w: %w", store.ErrLost, store.ErrForeign)
-	case o.Err != nil:
-		return false, o.Wrap("release")
-	case o.Holder == store.Another && !mayBeSuccessor:
+	if o.Holder == store.Another && !mayBeSuccessor {
 		releaseErr = store.ErrLost
-	}
-	if releaseErr != nil {
 		c.countLost()
 	}
 	c.end(context.Canceled, releaseErr)

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,12 +22,10 @@ func TestRelease(t *testing.T) {
 		"our own value":                       {ourValue, false, nil},
 		"another claim":                       {another, false, store.ErrLost},
 		"another claim after a lost reply":    {unsureAnother, false, nil},
-		"another type":                        {foreign, false, store.ErrForeign},
 		"lost, our claim":                     {ours, true, nil},
 		"lost, nothing":                       {nobody, true, nil},
 		"lost, another claim":                 {another, true, store.ErrLost},
 		"lost, another, after no first reply": {unsureAnother, true, store.ErrLost},
-		"lost, another type":                  {foreign, true, store.ErrForeign},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,9 +37,6 @@ func TestRelease(t *testing.T) {
 				}
 				for range 3 {
 					wantIs(t, "Release", w.release(), test.err)
-				}
-				if errors.Is(test.err, store.ErrForeign) {
-					wantIs(t, "Release", w.release(), store.ErrLost)
 				}
 				if n := w.count("release"); n != 1 {
 					w.Errorf("%d releases were sent, want 1", n)
@@ -71,7 +65,6 @@ func TestReleaseGoesOn(t *testing.T) {
 		"an error, then nothing":             {down, nobody, false, errDown, nil},
 		"an error, then another claim":       {down, another, false, errDown, nil},
 		"no reply, then another claim":       {lost, another, false, context.DeadlineExceeded, nil},
-		"no reply, then another type":        {lost, foreign, false, context.DeadlineExceeded, store.ErrForeign},
 		"lost, an error, then another claim": {down, another, true, errDown, store.ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {

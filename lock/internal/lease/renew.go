@@ -100,31 +100,23 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 }
 
 // applyOutcome applies the outcome of an Extend that began at start. If the key holds our claim, it prolongs the lease
-// to d and returns nil. If the key holds our value, it changes nothing and returns nil. If the key is absent or holds
-// anything else, it loses the lease and returns ErrLost. After any other error it changes nothing and returns that
-// error. The caller holds mu.
+// to d, unless the lease is longer, and returns nil. If the key holds our value, it changes nothing and returns nil. If
+// the key is absent or holds anything else, it loses the lease and returns ErrLost. After any other error it changes
+// nothing and returns that error. The caller holds mu.
 func (c *Core) applyOutcome(o store.Outcome, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent
 		return store.ErrLost
-	case o.Foreign:
-		c.lose()
-		return store.ErrLost
 	case o.Err != nil:
 		return o.Wrap("extend")
-	case o.Holder == store.Ours:
-		c.prolong(start, d)
-		return nil
 	case o.Holder == store.OurValue: // a Settle has arrived, and its own reply will end the lease
 		return nil
+	case o.Holder != store.Ours:
+		c.lose()
+		return store.ErrLost
 	}
-	c.lose()
-	return store.ErrLost
-}
-
-// prolong makes the lease valid for Validity(d) from start. It never shortens the lease. The caller holds mu.
-func (c *Core) prolong(start time.Time, d time.Duration) {
 	if until := start.Add(Validity(d)); until.After(c.validUntil) {
 		c.validUntil = until
 	}
+	return nil
 }

@@ -143,7 +143,6 @@ func TestExtend(t *testing.T) {
 		"our claim":     {ours, nil, nil, time.Second + lease.Validity(20*time.Second)},
 		"nothing":       {nobody, store.ErrLost, store.ErrLost, valid},
 		"another claim": {another, store.ErrLost, store.ErrLost, valid},
-		"another type":  {foreign, store.ErrLost, store.ErrLost, valid},
 		"our own value": {ourValue, nil, nil, valid},
 		"an error":      {down, errDown, nil, valid},
 		"no reply":      {lost, context.DeadlineExceeded, nil, valid},

@@ -93,9 +93,9 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case o.Err != nil && !o.Foreign:
+	case o.Err != nil:
 		return false, o.Wrap("settle")
-	case o.Foreign, o.Holder == store.Another:
+	case o.Holder == store.Another:
 		c.end(store.ErrLost, store.ErrLost)
 		return true, store.ErrLost
 	}

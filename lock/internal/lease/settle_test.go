@@ -26,7 +26,6 @@ func TestSettle(t *testing.T) {
 		"nothing":       {nobody, nil, context.Canceled, nil},
 		"our own value": {ourValue, nil, context.Canceled, nil},
 		"another claim": {another, store.ErrLost, store.ErrLost, store.ErrLost},
-		"another type":  {foreign, store.ErrLost, store.ErrLost, store.ErrLost},
 	} {
 		for state, at := range map[string]time.Duration{"valid": 0, "expired": valid + time.Second} {
 			t.Run(state+", "+name, func(t *testing.T) {
@@ -67,7 +66,6 @@ func TestSettleGoesOn(t *testing.T) {
 		"many errors, then our claim":  {[]answer{down, down, down, down, lost, ours}, context.Canceled, lease.BacklogStats{Stored: 1}},
 		"an error, then nothing":       {[]answer{down, nobody}, context.Canceled, lease.BacklogStats{Stored: 1}},
 		"an error, then another claim": {[]answer{down, another}, store.ErrLost, lease.BacklogStats{GivenUp: 1}},
-		"an error, then another type":  {[]answer{down, foreign}, store.ErrLost, lease.BacklogStats{GivenUp: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

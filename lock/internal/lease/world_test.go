@@ -40,7 +40,6 @@ var (
 	nobody   = answer{Outcome: store.Outcome{Holder: store.Nobody}}
 	ourValue = answer{Outcome: store.Outcome{Holder: store.OurValue}}
 	another  = answer{Outcome: store.Outcome{Holder: store.Another}}
-	foreign  = answer{Outcome: store.Outcome{Err: errors.New("WRONGTYPE"), Foreign: true}}
 	down     = answer{Outcome: store.Outcome{Err: errDown}}
 	lost     = answer{after: opTimeout, Outcome: store.Outcome{Err: context.DeadlineExceeded, Unsure: true}} // no reply
 

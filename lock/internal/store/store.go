@@ -96,10 +96,9 @@ const (
 
 // Outcome is the result of an operation on a claim.
 type Outcome struct {
-	Holder  Holder // 0 with an Err
-	Err     error  // no reply arrived, or the reply was an error
-	Unsure  bool   // the server may have executed a try whose reply did not arrive
-	Foreign bool   // Err is the server's: the key holds another type
+	Holder Holder // 0 with an Err
+	Err    error  // no reply arrived, or the reply was an error; nil if the key holds another type
+	Unsure bool   // the server may have executed a try whose reply did not arrive
 }
 
 // Wrap returns Err with the name of the operation, or nil if Err is nil.
@@ -114,11 +113,13 @@ func wrap(operation string, err error) error {
 
 // outcome returns r as an Outcome for the lease with that token.
 func outcome(r pipeline.Result, token uuid.UUID) Outcome {
-	o := Outcome{Err: r.Err, Unsure: r.Unsure, Foreign: r.Foreign}
-	if r.Err == nil {
-		o.Holder = holderOf(r.Reply, token)
+	switch {
+	case r.Foreign:
+		return Outcome{Holder: Another, Unsure: r.Unsure}
+	case r.Err != nil:
+		return Outcome{Err: r.Err, Unsure: r.Unsure}
 	}
-	return o
+	return Outcome{Holder: holderOf(r.Reply, token), Unsure: r.Unsure}
 }
 
 // holderOf returns the holder of the key, from the head that a script has returned.

@@ -175,8 +175,7 @@ func (q *releases) send(batch []*unneeded) (n int) {
 	var sent sync.WaitGroup
 	for i, c := range batch {
 		sent.Go(func() {
-			o := q.store.actOn(q.store.group.Base(), c.key, c.token).release(true)
-			answered[i] = o.Err == nil || o.Foreign
+			answered[i] = q.store.actOn(q.store.group.Base(), c.key, c.token).release(true).Err == nil
 		})
 	}
 	sent.Wait()
