@@ -98,7 +98,7 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	return errors.Join(
 		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx),
 		l.Forget(ctx, claim.Key, store.ValueName(lease.Token())),
-		l.store.Release(ctx, key, store.NewToken()).Wrap("release"),
+		l.store.Release(ctx, key, store.NewToken(), false).Wrap("release"),
 	)
 }
 

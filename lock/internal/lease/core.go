@@ -27,13 +27,13 @@ import (
 )
 
 // Backend stores claims: a store.Store, or what tests put in its place. Its methods may be called concurrently, and
-// return within the time for one operation. ReleaseInline and Settle may be sent inline, because every request sends
+// return within the time for one operation. Release and Settle may be sent inline, because every request sends
 // them.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
 	Extend(ctx context.Context, key store.Key, token uuid.UUID, d time.Duration) store.Outcome
-	// ReleaseInline removes the claim. hasHold reports whether the claim has a hold.
-	ReleaseInline(ctx context.Context, key store.Key, token uuid.UUID, hasHold bool) store.Outcome
+	// Release removes the claim. hasHold reports whether the claim has a hold.
+	Release(ctx context.Context, key store.Key, token uuid.UUID, hasHold bool) store.Outcome
 	// KeepReleasing releases a claim with a hold in the background: until Redis answers, and several times after that.
 	// It returns at once. released reports whether a release was already confirmed.
 	KeepReleasing(key store.Key, token uuid.UUID, released bool)

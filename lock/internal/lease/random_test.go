@@ -238,7 +238,7 @@ func (s *server) Settle(
 	})
 }
 
-func (s *server) ReleaseInline(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
+func (s *server) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
 	s.mu.Lock()
 	s.released = true
 	s.mu.Unlock()

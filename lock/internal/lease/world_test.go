@@ -92,7 +92,7 @@ func (b *backend) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.D
 	return b.answer(ctx, "renew")
 }
 
-func (b *backend) ReleaseInline(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
+func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
 	return b.answer(ctx, "release")
 }
 

@@ -79,10 +79,11 @@ func (s *Store) Claim(
 	ctx context.Context, key Key, token uuid.UUID, start time.Time, opts ClaimOptions,
 ) (Entry, error) {
 	o := s.newOp(ctx, key)
-	o.MayInline = !opts.Waits // a caller that waits has to be able to cancel
-	o.Start, o.token, o.hold = start, token, opts.Hold
+	o.markFor(opts.Waits)
+	o.Start, o.Late, o.token, o.hold = start, (*lateClaim)(o), token, opts.Hold
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
-	e, err := o.takeOrRead(opts.Waits)
+	e, err := o.takeOrRead(s.config.Fencing || opts.Waits)
+	e.MayReturn = o.mayReturn
 	isDenied := err == nil && e.State != Granted
 	if e.MayReturn && (err != nil || isDenied && opts.Hold > 0) { // if denied, one release now would find nothing
 		s.ReleaseUnneeded(key, token, opts.Hold)
@@ -90,57 +91,35 @@ func (s *Store) Claim(
 	return e, err
 }
 
-// takeOrRead claims the key by SET. It uses claim.lua instead if the claim needs a fence or the caller waits, and a
-// second time if SET may have found an abandoned claim.
-func (o *op) takeOrRead(waits bool) (Entry, error) {
-	if o.store.config.Fencing || waits {
-		return o.claimByScript(waits)
+// takeOrRead claims the key, by claim.lua or by SET. SET may find a claim under a hold, and does not show whether the
+// lease of that claim has run out. So takeOrRead then claims the key again, by claim.lua: with the same token, so that
+// the script recognizes the claim as ours if a SET arrives late. If the script fails, takeOrRead returns what SET found.
+func (o *op) takeOrRead(byScript bool) (Entry, error) {
+	if byScript {
+		return o.claimBy(o.sendScript)
 	}
-	e, err := o.claimWith(o.sendSet)
-	if e.mayBeAbandoned() {
-		return o.learnIfAbandoned(e)
+	e, err := o.claimBy(o.sendSet)
+	if e.State != Held || e.hold == 0 || e.Left > 0 {
+		return e, err
 	}
-	return e, err
-}
-
-// mayBeAbandoned reports whether e is a claim under a hold whose time left is not known, so that its lease may have run
-// out.
-func (e Entry) mayBeAbandoned() bool { return e.State == Held && e.hold > 0 && e.Left == 0 }
-
-// learnIfAbandoned claims the key again, by claim.lua, whose reply shows whether e is abandoned. SET has found e. If
-// the script fails, learnIfAbandoned returns e as Held.
-func (o *op) learnIfAbandoned(e Entry) (Entry, error) {
-	again := o.store.newOp(o.Context, o.key)
-	// It keeps the token, so that the script recognizes the claim as ours if a SET of o arrives late.
-	again.claim, again.token, again.hold, again.Start = o.claim, o.token, o.hold, o.Start
-	found, err := again.claimByScript(false)
-	found.MayReturn = found.MayReturn || e.MayReturn
-	e.MayReturn = found.MayReturn
+	again, err := o.claimBy(o.sendScript)
 	if err == nil || errors.Is(err, ErrForeign) || errors.Is(err, ErrSettled) {
-		return found, err
+		return again, err
 	}
 	return e, nil // Held, and no error: a caller that fails open would run what the holder may be running
 }
 
-// claimByScript claims the key by claim.lua.
-func (o *op) claimByScript(waits bool) (Entry, error) {
-	return o.claimWith(func() (*pipeline.Reply, error) { return o.sendScript(waits) })
-}
-
-// claimWith claims the key by the command that send sends. The Entry's MayReturn is valid also with an error.
-func (o *op) claimWith(send func() (*pipeline.Reply, error)) (e Entry, err error) {
-	o.Late = (*lateClaim)(o)
+// claimBy claims the key by the command that send sends.
+func (o *op) claimBy(send func() (*pipeline.Reply, error)) (Entry, error) {
 	r := o.Do(send)
+	o.mayReturn = o.mayReturn || r.Unsure
 	switch {
 	case r.Err != nil:
-		err = failure("claim", r)
+		return Entry{}, failure("claim", r)
 	case o.isGrantedBy(r.Reply):
-		e, err = o.newGrant(r.Reply)
-	default:
-		e, err = o.classifyConfirmed(r.Reply)
+		return o.newGrant(r.Reply)
 	}
-	e.MayReturn = e.MayReturn || r.Unsure
-	return e, err
+	return o.classifyConfirmed(r.Reply)
 }
 
 // isGrantedBy reports whether the reply r shows that the key holds the claim of o, written by this command or an
@@ -158,7 +137,7 @@ func (l *lateClaim) HandleLate(r pipeline.Result) {
 	o := (*op)(l)
 	hasArrived := r.Err == nil && o.isGrantedBy(r.Reply)
 	if hasArrived || r.Unsure {
-		o.store.Release(o.store.group.Base(), o.key, o.token)
+		o.store.Release(o.store.group.Base(), o.key, o.token, false)
 	}
 }
 
@@ -171,7 +150,7 @@ func failure(operation string, r pipeline.Result) error {
 }
 
 // newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant returns
-// an error and sets MayReturn, so that the claim is released.
+// an error and sets mayReturn, so that the claim is released.
 func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 	switch {
 	case !r.Absent: // written by an earlier try, whose reply was lost
@@ -180,7 +159,8 @@ func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 		e.Fence, err = parseFence(r.Fence)
 	}
 	if err != nil {
-		return Entry{MayReturn: true}, wrap("claim", err)
+		o.mayReturn = true
+		return Entry{}, wrap("claim", err)
 	}
 	return Entry{State: Granted, Fence: e.Fence, Left: o.store.config.TTL}, nil
 }
@@ -216,8 +196,8 @@ func classify(r *pipeline.Reply) (Entry, error) {
 // release or settlement publishes a message.
 func (s *Store) Look(ctx context.Context, key Key, waits bool) (Entry, error) {
 	o := s.newOp(ctx, key)
-	o.MayInline = !waits // a caller that waits has to be able to cancel
-	r := o.Do(func() (*pipeline.Reply, error) { return o.sendLook(waits) })
+	o.markFor(waits)
+	r := o.Do(o.sendLook)
 	switch {
 	case r.Err != nil:
 		return Entry{}, failure("look", r)
@@ -235,10 +215,10 @@ func (o *op) sendSet() (*pipeline.Reply, error) {
 	case err == nil:
 		return r, o.confirmClaim(r)
 	case redis.HasErrorPrefix(err, "syntax error"): // Redis before 7.0 refuses NX with GET
-		return o.sendScript(false)
+		return o.sendScript()
 	case rediserr.RefusesWrites(err):
 		// The server refuses every SET, even one that would write nothing. A script can still read the key.
-		if r, lookErr := o.sendLook(false); lookErr == nil && !r.Absent {
+		if r, lookErr := o.sendLook(); lookErr == nil && !r.Absent {
 			return r, o.confirmClaim(r)
 		}
 	}
@@ -256,13 +236,13 @@ func (o *op) ttl() any {
 
 // sendScript sends claim.lua, which does what sendSet does, and also returns the key's time to live. With Fencing it
 // draws a fence. If the caller waits, it marks another caller's claim.
-func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
+func (o *op) sendScript() (*pipeline.Reply, error) {
 	args := []any{1, o.key.arg}
 	if o.store.config.Fencing {
 		args = []any{2, o.key.arg, o.store.config.Namespace.fence(o.key)}
 	}
 	beforeFence, afterFence := arg(o.claim[:headLen+1]), arg(o.claim[holdPos:])
-	r, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.ttl(), markPrefix(waits))...)
+	r, err := o.EvalDurable(claimScript, append(args, beforeFence, afterFence, o.ttl(), o.mark)...)
 	if err != nil {
 		return r, err
 	}
@@ -271,15 +251,15 @@ func (o *op) sendScript(waits bool) (*pipeline.Reply, error) {
 
 // sendLook sends claim.lua without a claim, so that the script never takes the key. If the caller waits, it marks a
 // claim.
-func (o *op) sendLook(waits bool) (*pipeline.Reply, error) {
-	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, markPrefix(waits))
+func (o *op) sendLook() (*pipeline.Reply, error) {
+	return o.Eval(claimScript, 1, o.key.arg, "", "", 0, o.mark)
 }
 
-// markPrefix returns the last argument of claim.lua, which marks only what begins with it. It is the magic of a claim,
-// or empty if the caller does not wait: then the script marks nothing.
-func markPrefix(waits bool) string {
+// markFor sets the last argument of claim.lua, which marks only what begins with it: a claim if the caller waits, and
+// otherwise nothing. A caller that waits has to be able to cancel, so its command is not sent inline.
+func (o *op) markFor(waits bool) {
+	o.MayInline = !waits
 	if waits {
-		return claimMagic
+		o.mark = claimMagic
 	}
-	return ""
 }

@@ -127,7 +127,7 @@ const stillLive = "the lease has not run out"
 // Abandoned returns the note of the abandoned claim with that head.
 func (s *Store) Abandoned(ctx context.Context, key Key, head []byte) (note []byte, err error) {
 	o := s.newOp(ctx, key)
-	r := o.Do(func() (*pipeline.Reply, error) { return o.sendLook(false) })
+	r := o.Do(o.sendLook)
 	switch {
 	case r.Err != nil:
 		return nil, failure("settle", r)

@@ -36,10 +36,8 @@ var errChanged = fmt.Errorf("%w: the value has changed meanwhile", pipeline.ErrN
 
 // confirmValue returns nil if enough replicas have the value with that head. It ends by the time at which o times out.
 func (o *op) confirmValue(head []byte) error {
-	again := o.store.newOp(o.Context, o.key)
-	again.Start = o.Start
-	return again.Do(func() (*pipeline.Reply, error) {
-		r, err := again.EvalDurable(confirmScript, 1, again.key.arg, arg(head))
+	return o.Do(func() (*pipeline.Reply, error) {
+		r, err := o.EvalDurable(confirmScript, 1, o.key.arg, arg(head))
 		if err == nil && !bytes.Equal(r.Text, head) {
 			return nil, errChanged
 		}

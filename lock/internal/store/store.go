@@ -61,6 +61,9 @@ type op struct {
 	key   Key // Call.Key is its Text
 	token uuid.UUID
 	hold  time.Duration // of the claim to write; 0 without one
+	mark  string        // see markFor
+
+	mayReturn bool // of Claim: see Entry
 
 	claim    pipeline.Bytes     // the claim to write; only its head if the claim is there already
 	value    pipeline.Bytes     // of Settle, with its head
@@ -172,30 +175,20 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 	}), token)
 }
 
-// Release removes the claim. A worker sends the command.
-func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID) Outcome {
-	return s.actOn(ctx, key, token).release(false)
-}
-
-// ReleaseInline is Release, except that the caller's goroutine may send the command. If the claim has a hold, the
-// release must reach replicas: a failover could bring the claim back, for as long as its hold.
-func (s *Store) ReleaseInline(ctx context.Context, key Key, token uuid.UUID, hasHold bool) Outcome {
+// Release removes the claim. If the claim has a hold, the release must reach replicas: a failover could bring the claim
+// back, for as long as its hold. Under WithReplicas the script then also writes if the key is absent, so that a WAIT
+// counts a release whose reply was lost.
+func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, hasHold bool) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
-	return o.release(hasHold)
-}
-
-// release sends release.lua for the claim of o. Under WithReplicas, for a claim with a hold, the script also writes if
-// the key is absent, so that a WAIT counts a release whose reply was lost.
-func (o *op) release(hasHold bool) Outcome {
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		if !hasHold || !o.store.config.Replicated {
-			return o.Eval(releaseScript, 1, o.key.arg, &o.claim, o.store.publish)
+		if !hasHold || !s.config.Replicated {
+			return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
 		}
-		r, err := o.EvalDurable(releaseScript, 1, o.key.arg, &o.claim, o.store.publish, "write")
-		if err == nil && (r.Absent || holderOf(r, o.token) == Ours) {
+		r, err := o.EvalDurable(releaseScript, 1, o.key.arg, &o.claim, s.publish, "write")
+		if err == nil && (r.Absent || holderOf(r, token) == Ours) {
 			err = r.WaitErr
 		}
 		return r, err
-	}), o.token)
+	}), token)
 }

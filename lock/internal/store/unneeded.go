@@ -62,7 +62,7 @@ func (s *Store) ReleaseUnneeded(key Key, token uuid.UUID, hold time.Duration) {
 		s.KeepReleasing(key, token, false)
 		return
 	}
-	s.group.Go(func() { s.Release(s.group.Base(), key, token) })
+	s.group.Go(func() { s.Release(s.group.Base(), key, token, false) })
 }
 
 // KeepReleasing queues the claim of a token, which has a hold: the worker releases it at once, unless it was released
@@ -86,10 +86,7 @@ func (s *Store) KeepReleasing(key Key, token uuid.UUID, released bool) {
 		q.working = true
 		s.group.Go(q.work)
 	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	background.Signal(q.wake)
 }
 
 // planNext notes that Redis has answered a release of c, and plans the next one. The caller holds mu.
@@ -175,7 +172,7 @@ func (q *releases) send(batch []*unneeded) (n int) {
 	var sent sync.WaitGroup
 	for i, c := range batch {
 		sent.Go(func() {
-			answered[i] = q.store.actOn(q.store.group.Base(), c.key, c.token).release(true).Err == nil
+			answered[i] = q.store.Release(q.store.group.Base(), c.key, c.token, true).Err == nil
 		})
 	}
 	sent.Wait()
