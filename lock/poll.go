@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/onceguard/onceguard/lock/internal/background"
@@ -14,7 +15,7 @@ import (
 // waiters.go.
 
 // watch polls for all waiters of the key until there are none or the Locker is closed. It polls at once, when a message
-// arrives, when signal was called, and when a timer fires, because a message may be missed.
+// arrives, when a waiter needs that, and when a timer fires, because a message may be missed.
 func (l *waitList) watch() {
 	lasts := l.pollForAll(true)
 	select {
@@ -61,46 +62,32 @@ func pause(bound, lasts time.Duration) time.Duration {
 	return d
 }
 
-// beginPoll counts a poll, and returns the options of its claim.
-func (l *waitList) beginPoll() store.ClaimOptions {
-	l.waiters.mu.Lock()
-	defer l.waiters.mu.Unlock()
-	l.polls++
-	return store.ClaimOptions{Waits: true, Awaited: l.list.Len() > 1}
-}
-
-// pollForAll polls once for all waiters, and reports the result to them. byTimer is false if a message or signal caused
-// the poll. lasts is how long the state that it found lasts without a renewal (store.Entry.Left); 0 if that is not known.
+// pollForAll polls once for all waiters, and reports the result to them. byTimer is false if a message or a waiter
+// caused the poll. lasts is how long the state that it found lasts without a renewal (store.Entry.Left); 0 if that is
+// not known.
 func (l *waitList) pollForAll(byTimer bool) (lasts time.Duration) {
-	taker, ctx, opts := l.nextTaker(), l.waiters.locker.group.Base(), l.beginPoll()
-	if taker != nil {
-		ctx = context.WithoutCancel(taker.ctx)
+	var claim Claim
+	var err error
+	taker, opts := l.beginPoll()
+	if locker := l.waiters.locker; taker != nil {
+		claim, lasts, err = locker.claim(context.WithoutCancel(taker.ctx), l.key, opts)
+	} else {
+		claim, lasts, err = locker.look(locker.group.Base(), l.key, true)
 	}
-	claim, lasts, err := l.poll(ctx, taker != nil, opts)
 	l.report(taker, claim, err, byTimer)
 	return lasts
 }
 
-// nextTaker returns the waiter that gets the key when it is free, and nil if no waiter takes it.
-func (l *waitList) nextTaker() *waiter {
+// beginPoll counts a poll. It returns the waiter that gets the key if it is free, or nil if no waiter takes it, and the
+// options of the claim.
+func (l *waitList) beginPoll() (taker *waiter, opts store.ClaimOptions) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
-	for e := l.list.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); w.takes {
-			return w
-		}
+	l.polls++
+	if i := slices.IndexFunc(l.list, func(w *waiter) bool { return w.takes }); i >= 0 {
+		taker = l.list[i]
 	}
-	return nil
-}
-
-// poll returns what the key holds. If takes is set, it takes a free key.
-func (l *waitList) poll(
-	ctx context.Context, takes bool, opts store.ClaimOptions,
-) (claim Claim, lasts time.Duration, err error) {
-	if takes {
-		return l.waiters.locker.claim(ctx, l.key, opts)
-	}
-	return l.waiters.locker.look(ctx, l.key, true)
+	return taker, store.ClaimOptions{Waits: true, Awaited: len(l.list) > 1}
 }
 
 // mustGiveUp reports whether a poll that failed ends the wait. It ends every Acquire. It ends a Wait only if another
@@ -115,7 +102,8 @@ func (l *waitList) mustWait(w *waiter) bool {
 }
 
 // report gives the result of the last poll to its waiters: the key to taker if the poll took it, and the rest to
-// reportTo. counts is true if the poll counts against Retry.Attempts.
+// reportTo. If taker has left the list, report releases the key. counts is true if the poll counts against
+// Retry.Attempts.
 //
 // Waiters that joined after the poll had begun do not get the result, because it may be older than they are. Only
 // ErrClosed is for them too.
@@ -123,38 +111,17 @@ func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	l.last = found.State
-	if found.State == Granted {
-		l.giveTo(taker, found)
+	if found.State == Granted && !l.finish(taker, found, nil) {
+		found.Lease.ReleaseInBackground(l.waiters.locker.group.Base())
 	}
-	needsPoll := false // a waiter needs another poll at once
-	for e := l.list.Front(); e != nil; {
-		w := e.Value.(*waiter)
-		e = e.Next() // before reportTo removes w
-
-		joinedTooLate := w.pollsBefore == l.polls
-		if joinedTooLate && err != ErrClosed {
-			needsPoll = needsPoll || found.State != Held // the poll has marked a held claim, so its end wakes w
-			continue
+	for _, w := range slices.Clone(l.list) { // reportTo may remove w
+		switch joinedTooLate := w.pollsBefore == l.polls; {
+		case !joinedTooLate || err == ErrClosed:
+			l.reportTo(w, found, err, counts)
+		case found.State != Held: // the poll has marked a held claim, so its end wakes w
+			background.Signal(l.wake)
 		}
-		if w.takes && found.State == Free { // w joined when the poll had no taker and was about to begin
-			needsPoll = true
-		}
-		l.reportTo(w, found, err, counts)
 	}
-	if needsPoll {
-		l.signal()
-	}
-}
-
-// giveTo gives a key that a poll took to taker. If taker has left the list, it releases the key. The caller holds
-// waiters.mu.
-func (l *waitList) giveTo(taker *waiter, granted Claim) {
-	if taker.place == nil {
-		group, lease := l.waiters.locker.group, granted.Lease
-		group.Go(func() { _ = lease.Release(group.Base()) })
-		return
-	}
-	l.finish(taker, granted, nil)
 }
 
 // reportTo gives the result of the last poll to w. The call of w returns

@@ -2,12 +2,11 @@ package lock
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/notify"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -34,9 +33,9 @@ type waitList struct {
 	empty   chan struct{} // closed when the last waiter has gone
 
 	// guarded by waiters.mu
-	list  *list.List // of *waiter, the longest waiting first
-	polls int        // how many were begun; only grows
-	last  State      // what the last complete poll found; 0 if that failed or there is none
+	list  []*waiter // the longest waiting first
+	polls int       // how many were begun; only grows
+	last  State     // what the last complete poll found; 0 if that failed or there is none
 }
 
 // waiter is one call of Acquire, which takes the key, or of Wait, which does not.
@@ -45,11 +44,10 @@ type waiter struct {
 	takes bool
 
 	// guarded by waiters.mu
-	pollsBefore int           // waitList.polls when it joined: it gets no results of these
-	attempts    int           // results of polls that count against Retry.Attempts
-	hadToWait   bool          // by the last poll whose result it got without an error; at first by waitList.last
-	pollErr     error         // of the last poll whose result it got; nil if that succeeded
-	place       *list.Element // in waitList.list; nil once removed
+	pollsBefore int   // waitList.polls when it joined: it gets no results of these
+	attempts    int   // results of polls that count against Retry.Attempts
+	hadToWait   bool  // by the last poll whose result it got without an error; at first by waitList.last
+	pollErr     error // of the last poll whose result it got; nil if that succeeded
 
 	result chan result // holds one; gets at most one, when the waiter is removed
 }
@@ -95,14 +93,13 @@ func (ws *waiters) add(key store.Key, w *waiter) *waitList {
 	defer ws.mu.Unlock()
 	l, found := ws.byKey[key.Text]
 	if !found {
-		l = &waitList{
-			waiters: ws, key: key, wake: make(chan struct{}, 1), empty: make(chan struct{}), list: list.New(),
-		}
+		l = &waitList{waiters: ws, key: key, wake: make(chan struct{}, 1), empty: make(chan struct{})}
 		ws.byKey[key.Text] = l
 		ws.locker.group.Go(l.watch)
 	}
 	ws.count++
-	w.place, w.pollsBefore, w.hadToWait = l.list.PushBack(w), l.polls, l.mustWait(w)
+	w.pollsBefore, w.hadToWait = l.polls, l.mustWait(w)
+	l.list = append(l.list, w)
 	return l
 }
 
@@ -123,26 +120,26 @@ func (l *waitList) cancel(w *waiter) (hadToWait bool, pollErr error) {
 
 // remove removes w from the list and reports whether it was there. The caller holds waiters.mu.
 func (l *waitList) remove(w *waiter) bool {
-	if w.place == nil {
+	i := slices.Index(l.list, w)
+	if i < 0 {
 		return false
 	}
 	l.waiters.count--
-	l.list.Remove(w.place)
-	w.place = nil
-	if l.list.Len() == 0 {
+	l.list = slices.Delete(l.list, i, i+1)
+	if len(l.list) == 0 {
 		delete(l.waiters.byKey, l.key.Text)
 		close(l.empty)
 	}
 	return true
 }
 
-// finish removes w from the list, if it is still there, and makes its call return. The caller holds waiters.mu.
-func (l *waitList) finish(w *waiter, claim Claim, err error) {
-	if l.remove(w) {
+// finish removes w from the list and makes its call return. It reports whether w was still there. The caller holds
+// waiters.mu.
+func (l *waitList) finish(w *waiter, claim Claim, err error) bool {
+	isThere := l.remove(w)
+	if isThere {
 		claim.Note, claim.Value = bytes.Clone(claim.Note), bytes.Clone(claim.Value) // they share a poll
 		w.result <- result{claim, err}
 	}
+	return isThere
 }
-
-// signal makes watch poll at once.
-func (l *waitList) signal() { background.Signal(l.wake) }
