@@ -23,7 +23,7 @@ type conn struct {
 	hub     *Hub
 	addr    string
 	pubsub  *redis.PubSub
-	changed chan struct{}   // holds one token: subscribers and requested may differ
+	changed chan struct{}   // holds one token: there may be changes
 	closing context.Context // done when close was called or the Group was closed
 	close   context.CancelFunc
 
@@ -31,14 +31,14 @@ type conn struct {
 
 	// guarded by Hub.mu
 	subscribers map[string]*Subscription // by key, which is also the name of the channel
-	requested   map[string]bool          // the keys for which SUBSCRIBE was sent, and UNSUBSCRIBE was not
+	changes     map[string]bool          // by key: whether it is to be subscribed (true) or unsubscribed
 }
 
 // newConn returns a connection whose goroutines run until it is closed or retired.
 func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
 	c := &conn{
 		hub: h, addr: addr, pubsub: pubsub, changed: make(chan struct{}, 1),
-		subscribers: map[string]*Subscription{}, requested: map[string]bool{},
+		subscribers: map[string]*Subscription{}, changes: map[string]bool{},
 	}
 	c.closing, c.close = context.WithCancel(h.group.Context())
 	context.AfterFunc(c.closing, func() { _ = pubsub.Close() })
@@ -47,14 +47,11 @@ func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
 	return c
 }
 
-// wakeUpdate makes update compare subscribers and requested.
-func (c *conn) wakeUpdate() { background.Signal(c.changed) }
-
 // add subscribes s on this connection, if it is not subscribed yet. The caller holds Hub.mu.
 func (c *conn) add(s *Subscription) {
-	if c.subscribers[s.key] != s || !c.requested[s.key] {
+	if c.subscribers[s.key] != s {
 		c.subscribers[s.key] = s
-		c.wakeUpdate()
+		c.change(s.key, true)
 	}
 }
 
@@ -62,8 +59,23 @@ func (c *conn) add(s *Subscription) {
 func (c *conn) drop(s *Subscription) {
 	if c.subscribers[s.key] == s { // not a later Subscription to the same key
 		delete(c.subscribers, s.key)
-		c.wakeUpdate()
+		c.change(s.key, false)
 	}
+}
+
+// change makes update subscribe or unsubscribe a key. The caller holds Hub.mu.
+func (c *conn) change(key string, subscribe bool) {
+	c.changes[key] = subscribe
+	background.Signal(c.changed)
+}
+
+// takeChanges returns the changes, and forgets them.
+func (c *conn) takeChanges() map[string]bool {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	changes := c.changes
+	c.changes = map[string]bool{}
+	return changes
 }
 
 // update sends SUBSCRIBE and UNSUBSCRIBE until the connection is closed.
@@ -78,34 +90,14 @@ func (c *conn) update() {
 		if c.addr != "" {
 			subscribe, unsubscribe = c.pubsub.SSubscribe, c.pubsub.SUnsubscribe
 		}
-		// Errors are ignored here, because listen gets them too.
-		wanted, unwanted := c.differences()
-		for _, key := range unwanted {
-			_ = unsubscribe(c.closing, key)
-		}
-		for _, key := range wanted { // one by one: a node refuses a command about several slots
-			_ = subscribe(c.closing, key)
-		}
-	}
-}
-
-// differences returns the keys to subscribe and to unsubscribe, and marks them as requested and not requested.
-func (c *conn) differences() (wanted, unwanted []string) {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	for key := range c.requested {
-		if _, ok := c.subscribers[key]; !ok {
-			unwanted = append(unwanted, key)
-			delete(c.requested, key)
+		for key, isWanted := range c.takeChanges() { // one by one: a node refuses a command about several slots
+			send := unsubscribe
+			if isWanted {
+				send = subscribe
+			}
+			_ = send(c.closing, key) // listen gets the error too
 		}
 	}
-	for key := range c.subscribers {
-		if !c.requested[key] {
-			wanted = append(wanted, key)
-			c.requested[key] = true
-		}
-	}
-	return wanted, unwanted
 }
 
 // listen receives messages until the connection has no subscribers, or the node does not answer a PING. If the network
@@ -132,7 +124,7 @@ func (c *conn) listen() {
 		case errors.Is(err, redis.ErrClosed):
 			return
 		default:
-			c.disconnected()
+			c.wakeSubscribed() // messages may be missed from now on
 			if c.retire() || background.Pause(c.closing, background.Jitter(reconnectPause)) != nil {
 				return
 			}
@@ -157,18 +149,18 @@ func (c *conn) receive(message any) {
 }
 
 // subscriptionChanged wakes s because its subscription was confirmed or has ended: messages may have been missed. A
-// subscription ends when the slot has moved, or when an earlier subscriber to the same key was dropped. The caller
-// holds Hub.mu.
+// subscription ends when the slot has moved, or when an earlier subscriber to the same key was dropped: the Follow of s
+// subscribes again. The caller holds Hub.mu.
 func (c *conn) subscriptionChanged(s *Subscription, confirmed bool) {
 	if !confirmed {
-		delete(c.requested, s.key)
+		delete(c.subscribers, s.key)
 	}
 	s.subscribed.Store(confirmed)
 	s.signal()
 }
 
-// resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed.
-// They poll their keys and then call Follow.
+// resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed. They
+// poll their keys, and their Follow subscribes again, on the node that the client has learnt by then.
 func (c *conn) resubscribeSoon() {
 	if c.resubscribing.Swap(true) {
 		return
@@ -182,22 +174,17 @@ func (c *conn) resubscribeSoon() {
 		defer c.hub.mu.Unlock()
 		for key, s := range c.subscribers {
 			if !s.subscribed.Load() {
-				delete(c.requested, key)
+				delete(c.subscribers, key)
 				s.signal()
 			}
 		}
 	})
 }
 
-// disconnected wakes the subscribers, because messages may be missed from now on.
-func (c *conn) disconnected() {
+// wakeSubscribed marks every subscription as no longer confirmed, and wakes those that were.
+func (c *conn) wakeSubscribed() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	c.wakeSubscribed()
-}
-
-// wakeSubscribed marks every subscription as no longer confirmed, and wakes those that were. The caller holds Hub.mu.
-func (c *conn) wakeSubscribed() {
 	for _, s := range c.subscribers {
 		if s.subscribed.Swap(false) {
 			s.signal()
@@ -227,7 +214,7 @@ func (c *conn) remove() {
 func (c *conn) end() {
 	c.hub.mu.Lock()
 	c.remove()
-	c.wakeSubscribed()
 	c.hub.mu.Unlock()
+	c.wakeSubscribed()
 	c.close()
 }
