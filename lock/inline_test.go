@@ -9,7 +9,6 @@ import (
 	"net"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -484,46 +483,5 @@ func TestInlineSenderPanics(t *testing.T) {
 			t.Error(err)
 		}
 		closeWithin(t, locker)
-	})
-}
-
-// exiting is a hook that ends its goroutine when a command is about a key, as t.FailNow does.
-type exiting struct{ key string }
-
-func (exiting) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (e exiting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[1] == e.key {
-			runtime.Goexit()
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (exiting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// A hook that ends a worker is an error of the command alone: nothing counts as in flight for good.
-func TestHookEndsAWorker(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		client := b.Client(t)
-		locker := newLocker(t, client, lock.WithOpTimeout(time.Minute))
-		client.AddHook(exiting{locker.StorageKey("bad")})
-		for range 2 * maxInFlight {
-			if _, _, err := locker.TryAcquire(t.Context(), "bad"); err == nil || !strings.Contains(err.Error(), "runtime.Goexit") {
-				t.Fatalf("%v, want an error about the hook", err)
-			}
-		}
-		if err := acquire(t, locker, "good").Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		closeWithin(t, locker)
-		if s := locker.Stats(); s.InFlight != 0 || s.Queued != 0 || s.Leases != 0 {
-			t.Errorf("%+v, want nothing in flight", s)
-		}
 	})
 }

@@ -1,9 +1,9 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -28,12 +28,12 @@ type command struct {
 	// set before it is sent
 	call           *Call // nil until the command is used
 	args           []any
-	room           [maxArgs]any // holds args if they fit
-	typed          bool         // go-redis has to parse the reply
-	durable        bool         // a WAIT follows it
-	addr           string       // the node to send it to, from a redirection; empty for the node of its key
-	shared         *sharedContext
-	callerDeadline time.Time // when the caller of an inline command must return; zero if a worker sends it
+	room           [maxArgs]any    // holds args if they fit
+	typed          bool            // go-redis has to parse the reply
+	durable        bool            // a WAIT follows it
+	addr           string          // the node to send it to, from a redirection; empty for the node of its key
+	shared         context.Context // see sharedContexts
+	callerDeadline time.Time       // when the caller of an inline command must return; zero if a worker sends it
 
 	// set by the sender; the caller reads them after completed has arrived, or directly if the command was inline
 	events chan<- event // gets completed when the command is complete; nil for an inline command
@@ -75,11 +75,6 @@ func (c *command) size() (n int) {
 		n += sizeOf(arg)
 	}
 	return n
-}
-
-// fits reports whether no argument has more than n bytes.
-func (c *command) fits(n int) bool {
-	return !slices.ContainsFunc(c.args, func(arg any) bool { return sizeOf(arg) > n })
 }
 
 func sizeOf(arg any) int {

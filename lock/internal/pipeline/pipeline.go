@@ -38,14 +38,13 @@ type Pipeline struct {
 	config Config
 	group  *background.Group
 
-	replicates bool        // Config.Replicas > 0: a WAIT follows every durable command
 	endsInTime bool        // a command ends at its context's deadline: the client honors deadlines, and no WAIT follows
 	answered   atomic.Bool // Redis has answered once; never cleared (go-redis's first handshake ignores deadlines)
 
 	retries atomic.Uint64 // see Stats
 	givenUp atomic.Uint64
 
-	workerContexts sharedContexts // of batches that workers send: see sharedContext
+	workerContexts sharedContexts // of batches that workers send
 	inlineContexts sharedContexts // of commands that are sent inline
 	wakers         wakerPool
 	router         router
@@ -55,10 +54,10 @@ type Pipeline struct {
 func New(client redis.UniversalClient, group *background.Group, config Config) *Pipeline {
 	window := config.OpTimeout / 10
 	p := &Pipeline{
-		client: client, config: config, group: group, replicates: config.Replicas > 0,
+		client: client, config: config, group: group,
 		endsInTime:     honorsDeadlines(client) && config.Replicas == 0,
-		workerContexts: sharedContexts{window: window, lifetime: window + config.OpTimeout, values: group.Base()},
-		inlineContexts: sharedContexts{window: window, lifetime: config.OpTimeout, values: group.Base()},
+		workerContexts: sharedContexts{window: window, lifetime: window + config.OpTimeout, base: group.Base()},
+		inlineContexts: sharedContexts{window: window, lifetime: config.OpTimeout, base: group.Base()},
 	}
 	p.router.init(p)
 	return p

@@ -2,18 +2,12 @@ package pipeline
 
 import (
 	"context"
-	"errors"
-	"math"
-	"runtime/pprof"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
-
-// maxIdleRoom is the largest capacity that an empty queue keeps, in commands.
-const maxIdleRoom = 1 << 10
 
 // queue holds the commands to one node, and sends those that come at the same time together, in one write and one read,
 // as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once, inline or by a
@@ -61,13 +55,13 @@ func (q *queue) cancel(c *command) stage {
 
 // execInline sends c in the goroutine of its caller, unless the queue is full, and reports whether it did. That saves
 // two goroutine switches and a timer, a quarter of the time of a claim and its settlement.
-func (q *queue) execInline(c *command, shared *sharedContext, callerDeadline time.Time) bool {
+func (q *queue) execInline(c *command, shared context.Context, callerDeadline time.Time) bool {
 	b := q.beginInline(c)
 	if b == nil {
 		return false
 	}
 	c.shared, c.callerDeadline = shared, callerDeadline
-	defer q.handOver(b)                 // even when a hook panics
+	defer q.endInline(b)                // even when a hook panics
 	q.pipeline.exec(shared, b.commands) // a command that goes alone has its own Deadline
 	return true
 }
@@ -86,9 +80,9 @@ func (q *queue) beginInline(c *command) *batch {
 	return b
 }
 
-// handOver completes b for a sender that sends nothing else: an inline caller, or a worker that a hook has ended. A new
-// worker sends the next batch, if there is one, and then calls the group.Done that is due for b.
-func (q *queue) handOver(b *batch) {
+// endInline completes b. A worker sends the next batch, if there is one, and then calls the group.Done that is due for
+// b.
+func (q *queue) endInline(b *batch) {
 	if next := q.complete(b); next != nil {
 		go q.sendBatches(next)
 		return
@@ -96,38 +90,18 @@ func (q *queue) handOver(b *batch) {
 	q.pipeline.group.Done()
 }
 
-// errHookEnded is the error of a batch whose worker was ended by a hook before it had the replies.
-var errHookEnded = errors.New("a hook of the Redis client called runtime.Goexit")
-
-// sendBatches sends b, and then the batches that complete returns, all under one group.Begin. A worker is a goroutine that
-// calls it once: a pool of goroutines whose stacks have grown was not faster.
+// sendBatches sends b, and then the batches that complete returns, all under one group.Begin. A worker is a goroutine
+// that calls it once: a pool of goroutines whose stacks have grown was not faster.
 func (q *queue) sendBatches(b *batch) {
-	pprof.SetGoroutineLabels(context.Background()) // a goroutine inherits those of the caller that started it
+	defer q.pipeline.group.Done()
 	for b != nil {
-		b = q.sendBatch(b)
-	}
-	q.pipeline.group.Done()
-}
-
-// sendBatch sends and completes b, and returns the batch to send next, or nil.
-func (q *queue) sendBatch(b *batch) (next *batch) {
-	returned := false // it stays false if a hook calls runtime.Goexit
-	defer func() {
-		if returned {
-			return
-		}
+		ctx := q.pipeline.workerContexts.forStart(b.start)
 		for _, c := range b.commands {
-			c.err = errHookEnded
+			c.shared = ctx
 		}
-		q.handOver(b)
-	}()
-	ctx := q.pipeline.workerContexts.forStart(b.start)
-	for _, c := range b.commands {
-		c.shared = ctx
+		q.pipeline.exec(ctx, b.commands)
+		b = q.complete(b)
 	}
-	q.pipeline.exec(ctx, b.commands)
-	returned = true
-	return q.complete(b)
 }
 
 // complete delivers the results of a batch that was sent. It returns the batch that the sender sends next, or nil if
@@ -147,7 +121,7 @@ func (q *queue) complete(b *batch) (next *batch) {
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(other *batch) bool { return other == b })
 	q.recycle(b)
 	if !q.full() {
-		next = q.nextBatch(noLimit)
+		next = q.nextBatch(largestMax)
 	}
 	q.dispatch()
 	return next
@@ -182,7 +156,7 @@ func (q *queue) full() bool { return len(q.inFlight) >= maxInFlight }
 // The caller holds mu.
 func (q *queue) dispatch() {
 	for !q.full() {
-		if !q.dispatchOne(noLimit) {
+		if !q.dispatchOne(largestMax) {
 			return
 		}
 	}
@@ -218,9 +192,6 @@ func (q *queue) dispatchOne(limit int) bool {
 	return true
 }
 
-// noLimit lets nextBatch take as many commands as the pacer allows.
-const noLimit = math.MaxInt
-
 // nextBatch drops commands that are too late, takes a batch of at most limit commands out of the queue, and counts it
 // as in flight. It returns nil if no command is left to send. The caller holds mu.
 func (q *queue) nextBatch(limit int) *batch {
@@ -230,21 +201,13 @@ func (q *queue) nextBatch(limit int) *batch {
 		q.dropTooLate(now)
 	}
 	if len(q.waiting) == 0 {
-		q.forgetLoad()
+		q.pacer.reset()
 		return nil
 	}
 	b := q.newBatch(now)
 	q.fill(b, min(limit, q.pacer.batchSize(len(q.waiting))))
 	q.begin(b)
 	return b
-}
-
-// forgetLoad forgets the load of a queue that has run empty. The caller holds mu.
-func (q *queue) forgetLoad() {
-	q.pacer.reset()
-	if cap(q.waiting) > maxIdleRoom {
-		q.waiting = nil
-	}
 }
 
 // dropTooLate removes commands from the head of the queue, up to the first that is neither canceled nor too late. Their

@@ -5,6 +5,7 @@ package pipeline
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,7 +16,7 @@ import (
 // SendDurable sends a command whose write must reach replicas, once, and returns its reply. With Config.Replicas a WAIT
 // follows the command: see Reply.WaitErr.
 func (c *Call) SendDurable(args ...any) (*Reply, error) {
-	return c.send(c.command(c.Pipeline.replicates, nil, args...))
+	return c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...))
 }
 
 // Eval runs a script by its digest and returns its reply. If the server does not know the digest, Eval sends the source
@@ -26,7 +27,7 @@ func (c *Call) Eval(s Script, args ...any) (*Reply, error) {
 
 // EvalDurable is Eval for a script whose write must reach replicas: see SendDurable.
 func (c *Call) EvalDurable(s Script, args ...any) (*Reply, error) {
-	return c.eval(c.Pipeline.replicates, s, args...)
+	return c.eval(c.Pipeline.config.Replicas > 0, s, args...)
 }
 
 func (c *Call) eval(durable bool, s Script, args ...any) (*Reply, error) {
@@ -123,7 +124,7 @@ func (c *Call) sendInline(q *queue, cmd *command) bool {
 	}
 	deadline := c.deadline()
 	shared := c.Pipeline.inlineContexts.forStart(c.Start)
-	if shared.end.After(deadline) { // 4
+	if end, _ := shared.Deadline(); end.After(deadline) { // 4
 		return false
 	}
 	return q.execInline(cmd, shared, deadline) // 5
@@ -135,7 +136,7 @@ func (c *Call) canInline(cmd *command) bool {
 	p := c.Pipeline
 	return c.MayInline && cmd == &c.first && // 1
 		p.endsInTime && p.answered.Load() && // 2
-		cmd.fits(maxInline) // 3
+		!slices.ContainsFunc(cmd.args, func(arg any) bool { return sizeOf(arg) > maxInline }) // 3
 }
 
 // deadline returns when the operation times out or, if that is earlier, the deadline of the caller's context.
