@@ -7,7 +7,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -111,7 +110,7 @@ func (b *Backlog) work(config *Config, node any) {
 	pauses := background.NewBackoff(maxSettlePause)
 	for failed := true; ; {
 		if failed {
-			_ = background.Pause(closing, min(pauses.Next(), b.untilDeadline(node)))
+			_ = background.Pause(closing, pauses.Next())
 		}
 		if closing.Err() != nil {
 			b.settleLast(config, node)
@@ -144,18 +143,15 @@ func (b *Backlog) settle(batch []*pendingSettle) (done int) {
 
 // settleLast tries each value once. It stops when no value was stored for OpTimeout, and gives up those that are left.
 func (b *Backlog) settleLast(config *Config, node any) {
-	left := len(b.ofNode(node))
-	for stored := time.Now(); left > 0 && time.Since(stored) < config.OpTimeout; {
-		batch := b.nextBatch(node)
-		if len(batch) == 0 {
-			return
-		}
+	values, stored := b.ofNode(node), time.Now()
+	for batch := range slices.Chunk(values, maxBatchValues) {
 		if b.settle(batch) > 0 {
 			stored = time.Now()
+		} else if time.Since(stored) >= config.OpTimeout {
+			break
 		}
-		left -= len(batch)
 	}
-	for _, p := range b.ofNode(node) {
+	for _, p := range values {
 		p.core.giveUp(p)
 	}
 }
@@ -181,15 +177,6 @@ func (b *Backlog) nextBatch(node any) (batch []*pendingSettle) {
 		delete(b.workers, node)
 	}
 	return batch
-}
-
-// untilDeadline returns the time until the first value of a node has to be given up.
-func (b *Backlog) untilDeadline(node any) time.Duration {
-	until := time.Duration(math.MaxInt64)
-	for _, p := range b.ofNode(node) {
-		until = min(until, time.Until(p.retryDeadline()))
-	}
-	return until
 }
 
 // ofNode returns the pending values of a node.

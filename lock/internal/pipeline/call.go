@@ -31,7 +31,7 @@ type Call struct {
 	MayInline bool
 
 	waker    *waker  // nil until the caller has to wait
-	timedOut bool    // this Call has received the timer's event; never cleared
+	timedOut bool    // this Call has noticed that the operation has timed out; never cleared
 	first    command // avoids an allocation: most operations send one command
 }
 
@@ -135,18 +135,13 @@ func (c *Call) disarm() {
 
 // pause waits for d. It returns the cause if the operation times out first or its Context is done.
 func (c *Call) pause(d time.Duration) error {
-	if c.timedOut {
-		return c.cause()
+	left := time.Until(c.Start.Add(c.Pipeline.config.OpTimeout))
+	if err := background.Pause(c.Context, min(d, left)); err != nil {
+		return err
 	}
-	c.arm()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	if d < left {
 		return nil
-	case <-c.Context.Done():
-	case <-c.waker.events: // the timer: a Call that pauses has no command in flight
-		c.timedOut = true
 	}
+	c.timedOut = true
 	return c.cause()
 }

@@ -18,25 +18,14 @@ var ErrNotReplicated = errors.New("lock: not replicated")
 // execDurable sends a batch followed by a WAIT on the same connection: WAIT returns how many replicas have what its own
 // connection has written. (https://redis.io/docs/latest/commands/wait/)
 func (p *Pipeline) execDurable(ctx context.Context, batch []*command) {
-	cluster := p.router.cluster
-	if cluster == nil {
-		p.execAndWait(ctx, p.client.Pipeline(), batch)
-		return
-	}
 	// A ClusterClient cannot route a WAIT, which has no key. So the commands and the WAIT are sent to one node.
-	var onOwner []*command
-	for _, c := range batch {
-		if c.addr == "" {
-			onOwner = append(onOwner, c)
-		}
-	}
-	if len(onOwner) > 0 {
-		p.execOnOwner(ctx, cluster, onOwner)
-	}
-	for _, c := range batch {
-		if c.addr != "" {
-			p.execAt(ctx, c)
-		}
+	switch cluster := p.router.cluster; {
+	case cluster == nil:
+		p.execAndWait(ctx, p.client.Pipeline(), batch)
+	case batch[0].addr != "":
+		p.execAt(ctx, batch[0])
+	default:
+		p.execOnOwner(ctx, cluster, batch)
 	}
 }
 

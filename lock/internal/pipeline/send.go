@@ -100,7 +100,9 @@ func (c *Call) roundTrip(cmd *command) error {
 	if c.sendInline(q, cmd) {
 		return cmd.err
 	}
-	c.submit(q, cmd)
+	c.arm()
+	cmd.events, c.waker.expecting = c.waker.events, true
+	q.submit(cmd) // for a worker to send
 	select {
 	case e := <-c.waker.events:
 		if e == completed {
@@ -117,26 +119,22 @@ func (c *Call) roundTrip(cmd *command) error {
 // longer one could fill the buffer, and closing a TLS connection with a full buffer can block past the deadline.
 const maxInline = 4 << 10
 
-// sendInline sends cmd in this goroutine if the conditions of roundTrip are met, and reports whether it did.
+// sendInline sends cmd in this goroutine if the conditions of roundTrip are met, and reports whether it did. A Call's
+// later commands follow an error: a worker sends them, so that the caller can cancel them.
 func (c *Call) sendInline(q *queue, cmd *command) bool {
-	if !c.canInline(cmd) { // 1 to 3
+	p := c.Pipeline
+	isLong := func(arg any) bool { return sizeOf(arg) > maxInline }
+	if !c.MayInline || cmd != &c.first || // 1
+		!p.endsInTime || !p.answered.Load() || // 2
+		slices.ContainsFunc(cmd.args, isLong) { // 3
 		return false
 	}
 	deadline := c.deadline()
-	shared := c.Pipeline.inlineContexts.forStart(c.Start)
+	shared := p.inlineContexts.forStart(c.Start)
 	if end, _ := shared.Deadline(); end.After(deadline) { // 4
 		return false
 	}
 	return q.execInline(cmd, shared, deadline) // 5
-}
-
-// canInline reports whether cmd and its Call meet the first three conditions of roundTrip. A Call's later commands
-// follow an error: a worker sends them, so that the caller can cancel them.
-func (c *Call) canInline(cmd *command) bool {
-	p := c.Pipeline
-	return c.MayInline && cmd == &c.first && // 1
-		p.endsInTime && p.answered.Load() && // 2
-		!slices.ContainsFunc(cmd.args, func(arg any) bool { return sizeOf(arg) > maxInline }) // 3
 }
 
 // deadline returns when the operation times out or, if that is earlier, the deadline of the caller's context.
@@ -146,13 +144,6 @@ func (c *Call) deadline() time.Time {
 		return d
 	}
 	return timeout
-}
-
-// submit puts cmd into q, for a worker to send. The waker will get an event when cmd is complete.
-func (c *Call) submit(q *queue, cmd *command) {
-	c.arm()
-	cmd.events, c.waker.expecting = c.waker.events, true
-	q.submit(cmd)
 }
 
 // cancel cancels a command in q. If the command is already complete, cancel returns the command's error.

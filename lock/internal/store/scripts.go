@@ -4,32 +4,28 @@ package store
 // redis.call are strings, because Lua would format a number at each call.
 
 import (
-	_ "embed" // the scripts
+	"embed"
 
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-var (
-	//go:embed lua/claim.lua
-	claimSource string
-	//go:embed lua/confirm.lua
-	confirmSource string
-	//go:embed lua/extend.lua
-	extendSource string
-	//go:embed lua/settle.lua
-	settleSource string
-	//go:embed lua/release.lua
-	releaseSource string
-	//go:embed lua/inspect.lua
-	inspectSource string
-	//go:embed lua/override.lua
-	overrideSource string
+//go:embed lua
+var sources embed.FS
 
-	claimScript    = pipeline.NewScript(claimSource)
-	confirmScript  = pipeline.NewScript(confirmSource)
-	extendScript   = pipeline.NewScript(extendSource)
-	settleScript   = pipeline.NewScript(settleSource)
-	releaseScript  = pipeline.NewScript(releaseSource)
-	inspectScript  = pipeline.NewScript(inspectSource)
-	overrideScript = pipeline.NewScript(overrideSource)
+var (
+	claimScript    = script("claim")
+	confirmScript  = script("confirm")
+	extendScript   = script("extend")
+	settleScript   = script("settle")
+	releaseScript  = script("release")
+	inspectScript  = script("inspect")
+	overrideScript = script("override")
 )
+
+func script(name string) pipeline.Script {
+	source, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return pipeline.NewScript(string(source))
+}
