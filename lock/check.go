@@ -124,7 +124,7 @@ func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []
 	default:
 		findings = append(findings, fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", ErrEviction, policy))
 	}
-	want := l.options.replicas
+	want := l.options.store.Replicas
 	if n := atoi(info["connected_slaves"]); n < want {
 		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, want))
 	}

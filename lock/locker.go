@@ -13,7 +13,6 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/notify"
-	"github.com/onceguard/onceguard/lock/internal/pipeline"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
@@ -70,18 +69,12 @@ func newLocker(constructor string, client redis.UniversalClient, namespace strin
 	if namespace == "" || strings.ContainsAny(namespace, "{}") {
 		panic(constructor + ": namespace must be a text that is not empty and has no braces")
 	}
-	l := &Locker{
-		namespace: store.Namespace(namespace), options: o, client: client, group: background.NewGroup(o.base),
-	}
-	p := pipeline.New(client, l.group, pipeline.Config{
-		OpTimeout: o.opTimeout, Replicas: o.replicas, ReplicaTimeout: o.replicaTimeout,
-	})
-	l.store = store.New(client, p, l.group, store.Config{
-		Namespace: l.namespace, TTL: o.ttl, Fencing: o.fencing, Replicated: o.replicas > 0,
-	})
+	o.store.Namespace = store.Namespace(namespace)
+	l := &Locker{namespace: o.store.Namespace, options: o, client: client, group: background.NewGroup(o.base)}
+	l.store = store.New(client, l.group, o.store)
 	l.waiters = waiters{locker: l, hub: notify.NewHub(client, l.group), byKey: map[string]*waitList{}}
 	l.leases = lease.Config{
-		TTL: o.ttl, OpTimeout: o.opTimeout, Renew: o.renew, Group: l.group, Backlog: &l.backlog,
+		TTL: o.store.TTL, OpTimeout: o.store.OpTimeout, Renew: o.renew, Group: l.group, Backlog: &l.backlog,
 	}
 	return l
 }
@@ -92,10 +85,10 @@ func newLocker(constructor string, client redis.UniversalClient, namespace strin
 func (l *Locker) StorageKey(key string) string { return l.namespace.Key(key).Text }
 
 // TTL returns the length of the Locker's leases, see [WithTTL].
-func (l *Locker) TTL() time.Duration { return l.options.ttl }
+func (l *Locker) TTL() time.Duration { return l.options.store.TTL }
 
 // OpTimeout returns the time for one operation, see [WithOpTimeout].
-func (l *Locker) OpTimeout() time.Duration { return l.options.opTimeout }
+func (l *Locker) OpTimeout() time.Duration { return l.options.store.OpTimeout }
 
 // Go calls f in a goroutine that Close waits for. The context that f gets carries the values of [WithBaseContext], and
 // is done once Close is called: f has to return soon after that. Go is for work that belongs to a lease and goes on
@@ -138,21 +131,19 @@ func (l *Locker) ready(ctx context.Context, operation string) error {
 // withTimeout returns the result of f, and returns within the time for one operation even if go-redis ignores the
 // context.
 func withTimeout[T any](ctx context.Context, l *Locker, f func(context.Context) (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	limit := l.options.opTimeout
+	var value T
+	var err error
+	limit := l.OpTimeout()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
 	defer cancel() // not in the goroutine: then ctx could be done before the result of f is read
-	done := make(chan result, 1)
+	done := make(chan struct{})
 	l.group.Go(func() {
-		value, err := f(ctx)
-		done <- result{value, err}
+		defer close(done)
+		value, err = f(ctx)
 	})
 	select {
-	case r := <-done:
-		return r.value, r.err
+	case <-done:
+		return value, err
 	case <-ctx.Done():
 		var none T
 		return none, context.Cause(ctx)

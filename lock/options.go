@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
 // minTTL is the shortest lease. It is clearly longer than a round trip and the margin of lease.Validity.
@@ -13,24 +15,16 @@ const minTTL = 10 * time.Millisecond
 type Option func(*options)
 
 type options struct {
-	ttl            time.Duration
-	renew          bool
-	opTimeout      time.Duration
-	retry          Retry
-	fencing        bool
-	replicas       int // 0 without WithReplicas
-	replicaTimeout time.Duration
-	base           context.Context
+	store store.Config
+	renew bool
+	retry Retry
+	base  context.Context
 }
 
 func defaultOptions() options {
-	return options{
-		ttl:       10 * time.Second,
-		renew:     true,
-		opTimeout: 500 * time.Millisecond,
-		retry:     Retry{Min: 20 * time.Millisecond, Max: time.Second},
-		base:      context.Background(),
-	}
+	o := options{renew: true, retry: Retry{Min: 20 * time.Millisecond, Max: time.Second}, base: context.Background()}
+	o.store.TTL, o.store.OpTimeout = 10*time.Second, 500*time.Millisecond
+	return o
 }
 
 // newOptions returns the defaults, changed by opts. It panics if an option is nil, or if options contradict each other.
@@ -42,9 +36,9 @@ func newOptions(opts []Option) options {
 		}
 		opt(&o)
 	}
-	if o.replicas > 0 && o.replicaTimeout >= o.opTimeout {
+	if o.store.Replicas > 0 && o.store.ReplicaTimeout >= o.store.OpTimeout {
 		panic(fmt.Sprintf("lock.WithReplicas: %v is not below the time for one operation, %v (lock.WithOpTimeout)",
-			o.replicaTimeout, o.opTimeout))
+			o.store.ReplicaTimeout, o.store.OpTimeout))
 	}
 	return o
 }
@@ -58,7 +52,7 @@ func WithTTL(d time.Duration) Option {
 	if d < minTTL || d > MaxHold {
 		panic(fmt.Sprintf("lock.WithTTL: %v is not between %v and ten years", d, minTTL))
 	}
-	return func(o *options) { o.ttl = d.Truncate(time.Millisecond) }
+	return func(o *options) { o.store.TTL = d.Truncate(time.Millisecond) }
 }
 
 // WithoutRenewal switches renewal off: a lease ends after the time given by [WithTTL], unless [Lease.Extend] is called.
@@ -78,7 +72,7 @@ func WithOpTimeout(d time.Duration) Option {
 	if d <= 0 || d > MaxHold {
 		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive, or above ten years", d))
 	}
-	return func(o *options) { o.opTimeout = d }
+	return func(o *options) { o.store.OpTimeout = d }
 }
 
 // Retry sets the pauses between the polls of Acquire and Wait if no message wakes them. The pause after the n-th poll
@@ -119,7 +113,7 @@ func WithRetry(r Retry) Option {
 // long as the clocks of the servers differ by less than the failover or restart takes. Fences have gaps: the keys of a
 // namespace that have one tag share a counter, "namespace:{tag}fence". Counters never expire; there are at most 2^14.
 func WithFencing() Option {
-	return func(o *options) { o.fencing = true }
+	return func(o *options) { o.store.Fencing = true }
 }
 
 // WithReplicas makes a grant, a renewal, a settlement and the release of a claim under a hold count only once n replicas
@@ -143,7 +137,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	if timeout < time.Millisecond {
 		panic(fmt.Sprintf("lock.WithReplicas: %v is below a millisecond", timeout))
 	}
-	return func(o *options) { o.replicas, o.replicaTimeout = n, timeout.Truncate(time.Millisecond) }
+	return func(o *options) { o.store.Replicas, o.store.ReplicaTimeout = n, timeout.Truncate(time.Millisecond) }
 }
 
 // WithBaseContext sets the context whose values go-redis's hooks see in commands that belong to no single caller:

@@ -20,33 +20,25 @@ const (
 // zero value of a Backlog is empty. Its methods may be called concurrently; those of this file also with Core.mu held.
 type Backlog struct {
 	mu      sync.Mutex
-	closed  bool             // guarded by mu, as all below
-	pending []*pendingSettle // at most 4,096, because each counts as pendingCost at least; the one tried next first
-	workers map[any]bool     // the nodes, by Backend.Node, whose values a worker stores
-	bytes   int              // the sizes of all pending values, without pendingCost
+	closed  bool          // guarded by mu, as all below
+	pending []*settlement // at most 4,096, because each counts as pendingCost at least; the one tried next first
+	workers map[any]bool  // the nodes, by Backend.Node, whose values a worker stores
+	bytes   int           // the sizes of all pending values, without pendingCost
 
 	stored   uint64 // values stored in the background; only grows
 	givenUp  uint64 // values given up; only grows
 	unstored int    // given up since Close was called, and not yet returned by TakeUnstored
 }
 
-// pendingSettle is a Settle that has failed and is retried. Core.pending points to it.
-type pendingSettle struct {
-	settlement
-	core *Core
-	node any        // of the key
-	try  *settleTry // in flight; nil if none is; guarded by Backlog.mu
-}
-
 // oldestOf returns the oldest value that is pending under a key, or nil.
-func (b *Backlog) oldestOf(key string) *pendingSettle {
+func (b *Backlog) oldestOf(key string) *settlement {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.oldest(func(p *pendingSettle) bool { return p.core.id.Key.Text == key })
+	return b.oldest(func(p *settlement) bool { return p.core.id.Key.Text == key })
 }
 
 // oldest returns the oldest pending value of those that match, or nil. The caller holds mu.
-func (b *Backlog) oldest(matches func(*pendingSettle) bool) (oldest *pendingSettle) {
+func (b *Backlog) oldest(matches func(*settlement) bool) (oldest *settlement) {
 	for _, p := range b.pending {
 		if matches(p) && (oldest == nil || p.start.Before(oldest.start)) {
 			oldest = p
@@ -58,7 +50,7 @@ func (b *Backlog) oldest(matches func(*pendingSettle) bool) (oldest *pendingSett
 // add adds p, and starts the worker of its node. If there is too little room, it removes the oldest values and returns
 // them: the caller ends their Settles by Core.giveUp. added is false, and p counts as given up, if p is larger than
 // maxBacklog, its deadline is reached, or the Locker is closed.
-func (b *Backlog) add(p *pendingSettle) (added bool, dropped []*pendingSettle) {
+func (b *Backlog) add(p *settlement) (added bool, dropped []*settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	config, size := p.core.config, len(p.value)
@@ -67,7 +59,7 @@ func (b *Backlog) add(p *pendingSettle) (added bool, dropped []*pendingSettle) {
 		return false, nil
 	}
 	for b.bytes+size+(len(b.pending)+1)*pendingCost > maxBacklog { // ends: p fits into an empty backlog
-		oldest := b.oldest(func(*pendingSettle) bool { return true })
+		oldest := b.oldest(func(*settlement) bool { return true })
 		b.drop(oldest, false)
 		dropped = append(dropped, oldest)
 	}
@@ -84,14 +76,14 @@ func (b *Backlog) add(p *pendingSettle) (added bool, dropped []*pendingSettle) {
 }
 
 // remove removes p and counts how it ended, unless it was removed before.
-func (b *Backlog) remove(p *pendingSettle, stored bool) {
+func (b *Backlog) remove(p *settlement, stored bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.drop(p, stored)
 }
 
 // drop is remove. The caller holds mu.
-func (b *Backlog) drop(p *pendingSettle, stored bool) {
+func (b *Backlog) drop(p *settlement, stored bool) {
 	if i := slices.Index(b.pending, p); i >= 0 {
 		b.pending = slices.Delete(b.pending, i, i+1)
 		b.bytes -= len(p.value)

@@ -109,8 +109,8 @@ type Core struct {
 
 	abandonAt time.Time // from when on the renewals stop, so that the lease runs out; zero means never
 
-	settling bool           // Settle was called; only becomes true
-	pending  *pendingSettle // the Settle that is retried in the background; nil if none is
+	settling bool        // Settle was called; only becomes true
+	pending  *settlement // the Settle that is retried in the background; nil if none is
 }
 
 // Validity returns how long a lease of length ttl is valid, counted from the start of the operation, before its first

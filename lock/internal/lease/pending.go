@@ -35,7 +35,7 @@ type settleTry struct {
 var errTryEnded = errors.New("lock: a hook of the Redis client has ended the goroutine")
 
 // beginTry returns the try of p that is in flight, and begins one if none is.
-func (b *Backlog) beginTry(p *pendingSettle) *settleTry {
+func (b *Backlog) beginTry(p *settlement) *settleTry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.try != nil {
@@ -51,7 +51,7 @@ func (b *Backlog) beginTry(p *pendingSettle) *settleTry {
 }
 
 // endTry ends the try of p.
-func (b *Backlog) endTry(p *pendingSettle) {
+func (b *Backlog) endTry(p *settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	close(p.try.ended)
@@ -127,7 +127,7 @@ func (b *Backlog) work(config *Config, node any) {
 }
 
 // settle tries to store the values of a batch at the same time, and returns how many are no longer pending.
-func (b *Backlog) settle(batch []*pendingSettle) (done int) {
+func (b *Backlog) settle(batch []*settlement) (done int) {
 	tries := make([]*settleTry, len(batch))
 	for i, p := range batch {
 		tries[i] = b.beginTry(p)
@@ -158,7 +158,7 @@ func (b *Backlog) settleLast(config *Config, node any) {
 
 // nextBatch moves the values of a node that are tried next to the end of pending, and returns them. If there is none,
 // nextBatch notes that the worker of the node ends.
-func (b *Backlog) nextBatch(node any) (batch []*pendingSettle) {
+func (b *Backlog) nextBatch(node any) (batch []*settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bytes := 0
@@ -171,7 +171,7 @@ func (b *Backlog) nextBatch(node any) (batch []*pendingSettle) {
 		}
 		batch = append(batch, p)
 	}
-	isNext := func(p *pendingSettle) bool { return slices.Contains(batch, p) }
+	isNext := func(p *settlement) bool { return slices.Contains(batch, p) }
 	b.pending = append(slices.DeleteFunc(b.pending, isNext), batch...)
 	if len(batch) == 0 {
 		delete(b.workers, node)
@@ -180,7 +180,7 @@ func (b *Backlog) nextBatch(node any) (batch []*pendingSettle) {
 }
 
 // ofNode returns the pending values of a node.
-func (b *Backlog) ofNode(node any) (values []*pendingSettle) {
+func (b *Backlog) ofNode(node any) (values []*settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.pending {

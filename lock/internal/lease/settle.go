@@ -32,10 +32,15 @@ const (
 
 // settlement is one call of Settle.
 type settlement struct {
+	core  *Core
 	ctx   context.Context // never done
 	value []byte          // with its head
 	start time.Time       // when Settle was called: ttl and maxRetry count from it
 	ttl   time.Duration
+
+	// set if it is pending, in the Backlog and as Core.pending
+	node any        // of the key
+	try  *settleTry // in flight; nil if none is; guarded by Backlog.mu
 }
 
 // retryDeadline returns when the background stops retrying: an hour after the call, or when the value would expire.
@@ -53,7 +58,7 @@ func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []b
 		return store.ErrLost
 	}
 	start := time.Now()
-	s := settlement{ctx: ctx, value: h.core.newValue(start, size, appendTo), start: start, ttl: ttl}
+	s := settlement{core: h.core, ctx: ctx, value: h.core.newValue(start, size, appendTo), start: start, ttl: ttl}
 	done, err := h.core.trySettle(&s, ttl)
 	if !done && h.core.settleInBackground(s) {
 		return fmt.Errorf("%w; %w", err, ErrPending)
@@ -109,8 +114,8 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 // Settle is pending, the claim is renewed.
 func (c *Core) settleInBackground(s settlement) (pending bool) {
 	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
-	p := &pendingSettle{settlement: s, core: c, node: c.backend.Node(c.id.Key)}
-	pending, dropped := c.setPending(p)
+	s.node = c.backend.Node(c.id.Key)
+	pending, dropped := c.setPending(&s)
 	for _, other := range dropped {
 		other.core.giveUp(other)
 	}
@@ -119,7 +124,7 @@ func (c *Core) settleInBackground(s settlement) (pending bool) {
 
 // setPending adds p to the backlog, and reports whether it did. dropped are the values that the backlog has removed for
 // p: the caller gives them up.
-func (c *Core) setPending(p *pendingSettle) (added bool, dropped []*pendingSettle) {
+func (c *Core) setPending(p *settlement) (added bool, dropped []*settlement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase >= releasing {
@@ -139,7 +144,7 @@ func (c *Core) setPending(p *pendingSettle) (added bool, dropped []*pendingSettl
 
 // retrySettle is trySettle for a pending Settle. It sends nothing, and is done with ErrLost, if the lease was released
 // or settled meanwhile, or the deadline of the value is reached.
-func (c *Core) retrySettle(p *pendingSettle) (done bool, err error) {
+func (c *Core) retrySettle(p *settlement) (done bool, err error) {
 	ttl := p.remainingTTL()
 	switch {
 	case c.isReleasedOrSettled():
@@ -148,11 +153,11 @@ func (c *Core) retrySettle(p *pendingSettle) (done bool, err error) {
 		c.giveUp(p)
 		return true, store.ErrLost
 	}
-	return c.trySettle(&p.settlement, ttl)
+	return c.trySettle(p, ttl)
 }
 
 // giveUp ends a pending Settle whose value is not stored. The claim is no longer renewed for it, and the lease runs out.
-func (c *Core) giveUp(p *pendingSettle) {
+func (c *Core) giveUp(p *settlement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.config.Backlog.remove(p, false)

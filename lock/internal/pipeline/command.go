@@ -25,15 +25,15 @@ const maxArgs = 9
 // and Deadline bounds reading and writing. Done is that of the shared context, because a channel and a timer for each
 // command would cost too much.
 type command struct {
-	// set before it is sent
+	context.Context // one of the sharedContexts, set before it is sent, as the fields below
+
 	call           *Call // nil until the command is used
 	args           []any
-	room           [maxArgs]any    // holds args if they fit
-	typed          bool            // go-redis has to parse the reply
-	durable        bool            // a WAIT follows it
-	addr           string          // the node to send it to, from a redirection; empty for the node of its key
-	shared         context.Context // see sharedContexts
-	callerDeadline time.Time       // when the caller of an inline command must return; zero if a worker sends it
+	room           [maxArgs]any // holds args if they fit
+	typed          bool         // go-redis has to parse the reply
+	durable        bool         // a WAIT follows it
+	addr           string       // the node to send it to, from a redirection; empty for the node of its key
+	callerDeadline time.Time    // when the caller of an inline command must return; zero if a worker sends it
 
 	// set by the sender; the caller reads them after completed has arrived, or directly if the command was inline
 	events chan<- event // gets completed when the command is complete; nil for an inline command
@@ -57,14 +57,10 @@ const (
 // Deadline returns the caller's deadline if the command is sent inline, and otherwise that of the shared context.
 func (c *command) Deadline() (time.Time, bool) {
 	if c.callerDeadline.IsZero() {
-		return c.shared.Deadline()
+		return c.Context.Deadline()
 	}
 	return c.callerDeadline, true
 }
-
-func (c *command) Done() <-chan struct{} { return c.shared.Done() }
-
-func (c *command) Err() error { return c.shared.Err() }
 
 // Value returns the value of the caller's context, for hooks of go-redis.
 func (c *command) Value(key any) any { return c.call.Context.Value(key) }

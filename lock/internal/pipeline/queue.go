@@ -60,7 +60,7 @@ func (q *queue) execInline(c *command, shared context.Context, callerDeadline ti
 	if b == nil {
 		return false
 	}
-	c.shared, c.callerDeadline = shared, callerDeadline
+	c.Context, c.callerDeadline = shared, callerDeadline
 	defer q.endInline(b)                // even when a hook panics
 	q.pipeline.exec(shared, b.commands) // a command that goes alone has its own Deadline
 	return true
@@ -97,7 +97,7 @@ func (q *queue) sendBatches(b *batch) {
 	for b != nil {
 		ctx := q.pipeline.workerContexts.forStart(b.start)
 		for _, c := range b.commands {
-			c.shared = ctx
+			c.Context = ctx
 		}
 		q.pipeline.exec(ctx, b.commands)
 		b = q.complete(b)
@@ -155,10 +155,7 @@ func (q *queue) full() bool { return len(q.inFlight) >= maxInFlight }
 // dispatch gives commands that wait to workers, until the queue is full. If commands still wait, it starts the prober.
 // The caller holds mu.
 func (q *queue) dispatch() {
-	for !q.full() {
-		if !q.dispatchOne(largestMax) {
-			return
-		}
+	for !q.full() && q.dispatchOne(largestMax) {
 	}
 	if len(q.waiting) > 0 && q.prober == nil {
 		q.prober = time.AfterFunc(q.pacer.maxSilence(), q.probe)

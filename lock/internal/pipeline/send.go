@@ -6,7 +6,6 @@ package pipeline
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,6 +16,14 @@ import (
 // follows the command: see Reply.WaitErr.
 func (c *Call) SendDurable(args ...any) (*Reply, error) {
 	return c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...))
+}
+
+// Script is a Lua script, which Call.Eval runs.
+type Script struct{ byDigest, bySource []any } // the first arguments: EVALSHA and the digest, EVAL and the source
+
+// NewScript returns the Script with that source.
+func NewScript(source string) Script {
+	return Script{byDigest: []any{"evalsha", redis.NewScript(source).Hash()}, bySource: []any{"eval", source}}
 }
 
 // Eval runs a script by its digest and returns its reply. If the server does not know the digest, Eval sends the source
@@ -129,21 +136,15 @@ func (c *Call) sendInline(q *queue, cmd *command) bool {
 		slices.ContainsFunc(cmd.args, isLong) { // 3
 		return false
 	}
-	deadline := c.deadline()
+	deadline := c.Start.Add(p.config.OpTimeout)
+	if d, ok := c.Context.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
 	shared := p.inlineContexts.forStart(c.Start)
 	if end, _ := shared.Deadline(); end.After(deadline) { // 4
 		return false
 	}
 	return q.execInline(cmd, shared, deadline) // 5
-}
-
-// deadline returns when the operation times out or, if that is earlier, the deadline of the caller's context.
-func (c *Call) deadline() time.Time {
-	timeout := c.Start.Add(c.Pipeline.config.OpTimeout)
-	if d, ok := c.Context.Deadline(); ok && d.Before(timeout) {
-		return d
-	}
-	return timeout
 }
 
 // cancel cancels a command in q. If the command is already complete, cancel returns the command's error.

@@ -168,7 +168,7 @@ func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 // classifyConfirmed is classify, except that under WithReplicas it returns a value only once enough replicas have it.
 func (o *op) classifyConfirmed(r *pipeline.Reply) (Entry, error) {
 	e, err := classify(r)
-	if err != nil || e.State != Settled || !o.store.config.Replicated {
+	if err != nil || e.State != Settled || !o.store.config.replicated() {
 		return e, err
 	}
 	if err := o.confirmValue(r.Text[:headLen]); err != nil {

@@ -24,26 +24,21 @@ const hashLen = 64
 // ParseKey returns the key that text names: "namespace:{tag}hash", "urn:onceguard:key:hash", or the hash alone. The
 // error does not repeat text, which may be a caller's raw key.
 func (n Namespace) ParseKey(text string) (Key, error) {
-	hash, whole := text, false
-	switch {
-	case len(text) > len(keyURN) && strings.EqualFold(text[:len(keyURN)], keyURN): // RFC 8141, section 3.1
-		hash = text[len(keyURN):]
-	case strings.ContainsAny(text, "{}"):
+	hash, isWhole := text, strings.ContainsAny(text, "{}")
+	if isWhole {
 		_, hash, _ = strings.Cut(text, "}")
-		whole = true
+	} else if len(text) > len(keyURN) && strings.EqualFold(text[:len(keyURN)], keyURN) { // RFC 8141, section 3.1
+		hash = text[len(keyURN):]
 	}
-	if whole && hash == "fence" {
+	if isWhole && hash == "fence" {
 		return Key{}, fmt.Errorf("%w: it is that of a fence counter", ErrNotStorageKey)
-	}
-	if !whole {
-		hash = strings.ToLower(hash)
 	}
 	sum, err := hex.DecodeString(hash)
 	if err != nil || len(hash) != hashLen {
 		return Key{}, fmt.Errorf("%w: it does not end in %d hexadecimal digits", ErrNotStorageKey, hashLen)
 	}
 	key := string(hex.AppendEncode(n.appendTag(nil, sum[0], sum[1]), sum))
-	if whole && text != key {
+	if isWhole && text != key {
 		return Key{}, fmt.Errorf("%w: it has another namespace, or a tag that is not the hash's", ErrNotStorageKey)
 	}
 	return Key{Text: key, arg: key}, nil

@@ -17,7 +17,7 @@ func (o *op) confirmClaim(r *pipeline.Reply) error {
 	switch {
 	case r.Absent: // this command has written the claim
 		return r.WaitErr
-	case !o.store.config.Replicated || !o.isOurs(r.Text):
+	case !o.store.config.replicated() || !o.isOurs(r.Text):
 		return nil
 	}
 	// An earlier try has written the claim, and its reply was lost.

@@ -22,11 +22,14 @@ import (
 
 // Config holds the settings of a Store.
 type Config struct {
-	Namespace  Namespace
-	TTL        time.Duration // of a claim that is not renewed
-	Fencing    bool          // every claim has a fence
-	Replicated bool          // writes must reach replicas: see pipeline.Config
+	pipeline.Config
+	Namespace Namespace
+	TTL       time.Duration // of a claim that is not renewed
+	Fencing   bool          // every claim has a fence
 }
+
+// replicated reports whether writes must reach replicas.
+func (c *Config) replicated() bool { return c.Replicas > 0 }
 
 // Store acts on the keys of one namespace on one deployment. Its methods may be called concurrently.
 type Store struct {
@@ -38,9 +41,10 @@ type Store struct {
 	publish  any // the name of the command that publishes, as an argument of a script
 }
 
-// New returns a Store that sends its commands through p. It sends nothing through client, and only looks at its type.
-func New(client redis.UniversalClient, p *pipeline.Pipeline, group *background.Group, config Config) *Store {
-	s := &Store{pipeline: p, group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
+// New returns a Store on a client, which it does not close. group counts work that outlives a call.
+func New(client redis.UniversalClient, group *background.Group, config Config) *Store {
+	s := &Store{group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
+	s.pipeline = pipeline.New(client, group, config.Config)
 	s.releases = releases{store: s, wake: make(chan struct{}, 1), claims: map[*unneeded]struct{}{}}
 	if _, ok := client.(*redis.ClusterClient); ok {
 		s.publish = "spublish" // PUBLISH would reach every node
@@ -154,7 +158,7 @@ func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Dur
 // extend sends extend.lua for the claim of o. Under WithReplicas the script always writes, so that a WAIT counts it.
 func (o *op) extend(d time.Duration) (*pipeline.Reply, error) {
 	mode := ""
-	if o.store.config.Replicated {
+	if o.store.config.replicated() {
 		mode = "write"
 	}
 	return o.EvalDurable(extendScript, 1, o.key.arg, arg(o.claim[:headLen]), d.Milliseconds(), mode)
@@ -182,7 +186,7 @@ func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, hasHold b
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
-		if !hasHold || !s.config.Replicated {
+		if !hasHold || !s.config.replicated() {
 			return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
 		}
 		r, err := o.EvalDurable(releaseScript, 1, o.key.arg, &o.claim, s.publish, "write")

@@ -27,8 +27,8 @@ func TestReleasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	group := background.NewGroup(context.Background())
-	p := pipeline.New(client, group, pipeline.Config{OpTimeout: time.Second})
-	s := store.New(client, p, group, store.Config{Namespace: "test", TTL: time.Minute})
+	config := store.Config{Namespace: "test", TTL: time.Minute, Config: pipeline.Config{OpTimeout: time.Second}}
+	s := store.New(client, group, config)
 	for i := range limit + more {
 		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), false)
 	}
