@@ -132,24 +132,19 @@ func Signal(ch chan<- struct{}) {
 // Jitter returns a random duration from 0 up to, and not including, d, which must be positive.
 func Jitter(d time.Duration) time.Duration { return rand.N(d) }
 
-// Backoff yields growing pauses. Each is random between half of its bound and the bound. The bound doubles with each
-// pause, up to Max.
-type Backoff struct{ next, Max time.Duration }
-
-// NewBackoff returns a Backoff whose first bound is 20 ms and whose largest is most.
-func NewBackoff(most time.Duration) Backoff { return Backoff{next: 20 * time.Millisecond, Max: most} }
+// Backoff yields growing pauses. Each is random between half of its bound and the bound. The first bound is 20 ms. It
+// doubles with each pause, up to 1 s. The zero value is ready to use.
+type Backoff struct{ last time.Duration }
 
 // Next returns the next pause.
 func (b *Backoff) Next() time.Duration {
-	d := b.next
-	b.next = min(2*d, b.Max)
-	return d/2 + Jitter(d/2)
+	b.last = min(max(2*b.last, 20*time.Millisecond), time.Second)
+	return b.last/2 + Jitter(b.last/2)
 }
 
-// Retry calls try after growing pauses of up to 1 s, until try reports that it is done, the deadline is reached, or ctx
-// is done.
+// Retry calls try after growing pauses, until try reports that it is done, the deadline is reached, or ctx is done.
 func Retry(ctx context.Context, deadline time.Time, try func() (done bool)) {
-	pauses := NewBackoff(time.Second)
+	var pauses Backoff
 	for time.Now().Before(deadline) {
 		if Pause(ctx, pauses.Next()) != nil || try() {
 			return

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	maxSettlePause = time.Second // between two batches, while the node stores nothing
-
 	// A worker sends one batch after the other, so a claim waits for one of them at most.
 	maxBatchValues = 32
 	maxBatchBytes  = 256 << 10 // a single value may have more
@@ -107,7 +105,7 @@ func (b *Backlog) SettleBy(ctx context.Context, key string, h *Handle) (value []
 // otherwise goes on at once. Once the Locker is closed, work tries each value once more.
 func (b *Backlog) work(config *Config, node any) {
 	closing := config.Group.Context()
-	pauses := background.NewBackoff(maxSettlePause)
+	var pauses background.Backoff // between two batches, while the node stores nothing
 	for failed := true; ; {
 		if failed {
 			_ = background.Pause(closing, pauses.Next())
@@ -121,7 +119,7 @@ func (b *Backlog) work(config *Config, node any) {
 			return
 		}
 		if failed = b.settle(batch) == 0; !failed {
-			pauses = background.NewBackoff(maxSettlePause)
+			pauses = background.Backoff{}
 		}
 	}
 }

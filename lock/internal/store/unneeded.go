@@ -111,13 +111,13 @@ func (q *releases) giveUp(c *unneeded) {
 // more.
 func (q *releases) work() {
 	closing := q.store.group.Context()
-	pauses := background.NewBackoff(time.Second)
+	var pauses background.Backoff
 	for closing.Err() == nil {
 		batch, wait := q.nextBatch()
 		switch {
 		case len(batch) > 0:
 			if q.send(batch) == len(batch) {
-				pauses = background.NewBackoff(time.Second)
+				pauses = background.Backoff{}
 			} else {
 				_ = background.Pause(closing, pauses.Next())
 			}
@@ -167,28 +167,24 @@ func (q *releases) last() []*unneeded {
 }
 
 // send releases the claims of a batch at the same time, and returns how many of the releases Redis has answered.
-func (q *releases) send(batch []*unneeded) (n int) {
-	answered := make([]bool, len(batch))
+func (q *releases) send(batch []*unneeded) (answered int) {
 	var sent sync.WaitGroup
-	for i, c := range batch {
+	for _, c := range batch {
 		sent.Go(func() {
-			answered[i] = q.store.Release(q.store.group.Base(), c.key, c.token, true).Err == nil
+			o := q.store.Release(q.store.group.Base(), c.key, c.token, true)
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			switch {
+			case o.Err == nil:
+				answered++
+				q.planNext(c)
+			case time.Since(c.due) >= maxReleaseRetry:
+				q.giveUp(c)
+			}
 		})
 	}
 	sent.Wait()
-
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i, c := range batch {
-		switch {
-		case answered[i]:
-			n++
-			q.planNext(c)
-		case time.Since(c.due) >= maxReleaseRetry:
-			q.giveUp(c)
-		}
-	}
-	return n
+	return answered
 }
 
 // TakeUnreleased empties the queue. It gives up the claims whose release Redis has never answered, and returns an error
