@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 	"github.com/onceguard/onceguard/lock/internal/notify"
@@ -42,12 +43,9 @@ type Locker struct {
 // braces (braces would move keys to another Cluster slot), if client is nil, and if client is a *redis.Ring: a ring
 // that loses a server moves its keys to others, and a key that moves can be granted twice.
 func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker {
-	if client == nil {
-		panic("lock.New: client is nil")
-	}
-	if _, ok := client.(*redis.Ring); ok {
-		panic("lock.New: client is a *redis.Ring, which moves keys between servers")
-	}
+	option.Check(client != nil, "lock.New: client is nil")
+	_, isRing := client.(*redis.Ring)
+	option.Check(!isRing, "lock.New: client is a *redis.Ring, which moves keys between servers")
 	return newLocker("lock.New", client, namespace, newOptions(opts))
 }
 
@@ -66,9 +64,8 @@ func (l *Locker) IsNone() bool { return l.client == nil }
 
 // newLocker returns a Locker. client is nil for None.
 func newLocker(constructor string, client redis.UniversalClient, namespace string, o options) *Locker {
-	if namespace == "" || strings.ContainsAny(namespace, "{}") {
-		panic(constructor + ": namespace must be a text that is not empty and has no braces")
-	}
+	isNamespace := namespace != "" && !strings.ContainsAny(namespace, "{}")
+	option.Check(isNamespace, "%s: namespace must be a text that is not empty and has no braces", constructor)
 	o.store.Namespace = store.Namespace(namespace)
 	l := &Locker{namespace: o.store.Namespace, options: o, client: client, group: background.NewGroup(o.base)}
 	l.store = store.New(client, l.group, o.store)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
@@ -116,12 +117,7 @@ func EvenIfLive() ForgetOption {
 // key afterwards if the key is free: what has happened is not done again. Forget panics if an option is nil.
 func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...ForgetOption) error {
 	var o forgetOptions
-	for i, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("lock.Forget: option %d is nil", i+1))
-		}
-		opt(&o)
-	}
+	option.Apply("lock.Forget", &o, opts)
 	key, head, err := l.keyAndHead(ctx, "forget", storageKey, token)
 	if err != nil {
 		return err

@@ -2,9 +2,9 @@ package lock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
@@ -30,16 +30,10 @@ func defaultOptions() options {
 // newOptions returns the defaults, changed by opts. It panics if an option is nil, or if options contradict each other.
 func newOptions(opts []Option) options {
 	o := defaultOptions()
-	for i, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("lock.New: option %d is nil", i+1))
-		}
-		opt(&o)
-	}
-	if o.store.Replicas > 0 && o.store.ReplicaTimeout >= o.store.OpTimeout {
-		panic(fmt.Sprintf("lock.WithReplicas: %v is not below the time for one operation, %v (lock.WithOpTimeout)",
-			o.store.ReplicaTimeout, o.store.OpTimeout))
-	}
+	option.Apply("lock.New", &o, opts)
+	limit := o.store.OpTimeout
+	option.Check(o.store.Replicas == 0 || o.store.ReplicaTimeout < limit,
+		"lock.WithReplicas: %v is not below the time for one operation, %v (lock.WithOpTimeout)", o.store.ReplicaTimeout, limit)
 	return o
 }
 
@@ -49,9 +43,7 @@ func newOptions(opts []Option) options {
 // A key stays taken for that long after its holder has died. A lease is renewed at a third of its length, so shorter
 // leases send more commands.
 func WithTTL(d time.Duration) Option {
-	if d < minTTL || d > MaxHold {
-		panic(fmt.Sprintf("lock.WithTTL: %v is not between %v and ten years", d, minTTL))
-	}
+	option.Check(minTTL <= d && d <= MaxHold, "lock.WithTTL: %v is not between %v and ten years", d, minTTL)
 	return func(o *options) { o.store.TTL = d.Truncate(time.Millisecond) }
 }
 
@@ -69,9 +61,7 @@ func WithoutRenewal() Option {
 // go-redis tries five times to connect, with pauses. If that takes longer than d, the error is only that Redis did not
 // answer. With DialerRetries: 1 in the client's options the error comes at once and has the reason.
 func WithOpTimeout(d time.Duration) Option {
-	if d <= 0 || d > MaxHold {
-		panic(fmt.Sprintf("lock.WithOpTimeout: %v is not positive, or above ten years", d))
-	}
+	option.Check(0 < d && d <= MaxHold, "lock.WithOpTimeout: %v is not positive, or above ten years", d)
 	return func(o *options) { o.store.OpTimeout = d }
 }
 
@@ -96,9 +86,8 @@ func WithRetry(r Retry) Option {
 	if r.Min == 0 {
 		r.Min = min(def.Min, r.Max)
 	}
-	if r.Min < 0 || r.Max < r.Min || r.Attempts < 0 {
-		panic(fmt.Sprintf("lock.WithRetry: %+v: want 0 <= Min <= Max and Attempts >= 0", r))
-	}
+	isValid := 0 <= r.Min && r.Min <= r.Max && r.Attempts >= 0
+	option.Check(isValid, "lock.WithRetry: %+v: want 0 <= Min <= Max and Attempts >= 0", r)
 	return func(o *options) { o.retry = r }
 }
 
@@ -131,12 +120,8 @@ func WithFencing() Option {
 // every replica is necessary: while one cannot be reached, nothing is granted and no value is returned. Even the result
 // that another caller holds a key may then take as long as timeout, because WAIT follows every command that may write.
 func WithReplicas(n int, timeout time.Duration) Option {
-	if n < 1 {
-		panic(fmt.Sprintf("lock.WithReplicas: n is %d, want 1 or more", n))
-	}
-	if timeout < time.Millisecond {
-		panic(fmt.Sprintf("lock.WithReplicas: %v is below a millisecond", timeout))
-	}
+	option.Check(n >= 1, "lock.WithReplicas: n is %d, want 1 or more", n)
+	option.Check(timeout >= time.Millisecond, "lock.WithReplicas: %v is below a millisecond", timeout)
 	return func(o *options) { o.store.Replicas, o.store.ReplicaTimeout = n, timeout.Truncate(time.Millisecond) }
 }
 
@@ -150,8 +135,6 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // sampled prevents that; package contrib/otelonce provides one. The context of [Locker.Go] has the values too. What
 // go-redis sends by itself, such as a Cluster's reload of its slots, does not have them.
 func WithBaseContext(ctx context.Context) Option {
-	if ctx == nil {
-		panic("lock.WithBaseContext: ctx is nil")
-	}
+	option.Check(ctx != nil, "lock.WithBaseContext: ctx is nil")
 	return func(o *options) { o.base = ctx }
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/option"
 )
 
 // maxScan is the most keys that one step of Scan may look at.
@@ -31,9 +33,7 @@ type Scanned struct {
 // An error ends the scan: the rest of the keys is not scanned. Each step takes at most twice the time for one operation
 // ([WithOpTimeout]).
 func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] {
-	if count < 1 || count > maxScan {
-		panic(fmt.Sprintf("lock.Scan: count is %d, want 1 to %d", count, maxScan))
-	}
+	option.Check(1 <= count && count <= maxScan, "lock.Scan: count is %d, want 1 to %d", count, maxScan)
 	return func(yield func(Scanned, error) bool) {
 		nodes, err := l.scannedNodes(ctx)
 		if err != nil {

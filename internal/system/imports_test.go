@@ -31,8 +31,8 @@ var allowedImports = map[string][]string{
 
 	"journal": {},
 
-	"lock":                     {"lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "lock/internal/background"},
-	"lock/quorum":              {"lock"},
+	"lock":                     {"internal/option", "lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "lock/internal/background"},
+	"lock/quorum":              {"lock", "internal/option"},
 	"lock/internal/lease":      {"lock/internal/store", "lock/internal/background"},
 	"lock/internal/store":      {"lock/internal/pipeline", "lock/internal/rediserr", "lock/internal/background"},
 	"lock/internal/pipeline":   {"lock/internal/rediserr", "lock/internal/background"},

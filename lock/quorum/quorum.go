@@ -36,6 +36,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -59,21 +60,14 @@ type Quorum struct {
 // It panics if the number of clients is even or below three, if a client is nil, a *redis.Ring or appears twice, if the
 // namespace is empty or has braces, and if an option is nil.
 func New(clients []redis.UniversalClient, namespace string, opts ...Option) *Quorum {
-	if len(clients) < 3 || len(clients)%2 == 0 {
-		panic(fmt.Sprintf("quorum.New: %d clients, want an odd number, at least 3", len(clients)))
-	}
+	isOdd := len(clients)%2 == 1
+	option.Check(len(clients) >= 3 && isOdd, "quorum.New: %d clients, want an odd number, at least 3", len(clients))
 	var o options
-	for i, opt := range append([]Option{WithRetry(lock.Retry{})}, opts...) {
-		if opt == nil {
-			panic(fmt.Sprintf("quorum.New: option %d is nil", i))
-		}
-		opt(&o)
-	}
+	WithRetry(lock.Retry{})(&o)
+	option.Apply("quorum.New", &o, opts)
 	q := &Quorum{retry: o.retry}
 	for i, client := range clients {
-		if slices.Index(clients, client) < i {
-			panic("quorum.New: the same client appears twice")
-		}
+		option.Check(slices.Index(clients, client) == i, "quorum.New: the same client appears twice")
 		q.lockers = append(q.lockers, lock.New(client, namespace, o.lockers...))
 	}
 	return q
