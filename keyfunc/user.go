@@ -3,6 +3,7 @@ package keyfunc
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/onceguard/onceguard/internal/option"
 )
@@ -33,13 +34,9 @@ func User(fn func(context.Context) string) Func {
 func BasicUser() Func {
 	return func(r *http.Request) (string, error) {
 		name, _, ok := r.BasicAuth()
-		if !ok || name == "" {
+		isControl := func(c rune) bool { return c < ' ' || c == 0x7f }
+		if !ok || name == "" || strings.ContainsFunc(name, isControl) {
 			return "", ErrNoUser
-		}
-		for i := range len(name) {
-			if name[i] < ' ' || name[i] == 0x7f {
-				return "", ErrNoUser
-			}
 		}
 		return name, nil
 	}

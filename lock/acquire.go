@@ -22,7 +22,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if lease := l.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	claim, _, err := l.claim(ctx, k, store.ClaimOptions{})
+	claim, err := l.claim(ctx, k, store.ClaimOptions{})
 	switch {
 	case err != nil:
 		return nil, false, err

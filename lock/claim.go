@@ -46,6 +46,8 @@ type Claim struct {
 	// Settle, when Settled. Both are by the wall clock of the process that wrote them, in whole milliseconds: use them
 	// to inform, not to decide.
 	ClaimedAt, SettledAt time.Time
+
+	lasts time.Duration // store.Entry.Left: how long the state lasts without a renewal; 0 if that is not known
 }
 
 // Claim takes key if it is free, and otherwise returns what it holds. A key that another caller holds is a [State], not
@@ -87,33 +89,29 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte, hold time.D
 		return claim, err
 	}
 	opts := store.ClaimOptions{Note: note, Hold: hold.Truncate(time.Millisecond)}
-	claim, _, err = l.claim(ctx, l.namespace.Key(key), opts)
-	return claim, err
+	return l.claim(ctx, l.namespace.Key(key), opts)
 }
 
-// claim takes key if it is free, and returns what it holds. lasts is how long that state lasts without a renewal
-// (store.Entry.Left); 0 if that is not known.
-func (l *Locker) claim(
-	ctx context.Context, key store.Key, opts store.ClaimOptions,
-) (claim Claim, lasts time.Duration, err error) {
+// claim takes key if it is free, and returns what it holds.
+func (l *Locker) claim(ctx context.Context, key store.Key, opts store.ClaimOptions) (claim Claim, err error) {
 	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken(), Hold: opts.Hold}
 	if claim, err = l.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
-		return claim, 0, err
+		return claim, err
 	}
 	e, err := l.store.Claim(ctx, key, id.Token, start, opts)
 	if err != nil {
-		return Claim{}, 0, err
+		return Claim{}, err
 	}
 	claim, id.MayReturn = newClaim(key, &e), e.MayReturn
 	if e.State == store.Granted {
 		if claim.Lease, err = l.newLease(ctx, id, e.Fence, start); err != nil {
-			return Claim{}, 0, err
+			return Claim{}, err
 		}
 		if found, err := l.settlePending(ctx, key, claim.Lease); err != nil || found.State == Settled {
-			return found, 0, err
+			return found, err
 		}
 	}
-	return claim, e.Left, nil
+	return claim, nil
 }
 
 // settlePending tries to store a value that is pending under key (ErrPending), so that this Locker does not grant the
@@ -147,26 +145,25 @@ func (l *Locker) Look(ctx context.Context, key string) (claim Claim, err error) 
 	if err = l.ready(ctx, "look"); err != nil {
 		return claim, err
 	}
-	claim, _, err = l.look(ctx, l.namespace.Key(key), false)
-	return claim, err
+	return l.look(ctx, l.namespace.Key(key), false)
 }
 
 // look returns what key holds, as claim does, and never takes the key. If the caller waits, it marks a claim, so that the
 // end of that claim publishes a message.
-func (l *Locker) look(ctx context.Context, key store.Key, waits bool) (claim Claim, lasts time.Duration, err error) {
+func (l *Locker) look(ctx context.Context, key store.Key, waits bool) (claim Claim, err error) {
 	if claim, err = l.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
-		return claim, 0, err
+		return claim, err
 	}
 	e, err := l.store.Look(ctx, key, waits)
 	if err != nil {
-		return Claim{}, 0, err
+		return Claim{}, err
 	}
-	return newClaim(key, &e), e.Left, nil
+	return newClaim(key, &e), nil
 }
 
 // newClaim returns e as a Claim, without a Lease.
 func newClaim(key store.Key, e *store.Entry) (claim Claim) {
-	claim.State, claim.Key = State(e.State), key.Text
+	claim.State, claim.Key, claim.lasts = State(e.State), key.Text, e.Left
 	switch claim.State {
 	case Held, Abandoned:
 		claim.Note, claim.ClaimedAt = e.Content, e.At

@@ -69,8 +69,7 @@ func (l *Locker) LookStored(ctx context.Context, storageKey string) (claim Claim
 	if err != nil {
 		return claim, err
 	}
-	claim, _, err = l.look(ctx, key, false)
-	return claim, err
+	return l.look(ctx, key, false)
 }
 
 func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {

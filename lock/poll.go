@@ -63,19 +63,18 @@ func pause(bound, lasts time.Duration) time.Duration {
 }
 
 // pollForAll polls once for all waiters, and reports the result to them. byTimer is false if a message or a waiter
-// caused the poll. lasts is how long the state that it found lasts without a renewal (store.Entry.Left); 0 if that is
-// not known.
+// caused the poll. lasts is that of the Claim.
 func (l *waitList) pollForAll(byTimer bool) (lasts time.Duration) {
 	var claim Claim
 	var err error
 	taker, opts := l.beginPoll()
 	if locker := l.waiters.locker; taker != nil {
-		claim, lasts, err = locker.claim(context.WithoutCancel(taker.ctx), l.key, opts)
+		claim, err = locker.claim(context.WithoutCancel(taker.ctx), l.key, opts)
 	} else {
-		claim, lasts, err = locker.look(locker.group.Base(), l.key, true)
+		claim, err = locker.look(locker.group.Base(), l.key, true)
 	}
 	l.report(taker, claim, err, byTimer)
-	return lasts
+	return claim.lasts
 }
 
 // beginPoll counts a poll. It returns the waiter that gets the key if it is free, or nil if no waiter takes it, and the
@@ -88,12 +87,6 @@ func (l *waitList) beginPoll() (taker *waiter, opts store.ClaimOptions) {
 		taker = l.list[i]
 	}
 	return taker, store.ClaimOptions{Waits: true, Awaited: len(l.list) > 1}
-}
-
-// mustGiveUp reports whether a poll that failed ends the wait. It ends every Acquire. It ends a Wait only if another
-// poll would fail too: the caller of Wait knows that the key was held, and other errors may pass.
-func (w *waiter) mustGiveUp(err error) bool {
-	return w.takes || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign)
 }
 
 // mustWait reports whether w has to wait, by what the last complete poll found. The caller holds waiters.mu.
@@ -126,7 +119,8 @@ func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 
 // reportTo gives the result of the last poll to w. The call of w returns
 //
-//   - if the poll failed and w must give up;
+//   - if the poll failed and w is an Acquire, or another poll would fail too. Other errors may pass, and the caller of
+//     Wait knows that the key was held;
 //   - if the key holds a value;
 //   - if w is a Wait and the key is free or abandoned;
 //   - if this was the last of Retry.Attempts polls.
@@ -143,7 +137,7 @@ func (l *waitList) reportTo(w *waiter, found Claim, err error, counts bool) {
 	isLast := counts && w.attempts == l.waiters.locker.options.retry.Attempts
 	isOver := found.State == Settled || !w.takes && (found.State == Free || found.State == Abandoned)
 	switch {
-	case err != nil && w.mustGiveUp(err):
+	case err != nil && (w.takes || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign)):
 		l.finish(w, Claim{}, err)
 	case isOver:
 		l.finish(w, found, nil)

@@ -92,8 +92,5 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 func (c *Core) claimGoneBy() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if limit := time.Now().Add(maxRetry); c.latestExpiry.After(limit) {
-		return limit
-	}
-	return c.latestExpiry
+	return time.Now().Add(min(maxRetry, time.Until(c.latestExpiry)))
 }

@@ -20,7 +20,8 @@ import (
 // (Without renewals tick then finds that none is due.)
 func (c *Config) renewAt(start time.Time) time.Time { return start.Add(c.TTL / 3) }
 
-// tick renews the lease, or loses it if validUntil is reached, and sets the timer for the next tick. The timer calls it.
+// tick renews the lease, or loses it if validUntil is reached, and sets the timer for the next tick: at validUntil at the
+// latest. The timer calls it.
 func (c *Core) tick() {
 	start := time.Now()
 	validUntil, isDue := c.beginTick(start)
@@ -29,7 +30,11 @@ func (c *Core) tick() {
 		defer c.config.Group.Done()
 		next = c.renew(start, validUntil)
 	}
-	c.scheduleTick(next)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == active {
+		c.timer.Reset(min(time.Until(next), time.Until(c.validUntil)))
+	}
 }
 
 // beginTick loses the lease if validUntil is reached. isDue reports whether a renewal is due: the caller sends it, and
@@ -45,19 +50,6 @@ func (c *Core) beginTick(start time.Time) (validUntil time.Time, isDue bool) {
 		c.config.Group.Begin()
 	}
 	return c.validUntil, isDue
-}
-
-// scheduleTick sets the timer to next, or to validUntil if that is earlier, unless the lease is over.
-func (c *Core) scheduleTick(next time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase > active {
-		return
-	}
-	if c.validUntil.Before(next) {
-		next = c.validUntil
-	}
-	c.timer.Reset(time.Until(next))
 }
 
 // renew sends a renewal, and returns when the next one is due. It returns at validUntil at the latest, so that tick
