@@ -10,7 +10,7 @@ import "sync"
 // the gate. A goroutine that finds the gate closed after such a call is cut off: see call.
 type gate struct {
 	mu         sync.Mutex
-	idle       chan struct{} // closed when inCall becomes false; nil if no goroutine waits for that
+	idle       sync.Cond // signaled when inCall becomes false; its L is mu
 	inCall     bool          // a goroutine is in a call to the underlying writer
 	closed     bool          // set only by the serving goroutine, which can read it without mu
 	leftInCall bool          // a goroutine was in such a call when the gate was closed; never false again
@@ -20,13 +20,7 @@ type gate struct {
 func (g *gate) enter() {
 	g.mu.Lock()
 	for g.inCall {
-		if g.idle == nil {
-			g.idle = make(chan struct{})
-		}
-		idle := g.idle
-		g.mu.Unlock()
-		<-idle
-		g.mu.Lock()
+		g.idle.Wait()
 	}
 }
 
@@ -45,10 +39,7 @@ func (g *gate) call(underlying func()) (cutOff bool) {
 	defer func() { // also if the underlying writer panics
 		g.mu.Lock()
 		g.inCall, cutOff = false, g.closed
-		if g.idle != nil {
-			close(g.idle)
-			g.idle = nil
-		}
+		g.idle.Broadcast()
 	}()
 	underlying()
 	return cutOff // set by the deferred function

@@ -95,6 +95,7 @@ var ErrReturned = errors.New("middleware: the handler has returned")
 // Begin makes w buffer the response to r, and at most limit bytes of its body. under is the underlying writer.
 func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, observer SendObserver, limit int) {
 	w.under, w.observer, w.limit, w.length = under, observer, limit, -1
+	w.gate.idle.L = &w.gate.mu
 	w.isHEAD, w.http2 = r.Method == http.MethodHead, r.ProtoMajor >= 2
 	w.scratch = response.NewScratch()
 	if h := under.Header(); len(h) > 0 {
