@@ -11,9 +11,9 @@ import "sync"
 type gate struct {
 	mu         sync.Mutex
 	idle       sync.Cond // signaled when inCall becomes false; its L is mu
-	inCall     bool          // a goroutine is in a call to the underlying writer
-	closed     bool          // set only by the serving goroutine, which can read it without mu
-	leftInCall bool          // a goroutine was in such a call when the gate was closed; never false again
+	inCall     bool      // a goroutine is in a call to the underlying writer
+	closed     bool      // set only by the serving goroutine, which can read it without mu
+	leftInCall bool      // a goroutine was in such a call when the gate was closed; never false again
 }
 
 // enter takes mu when no other goroutine is in a call to the underlying writer. leave releases it.
