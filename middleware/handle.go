@@ -11,11 +11,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
-// Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
+// Why the outcome of a run is not Executed.
 var (
-	errNoReturn     = errors.New("middleware: the handler panicked, or called runtime.Goexit")
-	errNotConcluded = errors.New("middleware: the function of WithStored, a journal or a hook of the Redis client panicked, " +
-		"or called runtime.Goexit")
 	errBroken   = errors.New("middleware: the response is shorter or longer than its Content-Length")
 	errExpired  = errors.New("middleware: the handler returned without a response after its context was done")
 	errBypassed = errors.New("middleware: the handler answered on a ResponseWriter other than the one that it was given, " +
@@ -28,7 +25,15 @@ func (x *exchange) run(next http.Handler, r *run.Run) {
 	x.exec = Execution{key: x.in.req.StorageKey, fence: r.Fence(), outer: x.in.outer, strict: r.IsStrict(), control: r.Control()}
 	x.product.options = &m.options
 	w.Begin(x.w, x.r, r.Control(), m.maxResponse)
-	result := x.handleAndConclude(next, r) // 5 to 7
+	body := x.in.body
+	var expired error
+	result := r.Do( // 5 to 7: the handler runs, its response is buffered, the run is concluded
+		func() { expired = x.handle(next, r) },
+		func() run.Ending {
+			body.Free() // not after a panic: a goroutine may still be reading it
+			return x.ending(expired)
+		},
+		func(interrupted run.Result) { x.emit(x.product.eventOf(&interrupted, w.SentStatus())) })
 	if result.Kind != run.Own {
 		w.Withdraw()
 		x.answer(&result)
@@ -39,32 +44,24 @@ func (x *exchange) run(next http.Handler, r *run.Run) {
 	w.Deliver(x.r.Context())
 }
 
-// handleAndConclude calls the handler, and concludes the run. After a panic or a runtime.Goexit it concludes the run as
-// interrupted, and the panic propagates.
-func (x *exchange) handleAndConclude(next http.Handler, r *run.Run) (result run.Result) {
-	reason := errNoReturn // why the run is interrupted, if this function does not return
-	returned := false
+// handle calls the handler, and cuts off what it leaves behind. It returns why its context was done when it returned, and
+// otherwise nil.
+func (x *exchange) handle(next http.Handler, r *run.Run) (expired error) {
+	request := x.request(context.WithValue(r.Start(&x.product), executionKey{}, &x.exec))
 	defer func() {
-		if !returned {
-			x.interrupt(r, reason)
-		}
+		expired = r.CutOff()
+		x.body.CutOff()
+		x.pattern = request.Pattern
+		x.removeTemporaryFiles(request)
+		x.in.body = nil // not needed while the response is stored
 	}()
-	ending := x.handle(next, r) // 5, 6: the handler runs, its response is buffered
-	reason = errNotConcluded    // what panics from now on is not the handler
-	result = r.Conclude(ending) // 7
-	returned = true
-	return result
+	next.ServeHTTP(&x.product.writer, request)
+	return nil
 }
 
-// handle calls the handler, and returns how it has ended.
-func (x *exchange) handle(next http.Handler, r *run.Run) run.Ending {
-	ctx := context.WithValue(r.Start(&x.product), executionKey{}, &x.exec)
-	request := x.request(ctx)
-	body := x.in.body
-	expired := x.callHandler(next, request, r)
-	body.Free() // only after CutOff, so not after a panic: a goroutine may still be reading it
-	w := &x.product.writer
-	switch verdict := w.Seal(expired != nil); verdict {
+// ending returns how the handler has ended.
+func (x *exchange) ending(expired error) run.Ending {
+	switch verdict := x.product.writer.Seal(expired != nil); verdict {
 	case capture.Whole:
 		return run.Ending{How: run.Whole}
 	case capture.Expired:
@@ -85,32 +82,6 @@ func endingOf(verdict capture.Verdict, under http.ResponseWriter) run.Ending {
 		return run.Ending{How: run.LeftOpen, Err: capture.WhyLeftOpen(under)}
 	}
 	return run.Ending{How: run.Partial}
-}
-
-// callHandler calls the handler, and cuts off what it leaves behind. It returns why its context was done when it
-// returned, and otherwise nil.
-func (x *exchange) callHandler(next http.Handler, request *http.Request, r *run.Run) (expired error) {
-	defer func() {
-		expired = r.CutOff()
-		x.body.CutOff()
-		x.pattern = request.Pattern
-		x.removeTemporaryFiles(request)
-		x.in.body = nil // not needed while the response is stored
-	}()
-	next.ServeHTTP(&x.product.writer, request)
-	return nil
-}
-
-// interrupt concludes a run that a panic or a runtime.Goexit has interrupted. It calls the observer, even if a journal or
-// a user's function panics once more.
-func (x *exchange) interrupt(r *run.Run, why error) {
-	w, result := &x.product.writer, run.Result{Outcome: run.OutcomePanicked, Err: why}
-	defer func() {
-		x.emit(x.product.eventOf(&result, w.SentStatus()))
-	}()
-	r.CutOff()
-	w.Abort()
-	result = r.Interrupt(why)
 }
 
 // request returns the handler's request: the original one, with ctx and the body that was read.

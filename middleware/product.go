@@ -62,6 +62,8 @@ func (o *options) keeps(status int, strict bool) bool {
 	return o.shouldStore(status) || strict && status >= 500
 }
 
+func (p *product) Abort() { p.writer.Abort() }
+
 func (p *product) Sent() bool { return p.writer.Started() }
 
 func (p *product) String() string { return fmt.Sprintf("answered %d", p.writer.Status()) }

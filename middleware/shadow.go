@@ -236,7 +236,7 @@ func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, retu
 	hasDecided := wish == run.WishUnknown || wish == run.WishDiscard || seen.Verdict == capture.LeftOpen
 	switch {
 	case !returned:
-		return run.Ending{How: run.Interrupted, Err: errNoReturn}
+		return run.Ending{How: run.Interrupted, Err: run.ErrNoReturn}
 	case s.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
 		left.sum, left.keeps = nil, true
 		return run.Ending{How: run.Whole}

@@ -81,6 +81,8 @@ func (p *product) Tombstone(bool) []byte { return nil }
 // Keeps reports whether a result without a mark is stored.
 func (p *product) Keeps(strict bool) bool { return strict || p.form[0] == formValue }
 
+func (p *product) Abort() {}
+
 func (p *product) Sent() bool { return false }
 
 func (p *product) String() string {

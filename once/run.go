@@ -2,34 +2,20 @@ package once
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/run"
 )
 
-// Why the outcome of a run is not Executed. A panic's value is left out: it may hold what must not be logged.
-var (
-	errNoReturn     = errors.New("once: the function panicked, or called runtime.Goexit")
-	errNotConcluded = errors.New("once: the codec, a journal or a hook of the Redis client panicked, or called " +
-		"runtime.Goexit")
-)
-
-// run runs f and concludes the run. After a panic or a runtime.Goexit it concludes the run as interrupted, and the panic
-// propagates. It calls the observer, unless something replaces what f has returned.
-func (c *call) run(r *run.Run, f func(context.Context) (any, error)) (result run.Result) {
+// run runs f and concludes the run. It calls the observer, unless something replaces what f has returned.
+func (c *call) run(r *run.Run, f func(context.Context) (any, error)) run.Result {
 	p := &product{Guard: c.Guard}
-	reason := errNoReturn // why the run is interrupted, if this function does not return
-	returned := false
-	defer func() {
-		if !returned {
-			c.interrupt(r, reason)
-		}
-	}()
-	v, err := c.callFunction(r, p, f)
-	reason = errNotConcluded // what panics from now on is not f
-	result = r.Conclude(p.take(v, err))
-	returned = true
+	var v any
+	var err error
+	result := r.Do(
+		func() { v, err = c.callFunction(r, p, f) },
+		func() run.Ending { return p.take(v, err) },
+		func(interrupted run.Result) { c.report(&interrupted, false) })
 	if result.Kind == run.Own {
 		c.report(&result, err != nil)
 	}
@@ -66,15 +52,6 @@ func endWith(ctx, caller context.Context) (_ context.Context, stop func()) {
 		release()
 		cancel(context.Canceled)
 	}
-}
-
-// interrupt concludes a run that a panic or a runtime.Goexit has interrupted. It calls the observer, even if a journal or
-// a codec panics once more.
-func (c *call) interrupt(r *run.Run, why error) {
-	result := run.Result{Outcome: run.OutcomePanicked, Err: why}
-	defer func() { c.report(&result, false) }()
-	r.CutOff()
-	result = r.Interrupt(why)
 }
 
 // runUnprotected runs f in the caller's context, outside of any other run, and calls the observer.

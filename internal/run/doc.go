@@ -10,9 +10,10 @@
 //		return answer(result)
 //	}
 //	r := result.Run
-//	operation(r.Start(product))              // with the context that Start returns
-//	r.CutOff()                               // goroutines that the operation has left behind have no effect any more
-//	result = r.Conclude(run.Ending{...})     // the product of this run, or what replaces it
+//	result = r.Do(func() {
+//		operation(r.Start(product))      // with the context that Start returns
+//		r.CutOff()                       // goroutines that the operation has left behind have no effect any more
+//	}, ending, report)                       // the product of this run, or what replaces it
 //
 // A door never sees a lease, a claim, a journal's entry or an encoded record. The operation's product is a response or a
 // value. This package sees it only as bytes, the payload of a record.

@@ -183,15 +183,15 @@ func unclaimed(err error) Result {
 // begin makes a run, and begins it if its protection admits it. Without a lease the journal alone protects the run:
 // claimErr is why Redis has granted none, and nil without Redis.
 func (g *Guard) begin(ctx, detached context.Context, req *Request, lease *lock.Lease, claimErr error) Result {
-	r := &Run{guard: g, req: req, caller: ctx, detached: detached, claimErr: claimErr}
+	r := &Run{guard: g, req: req, caller: ctx, detached: detached, lease: lease, claimErr: claimErr}
 	r.control.retention = g.Retention
 	if g.Journal == nil {
-		r.protection = leased{redisLease{lease}}
+		r.protection = leased{}
 	} else {
-		r.protection = newJournaled(r, lease)
+		r.protection = newJournaled(r)
 	}
 	if err := deadlineError(ctx); err != nil {
-		r.protection.drop(detached)
+		r.drop()
 		return refuse(NotBegun, errors.Join(err, claimErr))
 	}
 	if refusal := r.protection.admit(r); refusal != nil {
@@ -207,18 +207,10 @@ type protection interface {
 	admit(r *Run) (instead *Result)
 	// start completes the run's context, and returns the one that the operation gets.
 	start(r *Run) context.Context
-	// fence returns the fencing number of the lease, and 0 without one.
-	fence() int64
 	// hasRow reports whether an intent journal has a row of the run.
 	hasRow() bool
 	// cutOff is called when the operation has ended.
 	cutOff()
-	// abandonAt stops the renewals of the lease from t on. The zero time means never.
-	abandonAt(t time.Time)
-	// abandon lets the lease run out.
-	abandon()
-	// drop releases the key in the background.
-	drop(ctx context.Context)
 	// conclude does with the key what follows from end, and returns what the caller gets.
 	conclude(r *Run, end Ending) Result
 }

@@ -28,7 +28,6 @@ import (
 // If End fails, endInBackground retries it, and the caller gets the run's product. After Keep, the background also calls
 // End for a transaction that is undecided, unless the run is strict: see concludeUndecided.
 type journaled struct {
-	redisLease
 	owner    *Run
 	run      journal.Run
 	deadline time.Time // of the operation; counted from before Begin, so never after the limit that the journal counts
@@ -53,13 +52,13 @@ var (
 
 // newJournaled returns the protection of a run that begins now. It has the token of its lease, or a new one without a
 // lease.
-func newJournaled(r *Run, lease *lock.Lease) *journaled {
+func newJournaled(r *Run) *journaled {
 	g := r.guard
-	j := &journaled{owner: r, redisLease: redisLease{lease}, deadline: time.Now().Add(g.MaxDuration)}
+	j := &journaled{owner: r, deadline: time.Now().Add(g.MaxDuration)}
 	j.unsealed.L = &j.mu
 	j.run = journal.Run{Key: r.req.StorageKey, Note: g.note(nil, r.req), Limit: g.MaxDuration}
-	if lease != nil {
-		j.run.Token = lease.Token()
+	if r.lease != nil {
+		j.run.Token = r.lease.Token()
 	} else {
 		j.run.Token = uuid.NewString()
 	}
@@ -69,7 +68,7 @@ func newJournaled(r *Run, lease *lock.Lease) *journaled {
 // admit asks the journal whether the run may begin.
 func (j *journaled) admit(r *Run) *Result {
 	refused := func(result Result) *Result { return &result }
-	j.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
+	r.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
 	start := time.Now()
 	entry, err := j.askBegin(r)
 	r.req.Phases.Journal = PhaseSince(start)
@@ -81,7 +80,7 @@ func (j *journaled) admit(r *Run) *Result {
 	switch {
 	case err != nil:
 		r.guard.undoBegin(j.run)
-		j.drop(r.detached)
+		r.drop()
 		return refused(refuse(NotBegun, err))
 	case !mayRun:
 		return refused(j.byEntry(r, entry))
@@ -138,7 +137,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 		if end.How == Interrupted {
 			e.err = end.Err
 		}
-		return r.own(&e, r.apply(j.lease, &e))
+		return r.own(&e, r.apply(&e))
 	case txOvertaken:
 		result := j.byEntry(r, j.entry)
 		result.Settle = PhaseSince(r.completed)
@@ -152,7 +151,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 	}
 	freesNoRow := e.action == Free && !j.run.Intent
 	if e.action == Leave || freesNoRow {
-		return r.own(&e, r.apply(j.lease, &e))
+		return r.own(&e, r.apply(&e))
 	}
 	return j.end(r, &e)
 }
@@ -162,7 +161,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 func (j *journaled) concludeUndecided(r *Run) Result {
 	wish, sent, retention := r.control.Said()
 	if neverFree := sent || wish == WishKeep; !neverFree || r.IsStrict() {
-		j.abandon()
+		r.abandon()
 		return refuse(CommitUnknown, j.cause)
 	}
 	e := ending{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), keep: max(retention, r.guard.Retention)}
@@ -182,10 +181,10 @@ func (j *journaled) end(r *Run, e *ending) Result {
 	}
 	if isOurEnd(entry, j.run, e.encoded) {
 		e.inJournal = true
-		return r.own(e, r.apply(j.lease, e))
+		return r.own(e, r.apply(e))
 	}
 	if r.product.Sent() { // the caller has a part of this run's product, so no other can replace it
-		j.drop(r.detached)
+		r.drop()
 		return r.own(e, errors.Join(errOvertaken, lock.ErrLost))
 	}
 	overtaken := fmt.Errorf("%w, and this one %v", errOvertaken, r.product)
@@ -196,11 +195,11 @@ func (j *journaled) end(r *Run, e *ending) Result {
 // record, so that the next duplicate need not ask the journal. Without such a record it releases the key.
 func (j *journaled) byEntry(r *Run, entry journal.Entry) Result {
 	result := r.guard.byEntry(r.req, &entry)
-	if j.lease == nil || !canSettle(&entry) || result.Kind == Unreadable {
-		j.drop(r.detached)
+	if r.lease == nil || !canSettle(&entry) || result.Kind == Unreadable {
+		r.drop()
 		return result
 	}
-	result.Err = errors.Join(result.Err, j.lease.Settle(r.detached, entry.Record, entry.Left))
+	result.Err = errors.Join(result.Err, r.lease.Settle(r.detached, entry.Record, entry.Left))
 	return result
 }
 
@@ -208,11 +207,11 @@ func (j *journaled) byEntry(r *Run, entry journal.Entry) Result {
 // why the End has not succeeded yet. The error that it returns is for the observer: it wraps cause and
 // [lock.ErrPending]. If too many records are pending, it abandons the key instead, and returns cause unchanged.
 func (j *journaled) endInBackground(r *Run, e *ending, cause error) error {
-	g, run, key := r.guard, j.run, j.redisLease
+	g, run, lease := r.guard, j.run, r.lease
 	cost := int64(len(e.encoded) + pendingCost)
 	if g.pendingRecords.Add(cost) > maxPendingRecords {
 		g.pendingRecords.Add(-cost)
-		key.abandon()
+		r.abandon()
 		return cause
 	}
 	encoded, keep, completed := e.encoded, e.keep, r.completed
@@ -232,24 +231,24 @@ func (j *journaled) endInBackground(r *Run, e *ending, cause error) error {
 				entry.Record = nil // not for Redis: the journal answers a repetition
 			}
 		}
-		key.follow(ctx, entry, ended, encoded == nil)
+		follow(ctx, lease, entry, ended, encoded == nil)
 	})
 	return fmt.Errorf("%w; %w", cause, lock.ErrPending)
 }
 
-// follow applies to the key the entry that a retried End has returned. ended is false if no End has succeeded. frees is
+// follow applies to the key, if there is a lease, the entry that a retried End has returned. ended is false if no End has succeeded. frees is
 // true if End was to free the row. After an error the background retries Settle and Release, so their errors are
 // dropped.
-func (l redisLease) follow(ctx context.Context, entry journal.Entry, ended, frees bool) {
+func follow(ctx context.Context, lease *lock.Lease, entry journal.Entry, ended, frees bool) {
 	switch {
-	case l.lease == nil:
+	case lease == nil:
 	case !ended: // the outcome is unknown: the lease runs out
-		l.lease.Abandon()
+		lease.Abandon()
 	case canSettle(&entry):
-		_ = l.lease.Settle(ctx, entry.Record, entry.Left)
+		_ = lease.Settle(ctx, entry.Record, entry.Left)
 	case frees, entry.State == journal.Done: // Redis has nothing to store: a repetition gets the journal's entry
-		_ = l.lease.Release(ctx)
+		_ = lease.Release(ctx)
 	default: // the journal has the row of another run, without an outcome: the lease runs out
-		l.lease.Abandon()
+		lease.Abandon()
 	}
 }

@@ -9,48 +9,18 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// redisLease is the lease of a run. Its methods do nothing without one: then a journal alone protects the run, because
-// Redis did not answer.
-type redisLease struct{ lease *lock.Lease }
-
-func (l redisLease) fence() int64 {
-	if l.lease == nil {
-		return 0
-	}
-	return l.lease.Fence()
-}
-
-func (l redisLease) abandonAt(t time.Time) {
-	if l.lease != nil {
-		l.lease.AbandonAt(t)
-	}
-}
-
-func (l redisLease) abandon() {
-	if l.lease != nil {
-		l.lease.Abandon()
-	}
-}
-
-// drop releases the key in the background.
-func (l redisLease) drop(ctx context.Context) {
-	if l.lease != nil {
-		l.lease.ReleaseInBackground(ctx)
-	}
-}
-
 // leased is the protection by a lease alone.
-type leased struct{ redisLease }
+type leased struct{}
 
-func (p leased) admit(r *Run) *Result {
-	p.abandonAt(time.Now().Add(r.guard.MaxDuration)) // now, so that the lease also runs out if the operation never starts
+func (leased) admit(r *Run) *Result {
+	r.abandonAt(time.Now().Add(r.guard.MaxDuration)) // now, so that the lease also runs out if the operation never starts
 	return nil
 }
 
-func (p leased) start(r *Run) context.Context {
+func (leased) start(r *Run) context.Context {
 	deadline := r.req.Phases.Operation.Start.Add(r.guard.MaxDuration)
-	p.abandonAt(deadline)
-	r.ctx.lease, r.ctx.deadline = p.lease, r.capByCaller(deadline)
+	r.abandonAt(deadline)
+	r.ctx.lease, r.ctx.deadline = r.lease, r.capByCaller(deadline)
 	return OutsideJournal(&r.ctx, r.caller)
 }
 
@@ -58,9 +28,9 @@ func (leased) hasRow() bool { return false }
 
 func (leased) cutOff() {}
 
-func (p leased) conclude(r *Run, end Ending) Result {
+func (leased) conclude(r *Run, end Ending) Result {
 	e := r.decide(end)
-	err := r.apply(p.lease, &e)
+	err := r.apply(&e)
 	if errors.Is(err, lock.ErrLost) && e.action != Leave && !r.product.Sent() {
 		return r.reclaimOrGiveWay(&e, err)
 	}
@@ -75,10 +45,9 @@ var errLate = fmt.Errorf("onceguard: Redis did not answer in time; storing goes 
 func (r *Run) ConcludeWithin(d time.Duration, end Ending) Result {
 	e := r.decide(end)
 	r.encodeEnding(&e)
-	lease := r.protection.(leased).lease
-	lease.AbandonAt(time.Time{})
+	r.abandonAt(time.Time{})
 	applied := make(chan error, 1)
-	r.guard.locker.Go(func(context.Context) { applied <- r.apply(lease, &e) })
+	r.guard.locker.Go(func(context.Context) { applied <- r.apply(&e) })
 	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	var err error
@@ -92,20 +61,20 @@ func (r *Run) ConcludeWithin(d time.Duration, end Ending) Result {
 }
 
 // apply applies e to the key in Redis, if the run has a lease.
-func (r *Run) apply(lease *lock.Lease, e *ending) error {
+func (r *Run) apply(e *ending) error {
 	switch {
-	case lease == nil:
+	case r.lease == nil:
 		return nil
 	case e.action == Leave:
-		lease.Abandon()
-		return lease.Err() // for the observer only: after ErrLost another may have run, too
+		r.lease.Abandon()
+		return r.lease.Err() // for the observer only: after ErrLost another may have run, too
 	case e.action == Free:
-		return lease.Release(r.detached)
+		return r.lease.Release(r.detached)
 	case e.encoded != nil:
-		return lease.Settle(r.detached, e.encoded, e.keep)
+		return r.lease.Settle(r.detached, e.encoded, e.keep)
 	}
 	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory.
-	return lease.SettleAppend(r.detached, e.record.Room(), func(b []byte) []byte {
+	return r.lease.SettleAppend(r.detached, e.record.Room(), func(b []byte) []byte {
 		encoded := r.guard.Codec.Append(b, r.req.StorageKey, &e.record)
 		e.size = len(encoded) - len(b)
 		return encoded
@@ -126,8 +95,8 @@ func (r *Run) reclaimOrGiveWay(e *ending, lost error) Result {
 	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
 	claim, err := r.guard.sendClaim(r.detached, r.req)
 	if err == nil && claim.State == lock.Granted {
-		r.protection = leased{redisLease{claim.Lease}} // which Conclude abandons after a panic
-		err = r.apply(claim.Lease, e)
+		r.lease = claim.Lease // which Conclude abandons after a panic
+		err = r.apply(e)
 		if !errors.Is(err, lock.ErrLost) {
 			result := r.own(e, err)
 			result.Outcome, result.Err = OutcomeLeaseLost, errors.Join(lost, result.Err)

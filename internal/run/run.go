@@ -17,8 +17,9 @@ type Run struct {
 	req        *Request
 	caller     context.Context // only its deadline counts
 	detached   context.Context // has the values of caller, and never ends
+	lease      *lock.Lease     // nil without one: then the journal alone protects the run
+	claimErr   error           // why there is no lease
 	protection protection
-	claimErr   error // why there is no lease; then the journal alone protects the run
 
 	control   Control
 	ctx       runContext
@@ -37,6 +38,8 @@ type Product interface {
 	// Keeps reports whether the door's rule keeps such a product. It is called if nothing else decides. strict is that of
 	// Run.IsStrict.
 	Keeps(strict bool) bool
+	// Abort is called if the operation has not returned. Nothing of the product is handed out any more.
+	Abort()
 	Sent() bool     // reports whether a part of the product was sent, so that nothing can replace it
 	String() string // describes the product in an error: "answered 201"
 }
@@ -67,7 +70,12 @@ type Ending struct {
 func (r *Run) Control() *Control { return &r.control }
 
 // Fence returns the fencing number of the run's lease, and 0 without one.
-func (r *Run) Fence() int64 { return r.protection.fence() }
+func (r *Run) Fence() int64 {
+	if r.lease == nil {
+		return 0
+	}
+	return r.lease.Fence()
+}
 
 // IsStrict reports whether a failure of the run is kept, and the run is not repeated if its outcome is unknown. That is
 // so with Policy.AtMostOnce, and if an intent journal has stored a row of the run.
@@ -128,28 +136,74 @@ func (r *Run) Conclude(end Ending) Result {
 	concluded := false
 	defer func() {
 		if !concluded {
-			r.protection.abandon()
+			r.abandon()
 		}
 	}()
-	r.protection.abandonAt(time.Time{})
+	r.abandonAt(time.Time{})
 	result := r.protection.conclude(r, end)
 	concluded = true
 	result.Err = errors.Join(result.Err, r.claimErr)
 	return result
 }
 
-// Interrupt is Conclude for an operation that has not returned, whose panic propagates: nothing is handed out, and the
-// result is for the observer alone.
-func (r *Run) Interrupt(why error) Result {
-	result := r.Conclude(Ending{How: Interrupted, Err: why})
-	if result.Kind == Own {
-		return result
+// abandonAt stops the renewals of the lease from t on. The zero time means never.
+func (r *Run) abandonAt(t time.Time) {
+	if r.lease != nil {
+		r.lease.AbandonAt(t)
 	}
-	if result.Outcome != OutcomeLeaseLost {
-		result.Outcome = OutcomePanicked
+}
+
+// abandon lets the lease run out.
+func (r *Run) abandon() {
+	if r.lease != nil {
+		r.lease.Abandon()
 	}
-	result.Err = errors.Join(why, result.Err)
+}
+
+// drop releases the key in the background.
+func (r *Run) drop() {
+	if r.lease != nil {
+		r.lease.ReleaseInBackground(r.detached)
+	}
+}
+
+// Why a run was interrupted. The value of the panic is left out: it may hold what must not be logged.
+var (
+	ErrNoReturn     = errors.New("onceguard: the operation panicked, or called runtime.Goexit")
+	errNotConcluded = errors.New("onceguard: a codec, the function of WithStored, a journal or a hook of the Redis client " +
+		"panicked, or called runtime.Goexit")
+)
+
+// Do calls operation, which calls Start and CutOff, and concludes the run with what ending returns. After a panic or a
+// runtime.Goexit, which propagates, it aborts the product, concludes the run as interrupted, and calls report with the
+// result for the observer, even if a journal panics once more.
+func (r *Run) Do(operation func(), ending func() Ending, report func(Result)) (result Result) {
+	why, returned := ErrNoReturn, false
+	defer func() {
+		if !returned {
+			r.interrupt(why, report)
+		}
+	}()
+	operation()
+	why = errNotConcluded // what panics from now on is not the operation
+	result = r.Conclude(ending())
+	returned = true
 	return result
+}
+
+func (r *Run) interrupt(why error, report func(Result)) {
+	interrupted := Result{Outcome: OutcomePanicked, Err: why}
+	defer func() { report(interrupted) }()
+	r.CutOff()
+	r.product.Abort()
+	result := r.Conclude(Ending{How: Interrupted, Err: why})
+	if result.Kind != Own { // the client gets nothing of it
+		result.Err = errors.Join(why, result.Err)
+		if result.Outcome != OutcomeLeaseLost {
+			result.Outcome = OutcomePanicked
+		}
+	}
+	interrupted = result
 }
 
 // ending is what follows from an Ending: what the run does with its key, and what the observer is told.

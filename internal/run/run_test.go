@@ -53,6 +53,7 @@ func (p *product) Changed() bool                  { return p.body != p.sealed }
 func (p *product) Keep()                          {}
 func (p *product) Rewind()                        {}
 func (p *product) Refuse()                        {}
+func (p *product) Abort()                         {}
 func (p *product) Payload() (_, _ []byte, _ bool) { return []byte("h"), []byte(p.body), !p.unable }
 func (p *product) Tombstone(known bool) []byte {
 	if known {
