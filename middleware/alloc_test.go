@@ -32,7 +32,7 @@ func TestAllocations(t *testing.T) {
 		limit int
 	}{
 		{"first", 7},      // the key, the exchange, the run, two contexts, the request, the key for the checksum
-		{"replay", 6},     // the key, the exchange, a context, the key for the checksum, the header's text, its values
+		{"replay", 9},     // the key, the exchange, a context, the key for the checksum, the header's text, its values, two added fields
 		{"in flight", 14}, // the key, the exchange, a context, the problem's header and body
 		{"mismatch", 15},  // the same, the key for the checksum, and what was read of the record
 	} {

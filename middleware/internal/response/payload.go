@@ -3,7 +3,6 @@ package response
 import (
 	"encoding/binary"
 	"fmt"
-	"strconv"
 
 	"github.com/onceguard/onceguard/internal/record"
 )
@@ -84,18 +83,13 @@ func (s *Scratch) Decode(payload []byte) error {
 	d := decoder{b: payload}
 	status := d.number(999)
 	head := decoder{b: d.take(d.count())}
-	body := d.rest()
-	s.text = strconv.AppendInt(append(s.text[:0], head.b...), int64(len(body)), 10)
-	text := string(s.text)
+	text := string(head.b)
 
 	list, values := head.changes(text, s.changes[:0], nil)
 	headers := len(list)
-	list, spare := head.changes(text, list, values)
+	list, _ = head.changes(text, list, values)
 	s.changes = list
-	s.Stored = Response{
-		Status: status, Header: list[:headers:headers], Trailer: list[headers:], Body: body,
-		length: text[len(head.b):], spare: spare,
-	}
+	s.Stored = Response{Status: status, Header: list[:headers:headers], Trailer: list[headers:], Body: d.rest()}
 	if d.failed || head.failed || len(head.rest()) > 0 || status < 100 {
 		return errMalformed
 	}
@@ -140,7 +134,7 @@ func (d *decoder) number(limit int) int {
 // slice.
 func (d *decoder) count() int { return d.number(len(d.b) - d.at) }
 
-// field reads a name or a value, and returns it as a part of text, which begins with a copy of b.
+// field reads a name or a value, and returns it as a part of text, which is a copy of b.
 func (d *decoder) field(text string) string {
 	if d.fields++; d.fields > maxFields {
 		d.fail()
@@ -153,7 +147,7 @@ func (d *decoder) field(text string) string {
 func (d *decoder) changes(text string, list []Change, values []string) ([]Change, []string) {
 	n := d.number(min(len(d.b)-d.at, maxFields))
 	if values == nil {
-		values = make([]string, 0, n+spareValues) // most have one value each
+		values = make([]string, 0, n) // most have one value each
 	}
 	for ; n > 0 && !d.failed; n-- {
 		c := Change{Op: d.op(), Name: d.field(text)}

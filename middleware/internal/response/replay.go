@@ -4,6 +4,7 @@ package response
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -13,29 +14,15 @@ type Response struct {
 	Header  []Change
 	Trailer []Change
 	Body    []byte
-
-	// Set when a record is decoded.
-	length string   // of Body, in decimal; WriteTo sends it
-	spare  []string // usually has room for spareValues more, so that WriteTo need not allocate
-}
-
-// spareValues is how many values WriteTo adds to the header of a response with a status below 500.
-const spareValues = 2
-
-// value returns a list that has only v, in the memory of spare.
-func (r *Response) value(v string) []string {
-	n := len(r.spare)
-	r.spare = append(r.spare, v)
-	return r.spare[n : n+1 : n+1]
 }
 
 // WriteTo replays the response. It applies the handler's changes to the header that the outer middlewares have set.
 func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
 	Apply(h, r.Header)
-	h["Idempotent-Replayed"] = r.value("true")
+	h.Set("Idempotent-Replayed", "true")
 	if r.Status >= 500 { // a retry would get the same response
-		h["X-Should-Retry"] = r.value("false")
+		h.Set("X-Should-Retry", "false")
 	}
 	if _, hasType := h["Content-Type"]; !hasType {
 		h["Content-Type"] = nil // it was sent without one: net/http must not sniff
@@ -68,7 +55,7 @@ func (r *Response) setLength(h http.Header, req *http.Request, announced []strin
 	case !BodyAllowed(r.Status):
 		h.Del("Content-Length")
 	case !isSet && !hasTrailers && isKnown:
-		h["Content-Length"] = r.value(r.length)
+		h.Set("Content-Length", strconv.Itoa(len(r.Body)))
 	}
 }
 
