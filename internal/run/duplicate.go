@@ -98,7 +98,7 @@ func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 	case entry.State == journal.Unfinished:
 		return g.unfinished(entry.Age)
 	case g.locker.IsNone():
-		return g.inFlightAlone(entry.Age)
+		return g.inFlight(time.Now().Add(-entry.Age), nil)
 	}
 	return refuse(InFlight, nil)
 }
@@ -142,9 +142,7 @@ func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result
 		return fallback
 	}
 	start := time.Now()
-	entry, err := ask(context.WithoutCancel(ctx), func(ctx context.Context) (journal.Entry, error) {
-		return g.Journal.Look(ctx, req.StorageKey)
-	})
+	entry, err := g.look(context.WithoutCancel(ctx), req.StorageKey)
 	req.Phases.Journal = PhaseSince(start)
 	switch {
 	case err != nil:
@@ -200,47 +198,37 @@ func (g *Guard) waitTurn(ctx context.Context, req *Request, wait func(context.Co
 	return err
 }
 
-// inFlightAlone returns the result of a duplicate of a run whose row has that age.
-func (g *Guard) inFlightAlone(age time.Duration) Result {
-	return g.inFlight(time.Now().Add(-age), nil)
-}
-
 // waitAlone is Wait without Redis.
 func (g *Guard) waitAlone(ctx context.Context, req *Request, inFlight Result) Result {
 	var entry journal.Entry
-	var pollErr error
-	err := g.waitTurn(ctx, req, func(ctx context.Context) error {
-		entry, pollErr = g.pollJournal(ctx, req.StorageKey)
-		return ctx.Err()
+	err := g.waitTurn(ctx, req, func(ctx context.Context) (err error) {
+		entry, err = g.pollJournal(ctx, req.StorageKey)
+		return err
 	})
 	switch {
-	case err != nil && pollErr == nil:
-		return g.inFlight(inFlight.claimedAt, waitFailure(err))
 	case err != nil:
-		return g.inFlight(inFlight.claimedAt, pollErr)
-	case entry.State == journal.Absent && req.TooOld:
-		return refuse(Expired, nil)
+		return g.inFlight(inFlight.claimedAt, waitFailure(err))
 	case entry.State == journal.Absent:
-		return refuse(Failed, nil)
+		return g.byClaim(req, &lock.Claim{State: lock.Free})
 	}
 	return g.byEntry(req, &entry)
 }
 
-// pollJournal looks at the row until its run has ended, or ctx ends. Then err is that of the last look. The pauses have
-// full jitter and grow, so that many duplicates do not ask at the same time.
-func (g *Guard) pollJournal(ctx context.Context, key string) (entry journal.Entry, err error) {
-	look := func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, key) }
+// pollJournal looks at the row until its run has ended. If ctx ends first, the error is a [lock.WaitError]. The pauses
+// have full jitter and grow, so that many duplicates do not ask at the same time.
+func (g *Guard) pollJournal(ctx context.Context, key string) (journal.Entry, error) {
+	var last error // of the last look that ctx has not ended
 	for pause := minPoll; sleep(ctx, rand.N(pause)); pause = min(2*pause, maxPoll) {
-		found, lookErr := ask(ctx, look)
+		entry, err := g.look(ctx, key)
 		if ctx.Err() != nil {
 			break
 		}
-		if lookErr == nil && found.State != journal.Running {
-			return found, nil
+		if err == nil && entry.State != journal.Running {
+			return entry, nil
 		}
-		err = lookErr
+		last = err
 	}
-	return entry, err
+	return journal.Entry{}, &lock.WaitError{Err: ctx.Err(), Look: last}
 }
 
 const (

@@ -88,12 +88,14 @@ type Request struct {
 func (g *Guard) Begin(ctx context.Context, req *Request) Result {
 	detached := context.WithoutCancel(ctx)
 	claim, err := g.claim(ctx, detached, req)
-	if errors.Is(err, lock.ErrNoRedis) {
-		return g.beginAlone(ctx, detached, req)
-	}
 	req.StorageKey = cmp.Or(req.StorageKey, claim.Key)
 	g.StorageKey(req)
+	isAlone := errors.Is(err, lock.ErrNoRedis)
 	switch {
+	case isAlone && !req.TooOld: // the claim is the row that an intent journal stores at Begin
+		return g.begin(ctx, detached, req, nil, nil)
+	case isAlone:
+		return g.lookInJournal(ctx, req, refuse(Expired, nil))
 	case err != nil && !req.TooOld && g.mayFailOpen(ctx, err):
 		return refuse(Unprotected, err)
 	case err != nil && !req.TooOld && g.mayRunWithoutLease(ctx, err):
@@ -108,16 +110,6 @@ func (g *Guard) Begin(ctx context.Context, req *Request) Result {
 		return g.lookInJournal(ctx, req, g.byClaim(req, &claim))
 	}
 	return g.byClaim(req, &claim)
-}
-
-// beginAlone is Begin without Redis (lock.None). The row that an intent journal stores at Begin is the claim: a duplicate
-// meets it, and a run begins as one whose Redis does not answer.
-func (g *Guard) beginAlone(ctx, detached context.Context, req *Request) Result {
-	g.StorageKey(req)
-	if req.TooOld {
-		return g.lookInJournal(ctx, req, refuse(Expired, nil))
-	}
-	return g.begin(ctx, detached, req, nil, nil)
 }
 
 // StorageKey returns the key as it stands in Redis, and sets it in req. It is empty if the request has no key.

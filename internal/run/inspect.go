@@ -31,7 +31,7 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, e
 		encoded = claim.Value // nil if the key has changed since
 	}
 	if g.Journal != nil {
-		i.Entry, err = ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, i.Info.Key) })
+		i.Entry, err = g.look(ctx, i.Info.Key)
 		if err != nil {
 			return Inspection{}, err
 		}

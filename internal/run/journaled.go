@@ -67,7 +67,6 @@ func newJournaled(r *Run) *journaled {
 
 // admit asks the journal whether the run may begin.
 func (j *journaled) admit(r *Run) *Result {
-	refused := func(result Result) *Result { return &result }
 	r.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
 	start := time.Now()
 	entry, err := j.askBegin(r)
@@ -81,11 +80,13 @@ func (j *journaled) admit(r *Run) *Result {
 	case err != nil:
 		r.guard.undoBegin(j.run)
 		r.drop()
-		return refused(refuse(NotBegun, err))
+		result := refuse(NotBegun, err)
+		return &result
 	case !mayRun:
-		return refused(j.byEntry(r, entry))
+		result := j.byEntry(r, entry)
+		return &result
 	}
-	j.run.Intent = entry.State != journal.Absent // an intent journal has stored a row
+	j.run.Intent = isOurs // an intent journal has stored a row
 	return nil
 }
 
@@ -173,9 +174,7 @@ func (j *journaled) concludeUndecided(r *Run) Result {
 // returned.
 func (j *journaled) end(r *Run, e *ending) Result {
 	r.encodeEnding(e)
-	entry, err := ask(r.detached, func(ctx context.Context) (journal.Entry, error) {
-		return r.guard.Journal.End(ctx, j.run, e.encoded, e.keep)
-	})
+	entry, err := r.guard.end(r.detached, j.run, e.encoded, e.keep)
 	if err != nil {
 		return r.own(e, j.endInBackground(r, e, err))
 	}

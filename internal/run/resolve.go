@@ -29,7 +29,7 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, payload *
 	if g.Journal == nil {
 		return r.resolveClaim(ctx, info)
 	}
-	entry, err := ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, r.key) })
+	entry, err := g.look(ctx, r.key)
 	if err != nil {
 		return err
 	}
@@ -158,9 +158,7 @@ func (r *resolver) encode(note []byte) ([]byte, error) {
 
 // end stores the record in the journal. If the record is nil, it frees the run's row.
 func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) error {
-	entry, err := ask(ctx, func(ctx context.Context) (journal.Entry, error) {
-		return r.guard.Journal.End(ctx, run, encoded, r.guard.Retention)
-	})
+	entry, err := r.guard.end(ctx, run, encoded, r.guard.Retention)
 	switch {
 	case err != nil:
 		return err

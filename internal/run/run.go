@@ -240,7 +240,11 @@ func (r *Run) decide(end Ending) ending {
 	}
 	switch action {
 	case Store:
-		r.storeProduct(&e)
+		e.record = r.newRecord(r.completed)
+		var ok bool
+		if e.record.Head, e.record.Body, ok = r.product.Payload(); !ok { // it cannot be stored
+			e.action, e.outcome, e.record = Tombstone, OutcomeNotStored, r.tombstone(Tombstone, true)
+		}
 	case Tombstone, UnknownTombstone:
 		e.record = r.tombstone(action, !unknown)
 	}
@@ -265,15 +269,6 @@ func unknownOutcome(end Ending, wish Wish) (Outcome, error) {
 
 // errDeclaredUnknown is the observer's error for an operation that does not know its outcome.
 var errDeclaredUnknown = errors.New("onceguard: the operation declared its outcome unknown (Execution.Unknown, once.Unknown)")
-
-// storeProduct makes the record of the product, or a tombstone if it cannot be stored.
-func (r *Run) storeProduct(e *ending) {
-	e.record = r.newRecord(r.completed)
-	var ok bool
-	if e.record.Head, e.record.Body, ok = r.product.Payload(); !ok {
-		e.action, e.outcome, e.record = Tombstone, OutcomeNotStored, r.tombstone(Tombstone, true)
-	}
-}
 
 // tombstone returns the record of action, which is Tombstone or UnknownTombstone. isKnown reports whether the operation's
 // outcome is known. It is unknown after Keep and a panic, and yet action is Tombstone, because Keep means that the

@@ -84,17 +84,15 @@ func (j *journaled) Transact(
 	if err := j.beginTx(); err != nil {
 		return err
 	}
-	var state txState
-	returned := false
+	state := txState{phase: txUndecided, cause: errInterrupted} // if do or findOutcome panics
 	defer func() {
-		if !returned {
-			state = j.interruptedTx()
+		if state.cause == errInterrupted && !j.isSealed() {
+			state = txState{phase: txNone}
 		}
 		j.finishTx(state)
 	}()
 	var err error
 	state, err = j.runTx(do, findOutcome)
-	returned = true
 	return err
 }
 
@@ -192,14 +190,6 @@ func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Ent
 		return rolledBack, doErr
 	}
 	return txState{phase: txOvertaken, entry: entry}, journal.ErrAnswered
-}
-
-// interruptedTx returns the state of a transaction whose do or findOutcome has panicked or called runtime.Goexit.
-func (j *journaled) interruptedTx() txState {
-	if j.isSealed() {
-		return txState{phase: txUndecided, cause: errInterrupted}
-	}
-	return txState{phase: txNone}
 }
 
 // finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It keeps, rewinds
