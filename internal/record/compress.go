@@ -40,10 +40,11 @@ func Deflate(dst []byte, parts ...[]byte) (compressed []byte, ok bool) {
 // deflaters are compressors, each with about 1.2 MB of tables.
 var deflaters = sync.Pool{New: func() any { return must(flate.NewWriter(nil, compressionLevel)) }}
 
-// inflate decompresses all of compressed. ok is false if the result does not have the given size. The memory grows with
-// the decompressed bytes, so a forged size alone makes no large slice.
-func inflate(compressed []byte, size int) (inflated []byte, ok bool) {
-	if size > maxInflated || size/maxRatio > len(compressed) {
+// inflate decompresses what Deflate has appended. ok is false if the result does not have the length that precedes it.
+// The memory grows with the decompressed bytes, so a forged length alone makes no large slice.
+func inflate(payload []byte) (inflated []byte, ok bool) {
+	size, compressed, ok := CutUvarint(payload, maxInflated)
+	if !ok || size/maxRatio > len(compressed) {
 		return nil, false
 	}
 	from := bytes.NewReader(compressed)

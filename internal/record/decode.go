@@ -2,7 +2,6 @@ package record
 
 import (
 	"encoding/binary"
-	"math"
 	"time"
 )
 
@@ -25,7 +24,7 @@ func (c *Codec) Decode(storageKey string, b []byte) (Record, error) {
 	r.Completed = time.UnixMilli(int64(binary.BigEndian.Uint64(content[fingerprintLen:])))
 	extension, payload, ok := cutExtension(content[fingerprintLen+timeLen:])
 	if ok && flags&FlagCompressed != 0 {
-		payload, ok = inflateAll(payload)
+		payload, ok = inflate(payload)
 	}
 	if !ok {
 		return Record{}, errDamaged
@@ -64,13 +63,4 @@ func cutExtension(b []byte) (extension, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	return rest[:n], rest[n:], true
-}
-
-// inflateAll returns a compressed payload, which begins with its length, decompressed.
-func inflateAll(compressed []byte) (payload []byte, ok bool) {
-	size, rest, ok := CutUvarint(compressed, math.MaxInt)
-	if !ok {
-		return nil, false
-	}
-	return inflate(rest, size)
 }
