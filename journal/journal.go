@@ -87,17 +87,9 @@ const (
 )
 
 func (s State) String() string {
-	switch s {
-	case Absent:
-		return "absent"
-	case Begun:
-		return "begun"
-	case Running:
-		return "running"
-	case Unfinished:
-		return "unfinished"
-	case Done:
-		return "done"
+	names := [...]string{Absent: "absent", Begun: "begun", Running: "running", Unfinished: "unfinished", Done: "done"}
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("State(%d)", int(s))
 	}
-	return fmt.Sprintf("State(%d)", int(s))
+	return names[s]
 }
