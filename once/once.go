@@ -2,9 +2,11 @@ package once
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/onceguard/onceguard/internal/option"
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -20,7 +22,9 @@ type Guard struct {
 // namespace share them. New panics when l or an option is nil, and on options that contradict each other.
 func New(l *lock.Locker, opts ...Option) *Guard {
 	option.Check(l != nil, "once.New: the locker is nil")
-	g := &Guard{options: defaultOptions()}
+	g := &Guard{options: options{
+		policy: run.DefaultPolicy(record.Value), marshal: json.Marshal, unmarshal: json.Unmarshal,
+	}}
 	option.Apply("once.New", &g.options, opts)
 	g.engine = run.New("once", l, g.policy)
 	return g
@@ -61,7 +65,8 @@ func Do[T any](
 	var ownErr error
 	c := &call{Guard: g, ctx: ctx, operation: key.Operation}
 	if err := key.read(&c.req); err != nil {
-		return v, false, c.refuseKey(err)
+		c.emit(Event{Outcome: InvalidKey, Err: err})
+		return v, false, &Refused{Reason: ErrInvalidKey, cause: err}
 	}
 	result := c.do(func(ctx context.Context) (any, error) {
 		own, ownErr = f(ctx)
@@ -122,10 +127,4 @@ func replay[T any](c *call, result *run.Result) (v T, replayed bool, err error) 
 func (c *call) refuse(result *run.Result) error {
 	c.report(result, false)
 	return newRefused(result, c.req.StorageKey)
-}
-
-// refuseKey is refuse for an invalid key.
-func (c *call) refuseKey(err error) error {
-	c.emit(Event{Outcome: InvalidKey, Err: err})
-	return &Refused{Reason: ErrInvalidKey, cause: err}
 }

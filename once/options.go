@@ -2,7 +2,6 @@ package once
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/option"
@@ -20,14 +19,6 @@ type options struct {
 	observe        func(context.Context, Event) // nil without WithObserver
 	marshal        func(any) ([]byte, error)
 	unmarshal      func([]byte, any) error
-}
-
-func defaultOptions() options {
-	return options{
-		policy:    run.DefaultPolicy(record.Value),
-		marshal:   json.Marshal,
-		unmarshal: json.Unmarshal,
-	}
 }
 
 // WithAtMostOnce does not call a function again whose outcome is unknown, for [WithRetention]'s time: it panicked, its

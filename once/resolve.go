@@ -30,12 +30,6 @@ var ErrJournaled = run.ErrJournaled
 // have the keys of the run's Guard, or if the run is an HTTP request's; [ErrJournaled]. After any other error inspect
 // the key again.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, err error) error {
-	switch knows := knowledgeOf(err); {
-	case knows == nothingHappened:
-		return g.engine.Resolve(ctx, storageKey, token, nil)
-	case err != nil && knows != final:
-		return fmt.Errorf("%w: the error is marked neither Final nor NothingHappened", ErrResolution)
-	}
 	payload, failed := g.payload(v, err)
 	if failed != nil {
 		return failed
@@ -43,8 +37,14 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, er
 	return g.engine.Resolve(ctx, storageKey, token, payload)
 }
 
-// payload returns the payload of a result that an operator or a sweep has found out.
+// payload returns the payload of a result that an operator or a sweep has found out, or nil if nothing has happened.
 func (g *Guard) payload(v any, err error) (*[2][]byte, error) {
+	switch knows := knowledgeOf(err); {
+	case knows == nothingHappened:
+		return nil, nil
+	case err != nil && knows != final:
+		return nil, fmt.Errorf("%w: the error is marked neither Final nor NothingHappened", ErrResolution)
+	}
 	p := &product{Guard: g}
 	if failed := p.encode(v, err); failed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrResolution, failed)
@@ -59,12 +59,12 @@ func (g *Guard) payload(v any, err error) (*[2][]byte, error) {
 // storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is lock.ErrNotStorageKey, or
 // [ErrResolution] if the error is marked otherwise, or the value cannot be stored.
 func (g *Guard) Record(storageKey string, v any, err error) ([]byte, error) {
-	if err != nil && knowledgeOf(err) != final {
-		return nil, fmt.Errorf("%w: the error is not marked Final", ErrResolution)
-	}
 	payload, failed := g.payload(v, err)
-	if failed != nil {
+	switch {
+	case failed != nil:
 		return nil, failed
+	case payload == nil:
+		return nil, fmt.Errorf("%w: nothing has happened, so there is no result", ErrResolution)
 	}
 	return g.engine.Record(storageKey, payload)
 }

@@ -27,9 +27,10 @@ func (c *call) callFunction(r *run.Run, p *product, f func(context.Context) (any
 	exec := &Execution{key: c.req.StorageKey, fence: r.Fence(), control: r.Control(), product: p}
 	ctx := context.WithValue(r.Start(p), executionKey{}, exec)
 	if c.endsWithCaller {
-		var stop func()
-		ctx, stop = endWith(ctx, c.ctx)
-		defer stop()
+		ending, cancel := context.WithCancelCause(ctx)
+		defer cancel(context.Canceled)
+		defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })() // at the end it stops to wait for c.ctx
+		ctx = ending
 	}
 	v, err = f(ctx)
 	switch knowledgeOf(err) {
@@ -42,16 +43,6 @@ func (c *call) callFunction(r *run.Run, p *product, f func(context.Context) (any
 	}
 	r.CutOff()
 	return v, err
-}
-
-// endWith returns ctx as a context that also ends when caller ends, with its cause. stop must be called.
-func endWith(ctx, caller context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	release := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
-	return ctx, func() {
-		release()
-		cancel(context.Canceled)
-	}
 }
 
 // runUnprotected runs f in the caller's context, outside of any other run, and calls the observer.
