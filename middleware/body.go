@@ -6,37 +6,25 @@ import (
 	"strings"
 )
 
-// requestBody limits the body as http.MaxBytesReader does. It remembers whether a byte was read and why reading failed,
-// because a key function may wrap or hide the error.
+// requestBody remembers how much was read of the body and why reading failed, because a key function may wrap or hide the
+// error.
 type requestBody struct {
-	io.ReadCloser
-	w         http.ResponseWriter
-	limit     int64
-	remaining int64 // of the limit: only shrinks
-	read      bool  // a byte was read
-	err       error // what every later Read returns; nil until a Read fails
+	io.ReadCloser // limits the body
+	w             http.ResponseWriter
+	read          int64 // bytes that were read: only grows
+	err           error // what every later Read returns; nil until a Read fails
 }
 
-func (b *requestBody) Read(p []byte) (int, error) {
-	if b.err != nil || len(p) == 0 {
-		return 0, b.err
-	}
-	if int64(len(p))-1 > b.remaining {
-		p = p[:b.remaining+1] // one byte more shows whether the body is too long
-	}
-	n, err := b.ReadCloser.Read(p)
-	if int64(n) > b.remaining {
-		n, err = int(b.remaining), b.tooLarge()
-	}
-	b.remaining -= int64(n)
-	b.read, b.err = b.read || n > 0, err
+// limitBody returns body, which fails after limit bytes. Then net/http closes the connection.
+func limitBody(w http.ResponseWriter, body io.ReadCloser, limit int64) requestBody {
+	return requestBody{ReadCloser: http.MaxBytesReader(innermost(w), body, limit), w: w}
+}
+
+func (b *requestBody) Read(p []byte) (n int, err error) {
+	n, err = b.ReadCloser.Read(p)
+	b.read += int64(n)
+	b.err = err
 	return n, err
-}
-
-// tooLarge makes net/http close the connection, and returns the error of http.MaxBytesReader.
-func (b *requestBody) tooLarge() error {
-	leaveUnread(b.w)
-	return &http.MaxBytesError{Limit: b.limit}
 }
 
 // prepareAnswer is called before a response that the middleware gives instead of the handler. net/http breaks the
@@ -47,7 +35,7 @@ func (b *requestBody) prepareAnswer(r *http.Request) {
 	if b.err != nil {
 		return // the body was read to its end, or leaveUnread was called
 	}
-	unread := r.ContentLength - (b.limit - b.remaining)
+	unread := r.ContentLength - b.read
 	mayBeLong := r.ContentLength < 0 || unread >= drained
 	if mayBeLong || unread > 0 && r.Close {
 		leaveUnread(b.w)

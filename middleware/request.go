@@ -66,7 +66,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	if body == nil {
 		body = http.NoBody
 	}
-	in.limited = requestBody{ReadCloser: body, w: w, limit: m.maxBody, remaining: m.maxBody}
+	in.limited = limitBody(w, body, m.maxBody)
 	r.Body = &in.limited
 	key, err := m.keyFunc(r)
 	if err == nil {
@@ -77,7 +77,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	in.source, r.Body = r.Body, body
 
 	failed := in.limited.failed()
-	isUsedUp := in.limited.read && !in.isReplaced()
+	isUsedUp := in.limited.read > 0 && !in.isReplaced()
 	switch {
 	case isUsedUp && failed == nil:
 		return protected, refused(KeyFailed, &problem.KeyFailed, reread.ErrUsed)

@@ -1,6 +1,7 @@
 package problem
 
 import (
+	"mime"
 	"strconv"
 	"strings"
 )
@@ -25,20 +26,19 @@ func prefersHTML(accept []string) bool {
 	return html > json
 }
 
-// quality splits a media range into its name and its weight. The weight is 1 if none is given, and 0 if it is
-// malformed.
+// quality splits a media range into its name, in lower case, and its weight. The weight is 1 if none is given, and 0 if
+// it is malformed.
 func quality(mediaRange string) (name string, q float64) {
-	name, params, _ := strings.Cut(mediaRange, ";")
-	for param := range strings.SplitSeq(params, ";") {
-		if k, v, _ := strings.Cut(strings.TrimSpace(param), "="); strings.EqualFold(k, "q") {
-			q, err := strconv.ParseFloat(v, 64)
-			if err != nil || q < 0 || q > 1 {
-				q = 0
-			}
-			return strings.TrimSpace(name), q
-		}
+	name, params, _ := mime.ParseMediaType(mediaRange)
+	text, isGiven := params["q"]
+	if !isGiven {
+		return name, 1
 	}
-	return strings.TrimSpace(name), 1
+	q, err := strconv.ParseFloat(text, 64)
+	if err != nil || q < 0 || q > 1 {
+		return name, 0
+	}
+	return name, q
 }
 
 // specificity ranks how closely a media range names a media type: 3 for the type itself, 2 for "type/*", 1 for "*/*",
@@ -46,9 +46,9 @@ func quality(mediaRange string) (name string, q float64) {
 func specificity(name, mediaType string) int {
 	major, _, _ := strings.Cut(mediaType, "/")
 	switch {
-	case strings.EqualFold(name, mediaType):
+	case name == mediaType:
 		return 3
-	case strings.EqualFold(name, major+"/*"):
+	case name == major+"/*":
 		return 2
 	case name == "*/*":
 		return 1

@@ -184,11 +184,10 @@ const draft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempote
 
 // SetHeader sets the header fields that all problems have.
 func (p *Problem) SetHeader(h http.Header) {
-	pause := strconv.Itoa(max(1, int(p.RetryAfter/time.Second)))
-	own := []string{"no-store", strconv.FormatBool(p.Retryable), pause} // one allocation for all
-	h["Cache-Control"], h["X-Should-Retry"] = own[:1:1], own[1:2:2]
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Should-Retry", strconv.FormatBool(p.Retryable))
 	if p.Retryable {
-		h["Retry-After"] = own[2:]
+		h.Set("Retry-After", strconv.Itoa(max(1, int(p.RetryAfter/time.Second))))
 	}
 	h.Add("Link", "<"+draft+`>; rel="describedby"`)
 }
