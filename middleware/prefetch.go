@@ -16,8 +16,7 @@ var errShadowStream = errors.New("middleware: WithShadow: a body of unknown leng
 type prefetch struct {
 	source io.ReadCloser
 	kept   []byte // all that was read of source
-	err    error  // of reading source; nil until a Read fails
-	closed error  // what Read returns instead of reading; nil if the body may be read
+	err    error  // why source is not read any further; nil until a Read fails
 
 	rest reread.Body // the whole body, for the handler; begun by handOver if anything was read in advance
 }
@@ -29,15 +28,12 @@ func (p *prefetch) open(r *http.Request) {
 		p.source = http.NoBody
 	}
 	if r.ContentLength < 0 && r.ProtoMajor >= 2 {
-		p.closed = errShadowStream
+		p.err = errShadowStream
 	}
 }
 
 func (p *prefetch) Read(b []byte) (int, error) {
-	switch {
-	case p.closed != nil:
-		return 0, p.closed
-	case p.err != nil:
+	if p.err != nil {
 		return 0, p.err
 	}
 	n, err := p.source.Read(b)
@@ -50,7 +46,7 @@ func (*prefetch) Close() error { return nil }
 
 // handOver returns the body for the handler. That is the original one if nothing was read of it, or if it is empty.
 func (p *prefetch) handOver() io.ReadCloser {
-	if len(p.kept) == 0 && (p.err == nil || p.err == io.EOF) {
+	if len(p.kept) == 0 && (p.err == nil || p.err == io.EOF || p.err == errShadowStream) {
 		return p.source
 	}
 	p.rest.Begin(p.kept, p.err, p.source)

@@ -84,18 +84,10 @@ var ErrJournaled = run.ErrJournaled
 // intent journal's run that Redis has lost is resolved too, and so is one that a Sweep has handed out: what its function then
 // stores is rolled back. A row that a Sweep has ended without a response takes one from Resolve.
 func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, resolution Resolution) error {
-	if err := resolution.check(m.cookies); err != nil {
-		return err
-	}
-	if resolution.kind == nothingHappened {
-		return m.guard.Resolve(ctx, storageKey, token, nil)
-	}
-	p := product{options: &m.options}
-	payload, err := p.resolved(&resolution, m.maxResponse)
+	payload, err := m.payload(&resolution)
 	if err != nil {
 		return err
 	}
-	defer p.writer.Withdraw() // frees the memory of the payload
 	return m.guard.Resolve(ctx, storageKey, token, payload)
 }
 
@@ -107,29 +99,25 @@ func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, reso
 // storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is [lock.ErrNotStorageKey] or, with the
 // reason, [ErrResolution]: as for Resolve, and for [NothingHappened], which leaves no response.
 func (m *Middleware) Record(storageKey string, resolution Resolution) ([]byte, error) {
-	if err := resolution.check(m.cookies); err != nil {
+	payload, err := m.payload(&resolution)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if resolution.kind == nothingHappened {
+	case payload == nil:
 		return nil, fmt.Errorf("%w: nothing has happened, so there is no response", ErrResolution)
 	}
-	p := product{options: &m.options}
-	payload, err := p.resolved(&resolution, m.maxResponse)
-	if err != nil {
-		return nil, err
-	}
-	defer p.writer.Withdraw() // frees the memory of the payload
 	return m.guard.Record(storageKey, payload)
 }
 
-// resolved returns the payload of the response. It writes the response to the same Writer as a handler would.
-func (p *product) resolved(r *Resolution, limit int) (*[2][]byte, error) {
-	request, err := http.NewRequest(http.MethodPost, "/", nil)
-	if err != nil {
+// payload returns the payload of the response, or nil if nothing has happened. It writes the response to the same Writer
+// as a handler would.
+func (m *Middleware) payload(r *Resolution) (*[2][]byte, error) {
+	if err := r.check(m.cookies); err != nil || r.kind == nothingHappened {
 		return nil, err
 	}
+	p := product{options: &m.options}
 	w := &p.writer
-	w.Begin(nowhere{}, request, new(run.Control), limit)
+	w.Begin(nowhere{}, &http.Request{Method: http.MethodPost}, new(run.Control), m.maxResponse)
 	for name, values := range r.header {
 		w.Header()[http.CanonicalHeaderKey(name)] = values
 	}
@@ -141,7 +129,7 @@ func (p *product) resolved(r *Resolution, limit int) (*[2][]byte, error) {
 	case capture.Broken:
 		return nil, fmt.Errorf("%w: its body is shorter than its Content-Length", ErrResolution)
 	case capture.Partial:
-		return nil, fmt.Errorf("%w: its body is longer than %d bytes, see WithMaxResponse", ErrResolution, limit)
+		return nil, fmt.Errorf("%w: its body is longer than %d bytes, see WithMaxResponse", ErrResolution, m.maxResponse)
 	}
 	head, body, ok := p.Payload()
 	if !ok {

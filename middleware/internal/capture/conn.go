@@ -60,7 +60,7 @@ func (w *Writer) Hijack() (conn net.Conn, buf *bufio.ReadWriter, err error) {
 	case w.part != nil: // what is written to the connection could not be undone
 		return nil, nil, http.ErrNotSupported
 	}
-	if w.status != 0 && canHijack(w.under) {
+	if w.status != 0 && wrapsA[http.Hijacker](w.under) { // else it fails below
 		if cutOff := w.startSending(nil); cutOff {
 			return nil, nil, ErrReturned
 		}
@@ -118,9 +118,6 @@ func (w *Writer) Push(target string, opts *http.PushOptions) error {
 func canFlush(under http.ResponseWriter) bool {
 	return wrapsA[http.Flusher](under) || wrapsA[interface{ FlushError() error }](under)
 }
-
-// canHijack reports whether its Hijack would find one.
-func canHijack(under http.ResponseWriter) bool { return wrapsA[http.Hijacker](under) }
 
 // wrapsA reports whether w, or a writer that it wraps, is a T.
 func wrapsA[T any](w http.ResponseWriter) bool {
