@@ -38,11 +38,10 @@ type watched struct {
 
 // prediction is what would happen without shadow: the handler would run under a lease, or the client would get an answer.
 type prediction struct {
-	run     *run.Run // not nil if the handler would run under a lease
-	event   Event    // of an answer
-	replays bool     // the answer is a stored response
-	digest  []byte   // of its body; empty if it is not known
-	nested  bool     // the request already runs under this key
+	run    *run.Run // not nil if the handler would run under a lease
+	event  Event    // of an answer
+	digest []byte   // of the body of a replay; empty if it is not known
+	nested bool     // the request already runs under this key
 }
 
 // serveShadow runs the handler, and reports to the observer what would have happened.
@@ -93,7 +92,7 @@ func (s *watched) predictReplay(result *run.Result) prediction {
 	if err := stored.Decode(result.Record.Body); err != nil {
 		return prediction{event: Event{Outcome: Unreadable, Status: problem.RecordUnreadable.Status, Err: err}}
 	}
-	return prediction{replays: true, digest: bytes.Clone(stored.Stored.Body), event: replayEvent(result, stored.Stored.Status)}
+	return prediction{digest: bytes.Clone(stored.Stored.Body), event: replayEvent(result, stored.Stored.Status)}
 }
 
 // readCopy reads the key and the fingerprint, on a copy of the request. The handler's request stays as it is, and no
@@ -161,7 +160,7 @@ func (s *watched) runAnyway(next http.Handler, r *http.Request, predicted *predi
 	e := &predicted.event
 	e.Shadow = true
 	defer func() { s.emit(*e) }()
-	if !predicted.replays {
+	if e.Outcome != Replayed {
 		s.handle(next, s.w, r)
 		return
 	}

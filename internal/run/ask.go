@@ -36,12 +36,14 @@ func (g *Guard) end(ctx context.Context, run journal.Run, record []byte, keep ti
 // turns are taken by those that call a journal in the background.
 type turns chan struct{}
 
-// retry calls try after growing pauses, until try returns nil or the limit has passed. If ctx ends first, it calls try
-// once more. It reports whether try has returned nil.
+// retry calls try after growing pauses, until try returns no error or the limit has passed. If ctx ends first, it calls
+// try once more. It returns the last entry, and whether try has returned no error.
 //
 // Only a few of all that retry have a turn at the same time, so that a database that recovers is not overrun. After a
 // failure of the database the turn lasts until the pause is over: during an outage the others wait.
-func (t turns) retry(ctx context.Context, limit time.Duration, try func(context.Context) error) bool {
+func (t turns) retry(
+	ctx context.Context, limit time.Duration, try func(context.Context) (journal.Entry, error),
+) (entry journal.Entry, ok bool) {
 	deadline := time.Now().Add(limit)
 	last := !sleep(ctx, jitter(minPause))
 	for pause := minPause; ; {
@@ -49,14 +51,13 @@ func (t turns) retry(ctx context.Context, limit time.Duration, try func(context.
 		last = last || ctx.Err() != nil
 		if !time.Now().Before(deadline) {
 			endTurn()
-			return false
+			return entry, false
 		}
-		tryCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTimeout)
-		err := try(tryCtx)
-		cancel()
+		var err error
+		entry, err = ask(context.WithoutCancel(ctx), try)
 		if err == nil || last {
 			endTurn()
-			return err == nil
+			return entry, err == nil
 		}
 		if errors.Is(err, journal.ErrHandedOut) { // the database is well
 			endTurn()
@@ -77,12 +78,10 @@ func (t turns) take(ctx context.Context) (endTurn func()) {
 		return endTurn
 	case <-ctx.Done():
 	}
-	timeout := time.NewTimer(journalTimeout)
-	defer timeout.Stop()
 	select {
 	case t <- struct{}{}:
 		return endTurn
-	case <-timeout.C:
+	case <-time.After(journalTimeout):
 		return func() {}
 	}
 }
@@ -93,10 +92,8 @@ func jitter(pause time.Duration) time.Duration { return pause/2 + rand.N(pause/2
 
 // sleep pauses for d. It reports false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -186,17 +186,19 @@ func (g *Guard) begin(ctx, detached context.Context, req *Request, lease *lock.L
 		r.drop()
 		return refuse(NotBegun, errors.Join(err, claimErr))
 	}
-	if refusal := r.protection.admit(r); refusal != nil {
-		refusal.Err = errors.Join(refusal.Err, claimErr)
-		return *refusal
+	result := r.protection.admit(r)
+	if result.Kind == Begun {
+		result.Run = r
+		return result
 	}
-	return Result{Kind: Begun, Run: r}
+	result.Err = errors.Join(result.Err, claimErr)
+	return result
 }
 
 // protection is what decides about the key of a run.
 type protection interface {
-	// admit returns nil if the run may begin. If not, it gives the key up, and returns what the caller gets instead.
-	admit(r *Run) (instead *Result)
+	// admit returns Begun if the run may begin. If not, it gives the key up, and returns what the caller gets instead.
+	admit(r *Run) Result
 	// start completes the run's context, and returns the one that the operation gets.
 	start(r *Run) context.Context
 	// hasRow reports whether an intent journal has a row of the run.

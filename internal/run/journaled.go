@@ -66,7 +66,7 @@ func newJournaled(r *Run) *journaled {
 }
 
 // admit asks the journal whether the run may begin.
-func (j *journaled) admit(r *Run) *Result {
+func (j *journaled) admit(r *Run) Result {
 	r.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
 	start := time.Now()
 	entry, err := j.askBegin(r)
@@ -80,14 +80,12 @@ func (j *journaled) admit(r *Run) *Result {
 	case err != nil:
 		r.guard.undoBegin(j.run)
 		r.drop()
-		result := refuse(NotBegun, err)
-		return &result
+		return refuse(NotBegun, err)
 	case !mayRun:
-		result := j.byEntry(r, entry)
-		return &result
+		return j.byEntry(r, entry)
 	}
 	j.run.Intent = isOurs // an intent journal has stored a row
-	return nil
+	return Result{Kind: Begun}
 }
 
 // askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the
@@ -113,11 +111,8 @@ func (g *Guard) undoBegin(run journal.Run) {
 	}
 	g.locker.Go(func(ctx context.Context) {
 		defer g.undoing.Add(-1)
-		undo := func(ctx context.Context) error {
-			_, err := g.Journal.End(ctx, run, nil, 0)
-			return err
-		}
-		if g.turns.retry(ctx, journalRetry, undo) && sleep(ctx, journalTimeout) {
+		undo := func(ctx context.Context) (journal.Entry, error) { return g.Journal.End(ctx, run, nil, 0) }
+		if _, ok := g.turns.retry(ctx, journalRetry, undo); ok && sleep(ctx, journalTimeout) {
 			g.turns.retry(ctx, journalRetry, undo)
 		}
 	})
@@ -220,10 +215,8 @@ func (j *journaled) endInBackground(r *Run, e *ending, cause error) error {
 		if encoded != nil {
 			limit = min(limit, keep)
 		}
-		var entry journal.Entry
-		ended := g.turns.retry(ctx, limit, func(ctx context.Context) (err error) {
-			entry, err = g.Journal.End(ctx, run, encoded, keep-time.Since(completed))
-			return err
+		entry, ended := g.turns.retry(ctx, limit, func(ctx context.Context) (journal.Entry, error) {
+			return g.Journal.End(ctx, run, encoded, keep-time.Since(completed))
 		})
 		if entry.State == journal.Done && entry.Note != nil {
 			if _, err := g.readNote(run.Key, &entry); err != nil {

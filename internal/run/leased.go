@@ -12,9 +12,9 @@ import (
 // leased is the protection by a lease alone.
 type leased struct{}
 
-func (leased) admit(r *Run) *Result {
+func (leased) admit(r *Run) Result {
 	r.abandonAt(time.Now().Add(r.guard.MaxDuration)) // now, so that the lease also runs out if the operation never starts
-	return nil
+	return Result{Kind: Begun}
 }
 
 func (leased) start(r *Run) context.Context {
@@ -48,12 +48,10 @@ func (r *Run) ConcludeWithin(d time.Duration, end Ending) Result {
 	r.abandonAt(time.Time{})
 	applied := make(chan error, 1)
 	r.guard.locker.Go(func(context.Context) { applied <- r.apply(&e) })
-	timeout := time.NewTimer(d)
-	defer timeout.Stop()
 	var err error
 	select {
 	case err = <-applied:
-	case <-timeout.C:
+	case <-time.After(d):
 		err = errLate
 	}
 	r.guard.tripAfter(r.caller, err)

@@ -27,7 +27,7 @@ func (w *Writer) putHeader() {
 	h := w.Header()
 	handlerRuns := !w.gate.closed
 	isCopied := w.handlerHeader != nil // by SetAside: the handler may have changed h in any way since
-	changed := isCopied || !response.Unchanged(h, w.headerAtStatus)
+	changed := isCopied || len(w.scratch.Changed(h, w.headerAtStatus)) > 0
 	// Writer.Response reads the handler's header later, perhaps while a call to the underlying writer is still in
 	// progress. So a copy is kept if h is replaced below, and also if the handler still runs.
 	if !isCopied && (changed || handlerRuns) {

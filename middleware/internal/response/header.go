@@ -71,20 +71,6 @@ func First(header []Change, name string) string {
 	return ""
 }
 
-// Unchanged reports whether h is equal to taken, which is from Take.
-func Unchanged(h http.Header, taken []Change) bool {
-	if len(h) != len(taken) {
-		return false
-	}
-	for _, c := range taken {
-		values, exists := h[c.Name]
-		if !exists || !slices.Equal(values, c.Values) {
-			return false
-		}
-	}
-	return true
-}
-
 // Changed returns the changes that turn before into after, which is from Take. They are valid until the next Changed.
 func (s *Scratch) Changed(before http.Header, after []Change) []Change {
 	list := s.changes[:0]
