@@ -3,7 +3,6 @@ package middleware
 // This file contains how old a key is ([WithKeyAge]).
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,5 +63,5 @@ func madeAt(key string) (made time.Time, ok bool) {
 	if err != nil || !isText || id.Version() != 7 || id.Variant() != uuid.RFC4122 {
 		return time.Time{}, false
 	}
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)), true
+	return time.Unix(id.Time().UnixTime()), true
 }

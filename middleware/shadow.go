@@ -102,9 +102,7 @@ func (s *watched) readCopy() (way way, refusal *refusal) {
 	copied := s.r.WithContext(s.r.Context())
 	copied.Body = &s.ahead
 	defer func() {
-		if copied.MultipartForm != nil && s.r.MultipartForm == nil {
-			_ = copied.MultipartForm.RemoveAll()
-		}
+		s.removeTemporaryFiles(copied)
 		s.in.freeBody()
 		if recover() != nil { // the value may hold what must not be logged
 			refusal = refused(KeyFailed, &problem.KeyFailed, errShadowPanic)
@@ -145,12 +143,8 @@ func (s *watched) handle(next http.Handler, w http.ResponseWriter, r *http.Reque
 		s.in.req.Phases.Operation, s.pattern = run.PhaseSince(start), r.Pattern
 		s.ahead.rest.CutOff()
 		s.r.Body = s.ahead.source
-		if r != s.r {
-			s.r.Pattern = r.Pattern
-			if r.MultipartForm != nil && s.r.MultipartForm == nil {
-				_ = r.MultipartForm.RemoveAll()
-			}
-		}
+		s.r.Pattern = r.Pattern
+		s.removeTemporaryFiles(r)
 	}()
 	next.ServeHTTP(w, r)
 }

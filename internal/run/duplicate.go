@@ -77,20 +77,19 @@ func (g *Guard) byRecord(req *Request, value []byte) Result {
 // byEntry returns what follows from what the journal holds of another run. If the entry's record has no fingerprint, it
 // gets that of the entry's note.
 func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
-	switch {
-	case entry.State == journal.Absent: // the row of this run was removed before its End
+	if entry.State == journal.Absent { // the row of this run was removed before its End
 		return refuse(OutcomeUnknown, nil)
-	case entry.State == journal.Done && entry.Note == nil && entry.Record == nil:
-		return refuse(NotStored, nil)
-	case entry.State == journal.Done && entry.Note == nil:
-		return g.byRecord(req, entry.Record)
 	}
-	theirs, err := g.readNote(req.StorageKey, entry)
+	if entry.State != journal.Done || entry.Note != nil {
+		theirs, err := g.readNote(req.StorageKey, entry)
+		if err != nil {
+			return refuse(Unreadable, err)
+		}
+		if req.compare(theirs.Fingerprint) == different {
+			return refuse(Reused, nil)
+		}
+	}
 	switch {
-	case err != nil:
-		return refuse(Unreadable, err)
-	case req.compare(theirs.Fingerprint) == different:
-		return refuse(Reused, nil)
 	case entry.Record != nil:
 		return g.byRecord(req, entry.Record)
 	case entry.State == journal.Done:

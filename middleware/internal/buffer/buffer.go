@@ -39,13 +39,19 @@ func (b *Buffer) Truncate(n int) {
 	}
 }
 
-// ReadAll appends all of r, which should be at most limit bytes. After an error b is unchanged.
+// ReadAll appends all of r, which should be at most limit bytes.
 func (b *Buffer) ReadAll(r io.Reader, limit int) error {
-	read, err := readAll(b.b, r, limit)
-	if err == nil {
-		b.b = read
+	for {
+		b.b = grow(b.b, 1, limit+1) // one more than limit, for the Read that returns io.EOF
+		n, err := r.Read(b.b[len(b.b):cap(b.b)])
+		b.b = b.b[:len(b.b)+n]
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
 	}
-	return err
 }
 
 // SetLent sets whether other code may still use the bytes of b. Then Free does nothing.
@@ -75,19 +81,4 @@ func grow(b []byte, n, limit int) []byte {
 	larger := make([]byte, len(b), max(need, room))
 	copy(larger, b)
 	return larger
-}
-
-// readAll is ReadAll on a slice.
-func readAll(b []byte, r io.Reader, limit int) ([]byte, error) {
-	for {
-		b = grow(b, 1, limit+1) // one more than limit, for the Read that returns io.EOF
-		n, err := r.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		switch {
-		case err == io.EOF:
-			return b, nil
-		case err != nil:
-			return nil, err
-		}
-	}
 }
