@@ -23,16 +23,6 @@ func ask(ctx context.Context, f func(context.Context) (journal.Entry, error)) (j
 	return f(ctx)
 }
 
-// look calls Look of the journal.
-func (g *Guard) look(ctx context.Context, key string) (journal.Entry, error) {
-	return ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, key) })
-}
-
-// end calls End of the journal.
-func (g *Guard) end(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
-	return ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.End(ctx, run, record, keep) })
-}
-
 // turns are taken by those that call a journal in the background.
 type turns chan struct{}
 

@@ -24,6 +24,7 @@
 //	duplicate.go   what a request gets whose key another run has; Wait
 //	result.go      what Begin, Wait and Conclude return
 //	run.go         a run, from Start to Conclude
+//	do.go          calls the operation and concludes the run, also after a panic
 //	control.go     what the operation decides about its run: Keep, Discard, Unknown, Retain
 //	decide.go      the table: what a run does with its key
 //	context.go     the context of the operation

@@ -172,6 +172,16 @@ func unclaimed(err error) Result {
 	return refuse(Unavailable, err)
 }
 
+// look calls Look of the journal.
+func (g *Guard) look(ctx context.Context, key string) (journal.Entry, error) {
+	return ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, key) })
+}
+
+// end calls End of the journal.
+func (g *Guard) end(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
+	return ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.End(ctx, run, record, keep) })
+}
+
 // begin makes a run, and begins it if its protection admits it. Without a lease the journal alone protects the run:
 // claimErr is why Redis has granted none, and nil without Redis.
 func (g *Guard) begin(ctx, detached context.Context, req *Request, lease *lock.Lease, claimErr error) Result {
