@@ -29,7 +29,7 @@ func (c *call) callFunction(r *run.Run, p *product, f func(context.Context) (any
 	if c.endsWithCaller {
 		ending, cancel := context.WithCancelCause(ctx)
 		defer cancel(context.Canceled)
-		defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })() // at the end it stops to wait for c.ctx
+		defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })() // the deferred call ends the watch on c.ctx
 		ctx = ending
 	}
 	v, err = f(ctx)

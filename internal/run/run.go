@@ -189,15 +189,21 @@ func (r *Run) decide(end Ending) ending {
 	action, unknown := Decide(f)
 	e := ending{action: action, keep: retention}
 	switch {
+	case unknown && end.How == Interrupted:
+		e.outcome, e.err = OutcomePanicked, end.Err
+	case unknown && wish == WishUnknown:
+		e.outcome, e.err = OutcomeUnsure, errors.Join(errDeclaredUnknown, end.Err)
 	case unknown:
-		e.outcome, e.err = unknownOutcome(end, wish)
-		e.keep = max(retention, r.guard.Retention) // a short Retain was meant for the product
+		e.outcome, e.err = OutcomeUnsure, end.Err
 	case action == Free:
 		e.outcome = OutcomeFreed
 	case action == Tombstone:
 		e.outcome, e.err = OutcomeNotStored, end.Err
 	default:
 		e.outcome = OutcomeExecuted
+	}
+	if unknown { // a short Retain was meant for the product
+		e.keep = max(retention, r.guard.Retention)
 	}
 	switch action {
 	case Store:
@@ -215,17 +221,6 @@ func (r *Run) decide(end Ending) ending {
 // stores reports whether e leaves a record behind.
 func (e *ending) stores() bool {
 	return e.action == Store || e.action == Tombstone || e.action == UnknownTombstone
-}
-
-// unknownOutcome returns the outcome of a run that is not known to have taken effect, and why it is not known.
-func unknownOutcome(end Ending, wish Wish) (Outcome, error) {
-	switch {
-	case end.How == Interrupted:
-		return OutcomePanicked, end.Err
-	case wish == WishUnknown:
-		return OutcomeUnsure, errors.Join(errDeclaredUnknown, end.Err)
-	}
-	return OutcomeUnsure, end.Err
 }
 
 // errDeclaredUnknown is the observer's error for an operation that does not know its outcome.
