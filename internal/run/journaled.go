@@ -228,9 +228,9 @@ func (j *journaled) endInBackground(r *Run, e *ending, cause error) error {
 	return fmt.Errorf("%w; %w", cause, lock.ErrPending)
 }
 
-// follow applies to the key, if there is a lease, the entry that a retried End has returned. ended is false if no End has succeeded. frees is
-// true if End was to free the row. After an error the background retries Settle and Release, so their errors are
-// dropped.
+// follow applies to the key, if there is a lease, the entry that a retried End has returned. ended is false if no End has
+// succeeded. frees is true if End was to free the row. After an error the background retries Settle and Release, so
+// their errors are dropped.
 func follow(ctx context.Context, lease *lock.Lease, entry journal.Entry, ended, frees bool) {
 	switch {
 	case lease == nil:
