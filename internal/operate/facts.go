@@ -45,6 +45,7 @@ type rowFacts struct {
 	Attempts int        `json:"attempts,omitempty"`
 	Response bool       `json:"response,omitempty"`
 	Size     int        `json:"size,omitempty"`
+	Note     string     `json:"note,omitempty"`
 }
 
 func (s *session) newFacts(f *finding) facts {
@@ -77,7 +78,7 @@ func (s *session) newFacts(f *finding) facts {
 	if r.State != journal.Absent {
 		*out.Journal = rowFacts{
 			State: r.State.String(), BeganAt: at(r.Began), Left: r.Left.Milliseconds(), Attempts: r.Attempts,
-			Response: r.Response, Size: r.Size,
+			Response: r.Response, Size: r.Size, Note: string(r.Note),
 		}
 	}
 	return out

@@ -77,7 +77,9 @@ func (s *session) look(ctx context.Context) (f finding, err error) {
 	if err != nil {
 		return f, err
 	}
-	if f.info, err = s.inspectRedis(ctx, key); err == nil {
+	if f.info, err = s.inspectRedis(ctx, key); err != nil {
+		err = redisError{err}
+	} else {
 		f.row, err = s.findRow(ctx, f.info.Key)
 	}
 	switch {
@@ -88,6 +90,11 @@ func (s *session) look(ctx context.Context) (f finding, err error) {
 	}
 	return f, nil
 }
+
+// redisError is an error of Redis, where one of the journal would be possible as well.
+type redisError struct{ error }
+
+func (e redisError) Unwrap() error { return e.error }
 
 // inspectRedis returns what Redis holds under a key: nothing, without Redis.
 func (s *session) inspectRedis(ctx context.Context, key string) (lock.Info, error) {

@@ -15,13 +15,13 @@ func prepareInspect(Environment, *config) (action, error) { return inspect, nil 
 // inspect prints what the key holds.
 func inspect(ctx context.Context, s *session) error {
 	f, err := s.read(ctx)
-	if exitCode(err) == exitFailed && s.journal != nil && !s.locker.IsNone() {
+	if exitCode(err) == exitFailed && s.journal != nil && errors.As(err, new(redisError)) {
 		s.leaveRedis(ctx, err)
 		f, err = s.read(ctx)
 	}
 	switch {
 	case exitCode(err) == exitFailed && s.noRedis != nil: // the journal does not answer either
-		return s.noRedis
+		return errors.Join(s.noRedis, err)
 	case err != nil && !errors.Is(err, errFree):
 		return err
 	case s.noRedis != nil: // instead of errFree, because Redis may have the key
@@ -65,6 +65,8 @@ func (s *session) meaning(f *finding) string {
 		return "neither Redis nor the journal has such a key: it may be mistyped. A request with it runs"
 	case state == lock.Abandoned && f.row.isHandedOut():
 		return "a request ended without an outcome, and a sweep is finding out what happened; retries get 409 outcome-unknown"
+	case state == lock.Held && f.info.State == lock.Free:
+		return "a request runs, or its process died before its limit; others wait, or get 409 in-flight"
 	case state == lock.Held:
 		return "a request runs, or its process died a moment ago; others wait, or get 409 in-flight"
 	case state == lock.Abandoned && s.journal == nil:
@@ -155,7 +157,11 @@ func writeRow(row func(name, format string, args ...any), r *Row, now time.Time)
 			row("journal", "unfinished, and handed to a sweep for %v more", short(r.Left))
 			break
 		}
-		row("journal", "unfinished: its limit was %v ago. No retry runs until it is resolved, freed or swept", short(-r.Left))
+		since := "its limit was"
+		if r.Attempts > 0 {
+			since = "the time of its sweep ended"
+		}
+		row("journal", "unfinished: %s %v ago. No retry runs until it is resolved, freed or swept", since, short(-r.Left))
 	case journal.Done:
 		what := "done"
 		if !r.Response {
@@ -164,7 +170,10 @@ func writeRow(row func(name, format string, args ...any), r *Row, now time.Time)
 		row("journal", "%s; ends in %v", what, short(r.Left))
 	}
 	row("began", "%s", moment(r.Began, now))
-	if r.Attempts > 0 {
+	switch {
+	case r.Attempts == 1:
+		row("swept", "once")
+	case r.Attempts > 1:
 		row("swept", "%d times", r.Attempts)
 	}
 	if len(r.Note) > 0 {

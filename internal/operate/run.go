@@ -79,7 +79,7 @@ func printUsage(w io.Writer) {
 	for _, c := range commands {
 		fmt.Fprintf(w, "  onceguard %-8s %s\n", c.name, c.summary)
 	}
-	fmt.Fprint(w, "\nonceguard COMMAND -help lists the flags. The manual: go doc github.com/onceguard/onceguard/cmd/onceguard\n")
+	fmt.Fprint(w, "\nonceguard COMMAND -help lists the flags.\nThe manual: https://pkg.go.dev/github.com/onceguard/onceguard/cmd/onceguard\n")
 }
 
 // execute parses the arguments of the command and runs it.
@@ -131,7 +131,7 @@ func parse(set *flag.FlagSet, args []string) (rest []string, err error) {
 // report prints the error in one line, if there is one, and returns the exit code for it.
 func report(env Environment, err error) int {
 	if err != nil && !errors.Is(err, errFree) {
-		text := strings.ReplaceAll(err.Error(), "\n", "; ") // joined errors
+		text := strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ").Replace(err.Error()) // joined errors
 		fmt.Fprintf(env.Stderr, "onceguard: %s\n", printable(text))
 	}
 	return exitCode(err)

@@ -57,13 +57,14 @@ func scan(ctx context.Context, s *session) error {
 // writeTally says how many were found.
 func (s *session) writeTally(t *tally) {
 	fmt.Fprintf(s.Stderr, "found %d held and %d abandoned keys", t.held, t.abandoned)
-	if s.journal == nil {
-		fmt.Fprint(s.Stderr, " in Redis; a journal may have others")
-	} else {
+	if s.journal != nil {
 		fmt.Fprintf(s.Stderr, ", and %d that are done without a response", t.unanswered)
 	}
 	if t.foreign > 0 {
-		fmt.Fprintf(s.Stderr, ", and %d keys that hold what onceguard did not write", t.foreign)
+		fmt.Fprintf(s.Stderr, ", and %d that hold what onceguard did not write", t.foreign)
+	}
+	if s.journal == nil {
+		fmt.Fprint(s.Stderr, " in Redis; a journal may have others")
 	}
 	fmt.Fprintln(s.Stderr)
 }

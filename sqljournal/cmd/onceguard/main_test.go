@@ -225,6 +225,7 @@ func TestALiveRun(t *testing.T) {
 		s.run("resolve", "-token", token, "-reason", "r", "-nothing-happened", key).want(refused, "has not run out")
 		s.run("forget", "-token", token, "-reason", "r", key).want(refused, "has not run out")
 		s.redis.FlushAll()
+		s.run("inspect", key).want(done, "state    held: a request runs, or its process died before its limit", "redis    free")
 		s.run("forget", "-token", token, "-reason", "r", key).want(refused, "has not run out")
 		s.run("scan", "-namespace", "shop").want(done, "held       "+key, "found 1 held and 0 abandoned keys")
 		s.run("forget", "-token", token, "-reason", "r", "-even-if-live", key).want(done, "forgotten: it was held")
@@ -250,10 +251,13 @@ func TestSweptRows(t *testing.T) {
 		if n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
-		s.run("inspect", left).want(done, "state    abandoned: ", "a sweep is finding out", "journal  unfinished, and handed to a sweep for ", "swept    1 times")
+		s.run("inspect", left).want(done, "state    abandoned: ", "a sweep is finding out", "journal  unfinished, and handed to a sweep for ", "swept    once\n")
 		s.run("inspect", answered).want(done, "state    settled: the request was processed; retries get 409 response-not-stored",
 			"journal  done, without a response")
 		s.run("scan", "-namespace", "shop", "-json").want(done, `"state":"abandoned"`, `"journal":{"state":"done"`, "and 1 that are done without")
+		s.run("scan", "-namespace", "shop", "-json").want(done, `"note":"order 7\u001b[2J"`)
+		s.exec(`update onceguard_journal set until = began_at, attempts = 2 where key = '` + left + `'`)
+		s.run("inspect", left).want(done, "journal  unfinished: the time of its sweep ended ", "swept    2 times\n")
 		if w := s.post("done"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "response-not-stored") {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}

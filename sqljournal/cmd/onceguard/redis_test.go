@@ -59,7 +59,11 @@ func TestRedisIsDown(t *testing.T) {
 				t.Errorf("%s: it is resolved: %d", what, w.Code)
 			}
 			s.redis.FastForward(time.Minute)
-			onceguard(t, map[string]string{"REDIS_URL": redisURL, "JOURNAL_URL": "postgres://127.0.0.1:1/db"}, "inspect", "-timeout", "5s", key).want(failed)
+			r = onceguard(t, map[string]string{"REDIS_URL": redisURL, "JOURNAL_URL": "postgres://127.0.0.1:1/db"}, "inspect", key)
+			r.want(failed, "sqljournal: inspect: ")
+			if strings.Contains(r.stderr, "onceguard: redis: ") != (what == "refused") || strings.Count(r.stderr, "sqljournal: ") != 1 {
+				t.Errorf("Redis %s: %s", what, r.stderr)
+			}
 		}
 		s.run("resolve", "-redis", "none", "-token", token, "-reason", "r", "-status", "202", key).want(done, "resolved")
 		if w := s.post("k1"); w.Code != http.StatusAccepted || s.runs != 1 {
