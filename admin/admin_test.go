@@ -359,6 +359,7 @@ func TestOtherKeys(t *testing.T) {
 	}
 	a := d.send(form("action", "inspect", "key", key))
 	d.want(a, 409, "Another program")
+	d.want(d.send(form("action", "inspect", "key", key[strings.Index(key, "}")+1:])), 409, "Another program") // as a customer's page has it
 	if strings.Contains(a.text, "another program's") {
 		t.Error("its value is shown")
 	}
@@ -403,12 +404,15 @@ func TestWithoutRedis(t *testing.T) {
 		return nil
 	})
 	proxy.BlackHole()
-	for _, r := range []*http.Request{
-		form("action", "inspect", "key", locker.StorageKey("k")),
-		form("action", "forget", "key", locker.StorageKey("k"), "reason", "stuck", "ledger", "yes", "token", "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+	for action, r := range map[admin.Action]*http.Request{
+		admin.Inspect: form("action", "inspect", "key", locker.StorageKey("k")),
+		admin.Forget:  form("action", "forget", "key", locker.StorageKey("k"), "reason", "stuck", "ledger", "yes", "token", "8e03978e-40d5-43dd-bc93-6894a57f9324"),
 	} {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, r)
+		if strings.Contains(w.Body.String(), "may be done or not") != (action == admin.Forget) {
+			t.Errorf("%s: %s", action, w.Body)
+		}
 		if w.Code != 503 || !strings.Contains(w.Body.String(), "Redis did not answer") || last.Err == nil || !last.Done {
 			t.Errorf("%d, %+v", w.Code, last)
 		}

@@ -36,7 +36,7 @@ func TestServiceWithoutRedis(t *testing.T) {
 	d.want(d.send(form("action", "forget", "ledger", "yes", "key", key, "token", token, "reason", "r")), 200, "The key is free")
 
 	j.entry = journal.Entry{State: journal.Running, Token: token, Note: note, Age: 90 * time.Second, Left: time.Hour}
-	d.want(look(), 200, "The key is held", "<dt>Began</dt>", " UTC, 1m30s ago", "cannot be freed from this page")
+	d.want(look(), 200, "The key is held", "its process died before its limit", "<dt>Began</dt>", " UTC, 1m30s ago", "cannot be freed from this page")
 
 	j.entry = journal.Entry{State: journal.Unfinished, Token: token, Note: note, Age: time.Hour}
 	unfinished := look()

@@ -35,6 +35,9 @@ func (p *page) change(r *http.Request, form url.Values, entry Entry) view {
 	recorded := p.audit(r, entry)
 	if err != nil {
 		v := failed(entry.Key, err)
+		if v.Problem == notAnswered {
+			v.Problem += mayBeDone
+		}
 		if recorded != nil {
 			v.Problem += " This result could not be recorded."
 		}

@@ -106,6 +106,8 @@ func (p *page) found(seen middleware.Inspection, err error) view {
 	switch {
 	case state == lock.Free && p.locker.IsNone():
 		f.Meaning = "The journal has no such key: it may be mistyped. A request with it runs."
+	case state == lock.Held && info.State == lock.Free:
+		f.Meaning = "A request with this key is running, or its process died before its limit. Others get 409, or wait."
 	case state == lock.Abandoned && isHandedOut(seen.Journal):
 		f.Meaning = "A request with this key ended without an outcome, and a sweep is finding out what happened. Others get 409."
 	case f.Unanswered:

@@ -105,6 +105,8 @@ func (p *page) act(r *http.Request, form url.Values) view {
 const (
 	notAudited  = "It was not done, because it could not be recorded."
 	notRecorded = "It was done, and could not be recorded. Tell the person who keeps the audit trail."
+	notAnswered = "Redis did not answer, or the journal, or with an error."
+	mayBeDone   = " What was to be done may be done or not: look at the key again."
 )
 
 func (p *page) inspect(r *http.Request, key string) view {
@@ -164,7 +166,7 @@ func failed(key string, err error) view {
 	case errors.Is(err, lock.ErrNotReplicated):
 		v.status, v.Problem = http.StatusServiceUnavailable, "The key was changed, and a failover may undo that. Look at it again."
 	default:
-		v.status, v.Problem = http.StatusServiceUnavailable, "Redis did not answer, or the journal, or with an error. What was to be done may be done or not: look at the key again."
+		v.status, v.Problem = http.StatusServiceUnavailable, notAnswered
 	}
 	return v
 }
