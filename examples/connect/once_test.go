@@ -295,7 +295,7 @@ func TestProblems(t *testing.T) {
 		}()
 		<-entered
 		_, err := s.pay("k", 1)
-		s.wantError(err, connect.CodeAborted, "not answered yet", middleware.InFlight)
+		s.wantError(err, connect.CodeAborted, "no result yet", middleware.InFlight)
 		_, err = s.pay("k", 2)
 		s.wantError(err, connect.CodeInvalidArgument, "already used", middleware.Reused)
 		_, err = s.pay("", 1)

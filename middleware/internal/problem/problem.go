@@ -89,11 +89,11 @@ var (
 		"This operation needs an authenticated user. Nothing was done.").withPage(
 		"Please sign in",
 		"You have to be signed in for this. Nothing was done.")
-	InFlight = define("in-flight", http.StatusConflict, "First request is not answered yet",
-		"A request with this idempotency key was received before and has not been answered yet. Repeat it later to get its "+
-			"response.").retryable().withPage(
+	InFlight = define("in-flight", http.StatusConflict, "First request has no result yet",
+		"A request with this idempotency key was received before and has no result yet. Repeat it later to get its "+
+			"result.").retryable().withPage(
 		"We have received this already",
-		"The form was sent more than once, and the first time has not been answered yet. It counts only once. "+
+		"The form was sent more than once, and the first time has no result yet. It counts only once. "+
 			"Reload this page in a moment to see the result.")
 	RunFailed = define("run-failed", http.StatusServiceUnavailable, "The first request has failed",
 		"The first request with this idempotency key ended and left no response. Repeat it to have it processed.").retryable().withPage(
