@@ -20,16 +20,18 @@ import (
 // Two processes take messages, each of which is delivered to them twice at once, and again until it is acknowledged or its
 // answer is final. Every second one of the processes is killed and replaced, and Redis, if there is one, forgets everything
 // every 20 ms. With sqljournal.Do each message has exactly one effect; with an intent journal that ends by a stored
-// failure, none. With an effect elsewhere it never has two.
+// failure, none. With an effect elsewhere it never has two, nor with WithAtMostOnce and without a journal, if Redis keeps
+// its data.
 //
 // By default there are 100 messages for each kind of consumer in 3 s, with ONCEGUARD_LONG=1 10,000 in four minutes, and in
-// CI 500 in ten seconds.
+// CI 1,000 in ten seconds, or as long as they take.
 //
 // fault: journal: consumers killed -9 under load, every message delivered again, FLUSHALL every 20 ms or no Redis
+// fault: consumers killed -9 under load, every message delivered again, WithAtMostOnce
 func TestMessages(t *testing.T) { // not parallel to other tests: it keeps the machine busy
 	all, lasts := 10_000, 4*time.Minute
 	if os.Getenv("CI") == "true" {
-		all, lasts = 500, 10*time.Second
+		all, lasts = 1000, 10*time.Second
 	}
 	server := dbtest.OwnPostgreSQL(t).Server()
 	for _, consumers := range []struct {
@@ -37,18 +39,20 @@ func TestMessages(t *testing.T) { // not parallel to other tests: it keeps the m
 		mode      journalMode
 		elsewhere bool
 		alone     bool
+		atMost    bool
 	}{
 		{name: "transactional Do", mode: transactional},
 		{name: "intent Do", mode: intent},
 		{name: "intent, effect elsewhere", mode: intent, elsewhere: true},
 		{name: "alone Do", mode: intent, alone: true},
 		{name: "alone, effect elsewhere", mode: intent, elsewhere: true, alone: true},
+		{name: "at most once, effect elsewhere", elsewhere: true, atMost: true},
 	} {
 		t.Run(consumers.name, func(t *testing.T) {
 			t.Parallel()
 			k := newSoak(t, server, consumers.mode, consumers.elsewhere, consumers.alone)
 			k.keys, k.lasts, k.clicks = redistest.Rounds(100, all), redistest.Rounds(3*time.Second, lasts), 2
-			k.shop.Messages, k.shop.Alone = true, consumers.alone
+			k.shop.Messages, k.shop.Alone, k.shop.AtMost, k.redisKept = true, consumers.alone, consumers.atMost, consumers.atMost
 			k.load(false)
 			k.check()
 		})
@@ -58,8 +62,8 @@ func TestMessages(t *testing.T) { // not parallel to other tests: it keeps the m
 // consumer takes messages, whose effect is a payment. It answers the queue as a shop answers a customer.
 type consumer struct {
 	guard    *once.Guard
-	provider string // URL; empty: the payment is a row, in sqljournal.Do
-	journal  *sqljournal.Journal
+	provider string              // URL; empty: the payment is a row, in sqljournal.Do
+	journal  *sqljournal.Journal // nil: none
 }
 
 func (c consumer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -89,8 +93,10 @@ func (c consumer) take(r *http.Request) (paid receipt, replayed bool, err error)
 		})
 	}
 	return once.Do(r.Context(), c.guard, key, func(ctx context.Context) (receipt, error) {
-		if err := c.journal.Note(ctx, []byte(made.Key)); err != nil {
-			return receipt{}, err
+		if c.journal != nil {
+			if err := c.journal.Note(ctx, []byte(made.Key)); err != nil {
+				return receipt{}, err
+			}
 		}
 		return made, askProvider(ctx, c.provider, made)
 	})

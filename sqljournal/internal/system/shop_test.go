@@ -83,6 +83,10 @@ func (s shop) open() (http.Handler, func() error, error) {
 		defer cancel()
 		return errors.Join(closeLocker(ctx), db.Close())
 	}
+	if s.Messages && s.AtMost {
+		guard := once.New(locker, once.WithAtMostOnce(), once.WithMaxDuration(s.Limit))
+		return consumer{guard, s.Provider, nil}, closeAll, nil
+	}
 	if s.Messages {
 		guard := once.New(locker, once.WithJournal(journal), once.WithMaxDuration(s.Limit))
 		return consumer{guard, s.Provider, journal}, closeAll, nil
