@@ -37,7 +37,7 @@ func Run(t testing.TB, name string, args ...string) *Process {
 		if bytes.Contains(text, []byte("WARNING: DATA RACE")) {
 			t.Errorf("redistest: %s has a data race", name)
 		}
-		if t.Failed() {
+		if t.Failed() && len(text) > 0 {
 			t.Logf("%s on standard error:\n%s", name, text)
 		}
 	})
