@@ -22,7 +22,7 @@ import (
 type inbox struct {
 	t       *testing.T
 	db      *sql.DB
-	redis   *miniredis.Miniredis
+	redis   *miniredis.Miniredis // nil without Redis
 	guard   *once.Guard
 	message once.Key
 	effect  journal.Run
@@ -33,20 +33,26 @@ func newInbox(t *testing.T, db *sql.DB, message string, opts ...once.Option) *in
 	t.Helper()
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := lock.New(client, namespace, lock.WithOpTimeout(20*time.Second))
+	t.Cleanup(func() { _ = client.Close() })
+	in := newInboxOn(t, lock.New(client, namespace, lock.WithOpTimeout(20*time.Second)), db, message, opts...)
+	in.redis = server
+	return in
+}
+
+func newInboxOn(t *testing.T, locker *lock.Locker, db *sql.DB, message string, opts ...once.Option) *inbox {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		_ = client.Close()
 	})
 	return &inbox{
-		t: t, db: db, redis: server, guard: once.New(locker, opts...),
+		t: t, db: db, guard: once.New(locker, opts...),
 		message: once.Key{Operation: "pay", Scope: once.Anyone, ID: message}, effect: journal.Run{Key: message},
 	}
 }
 
-// eachInbox runs a test for each kind of database and of journal.
+// eachInbox runs a test for each kind of database and of journal, and for an intent journal without Redis.
 func eachInbox(t *testing.T, test func(in *inbox, j *sqljournal.Journal)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
@@ -57,7 +63,18 @@ func eachInbox(t *testing.T, test func(in *inbox, j *sqljournal.Journal)) {
 				test(newInbox(t, db, mode, once.WithJournal(j)), j)
 			})
 		}
+		t.Run("alone", func(t *testing.T) {
+			j := modes["intent"](d, t)
+			test(newInboxOn(t, lock.None(namespace), db, "alone", once.WithJournal(j)), j)
+		})
 	})
+}
+
+// forget lets Redis, if there is one, forget everything.
+func (in *inbox) forget() {
+	if in.redis != nil {
+		in.redis.FlushAll()
+	}
 }
 
 // do takes the message: f is called after the effect.
@@ -97,7 +114,7 @@ func TestDo(t *testing.T) {
 	eachInbox(t, func(in *inbox, _ *sqljournal.Journal) {
 		in.mustTake(false)
 		in.mustTake(true)
-		in.redis.FlushAll()
+		in.forget()
 		in.mustTake(true)
 		if in.calls != 1 {
 			in.t.Errorf("%d calls, want 1", in.calls)
