@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -91,6 +93,42 @@ func TestCalls(t *testing.T) {
 		t.Errorf("%q %+v", text, result)
 	}
 	wantPayments(t, server, 1)
+}
+
+// A model may write the arguments of a repetition in another order, or leave out those of a tool that needs none.
+func TestArguments(t *testing.T) {
+	input := func(arguments string) string {
+		t.Helper()
+		key, err := keyOf(&mcp.CallToolRequest{
+			Params: &mcp.CallToolParamsRaw{
+				Meta: mcp.Meta{"idempotency_key": "k1"}, Name: "pay", Arguments: json.RawMessage(arguments),
+			},
+			Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: "ann"}},
+		})
+		if err != nil || key.Operation != "pay" || key.Scope != "ann" || key.ID != "k1" {
+			t.Errorf("%s: %+v, %v", arguments, key, err)
+		}
+		text, err := json.Marshal(key.Input)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
+	one := input(`{"to": {"name": "bob", "bank": "b"}, "amount": 9007199254740993}`)
+	for _, same := range []string{
+		`{"amount":9007199254740993,"to":{"bank":"b","name":"bob"}}`,
+		`{"amount":9007199254740993,"to":{"bank":"b","name":"bob"},"idempotency_key":"k2"}`,
+	} {
+		if got := input(same); got != one {
+			t.Errorf("%s is another input than %s", got, one)
+		}
+	}
+	if input(`{"amount":9007199254740992,"to":{"bank":"b","name":"bob"}}`) == one {
+		t.Error("another amount is the same input")
+	}
+	if got := input(""); got != "{}" {
+		t.Errorf("no arguments: %s", got)
+	}
 }
 
 // fault: the server is killed when it has paid and stored the result, and before it answers. The agent calls another

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,13 +52,17 @@ func keyOf(req *mcp.CallToolRequest) (key once.Key, err error) {
 	if req.Extra == nil || req.Extra.TokenInfo == nil || req.Extra.TokenInfo.UserID == "" {
 		return key, tell("Nobody is logged in. Nothing was done.")
 	}
-	arguments := map[string]json.RawMessage{} // numbers stay as they were sent
-	if err := json.Unmarshal(req.Params.Arguments, &arguments); err != nil {
-		return key, err
+	arguments := map[string]any{}
+	if sent := req.Params.Arguments; len(sent) > 0 {
+		decoder := json.NewDecoder(bytes.NewReader(sent))
+		decoder.UseNumber() // numbers stay as they were sent; the order of members does not count
+		if err := decoder.Decode(&arguments); err != nil {
+			return key, err
+		}
 	}
 	id, _ := req.Params.Meta[keyArgument].(string)
 	if id == "" {
-		_ = json.Unmarshal(arguments[keyArgument], &id) // the SDK has checked that it is a string
+		id, _ = arguments[keyArgument].(string)
 	}
 	if id == "" {
 		return key, tell("Nothing was done. Call again with the argument %s: "+

@@ -39,12 +39,13 @@ type config struct {
 func main() {
 	addr := flag.String("redis", "127.0.0.1:6379", "`host:port` of Redis")
 	order := flag.String("order", "", "publish this order, and exit")
+	id := flag.String("id", "", "the order's `id`: an order that is published twice is charged once")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	var err error
 	if *order != "" {
-		err = publish(*addr, watermill.NewUUID(), *order)
+		err = publish(*addr, *id, *order)
 	} else {
 		err = run(ctx, config{redis: *addr, idle: time.Minute})
 	}
@@ -88,7 +89,7 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	router.AddMiddleware(poison, handleOnce(guard, "billing")) // handleOnce is inside
+	router.AddMiddleware(poison, handleOnce(guard, "billing", orderID)) // handleOnce is inside
 	router.AddHandler("charge", "orders", subscriber, "receipts", publisher, charge(client))
 	err = router.Run(ctx) // closes the subscriber and the publisher
 
@@ -109,10 +110,15 @@ func charge(client *redis.Client) message.HandlerFunc {
 	}
 }
 
-func publish(addr, uuid, order string) error {
+// orderID is the field of a message's metadata with the id of the order.
+const orderID = "order_id"
+
+func publish(addr, id, order string) error {
 	publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: connect(addr)}, nil)
 	if err != nil {
 		return err
 	}
-	return errors.Join(publisher.Publish("orders", message.NewMessage(uuid, []byte(order))), publisher.Close())
+	msg := message.NewMessage(watermill.NewUUID(), []byte(order))
+	msg.Metadata.Set(orderID, id)
+	return errors.Join(publisher.Publish("orders", msg), publisher.Close())
 }

@@ -24,11 +24,11 @@ func TestKilledBeforeTheAck(t *testing.T) {
 	client, proxy := server.Client(t), redistest.NewProxy(t, server.Addr())
 	ack := proxy.HoldRequest(redistest.Named("XACK"))
 	first := redistest.Run(t, "router", proxy.Addr())
-	send(t, server)
+	send(t, server, "")
 	ack.Wait(t)
 	first.Kill(t)
 	redistest.Run(t, "router", server.Addr())
-	waitForAck(t, client)
+	waitForAck(t, client, 1)
 
 	if n := client.LLen(t.Context(), "charges").Val(); n != 1 {
 		t.Errorf("%d charges, want 1", n)
@@ -46,7 +46,7 @@ func TestTwoAtATime(t *testing.T) {
 	client, proxy := server.Client(t), redistest.NewProxy(t, server.Addr())
 	charge := proxy.HoldReply(redistest.Named("RPUSH"))
 	redistest.Run(t, "router", proxy.Addr())
-	send(t, server)
+	send(t, server, "")
 	charge.Wait(t)
 
 	other := redistest.NewProxy(t, server.Addr())
@@ -55,28 +55,42 @@ func TestTwoAtATime(t *testing.T) {
 	claim.Wait(t)
 	claim.Lift()
 	charge.Lift()
-	waitForAck(t, client)
+	waitForAck(t, client, 1)
 	if n := client.LLen(t.Context(), "charges").Val(); n != 1 {
 		t.Errorf("%d charges, want 1", n)
 	}
 }
 
-func send(t *testing.T, server *redistest.Server) {
+// An order that is published twice has two messages with two UUIDs. Its id is the same.
+func TestPublishedTwice(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	for _, id := range []string{"7", "7", "8", "", ""} {
+		send(t, server, id)
+	}
+	redistest.Run(t, "router", server.Addr())
+	waitForAck(t, client, 5)
+	if n := client.LLen(t.Context(), "charges").Val(); n != 4 {
+		t.Errorf("%d charges, want 4", n)
+	}
+}
+
+func send(t *testing.T, server *redistest.Server, id string) {
 	t.Helper()
-	if err := publish(server.Addr(), "m-1", `{"amount":1250}`); err != nil {
+	if err := publish(server.Addr(), id, `{"amount":1250}`); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// waitForAck returns when no message is pending.
-func waitForAck(t *testing.T, client *redis.Client) {
+// waitForAck returns when so many messages are acked.
+func waitForAck(t *testing.T, client *redis.Client, messages int64) {
 	t.Helper()
 	for ctx := t.Context(); ; time.Sleep(10 * time.Millisecond) { // go test's own timeout ends a wait in vain
 		groups, err := client.XInfoGroups(ctx, "orders").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if groups[0].Pending == 0 && groups[0].EntriesRead == 1 {
+		if len(groups) == 1 && groups[0].Pending == 0 && groups[0].EntriesRead == messages {
 			return
 		}
 	}

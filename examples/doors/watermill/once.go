@@ -12,21 +12,27 @@ import (
 
 // handleOnce returns a middleware for a router of watermill, after which each message takes effect once.
 //
-// The id is the UUID of the message, which its publisher has made: a redelivery has the same. What the handler produces
-// is stored. On a redelivery the router publishes it again with the same UUIDs, because the first process may have died
-// before it did. So its consumers should use this middleware too. group is the consumer group: every group handles each
+// The id is the UUID of the message, which its publisher has made: a redelivery has the same. If a publisher may publish
+// the same order twice, with another UUID, let it put the order's id into the metadata, and give the name of that field:
+// a message that has the field is known by it. field may be empty. group is the consumer group: every group handles each
 // message.
+//
+// What the handler produces is stored. On a redelivery the router publishes it again with the same UUIDs, because the
+// first process may have died before it did. So its consumers should use this middleware too.
 //
 // A message that another process is handling is nacked when it makes sense to try again.
 //
 // watermill's own Deduplicator is no substitute. It marks a message as seen before the handler runs, so a message whose
 // handler fails is lost.
-func handleOnce(g *once.Guard, group string) message.HandlerMiddleware {
+func handleOnce(g *once.Guard, group, field string) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			delivery := msg.Context()
 			key := once.Key{
 				Operation: message.HandlerNameFromCtx(delivery), Scope: group, ID: msg.UUID, Input: []byte(msg.Payload),
+			}
+			if id := msg.Metadata.Get(field); id != "" {
+				key.ID = field + " " + id // no UUID is this
 			}
 			out, _, err := once.Do(delivery, g, key, func(ctx context.Context) ([]produced, error) {
 				defer msg.SetContext(delivery)
