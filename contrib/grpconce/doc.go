@@ -37,6 +37,21 @@
 // A handler's context does not end when the client leaves, because the response is stored for the retry. It ends at the
 // client's deadline.
 //
+// # With a journal
+//
+// An intent journal protects calls as package once describes it, also without Redis (lock.None). A transactional journal
+// cannot commit the response of a call with the handler's transaction. For an effect in your database give Unary a Guard
+// without a journal, and let the handler call sqljournal.Do with a Guard that has one. The key of the call is the ID, and
+// an error means that the call may be tried again:
+//
+//	key := once.Key{Operation: "pay", Scope: once.Anyone, ID: once.FromContext(ctx).Key()}
+//	payment, _, err := sqljournal.Do(ctx, journaled, key, nil, func(ctx context.Context, tx *sql.Tx) (Payment, error) {
+//		return insertPayment(ctx, tx, order)
+//	})
+//	if err != nil {
+//		return nil, status.Error(codes.Unavailable, "try again") // by default this frees the key of the call
+//	}
+//
 // # What a refused call gets
 //
 // Each status has an ErrorInfo with the domain "onceguard", the reason below, and in its metadata instance, the name of

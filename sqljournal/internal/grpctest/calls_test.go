@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,84 +20,15 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/onceguard/onceguard/contrib/grpconce"
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/once"
-	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
-func TestMain(m *testing.M) {
-	redistest.Main(m, redistest.Program{Name: "payments", Run: serve})
-}
-
-const (
-	namespace = "payments"
-	method    = "/payments.v1.Payments/Pay"
-	none      = "none" // instead of the address of Redis
-)
-
-// newLocker returns the Locker of a server.
-func newLocker(addr string) *lock.Locker {
-	if addr == none {
-		return lock.None(namespace)
-	}
-	return lock.New(redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}), namespace, lock.WithTTL(time.Second))
-}
-
-// serve is the program of a server with an intent journal, whose payments are requests to a provider. Its arguments are the
-// address of Redis, and the URLs of the database and the provider. It prints its address, and serves until its input ends
-// or it is killed.
-func serve(args []string, in io.Reader, out io.Writer) error {
-	db, err := sql.Open("pgx", args[1])
-	if err != nil {
-		return err
-	}
-	db.SetMaxOpenConns(16)
-	guard := once.New(newLocker(args[0]), once.WithJournal(sqljournal.Intent(db, namespace)), once.WithMaxDuration(2*time.Second))
-	user := func(context.Context) (string, error) { return "ann", nil }
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpconce.Unary(guard, user)))
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: "payments.v1.Payments", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
-		MethodName: "Pay",
-		Handler: func(_ any, ctx context.Context, decode func(any) error, unary grpc.UnaryServerInterceptor) (any, error) {
-			in := new(wrapperspb.StringValue)
-			if err := decode(in); err != nil {
-				return nil, err
-			}
-			return unary(ctx, in, &grpc.UnaryServerInfo{FullMethod: method}, func(_ context.Context, req any) (any, error) {
-				return pay(args[2], req.(*wrapperspb.StringValue).Value)
-			})
-		},
-	}}}, nil)
-	listener, err := redistest.ListenAlone()
-	if err != nil {
-		return err
-	}
-	go func() { _ = server.Serve(listener) }()
-	if _, err := fmt.Fprintln(out, listener.Addr()); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, in)
-	server.Stop()
-	return err
-}
-
-// pay returns the number of the payment that the provider has made.
-func pay(provider, id string) (*wrapperspb.StringValue, error) {
-	res, err := http.Post(provider+"?id="+id, "", nil)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	number, err := io.ReadAll(res.Body)
-	return wrapperspb.String(string(number)), err
-}
-
 // Two servers take calls and are killed one after the other, and Redis, if there is one, forgets everything every 20 ms.
-// Each call is repeated until its answer is final, and once more after that. No call takes effect twice.
+// Each call is repeated until its answer is final, and once more after that. With an intent journal no call takes effect
+// twice, and with a transactional one each does once.
 //
-// By default there are 200 calls with and without Redis, with ONCEGUARD_LONG=1 10,000, and in CI 1,000.
+// By default there are 200 calls of each kind, with ONCEGUARD_LONG=1 10,000, and in CI 1,000.
 //
 // fault: journal: servers of gRPC killed -9 under load, FLUSHALL every 20 ms or no Redis
 func TestCalls(t *testing.T) {
@@ -109,11 +37,21 @@ func TestCalls(t *testing.T) {
 		all = 1000
 	}
 	calls := redistest.Rounds(200, all)
-	for _, name := range []string{"Redis forgets", "without Redis"} {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range []struct {
+		name        string
+		alone, inTx bool
+	}{
+		{name: "intent"},
+		{name: "alone", alone: true},
+		{name: "transactional", inTx: true},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
 			f := newFleet(t)
-			addr := none
-			if name == "Redis forgets" {
+			addr, provider := none, f.provider.URL
+			if kind.inTx {
+				provider = inTx
+			}
+			if !kind.alone {
 				b := redistest.Start(t)
 				addr = b.Addr()
 				client := b.Client(t)
@@ -123,8 +61,17 @@ func TestCalls(t *testing.T) {
 					}
 				})
 			}
-			f.args = []string{addr, dbtest.OwnPostgreSQL(t).URL(), f.provider.URL}
-			f.run(calls)
+			database := dbtest.OwnPostgreSQL(t)
+			f.args = []string{addr, database.URL(), provider}
+			db := database.Open(t)
+			if _, err := db.Exec("create table payments (id text)"); err != nil {
+				t.Fatal(err)
+			}
+			kills := f.run(calls)
+			if kind.inTx {
+				f.paid = rows(t, db)
+			}
+			f.check(calls, kills, kind.inTx)
 		})
 	}
 }
@@ -194,8 +141,8 @@ func (f *fleet) start(i int) {
 	f.servers[i] = &server{p, conn}
 }
 
-// run makes the calls, kills servers meanwhile, and checks what has happened.
-func (f *fleet) run(calls int) {
+// run makes the calls, kills servers meanwhile, and returns how many it has killed.
+func (f *fleet) run(calls int) (kills int) {
 	f.t.Helper()
 	f.start(0)
 	f.start(1)
@@ -216,8 +163,36 @@ func (f *fleet) run(calls int) {
 		callers.Wait()
 		close(f.done)
 	}()
-	kills := f.kill()
+	kills = f.kill()
 	f.jobs.Wait()
+	return kills
+}
+
+// rows returns how many payments are in the database, by the id of the call.
+func rows(t *testing.T, db *sql.DB) map[string]int {
+	t.Helper()
+	paid := map[string]int{}
+	all, err := db.Query("select id from payments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	for all.Next() {
+		var id string
+		if err := all.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		paid[id]++
+	}
+	if err := all.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return paid
+}
+
+// check checks what has happened: each call is paid once or, unless each has to be paid, not at all.
+func (f *fleet) check(calls, kills int, each bool) {
+	f.t.Helper()
 	for id, n := range f.paid {
 		if n > 1 {
 			f.t.Errorf("call %s took effect %d times", id, n)
@@ -230,25 +205,29 @@ func (f *fleet) run(calls int) {
 	}
 	f.t.Logf("%d calls: %d answered, %d of unknown outcome, %d effects; %d tries, %d kills",
 		calls, len(f.answered), f.unknown, len(f.paid), f.tries, kills)
+	if each && len(f.paid) != calls {
+		f.t.Errorf("%d of %d calls took effect", len(f.paid), calls)
+	}
 	if len(f.answered)+f.unknown != calls || kills == 0 {
 		f.t.Error("want an end of all calls, and a kill")
 	}
 }
 
-// kill kills and restarts one server after the other until all calls have ended, and returns how many it has killed.
+// kill kills and restarts one server after the other until all calls have ended, and returns how many it has killed. It
+// kills the first one at once, because few calls may take less than a tick.
 func (f *fleet) kill() (kills int) {
 	f.t.Helper()
 	every := time.NewTicker(500 * time.Millisecond)
 	defer every.Stop()
 	for {
+		f.servers[kills%2].process.Kill(f.t)
+		f.start(kills % 2)
+		kills++
 		select {
 		case <-every.C:
 		case <-f.done:
 			return kills
 		}
-		f.servers[kills%2].process.Kill(f.t)
-		f.start(kills % 2)
-		kills++
 	}
 }
 
