@@ -24,6 +24,8 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/once"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
 // protected stands for a service whose method Check is protected.
@@ -35,21 +37,11 @@ func (protected) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*gr
 	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
 }
 
-// The options of promonce and otelonce are all that a server needs for metrics and spans of its calls.
-func TestCallsAreObserved(t *testing.T) {
-	const method = grpc_health_v1.Health_Check_FullMethodName
-	reg, spans := prometheus.NewPedanticRegistry(), tracetest.NewInMemoryExporter()
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	locker := lock.New(redistest.Mini(t).Client(t), namespace)
-	guard := once.New(locker,
-		once.WithObserver(promonce.New(reg, locker).ObserveCall), otelonce.Calls(otelonce.WithTracerProvider(tracers)))
-	user := func(context.Context) (string, error) { return "ann", nil }
-	traced := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		ctx, span := tracers.Tracer("server").Start(ctx, info.FullMethod) // as the package otelgrpc does
-		defer span.End()
-		return next(ctx, req)
-	}
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(traced, grpconce.Unary(guard, user)))
+// checkThreeTimes starts a server with these interceptors, and calls Check three times with one key: the second time it gets
+// the response of the first one, and the third time it asks for something else.
+func checkThreeTimes(t *testing.T, interceptors ...grpc.UnaryServerInterceptor) {
+	t.Helper()
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(interceptors...))
 	grpc_health_v1.RegisterHealthServer(server, protected{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,15 +54,16 @@ func TestCallsAreObserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := grpc_health_v1.NewHealthClient(conn)
-
 	for _, call := range []struct {
-		request string
-		code    codes.Code
-	}{{"a", codes.OK}, {"a", codes.OK}, {"b", codes.InvalidArgument}} {
+		request  string
+		code     codes.Code
+		replayed bool
+	}{{"a", codes.OK, false}, {"a", codes.OK, true}, {"b", codes.InvalidArgument, false}} {
+		var header metadata.MD
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", "k1")
-		_, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: call.request})
-		if got := status.Code(err); got != call.code {
-			t.Errorf("%s: %v, want %v", call.request, err, call.code)
+		_, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: call.request}, grpc.Header(&header))
+		if got := status.Code(err); got != call.code || len(header.Get("idempotent-replayed")) == 1 != call.replayed {
+			t.Errorf("%s: %v, %v, want %v, replayed %v", call.request, err, header, call.code, call.replayed)
 		}
 	}
 	conn.Close()
@@ -78,6 +71,40 @@ func TestCallsAreObserved(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
+}
+
+func user(context.Context) (string, error) { return "ann", nil }
+
+// An intent journal protects calls without Redis.
+func TestCallsAlone(t *testing.T) {
+	for name, open := range map[string]func(testing.TB) dbtest.Database{
+		"postgresql": dbtest.OwnPostgreSQL, "sqlite": dbtest.SQLite,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, locker := open(t), lock.None(namespace)
+			journal := sqljournal.Intent(d.Open(t), namespace, d.Options()...)
+			checkThreeTimes(t, grpconce.Unary(once.New(locker, once.WithJournal(journal)), user))
+			if err := locker.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The options of promonce and otelonce are all that a server needs for metrics and spans of its calls.
+func TestCallsAreObserved(t *testing.T) {
+	const method = grpc_health_v1.Health_Check_FullMethodName
+	reg, spans := prometheus.NewPedanticRegistry(), tracetest.NewInMemoryExporter()
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	locker := lock.New(redistest.Mini(t).Client(t), namespace)
+	guard := once.New(locker,
+		once.WithObserver(promonce.New(reg, locker).ObserveCall), otelonce.Calls(otelonce.WithTracerProvider(tracers)))
+	traced := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		ctx, span := tracers.Tracer("server").Start(ctx, info.FullMethod) // as the package otelgrpc does
+		defer span.End()
+		return next(ctx, req)
+	}
+	checkThreeTimes(t, traced, grpconce.Unary(guard, user))
 	if err := locker.Close(context.Background()); err != nil {
 		t.Error(err)
 	}
