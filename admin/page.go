@@ -144,7 +144,11 @@ func (f *found) addFacts(seen middleware.Inspection, err error, withoutRedis boo
 			f.Facts = append(f.Facts, fact{name, value})
 		}
 	}
-	if r := seen.Stored; r != nil && !r.Tombstone {
+	switch r := seen.Stored; {
+	case r == nil || r.Tombstone:
+	case r.Function:
+		add("Result", "of a function")
+	default:
 		add("Response", "status "+strconv.Itoa(r.Status)+", a body of "+strconv.Itoa(r.BodySize)+" bytes")
 	}
 	if seen.Stored != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/once"
 )
 
 // newService returns a desk whose page has the Middleware of a service, and that service.
@@ -242,4 +243,33 @@ func TestUnreadable(t *testing.T) {
 	if e := d.trail[len(d.trail)-1]; !errors.Is(e.Err, middleware.ErrUnreadable) {
 		t.Errorf("entry %+v", e)
 	}
+}
+
+// The run of a function, of package once, is seen and freed as that of a request is.
+func TestFunctions(t *testing.T) {
+	t.Parallel()
+	d, _ := newService(t, nil)
+	guard := once.New(d.locker, once.WithAtMostOnce())
+	key := ""
+	charge := func(err error) error {
+		_, _, err = once.Do(t.Context(), guard, once.Key{Operation: "charge", Scope: "ann", ID: "1"},
+			func(ctx context.Context) (string, error) {
+				key = once.FromContext(ctx).Key()
+				return "paid", err
+			})
+		return err
+	}
+	if err := charge(once.Unknown(context.DeadlineExceeded)); err == nil {
+		t.Error("no error")
+	}
+	d.backend.Elapse(t, 10*time.Second)
+	info, err := d.locker.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.want(d.send(form("action", "forget", "key", key, "token", info.Token, "reason", "r", "ledger", "yes")), 200, "The key is free")
+	if err := charge(nil); err != nil {
+		t.Error(err)
+	}
+	d.want(d.send(form("action", "inspect", "key", key)), 200, "The key is settled", "of a function")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/response"
@@ -29,6 +30,7 @@ type StoredRecord struct {
 	Size        int       // in bytes, as it is stored
 	BodySize    int       // of the response in bytes; 0 if Tombstone
 	Traceparent string    // see [WithTraceparent]; empty if none was stored
+	Function    bool      // it is the result of a function, of package once: Status and BodySize are 0
 }
 
 // Inspect returns what Redis and, with [WithJournal], the journal hold under a key. It decodes a stored response, and
@@ -43,9 +45,13 @@ func (m *Middleware) Inspect(ctx context.Context, storageKey string) (Inspection
 	i := Inspection{Redis: found.Info, Journal: found.Entry}
 	if r := found.Record; r != nil {
 		i.Stored = &StoredRecord{
-			Status: response.Status(r.Body), Tombstone: r.Tombstone, Unknown: r.Unknown, Completed: r.Completed,
-			Size: found.Size, Traceparent: r.Trace.String(),
+			Tombstone: r.Tombstone, Unknown: r.Unknown, Completed: r.Completed, Size: found.Size,
+			Traceparent: r.Trace.String(), Function: found.Door == record.Value,
 		}
+		if i.Stored.Function {
+			return i, err
+		}
+		i.Stored.Status = response.Status(r.Body)
 		if !r.Tombstone {
 			i.Stored.BodySize, err = response.BodySize(r.Body)
 		}

@@ -73,7 +73,8 @@ var ErrJournaled = run.ErrJournaled
 //     than the Content-Length, the status allows no body, a header field is malformed, or it is Set-Cookie without
 //     [WithCookies].
 //   - [lock.ErrNotStorageKey], [lock.ErrForeign].
-//   - [ErrUnreadable]: m does not have the keys of the run's middleware.
+//   - [ErrUnreadable]: m does not have the keys of the run's middleware. Or the run is a function's, for which once.Guard
+//     has a Resolve of its own; a NothingHappened frees its key too.
 //   - [ErrJournaled]: the run had a journal, and m has none. The journal would not learn what Resolve tells Redis. Use
 //     [WithJournal], or the journal's own Sweep.
 //

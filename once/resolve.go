@@ -27,7 +27,7 @@ var ErrJournaled = run.ErrJournaled
 //
 // After these errors nothing was changed: lock.ErrChanged, if the key holds something else; lock.ErrLive, if the
 // run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign; [ErrUnreadable], if g does not
-// have the keys of the run's Guard, or if the run is an HTTP request's; [ErrJournaled]. After any other error inspect
+// have the keys of the run's Guard, or if the run is an HTTP request's and not freed; [ErrJournaled]. After any other error inspect
 // the key again.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, err error) error {
 	payload, failed := g.payload(v, err)

@@ -24,6 +24,9 @@
 // and must have the same values: -keys-file, -plaintext-reads, -compression, -retention, -max-response, -cookies.
 // resolve refuses a run that has a journal, which would not learn of it.
 //
+// The runs of functions, of package once, are shown and freed in the same way. A response is not a function's result, so
+// resolve refuses to store one for them: once.Guard has a Resolve.
+//
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
 // those of other programs included, and shows its progress if the standard error is a terminal.
 //

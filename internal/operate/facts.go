@@ -35,6 +35,7 @@ type storedFacts struct {
 	Unknown     bool       `json:"unknown,omitempty"`
 	CompletedAt *time.Time `json:"completed_at,omitempty"`
 	BodySize    int        `json:"body_size,omitempty"`
+	Function    bool       `json:"function,omitempty"`
 	Unreadable  string     `json:"unreadable,omitempty"`
 }
 
@@ -67,7 +68,7 @@ func (s *session) newFacts(f *finding) facts {
 	}
 	if r := f.stored; r != nil {
 		out.Stored = &storedFacts{
-			Status: r.Status, Tombstone: r.Tombstone, Unknown: r.Unknown, CompletedAt: at(r.Completed), BodySize: r.BodySize,
+			Status: r.Status, Tombstone: r.Tombstone, Unknown: r.Unknown, CompletedAt: at(r.Completed), BodySize: r.BodySize, Function: r.Function,
 		}
 	}
 	if s.journal == nil {

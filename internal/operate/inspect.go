@@ -106,6 +106,8 @@ func (s *session) writeFacts(f *finding, now time.Time) {
 	case r == nil:
 	case r.Tombstone:
 		row("stored", "no response; completed %s", moment(r.Completed, now))
+	case r.Function:
+		row("stored", "the result of a function; completed %s", moment(r.Completed, now))
 	default:
 		row("stored", "status %d, a body of %d bytes; completed %s", r.Status, r.BodySize, moment(r.Completed, now))
 	}

@@ -34,6 +34,17 @@ func (c *Codec) Decode(storageKey string, b []byte) (Record, error) {
 	return r, nil
 }
 
+// DecodeAny is Decode for a record of any door. It returns the door.
+func (c *Codec) DecodeAny(storageKey string, b []byte) (Record, Door, error) {
+	of := *c
+	of.Door = HTTP
+	if len(b) > FlagsAt && b[FlagsAt]&flagValue != 0 {
+		of.Door = Value
+	}
+	r, err := of.Decode(storageKey, b)
+	return r, of.Door, err
+}
+
 // isIntact reports whether b is an undamaged record of this key, in a form that this release knows.
 func isIntact(storageKey string, b []byte) bool {
 	return len(b) >= ContentAt && b[0] == Version && b[FlagsAt]&^flagsKnown == 0 &&

@@ -13,6 +13,7 @@ type Inspection struct {
 	Info   lock.Info
 	Entry  journal.Entry  // without its Note and Record
 	Record *record.Record // that a duplicate gets; nil if there is none
+	Door   record.Door    // of the Record
 	Size   int            // of the record in bytes, as it is stored
 }
 
@@ -43,11 +44,11 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, e
 	if encoded == nil {
 		return i, nil
 	}
-	r, err := g.Codec.Decode(i.Info.Key, encoded)
+	r, door, err := g.Codec.DecodeAny(i.Info.Key, encoded)
 	if err != nil {
 		return i, err
 	}
-	i.Record, i.Size = &r, len(encoded)
+	i.Record, i.Door, i.Size = &r, door, len(encoded)
 	return i, nil
 }
 

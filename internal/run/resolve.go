@@ -143,9 +143,13 @@ func (r *resolver) checkClaim(info lock.Info) error {
 }
 
 // encode returns the record with the fingerprint of note, or nil if nothing happened. In both cases the note must be
-// readable.
+// readable. If nothing happened, it may be that of any door.
 func (r *resolver) encode(note []byte) ([]byte, error) {
-	n, err := r.guard.Codec.DecodeNote(r.key, note)
+	decode := r.guard.Codec.DecodeNote
+	if r.payload == nil {
+		decode = r.guard.Codec.DecodeAnyNote
+	}
+	n, err := decode(r.key, note)
 	if err == nil && n.Journaled && r.guard.Journal == nil {
 		err = ErrJournaled
 	}
