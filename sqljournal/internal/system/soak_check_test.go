@@ -1,0 +1,152 @@
+package system_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceguard/onceguard/sqljournal"
+)
+
+// check compares what the customers know with the effects, and ends what is unfinished.
+func (k *soak) check() {
+	k.t.Helper()
+	if k.t.Failed() {
+		return
+	}
+	k.customer.http.CloseIdleConnections()
+	for _, p := range k.processes {
+		if err := p.Wait(k.t); err != nil {
+			k.t.Error(err)
+		}
+	}
+	if k.redisForgets() {
+		k.redis.FlushAll(k.t)
+	}
+	unfinished := k.endUnfinished()
+	effects := k.effects()
+	again := serve(k.t, k.shop)
+	for _, o := range k.orders {
+		n := effects[o.key]
+		delete(effects, o.key)
+		isPaid, isSwept := unfinished[o.key]
+		k.checkOrder(o, again.ask(k.t.Context(), o.key), n, isSwept, isPaid)
+	}
+	for key, n := range effects {
+		k.t.Errorf("%d effects of %s, which nobody has ordered", n, key)
+	}
+	for key, n := range k.effects() {
+		if n != 1 {
+			k.t.Errorf("%d effects of %s in the end", n, key)
+		}
+	}
+	k.report()
+	if c := k.counts; c.kills == 0 || c.broken == 0 || len(k.orders) < k.keys {
+		k.t.Error("want a kill, a broken connection, and all orders")
+	}
+}
+
+// checkOrder compares what the customers know of an order with its effects, and with what a retry gets now. isSwept is whether
+// the row of its run was swept, and isPaid whether the provider had paid then.
+func (k *soak) checkOrder(o *soakOrder, a answer, effects int, isSwept, isPaid bool) {
+	k.t.Helper()
+	switch {
+	case isPaid && effects == 1:
+		wantAnswer(k.t, "an order that was swept Done", a, "409 response-not-stored")
+	case o.body != "" && effects == 1 && !isSwept:
+		wantAnswer(k.t, "an order that is paid", a, "201 replay")
+		if a.body != o.body {
+			k.t.Errorf("order %s: two bodies: %s and %s", o.key, o.body, a.body)
+		}
+	case o.failure != "" && (effects == 0 || k.elsewhere && effects == 1):
+		wantAnswer(k.t, "an order that has failed", a, "500 replay")
+	case o.unknown && k.shop.AtMost && effects <= 1 && a.String() == "409 outcome-unknown":
+	case o.unknown && k.elsewhere && effects == 0 && a.String() == "201": // its row was swept Free
+	case o.unknown && k.elsewhere && !isSwept && a.String() == "500 replay": // its run was merely late
+	case o.unknown && k.elsewhere && !isSwept && effects == 1 && a.String() == "201 replay": // so was this one
+	default:
+		k.t.Errorf("order %s: %d effects; the customers had %+v; swept: %t; a retry gets %v %s", o.key, effects, o, isSwept, a, a.body)
+	}
+}
+
+// report logs what the customers got, and what has disturbed the service.
+func (k *soak) report() {
+	k.t.Helper()
+	var paid, failed, unknown int
+	for _, o := range k.orders {
+		switch {
+		case o.body != "":
+			paid++
+		case o.failure != "":
+			failed++
+		default:
+			unknown++
+		}
+	}
+	c := k.counts
+	k.t.Logf("%d orders: %d paid, %d left on a stored 5xx by a certain rollback, %d of unknown outcome; %d rows swept",
+		len(k.orders), paid, failed, unknown, c.swept)
+	k.t.Logf("%d requests, %d of them broken; %d kills, %d restarts of the database, %d times FLUSHALL",
+		c.asked, c.broken, c.kills, c.restarts, c.flushes)
+}
+
+// effects returns how many payments there are, by key.
+func (k *soak) effects() map[string]int {
+	k.t.Helper()
+	n := map[string]int{}
+	k.provider.mu.Lock()
+	for key, paid := range k.provider.paid {
+		n[key] = paid
+	}
+	k.provider.mu.Unlock()
+	rows, err := k.db.QueryContext(k.t.Context(), "select key, count(*) from payments group by key")
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		var paid int
+		if err := rows.Scan(&key, &paid); err != nil {
+			k.t.Fatal(err)
+		}
+		n[key] += paid
+	}
+	if err := rows.Err(); err != nil {
+		k.t.Fatal(err)
+	}
+	return n
+}
+
+// endUnfinished asks the provider about each run without an end, and returns those that have noted what they are, by
+// key: whether the payment is made. With InTx there are none.
+func (k *soak) endUnfinished() map[string]bool {
+	k.t.Helper()
+	var begun int
+	err := k.db.QueryRowContext(k.t.Context(), "select count(*) from onceguard_journal where state = 1").Scan(&begun)
+	if err == nil {
+		_, err = k.db.ExecContext(k.t.Context(), "update onceguard_journal set until = until - interval '2 seconds' where state = 1")
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if begun > 0 && !k.elsewhere {
+		k.t.Errorf("%d rows are left without an end", begun)
+	}
+	ended := map[string]bool{}
+	n, err := sqljournal.Intent(k.db, namespace).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
+		key := string(u.Note)
+		paid := k.provider.count(key) > 0
+		if u.Note != nil {
+			ended[key] = paid
+		}
+		if paid {
+			return u.Done(ctx, k.db, time.Hour, nil)
+		}
+		return u.Free(ctx, k.db)
+	})
+	if err != nil || n != begun {
+		k.t.Errorf("Sweep found %d of %d rows: %v", n, begun, err)
+	}
+	k.counts.swept += n
+	return ended
+}
