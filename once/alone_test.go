@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/once"
 )
 
@@ -123,6 +125,27 @@ func TestAloneResolve(t *testing.T) {
 			d.t.Fatal(err)
 		}
 		d.want(d.do(d.charge), 5, true, once.Replayed)
+	})
+}
+
+// What a middleware's Resolve frees, the operators' command and page free. A response cannot be a function's result.
+func TestAloneFreedByTheOtherDoor(t *testing.T) {
+	alone(t, func(d *desk, j *memJournal) {
+		d.do(fails(once.Unknown(errDeclined)))
+		e := d.event(once.Unsure)
+		j.overdue()
+		m := middleware.New(d.locker, keyfunc.Anonymous(), middleware.WithJournal(j))
+		resolve := func(r middleware.Resolution) error { return m.Resolve(d.t.Context(), e.Key, j.rows[e.Key].Token, r) }
+		if err := resolve(middleware.Responded(201, nil, nil)); !errors.Is(err, middleware.ErrUnreadable) {
+			d.t.Errorf("a response: %v, want ErrUnreadable", err)
+		}
+		if err := resolve(middleware.NothingHappened()); err != nil {
+			d.t.Fatal(err)
+		}
+		d.want(d.do(d.charge), 2, false, once.Executed)
+		if seen, err := m.Inspect(d.t.Context(), e.Key); err != nil || seen.Stored == nil || !seen.Stored.Function {
+			d.t.Errorf("Inspect: %+v, %v", seen.Stored, err)
+		}
 	})
 }
 

@@ -9,7 +9,8 @@
 //	redis-cli LRANGE reports 0 -1
 //
 // One run writes the report of the day. The others wait for it and say what it was. If the machine that writes it dies,
-// another one does, within a minute. A lock alone would not do: the machine whose clock is late would get the lock when
+// another one does, within a minute. If it dies right after its work, the report is there twice: a job that must not be
+// done twice gets once.WithAtMostOnce. A lock alone would not do: the machine whose clock is late would get the lock when
 // the job is done, and do it again.
 package main
 
