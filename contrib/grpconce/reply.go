@@ -135,10 +135,7 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	text, err := json.Marshal(&f.reply)
-	if err != nil {
-		return err.Error()
-	}
+	text, _ := json.Marshal(&f.reply) // strings and bytes always have JSON
 	return string(text)
 }
 
