@@ -26,9 +26,9 @@ var ErrJournaled = run.ErrJournaled
 // fingerprint is kept. Resolve calls no observer. It may be called concurrently.
 //
 // After these errors nothing was changed: lock.ErrChanged, if the key holds something else; lock.ErrLive, if the
-// run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign; [ErrUnreadable], if g does not
-// have the keys of the run's Guard, or if the run is an HTTP request's and not freed; [ErrJournaled]. After any other error inspect
-// the key again.
+// run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign; [ErrJournaled]; [ErrUnreadable], if g
+// does not have the keys of the run's Guard, or if the run is an HTTP request's, whose key NothingHappened frees as well.
+// After any other error inspect the key again.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, err error) error {
 	payload, failed := g.payload(v, err)
 	if failed != nil {
