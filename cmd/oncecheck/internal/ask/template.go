@@ -19,11 +19,6 @@ func (o Operation) Expand(template string) string {
 	return strings.NewReplacer("{{n}}", strconv.FormatInt(o.N, 10), "{{key}}", o.Key, "{{uuid}}", o.UUID).Replace(template)
 }
 
-// Varies reports whether two operations differ in the template.
-func Varies(template string) bool {
-	return strings.Contains(template, "{{n}}") || strings.Contains(template, "{{key}}") || strings.Contains(template, "{{uuid}}")
-}
-
 // CheckTemplate returns an error if the template has a placeholder that does not exist.
 func CheckTemplate(template string) error {
 	for rest := template; ; {

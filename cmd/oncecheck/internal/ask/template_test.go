@@ -56,7 +56,7 @@ func FuzzTemplate(f *testing.F) {
 			return
 		}
 		for _, name := range []string{"{{n}}", "{{key}}", "{{uuid}}"} {
-			if ask.Varies(template) && strings.Contains(op.Expand(template), name) && !strings.Contains(template, "{{{{") {
+			if strings.Contains(op.Expand(template), name) && !strings.Contains(template, "{{{{") {
 				t.Errorf("%q expands to %q", template, op.Expand(template))
 			}
 		}

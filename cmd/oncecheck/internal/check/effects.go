@@ -142,16 +142,6 @@ func (w *watch) Once() {
 	}
 }
 
-// AtMostOnce fails the check if there was more than one effect, and returns how many there were. want is how many are
-// expected.
-func (w *watch) AtMostOnce(want int) int {
-	n := w.Effects(want)
-	if n > 1 {
-		w.t.Failf("at most one effect", "%s", effects(n))
-	}
-	return n
-}
-
 func effects(n int) string {
 	switch n {
 	case 0:
