@@ -12,8 +12,9 @@
 //
 // -X, -H and -d say what one operation is, as for curl; -d @FILE reads the body from a file. {{n}} is a number that
 // differs from operation to operation and is the same in its repetitions, and so are {{uuid}} and {{key}}, the
-// idempotency key. They may stand in the URL, in headers and in bodies. A body that begins with { or [ is sent as JSON
-// unless -H has a Content-Type. The key goes into Idempotency-Key, or the header that -key-header names.
+// idempotency key. {{n}} begins at 1001 in each run; the other two are never used again. They may stand in the URL, in
+// headers and in bodies. A body that begins with { or [ is sent as JSON unless -H has a Content-Type. The key goes into
+// Idempotency-Key, or the header that -key-header names.
 //
 // The server must answer the plain request with a success (2xx or 3xx).
 //
@@ -29,7 +30,8 @@
 // Nothing is guessed. What needs one of these flags is "not asked" without it:
 //
 //	-H2           headers of a second user, in place of those of the same names
-//	-slow         a query that makes the server take about a second, such as delay=1s
+//	-slow         a query that makes the server take about a second, such as delay=1s; without it, only what happens
+//	              when the server is killed is not asked, and duplicates of a running request are several sent at once
 //	-fail         a query that makes the server fail with a 5xx, or break the connection
 //	-sample       a query whose response is of another kind (binary, empty, 1 MiB, a redirection, with trailers); repeatable
 //	-also         the URL of a second instance of the same service
@@ -59,9 +61,9 @@
 // A table with a line for each check; the gravest failures in full; and last the result in a sentence or two, curl lines
 // that show it, and what to do next. Failures that follow from one cause, such as a server that ignores the key, are told
 // once. -verbose tells every failure in full: what was seen and expected, which text says so, what it means for a
-// customer, and curl lines that show it again. Their credentials are shell variables named after the headers. -json
-// prints JSON instead; -junit and -markdown write files beside it. -seed makes the order of load/shuffled that of an
-// earlier run.
+// customer, and lines for sh that show it again, with curl 7.68 or newer. Credentials and your commands are shell
+// variables there, named after the headers and flags. -json prints JSON instead; -junit and -markdown write files beside
+// it. -seed makes the order of load/shuffled that of an earlier run.
 package main
 
 import (

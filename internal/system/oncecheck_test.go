@@ -40,8 +40,8 @@ func TestOncecheckReadme(t *testing.T) {
 	stay := func() {}
 	// The program has one user, no route that lists payments, and no way to make it slow.
 	askRight(t, stay, "http://"+addr+"/payments", append(unasked, "key/refused-not-run", "key/missing-not-run", "once/client-leaves",
-		"once/request-cut", "once/instances*", "replay/location", "replay/error", "mismatch/not-run", "mismatch/in-flight*",
-		"scope/*", "inflight/*", "errors/validation", "store/*", "crash/*"),
+		"once/request-cut", "once/instances*", "replay/location", "replay/error", "mismatch/not-run",
+		"scope/*", "inflight/retry-after*", "errors/validation", "store/*", "crash/*"),
 		"-H", "Authorization: Basic YW5uOnNlY3JldA==", "-d", `{"amount":{{n}}}`)
 }
 

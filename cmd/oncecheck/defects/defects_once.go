@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -99,14 +100,24 @@ var onceDefects = []defect{{
 		}
 	}),
 }, {
-	name: "forgets-soon", about: "a response is kept for a second and a half",
+	name: "forgets-soon", about: "a response is kept until nothing has been asked for a second and a half",
 	fails: []string{"once/repeat-later"},
-	spoil: inside(func(s *server) {
+	spoil: func(s *server, h http.Handler) http.Handler {
+		var asked atomic.Int64
 		s.commit = func(c *claim, _ *http.Request, answer *response, made []payment) error {
-			time.AfterFunc(1500*time.Millisecond, func() { s.store.forget(c.scope) })
+			before := asked.Load()
+			time.AfterFunc(1500*time.Millisecond, func() {
+				if asked.Load() == before {
+					s.store.forget(c.scope)
+				}
+			})
 			return s.store.commit(c, answer, made...)
 		}
-	}),
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			h.ServeHTTP(w, r)
+		})
+	},
 }, {
 	name: "expect-unprotected", about: "a request with Expect: 100-continue runs under a fresh key",
 	fails: []string{"once/expect-continue"},
@@ -163,14 +174,14 @@ var onceDefects = []defect{{
 		})
 	},
 }, {
-	name: "lease-not-renewed", about: "the claim of a request that takes longer than 100 ms runs out",
+	name: "lease-not-renewed", about: "the claim of a slow request runs out after 100 ms",
 	fails: []string{
 		"once/client-leaves", "mismatch/in-flight", "inflight/answer", "inflight/once", "inflight/then-replay",
 	},
 	spoil: inside(func(s *server) {
 		s.claim = func(scope, print string) (*claim, *record, error) {
 			mine, found, err := s.store.claim(s.epoch, scope, print)
-			if mine != nil {
+			if mine != nil && strings.Contains(print, "slow=") { // another may take as long on a busy machine
 				time.AfterFunc(gap, func() { s.store.expire(mine) })
 			}
 			return mine, found, err

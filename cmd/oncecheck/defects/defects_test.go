@@ -14,7 +14,8 @@ var neverAsked = map[string][]string{
 	"none-wait": {"inflight/retry-after", "inflight/retry-after-sane"}, // there is no conflict
 }
 
-// TestDefects has each server asked everything. Exactly the checks that it names do not hold.
+// TestDefects has each server asked everything. Exactly the checks that it names do not hold, and the curl lines of each
+// show that again.
 func TestDefects(t *testing.T) {
 	t.Parallel()
 	for _, d := range defects {
@@ -23,7 +24,8 @@ func TestDefects(t *testing.T) {
 			if !d.brief {
 				redistest.Long(t)
 			}
-			verdicts := askDefect(t, d)
+			s := startDefect(t, d)
+			verdicts := ask(t, s.questions()...)
 			if got := ids(verdicts, "failed"); !slices.Equal(got, d.fails) {
 				t.Errorf("failed: got %s\nwant %s", strings.Join(got, " "), strings.Join(d.fails, " "))
 				for _, v := range verdicts {
@@ -31,6 +33,9 @@ func TestDefects(t *testing.T) {
 						t.Errorf("%s %s: %s\n%s", v.ID, v.Verdict, v.Sentence, strings.Join(v.Curl, "\n"))
 					}
 				}
+			}
+			if !slices.Contains(notAgain, d.name) {
+				wantShownAgain(t, s, verdicts)
 			}
 		})
 	}
@@ -47,7 +52,7 @@ func TestRight(t *testing.T) {
 		for range redistest.Rounds(1, 20) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				for _, v := range askDefect(t, d) {
+				for _, v := range ask(t, startDefect(t, d).questions()...) {
 					switch {
 					case v.Verdict == "failed":
 						t.Errorf("%s failed: %s\n%s", v.ID, v.Sentence, strings.Join(v.Curl, "\n"))
@@ -87,14 +92,14 @@ func TestEachCheckFails(t *testing.T) {
 	}
 }
 
-// askDefect starts a site with the defect and asks it everything.
-func askDefect(t *testing.T, d defect) []verdict {
+// startDefect starts a site with the defect.
+func startDefect(t *testing.T, d defect) *site {
 	t.Helper()
 	mustHave(t, "curl")
 	s, err := startSite(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
-	return ask(t, s.questions()...)
+	t.Cleanup(s.close)
+	return s
 }

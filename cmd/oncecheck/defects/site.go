@@ -124,10 +124,12 @@ func (s *site) controls() http.Handler {
 	return mux
 }
 
+// command is one for sh that has the controller do what the path says.
+func (s *site) command(path string) string { return "curl -fsS -X POST http://" + s.control + path }
+
 // questions are the arguments with which oncecheck asks everything.
 func (s *site) questions() []string {
 	url := func(i int, path string) string { return "http://" + s.addresses[i] + path }
-	control := func(path string) string { return "curl -fsS -X POST http://" + s.control + path }
 	timeout := "20s"
 	if s.defect.hangs {
 		timeout = "3s"
@@ -137,7 +139,7 @@ func (s *site) questions() []string {
 		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-effects", "http://" + s.control + "/effects",
 		"-slow", "slow=1s", "-fail", "fail=" + cmp.Or(s.defect.fail, "after"), "-at-most-once",
 		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other", "-sample", "as=trailer",
-		"-restart", control("/restart"), "-store-down", control("/store/down"), "-store-up", control("/store/up"),
+		"-restart", s.command("/restart"), "-store-down", s.command("/store/down"), "-store-up", s.command("/store/up"),
 		"-timeout", timeout, "-patience", "6s", url(0, "/payments"),
 	}
 }

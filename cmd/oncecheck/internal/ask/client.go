@@ -60,16 +60,11 @@ func (c *Client) Timeout() time.Duration { return c.timeout }
 
 // Do sends the request and reads the response.
 func (c *Client) Do(ctx context.Context, r Request) Exchange {
-	return c.send(ctx, r, func() {})
+	return c.DoNotify(ctx, r, func() {})
 }
 
 // DoNotify is Do. It calls ready right before the last byte is sent, or when that will not be.
 func (c *Client) DoNotify(ctx context.Context, r Request, ready func()) Exchange {
-	return c.send(ctx, r, ready)
-}
-
-// send is Do. It calls ready before the last byte.
-func (c *Client) send(ctx context.Context, r Request, ready func()) Exchange {
 	e := Exchange{Request: r}
 	release, err := c.acquire(ctx)
 	if err != nil {
@@ -88,6 +83,7 @@ func (c *Client) send(ctx context.Context, r Request, ready func()) Exchange {
 	}
 	if e.Err != nil && ctx.Err() != nil {
 		e.Err = context.Cause(ctx)
+		e.Request.Leaves = c.timeout
 	}
 	return e
 }

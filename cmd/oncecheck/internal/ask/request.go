@@ -29,7 +29,13 @@ type Request struct {
 	Key    string // the idempotency key
 	Note   string // what is special
 	AtOnce bool   // sent at one instant with its neighbours
+	Runs   bool   // still runs when the next is sent
 	Second bool   // the second user's
+	Before string // commands for sh that were run before it
+	After  string // and after it
+
+	Leaves time.Duration // the client does not wait any longer for an answer; 0: it got one
+	Waited time.Duration // for how long the same had been sent before, with another answer
 }
 
 // With returns a copy with the header line, in place of the lines of that name.

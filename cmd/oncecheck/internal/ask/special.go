@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +24,7 @@ func (c *Client) Together(ctx context.Context, requests []Request) []Exchange {
 				ready.Done()
 				ready.Wait()
 			})
-			exchanges[i] = c.send(ctx, r, once)
+			exchanges[i] = c.DoNotify(ctx, r, once)
 		})
 	}
 	done.Wait()
@@ -46,7 +47,10 @@ func Overlapped(exchanges []Exchange) (n int) {
 	return n
 }
 
-// Leave sends the request and closes the connection after stay, without reading.
+// ErrAnswered means that the answer came before the client left.
+var ErrAnswered = errors.New("the answer came before the client left")
+
+// Leave sends the request and closes the connection after stay, without an answer.
 func (c *Client) Leave(ctx context.Context, r Request, stay time.Duration) Exchange {
 	e := Exchange{Request: r}
 	release, err := c.acquire(ctx)
@@ -67,13 +71,14 @@ func (c *Client) Leave(ctx context.Context, r Request, stay time.Duration) Excha
 		return e
 	}
 	e.Sent = time.Now()
-	timer := time.NewTimer(stay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 	e.Err = fmt.Errorf("the client left %v after its last byte", stay)
+	if stay > 0 {
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		_ = conn.SetReadDeadline(e.Sent.Add(stay))
+		if n, _ := conn.Read(make([]byte, 1)); n > 0 {
+			e.Err = ErrAnswered
+		}
+	}
 	return e
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,15 +82,13 @@ func (t *T) eachRefusal(look func(kind string, e ask.Exchange)) {
 		t.provoke(func(t *T) { t.try(s) })
 	}
 	t.provoke(func(t *T) { t.mismatch() })
-	if t.s.Slow != "" {
-		t.provoke(func(t *T) { t.inflight() })
-	}
+	t.provoke(func(t *T) { t.inflight() })
 	if len(t.s.refusals) == 0 {
 		t.NotAsked("the server has refused nothing")
 	}
 	kinds := make([]string, 0, len(t.s.refusals))
 	for _, r := range t.s.refusals {
-		t.Show(r.exchange)
+		t.Show(append(slices.Clone(r.before), r.exchange)...)
 		look(r.kind, r.exchange)
 		kinds = append(kinds, r.kind)
 	}

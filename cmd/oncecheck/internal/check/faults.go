@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
@@ -88,9 +89,30 @@ func (t *T) command(c hook.Command) {
 	}
 }
 
+// The commands as the lines of a report have them: what the user has given may contain a password.
+const (
+	restarts  = `sh -c "$RESTART"`
+	stopStore = `sh -c "$STORE_DOWN"`
+	runStore  = `sh -c "$STORE_UP"`
+)
+
+// whileDown returns the exchanges with the commands between which they were sent.
+func whileDown(exchanges ...ask.Exchange) []ask.Exchange {
+	shown := slices.Clone(exchanges)
+	shown[0].Request.Before = stopStore
+	shown[len(shown)-1].Request.After = runStore
+	return shown
+}
+
+// afterOutage returns the exchange with the commands after which it was sent.
+func afterOutage(e ask.Exchange) ask.Exchange {
+	e.Request.Before = stopStore + "\n" + runStore
+	return e
+}
+
 func storeDownOnce(t *T) {
 	o := t.outage()
-	t.Show(append(o.down, o.downAfter)...)
+	t.Show(append(whileDown(o.down...), o.downAfter)...)
 	if o.downEffects > 1 {
 		t.Failf("at most one effect", "%s", effects(o.downEffects))
 	}
@@ -98,7 +120,7 @@ func storeDownOnce(t *T) {
 
 func storeDownCompleted(t *T) {
 	o := t.outage()
-	t.Show(o.before, o.beforeDown)
+	t.Show(append([]ask.Exchange{o.before}, whileDown(o.beforeDown)...)...)
 	switch {
 	case o.beforeEffects > 1:
 		t.Failf("one effect", "%s", effects(o.beforeEffects))
@@ -109,8 +131,9 @@ func storeDownCompleted(t *T) {
 
 func storeDownAnswered(t *T) {
 	o := t.outage()
-	t.Show(append([]ask.Exchange{o.beforeDown}, o.down...)...)
-	for _, e := range append([]ask.Exchange{o.beforeDown}, o.down...) {
+	down := append([]ask.Exchange{o.beforeDown}, o.down...)
+	t.Show(whileDown(down...)...)
+	for _, e := range down {
 		if e.Response == nil {
 			t.Failf("an answer", "%s", e)
 		}
@@ -122,7 +145,7 @@ func storeDownAnswered(t *T) {
 
 func storeRecovers(t *T) {
 	o := t.outage()
-	t.Show(o.recovered)
+	t.Show(afterOutage(o.recovered))
 	if !o.recovered.Success() {
 		t.Failf("a success", "%s after %v", o.recovered, t.s.Patience)
 	}
@@ -130,7 +153,7 @@ func storeRecovers(t *T) {
 
 func storeRemembers(t *T) {
 	o := t.outage()
-	t.Show(o.before, o.after)
+	t.Show(o.before, afterOutage(o.after))
 	if o.afterEffects > 0 {
 		t.Failf("no effect of the repetition", "%s", effects(o.afterEffects))
 	}
@@ -153,7 +176,7 @@ func (t *T) crash() *crash {
 
 // goThroughCrash kills the server while it works, and repeats the request until it is answered.
 func (t *T) goThroughCrash() *crash {
-	wait := 2 * t.meanwhile()
+	wait := t.meanwhile()
 	var r ask.Request
 	var w *watch
 	c := new(crash)
@@ -164,7 +187,7 @@ func (t *T) goThroughCrash() *crash {
 		w.Survives(0)
 		return c.first.Response == nil
 	})
-	r.Note = "until it is answered"
+	r.Note, r.Before = "until it is answered", restarts
 	c.settled = t.Settle(r)
 	c.effects = w.Effects(min(1, successes(c.settled)))
 	return c
@@ -173,7 +196,7 @@ func (t *T) goThroughCrash() *crash {
 // killDuring sends a request, and kills and restarts the server some time after its last byte.
 func (t *T) killDuring(r ask.Request, wait time.Duration) ask.Exchange {
 	sent, ended := make(chan struct{}), make(chan ask.Exchange, 1)
-	r.Note = "the server is killed meanwhile"
+	r.Note, r.Runs = "the server is killed meanwhile", true
 	go func() { ended <- t.s.Client.DoNotify(t.ctx, r, func() { close(sent) }) }()
 	<-sent
 	err := pause(t.ctx, wait)
@@ -211,7 +234,7 @@ func crashAfterAnswer(t *T) {
 	first := t.First(r)
 	t.command(t.s.Restart)
 	w.Survives(1)
-	r.Note = "after a kill and a restart"
+	r.Note, r.Before = "after a kill and a restart", restarts
 	again := t.Settle(r)
 	w.See(first, again)
 	w.Once()

@@ -2,13 +2,14 @@ package check
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// inflight is a slow operation, two duplicates of it, and its repetition in the end.
+// inflight is a slow operation, duplicates of it, and its repetition in the end.
 type inflight struct {
 	first      ask.Exchange
 	duplicates []ask.Exchange
@@ -22,9 +23,13 @@ func (t *T) inflight() *inflight {
 		f := new(inflight)
 		var r ask.Request
 		var w *watch
+		duplicates := 2
+		if t.s.Slow == "" {
+			duplicates = 9
+		}
 		t.inTime(func() (inTime bool) {
 			r, w = t.s.request(t.s.operation()).Query(t.s.Slow), t.Watch()
-			f.first, f.duplicates, inTime = t.during(r, r, r)
+			f.first, f.duplicates, inTime = t.during(r, slices.Repeat([]ask.Request{r}, duplicates)...)
 			return inTime
 		})
 		if !f.first.Success() {
@@ -42,6 +47,7 @@ func (t *T) inflight() *inflight {
 		t.s.shared.inflight = f
 	})
 	f := t.s.shared.inflight
+	t.sayAtOnce()
 	t.Show(append([]ask.Exchange{f.first}, f.duplicates...)...)
 	return f
 }
@@ -79,13 +85,14 @@ func inflightTime(t *T) {
 
 // conflict returns a duplicate that was refused as in flight.
 func (t *T) conflict() ask.Exchange {
-	for _, e := range t.inflight().duplicates {
+	f := t.inflight()
+	for _, e := range f.duplicates {
 		if t.isInFlight(e) {
-			t.Show(e)
+			t.Show(f.first, e)
 			return e
 		}
 	}
-	t.NotAsked("no duplicate was refused: they wait for the answer here")
+	t.NotAsked("no duplicate was refused as in flight")
 	return ask.Exchange{}
 }
 
@@ -124,7 +131,7 @@ func retryAfter(value string, h http.Header) (seconds int, ok bool) {
 
 func inflightThenReplay(t *T) {
 	f := t.inflight()
-	t.Show(f.first, f.settled)
+	t.Show(append(t.result.Shown, f.settled)...)
 	if !sameBody(f.first, f.settled) {
 		t.Failf("the first's response", "%s", f.settled)
 	}

@@ -130,13 +130,16 @@ func keyBareIsQuoted(t *T) {
 	w.Once()
 }
 
-// keyPair sends one body under two keys, and fails if there are fewer than two effects although both are successes.
-func keyPair(t *T, one, other string) {
+// keyPair sends one body under two keys, which are a stem of the length and two ends. It fails if there are fewer than two
+// effects although both are successes.
+func keyPair(t *T, length int, one, other string) {
 	op := t.s.operation()
+	stem := longKey(op.Key, length)
 	w := t.Watch()
-	first := t.First(t.s.request(op).With(t.s.KeyHeader, `"`+one+`"`))
-	second := t.Send(t.s.request(op).With(t.s.KeyHeader, `"`+other+`"`))
+	first := t.First(t.s.request(op).With(t.s.KeyHeader, `"`+stem+one+`"`))
+	second := t.Send(t.s.request(op).With(t.s.KeyHeader, `"`+stem+other+`"`))
 	w.See(first, second)
+	t.Show(first, second)
 	if !second.Success() {
 		t.NotAsked("the second key was refused: %s", second)
 	}
@@ -146,20 +149,17 @@ func keyPair(t *T, one, other string) {
 }
 
 func keyLengthDistinct(t *T) {
-	stem := longKey(ask.UUID(), 249)
-	keyPair(t, stem+"a", stem+"b")
+	keyPair(t, 249, "a", "b")
 
 	// A key above 255 characters may be refused. Then it cannot be taken for another.
 	probe := t.s.request(t.s.operation()).With(t.s.KeyHeader, `"`+longKey(ask.UUID(), 300)+`"`)
 	if t.Send(probe).Success() {
-		stem = longKey(ask.UUID(), 299)
-		keyPair(t, stem+"a", stem+"b")
+		keyPair(t, 299, "a", "b")
 	}
 }
 
 func keyValueCase(t *T) {
-	stem := "oncecheck-" + ask.UUID()
-	keyPair(t, stem+"-a", stem+"-A")
+	keyPair(t, 40, "-a", "-A")
 }
 
 func keyTooLong(t *T) {

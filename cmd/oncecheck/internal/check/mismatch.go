@@ -174,6 +174,8 @@ func (t *T) inFlightMismatch() (one, other ask.Exchange, w *watch) {
 		return inTime
 	})
 	w.See(one, other)
+	t.Show(one, other)
+	t.sayAtOnce()
 	return one, other, w
 }
 
@@ -251,6 +253,8 @@ func scopeUserInFlight(t *T) {
 	if !one.Success() {
 		t.NotAsked("the first user's request was no success: %s", one)
 	}
+	t.Show(one, other)
+	t.sayAtOnce()
 	if !other.Success() || t.isStored(one, other) {
 		t.Failf("a success of the second user's own", "%s", other)
 	}

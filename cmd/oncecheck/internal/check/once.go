@@ -3,9 +3,12 @@ package check
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
@@ -39,7 +42,7 @@ func (t *T) later() trial {
 	if err := pause(t.ctx, wait); err != nil {
 		t.NotAsked("%v", err)
 	}
-	r.Note = "after " + wait.String()
+	r.Before = fmt.Sprint("sleep ", wait.Seconds())
 	tried.second = t.Send(r)
 	w.See(tried.first, tried.second)
 	if t.s.SeesEffects() {
@@ -183,15 +186,17 @@ type departure struct {
 
 func (t *T) departure() *departure {
 	t.once("departure", t.s.shared.departure != nil, func() {
-		r := t.s.request(t.s.operation())
-		stay := time.Duration(0)
-		if t.s.Slow != "" {
-			r, stay = r.Query(t.s.Slow), t.meanwhile()
-		}
-		d, w := new(departure), t.Watch()
-		left := r
-		left.Note = "the client leaves before the answer"
-		d.left = t.keep(t.s.Client.Leave(t.ctx, left, stay))[0]
+		stay := t.meanwhile()
+		d := new(departure)
+		var r ask.Request
+		var w *watch
+		t.inTime(func() bool {
+			r, w = t.s.request(t.s.operation()).Query(t.s.Slow), t.Watch()
+			left := r
+			left.Note, left.Leaves = "the client leaves before the answer", max(t.s.slow/2, 50*time.Millisecond)
+			d.left = t.keep(t.s.Client.Leave(t.ctx, left, stay))[0]
+			return t.s.Slow == "" || !errors.Is(d.left.Err, ask.ErrAnswered)
+		})
 		r.Note = "until it is answered"
 		d.settled = t.Settle(r)
 		if t.s.CountsEffects() {
@@ -232,10 +237,11 @@ func (t *T) onceSettled(w *watch, r ask.Request) {
 func faulty(fault proxy.Fault, rounds int, note string) func(*T) {
 	return func(t *T) {
 		for range rounds {
-			t.sent = nil
 			r := t.s.request(t.s.operation())
 			w := t.Watch()
-			w.See(t.through(fault, r, note)...)
+			seen := t.through(fault, r, note)
+			w.See(seen...)
+			t.sent = seen
 			t.onceSettled(w, r)
 		}
 	}
@@ -248,7 +254,11 @@ func onceRequestCut(t *T) {
 	}
 	w := t.Watch()
 	t.through(proxy.CutRequest, r, "a proxy cuts the request in its body")
+	cut := t.sent[0]
+	cut.Request = cut.Request.With("Content-Length", strconv.Itoa(len(r.Body)))
+	cut.Request.Body, cut.Request.Leaves = r.Body[:len(r.Body)/2], time.Second
 	whole := t.Settle(r)
+	t.Show(cut, whole)
 	if !whole.Success() {
 		t.Failf("a success for the whole request", "%s", whole)
 	}
@@ -256,8 +266,8 @@ func onceRequestCut(t *T) {
 }
 
 // through sends the request through a proxy with the fault. It returns what the server has answered, also where the
-// client has not seen it.
-func (t *T) through(fault proxy.Fault, r ask.Request, note string) (hidden []ask.Exchange) {
+// client has not seen it, or else what the client has seen.
+func (t *T) through(fault proxy.Fault, r ask.Request, note string) (seen []ask.Exchange) {
 	if fault == proxy.TwiceAtOnce {
 		t.needParallel(2)
 	}
@@ -269,14 +279,17 @@ func (t *T) through(fault proxy.Fault, r ask.Request, note string) (hidden []ask
 		t.NotAsked("the proxy does not start: %v", err)
 	}
 	defer p.Close()
-	r.Via, r.Note = p.Addr(), note
-	t.Send(r)
+	r.Via, r.Note, r.AtOnce = p.Addr(), note, fault == proxy.TwiceAtOnce
+	e := t.Send(r)
 	for _, raw := range p.Answers() {
 		if answer, err := ask.Parse(raw, r.Method); err == nil {
-			hidden = append(hidden, ask.Exchange{Request: r, Response: answer})
+			seen = append(seen, ask.Exchange{Request: r, Response: answer})
 		}
 	}
-	return hidden
+	if seen == nil {
+		return []ask.Exchange{e}
+	}
+	return seen
 }
 
 func onceKeysDiffer(t *T) {

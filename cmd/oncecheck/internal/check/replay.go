@@ -20,13 +20,18 @@ type pair struct {
 
 // pairs returns the pairs of the plain request and of each sample. It sends them once in a run.
 func (t *T) pairs() []pair {
-	if t.s.shared.pairs == nil {
+	t.once("pairs", t.s.shared.pairs != nil, func() {
+		var pairs []pair
 		for _, query := range append([]string{""}, t.s.Samples...) {
 			r := t.s.request(t.s.operation()).Query(query)
-			first := t.First(r)
-			t.s.shared.pairs = append(t.s.shared.pairs, pair{first, t.Send(r)})
+			first := t.SendPatiently(r)
+			if !first.Success() {
+				t.NotAsked("the first request with %q was no success: %s", query, first)
+			}
+			pairs = append(pairs, pair{first, t.Send(r)})
 		}
-	}
+		t.s.shared.pairs = pairs
+	})
 	return t.s.shared.pairs
 }
 
@@ -162,7 +167,7 @@ func replayHeadersMultiple(t *T) {
 	t.eachReplay("no response has a header that occurs several times"+noSample, has, func(first, again *ask.Response) {
 		for _, name := range multiple(first.Header) {
 			if want, got := first.Header.Values(name), again.Header.Values(name); !slices.Equal(got, want) {
-				t.Failf(name+": "+strings.Join(want, " | "), "%s", strings.Join(got, " | "))
+				t.Failf(name+" "+quote(strings.Join(want, " | ")), "%s", quote(strings.Join(got, " | ")))
 			}
 		}
 	})
@@ -173,7 +178,7 @@ func replayTrailers(t *T) {
 	t.eachReplay("no response has trailers"+noSample, has, func(first, again *ask.Response) {
 		for name, want := range first.Trailer {
 			if got := again.Trailer.Values(name); !slices.Equal(got, want) {
-				t.Failf("trailer "+name+": "+strings.Join(want, " | "), "%q", strings.Join(got, " | "))
+				t.Failf("trailer "+name+" "+quote(strings.Join(want, " | ")), "%s", quote(strings.Join(got, " | ")))
 			}
 		}
 	})

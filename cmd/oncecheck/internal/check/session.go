@@ -74,6 +74,7 @@ type Session struct {
 type refusal struct {
 	kind     string // such as "in flight"
 	exchange ask.Exchange
+	before   []ask.Exchange // with the same key, without which there would be none
 }
 
 // NewSession returns a session that has asked nothing yet.
@@ -240,7 +241,7 @@ func advice(e ask.Exchange) string {
 	case len(e.Request.Body) == 0:
 		return "Does the request need a body? Give it: -d '{\"amount\":{{n}}}', and its type with -H 'Content-Type: ...' unless it is JSON."
 	}
-	return "Is the request valid, and new each time? -d is its body, in which {{n}} and {{uuid}} differ from operation to operation."
+	return "Is the request valid, and new each time? In -d, {{n}} differs from operation to operation, and {{uuid}} from run to run as well."
 }
 
 // excerpt returns the beginning of the response's body, for an error.

@@ -43,9 +43,12 @@ func (t *T) once(name string, asked bool, ask func()) {
 	done = true
 }
 
-// slowness returns how long the server takes with -slow. It ends the check if that is too short for anything to happen
-// meanwhile.
+// slowness returns how long the server takes with -slow, or 0 without. It ends the check if that is too short for anything
+// to happen meanwhile.
 func (t *T) slowness() time.Duration {
+	if t.s.Slow == "" {
+		return 0
+	}
 	if t.s.slow == 0 {
 		began := time.Now()
 		t.First(t.s.request(t.s.operation()).Query(t.s.Slow))
@@ -59,7 +62,7 @@ func (t *T) slowness() time.Duration {
 
 // meanwhile returns how long to wait until a slow request runs: enough for it to arrive, and early in its time, since what
 // was measured may have been a slow moment of the machine.
-func (t *T) meanwhile() time.Duration { return min(t.slowness()/4, 150*time.Millisecond) }
+func (t *T) meanwhile() time.Duration { return min(t.slowness()/3, 400*time.Millisecond) }
 
 // inTime runs ask until it was in time: something happened while a request ran. On a busy machine that may take several
 // tries. It ends the check after the third.
@@ -69,21 +72,28 @@ func (t *T) inTime(ask func() bool) {
 			return
 		}
 	}
+	if t.s.Slow == "" {
+		t.NotAsked("give -slow: three times no two of several requests at once were under way at the same time")
+	}
 	t.NotAsked("three times the first request had been answered before anything else could happen")
 }
 
 // during sends a request that takes long, and the others while it runs. It reports whether one of the others had been
-// sent before the first was answered.
+// sent before the first was answered. Without -slow it sends all at one instant, and the first is the one that ran.
 func (t *T) during(first ask.Request, others ...ask.Request) (one ask.Exchange, later []ask.Exchange, inTime bool) {
+	if t.s.Slow == "" {
+		all := theRunFirst(t.SendAll(append([]ask.Request{first}, others...)))
+		return all[0], all[1:], ask.Overlapped(all) > 1
+	}
 	t.needParallel(len(others) + 1)
 	wait := t.meanwhile()
 	sent, ended := make(chan struct{}), make(chan ask.Exchange, 1)
-	first.Note = "runs"
+	first.Note, first.Runs = "runs", true
 	go func() { ended <- t.s.Client.DoNotify(t.ctx, first, func() { close(sent) }) }()
 	<-sent
 	err := pause(t.ctx, wait)
 	for i := range others {
-		others[i].Note = "while the first runs"
+		others[i].Note, others[i].AtOnce = "while the first runs", true
 	}
 	later = t.s.Client.Together(t.ctx, others)
 	one = <-ended
@@ -93,7 +103,27 @@ func (t *T) during(first ask.Request, others ...ask.Request) (one ask.Exchange, 
 		t.NotAsked("%v", err)
 	}
 	inTime = slices.ContainsFunc(later, func(e ask.Exchange) bool { return !e.Sent.IsZero() && e.Sent.Before(one.Ended) })
-	return one, later, inTime
+	all := theRunFirst(append([]ask.Exchange{one}, later...))
+	return all[0], all[1:], inTime
+}
+
+// theRunFirst puts the exchange in front that was a success and no replay: on a busy machine another than the one that was
+// sent first may run.
+func theRunFirst(all []ask.Exchange) []ask.Exchange {
+	ran := slices.IndexFunc(all, func(e ask.Exchange) bool { return e.Success() && !isReplay(e.Response) })
+	if ran > 0 {
+		x, y := &all[0].Request, &all[ran].Request
+		x.Note, x.Runs, x.AtOnce, y.Note, y.Runs, y.AtOnce = y.Note, y.Runs, y.AtOnce, x.Note, x.Runs, x.AtOnce
+		all[0], all[ran] = all[ran], all[0]
+	}
+	return all
+}
+
+// sayAtOnce says how a check that holds was asked, if -slow was not given.
+func (t *T) sayAtOnce() {
+	if t.s.Slow == "" {
+		t.Say("tried by several at once: -slow makes sure that the first still runs")
+	}
 }
 
 // isReplay reports whether the response says that it is a replay.

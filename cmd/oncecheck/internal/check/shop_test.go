@@ -163,14 +163,11 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 		refuse(w, 400)
 		return
-	case s.down && s.fault != "runs without its store":
+	case s.down:
 		refuse(w, 503)
 		return
 	}
 	id := strings.Join([]string{r.Header.Get("Authorization"), r.URL.Path, k}, "\x00")
-	if s.fault == "no user in the key" {
-		id = r.URL.Path + "\x00" + k
-	}
 	fingerprint := r.URL.RawQuery + "\x00" + string(body)
 	known := s.records[id]
 	if s.forgets(known) {
@@ -179,7 +176,7 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case known == nil:
 		s.run(w, r, id, fingerprint, body)
-	case known.fingerprint != fingerprint && s.fault != "no fingerprint":
+	case known.fingerprint != fingerprint:
 		refuse(w, 422)
 	case !known.ended:
 		refuse(w, 409)
@@ -190,7 +187,7 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 
 // forgets reports whether the fault makes the shop run again.
 func (s *shop) forgets(known *record) bool {
-	return s.fault == "no protection" || known != nil && !known.ended && s.fault == "no lock" || s.down
+	return s.fault == "no protection" || known != nil && !known.ended && s.fault == "no lock"
 }
 
 // run runs the handler without the lock, as a real one does.
@@ -263,8 +260,6 @@ func (s *shop) replay(w http.ResponseWriter, known *record) {
 		again.body = nil
 	case "lost header":
 		again.header.Del("Location")
-	case "status 200":
-		again.status = 200
 	}
 	s.answer(w, again)
 }

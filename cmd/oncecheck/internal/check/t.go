@@ -165,10 +165,13 @@ func (t *T) First(r ask.Request) ask.Exchange {
 // Settle repeats the request until it is answered: with a success, or with a refusal that is no invitation to try again.
 // The last exchange is returned; it may be none of these if the patience is over.
 func (t *T) Settle(r ask.Request) ask.Exchange {
-	deadline := time.Now().Add(t.s.Patience)
+	began := time.Now()
+	deadline := began.Add(t.s.Patience)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		waited := time.Since(began)
 		e := t.s.Client.Do(t.ctx, r)
 		if !t.mayChange(e) || time.Now().Add(wait).After(deadline) {
+			e.Request.Waited = waited
 			return t.keep(e)[0]
 		}
 		t.refused("in flight", e)
@@ -213,5 +216,11 @@ func (t *T) refused(kind string, e ask.Exchange) {
 			return
 		}
 	}
-	t.s.refusals = append(t.s.refusals, refusal{kind, e})
+	r := refusal{kind: kind, exchange: e}
+	for _, x := range t.sent {
+		if x.Request.Key == e.Request.Key && x.Sent.Before(e.Sent) {
+			r.before = append(r.before, x)
+		}
+	}
+	t.s.refusals = append(t.s.refusals, r)
 }

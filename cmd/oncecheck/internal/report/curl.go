@@ -1,25 +1,27 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// maxShown limits the lines of one failure.
+// maxShown limits the requests of one failure.
 const maxShown = 8
 
 // Curl returns shell lines that send the exchanges again, under new keys, each with what was answered as a comment.
 // Credentials are shell variables: a report is read by more people than may have them.
 func Curl(exchanges []ask.Exchange) []string {
 	keys := map[string]string{} // the name of each key's variable
-	var lines, names []string
+	var lines []string
 	for _, e := range exchanges {
 		if _, ok := keys[e.Request.Key]; !ok && e.Request.Key != "" {
 			name := "KEY"
@@ -27,41 +29,64 @@ func Curl(exchanges []ask.Exchange) []string {
 				name += strconv.Itoa(len(keys) + 1)
 			}
 			keys[e.Request.Key] = name
-			names = append(names, name)
+			lines = append(lines, name+"=$(uuidgen)")
 		}
 	}
-	for _, name := range names {
-		lines = append(lines, name+"=$(uuidgen)")
-	}
-	for i := 0; i < len(exchanges); {
-		if len(lines) > maxShown+len(names) {
-			return append(lines, fmt.Sprintf("# and %d more", len(exchanges)-i))
+	running := false // a job of the shell
+	for shown := 0; len(exchanges) > 0; shown++ {
+		if shown == maxShown {
+			lines = append(lines, fmt.Sprintf("# and %d more", len(exchanges)))
+			break
 		}
-		n := group(exchanges[i:])
-		lines = append(lines, groupLine(exchanges[i:i+n], keys))
-		i += n
+		var together []ask.Exchange
+		together, exchanges = group(exchanges)
+		r := together[0].Request
+		lines = appendCommands(lines, r.Before)
+		line := command(together, keys)
+		switch {
+		case r.Waited >= 50*time.Millisecond: // else this is the first try
+			line = fmt.Sprintf("for wait in %.1f 0; do %s; sleep $wait; done", r.Waited.Seconds()+0.1, line)
+		case r.AtOnce && len(exchanges) > 0 && exchanges[0].Request.AtOnce:
+			line += " &"
+			running = true
+		case r.Runs:
+			line += " & sleep 0.5"
+			running = true
+		case r.AtOnce && running:
+			line += "; wait"
+			running = false
+		}
+		lines = appendCommands(append(lines, line+"  # "+comment(together)), together[len(together)-1].Request.After)
+	}
+	if running {
+		lines = append(lines, "wait")
 	}
 	return lines
 }
 
-// group returns how many of the first exchanges were sent at one instant.
-func group(exchanges []ask.Exchange) int {
-	n := 1
-	for exchanges[0].Request.AtOnce && n < len(exchanges) && exchanges[n].Request.AtOnce &&
-		exchanges[n].Request.Key == exchanges[0].Request.Key && exchanges[n].Request.URL.Host == exchanges[0].Request.URL.Host {
-		n++
+func appendCommands(lines []string, commands string) []string {
+	if commands == "" {
+		return lines
 	}
-	return n
+	return append(lines, strings.Split(commands, "\n")...)
 }
 
-func groupLine(exchanges []ask.Exchange, keys map[string]string) string {
-	line := command(exchanges[0].Request, keys)
-	if len(exchanges) > 1 {
-		line = fmt.Sprintf("for i in $(seq %d); do %s & done; wait", len(exchanges), line)
-	} else if exchanges[0].Request.AtOnce {
-		line += " &"
+// group returns the exchanges that one command sends, and the others: those that are like the first, but for their URL,
+// and were sent at the same instant.
+func group(exchanges []ask.Exchange) (together, others []ask.Exchange) {
+	first := exchanges[0].Request
+	for i, e := range exchanges {
+		r := e.Request
+		switch {
+		case i > 0 && !(first.AtOnce && r.AtOnce):
+			return together, append(others, exchanges[i:]...)
+		case r.Key == first.Key && r.Second == first.Second && bytes.Equal(r.Body, first.Body):
+			together = append(together, e)
+		default:
+			others = append(others, e)
+		}
 	}
-	return line + "  # " + comment(exchanges)
+	return together, others
 }
 
 // comment says what is special about the requests, and how they were answered.
@@ -115,9 +140,13 @@ func printable(body []byte, limit int) string {
 // credential matches the names of headers whose values are not for everybody.
 var credential = regexp.MustCompile(`(?i)auth|cookie|token|secret|api-?key|password`)
 
-// command returns the curl command of a request.
-func command(r ask.Request, keys map[string]string) string {
+// command returns the curl command of requests that differ in their URL alone.
+func command(exchanges []ask.Exchange, keys map[string]string) string {
+	r := exchanges[0].Request
 	words := []string{"curl", "-isS"}
+	if len(exchanges) > 1 {
+		words = append(words, "-Z", "--parallel-immediate", "--no-progress-meter")
+	}
 	switch {
 	case r.Method == http.MethodHead:
 		words = append(words, "-I")
@@ -128,6 +157,9 @@ func command(r ask.Request, keys map[string]string) string {
 		words = append(words, "--http2-prior-knowledge")
 	} else if r.HTTP2 {
 		words = append(words, "--http2")
+	}
+	if leaves := longest(exchanges); leaves > 0 {
+		words = append(words, "-m", strconv.FormatFloat(leaves.Seconds(), 'f', -1, 64))
 	}
 	for _, f := range r.Header {
 		words = append(words, "-H", header(f, r, keys))
@@ -141,7 +173,39 @@ func command(r ask.Request, keys map[string]string) string {
 	if len(r.Body) > 0 {
 		words = append(words, "--data-binary", quote(string(r.Body), r.Key, keys))
 	}
-	return strings.Join(append(words, quote(r.URL.Redacted(), r.Key, keys)), " ")
+	for _, u := range urls(exchanges) {
+		words = append(words, quote(u, r.Key, keys))
+	}
+	return strings.Join(words, " ")
+}
+
+// longest returns how long the most patient client waited that got no answer, or 0.
+func longest(exchanges []ask.Exchange) (d time.Duration) {
+	for _, e := range exchanges {
+		d = max(d, e.Request.Leaves)
+	}
+	return d
+}
+
+// notGlob encodes what curl takes for a pattern.
+var notGlob = strings.NewReplacer("[", "%5B", "]", "%5D", "{", "%7B", "}", "%7D")
+
+// urls returns the URLs as arguments of curl. One that is asked several times has a pattern behind it, which is not sent.
+func urls(exchanges []ask.Exchange) (list []string) {
+	times := map[string]int{}
+	for _, e := range exchanges {
+		u := e.Request.URL
+		name := u.Scheme + "://" + u.Host + notGlob.Replace(u.RequestURI())
+		if times[name]++; times[name] == 1 {
+			list = append(list, name)
+		}
+	}
+	for i, name := range list {
+		if times[name] > 1 {
+			list[i] += fmt.Sprintf("#[1-%d]", times[name])
+		}
+	}
+	return list
 }
 
 // header returns the argument of -H.

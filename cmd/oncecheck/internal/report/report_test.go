@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -229,79 +228,4 @@ func TestSums(t *testing.T) {
 	if !sample().Entries[2].Broken() || sample().Entries[3].Broken() || sample().Entries[4].Broken() {
 		t.Error("only a failure that counts and is not known breaks a run")
 	}
-}
-
-// The shell reads from each line what was sent: a function in place of curl prints its arguments.
-func TestCurlInAShell(t *testing.T) {
-	t.Parallel()
-	hostile := request("key-9")
-	hostile.Header = append(hostile.Header, ask.Field{Name: "X-Odd", Value: `"$(touch /tmp/never)" ` + "`id` \\ '"}, ask.Field{Name: "X-Empty"})
-	hostile.Body = []byte(`{"k":"key-9","cost":"$HOME","q":"a'b"}`)
-	hostile.Chunked, hostile.Expect, hostile.HTTP2 = true, true, true
-	lines := report.Curl([]ask.Exchange{answered(hostile, 200, "two\nlines\x1b[0m")})
-	if len(lines) != 2 || strings.Contains(lines[1], "\x1b") || strings.Contains(lines[1], "\n") {
-		t.Fatalf("%q", lines)
-	}
-	script := "uuidgen() { echo NEW; }; curl() { for a in \"$@\"; do printf '[%s]\\n' \"$a\"; done; }; AUTHORIZATION=mine\n" + strings.Join(lines, "\n")
-	out, err := exec.CommandContext(t.Context(), "sh", "-euc", script).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, script, out)
-	}
-	want := `[-isS]
-[-X]
-[POST]
-[--http2-prior-knowledge]
-[-H]
-[Authorization: mine]
-[-H]
-[Idempotency-Key: "NEW"]
-[-H]
-[X-Odd: "$(touch /tmp/never)" ` + "`id`" + ` \ ']
-[-H]
-[X-Empty;]
-[-H]
-[Transfer-Encoding: chunked]
-[-H]
-[Expect: 100-continue]
-[--data-binary]
-[{"k":"NEW","cost":"$HOME","q":"a'b"}]
-[http://127.0.0.1:8080/payments]
-`
-	if string(out) != want {
-		t.Errorf("got\n%swant\n%s", out, want)
-	}
-}
-
-// Many exchanges are told in few lines.
-func TestCurlIsShort(t *testing.T) {
-	t.Parallel()
-	var many []ask.Exchange
-	for range 100 {
-		many = append(many, answered(request("key-1"), 500, ""))
-	}
-	if lines := report.Curl(many); len(lines) > 12 || !strings.Contains(lines[len(lines)-1], "more") {
-		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
-	}
-	for i := range many {
-		many[i].Request.AtOnce = true
-	}
-	lines := report.Curl(many)
-	if len(lines) != 2 || !strings.Contains(lines[1], "seq 100") || !strings.Contains(lines[1], "100 times 500") {
-		t.Errorf("%q", lines)
-	}
-}
-
-// No answer of a server gets out of its comment, or acts on a terminal.
-func FuzzCurl(f *testing.F) {
-	f.Add([]byte("body\n$(id)"), "key", `"key"`)
-	f.Add([]byte{0xff, 0x1b}, "", "`")
-	f.Fuzz(func(t *testing.T, body []byte, key, value string) {
-		r := request(key)
-		r.Header[1].Value = value
-		for _, line := range report.Curl([]ask.Exchange{answered(r, 200, string(body))}) {
-			if _, comment, ok := strings.Cut(line, "  # 200 OK"); ok && strings.ContainsAny(comment, "\n\r\x1b\x00") {
-				t.Errorf("%q", comment)
-			}
-		}
-	})
 }

@@ -58,8 +58,8 @@ func (r Report) failures(b *strings.Builder, f finding) (hidden int) {
 // is reports whether both are results of one check.
 func (e Entry) is(other Entry) bool { return e.Check.ID == other.Check.ID }
 
-// variable matches a header of a curl line whose value is a credential.
-var variable = regexp.MustCompile(`-H "[^"\s]+: \$[A-Z0-9_]+"`)
+// variable matches a header of a curl line whose value is a credential, or a command of the user's.
+var variable = regexp.MustCompile(`-H "[^"\s]+: \$[A-Z0-9_]+"|sh -c "\$`)
 
 // text writes the finding, what shows it, and what to do.
 func (f finding) text(b *strings.Builder) {
@@ -74,7 +74,7 @@ func (f finding) text(b *strings.Builder) {
 			b.WriteString("\n")
 		}
 		if slices.ContainsFunc(lines, variable.MatchString) {
-			b.WriteString("$AUTHORIZATION and the like stand for the values of your -H and -H2.\n\n")
+			b.WriteString("$AUTHORIZATION and the like stand for the values of your flags.\n\n")
 		}
 	}
 	if len(f.explains) > 1 {

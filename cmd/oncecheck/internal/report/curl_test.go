@@ -1,0 +1,132 @@
+package report_test
+
+import (
+	"net/url"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
+)
+
+// The shell reads from each line what was sent: a function in place of curl prints its arguments.
+func TestCurlInAShell(t *testing.T) {
+	t.Parallel()
+	hostile := request("key-9")
+	hostile.Header = append(hostile.Header, ask.Field{Name: "X-Odd", Value: `"$(touch /tmp/never)" ` + "`id` \\ '"}, ask.Field{Name: "X-Empty"})
+	hostile.Body = []byte(`{"k":"key-9","cost":"$HOME","q":"a'b"}`)
+	hostile.Chunked, hostile.Expect, hostile.HTTP2 = true, true, true
+	lines := report.Curl([]ask.Exchange{answered(hostile, 200, "two\nlines\x1b[0m")})
+	if len(lines) != 2 || strings.Contains(lines[1], "\x1b") || strings.Contains(lines[1], "\n") {
+		t.Fatalf("%q", lines)
+	}
+	script := "uuidgen() { echo NEW; }; curl() { for a in \"$@\"; do printf '[%s]\\n' \"$a\"; done; }; AUTHORIZATION=mine\n" + strings.Join(lines, "\n")
+	out, err := exec.CommandContext(t.Context(), "sh", "-euc", script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	want := `[-isS]
+[-X]
+[POST]
+[--http2-prior-knowledge]
+[-H]
+[Authorization: mine]
+[-H]
+[Idempotency-Key: "NEW"]
+[-H]
+[X-Odd: "$(touch /tmp/never)" ` + "`id`" + ` \ ']
+[-H]
+[X-Empty;]
+[-H]
+[Transfer-Encoding: chunked]
+[-H]
+[Expect: 100-continue]
+[--data-binary]
+[{"k":"NEW","cost":"$HOME","q":"a'b"}]
+[http://127.0.0.1:8080/payments]
+`
+	if string(out) != want {
+		t.Errorf("got\n%swant\n%s", out, want)
+	}
+}
+
+// The lines keep what was sent at one instant, what still ran, and what was run in between.
+func TestCurlOrder(t *testing.T) {
+	t.Parallel()
+	change := func(change func(*ask.Request)) ask.Exchange {
+		r := ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "one"}, Key: "key-1"}
+		change(&r)
+		return answered(r, 200, "")
+	}
+	plain := change(func(*ask.Request) {})
+	runs := change(func(r *ask.Request) { r.Runs = true })
+	once := change(func(r *ask.Request) { r.AtOnce = true })
+	also := change(func(r *ask.Request) { r.AtOnce, r.URL = true, &url.URL{Scheme: "http", Host: "two"} })
+	leaves := change(func(r *ask.Request) { r.Leaves = 150 * time.Millisecond })
+	waited := change(func(r *ask.Request) { r.Waited = 2 * time.Second })
+	killed := change(func(r *ask.Request) { r.Before = "restart" })
+	down := change(func(r *ask.Request) { r.Before, r.After = "down", "up" })
+	const one, both = "curl -isS -X POST 'http://one/'", "curl -isS -Z --parallel-immediate --no-progress-meter -X POST 'http://one/#[1-2]'"
+	other := change(func(r *ask.Request) { r.AtOnce, r.Body = true, []byte("x") })
+	odd := change(func(r *ask.Request) { r.URL = &url.URL{Scheme: "http", Host: "[::1]:80", RawQuery: "a[0]={}"} })
+	for _, c := range []struct {
+		exchanges []ask.Exchange
+		want      []string // without KEY and comments
+	}{
+		{[]ask.Exchange{runs, once}, []string{one + " & sleep 0.5", one + "; wait"}},
+		{[]ask.Exchange{runs, once, once, plain}, []string{one + " & sleep 0.5", both + "; wait", one}},
+		{[]ask.Exchange{runs, killed}, []string{one + " & sleep 0.5", "restart", one, "wait"}},
+		{[]ask.Exchange{once, also, once, also, plain}, []string{both + " 'http://two/#[1-2]'", one}},
+		{[]ask.Exchange{once, other}, []string{one + " &", "curl -isS -X POST --data-binary 'x' 'http://one/'; wait"}},
+		{[]ask.Exchange{plain, down, plain}, []string{one, "down", one, "up", one}},
+		{[]ask.Exchange{waited}, []string{"for wait in 2.1 0; do " + one + "; sleep $wait; done"}},
+		{[]ask.Exchange{leaves}, []string{"curl -isS -X POST -m 0.15 'http://one/'"}},
+		{[]ask.Exchange{odd}, []string{"curl -isS -X POST 'http://[::1]:80/?a%5B0%5D=%7B%7D'"}},
+	} {
+		var got []string
+		for _, line := range report.Curl(c.exchanges)[1:] {
+			line, _, _ = strings.Cut(line, "  # ")
+			got = append(got, line)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+}
+
+// Many exchanges are told in few lines.
+func TestCurlIsShort(t *testing.T) {
+	t.Parallel()
+	var many []ask.Exchange
+	for range 100 {
+		many = append(many, answered(request("key-1"), 500, ""))
+	}
+	if lines := report.Curl(many); len(lines) > 12 || !strings.Contains(lines[len(lines)-1], "more") {
+		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+	for i := range many {
+		many[i].Request.AtOnce = true
+	}
+	lines := report.Curl(many)
+	if len(lines) != 2 || !strings.Contains(lines[1], "#[1-100]") || !strings.Contains(lines[1], "100 times 500") {
+		t.Errorf("%q", lines)
+	}
+}
+
+// No answer of a server gets out of its comment, or acts on a terminal.
+func FuzzCurl(f *testing.F) {
+	f.Add([]byte("body\n$(id)"), "key", `"key"`)
+	f.Add([]byte{0xff, 0x1b}, "", "`")
+	f.Fuzz(func(t *testing.T, body []byte, key, value string) {
+		r := request(key)
+		r.Header[1].Value = value
+		for _, line := range report.Curl([]ask.Exchange{answered(r, 200, string(body))}) {
+			if _, comment, ok := strings.Cut(line, "  # 200 OK"); ok && strings.ContainsAny(comment, "\n\r\x1b\x00") {
+				t.Errorf("%q", comment)
+			}
+		}
+	})
+}
