@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -229,105 +227,4 @@ func TestInterrupted(t *testing.T) {
 	if code := run(ctx, []string{server.URL}, environment{stdout: &out, stderr: &errs}); code != exitNotAsked || errs.Len() == 0 {
 		t.Errorf("%d, %q, %q", code, out.String(), errs.String())
 	}
-}
-
-// Nothing is sent to a host on the public internet, whichever flag names it.
-func TestReach(t *testing.T) {
-	t.Parallel()
-	lookup := func(_ context.Context, _, host string) ([]netip.Addr, error) {
-		if a, err := netip.ParseAddr(host); err == nil {
-			return []netip.Addr{a}, nil
-		}
-		return map[string][]netip.Addr{
-			"near.example": {netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("fd00::1")},
-			"both.example": {netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("203.0.113.9")},
-		}[host], nil
-	}
-	for host, isNear := range map[string]bool{
-		"127.0.0.1": true, "[::1]": true, "10.0.0.1": true, "172.16.0.1": true, "192.168.1.1": true, "169.254.1.1": true, "[fe80::1]": true,
-		"near.example": true, "[::ffff:127.0.0.1]": true,
-		"203.0.113.9": false, "[2001:db8::1]": false, "both.example": false, "172.32.0.1": false, "[::ffff:203.0.113.9]": false,
-	} {
-		u := &url.URL{Scheme: "http", Host: host}
-		if err := checkReach(t.Context(), lookup, nil, u); (err == nil) != isNear {
-			t.Errorf("%s: %v", host, err)
-		} else if !isNear && !strings.Contains(err.Error(), "-i-may-test-this") {
-			t.Errorf("%s: %v", host, err)
-		}
-	}
-	const public = "http://203.0.113.9/"
-	for _, args := range [][]string{{public}, {"-also", public, "http://127.0.0.1:1/"}, {"-other-url", public, "http://127.0.0.1:1/"}, {"-effects", public, "http://127.0.0.1:1/"}} {
-		if code, _, errs := runWith(t, false, args...); code != exitNotAsked || !strings.Contains(errs, "public internet") {
-			t.Errorf("%q: %d, %q", args, code, errs)
-		}
-	}
-}
-
-func TestURLs(t *testing.T) {
-	t.Parallel()
-	for _, bad := range []string{"", "localhost:80/x", "ftp://127.0.0.1", "http://", "http://ann:secret@127.0.0.1", "http://%zz"} {
-		if u, err := parseURL(bad); err == nil {
-			t.Errorf("%q: %v", bad, u)
-		} else if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: the error shows a credential: %v", bad, err)
-		}
-	}
-	if u, err := parseURL("http://127.0.0.1:80#x"); err != nil || u.String() != "http://127.0.0.1:80/" {
-		t.Errorf("%v, %v", u, err)
-	}
-}
-
-// The manual names every flag, and -help has no other.
-func TestManual(t *testing.T) {
-	t.Parallel()
-	_, help, _ := runWith(t, false, "-help")
-	source, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	manual, _, _ := strings.Cut(string(source), "package main")
-	for line := range strings.Lines(help) {
-		name, ok := strings.CutPrefix(line, "  -")
-		if !ok {
-			continue
-		}
-		name = strings.Fields(name)[0]
-		switch name {
-		case "other-d", "bad-d", "skip", "only", "status", "timeout", "patience", "insecure":
-			continue // which -help explains well enough
-		}
-		if !strings.Contains(manual, "-"+name) {
-			t.Errorf("the manual does not name -%s", name)
-		}
-	}
-}
-
-func FuzzExpect(f *testing.F) {
-	f.Add("once/repeat\n# x\n")
-	f.Add("once/repeat # y\r\n\x00")
-	f.Fuzz(func(t *testing.T, text string) {
-		ids, err := parseExpected(text)
-		if err != nil {
-			return
-		}
-		for _, id := range ids {
-			if _, ok := plan.Find(id); !ok {
-				t.Errorf("%q", id)
-			}
-		}
-	})
-}
-
-func FuzzFlags(f *testing.F) {
-	f.Add("Name: value", "in-flight=409", "http://127.0.0.1/")
-	f.Add(":", "missing=", "http://")
-	f.Fuzz(func(t *testing.T, header, status, target string) {
-		o, err := parse([]string{"-H", header, "-status", status, "--", target}, new(bytes.Buffer))
-		if err != nil {
-			return
-		}
-		if strings.ContainsAny(o.Header[0].Name+o.Header[0].Value, "\r\n") || o.URL.Host == "" {
-			t.Errorf("%q, %q", o.Header, o.URL)
-		}
-	})
 }

@@ -11,6 +11,21 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
+// bad returns a request that the server should refuse for its content.
+func (t *T) bad() ask.Request {
+	op := t.s.operation()
+	r := t.s.request(op)
+	switch {
+	case t.s.BadBody != "":
+		r.Body = []byte(op.Expand(t.s.BadBody))
+	case strings.Contains(contentType(t.s.Body), "json"):
+		r.Body = []byte(`{"oncecheck":`)
+	default:
+		t.NotAsked("the body is not JSON: give -bad-d, a body that the server refuses")
+	}
+	return r
+}
+
 func errorsValidation(t *T) {
 	if bad := t.SendPatiently(t.bad()); !isRefusal(bad) {
 		t.NotAsked("the server does not refuse the bad body (%s): give -bad-d, one that it refuses", bad)

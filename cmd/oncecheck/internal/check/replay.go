@@ -278,21 +278,6 @@ func replayHead(t *T) {
 	}
 }
 
-// bad returns a request that the server should refuse for its content.
-func (t *T) bad() ask.Request {
-	op := t.s.operation()
-	r := t.s.request(op)
-	switch {
-	case t.s.BadBody != "":
-		r.Body = []byte(op.Expand(t.s.BadBody))
-	case strings.Contains(contentType(t.s.Body), "json"):
-		r.Body = []byte(`{"oncecheck":`)
-	default:
-		t.NotAsked("the body is not JSON: give -bad-d, a body that the server refuses")
-	}
-	return r
-}
-
 func replayError(t *T) {
 	r := t.bad()
 	first := t.SendPatiently(r)
