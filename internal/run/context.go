@@ -27,6 +27,9 @@ type runContext struct {
 	cancel context.CancelFunc // of real
 }
 
+// String keeps fmt from reading fields that another goroutine may be writing.
+func (*runContext) String() string { return "onceguard.runContext" }
+
 func (c *runContext) Deadline() (deadline time.Time, ok bool) { return c.deadline, true }
 
 func (c *runContext) Done() <-chan struct{} {
