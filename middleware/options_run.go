@@ -137,7 +137,8 @@ func WithJournal(j journal.Journal) Option {
 // [http.ResponseController] is not seen.
 //
 // A waiter never runs the handler. If the first request ends without leaving a response (because it is not to be
-// stored, or its process died), the waiter gets 503 run-failed, and a retry may run. An error of Redis does not end a
+// stored, or its process died), the waiter gets 503 run-failed, and a retry may run. With [WithAtMostOnce] or an intent
+// journal it gets 409 outcome-unknown if the outcome is unknown, and no retry runs. An error of Redis does not end a
 // wait. If Redis has not recovered when d has passed, the Event reports the error. A waiting client that disconnects
 // affects no other.
 //

@@ -48,7 +48,8 @@ func WithRetention(d time.Duration) Option {
 // [ErrInFlight] at once, as it does when d has passed, or when its ctx is done.
 //
 // A waiter never calls its function. If the other call ends without a result, the waiter gets [ErrFailed], and a later
-// call may run. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups in
+// call may run. With [WithAtMostOnce] or an intent journal it gets [ErrOutcomeUnknown] if the outcome is unknown, and no
+// later call runs. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups in
 // Redis, and a message wakes them. WithWait panics when d is negative.
 func WithWait(d time.Duration) Option {
 	option.Check(d >= 0, "once.WithWait: %v is negative", d)
