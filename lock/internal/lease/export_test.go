@@ -2,8 +2,10 @@ package lease
 
 // What tests see of a lease's inside.
 const (
-	MaxBacklog = maxBacklog
-	MaxRetry   = maxRetry
+	MaxBacklog    = maxBacklog
+	PendingCost   = pendingCost
+	MaxBatchBytes = maxBatchBytes
+	MaxRetry      = maxRetry
 )
 
 // PhaseNames are the phases in their order.
@@ -22,3 +24,6 @@ func (c *Core) HasTimer() bool {
 	defer c.mu.Unlock()
 	return c.timer != nil
 }
+
+// Tick is what the timer calls. A call that has begun when the timer is stopped still runs.
+func (c *Core) Tick() { c.tick() }

@@ -38,6 +38,11 @@ func TestReleaseUnderAHold(t *testing.T) {
 				_ = h.Release(w.Context())
 				time.Sleep(2 * time.Hour)
 				w.sent(test.sent)
+				for _, hasHold := range w.backend.holds {
+					if !hasHold {
+						w.Error("a release is for a claim without a hold")
+					}
+				}
 			}, withoutRenewal)
 		})
 	}

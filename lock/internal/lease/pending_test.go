@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -47,4 +48,115 @@ func TestAllFollowTheFirst(t *testing.T) {
 			w.Errorf("%+v, want all %d stored", stats, n)
 		}
 	}, withoutRenewal)
+}
+
+// A value that is pending after all others were stored is stored as well.
+func TestLaterValueOfANode(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down, ours, down, ours}}, func(w *world) {
+		for i := range 2 {
+			w.settlePending(1, 100)
+			w.at(time.Duration(i+1) * time.Minute)
+			w.wantStats(lease.BacklogStats{Stored: uint64(i + 1)})
+		}
+	})
+}
+
+// All values of a node are tried by one worker, in one batch if they fit, whenever they have come.
+func TestOneWorkerForANode(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		w.settlePending(1, 100)
+		w.at(30 * time.Second)
+		w.settlePending(1, 100)
+		w.at(40 * time.Second)
+		w.forget()
+		w.at(time.Minute)
+		w.backend.mu.Lock()
+		defer w.backend.mu.Unlock()
+		if n := len(w.backend.sent); n == 0 || n%2 != 0 {
+			t.Fatalf("%d tries of two values", n)
+		}
+		for i := 0; i < len(w.backend.sent); i += 2 {
+			if w.backend.sent[i] != w.backend.sent[i+1] {
+				t.Errorf("tries of two values: %s and %s, want one batch", w.backend.sent[i], w.backend.sent[i+1])
+			}
+		}
+	}, withoutRenewal)
+}
+
+// A batch has at most MaxBatchBytes, but always a value.
+func TestBatchBytes(t *testing.T) {
+	t.Parallel()
+	const half = lease.MaxBatchBytes / 2
+	for name, test := range map[string]struct {
+		sizes []int
+		want  []int // how many values are sent at the same time
+	}{
+		"small ones":                 {[]int{100, 100, 100}, []int{3}},
+		"as much as fits":            {[]int{half, half}, []int{2}},
+		"a byte more":                {[]int{half, half + 1}, []int{1, 1}},
+		"one that is larger":         {[]int{lease.MaxBatchBytes + 1}, []int{1}},
+		"one that is larger, beside": {[]int{100, lease.MaxBatchBytes + 1, 100}, []int{1, 1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+				for _, size := range test.sizes {
+					w.settlePending(1, size)
+				}
+				var times []time.Time
+				w.backend.mu.Lock()
+				w.backend.onSend = func(string) {
+					w.backend.mu.Lock()
+					defer w.backend.mu.Unlock()
+					times = append(times, time.Now())
+				}
+				w.backend.mu.Unlock()
+				w.answerWith("settle", slow(100*ms, ours))
+				w.at(time.Second)
+				var got []int
+				for i, at := range times {
+					if i == 0 || !at.Equal(times[i-1]) {
+						got = append(got, 0)
+					}
+					got[len(got)-1]++
+				}
+				if !slices.Equal(got, test.want) {
+					w.Errorf("batches of %v, want %v", got, test.want)
+				}
+			}, withoutRenewal)
+		})
+	}
+}
+
+// Close goes on while values are stored, however long that takes. It stops when none was stored for the time of an
+// operation.
+func TestCloseGoesOnWhileValuesAreStored(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	for name, test := range map[string]struct {
+		answer answer
+		sent   int
+		stats  lease.BacklogStats
+	}{
+		"slowly":          {slow(300*ms, ours), n, lease.BacklogStats{Stored: n}},
+		"without a reply": {lost, 32, lease.BacklogStats{GivenUp: n}},
+		"slow errors":     {slow(300*ms, down), 64, lease.BacklogStats{GivenUp: n}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+				w.settlePending(n, 100)
+				w.at(10 * time.Second)
+				w.answerWith("settle", test.answer)
+				w.forget()
+				_ = w.close()
+				if got := w.count("settle"); got != test.sent {
+					w.Errorf("%d settles were sent, want %d", got, test.sent)
+				}
+				w.wantStats(test.stats)
+			}, withoutRenewal)
+		})
+	}
 }

@@ -43,9 +43,17 @@ func TestRelease(t *testing.T) {
 				}
 				w.wantErr(end)
 				w.wantPhase("ended")
+				lost := uint64(0)
+				if test.lost || test.err != nil {
+					lost = 1
+				}
+				w.wantCounts(0, 0, lost)
 				w.at(time.Minute)
 				if n := len(w.backend.sent); n != 1 {
 					w.Errorf("%d commands were sent, want 1", n)
+				}
+				if w.backend.holds[0] {
+					w.Error("the release is for a claim with a hold")
 				}
 			}, withoutRenewal)
 		})

@@ -218,3 +218,35 @@ func TestClosedGroupDoesNotRenew(t *testing.T) {
 		wantIs(t, "Release", w.release(), nil)
 	})
 }
+
+// A renewal that the backend confirms is counted, and a lease while it is valid.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"renew": {ours, down, ours}}, func(w *world) {
+		_, other := w.newLease(w.backend, withHold)
+		w.wantCounts(2, 0, 0)
+		wantIs(t, "Release", other.Release(w.Context()), nil)
+		w.wantCounts(1, 0, 0)
+		w.at(valid - 1)
+		w.wantCounts(1, uint64(w.count("renew")-1), 0)
+		w.answerWith("renew", another)
+		w.at(time.Minute)
+		w.wantCounts(0, w.config.Counts.Renewals.Load(), 1)
+	})
+}
+
+// A tick that has begun before a Release, and runs after it, changes nothing.
+func TestTickAfterRelease(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"release": {slow(time.Minute, ours)}}, func(w *world) {
+		released := w.call(w.release)
+		w.at(valid + time.Second)
+		w.core.Tick()
+		w.wantPhase("releasing")
+		w.wantErr(context.Canceled)
+		wantIs(t, "Release", released(), nil)
+		w.core.Tick()
+		w.wantPhase("ended")
+		w.wantCounts(0, 0, 0)
+	}, withoutRenewal)
+}

@@ -63,6 +63,7 @@ type backend struct {
 	sent   []string // guarded by mu: "command time", the time being whole milliseconds since begin
 	values []string // guarded by mu: the beginnings of what Settle was sent, without heads
 	ttls   []time.Duration
+	holds  []bool // what Release was told
 }
 
 func (b *backend) answer(ctx context.Context, command string) store.Outcome {
@@ -92,7 +93,10 @@ func (b *backend) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.D
 	return b.answer(ctx, "renew")
 }
 
-func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
+func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, hasHold bool) store.Outcome {
+	b.mu.Lock()
+	b.holds = append(b.holds, hasHold)
+	b.mu.Unlock()
 	return b.answer(ctx, "release")
 }
 
@@ -269,6 +273,16 @@ func (w *world) wantStats(want lease.BacklogStats) {
 	w.Helper()
 	if got := w.backlog.Stats(); got != want {
 		w.Errorf("stats: %+v, want %+v", got, want)
+	}
+}
+
+// wantCounts compares what was counted of all leases with want.
+func (w *world) wantCounts(active int64, renewals, lost uint64) {
+	w.Helper()
+	c := &w.config.Counts
+	if c.Active.Load() != active || c.Renewals.Load() != renewals || c.Lost.Load() != lost {
+		w.Errorf("%d active, %d renewals, %d lost; want %d, %d, %d",
+			c.Active.Load(), c.Renewals.Load(), c.Lost.Load(), active, renewals, lost)
 	}
 }
 
