@@ -127,6 +127,18 @@ func TestHeldClaimChangesUnderTheLook(t *testing.T) {
 	})
 }
 
+// A claim with the longest hold is a claim to others.
+func TestLongestHold(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
+		locker := newLocker(t, b.Client(t))
+		lease := claimUnder(t, locker, "k", lock.MaxHold)
+		wantState(t, newLocker(t, b.Client(t)), "while it is renewed", lock.Held)
+		release(t, lease)
+	})
+}
+
 // fault: TTL of 0, below 1 ms, negative
 func TestHoldIsRefused(t *testing.T) {
 	t.Parallel()

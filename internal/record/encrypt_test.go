@@ -7,6 +7,7 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -121,4 +122,16 @@ func TestEncryptionIsAsDocumented(t *testing.T) {
 			t.Errorf("%s: got %x, %v, want what begins with the fingerprint", purpose, opened, err)
 		}
 	}
+}
+
+// A wrong key is named by its place in the list, counted from one.
+func TestWrongKey(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		const want = "WithEncryption: key 2 has 31 bytes, not 32"
+		if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
+			t.Errorf("it panics with %q, want %q", got, want)
+		}
+	}()
+	ring(make([]byte, 32), make([]byte, 31))
 }
