@@ -48,6 +48,7 @@ func TestHeaderString(t *testing.T) {
 	runHeader(t, []headerCase{
 		{"absent", nil, "", keyfunc.ErrMissing},
 		{"no lines", []string{}, "", keyfunc.ErrMissing},
+		good(`"~a~"`, "~a~"),
 		good(`"abc"`, "abc"),
 		good(`"a b  c"`, "a b  c"),
 		good(`" "`, " "),
