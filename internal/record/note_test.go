@@ -94,3 +94,34 @@ func FuzzNote(f *testing.F) {
 		}
 	})
 }
+
+// DecodeAny and DecodeAnyNote read what either door has written. Decode and DecodeNote do not read the other's.
+func TestDecodeOfAnyDoor(t *testing.T) {
+	t.Parallel()
+	for _, door := range []record.Door{record.HTTP, record.Value} {
+		for name, keys := range map[string]record.Keyring{"plain": nil, "encrypted": ring(master(1))} {
+			c := &record.Codec{Door: door, Keys: keys}
+			other := &record.Codec{Door: record.HTTP + record.Value - door, Keys: keys}
+			encoded, note := c.Append(nil, storageKey, someRecord([]byte("b"))), c.EncodeNote(nil, storageKey, record.Note{Fingerprint: fingerprint})
+			for _, reader := range []*record.Codec{c, other} {
+				r, found, err := reader.DecodeAny(storageKey, encoded)
+				if err != nil || found != door || string(r.Body) != "b" {
+					t.Errorf("%s, %v: %+v, of %v, %v", name, door, r, found, err)
+				}
+				if n, err := reader.DecodeAnyNote(storageKey, note); err != nil || n.Fingerprint != fingerprint {
+					t.Errorf("%s, %v: %+v, %v", name, door, n, err)
+				}
+			}
+			_, err := other.Decode(storageKey, encoded)
+			wantUnreadable(t, name, err)
+			_, err = other.DecodeNote(storageKey, note)
+			wantUnreadable(t, name, err)
+		}
+	}
+	for n := range record.ContentAt + 1 {
+		_, _, err := new(record.Codec).DecodeAny(storageKey, make([]byte, n))
+		wantUnreadable(t, "a short record", err)
+		_, err = new(record.Codec).DecodeAnyNote(storageKey, make([]byte, n))
+		wantUnreadable(t, "a short note", err)
+	}
+}
