@@ -17,6 +17,7 @@ func TestQuery(t *testing.T) {
 	}{
 		{"plain", "/orders?item=1&key=abc", "abc", nil},
 		{"decoded", "/orders?key=a+b%2Cc", "a b,c", nil},
+		{"the last printable character", "/orders?key=~", "~", nil},
 		{"255", "/orders?key=" + a(255), a(255), nil},
 		{"256", "/orders?key=" + a(256), "", keyfunc.ErrInvalid},
 		{"no query", "/orders", "", keyfunc.ErrMissing},
