@@ -28,7 +28,7 @@ var problems = [run.KindCount]*problem.Problem{
 	run.Reused:             &problem.KeyReused,
 	run.NotStored:          &problem.ResponseNotStored,
 	run.UnknownNotStored:   &problem.UnknownNotStored,
-	run.OutcomeUnknown:     &problem.OutcomeUnknown,
+	run.Unresolved:         &problem.OutcomeUnknown,
 	run.FingerprintChanged: &problem.FingerprintChanged,
 	run.Unreadable:         &problem.RecordUnreadable,
 	run.Unavailable:        &problem.StoreUnavailable,
@@ -45,7 +45,7 @@ func (m *Middleware) problemOf(result *run.Result) *problem.Problem {
 		p = problem.NotBegun(m.locker.TTL())
 	case result.Kind == run.NotStored:
 		p.OriginalStatus = response.Status(result.Record.Body)
-	case result.Kind == run.OutcomeUnknown && result.RetryAfter > 0:
+	case result.Kind == run.Unresolved && result.RetryAfter > 0:
 		p = problem.OutcomeUnknownYet
 		fallthrough
 	case result.RetryAfter > 0:

@@ -87,7 +87,7 @@ var reasons = [run.KindCount]struct {
 	run.Reused:             {ErrReused, false},
 	run.NotStored:          {ErrNotStored, false},
 	run.UnknownNotStored:   {ErrOutcomeUnknown, false},
-	run.OutcomeUnknown:     {ErrOutcomeUnknown, false},
+	run.Unresolved:         {ErrOutcomeUnknown, false},
 	run.FingerprintChanged: {ErrUnreadable, false},
 	run.Unreadable:         {ErrUnreadable, false},
 	run.Unavailable:        {ErrUnavailable, true},

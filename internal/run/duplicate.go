@@ -37,7 +37,7 @@ func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
 	case req.compare(theirs.Fingerprint) == different:
 		return refuse(Reused, nil)
 	case claim.State == lock.Abandoned:
-		return refuse(OutcomeUnknown, errAbandoned)
+		return refuse(Unresolved, errAbandoned)
 	}
 	return g.inFlight(claim.ClaimedAt, nil)
 }
@@ -78,7 +78,7 @@ func (g *Guard) byRecord(req *Request, value []byte) Result {
 // gets that of the entry's note.
 func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 	if entry.State == journal.Absent { // the row of this run was removed before its End
-		return refuse(OutcomeUnknown, nil)
+		return refuse(Unresolved, nil)
 	}
 	if entry.State != journal.Done || entry.Note != nil {
 		theirs, err := g.readNote(req.StorageKey, entry)
@@ -121,7 +121,7 @@ func (g *Guard) readNote(key string, entry *journal.Entry) (record.Note, error) 
 // sweep or the run itself ends the row, so the duplicate may be repeated. A caller that obeys RetryAfter doubles its
 // pause with each repetition. A row that is older than the retention was forgotten by its operators.
 func (g *Guard) unfinished(age time.Duration) Result {
-	r := refuse(OutcomeUnknown, errUnfinished)
+	r := refuse(Unresolved, errUnfinished)
 	if age < g.Retention {
 		r.RetryAfter = max(minUnknownPause, min(age, maxUnknownPause)).Truncate(time.Second)
 	}

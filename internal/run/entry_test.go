@@ -79,10 +79,10 @@ func TestRetryAfterOfARow(t *testing.T) {
 		kind  run.Kind
 		after time.Duration
 	}{
-		"unfinished, new":                  {journal.Unfinished, time.Second, run.OutcomeUnknown, 30 * time.Second},
-		"unfinished, a minute":             {journal.Unfinished, time.Minute, run.OutcomeUnknown, time.Minute},
-		"unfinished, almost the retention": {journal.Unfinished, time.Hour - 1, run.OutcomeUnknown, 5 * time.Minute},
-		"unfinished, the retention":        {journal.Unfinished, time.Hour, run.OutcomeUnknown, 0},
+		"unfinished, new":                  {journal.Unfinished, time.Second, run.Unresolved, 30 * time.Second},
+		"unfinished, a minute":             {journal.Unfinished, time.Minute, run.Unresolved, time.Minute},
+		"unfinished, almost the retention": {journal.Unfinished, time.Hour - 1, run.Unresolved, 5 * time.Minute},
+		"unfinished, the retention":        {journal.Unfinished, time.Hour, run.Unresolved, 0},
 		"running, new":                     {journal.Running, 0, run.InFlight, time.Second},
 		"running, five seconds":            {journal.Running, 5 * time.Second, run.InFlight, 5 * time.Second},
 	} {

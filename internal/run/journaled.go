@@ -82,7 +82,7 @@ func (j *journaled) admit(r *Run) Result {
 		r.drop()
 		return refuse(NotBegun, err)
 	case !mayRun:
-		return j.byEntry(r, entry)
+		return j.yieldTo(r, entry)
 	}
 	j.run.Intent = isOurs // an intent journal has stored a row
 	return Result{Kind: Begun}
@@ -135,7 +135,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 		}
 		return r.own(&e, r.apply(&e))
 	case txOvertaken:
-		result := j.byEntry(r, j.entry)
+		result := j.yieldTo(r, j.entry)
 		result.Settle = PhaseSince(r.completed)
 		return result
 	case txUndecided:
@@ -182,12 +182,12 @@ func (j *journaled) end(r *Run, e *ending) Result {
 		return r.own(e, errors.Join(errOvertaken, lock.ErrLost))
 	}
 	overtaken := fmt.Errorf("%w, and this one %v", errOvertaken, r.product)
-	return r.giveWay(j.byEntry(r, entry), overtaken)
+	return r.giveWay(j.yieldTo(r, entry), overtaken)
 }
 
-// byEntry ends a request that has claimed the key, by the entry of another run. It settles the key with the entry's
+// yieldTo ends a request that has claimed the key, by the entry of another run. It settles the key with the entry's
 // record, so that the next duplicate need not ask the journal. Without such a record it releases the key.
-func (j *journaled) byEntry(r *Run, entry journal.Entry) Result {
+func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
 	result := r.guard.byEntry(r.req, &entry)
 	if r.lease == nil || !canSettle(&entry) || result.Kind == Unreadable {
 		r.drop()

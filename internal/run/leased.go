@@ -110,16 +110,16 @@ func (r *Run) byLostClaim(claim *lock.Claim, err error) Result {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return unclaimed(err)
 	case err != nil: // not Unavailable, which invites a repetition: it would run if the key is free
-		return refuse(OutcomeUnknown, err)
+		return refuse(Unresolved, err)
 	}
 	return r.guard.byClaim(r.req, claim)
 }
 
 // giveWay returns the result of a run that lost its key. usual is what a duplicate would get. If usual is a mismatch,
-// the run's caller gets OutcomeUnknown instead: this run has happened, so usual would mislead.
+// the run's caller gets Unresolved instead: this run has happened, so usual would mislead.
 func (r *Run) giveWay(usual Result, lost error) Result {
 	if usual.isMismatch() {
-		usual.Kind = OutcomeUnknown
+		usual.Kind = Unresolved
 	}
 	usual.Outcome, usual.Err, usual.Settle = OutcomeLeaseLost, errors.Join(lost, usual.Err), PhaseSince(r.completed)
 	return usual

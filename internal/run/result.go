@@ -20,7 +20,7 @@ const (
 	Reused                         // the key belongs to another input
 	NotStored                      // the run has ended, and its product was not kept
 	UnknownNotStored               // the same, and it is not known whether it took effect
-	OutcomeUnknown                 // it is not known whether an earlier run took effect
+	Unresolved                     // it is not known whether an earlier run took effect
 	FingerprintChanged             // the record has a fingerprint that cannot be compared
 	Unreadable                     // what is stored cannot be read
 	Unavailable                    // the store does not answer; nothing ran
@@ -39,7 +39,7 @@ const (
 	OutcomeExecuted    Outcome = "executed"
 	OutcomeNotStored   Outcome = "not-stored"
 	OutcomeFreed       Outcome = "freed"
-	OutcomeUnsure      Outcome = "unknown"
+	OutcomeUnknown     Outcome = "unknown"
 	OutcomePanicked    Outcome = "panicked"
 	OutcomeLeaseLost   Outcome = "lease-lost"
 	OutcomeUnprotected Outcome = "unprotected"
@@ -68,13 +68,13 @@ var outcomes = [KindCount]Outcome{
 	Reused:             OutcomeReused,
 	NotStored:          OutcomeNotReplayable,
 	UnknownNotStored:   OutcomeOutcomeUnknown,
-	OutcomeUnknown:     OutcomeOutcomeUnknown,
+	Unresolved:         OutcomeOutcomeUnknown,
 	FingerprintChanged: OutcomeFingerprintChanged,
 	Unreadable:         OutcomeUnreadable,
 	Unavailable:        OutcomeStoreUnavailable,
 	Unconfirmed:        OutcomeStoreUnavailable,
 	NotBegun:           OutcomeStoreUnavailable,
-	CommitUnknown:      OutcomeUnsure,
+	CommitUnknown:      OutcomeUnknown,
 }
 
 // Result is what Begin, Wait and Conclude return.
@@ -87,7 +87,7 @@ type Result struct {
 	Record     record.Record // if Kind is Stored or NotStored; of the latter the payload may be empty
 	Size       int           // of the record in bytes, as it is stored or pending; 0 if there is none
 	Settle     Phase         // from Conclude: from the end of the operation until the key was settled
-	RetryAfter time.Duration // if Kind is InFlight, and 0 leaves it to the door; or OutcomeUnknown, and 0 means that no repetition helps
+	RetryAfter time.Duration // if Kind is InFlight, and 0 leaves it to the door; or Unresolved, and 0 means that no repetition helps
 	claimedAt  time.Time     // if Kind is InFlight: by the run that has the key in Redis
 }
 

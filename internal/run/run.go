@@ -192,9 +192,9 @@ func (r *Run) decide(end Ending) ending {
 	case unknown && end.How == Interrupted:
 		e.outcome, e.err = OutcomePanicked, end.Err
 	case unknown && wish == WishUnknown:
-		e.outcome, e.err = OutcomeUnsure, errors.Join(errDeclaredUnknown, end.Err)
+		e.outcome, e.err = OutcomeUnknown, errors.Join(errDeclaredUnknown, end.Err)
 	case unknown:
-		e.outcome, e.err = OutcomeUnsure, end.Err
+		e.outcome, e.err = OutcomeUnknown, end.Err
 	case action == Free:
 		e.outcome = OutcomeFreed
 	case action == Tombstone:
@@ -276,7 +276,7 @@ func (e *ending) outcomeAfter(err error) Outcome {
 		return e.outcome
 	case errors.Is(err, lock.ErrLost) && e.action != Leave:
 		return OutcomeLeaseLost
-	case err != nil && e.stores() && e.outcome != OutcomeUnsure && e.outcome != OutcomePanicked:
+	case err != nil && e.stores() && e.outcome != OutcomeUnknown && e.outcome != OutcomePanicked:
 		return OutcomeNotStored
 	}
 	return e.outcome

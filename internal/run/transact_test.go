@@ -25,10 +25,10 @@ func TestChangedSinceSeal(t *testing.T) {
 		}, nil, run.Own, run.OutcomeExecuted},
 		"not committed": {func(journal.Commit) (journal.Entry, error) {
 			return journal.Entry{}, nil
-		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeUnsure},
+		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeUnknown},
 		"not known": {func(c journal.Commit) (journal.Entry, error) {
 			return journal.Entry{State: journal.Done, Token: c.Run.Token, Record: c.Record, Left: time.Hour}, failed
-		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeUnsure},
+		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
