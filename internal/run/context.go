@@ -65,8 +65,9 @@ func (c *runContext) source(key any) context.Context {
 	return c.parent()
 }
 
-// end ends the context. It is called when the operation has ended, at the time now.
-func (c *runContext) end(now time.Time) {
+// end ends the context, and returns why it was done before, or nil. It is called when the operation has ended, at the time
+// now.
+func (c *runContext) end(now time.Time) (expired error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.real == nil && c.isOver(now) {
@@ -74,8 +75,10 @@ func (c *runContext) end(now time.Time) {
 	}
 	c.ended = true
 	if c.real != nil {
+		expired = context.Cause(c.real)
 		c.cancel()
 	}
+	return expired
 }
 
 // isOver reports whether the deadline has passed, or the lease is over. The caller holds mu.

@@ -13,7 +13,7 @@ import (
 type leased struct{}
 
 func (leased) admit(r *Run) Result {
-	r.abandonAt(time.Now().Add(r.guard.MaxDuration)) // now, so that the lease also runs out if the operation never starts
+	r.abandonAt(r.req.Phases.Claim.End().Add(r.guard.MaxDuration)) // so that the lease also runs out if the operation never starts
 	return Result{Kind: Begun}
 }
 

@@ -120,11 +120,7 @@ func (r *Run) CutOff() (expired error) {
 	r.completed = p.End()
 	r.control.CutOff()
 	r.protection.cutOff()
-	if r.ctx.Err() != nil {
-		expired = context.Cause(&r.ctx)
-	}
-	r.ctx.end(r.completed)
-	return expired
+	return r.ctx.end(r.completed)
 }
 
 // Conclude does with the key what follows from the ending, and returns what the caller gets: Own, or what replaces the

@@ -20,9 +20,9 @@ type Response struct {
 func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	h := w.Header()
 	Apply(h, r.Header)
-	h.Set("Idempotent-Replayed", "true")
+	h["Idempotent-Replayed"] = []string{"true"}
 	if r.Status >= 500 { // a retry would get the same response
-		h.Set("X-Should-Retry", "false")
+		h["X-Should-Retry"] = []string{"false"}
 	}
 	if _, hasType := h["Content-Type"]; !hasType {
 		h["Content-Type"] = nil // it was sent without one: net/http must not sniff
@@ -53,9 +53,9 @@ func (r *Response) setLength(h http.Header, req *http.Request, announced []strin
 	isKnown := len(r.Body) > 0 || req.Method != http.MethodHead
 	switch {
 	case !BodyAllowed(r.Status):
-		h.Del("Content-Length")
+		delete(h, "Content-Length")
 	case !isSet && !hasTrailers && isKnown:
-		h.Set("Content-Length", strconv.Itoa(len(r.Body)))
+		h["Content-Length"] = []string{strconv.Itoa(len(r.Body))}
 	}
 }
 
