@@ -2,6 +2,8 @@ module github.com/onceguard/onceguard
 
 go 1.25.0
 
+toolchain go1.25.14 // for our tests: before 1.25.1, one with testing/synctest may hang (golang/go#75134)
+
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/anishathalye/porcupine v0.1.4
