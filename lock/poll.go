@@ -15,7 +15,8 @@ import (
 // waiters.go.
 
 // watch polls for all waiters of the key until there are none or the Locker is closed. It polls at once, when a message
-// arrives, when a waiter needs that, and when a timer fires, because a message may be missed.
+// arrives, when a waiter needs that, and when a timer fires, because a message may be missed, and a lease that runs out
+// sends none.
 func (l *waitList) watch() {
 	lasts := l.pollForAll(true)
 	select {

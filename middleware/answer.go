@@ -24,7 +24,7 @@ func refused(outcome Outcome, p *problem.Problem, err error) *refusal {
 var problems = [run.KindCount]*problem.Problem{
 	run.InFlight:           &problem.InFlight,
 	run.Expired:            &problem.KeyExpired,
-	run.Failed:             &problem.RunFailed,
+	run.NoRecord:           &problem.RunFailed,
 	run.Reused:             &problem.KeyReused,
 	run.NotStored:          &problem.ResponseNotStored,
 	run.UnknownNotStored:   &problem.UnknownNotStored,

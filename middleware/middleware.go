@@ -91,7 +91,8 @@ func newMiddleware(caller string, l *lock.Locker, key keyfunc.Func, opts []Optio
 // called, nothing is stored or freed: the client gets this run's response, if there is one, and the lease runs out.
 // Until then a retry gets 409, including the one that net/http's own Transport sends at once. A later retry runs again,
 // but not with [WithAtMostOnce]. If a byte was sent or Keep was called, a retry never runs: it gets 409
-// response-not-stored or, with [WithAtMostOnce], in-flight and then outcome-unknown. The panic propagates unchanged.
+// response-not-stored (with the outcome [NotReplayable] after Keep, and otherwise [OutcomeUnknown]) or, with
+// [WithAtMostOnce], in-flight and then outcome-unknown. The panic propagates unchanged.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !m.methods[r.Method] {

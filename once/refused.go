@@ -83,7 +83,7 @@ var reasons = [run.KindCount]struct {
 	retryable bool
 }{
 	run.InFlight:           {ErrInFlight, true},
-	run.Failed:             {ErrFailed, true},
+	run.NoRecord:           {ErrFailed, true},
 	run.Reused:             {ErrReused, false},
 	run.NotStored:          {ErrNotStored, false},
 	run.UnknownNotStored:   {ErrOutcomeUnknown, false},

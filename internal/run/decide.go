@@ -15,11 +15,11 @@ const (
 
 // Facts are what Decide decides by.
 type Facts struct {
-	How    How
-	Wish   Wish
-	Sent   bool // a part of the product was sent
-	Strict bool // Run.IsStrict: at most once, or an intent journal has the run's row
-	Keeps  bool // the door's rule keeps such a product
+	How       How
+	Wish      Wish
+	Sent      bool // a part of the product was sent
+	Strict    bool // Run.IsStrict: at most once, or an intent journal has the run's row
+	RuleKeeps bool // the door's rule keeps such a product
 }
 
 // Action is what a run does with its key.
@@ -73,7 +73,7 @@ func Decide(f Facts) (action Action, unknown bool) {
 		return unknownAction(f), true
 	case f.How == Partial:
 		return Tombstone, false
-	case f.Wish == WishKeep, f.Sent, f.Keeps:
+	case f.Wish == WishKeep, f.Sent, f.RuleKeeps:
 		return Store, false
 	}
 	return Free, false

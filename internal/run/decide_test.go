@@ -55,7 +55,7 @@ func fits(row []string, f run.Facts) bool {
 	if row[0] == "failed" && !isFailed || row[0] != "failed" && row[0] != "-" && row[0] != hows[f.How] {
 		return false
 	}
-	for i, is := range []string{wishes[f.Wish], yesNo[f.Sent], yesNo[f.Strict], yesNo[f.Keeps]} {
+	for i, is := range []string{wishes[f.Wish], yesNo[f.Sent], yesNo[f.Strict], yesNo[f.RuleKeeps]} {
 		if cell := row[i+1]; cell != "-" && cell != is {
 			return false
 		}
@@ -71,7 +71,7 @@ func TestDecide(t *testing.T) {
 	for how := range hows {
 		for wish := range wishes {
 			for bits := range 8 {
-				f := run.Facts{How: how, Wish: wish, Sent: bits&1 > 0, Strict: bits&2 > 0, Keeps: bits&4 > 0}
+				f := run.Facts{How: how, Wish: wish, Sent: bits&1 > 0, Strict: bits&2 > 0, RuleKeeps: bits&4 > 0}
 				n := 0
 				for n < len(rows) && !fits(rows[n], f) {
 					n++

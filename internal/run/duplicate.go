@@ -28,7 +28,7 @@ func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
 	case claim.State == lock.Free && req.TooOld:
 		return refuse(Expired, nil)
 	case claim.State == lock.Free:
-		return refuse(Failed, nil)
+		return refuse(NoRecord, nil)
 	}
 	theirs, err := g.Codec.DecodeNote(req.StorageKey, claim.Note)
 	switch {

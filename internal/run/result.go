@@ -16,7 +16,7 @@ const (
 	Stored                         // hand out Result.Record
 	InFlight                       // another run with this key has not ended
 	Expired                        // the key is too old, and nothing is stored under it: nothing ran
-	Failed                         // the run that was waited for has ended without a record: a repetition may run
+	NoRecord                       // the run that was waited for has ended without a record: a repetition may run
 	Reused                         // the key belongs to another input
 	NotStored                      // the run has ended, and its product was not kept
 	UnknownNotStored               // the same, and it is not known whether it took effect
@@ -39,7 +39,7 @@ const (
 	OutcomeExecuted    Outcome = "executed"
 	OutcomeNotStored   Outcome = "not-stored"
 	OutcomeFreed       Outcome = "freed"
-	OutcomeUnknown     Outcome = "unknown"
+	OutcomeRunUnknown  Outcome = "unknown"
 	OutcomePanicked    Outcome = "panicked"
 	OutcomeLeaseLost   Outcome = "lease-lost"
 	OutcomeUnprotected Outcome = "unprotected"
@@ -49,7 +49,7 @@ const (
 	OutcomeInFlight           Outcome = "in-flight"
 	OutcomeReused             Outcome = "reused"
 	OutcomeNotReplayable      Outcome = "not-replayable"
-	OutcomeOutcomeUnknown     Outcome = "outcome-unknown"
+	OutcomeUnresolved         Outcome = "outcome-unknown"
 	OutcomeFingerprintChanged Outcome = "fingerprint-changed"
 	OutcomeUnreadable         Outcome = "unreadable"
 
@@ -64,17 +64,17 @@ var outcomes = [KindCount]Outcome{
 	Stored:             OutcomeReplayed,
 	InFlight:           OutcomeInFlight,
 	Expired:            OutcomeExpiredKey,
-	Failed:             OutcomeNotReplayable,
+	NoRecord:           OutcomeNotReplayable,
 	Reused:             OutcomeReused,
 	NotStored:          OutcomeNotReplayable,
-	UnknownNotStored:   OutcomeOutcomeUnknown,
-	Unresolved:         OutcomeOutcomeUnknown,
+	UnknownNotStored:   OutcomeUnresolved,
+	Unresolved:         OutcomeUnresolved,
 	FingerprintChanged: OutcomeFingerprintChanged,
 	Unreadable:         OutcomeUnreadable,
 	Unavailable:        OutcomeStoreUnavailable,
 	Unconfirmed:        OutcomeStoreUnavailable,
 	NotBegun:           OutcomeStoreUnavailable,
-	CommitUnknown:      OutcomeUnknown,
+	CommitUnknown:      OutcomeRunUnknown,
 }
 
 // Result is what Begin, Wait and Conclude return.

@@ -180,7 +180,7 @@ func (r *Run) decide(end Ending) ending {
 	wish, sent, retention := r.control.Said()
 	f := Facts{How: end.How, Wish: wish, Sent: sent, Strict: r.IsStrict()}
 	if asks := f.How == Whole && f.Wish == WishNothing && !f.Sent; asks {
-		f.Keeps = r.product.Keeps(f.Strict)
+		f.RuleKeeps = r.product.Keeps(f.Strict)
 	}
 	action, unknown := Decide(f)
 	e := ending{action: action, keep: retention}
@@ -188,9 +188,9 @@ func (r *Run) decide(end Ending) ending {
 	case unknown && end.How == Interrupted:
 		e.outcome, e.err = OutcomePanicked, end.Err
 	case unknown && wish == WishUnknown:
-		e.outcome, e.err = OutcomeUnknown, errors.Join(errDeclaredUnknown, end.Err)
+		e.outcome, e.err = OutcomeRunUnknown, errors.Join(errDeclaredUnknown, end.Err)
 	case unknown:
-		e.outcome, e.err = OutcomeUnknown, end.Err
+		e.outcome, e.err = OutcomeRunUnknown, end.Err
 	case action == Free:
 		e.outcome = OutcomeFreed
 	case action == Tombstone:
@@ -272,7 +272,7 @@ func (e *ending) outcomeAfter(err error) Outcome {
 		return e.outcome
 	case errors.Is(err, lock.ErrLost) && e.action != Leave:
 		return OutcomeLeaseLost
-	case err != nil && e.stores() && e.outcome != OutcomeUnknown && e.outcome != OutcomePanicked:
+	case err != nil && e.stores() && e.outcome != OutcomeRunUnknown && e.outcome != OutcomePanicked:
 		return OutcomeNotStored
 	}
 	return e.outcome

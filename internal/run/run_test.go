@@ -132,9 +132,9 @@ func TestConclude(t *testing.T) {
 		"too large":    {product{keeps: true, unable: true}, nil, run.Whole, run.OutcomeNotStored, run.NotStored, "known", false},
 		"partial":      {product{}, nil, run.Partial, run.OutcomeNotStored, run.NotStored, "known", true},
 		"panicked":     {product{}, nil, run.Interrupted, run.OutcomePanicked, run.InFlight, "", true},
-		"kept, broken": {product{}, (*run.Control).Keep, run.Broken, run.OutcomeUnknown, run.NotStored, "unknown", true},
-		"sent, broken": {product{sent: true}, (*run.Control).Sending, run.Broken, run.OutcomeUnknown, run.UnknownNotStored, "", true},
-		"unknown":      {product{keeps: true}, (*run.Control).Unknown, run.Whole, run.OutcomeUnknown, run.InFlight, "", true},
+		"kept, broken": {product{}, (*run.Control).Keep, run.Broken, run.OutcomeRunUnknown, run.NotStored, "unknown", true},
+		"sent, broken": {product{sent: true}, (*run.Control).Sending, run.Broken, run.OutcomeRunUnknown, run.UnknownNotStored, "", true},
+		"unknown":      {product{keeps: true}, (*run.Control).Unknown, run.Whole, run.OutcomeRunUnknown, run.InFlight, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

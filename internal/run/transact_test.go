@@ -25,10 +25,10 @@ func TestChangedSinceSeal(t *testing.T) {
 		}, nil, run.Own, run.OutcomeExecuted},
 		"not committed": {func(journal.Commit) (journal.Entry, error) {
 			return journal.Entry{}, nil
-		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeUnknown},
+		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeRunUnknown},
 		"not known": {func(c journal.Commit) (journal.Entry, error) {
 			return journal.Entry{State: journal.Done, Token: c.Run.Token, Record: c.Record, Left: time.Hour}, failed
-		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeUnknown},
+		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeRunUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,24 +2,26 @@ package store
 
 // This file claims keys, and looks at them without claiming. Package lock calls Claim and Look. No mutex is held here.
 //
-// The reply to a claim may be lost or come too late. Six files deal with that, in the order in which a claim comes to
-// them:
+// The reply to a claim may be lost or come too late. Six files below lock deal with that, in the order in which a claim
+// comes to them:
 //
-//  1. pipeline/call.go: after an error that may pass (rediserr.IsTemporary), such as a broken connection, Call.Do sends
-//     the claim again, with the same token. A reply that arrives after Do has returned goes to the Call's Late.
-//  2. claim.go, this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is
-//     granted. If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an
-//     error. In all three cases a command without a reply may still arrive (Entry.MayReturn), and lateClaim releases a
-//     claim whose reply arrives after all.
-//  3. replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed (confirmClaim).
-//  4. lock/lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
-//  5. lease/release.go: if a second command is granted, the first one may arrive after the lease was released. If the
-//     claim has a hold, Core.release has it released again.
-//  6. unneeded.go: ReleaseUnneeded releases a claim that no caller gets. A claim with a hold is released until Redis has
-//     answered, and several times after that, because it would stay for long.
+//  1. internal/pipeline/call.go: after an error that may pass (rediserr.IsTemporary), such as a broken connection,
+//     Call.Do sends the claim again, with the same token. A reply that arrives after Do has returned goes to the
+//     Call's Late.
+//  2. this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is granted.
+//     If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
+//     all three cases a command without a reply may still arrive (Entry.MayReturn), and lateClaim releases a claim
+//     whose reply arrives after all.
+//  3. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
+//     (confirmClaim).
+//  4. lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
+//  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was
+//     released. If the claim has a hold, Core.release has it released again.
+//  6. internal/store/unneeded.go: ReleaseUnneeded releases a claim that no caller gets. A claim with a hold is
+//     released until Redis has answered, and several times after that, because it would stay for long.
 //
-// A claim without a hold is released once, and only after an error. If that fails, or the claim arrives even later, it
-// has no holder, blocks the key, and expires after the TTL.
+// A claim without a hold that no caller gets is released once, after an error, and once more if its reply arrives after
+// all. If that fails, or the claim arrives even later, it has no holder, blocks the key, and expires after the TTL.
 
 import (
 	"context"
