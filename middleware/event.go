@@ -19,7 +19,8 @@ const (
 	Unknown Outcome = "unknown"
 	// Panicked: the handler panicked or called runtime.Goexit, so it is not known whether it took effect.
 	Panicked Outcome = "panicked"
-	// LeaseLost: the handler ran, and another request took its key before the end. Both may have taken effect.
+	// LeaseLost: the handler ran, and another request, an operator or another program took its key
+	// before the end. Both may have taken effect.
 	LeaseLost Outcome = "lease-lost"
 	// Unprotected: the handler ran without a key or, if Err is set, without Redis ([WithFailOpen]).
 	Unprotected Outcome = "unprotected"

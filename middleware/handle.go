@@ -25,14 +25,10 @@ func (x *exchange) run(next http.Handler, r *run.Run) {
 	x.exec = Execution{key: x.in.req.StorageKey, fence: r.Fence(), outer: x.in.outer, strict: r.IsStrict(), control: r.Control()}
 	x.product.options = &m.options
 	w.Begin(x.w, x.r, r.Control(), m.maxResponse)
-	body := x.in.body
 	var expired error
 	result := r.Do( // 5 to 7: the handler runs, its response is buffered, the run is concluded
 		func() { expired = x.handle(next, r) },
-		func() run.Ending {
-			body.Free() // not after a panic: a goroutine may still be reading it
-			return x.ending(expired)
-		},
+		func() run.Ending { return x.ending(expired) },
 		func(interrupted run.Result) { x.emit(x.product.eventOf(&interrupted, w.SentStatus())) })
 	if result.Kind != run.Own {
 		w.Withdraw()
@@ -53,7 +49,7 @@ func (x *exchange) handle(next http.Handler, r *run.Run) (expired error) {
 		x.body.CutOff()
 		x.pattern = request.Pattern
 		x.removeTemporaryFiles(request)
-		x.in.body = nil // not needed while the response is stored
+		x.in.freeBody() // after CutOff nothing refers to it, and it is not needed while the response is stored
 	}()
 	next.ServeHTTP(&x.product.writer, request)
 	return nil

@@ -24,7 +24,7 @@ type input struct {
 	single  [1]record.Fingerprint // the memory of the fingerprints if there is one rule
 }
 
-// freeBody frees the body: a request that does not run needs only the fingerprint.
+// freeBody frees the body. A request that does not run needs only the fingerprint.
 func (in *input) freeBody() {
 	in.body.Free()
 	in.body = nil

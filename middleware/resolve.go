@@ -35,8 +35,8 @@ func NothingHappened() Resolution { return Resolution{kind: nothingHappened} }
 
 // Responded means that the run took effect, and that this was its response, or would have been. A retry gets it as it
 // would get the run's own: with Idempotent-Replayed, for [WithRetention]'s time. Header and body are not copied, so do
-// not change them before [Middleware.Resolve] has returned. A header without a Content-Type gets the one that net/http would
-// detect.
+// not change them before [Middleware.Resolve] has returned. A header without a Content-Type gets the one that net/http
+// would detect.
 func Responded(status int, header http.Header, body []byte) Resolution {
 	return Resolution{kind: responded, status: status, header: header, body: body}
 }
@@ -44,22 +44,22 @@ func Responded(status int, header http.Header, body []byte) Resolution {
 // ErrResolution means that a [Resolution] could not have been a run's. Nothing was changed.
 var ErrResolution = errors.New("middleware: this cannot be a response")
 
-// ErrUnreadable means that [Middleware.Resolve] or [Middleware.Inspect] cannot read what is stored: it is damaged, or the
-// keys of [WithEncryption] are not those that it was written with. Nothing was changed.
+// ErrUnreadable means that [Middleware.Resolve] or [Middleware.Inspect] cannot read what is stored: it is damaged, or
+// the keys of [WithEncryption] are not those that it was written with. Nothing was changed.
 var ErrUnreadable = record.ErrUnreadable
 
 // ErrJournaled means that the run has a journal, and that the Middleware has none. Nothing was changed.
 var ErrJournaled = run.ErrJournaled
 
 // Resolve ends a run whose outcome is unknown, by what an operator has found out. Such a run died, panicked or called
-// [Execution.Unknown], with [WithAtMostOnce] or an intent journal, and its retries get 409 outcome-unknown. First find out whether the run
-// took its effect, in the system where it would have. Resolve cannot check the resolution, and a wrong NothingHappened
-// lets the effect happen twice.
+// [Execution.Unknown], with [WithAtMostOnce] or an intent journal, and its retries get 409 outcome-unknown. First find
+// out whether the run took its effect, in the system where it would have. Resolve cannot check the resolution, and a
+// wrong NothingHappened lets the effect happen twice.
 //
-// storageKey is the run's key in any of the forms that [lock.Locker.Inspect] takes. token is that of the
-// run, which the operator has seen: [Inspection].Journal.Token if the journal has a row, otherwise [lock.Info].Token. Resolve
-// changes only that row, and only the abandoned claim with this token; the database and Redis compare in the same step. The fingerprint of the request is kept, so that another request with this key still gets
-// 422.
+// storageKey is the run's key in any of the forms that [lock.Locker.Inspect] takes. token is that of the run, which the
+// operator has seen: [Inspection].Journal.Token if the journal has a row, otherwise [lock.Info].Token. Resolve changes
+// only that row, and only the abandoned claim with this token; the database and Redis compare in the same step. The
+// fingerprint of the request is kept, so that another request with this key still gets 422.
 //
 // The response is encrypted, compressed and bounded by the options of m, and kept for [WithRetention]'s time from now.
 // Resolve calls no observer: its caller must log who resolved what, and why. It may be called concurrently.
@@ -82,8 +82,8 @@ var ErrJournaled = run.ErrJournaled
 //
 // With a journal, Resolve stores the outcome in the journal first. The journal need not know the run: a transactional
 // journal has no run that did not commit. But it must not have a response, nor another run ([lock.ErrChanged]). An
-// intent journal's run that Redis has lost is resolved too, and so is one that a Sweep has handed out: what its function then
-// stores is rolled back. A row that a Sweep has ended without a response takes one from Resolve.
+// intent journal's run that Redis has lost is resolved too, and so is one that a Sweep has handed out: what its
+// function then stores is rolled back. A row that a Sweep has ended without a response takes one from Resolve.
 func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, resolution Resolution) error {
 	payload, err := m.payload(&resolution)
 	if err != nil {
@@ -92,13 +92,14 @@ func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, reso
 	return m.guard.Resolve(ctx, storageKey, token, payload)
 }
 
-// Record returns a response as m would store it: encrypted, compressed and bounded by its options. It is for the function
-// that ends a run for which a journal has no outcome, such as that of sqljournal's Sweep: Unfinished.Done stores it in
-// the row with the key storageKey, and a retry gets it. The journal knows the fingerprint of the request, so another
-// request with this key still gets 422. Record asks neither Redis nor the journal. It may be called concurrently.
+// Record returns a response as m would store it: encrypted, compressed and bounded by its options. It is for the
+// function that ends a run for which a journal has no outcome, such as that of sqljournal's Sweep: Unfinished.Done
+// stores it in the row with the key storageKey, and a retry gets it. The journal knows the fingerprint of the request,
+// so another request with this key still gets 422. Record asks neither Redis nor the journal. It may be called
+// concurrently.
 //
-// storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is [lock.ErrNotStorageKey] or, with the
-// reason, [ErrResolution]: as for Resolve, and for [NothingHappened], which leaves no response.
+// storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is [lock.ErrNotStorageKey] or, with
+// the reason, [ErrResolution]: as for Resolve, and for [NothingHappened], which leaves no response.
 func (m *Middleware) Record(storageKey string, resolution Resolution) ([]byte, error) {
 	payload, err := m.payload(&resolution)
 	switch {
@@ -110,8 +111,8 @@ func (m *Middleware) Record(storageKey string, resolution Resolution) ([]byte, e
 	return m.guard.Record(storageKey, payload)
 }
 
-// payload returns the payload of the response, or nil if nothing has happened. It writes the response to the same Writer
-// as a handler would.
+// payload returns the payload of the response, or nil if nothing has happened. It writes the response to the same
+// Writer as a handler would.
 func (m *Middleware) payload(r *Resolution) (*[2][]byte, error) {
 	if err := r.check(m.cookies); err != nil || r.kind == nothingHappened {
 		return nil, err

@@ -23,7 +23,8 @@ const (
 	Unsure Outcome = "unknown"
 	// Panicked: the function panicked or called runtime.Goexit, so it is not known whether it took effect.
 	Panicked Outcome = "panicked"
-	// LeaseLost: the function ran, and another call took its key before the end. Both may have taken effect.
+	// LeaseLost: the function ran, and another call, an operator or another program took its key before the end. Both may
+	// have taken effect.
 	LeaseLost Outcome = "lease-lost"
 	// Unprotected: the function ran without Redis ([WithFailOpen]). Err is why.
 	Unprotected Outcome = "unprotected"

@@ -53,8 +53,9 @@ func New(l *lock.Locker, opts ...Option) *Guard {
 // An error that f returns is returned unchanged, without its mark ([NothingHappened], [Final], [Unknown]). A panic and
 // runtime.Goexit go on unchanged when step 4 is done.
 //
-// A lease that has only run out does not matter in step 4, if the key is still free. If another call has taken the key,
-// Do returns what the key holds instead of what f has returned, so that no two callers get different results.
+// A lease that has only run out does not matter in step 4, if the key is still free. If another call, or an operator, has
+// taken the key, Do returns what the key holds instead of what f has returned, so that its caller does not get a result
+// that differs from the stored one.
 //
 // Inside of f, [FromContext] returns the run. A Do with another key inside of f has a run and a lease of its own; one
 // with the same key is a duplicate, and gets ErrInFlight.

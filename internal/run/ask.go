@@ -91,7 +91,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // isOurEnd reports whether the entry that End returned is the one that End was to leave: the record or, without a
-// record, nothing.
+// record, nothing. The token is not enough: an operator ends the row with the run's token.
 func isOurEnd(entry journal.Entry, run journal.Run, encoded []byte) bool {
 	if encoded == nil {
 		return entry.State == journal.Absent

@@ -25,7 +25,8 @@ import (
 //	                                                                               has the key and nothing was sent, what
 //	                                                                               the journal has
 //
-// If End fails, endInBackground retries it, and the caller gets the run's product. After Keep, the background also calls
+// If End fails, endInBackground retries it, and the caller gets the run's product. That includes a row that is handed out
+// to a sweep: what the sweep then stores may differ from what the caller got. After Keep, the background also calls
 // End for a transaction that is undecided, unless the run is strict: see concludeUndecided.
 type journaled struct {
 	owner    *Run

@@ -2,12 +2,13 @@ package lease
 
 // Settle stores a value in place of the claim. The rules:
 //
-//   - Settle tries once. If that fails and another try may succeed, the Settle is pending: it is retried in the
-//     background. backlog.go holds its value, and pending.go retries it.
+//   - Settle tries once, by one operation of the backend. If that fails and another try may succeed, the Settle is
+//     pending: it is retried in the background. backlog.go holds its value, and pending.go retries it.
 //   - A lease has one Settle. A second one returns ErrLost at once, whether or not the first has succeeded.
 //   - The lease ends when a reply shows that the value is stored, or that the key holds something else. Any other error
 //     leaves the lease as it is.
-//   - The claim is renewed while a Settle is pending. When the retries are given up, the lease is abandoned.
+//   - While a Settle is pending, the claim is renewed until the lease is lost. After that the retries go on, and another
+//     caller may take the key. When the retries are given up, the lease is abandoned.
 //
 // Core.mu is not held during a try.
 
@@ -110,8 +111,7 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 }
 
 // settleInBackground makes a Settle pending, and reports whether it did. It does not if the lease was released or
-// settled meanwhile, the deadline is reached, the Locker is closed, or the value is larger than the backlog. While the
-// Settle is pending, the claim is renewed.
+// settled meanwhile, the deadline is reached, the Locker is closed, or the value is larger than the backlog.
 func (c *Core) settleInBackground(s settlement) (pending bool) {
 	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
 	s.node = c.backend.Node(c.id.Key)
