@@ -82,8 +82,8 @@ update onceguard_journal set token = $1::text::uuid, run = ` + ownerOfRow + `, a
   until = statement_timestamp() + $2::bigint * interval '1 microsecond'
 where key = (
   select key from onceguard_journal
-  where state = 1 and until < coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', statement_timestamp())
-    - $3::bigint * interval '1 microsecond'
+  where state = 1 and until < ` + postgresqlSince + `
+    and (attempts > 0 or until < ` + postgresqlSince + ` - $3::bigint * interval '1 microsecond')
     and starts_with(key collate "C", $5::text)
   order by until limit 1 for update skip locked)
 returning key, note, (extract(epoch from began_at) * 1000000)::bigint, attempts,
@@ -103,6 +103,8 @@ select key, (` + ownerOfRow + `)::text, state, note, record,
   (extract(epoch from statement_timestamp() - began_at) * 1000000)::bigint, attempts > 0,
   ` + fingerprintOfRow + `
 from onceguard_journal`
+	// postgresqlSince is the time of a sweep's first statement.
+	postgresqlSince = `coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', statement_timestamp())`
 	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
 )
 

@@ -48,7 +48,8 @@ where key = ?1 and ` + ownerOfRow + ` = ?2 and (state = 2 and record is null or 
 update onceguard_journal set token = ?1, run = ` + ownerOfRow + `, attempts = attempts + 1, until = ` + sqliteNow + ` + ?2
 where key = (
   select key from onceguard_journal
-  where state = 1 and until < coalesce(?4, ` + sqliteNow + `) - ?3
+  where state = 1 and until < coalesce(?4, ` + sqliteNow + `)
+    and (attempts > 0 or until < coalesce(?4, ` + sqliteNow + `) - ?3)
     and substr(key, 1, length(?5)) = ?5
   order by until limit 1)
 returning key, note, began_at, attempts, ` + sqliteNow,

@@ -27,8 +27,8 @@ type Unfinished struct {
 //
 // fn finds out what happened, for example from the payment provider. If the run took effect, fn calls
 // [Unfinished.Done], with the response that a retry gets. If not, fn calls [Unfinished.Free], and a
-// retry runs. fn has to do so within lease. Then its context ends, and the row may be handed out again. So may a row
-// for which fn returns without Done or Free, with or without an error. Until then a retry gets 409.
+// retry runs. fn has to do so within lease. Then its context ends, and the next sweep hands out again what fn has neither
+// done nor freed, without another grace, whether or not fn has returned an error. Until then a retry gets 409.
 //
 // Once a row is handed out, its run can no longer complete it: the transaction of a handler that is merely late is
 // rolled back. An effect elsewhere is not, so choose grace longer than such an effect can be late. If fn calls Done

@@ -65,15 +65,16 @@ func TestSweepHandsOutTheOldestFirst(t *testing.T) {
 	})
 }
 
-// A row that nobody has ended is handed out again when its lease is over, but not twice in one sweep; and then the
-// one who had it first can no longer end it.
+// A row that nobody has ended is handed out again when its lease is over, without another grace, but not twice in one
+// sweep; and then the one who had it first can no longer end it.
 func TestSweepAgain(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		j, db := modes["intent"](d, t), d.Open(t)
+		const grace = 10 * time.Minute
 		run := unfinishedRows(t, d, db, 1)[0]
 		var first sqljournal.Unfinished
-		n, err := j.Sweep(t.Context(), 0, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
+		n, err := j.Sweep(t.Context(), grace, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
 			first = u
 			return nil
 		})
@@ -84,7 +85,7 @@ func TestSweepAgain(t *testing.T) {
 			i, err := j.Inspect(t.Context(), run.Key)
 			return err == nil && i.State == journal.Unfinished && i.Left < 0
 		})
-		n, err = j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
+		n, err = j.Sweep(t.Context(), grace, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
 			if u.Attempts != 2 || string(u.Note) != "order 0" {
 				t.Errorf("got attempt %d, note %q", u.Attempts, u.Note)
 			}
