@@ -49,7 +49,7 @@ func listing(n int) []byte {
 }
 
 // BenchmarkCompression is what a response costs in a real Redis, memory and time, with all that belongs to the request.
-// The numbers in internal/bench/results/parts.md come from it.
+// The sizes in internal/bench/results/parts.md come from it.
 func BenchmarkCompression(b *testing.B) {
 	server := redistest.Start(b)
 	client := server.Client(b)
