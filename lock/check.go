@@ -41,7 +41,7 @@ var (
 // may. A Locker that can claim but not settle would let every operation run again. So Check sends an EVAL to each server:
 // EVALSHA succeeds without the right to EVAL, but only until the server restarts and has forgotten the scripts. Unless
 // too few replicas are connected, Check also takes a key with a random name, reads, extends and settles it, and removes
-// it.
+// it. It does not try the messages that wake waiters: a server that refuses them delays a waiter until its next poll.
 //
 // Check does not look at persistence: a server that restarts empty has lost the values. For a Locker without Redis
 // ([None]) it returns nil.

@@ -39,7 +39,7 @@ request some hundred times: use a database that may fill up. Begin with these fl
   oncecheck -H 'Authorization: Bearer ann' -d '{"amount":{{n}}}' -effects http://127.0.0.1:8080/payments \
     http://127.0.0.1:8080/payments
 
-The manual: go doc github.com/onceguard/onceguard/cmd/oncecheck
+The manual: https://pkg.go.dev/github.com/onceguard/onceguard/cmd/oncecheck
 
 `
 
