@@ -176,6 +176,9 @@ func ExampleTransactional() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	// By default only 2 connections stay open: under load most requests would open one.
+	db.SetMaxOpenConns(50)
+	db.SetMaxIdleConns(50)
 	journal := sqljournal.Transactional(db, "payments-api") // the namespace of the Locker
 	if err := journal.Check(ctx); errors.Is(err, sqljournal.ErrTable) {
 		log.Fatal(err) // it is missing or old: run the migration first

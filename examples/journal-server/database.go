@@ -57,6 +57,9 @@ func openPostgreSQL(source string) (*database, error) {
 		return nil, errors.New("the database URL is malformed: want postgres://user:password@host:port/database")
 	}
 	db := stdlib.OpenDB(*cfg)
+	// By default only 2 connections stay open: under load most requests would open one.
+	db.SetMaxOpenConns(50)
+	db.SetMaxIdleConns(50)
 	return &database{
 		DB:      db,
 		dialect: sqljournal.DialectPostgreSQL,
