@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,24 @@ func TestBacklogIsFullToTheByte(t *testing.T) {
 		wantPending(4, 2)
 		w.settlePending(1, lease.MaxBacklog-lease.PendingCost)
 		wantPending(1, 6)
+	}, withoutRenewal)
+}
+
+// The oldest value is the one that makes room, and the one that is stored first, whatever was tried last.
+func TestOldestValueFirst(t *testing.T) {
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		const third = lease.MaxBacklog/3 - lease.PendingCost
+		for i := range 4 {
+			_, h := w.newLease(w.backend)
+			wantIs(t, "Settle", settle(h, strings.Repeat(fmt.Sprint(i), third-headLen), time.Hour), lease.ErrPending)
+			w.at(time.Duration(i+1) * time.Second / 3) // the worker has tried one of them
+		}
+		for _, want := range []string{"1", "2", "3", ""} { // 0 has made room for 3
+			value, err := w.settleBy(new(backend))
+			if got := fmt.Sprintf("%.1s", store.ParseValue(value).Content); got != want || err != nil {
+				t.Errorf("%q is stored, %v; want %q", got, err, want)
+			}
+		}
 	}, withoutRenewal)
 }
 
