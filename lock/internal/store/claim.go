@@ -86,8 +86,7 @@ func (s *Store) Claim(
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
 	e, err := o.takeOrRead(s.config.Fencing || opts.Waits)
 	e.MayReturn = o.mayReturn
-	isDenied := err == nil && e.State != Granted
-	if e.MayReturn && (err != nil || isDenied && opts.Hold > 0) { // if denied, one release now would find nothing
+	if e.MayReturn && (err != nil || e.State != Granted && opts.Hold > 0) { // if denied, one release now would find nothing
 		s.ReleaseUnneeded(key, token, opts.Hold)
 	}
 	return e, err

@@ -22,7 +22,7 @@ var (
 // errUnsure is the error of an override that lost a reply, and whose next try found something else under the key.
 var errUnsure = errors.New("a reply was lost, and the key has changed since: it may have been done")
 
-// Facts is what Inspect finds. The Entry has no Content.
+// Facts is what Inspect finds. The Entry has no Content: inspect.lua leaves it out.
 type Facts struct {
 	Entry
 	Name string        // of the claim or value, for ParseName; empty when Free
@@ -49,7 +49,6 @@ func (s *Store) Inspect(ctx context.Context, key Key) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	e.Content = nil
 	return Facts{
 		Entry: e, Name: nameOf(r.Text), Size: size, TTL: time.Duration(r.Left) * time.Millisecond, Hold: e.hold,
 	}, nil

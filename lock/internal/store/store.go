@@ -62,8 +62,8 @@ func (s *Store) Node(key Key) any { return s.pipeline.Node(key.Text) }
 type op struct {
 	pipeline.Call
 	store *Store
-	key   Key // Call.Key is its Text
-	token uuid.UUID
+	key   Key           // Call.Key is its Text
+	token uuid.UUID     // of the claim to write
 	hold  time.Duration // of the claim to write; 0 without one
 	mark  string        // see markFor
 
@@ -85,7 +85,6 @@ func (s *Store) newOp(ctx context.Context, key Key) *op {
 // actOn returns an operation on the claim of a token under key.
 func (s *Store) actOn(ctx context.Context, key Key, token uuid.UUID) *op {
 	o := s.newOp(ctx, key)
-	o.token = token
 	o.claim = appendHead(o.room[:0], claimMagic, token)
 	return o
 }

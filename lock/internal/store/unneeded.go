@@ -122,13 +122,11 @@ func (q *releases) work() {
 				_ = background.Pause(closing, pauses.Next())
 			}
 		case wait > 0:
-			timer := time.NewTimer(wait)
 			select {
-			case <-timer.C:
+			case <-time.After(wait):
 			case <-q.wake:
 			case <-closing.Done():
 			}
-			timer.Stop()
 		default:
 			return
 		}
