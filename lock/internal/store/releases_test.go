@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,8 +98,10 @@ func TestReleasesInTime(t *testing.T) {
 		keep(true) // at 2 h: released before
 		time.Sleep(time.Second)
 		keep(true)
+		keep(false) // does not wait until the first one is due
+		want("[2h0m1s]", 3)
 		time.Sleep(time.Hour)
-		want("[2h0m2s 2h0m3s 2h0m15s 2h0m16s 2h2m0s 2h2m1s 2h10m0s 2h10m1s]", 0)
+		want("[2h0m2s 2h0m3s 2h0m3s 2h0m15s 2h0m16s 2h0m16s 2h2m0s 2h2m1s 2h2m1s 2h10m0s 2h10m1s 2h10m1s]", 0)
 		if err := group.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -128,4 +131,95 @@ func TestUnreleasedKeys(t *testing.T) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
+}
+
+// keepMany queues n claims that were released before.
+func (w *world) keepMany(n int) {
+	for i := range n {
+		w.KeepReleasing(store.Namespace("ns").Key(fmt.Sprint(i)), store.NewToken(), true)
+	}
+}
+
+// wantReleases compares how many releases were sent so far, and how many claims are in the queue and were given up.
+func (w *world) wantReleases(sent, queued int, givenUp uint64) {
+	w.Helper()
+	synctest.Wait()
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	if q, g := w.ReleaseStats(); len(w.server.sent) != sent || q != queued || g != givenUp {
+		w.Errorf("%d sent, %d in the queue, %d given up; want %d, %d, %d", len(w.server.sent), q, g, sent, queued, givenUp)
+	}
+}
+
+const refusal = "-ERR x\r\n"
+
+// What is due at the same time is sent in batches, one right after the other, and once.
+func TestReleasesInBatches(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	run(t, nil, func(w *world) {
+		w.keepMany(n)
+		time.Sleep(2 * time.Second)
+		w.wantReleases(n, n, 0)
+	})
+	run(t, []string{after(100*time.Millisecond, absent)}, func(w *world) {
+		w.keepMany(n)
+		time.Sleep(2 * time.Second)
+		w.wantReleases(128, n, 0) // the first batch, and no other before its last reply
+		time.Sleep(time.Second)
+		w.wantReleases(n, n, 0)
+	})
+}
+
+// A release that fails is retried after growing pauses, which begin anew once one is answered, and for an hour.
+func TestReleaseIsRetried(t *testing.T) {
+	t.Parallel()
+	failures := slices.Repeat([]string{refusal}, 24) // of 12 releases: each is sent again, see pipeline
+	answers := slices.Concat(failures, []string{absent, refusal, refusal, absent})
+	run(t, answers, func(w *world) {
+		w.KeepReleasing(w.key, ours, false)
+		time.Sleep(12 * time.Second)
+		w.wantReleases(len(answers), 1, 0)
+		at := w.server.at
+		if pause := at[24].Sub(at[23]); pause < 500*time.Millisecond || pause > time.Second {
+			t.Errorf("a pause of %v after 12 failures", pause)
+		}
+		if pause := at[27].Sub(at[26]); pause < 10*time.Millisecond || pause > 20*time.Millisecond {
+			t.Errorf("a pause of %v after one failure", pause)
+		}
+	})
+	run(t, nil, func(w *world) {
+		w.server.rest = refusal
+		w.KeepReleasing(w.key, ours, false)
+		time.Sleep(time.Hour)
+		if queued, givenUp := w.ReleaseStats(); queued != 1 || givenUp != 0 {
+			t.Errorf("%d in the queue, %d given up within an hour", queued, givenUp)
+		}
+		time.Sleep(time.Second)
+		if queued, givenUp := w.ReleaseStats(); queued != 0 || givenUp != 1 {
+			t.Errorf("%d in the queue, %d given up after an hour", queued, givenUp)
+		}
+	})
+}
+
+// Close has each claim released once more, unless Redis does not answer, and leaves those that were released.
+func TestReleasesAtClose(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	run(t, nil, func(w *world) {
+		w.keepMany(n)
+		w.close()
+		w.wantReleases(n, n, 0)
+		w.KeepReleasing(w.key, ours, false) // of a claim that was late
+		w.close()
+		w.wantReleases(n+n+1, n+1, 0)
+		wantErr(t, w.TakeUnreleased(), nil)
+		w.wantReleases(n+n+1, 0, 0)
+	})
+	run(t, nil, func(w *world) {
+		w.server.rest = refusal
+		w.keepMany(n)
+		w.close()
+		w.wantReleases(2*128, n, 0) // of the first batch; each is sent again, see pipeline
+	})
 }
