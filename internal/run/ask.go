@@ -35,10 +35,10 @@ func (t turns) retry(
 	ctx context.Context, limit time.Duration, try func(context.Context) (journal.Entry, error),
 ) (entry journal.Entry, ok bool) {
 	deadline := time.Now().Add(limit)
-	last := !sleep(ctx, jitter(minPause))
+	sleep(ctx, jitter(minPause))
 	for pause := minPause; ; {
 		endTurn := t.take(ctx)
-		last = last || ctx.Err() != nil
+		last := ctx.Err() != nil
 		if !time.Now().Before(deadline) {
 			endTurn()
 			return entry, false
@@ -54,7 +54,7 @@ func (t turns) retry(
 			endTurn = func() {}
 		}
 		pause = min(2*pause, journalPause)
-		last = !sleep(ctx, jitter(pause))
+		sleep(ctx, jitter(pause))
 		endTurn()
 	}
 }

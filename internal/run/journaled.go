@@ -219,7 +219,7 @@ func (j *journaled) endInBackground(r *Run, e *ending, cause error) error {
 		entry, ended := g.turns.retry(ctx, limit, func(ctx context.Context) (journal.Entry, error) {
 			return g.Journal.End(ctx, run, encoded, keep-time.Since(completed))
 		})
-		if entry.State == journal.Done && entry.Note != nil {
+		if entry.Note != nil {
 			if _, err := g.readNote(run.Key, &entry); err != nil {
 				entry.Record = nil // not for Redis: the journal answers a repetition
 			}

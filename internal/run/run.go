@@ -185,9 +185,9 @@ func (r *Run) decide(end Ending) ending {
 	action, unknown := Decide(f)
 	e := ending{action: action, keep: retention}
 	switch {
-	case unknown && end.How == Interrupted:
+	case end.How == Interrupted: // then unknown, too
 		e.outcome, e.err = OutcomePanicked, end.Err
-	case unknown && wish == WishUnknown:
+	case wish == WishUnknown: // likewise
 		e.outcome, e.err = OutcomeRunUnknown, errors.Join(errDeclaredUnknown, end.Err)
 	case unknown:
 		e.outcome, e.err = OutcomeRunUnknown, end.Err
