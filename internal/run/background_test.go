@@ -25,6 +25,8 @@ type outage struct {
 	endTakes time.Duration
 	endErr   error // of an End that fails; nil: errDown
 
+	lookFails bool
+
 	mu                   sync.Mutex // guards the fields below
 	beginFails, endFails bool
 	ends                 []endCall
@@ -81,7 +83,12 @@ func (o *outage) End(_ context.Context, r journal.Run, record []byte, keep time.
 	return journal.Entry{State: journal.Done, Token: r.Token, Record: record, Left: keep}, nil
 }
 
-func (*outage) Look(context.Context, string) (journal.Entry, error) { return journal.Entry{}, nil }
+func (o *outage) Look(context.Context, string) (journal.Entry, error) {
+	if o.lookFails {
+		return journal.Entry{}, errDown
+	}
+	return journal.Entry{}, nil
+}
 
 // inBubble runs test, whose time it moves, with a Guard whose records are kept for retention.
 func inBubble(t *testing.T, o *outage, retention time.Duration, test func(t *testing.T, g *run.Guard, locker *lock.Locker)) {
@@ -145,6 +152,9 @@ func TestEndIsSentAgain(t *testing.T) {
 						t.Errorf("try %d: %+v, want to keep for %v", i+2, e, want)
 					}
 				}
+				if second, ninth := ends[2].at.Sub(ends[1].at), ends[10].at.Sub(ends[9].at); second > 40*time.Millisecond || ninth < time.Second/2 {
+					t.Errorf("the second pause is %v, the ninth %v", second, ninth)
+				}
 				if first := ends[1].at.Sub(start); first < 10*time.Millisecond || first > 20*time.Millisecond {
 					t.Errorf("the first pause is %v", first)
 				}
@@ -202,6 +212,23 @@ func TestHandedOutKeepsNoTurn(t *testing.T) {
 			if n < 10 {
 				t.Errorf("run %s: %d tries in ten seconds", token, n)
 			}
+		}
+	})
+}
+
+// A run that is given up makes way for the others.
+func TestGivenUpKeepsNoTurn(t *testing.T) {
+	o := &outage{endFails: true}
+	inBubble(t, o, time.Hour, func(t *testing.T, g *run.Guard, _ *lock.Locker) {
+		for range 50 {
+			conclude(t, g, &product{keeps: true})
+		}
+		later(3 * time.Hour)
+		conclude(t, g, &product{keeps: true})
+		o.calls(false)
+		later(time.Minute)
+		if ends := o.calls(false); len(ends) != 1 {
+			t.Errorf("%d have ended, want 1", len(ends))
 		}
 	})
 }
@@ -304,6 +331,36 @@ func TestBeginThatTakesTooLong(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A caller whose deadline passes meanwhile learns of the journal's error, or of the other run.
+func TestBeginThatTakesTooLongInVain(t *testing.T) {
+	inBubble(t, &outage{delay: time.Second, beginFails: true}, time.Hour, func(t *testing.T, g *run.Guard, _ *lock.Locker) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if result := g.Begin(ctx, request(1)); result.Kind != run.NotBegun || !errors.Is(result.Err, errDown) {
+			t.Errorf("%+v", result)
+		}
+	})
+	alone(t, &standing{entry: theirs(), takes: time.Second}, func(t *testing.T, g *run.Guard) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, g.Begin(ctx, request(1)), run.Stored, run.OutcomeReplayed)
+	})
+}
+
+// The undoing of a Begin is given up after an hour.
+func TestUndoingIsGivenUp(t *testing.T) {
+	o := &outage{beginFails: true, endFails: true}
+	inBubble(t, o, time.Hour, func(t *testing.T, g *run.Guard, _ *lock.Locker) {
+		start := time.Now()
+		g.Begin(t.Context(), request(1))
+		later(3 * time.Hour)
+		ends := o.calls(true)
+		if last := ends[len(ends)-1].at.Sub(start); last >= time.Hour || last < time.Hour-time.Second {
+			t.Errorf("the last try is after %v", last)
+		}
+	})
 }
 
 // An End that frees a row is sent again until the journal has answered. Then the key is released at once.

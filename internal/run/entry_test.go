@@ -17,7 +17,9 @@ import (
 // standing is an intent journal with one row, which Begin, End and Look return.
 type standing struct {
 	journal.Journal
-	entry journal.Entry
+	entry   journal.Entry
+	takes   time.Duration // Begin does
+	lookErr error
 
 	mu    sync.Mutex // guards the fields below
 	fails bool       // End does
@@ -28,13 +30,14 @@ func (*standing) Namespace() string { return "test" }
 func (*standing) IsIntent() bool    { return true }
 
 func (s *standing) Begin(_ context.Context, run journal.Run) (journal.Entry, error) {
+	time.Sleep(s.takes)
 	if s.entry.Token == "" {
 		return journal.Entry{State: journal.Begun, Token: run.Token}, nil
 	}
 	return s.entry, nil
 }
 
-func (s *standing) Look(context.Context, string) (journal.Entry, error) { return s.entry, nil }
+func (s *standing) Look(context.Context, string) (journal.Entry, error) { return s.entry, s.lookErr }
 
 func (s *standing) End(_ context.Context, r journal.Run, encoded []byte, keep time.Duration) (journal.Entry, error) {
 	s.mu.Lock()
@@ -85,6 +88,7 @@ func TestRetryAfterOfARow(t *testing.T) {
 		"unfinished, the retention":        {journal.Unfinished, time.Hour, run.Unresolved, 0},
 		"running, new":                     {journal.Running, 0, run.InFlight, time.Second},
 		"running, five seconds":            {journal.Running, 5 * time.Second, run.InFlight, 5 * time.Second},
+		"running, longer than a lease":     {journal.Running, time.Minute, run.InFlight, lock.None("test").TTL()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,16 +200,18 @@ func TestResolveByRowAndClaim(t *testing.T) {
 	for name, test := range map[string]struct {
 		state   journal.State
 		isOurs  bool // the live claim in Redis
+		record  []byte
 		payload *[2][]byte
 		err     error
 	}{
-		"unfinished, its lease lives, a response":    {journal.Unfinished, true, response, lock.ErrLive},
-		"unfinished, its lease lives, nothing":       {journal.Unfinished, true, nil, lock.ErrLive},
-		"unfinished, another claim, a response":      {journal.Unfinished, false, response, nil},
-		"unfinished, another claim, nothing":         {journal.Unfinished, false, nil, nil},
-		"done without a record, a response":          {journal.Done, false, response, nil},
-		"done without a record, and its lease lives": {journal.Done, true, response, nil},
-		"done without a record, nothing":             {journal.Done, false, nil, lock.ErrChanged},
+		"unfinished, its lease lives, a response":    {journal.Unfinished, true, nil, response, lock.ErrLive},
+		"unfinished, its lease lives, nothing":       {journal.Unfinished, true, nil, nil, lock.ErrLive},
+		"unfinished, another claim, a response":      {journal.Unfinished, false, nil, response, nil},
+		"unfinished, another claim, nothing":         {journal.Unfinished, false, nil, nil, nil},
+		"done without a record, a response":          {journal.Done, false, nil, response, nil},
+		"done without a record, and its lease lives": {journal.Done, true, nil, response, nil},
+		"done without a record, nothing":             {journal.Done, false, nil, nil, lock.ErrChanged},
+		"done with a record, a response":             {journal.Done, false, []byte("record"), response, lock.ErrChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -219,7 +225,7 @@ func TestResolveByRowAndClaim(t *testing.T) {
 			if test.isOurs {
 				token = claim.Lease.Token()
 			}
-			s.entry = journal.Entry{State: test.state, Token: token, Note: noteOf(locker, 1)}
+			s.entry = journal.Entry{State: test.state, Token: token, Note: noteOf(locker, 1), Record: test.record}
 			err = g.Resolve(t.Context(), locker.StorageKey("k"), token, test.payload)
 			if !errors.Is(err, test.err) || (s.ends == 1) != (test.err == nil) {
 				t.Errorf("%v after %d Ends, want %v", err, s.ends, test.err)

@@ -3,8 +3,12 @@ package run_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -16,7 +20,13 @@ import (
 // newGuard returns a Guard on a Redis of its own. Its policy is the usual one, as changed.
 func newGuard(t *testing.T, change ...func(*run.Policy)) (*run.Guard, *lock.Locker) {
 	t.Helper()
-	locker := lock.New(redistest.Mini(t).Client(t), "test", lock.WithOpTimeout(20*time.Second))
+	return newGuardOn(t, redistest.Mini(t).Client(t), change...)
+}
+
+// newGuardOn is newGuard on a Redis that the test shares.
+func newGuardOn(t *testing.T, client redis.UniversalClient, change ...func(*run.Policy)) (*run.Guard, *lock.Locker) {
+	t.Helper()
+	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second))
 	t.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -41,6 +51,9 @@ type product struct {
 	sent   bool
 	unable bool // Payload is too large
 	sealed string
+
+	aborted bool
+	asked   int // calls of Keeps
 }
 
 func (p *product) BeginTx() error { return nil }
@@ -53,7 +66,7 @@ func (p *product) Changed() bool                  { return p.body != p.sealed }
 func (p *product) Keep()                          {}
 func (p *product) Rewind()                        {}
 func (p *product) Refuse()                        {}
-func (p *product) Abort()                         {}
+func (p *product) Abort()                         { p.aborted = true }
 func (p *product) Payload() (_, _ []byte, _ bool) { return []byte("h"), []byte(p.body), !p.unable }
 func (p *product) Tombstone(known bool) []byte {
 	if known {
@@ -61,7 +74,7 @@ func (p *product) Tombstone(known bool) []byte {
 	}
 	return []byte("unknown")
 }
-func (p *product) Keeps(bool) bool { return p.keeps }
+func (p *product) Keeps(bool) bool { p.asked++; return p.keeps }
 func (p *product) Sent() bool      { return p.sent }
 func (p *product) String() string  { return "made " + p.body }
 
@@ -112,6 +125,9 @@ func TestCutOffInTime(t *testing.T) {
 	if err := r.CutOff(); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
 		t.Errorf("%v; the context: %v", err, ctx.Err())
 	}
+	if err := r.Control().Discard(); !errors.Is(err, run.ErrCommitted) {
+		t.Errorf("Discard afterwards: %v", err)
+	}
 	r.Conclude(run.Ending{How: run.Whole})
 }
 
@@ -157,8 +173,8 @@ func TestConclude(t *testing.T) {
 				t.Errorf("size %d", result.Size)
 			}
 			again := g.Begin(t.Context(), request(1))
-			if again.Kind != test.again || string(again.Record.Body) != test.payload {
-				t.Errorf("again: %+v, want %v, %q", again, test.again, test.payload)
+			if again.Kind != test.again || string(again.Record.Body) != test.payload || again.Kind == run.Stored && again.Size != result.Size {
+				t.Errorf("again: %+v, want %v, %q, size %d", again, test.again, test.payload, result.Size)
 			}
 			if test.again == run.Begun {
 				again.Run.Start(&test.product)
@@ -173,23 +189,79 @@ func TestConclude(t *testing.T) {
 	}
 }
 
+// How long a record is kept, and what of the run is in it.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	const declared = "the operation declared its outcome unknown"
+	trace := record.ParseTrace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	for name, test := range map[string]struct {
+		say    func(*run.Control)
+		how    run.How
+		retain time.Duration
+		keep   time.Duration
+		asked  int
+		err    string
+	}{
+		"whole":                     {func(*run.Control) {}, run.Whole, time.Minute, time.Minute, 1, ""},
+		"sent":                      {(*run.Control).Sending, run.Whole, 2 * time.Hour, 2 * time.Hour, 0, ""},
+		"kept":                      {(*run.Control).Keep, run.Whole, time.Minute, time.Minute, 0, ""},
+		"partial":                   {func(*run.Control) {}, run.Partial, time.Minute, time.Minute, 0, "own"},
+		"unknown":                   {unknownAndSent, run.Whole, time.Minute, time.Hour, 0, declared},
+		"unknown, kept longer":      {unknownAndSent, run.Whole, 2 * time.Hour, 2 * time.Hour, 0, declared},
+		"broken":                    {(*run.Control).Keep, run.Broken, time.Minute, time.Hour, 0, "own"},
+		"interrupted":               {(*run.Control).Sending, run.Interrupted, time.Minute, time.Hour, 0, "own"},
+		"interrupted after Unknown": {unknownAndSent, run.Interrupted, time.Minute, time.Hour, 0, "own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Mini(t).Client(t)
+			g, locker := newGuardOn(t, client)
+			req := request(1)
+			req.Traceparent = func() record.Trace { return trace }
+			p := &product{keeps: true}
+			r := g.Begin(t.Context(), req).Run
+			r.Start(p)
+			test.say(r.Control())
+			r.Control().Retain(test.retain)
+			r.CutOff()
+			end := run.Ending{How: test.how}
+			if test.how != run.Whole {
+				end.Err = errors.New("own")
+			}
+			result := r.Conclude(end)
+			if got := strings.TrimPrefix(fmt.Sprint(result.Err), "onceguard: "); !strings.HasPrefix(got, test.err) || (test.err == "") != (result.Err == nil) {
+				t.Errorf("%v, want %s", result.Err, test.err)
+			}
+			if left := client.PTTL(t.Context(), locker.StorageKey("k")).Val(); left > test.keep || left < test.keep-30*time.Second {
+				t.Errorf("kept for %v, want %v", left, test.keep)
+			}
+			claim, err := locker.Look(t.Context(), "k")
+			rec, decodeErr := new(record.Codec).Decode(locker.StorageKey("k"), claim.Value)
+			if err != nil || decodeErr != nil || rec.Trace != trace || rec.Fingerprint != req.Fingerprints[0] ||
+				rec.Completed.Sub(req.Phases.Operation.End()).Abs() > time.Millisecond {
+				t.Errorf("%v, %v, %+v of %+v", err, decodeErr, rec, req.Phases)
+			}
+			if p.asked != test.asked {
+				t.Errorf("Keeps was called %d times, want %d", p.asked, test.asked)
+			}
+		})
+	}
+}
+
+func unknownAndSent(c *run.Control) {
+	c.Unknown()
+	c.Sending()
+}
+
 // A run that another one has overtaken hands out what the journal has, and settles the key with it.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	j := &fakeJournal{}
-	g, locker := newGuard(t, func(p *run.Policy) { p.Journal = j })
-	other := &record.Record{Fingerprint: request(1).Fingerprints[0], Completed: time.Now(), Body: []byte("theirs")}
-	entry := journal.Entry{
-		State: journal.Done, Token: "another", Left: time.Hour, Record: new(record.Codec).Append(nil, locker.StorageKey("k"), other),
-	}
+	g, _ := newGuard(t, func(p *run.Policy) { p.Journal = j })
 	req := request(1)
 	r := g.Begin(t.Context(), req).Run
 	ctx := r.Start(&product{body: "mine"})
-	err := journal.Transact(ctx,
-		func(func() (journal.Commit, error)) error { return errors.New("unique violation") },
-		func(journal.Run, bool) (journal.Entry, error) { return entry, nil },
-	)
-	if !errors.Is(err, journal.ErrAnswered) {
+	if err := overtake(ctx, theirs()); !errors.Is(err, journal.ErrAnswered) {
 		t.Error(err)
 	}
 	r.CutOff()
@@ -265,6 +337,11 @@ func TestEndInJournal(t *testing.T) {
 			if r.IsStrict() != test.intent {
 				t.Errorf("strict: %v", r.IsStrict())
 			}
+			wantNote(t, locker, record.Codec{}, true)
+			claim, err := locker.Inspect(t.Context(), locker.StorageKey("k"))
+			if err != nil {
+				t.Error(err)
+			}
 			if test.say != nil {
 				test.say(r.Control())
 			}
@@ -276,7 +353,7 @@ func TestEndInJournal(t *testing.T) {
 			}
 			if test.payload != "" && len(j.ended) == 1 {
 				rec, err := new(record.Codec).Decode(locker.StorageKey("k"), j.ended[0].Record)
-				if string(rec.Body) != test.payload || err != nil || result.Size != len(j.ended[0].Record) {
+				if string(rec.Body) != test.payload || err != nil || j.ended[0].Token != claim.Token || result.Size != len(j.ended[0].Record) {
 					t.Errorf("%q, %v, size %d; want %q", rec.Body, err, result.Size, test.payload)
 				}
 			}
@@ -299,7 +376,7 @@ func TestBeginAgain(t *testing.T) {
 	t.Parallel()
 	for fails, begun := range map[int]int{0: 1, 1: 2, 2: 2} {
 		j := &fakeJournal{fails: fails}
-		g, _ := newGuard(t, func(p *run.Policy) { p.Journal = j })
+		g, locker := newGuard(t, func(p *run.Policy) { p.Journal = j })
 		result := g.Begin(t.Context(), request(1))
 		if isRefused := result.Kind == run.NotBegun; j.begun != begun || isRefused != (fails > 1) {
 			t.Errorf("%d fail: %+v after %d, want %d", fails, result, j.begun, begun)
@@ -309,5 +386,6 @@ func TestBeginAgain(t *testing.T) {
 			result.Run.CutOff()
 			result.Run.Conclude(run.Ending{How: run.Whole})
 		}
+		wantFree(t, locker)
 	}
 }

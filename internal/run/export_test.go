@@ -1,0 +1,6 @@
+package run
+
+// What tests see of the errors for observers.
+var (
+	ErrLeftOpen = errLeftOpen
+)
