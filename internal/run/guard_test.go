@@ -330,3 +330,11 @@ func TestOutsideJournal(t *testing.T) {
 		r.Conclude(run.Ending{How: run.Interrupted})
 	})
 }
+
+func TestDefaultPolicy(t *testing.T) {
+	t.Parallel()
+	p := run.DefaultPolicy(record.Door(1))
+	if p.Retention != 24*time.Hour || p.MaxDuration != time.Minute || p.MaxWaiters != 1000 || p.Wait != 0 || p.Codec.Door != record.Door(1) {
+		t.Errorf("%+v", p)
+	}
+}
