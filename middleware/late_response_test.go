@@ -21,6 +21,7 @@ func TestResponseIsStoredWhenRedisIsBack(t *testing.T) {
 		retention = time.Hour
 	)
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
 		p := redistest.NewProxy(t, b.Addr())
 		locker := newLocker(t, p.Client(t), lock.WithTTL(lease))
 		s := serveOn(t, locker, payOnce(), middleware.WithAtMostOnce(), middleware.WithRetention(retention))

@@ -223,7 +223,7 @@ func TestWaitForAnUnconfirmedValue(t *testing.T) {
 	g := newGate()
 	first := serveWaiting(t, b.Client(t), behind(t, g, payOnce()))
 	s := serveWaitingOn(t, newLocker(t, b.Client(t), lock.WithReplicas(1, time.Millisecond)), payOnce(),
-		middleware.WithWait(10*time.Second))
+		middleware.WithWait(4*time.Second))
 	done := first.inBackground(g)
 	waiting := s.begin()
 	s.awaitWaiting(b, 1)

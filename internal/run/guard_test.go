@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -226,6 +227,23 @@ func TestPauses(t *testing.T) {
 	}
 }
 
+// late is a context whose deadline passes when passed is closed.
+type late struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (l late) Done() <-chan struct{} { return l.passed }
+
+func (l late) Err() error {
+	select {
+	case <-l.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // A run whose caller's deadline passes while the key is claimed does not begin, and frees the key.
 func TestDeadlineWhileClaiming(t *testing.T) {
 	t.Parallel()
@@ -235,9 +253,9 @@ func TestDeadlineWhileClaiming(t *testing.T) {
 			client, hook := redistest.Mini(t).Client(t), &commands{}
 			client.AddHook(hook)
 			g, locker := newGuardOn(t, client, func(p *run.Policy) { p.Journal = j })
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			hook.set(func(string) error { <-ctx.Done(); return nil }, nil)
+			ctx := late{t.Context(), make(chan struct{})}
+			pass := sync.OnceFunc(func() { close(ctx.passed) })
+			hook.set(func(string) error { pass(); return nil }, nil)
 			want(t, g.Begin(ctx, request(1)), run.NotBegun, run.OutcomeStoreUnavailable)
 			wantFree(t, locker)
 			hook.set(func(name string) error { t.Errorf("%s was sent", name); return nil }, nil)

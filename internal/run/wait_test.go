@@ -204,7 +204,7 @@ func TestWait(t *testing.T) {
 				client.AddHook(hook)
 				g, locker := newGuardOn(t, client, func(p *run.Policy) {
 					if p.Wait, p.Journal = 20*time.Second, test.journal; test.kind == run.InFlight || test.kind == run.Unconfirmed {
-						p.Wait = 100 * time.Millisecond
+						p.Wait = 2 * time.Second // a poll takes less, also under load
 					}
 				})
 				w := begun{t, mini, mini.Client(t), hook, locker}
@@ -217,7 +217,7 @@ func TestWait(t *testing.T) {
 				if result.Kind != test.kind || test.err != nil && !errors.Is(result.Err, test.err) || req.Phases.Wait.Start.IsZero() {
 					t.Errorf("%+v, %+v; want %v, %v", result, req.Phases, test.kind, test.err)
 				}
-				if test.kind == run.InFlight && (result.RetryAfter != time.Second || (result.Err == nil) != (test.err == nil)) {
+				if test.kind == run.InFlight && (result.RetryAfter < time.Second || (result.Err == nil) != (test.err == nil)) {
 					t.Errorf("may be repeated after %v, %v", result.RetryAfter, result.Err)
 				}
 				hook.end(t, locker)
