@@ -64,7 +64,11 @@ func (x *exchange) answer(result *run.Result) {
 	stored := response.NewScratch()
 	if err := stored.Decode(result.Record.Body); err != nil {
 		stored.Free()
-		x.refuse(refused(Unreadable, &problem.RecordUnreadable, errors.Join(result.Err, err)))
+		e := Event{Outcome: Unreadable, Status: problem.RecordUnreadable.Status, Err: errors.Join(result.Err, err)}
+		if result.Outcome == run.OutcomeLeaseLost {
+			e.Outcome, e.Settle = LeaseLost, Phase(result.Settle)
+		}
+		x.refuse(&refusal{&problem.RecordUnreadable, e})
 		return
 	}
 	x.in.limited.prepareAnswer(x.r)

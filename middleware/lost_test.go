@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -163,6 +165,27 @@ func TestKeyTakenByAnother(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What the other request left has a payload that is no response: a later release may have written it.
+func TestKeyTakenByAnUnreadableResponse(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		run := beginLost(t, b, own)
+		rival := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, payOnce())
+		rival.want(rival.send(), http.StatusCreated, middleware.Executed)
+		const valueHead = 28 // of what the lock stores
+		key, codec := b.Keys(t)[0], new(record.Codec)
+		value := rawOf(t, b, key)
+		stored, err := codec.Decode(key, value[valueHead:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.Body = []byte("no response")
+		if err := b.Client(t).Set(t.Context(), key, codec.Append(value[:valueHead:valueHead], key, &stored), time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		run.wantLost(run.end(), http.StatusInternalServerError, "record-unreadable")
+	})
 }
 
 // firstSettle and firstRelease match the scripts of a run on a server that does not know them yet.

@@ -95,7 +95,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	return protected, refuseKey(err)
 }
 
-// refuseKey returns the refusal of a request that has no key because of err; nil means that it is empty.
+// refuseKey returns the refusal of a request that has no key because of err; a nil err means that it is empty.
 func refuseKey(err error) *refusal {
 	switch {
 	case errors.Is(err, keyfunc.ErrMissing):

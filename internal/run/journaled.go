@@ -26,8 +26,8 @@ import (
 //	                                                                               the journal has
 //
 // If End fails, endInBackground retries it, and the caller gets the run's product. That includes a row that is handed out
-// to a sweep: what the sweep then stores may differ from what the caller got. After Keep, the background also calls
-// End for a transaction that is undecided, unless the run is strict: see concludeUndecided.
+// to a sweep: what the sweep then stores may differ from what the caller got. After Keep, or once a part was sent, the
+// background also calls End for a transaction that is undecided, unless the run is strict: see concludeUndecided.
 type journaled struct {
 	owner    *Run
 	run      journal.Run
@@ -153,8 +153,9 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 	return j.end(r, &e)
 }
 
-// concludeUndecided leaves the key of a run whose transaction may still be committed. After Keep, which promises that
-// the run is never repeated, the background stores a tombstone if the transaction turns out not to be committed.
+// concludeUndecided leaves the key of a run whose transaction may still be committed. A run is never repeated after Keep,
+// or once a part of its product was sent: the background stores a tombstone if the transaction turns out not to be
+// committed.
 func (j *journaled) concludeUndecided(r *Run) Result {
 	wish, sent, retention := r.control.Said()
 	if neverFree := sent || wish == WishKeep; !neverFree || r.IsStrict() {

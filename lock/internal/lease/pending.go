@@ -101,8 +101,8 @@ func (b *Backlog) SettleBy(ctx context.Context, key string, h *Handle) (value []
 	return p.value, nil
 }
 
-// work stores the pending values of a node until none is left. It pauses after a batch of which no value was stored, and
-// otherwise goes on at once. Once the Locker is closed, work tries each value once more.
+// work stores the pending values of a node until none is left. It pauses at first, and after a batch of which no value was
+// stored, and otherwise goes on at once. Once the Locker is closed, work tries each value once more.
 func (b *Backlog) work(config *Config, node any) {
 	closing := config.Group.Context()
 	var pauses background.Backoff // between two batches, while the node stores nothing
