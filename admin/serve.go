@@ -34,6 +34,7 @@ type page struct {
 	resolves bool                   // WithResolve
 }
 
+// ServeHTTP serves the page and its forms.
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeader(w.Header())
 	if !p.allow(r) {

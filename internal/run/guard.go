@@ -22,7 +22,7 @@ type Policy struct {
 	MaxDuration time.Duration   // of a run
 	AtMostOnce  bool            // a run whose outcome is unknown is not repeated, nor one that failed
 	FailOpen    bool            // an operation runs unprotected while Redis does not answer
-	Pauses      bool            // for a second after a failure of Redis no claim is sent; set for a shadow, implied if the Journal may decide alone
+	Pauses      bool            // set by a shadow: for a second after a failure of Redis no claim is sent; see Guard.claim
 	Journal     journal.Journal // nil: none
 	Codec       record.Codec
 }

@@ -13,7 +13,8 @@ import (
 type leased struct{}
 
 func (leased) admit(r *Run) Result {
-	r.abandonAt(r.req.Phases.Claim.End().Add(r.guard.MaxDuration)) // so that the lease also runs out if the operation never starts
+	// So that the lease also runs out if the operation never starts.
+	r.abandonAt(r.req.Phases.Claim.End().Add(r.guard.MaxDuration))
 	return Result{Kind: Begun}
 }
 

@@ -134,7 +134,7 @@ func (s *store) look(epoch int, scope string) (*record, error) {
 	return &copied, nil
 }
 
-// take gives the scope to the caller, whoever has it. The caller holds s.mu.
+// take gives the scope to the caller, even if another has it. The caller holds s.mu.
 func (s *store) take(scope, print string) *claim {
 	c := &claim{scope: scope, epoch: s.epoch, record: &record{print: print, ended: make(chan struct{})}}
 	s.records[scope] = c.record

@@ -160,7 +160,7 @@ func (c *conn) subscriptionChanged(s *Subscription, confirmed bool) {
 }
 
 // resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed. They
-// poll their keys, and their Follow subscribes again, on the node that the client has learnt by then.
+// poll their keys, and their Follow subscribes again, on the node that the client then knows.
 func (c *conn) resubscribeSoon() {
 	if c.resubscribing.Swap(true) {
 		return
