@@ -2,6 +2,7 @@ package grpconce
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"slices"
 
@@ -21,8 +22,8 @@ func digest(m proto.Message) ([]byte, error) {
 // field is one record of an encoded message: a tag and a value.
 type field struct {
 	number  protowire.Number
-	inMap   bool
 	encoded []byte
+	entry   []byte // encoded, if it is an entry of a map; their order means nothing
 }
 
 // canonical returns the one encoding of a message that we compare: its fields by number, the known ones and the unknown
@@ -42,17 +43,16 @@ func canonical(raw []byte, message protoreflect.MessageDescriptor) []byte {
 		}
 		f := field{number: number, encoded: rest[:size]}
 		if fd := descriptorOf(message, number); fd != nil && fd.Message() != nil {
-			f.inMap = fd.IsMap()
 			f.encoded = canonicalField(f.encoded, number, kind, fd)
+			if fd.IsMap() && kind == protowire.BytesType {
+				f.entry = f.encoded
+			}
 		}
 		fields = append(fields, f)
 		rest = rest[size:]
 	}
 	slices.SortStableFunc(fields, func(a, b field) int {
-		if a.number == b.number && a.inMap {
-			return bytes.Compare(a.encoded, b.encoded)
-		}
-		return int(a.number - b.number)
+		return cmp.Or(cmp.Compare(a.number, b.number), bytes.Compare(a.entry, b.entry))
 	})
 	b := make([]byte, 0, len(raw))
 	for _, f := range fields {

@@ -2,6 +2,7 @@ package grpconce
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -69,7 +70,7 @@ func schema(t testing.TB, without ...int32) protoreflect.MessageDescriptor {
 func canonicalOf(t testing.TB, raw []byte, of protoreflect.MessageDescriptor) (proto.Message, []byte) {
 	t.Helper()
 	m := dynamicpb.NewMessage(of)
-	if proto.Unmarshal(raw, m) != nil {
+	if unmarshal(raw, m) != nil {
 		return nil, nil
 	}
 	encoded, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m)
@@ -77,6 +78,17 @@ func canonicalOf(t testing.TB, raw []byte, of protoreflect.MessageDescriptor) (p
 		t.Fatal(err)
 	}
 	return m, canonical(encoded, of)
+}
+
+// unmarshal is proto.Unmarshal, which panics for a dynamic message if a map's key comes twice in an entry, the second time
+// with a wrong wire type.
+func unmarshal(raw []byte, m *dynamicpb.Message) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return proto.Unmarshal(raw, m)
 }
 
 func tagged(number protowire.Number, kind protowire.Type, value ...byte) []byte {
@@ -122,6 +134,29 @@ func TestCanonicalAgrees(t *testing.T) {
 		_, a := canonicalOf(t, c.a, full)
 		_, b := canonicalOf(t, c.b, schema(t, c.without...))
 		if a == nil || !bytes.Equal(a, b) {
+			t.Errorf("%s: %x and %x", c.name, a, b)
+		}
+	}
+}
+
+// Only the entries of a map may come in any order. A record of another wire type, which a decoder leaves among the unknown
+// fields, keeps its place.
+func TestCanonicalKeepsOrder(t *testing.T) {
+	full := schema(t)
+	entry := message(12, tagged(1, protowire.VarintType, 1))
+	for _, c := range []struct {
+		name string
+		a, b []byte
+	}{
+		{"list", slices.Concat(message(9, []byte("a")), message(9, []byte("b"))), slices.Concat(message(9, []byte("b")), message(9, []byte("a")))},
+		{"unknown field", tagged(99, protowire.VarintType, 1, 0x98, 6, 2), tagged(99, protowire.VarintType, 2, 0x98, 6, 1)},
+		{"no entry of the map", tagged(12, protowire.VarintType, 48, 12<<3, 32), tagged(12, protowire.VarintType, 32, 12<<3, 48)},
+		{"no entry of the map, beside one", slices.Concat(tagged(12, protowire.VarintType, 48), entry, tagged(12, protowire.VarintType, 32)),
+			slices.Concat(tagged(12, protowire.VarintType, 32), entry, tagged(12, protowire.VarintType, 48))},
+	} {
+		_, a := canonicalOf(t, c.a, full)
+		_, b := canonicalOf(t, c.b, full)
+		if a == nil || b == nil || bytes.Equal(a, b) {
 			t.Errorf("%s: %x and %x", c.name, a, b)
 		}
 	}
@@ -187,6 +222,7 @@ func FuzzCanonical(f *testing.F) {
 	f.Add(message(10, message(11, one)), message(10, message(11, two)))
 	f.Add(message(8, []byte{1, 2, 3}), tagged(8, protowire.VarintType, 1, 8<<3, 2, 8<<3, 3))
 	f.Add(slices.Concat(message(99, one), tagged(12, protowire.VarintType, 4)), slices.Concat(one, message(99, one)))
+	f.Add(tagged(12, protowire.VarintType, 48, 12<<3, 32), one)
 	f.Add(protowire.AppendGroup(tagged(13, protowire.StartGroupType), 13, one), one)
 	full := schema(f)
 	f.Fuzz(func(t *testing.T, rawA, rawB []byte) {
