@@ -33,9 +33,7 @@ var unasked = []string{
 func TestOncecheckReadme(t *testing.T) {
 	t.Parallel()
 	redis, addr := redistest.Start(t), freeAddr(t)
-	program := replaceOnce(t, readmeProgram(t), `"127.0.0.1:6379"`, fmt.Sprintf("%q", redis.Addr()))
-	program = replaceOnce(t, program, `"127.0.0.1:8080"`, fmt.Sprintf("%q", addr))
-	server := &service{binary: buildInEmptyModule(t, program), addr: addr}
+	server := &service{binary: buildInEmptyModule(t, readmeProgram(t, redis.Addr(), addr)), addr: addr}
 	server.start(t)
 	stay := func() {}
 	// The program has one user, no route that lists payments, and no way to make it slow.

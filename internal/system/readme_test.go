@@ -21,16 +21,11 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-// The README's quick start works as described, in an empty module. The test replaces its two addresses by free ones.
+// The README's quick start works as described, in an empty module.
 func TestReadmeQuickStart(t *testing.T) {
 	t.Parallel()
-	program := readmeProgram(t)
-	redis, addr := redistest.Start(t), freeAddr(t)
-	program = replaceOnce(t, program, `"127.0.0.1:6379"`, fmt.Sprintf("%q", redis.Addr()))
-	program = replaceOnce(t, program, `"127.0.0.1:8080"`, fmt.Sprintf("%q", addr))
-	binary := buildInEmptyModule(t, program)
-
-	cmd := exec.Command(binary)
+	addr := freeAddr(t)
+	cmd := exec.Command(buildInEmptyModule(t, readmeProgram(t, redistest.Start(t).Addr(), addr)))
 	output := new(strings.Builder)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
@@ -71,10 +66,8 @@ func TestReadmeQuickStart(t *testing.T) {
 // The quick start's error path: what did not happen runs again, and any other failure is replayed.
 func TestReadmeErrorPath(t *testing.T) {
 	t.Parallel()
-	redis, addr := redistest.Start(t), freeAddr(t)
-	program := readmeProgram(t)
-	program = replaceOnce(t, program, `"127.0.0.1:6379"`, fmt.Sprintf("%q", redis.Addr()))
-	program = replaceOnce(t, program, `"127.0.0.1:8080"`, fmt.Sprintf("%q", addr))
+	addr := freeAddr(t)
+	program := readmeProgram(t, redistest.Start(t).Addr(), addr)
 	program = replaceOnce(t, program, "{ return rand.Text(), nil }", `{
 		tries++ // one request comes after the other
 		switch tries {
@@ -128,14 +121,17 @@ func goBlocks(page string) (blocks []string) {
 	return blocks
 }
 
-// readmeProgram returns the README's program, which is its only block of Go.
-func readmeProgram(t *testing.T) string {
+// readmeProgram returns the README's program, which is its only block of Go, with these addresses instead of its own, and
+// with more time for Redis, as a busy machine needs.
+func readmeProgram(t *testing.T, redis, listen string) string {
 	t.Helper()
 	blocks := goBlocks(readPage(t, "README.md"))
 	if len(blocks) != 1 || !strings.HasPrefix(blocks[0], "package main") {
 		t.Fatalf("%d blocks of Go, want one, a program", len(blocks))
 	}
-	return blocks[0]
+	program := replaceOnce(t, blocks[0], `"127.0.0.1:6379"`, strconv.Quote(redis))
+	program = replaceOnce(t, program, `"127.0.0.1:8080"`, strconv.Quote(listen))
+	return replaceOnce(t, program, `"payments-api")`, `"payments-api", lock.WithOpTimeout(10*time.Second))`)
 }
 
 func replaceOnce(t *testing.T, s, old, with string) string {
