@@ -14,10 +14,14 @@ import (
 
 // digest returns a hash of the message, as the Input of a key.
 func digest(m proto.Message) ([]byte, error) {
-	encoded, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m)
+	encoded, err := marshal.Marshal(m)
 	sum := sha256.Sum256(canonical(encoded, m.ProtoReflect().Descriptor()))
 	return sum[:], err
 }
+
+// marshal encodes a request before its fields are put in order. Deterministic decodes the fields that are [lazy = true]:
+// until somebody reads them, they are in the encoding of the client.
+var marshal = proto.MarshalOptions{AllowPartial: true, Deterministic: true}
 
 // field is one record of an encoded message: a tag and a value.
 type field struct {
@@ -28,17 +32,17 @@ type field struct {
 
 // canonical returns the one encoding of a message that we compare: its fields by number, the known ones and the unknown
 // ones alike, the entries of a map by their bytes, and so for the messages inside. It is an encoding of the message, so
-// different messages have different ones. proto.MarshalOptions.Deterministic does not do: it may change between builds,
-// and it puts unknown fields at the end, so two instances of a server with different schemas would not agree.
+// different messages have different ones. Deterministic alone does not do: it may change between builds, and it puts
+// unknown fields at the end, so two instances of a server with different schemas would not agree.
 //
-// raw comes from proto.Marshal, which has put known fields into the form that the descriptor says: packed or not, the
+// raw comes from marshal, which has put known fields into the form that the descriptor says: packed or not, the
 // shortest varint.
 func canonical(raw []byte, message protoreflect.MessageDescriptor) []byte {
 	var fields []field
 	for rest := raw; len(rest) > 0; {
 		number, kind, size := protowire.ConsumeField(rest)
 		if size < 0 {
-			fields = append(fields, field{encoded: rest}) // proto.Marshal makes no such bytes
+			fields = append(fields, field{encoded: rest}) // marshal makes no such bytes
 			break
 		}
 		f := field{number: number, encoded: rest[:size]}
