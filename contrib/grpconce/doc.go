@@ -16,8 +16,8 @@
 // Calls are one if the method, the user and the key are the same. The user is a stable id, never a token, because a
 // token that is refreshed between two tries makes them two calls. The requests must be the same too. They are compared
 // field by field, so it does not matter in which order a client sends the entries of a map, or whether an older
-// instance of the server does not know a field yet. The bytes in a google.protobuf.Any and in a field that is not known
-// are compared as they are.
+// instance of the server does not know a field yet. The bytes in a google.protobuf.Any, in a field that is not known, and
+// in messages that are nested more than 100 deep are compared as they are.
 //
 // # What is stored
 //

@@ -12,57 +12,69 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
+// maxDepth is how deep the messages that canonical puts in order may be nested. At each level all bytes may be moved once.
+const maxDepth = 100
+
 // digest returns a hash of the message, as the Input of a key.
 func digest(m proto.Message) ([]byte, error) {
 	encoded, err := marshal.Marshal(m)
-	sum := sha256.Sum256(canonical(encoded, m.ProtoReflect().Descriptor()))
+	sum := sha256.Sum256(canonical(encoded, m.ProtoReflect().Descriptor(), maxDepth))
 	return sum[:], err
 }
 
 // marshal encodes a request before its fields are put in order. Deterministic decodes the fields that are [lazy = true]:
-// until somebody reads them, they are in the encoding of the client.
+// until somebody reads them, they are in the encoding of the client. It also sorts the maps below maxDepth.
 var marshal = proto.MarshalOptions{AllowPartial: true, Deterministic: true}
 
 // field is one record of an encoded message: a tag and a value.
 type field struct {
-	number  protowire.Number
-	encoded []byte
-	entry   []byte // encoded, if it is an entry of a map; their order means nothing
+	number     protowire.Number
+	isEntry    bool // of a map: the order of the entries means nothing
+	start, end int  // of the record, in the message
 }
 
-// canonical returns the one encoding of a message that we compare: its fields by number, the known ones and the unknown
-// ones alike, the entries of a map by their bytes, and so for the messages inside. It is an encoding of the message, so
-// different messages have different ones. Deterministic alone does not do: it may change between builds, and it puts
-// unknown fields at the end, so two instances of a server with different schemas would not agree.
+// canonical puts raw into the one encoding of a message that we compare, and returns it: the fields by number, the known
+// ones and the unknown ones alike, the entries of a map by their bytes, and so for the messages inside, down to depth. It is
+// an encoding of the message, so different messages have different ones. Deterministic alone does not do: it may change
+// between builds, and it puts unknown fields at the end, so two instances of a server with different schemas would not
+// agree.
 //
-// raw comes from marshal, which has put known fields into the form that the descriptor says: packed or not, the
-// shortest varint.
-func canonical(raw []byte, message protoreflect.MessageDescriptor) []byte {
+// raw comes from marshal, which has put known fields into the form that the descriptor says: packed or not, the shortest
+// varint.
+func canonical(raw []byte, message protoreflect.MessageDescriptor, depth int) []byte {
 	var fields []field
-	for rest := raw; len(rest) > 0; {
-		number, kind, size := protowire.ConsumeField(rest)
+	for start := 0; start < len(raw); {
+		number, kind, size := protowire.ConsumeField(raw[start:])
 		if size < 0 {
-			fields = append(fields, field{encoded: rest}) // marshal makes no such bytes
-			break
+			return raw // marshal makes no such bytes
 		}
-		f := field{number: number, encoded: rest[:size]}
-		if fd := descriptorOf(message, number); fd != nil && fd.Message() != nil {
-			f.encoded = canonicalField(f.encoded, number, kind, fd)
-			if fd.IsMap() && kind == protowire.BytesType {
-				f.entry = f.encoded
-			}
+		f := field{number: number, start: start, end: start + size}
+		if fd := descriptorOf(message, number); fd != nil && fd.Message() != nil && depth > 1 {
+			canonical(valueOf(raw[start:f.end], number, kind, fd), fd.Message(), depth-1)
+			f.isEntry = fd.IsMap() && kind == protowire.BytesType
 		}
 		fields = append(fields, f)
-		rest = rest[size:]
+		start = f.end
 	}
-	slices.SortStableFunc(fields, func(a, b field) int {
-		return cmp.Or(cmp.Compare(a.number, b.number), bytes.Compare(a.entry, b.entry))
-	})
-	b := make([]byte, 0, len(raw))
+	entry := func(f field) []byte {
+		if f.isEntry {
+			return raw[f.start:f.end]
+		}
+		return nil
+	}
+	inOrder := func(a, b field) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), bytes.Compare(entry(a), entry(b)), cmp.Compare(a.start, b.start))
+	}
+	if slices.IsSortedFunc(fields, inOrder) {
+		return raw
+	}
+	slices.SortFunc(fields, inOrder)
+	sorted := make([]byte, 0, len(raw))
 	for _, f := range fields {
-		b = append(b, f.encoded...)
+		sorted = append(sorted, raw[f.start:f.end]...)
 	}
-	return b
+	copy(raw, sorted)
+	return raw
 }
 
 // descriptorOf returns the descriptor of a field or an extension, or nil if it is not known.
@@ -77,17 +89,15 @@ func descriptorOf(message protoreflect.MessageDescriptor, number protowire.Numbe
 	return extension.TypeDescriptor()
 }
 
-// canonicalField is canonical for the record of a field whose value is a message. A record of another wire type, which
-// decoders leave among the unknown fields, stays as it is.
-func canonicalField(raw []byte, number protowire.Number, kind protowire.Type, fd protoreflect.FieldDescriptor) []byte {
+// valueOf returns the encoded message in the record of a field whose value is a message. A record of another wire type, which
+// decoders leave among the unknown fields, has none.
+func valueOf(raw []byte, number protowire.Number, kind protowire.Type, fd protoreflect.FieldDescriptor) (value []byte) {
 	_, _, tag := protowire.ConsumeTag(raw)
 	switch {
 	case kind == protowire.BytesType && fd.Kind() == protoreflect.MessageKind:
-		value, _ := protowire.ConsumeBytes(raw[tag:])
-		return protowire.AppendBytes(protowire.AppendTag(nil, number, kind), canonical(value, fd.Message()))
+		value, _ = protowire.ConsumeBytes(raw[tag:])
 	case kind == protowire.StartGroupType && fd.Kind() == protoreflect.GroupKind:
-		value, _ := protowire.ConsumeGroup(number, raw[tag:])
-		return protowire.AppendGroup(protowire.AppendTag(nil, number, kind), number, canonical(value, fd.Message()))
+		value, _ = protowire.ConsumeGroup(number, raw[tag:])
 	}
-	return raw
+	return value
 }

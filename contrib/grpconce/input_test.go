@@ -3,6 +3,7 @@ package grpconce
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -78,7 +79,7 @@ func canonicalOf(t testing.TB, raw []byte, of protoreflect.MessageDescriptor) (p
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, canonical(encoded, of)
+	return m, canonical(encoded, of, maxDepth)
 }
 
 // unmarshal is proto.Unmarshal, which panics for a dynamic message if a map's key comes twice in an entry, the second time
@@ -160,6 +161,33 @@ func TestCanonicalKeepsOrder(t *testing.T) {
 		if a == nil || b == nil || bytes.Equal(a, b) {
 			t.Errorf("%s: %x and %x", c.name, a, b)
 		}
+	}
+}
+
+// A message whose fields are out of order at each of many levels is moved at maxDepth of them at most. At greater depth only
+// the order of maps means nothing.
+func TestCanonicalDeep(t *testing.T) {
+	full := schema(t)
+	first, second := message(12, tagged(1, protowire.VarintType, 1)), message(12, tagged(1, protowire.VarintType, 2))
+	a, b := slices.Concat(first, second), slices.Concat(second, first)
+	for range 2 * maxDepth {
+		a, b = message(10, a), message(10, b)
+	}
+	_, canonicalA := canonicalOf(t, a, full)
+	if _, canonicalB := canonicalOf(t, b, full); canonicalA == nil || !bytes.Equal(canonicalA, canonicalB) {
+		t.Errorf("the order of a map, deep inside: %x and %x", canonicalA, canonicalB)
+	}
+
+	hostile := message(7, make([]byte, 1<<15))
+	for range 20 * maxDepth {
+		hostile = slices.Concat(message(10, hostile), tagged(3, protowire.VarintType, 1))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	canonical(hostile, full, maxDepth)
+	runtime.ReadMemStats(&after)
+	if got := int(after.TotalAlloc - before.TotalAlloc); got > 2*maxDepth*len(hostile) {
+		t.Errorf("%d bytes allocated for a message of %d", got, len(hostile))
 	}
 }
 
@@ -277,6 +305,9 @@ func FuzzCanonical(f *testing.F) {
 		}
 		if same := bytes.Equal(canonicalA, canonicalB); same && !proto.Equal(a, b) {
 			t.Fatalf("%v and %v: both %x", a, b, canonicalA)
+		}
+		if len(rawA) > 2*maxDepth { // it may be nested so deep that the order of unknown fields counts
+			return
 		}
 		a, canonicalA = canonicalOf(t, rawA, integral)
 		reversed := reverse(rawA)
