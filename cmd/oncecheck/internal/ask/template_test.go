@@ -47,16 +47,16 @@ func TestUUID(t *testing.T) {
 
 // A template that passes has no placeholder left once it is expanded.
 func FuzzTemplate(f *testing.F) {
-	for _, seed := range []string{"{{n}}", `{"a":{{n}}}`, "{{{n}}}", "{{x}}", "{{n", "{{ key}}"} {
+	for _, seed := range []string{"{{n}}", `{"a":{{n}}}`, "{{{n}}}", "{{x}}", "{{n", "{{ key}}", "{{u{{uuid}}id}}"} {
 		f.Add(seed)
 	}
-	op := ask.Operation{N: 1, Key: "k", UUID: "u"}
+	op := ask.Operation{N: 1, Key: "-", UUID: "-"} // no part of a placeholder
 	f.Fuzz(func(t *testing.T, template string) {
 		if ask.CheckTemplate(template) != nil {
 			return
 		}
 		for _, name := range []string{"{{n}}", "{{key}}", "{{uuid}}"} {
-			if strings.Contains(op.Expand(template), name) && !strings.Contains(template, "{{{{") {
+			if strings.Contains(op.Expand(template), name) {
 				t.Errorf("%q expands to %q", template, op.Expand(template))
 			}
 		}

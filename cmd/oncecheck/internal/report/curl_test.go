@@ -120,13 +120,16 @@ func TestCurlIsShort(t *testing.T) {
 func FuzzCurl(f *testing.F) {
 	f.Add([]byte("body\n$(id)"), "key", `"key"`)
 	f.Add([]byte{0xff, 0x1b}, "", "`")
+	f.Add([]byte{}, "key", "  # 200 OK\n")
 	f.Fuzz(func(t *testing.T, body []byte, key, value string) {
 		r := request(key)
 		r.Header[1].Value = value
-		for _, line := range report.Curl([]ask.Exchange{answered(r, 200, string(body))}) {
-			if _, comment, ok := strings.Cut(line, "  # 200 OK"); ok && strings.ContainsAny(comment, "\n\r\x1b\x00") {
-				t.Errorf("%q", comment)
-			}
+		bare := report.Curl([]ask.Exchange{answered(r, 200, "")})
+		lines := report.Curl([]ask.Exchange{answered(r, 200, string(body))})
+		last := len(lines) - 1
+		comment, ok := strings.CutPrefix(lines[last], bare[last])
+		if !ok || !strings.HasSuffix(bare[last], "  # 200 OK") || strings.ContainsAny(comment, "\n\r\x1b\x00") {
+			t.Errorf("%q, and without a body %q", lines, bare)
 		}
 	})
 }
