@@ -22,7 +22,10 @@ func (m message) body() []byte { return m.raw[m.head:] }
 // maxMessage limits what the proxy holds of one message.
 const maxMessage = 64 << 20
 
-var errTooLarge = errors.New("the message has more than 64 MiB")
+var (
+	errTooLarge = errors.New("the message has more than 64 MiB")
+	errFolded   = errors.New("a header field has a second line, which is obsolete (RFC 9112, section 5.2)")
+)
 
 // readRequest reads a request. It calls onExpect when the head is there and the client waits for 100 Continue.
 func readRequest(in *bufio.Reader, onExpect func()) (message, error) {
@@ -87,6 +90,8 @@ func readHead(in *bufio.Reader) (message, http.Header, error) {
 			return m, nil, fmt.Errorf("the head broke off: %w", err)
 		case len(m.raw) > 1<<20:
 			return m, nil, errTooLarge
+		case line[0] == ' ', line[0] == '\t':
+			return m, nil, errFolded
 		}
 		text := strings.TrimRight(string(line), "\r\n")
 		if text == "" && !first {
