@@ -58,10 +58,14 @@ func findIDs(responses []*ask.Response) (paths idPaths) {
 	if len(responses) < 2 {
 		return nil
 	}
-	for path := range facts(responses[0]) {
+	var all []map[string]string
+	for _, r := range responses {
+		all = append(all, facts(r))
+	}
+	for path := range all[0] {
 		values := map[string]bool{}
-		for _, r := range responses {
-			if value, ok := facts(r)[path]; ok {
+		for _, says := range all {
+			if value, ok := says[path]; ok {
 				values[value] = true
 			}
 		}

@@ -1,7 +1,9 @@
 package check_test
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
@@ -40,6 +42,18 @@ func TestIDs(t *testing.T) {
 		if got := check.Runs(all); got != want {
 			t.Errorf("%s: %d runs, want %d", c.name, got-learnt, c.want)
 		}
+	}
+}
+
+// Each response is parsed a few times, and not once more for each of its values. Not parallel: it counts allocations.
+func TestIDsOfALongList(t *testing.T) {
+	var responses []*ask.Response
+	for i := range 4 {
+		body := fmt.Appendf(nil, "[%d%s]", i, strings.Repeat(fmt.Sprintf(",%d", i), 999))
+		responses = append(responses, &ask.Response{Status: 201, Header: http.Header{}, Body: body})
+	}
+	if n := testing.AllocsPerRun(1, func() { check.Runs(responses) }); n > 100_000 {
+		t.Errorf("%v allocations for four lists of 1000", n)
 	}
 }
 
