@@ -3,13 +3,16 @@ package grpconce_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -52,6 +55,40 @@ func TestCodes(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// A replay has the code and the text of the first status, whatever is in it: gRPC's own form of a text that is not UTF-8, no
+// details that gRPC cannot send, and a text in place of a status that is too long.
+func TestStatusThatCannotBeStored(t *testing.T) {
+	const tooLong = "grpconce: the status with its metadata is too long to be stored"
+	detailed := func(detail *anypb.Any) error {
+		return status.FromProto(&spb.Status{Code: int32(codes.NotFound), Message: "no", Details: []*anypb.Any{detail}}).Err()
+	}
+	for _, c := range []struct {
+		name    string
+		err     error
+		trailer string
+		want    string
+	}{
+		{"text", status.Error(codes.NotFound, "no card \xff"), "", "no card \uFFFD"},
+		{"detail", detailed(&anypb.Any{TypeUrl: "\xff"}), "", "no"},
+		{"long detail", detailed(&anypb.Any{Value: make([]byte, 800_000)}), "", tooLong},
+		{"long trailer", status.Error(codes.NotFound, "no"), strings.Repeat("x", 800_000), tooLong},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := serve(t, redistest.Mini(t), func(ctx context.Context, _ *structpb.Struct) (*structpb.Struct, error) {
+				_ = grpc.SetTrailer(ctx, metadata.Pairs("x", c.trailer))
+				return nil, c.err
+			}, settings{})
+			for i := range 2 {
+				a := s.pay()
+				if st := status.Convert(a.err); st.Code() != codes.NotFound || st.Message() != c.want || a.replayed() != (i == 1) {
+					t.Errorf("call %d: %.200v, replayed %v, want %q", i, st, a.replayed(), c.want)
+				}
+			}
+			s.wantRuns(1)
 		})
 	}
 }

@@ -69,15 +69,23 @@ func newReply(response any, err error, s *stream) (reply, error) {
 		}
 		err = once.Final(status.Errorf(codes.Internal, "grpconce: the response cannot be encoded: %v", err))
 	}
-	st := statusOf(err)
-	encoded, failed := proto.Marshal(st.Proto())
-	if failed != nil { // a text or detail that is not UTF-8, which gRPC cannot send either
-		st = status.New(st.Code(), "grpconce: the status cannot be encoded")
-		encoded, _ = proto.Marshal(st.Proto())
+	st := statusOf(err).Proto()
+	f := &failure{reply: r, cause: err, final: isFinal(codes.Code(st.Code))}
+	st.Message = strings.ToValidUTF8(st.Message, "\uFFFD") // as gRPC sends it
+	if f.reply.Status, err = proto.Marshal(st); err != nil {
+		st.Details = nil // one has a type that is not UTF-8; gRPC does not send them either
+		f.reply.Status, _ = proto.Marshal(st)
 	}
-	r.Status = encoded
-	return reply{}, &failure{reply: r, cause: err, final: isFinal(st.Code())}
+	if len(f.Error()) > maxText {
+		st = &spb.Status{Code: st.Code, Message: "grpconce: the status with its metadata is too long to be stored"}
+		f.reply = reply{}
+		f.reply.Status, _ = proto.Marshal(st)
+	}
+	return reply{}, f
 }
+
+// maxText is the greatest length of an error's text that package once does not cut.
+const maxText = 1 << 20
 
 func (r *reply) setResponse(response any) error {
 	message, ok := response.(proto.Message)
