@@ -98,7 +98,7 @@ func readHead(in *bufio.Reader) (message, http.Header, error) {
 			return m, header, nil
 		}
 		if name, value, ok := strings.Cut(text, ":"); ok && !first {
-			header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+			header.Add(name, strings.TrimSpace(value))
 		}
 	}
 }

@@ -166,6 +166,7 @@ func FuzzResponse(f *testing.F) {
 		"HTTP/1.1 200 OK\r\nContent-Length: 9999999999999\r\n\r\na",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length:\n 3\r\n\r\nabcNEXT",
+		"HTTP/1.1 200 OK\r\nContent-Length : 4\r\nContent-Length: 3\r\n\r\nabcNEXT",
 		"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 		"HTTP/1.1 999", "\r\n\r\n", "",
 	} {
