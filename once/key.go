@@ -30,7 +30,8 @@ type Key struct {
 	// The JSON must be the same in every try. That of structs, slices, strings, numbers and maps is: encoding/json
 	// sorts the keys of a map. A time of the try, a random id or a pointer's address must not be in it. A field that a
 	// new version of the program adds changes it too, unless the field has omitempty and is empty. Bytes that are not
-	// UTF-8 count only in a []byte, not in a string.
+	// UTF-8 count only in a []byte, not in a string. Fields that are not exported do not count: a protobuf message of the
+	// Opaque API has no others.
 	Input any
 }
 
