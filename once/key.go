@@ -31,7 +31,7 @@ type Key struct {
 	// sorts the keys of a map. A time of the try, a random id or a pointer's address must not be in it. A field that a
 	// new version of the program adds changes it too, unless the field has omitempty and is empty. Bytes that are not
 	// UTF-8 count only in a []byte, not in a string. Fields that are not exported do not count: a protobuf message of the
-	// Opaque API has no others.
+	// Opaque API has its values in such fields.
 	Input any
 }
 
