@@ -20,10 +20,11 @@ const (
 // zero value of a Backlog is empty. Its methods may be called concurrently; those of this file also with Core.mu held.
 type Backlog struct {
 	mu      sync.Mutex
-	closed  bool          // guarded by mu, as all below
-	pending []*settlement // at most 4,096, because each counts as pendingCost at least; the one tried next first
-	workers map[any]bool  // the nodes, by Backend.Node, whose values a worker stores
-	bytes   int           // the sizes of all pending values, without pendingCost
+	closed  bool                     // guarded by mu, as all below
+	pending []*settlement            // at most 4,096, because each counts as pendingCost at least; the one tried next first
+	byKey   map[string][]*settlement // the same values by their key, of which most have one: each claim looks here
+	workers map[any]bool             // the nodes, by Backend.Node, whose values a worker stores
+	bytes   int                      // the sizes of all pending values, without pendingCost
 
 	stored   uint64 // values stored in the background; only grows
 	givenUp  uint64 // values given up; only grows
@@ -34,13 +35,13 @@ type Backlog struct {
 func (b *Backlog) oldestOf(key string) *settlement {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.oldest(func(p *settlement) bool { return p.core.id.Key.Text == key })
+	return oldest(b.byKey[key])
 }
 
-// oldest returns the oldest pending value of those that match, or nil. The caller holds mu.
-func (b *Backlog) oldest(matches func(*settlement) bool) (oldest *settlement) {
-	for _, p := range b.pending {
-		if matches(p) && (oldest == nil || p.start.Before(oldest.start)) {
+// oldest returns the oldest of values, or nil.
+func oldest(values []*settlement) (oldest *settlement) {
+	for _, p := range values {
+		if oldest == nil || p.start.Before(oldest.start) {
 			oldest = p
 		}
 	}
@@ -59,16 +60,17 @@ func (b *Backlog) add(p *settlement) (added bool, dropped []*settlement) {
 		return false, nil
 	}
 	for b.bytes+size+(len(b.pending)+1)*pendingCost > maxBacklog { // ends: p fits into an empty backlog
-		oldest := b.oldest(func(*settlement) bool { return true })
-		b.drop(oldest, false)
-		dropped = append(dropped, oldest)
+		old := oldest(b.pending)
+		b.drop(old, false)
+		dropped = append(dropped, old)
 	}
-	b.pending = append(b.pending, p)
+	if b.workers == nil {
+		b.byKey, b.workers = map[string][]*settlement{}, map[any]bool{}
+	}
+	key := p.core.id.Key.Text
+	b.pending, b.byKey[key] = append(b.pending, p), append(b.byKey[key], p)
 	b.bytes += size
 	if !b.workers[p.node] {
-		if b.workers == nil {
-			b.workers = map[any]bool{}
-		}
 		b.workers[p.node] = true
 		config.Group.Go(func() { b.work(config, p.node) })
 	}
@@ -84,11 +86,18 @@ func (b *Backlog) remove(p *settlement, stored bool) {
 
 // drop is remove. The caller holds mu.
 func (b *Backlog) drop(p *settlement, stored bool) {
-	if i := slices.Index(b.pending, p); i >= 0 {
-		b.pending = slices.Delete(b.pending, i, i+1)
-		b.bytes -= len(p.value)
-		b.count(stored)
+	i := slices.Index(b.pending, p)
+	if i < 0 {
+		return
 	}
+	b.pending = slices.Delete(b.pending, i, i+1)
+	key := p.core.id.Key.Text
+	others := slices.DeleteFunc(b.byKey[key], func(other *settlement) bool { return other == p })
+	if b.byKey[key] = others; len(others) == 0 {
+		delete(b.byKey, key)
+	}
+	b.bytes -= len(p.value)
+	b.count(stored)
 }
 
 // count counts a value as stored or given up. The caller holds mu.

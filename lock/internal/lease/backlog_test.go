@@ -173,6 +173,33 @@ func (w *world) settleBy(b *backend) ([]byte, error) {
 	return w.backlog.SettleBy(w.Context(), key, h)
 }
 
+// A claim finds the values of its own key, the oldest first. Nothing remains of a key whose values are all stored.
+func TestValuesOfManyKeys(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		other := store.Namespace("ns").Key("other").Text
+		for i, value := range []string{"first", "second"} {
+			w.at(time.Duration(i) * ms)
+			_, h := w.newLease(w.backend)
+			wantIs(t, "Settle", settle(h, value, time.Hour), lease.ErrPending)
+		}
+		_, h := w.newLease(w.backend, func(id *lease.ID) { id.Key = store.Namespace("ns").Key("other") })
+		wantIs(t, "Settle", settle(h, "of the other", time.Hour), lease.ErrPending)
+		w.answerWith("settle", ours)
+		for _, want := range []struct{ key, value string }{
+			{"ns:{0000}absent", ""}, {key, "first"}, {other, "of the other"}, {other, ""}, {key, "second"}, {key, ""},
+		} {
+			value, err := w.backlog.Settle(w.Context(), want.key)
+			if got := string(store.ParseValue(value).Content); err != nil || got != want.value {
+				t.Errorf("%s: stored %q, %v; want %q", want.key, got, err, want.value)
+			}
+		}
+		if n := w.backlog.Keys(); n != 0 {
+			t.Errorf("%d keys remain of an empty backlog", n)
+		}
+	}, withoutRenewal)
+}
+
 // SettleBy stores what is pending by a later lease of the same key, and ends both.
 func TestSettleByALaterLease(t *testing.T) {
 	t.Parallel()

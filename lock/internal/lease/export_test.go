@@ -27,3 +27,10 @@ func (c *Core) HasTimer() bool {
 
 // Tick is what the timer calls. A call that has begun when the timer is stopped still runs.
 func (c *Core) Tick() { c.tick() }
+
+// Keys returns how many keys have pending values.
+func (b *Backlog) Keys() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.byKey)
+}
