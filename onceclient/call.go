@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +21,7 @@ type call struct {
 	byContext bool          // whether deadline comes from the request's context
 	reserve   time.Duration // the part of the time until deadline that is kept for the last try
 	attempts  int           // only grows
+	sent      atomic.Bool   // whether a request's header was written to a connection; set by the base
 	expired   bool          // whether it ended because there was no time for another try
 }
 
@@ -63,7 +65,7 @@ func (c *call) do() (*http.Response, error) {
 		switch {
 		case last.resp != nil && (!last.repeat || c.payload.again == nil):
 			return last.resp, nil
-		case c.attempts == 1 && !last.repeat && ctx.Err() == nil: // nothing was sent
+		case c.attempts == 1 && !last.repeat && ctx.Err() == nil && !c.sent.Load(): // nothing was sent
 			return nil, last.Err
 		case last.resp != nil:
 			last.resp.Body.Close()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"time"
 )
@@ -48,7 +49,8 @@ func (c *call) try() outcome {
 
 // send sends the request with its body. It returns the response, and the type of its problem document if that was read.
 func (c *call) send(ctx context.Context) (resp *http.Response, problem string, err error) {
-	req := c.req.WithContext(ctx)
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { c.sent.Store(true) }}
+	req := c.req.WithContext(httptrace.WithClientTrace(ctx, trace))
 	req.Body = c.payload.first
 	if c.attempts > 1 {
 		if req.Body, err = c.payload.again(); err != nil {

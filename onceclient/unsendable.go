@@ -17,8 +17,8 @@ var unsendableErrors = []string{
 // errGetBody is the error of a request whose body cannot be sent again.
 var errGetBody = errors.New("onceclient: GetBody")
 
-// unsendable reports whether err, which is the base's or an errGetBody, means that the request was not sent and cannot
-// be.
+// unsendable reports whether err, which is the base's or an errGetBody, means that the request cannot be sent. It may have
+// been: http.Transport sends it again if a connection that it has used before breaks, see call.sent.
 func unsendable(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	if errors.As(err, &untrusted) || errors.Is(err, errGetBody) {
