@@ -87,3 +87,33 @@ func TestUnconfirmedBesideTheJournal(t *testing.T) {
 	}
 	s.wantRuns(0)
 }
+
+// A row whose run is within its limit is in flight, also if Redis has forgotten the run or calls it abandoned.
+func TestRunningInTheJournal(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		t.Run("abandoned", func(t *testing.T) {
+			s, _ := journaled(t, b, newJournal(true), func(_ http.ResponseWriter, r *http.Request) {
+				middleware.FromContext(r.Context()).Unknown()
+			}, middleware.WithAtMostOnce())
+			s.want(s.send(), http.StatusOK, middleware.Unknown)
+			b.Elapse(t, leaseTTL)
+			s.wantRefused(s.send(), http.StatusConflict, middleware.InFlight, "in-flight")
+			s.wantRefused(s.send(body("text/plain", "other")), http.StatusUnprocessableEntity, middleware.Reused, "key-reused")
+		})
+		t.Run("forgotten", func(t *testing.T) {
+			b.FlushAll(t)
+			g := newGate()
+			s := serveWaiting(t, b.Client(t), func(w http.ResponseWriter, _ *http.Request) {
+				g.pass()
+				w.WriteHeader(http.StatusCreated)
+			}, middleware.WithJournal(newJournal(true)))
+			done := s.inBackground(g)
+			waiter := s.begin()
+			s.awaitWaiting(b, 1)
+			b.FlushAll(t)
+			s.wantRefused(<-waiter, http.StatusConflict, middleware.InFlight, "in-flight")
+			close(g.open)
+			s.want(<-done, http.StatusCreated, middleware.Executed)
+		})
+	})
+}

@@ -133,9 +133,8 @@ const (
 	maxUnknownPause = 5 * time.Minute
 )
 
-// lookInJournal returns what follows from the journal's record, or fallback if the journal has none. It is for a key of
-// which Redis has no record, or cannot confirm it. For a key that is too old, any entry counts, as for Begin with a
-// younger one.
+// lookInJournal returns what follows from the journal's entry, or fallback if the journal has none. It is for a key of
+// which Redis has no record, or cannot confirm it. Redis may have lost a run that has not ended.
 func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result) Result {
 	if g.Journal == nil {
 		return fallback
@@ -146,10 +145,10 @@ func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result
 	switch {
 	case err != nil:
 		return refuse(Unavailable, err)
-	case entry.State == journal.Done, entry.State == journal.Unfinished, req.TooOld && entry.State != journal.Absent:
-		return g.byEntry(req, &entry)
+	case entry.State == journal.Absent:
+		return fallback
 	}
-	return fallback
+	return g.byEntry(req, &entry)
 }
 
 // Wait waits until the run that has the key has ended, if Policy.Wait allows it, and returns what a duplicate then gets.

@@ -118,7 +118,7 @@ func TestBegin(t *testing.T) {
 		"held, too old":                     {held, run.Policy{}, tooOld, run.InFlight, nil},
 		"abandoned":                         {abandoned, run.Policy{}, nil, run.Unresolved, nil},
 		"abandoned, done":                   {abandoned, run.Policy{Journal: row(journal.Done)}, nil, run.NotStored, nil},
-		"abandoned, running":                {abandoned, run.Policy{Journal: row(journal.Running)}, nil, run.Unresolved, nil},
+		"abandoned, running":                {abandoned, run.Policy{Journal: row(journal.Running)}, nil, run.InFlight, nil},
 		"abandoned, unfinished":             {abandoned, run.Policy{Journal: row(journal.Unfinished)}, nil, run.Unresolved, nil},
 		"abandoned, another's":              {abandoned, run.Policy{}, func(req *run.Request) { *req = *request(2) }, run.Reused, nil},
 		"free, too old":                     {nil, run.Policy{}, tooOld, run.Expired, nil},
