@@ -19,8 +19,8 @@ import (
 //
 // If err is nil, the transaction of this call or, with replayed, of an earlier one is committed, even if the reply to
 // COMMIT was lost. If f returns an error, the transaction is rolled back. The error's mark, such as [once.Final], then
-// decides about the key as in once.Do; with a transactional journal and without a mark, the next call runs. So does an
-// error of the database, for example of a BEGIN or a COMMIT.
+// decides about the key as in once.Do; with a transactional journal and without a mark, the next call runs. An error of
+// the database has no mark, for example that of a COMMIT. If BEGIN fails, f is not called, and the next call runs.
 //
 // The other errors are those of once.Do. If it is still unknown after 3 s whether the transaction was committed, the
 // error is [once.ErrUnavailable], and a later call finds out. A value that is longer than 1 MiB is
@@ -40,17 +40,22 @@ func Do[T any](
 			return none, once.NothingHappened(ErrOtherJournal)
 		}
 		t := recordingTx{journal: j, ctx: ctx, opts: opts}
+		called := false
 		err = once.Transact(ctx, func(seal func(any) (journal.Commit, error)) error {
 			return t.run(func(tx *sql.Tx) (c journal.Commit, err error) {
+				called = true
 				if v, err = f(ctx, tx); err != nil {
 					return journal.Commit{}, err
 				}
 				return seal(v)
 			})
 		}, t.findOutcome)
-		if err != nil {
-			return none, err
+		switch {
+		case err == nil:
+			return v, nil
+		case !called:
+			return none, once.NothingHappened(err)
 		}
-		return v, nil
+		return none, err
 	})
 }

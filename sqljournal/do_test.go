@@ -203,6 +203,27 @@ func TestDoTwiceAtOnce(t *testing.T) {
 	in.mustHaveEffects(1)
 }
 
+// A function that was not called has had no effect, so its key is free in every mode.
+//
+// fault: BEGIN never arrives
+func TestDoDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	db := withEffects(t, d)
+	for mode, open := range modes {
+		t.Run(mode, func(t *testing.T) {
+			proxy := dbtest.NewProxy(t, d.Server().Addr())
+			in := newInbox(t, db, mode, once.WithJournal(open(d, t, dbtest.Through(proxy))))
+			cut := proxy.CutBefore(dbtest.Statement("begin"))
+			if _, _, err := in.take(); err == nil || in.calls != 0 {
+				t.Errorf("got %v after %d calls, want the connection's error", err, in.calls)
+			}
+			cut.Wait(t)
+			in.mustTake(false)
+		})
+	}
+}
+
 // fault: COMMIT never arrives, and then the reply to one is lost
 func TestDoLosesCommit(t *testing.T) {
 	t.Parallel()
