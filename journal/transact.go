@@ -92,8 +92,8 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 //
 //   - [ErrAnswered]: the door answers by itself, because another run's response is stored, or because it is not known
 //     whether this transaction was committed.
-//   - [ErrUncommitted]: do has returned nil without a successful seal, or without one in its last attempt. It is not known
-//     what do has done. The door answers by itself.
+//   - [ErrUncommitted]: do has returned nil without a successful seal, or its last attempt has written a response without
+//     one. It is not known what do has done. The door answers by itself.
 //   - [ErrTwice]: the run has committed a transaction before.
 //   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The
 //     operation answers, or calls Transact again. At the HTTP door, middleware.ErrCommitted means that a part of the

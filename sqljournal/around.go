@@ -28,9 +28,10 @@ import (
 // before Around, and each attempt writes its own, right before it calls complete. What is written after complete is
 // discarded if the commit succeeds.
 //
-// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil without having called complete in
-// its last attempt. What fn has committed then is not protected. In a run without a journal, and outside of a run,
-// complete does nothing.
+// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil without having called complete, or
+// if its last attempt has written a response and not called it. What fn has committed then is not protected. An attempt
+// that does neither cannot be told from the end of the one before: Around returns nil, and that one's response is sent.
+// In a run without a journal, and outside of a run, complete does nothing.
 func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
 	_, ok, err := j.runHere(ctx)
 	switch {
