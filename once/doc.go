@@ -35,9 +35,9 @@
 //
 // # Consumers of queues
 //
-// Use the default or a journal for a message that is delivered until it succeeds, not [WithAtMostOnce]. There an error
-// that the function does not mark is stored. A timeout of a database would then be the result of that message for a
-// day, although the next delivery would have succeeded.
+// Use the default or a transactional journal for a message that is delivered until it succeeds, not [WithAtMostOnce] or an
+// intent journal. There an error that the function does not mark is stored. A timeout of a database would then be the
+// result of that message for a day, although the next delivery would have succeeded.
 //
 // Acknowledge the message if err is nil, a [*StoredError] or [ErrNotStored]. If err is a [*Refused] that is Retryable,
 // have the message delivered again after RetryAfter. Any other Refused needs a person.

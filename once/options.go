@@ -30,8 +30,8 @@ type options struct {
 // ([Guard.Resolve]).
 //
 // An error without a mark is stored too, because a function that fails seldom knows that nothing has happened. Return
-// [NothingHappened] if it does. A consumer of a queue should use the default or a journal instead: see the package
-// comment.
+// [NothingHappened] if it does. A consumer of a queue should use the default or a transactional journal instead: see the
+// package comment.
 //
 // New panics when it is combined with [WithFailOpen], or with a WithRetention above lock.MaxHold.
 func WithAtMostOnce() Option { return func(o *options) { o.policy.AtMostOnce = true } }
