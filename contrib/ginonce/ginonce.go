@@ -72,6 +72,7 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) gi
 	return func(c *gin.Context) {
 		x := &call{c: c, outer: outerWriter{ResponseWriter: c.Writer}}
 		adapter.Serve(protected, x, &x.outer, c.FullPath())
+		x.outer.end()
 		if !x.called {
 			c.Abort()
 		}
@@ -113,7 +114,7 @@ func (x *call) Pass() {
 func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	x.called = true
 	c, request, before := x.c, x.c.Request, len(x.c.Errors)
-	inner := newWriter(w, r, x.outer.ResponseWriter)
+	inner := newWriter(w, r, x.outer.ResponseWriter, shadow)
 	c.Writer, c.Request = inner, r
 	defer func() { c.Writer, c.Request = x.outer.ResponseWriter, request }() // also for the Recovery outside
 	c.Next()

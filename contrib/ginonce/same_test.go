@@ -190,6 +190,51 @@ func TestEarlyHintsUnderAnotherWriter(t *testing.T) {
 	}
 }
 
+// unzipped is the writer of gin-contrib/gzip 1.2.5 for a response with an error: it takes its Content-Encoding back at
+// the first Write.
+type unzipped struct{ gin.ResponseWriter }
+
+func (w unzipped) Write(p []byte) (int, error) {
+	w.Header().Del("Content-Encoding")
+	return w.ResponseWriter.Write(p)
+}
+
+// A middleware outside may decide on its header when the body begins.
+func TestHeaderOfAnOuterMiddleware(t *testing.T) {
+	for name, opts := range map[string][]middleware.Option{"acting": nil, "in shadow": {middleware.WithShadow()}} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, opts...)
+			s.engine.Use(func(c *gin.Context) {
+				c.Header("Content-Encoding", "gzip")
+				c.Writer = unzipped{c.Writer}
+			})
+			s.engine.POST("/payments", s.once, func(c *gin.Context) { c.JSON(http.StatusConflict, "sold out") })
+			for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+				a := s.Post("/payments", "k", "1")
+				s.Want(a, http.StatusConflict, `"sold out"`, outcome)
+				if encoding := a.Header["Content-Encoding"]; encoding != nil {
+					t.Errorf("%s: Content-Encoding %q of a plain body", outcome, encoding)
+				}
+			}
+		})
+	}
+}
+
+// In shadow, too, a handler can send the header before the body, and change it no more.
+func TestShadowWriteHeaderNow(t *testing.T) {
+	s := newService(t, middleware.WithShadow())
+	s.engine.POST("/payments", s.once, func(c *gin.Context) {
+		c.Status(http.StatusCreated)
+		c.Writer.WriteHeaderNow()
+		c.Header("Late", "1")
+	})
+	a := s.Post("/payments", "k", "1")
+	s.Want(a, http.StatusCreated, "", middleware.Executed)
+	if a.Header.Get("Late") != "" || !(<-s.seen).written {
+		t.Error("the header was not sent at once")
+	}
+}
+
 // The handler sees in c.Writer what it sees without this package.
 func TestWriterSeenByTheHandler(t *testing.T) {
 	var got []string

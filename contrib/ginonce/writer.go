@@ -12,25 +12,31 @@ import (
 	"github.com/onceguard/onceguard/contrib/internal/adapter"
 )
 
-// outerWriter is what the middleware writes to: the writer that the outer gin middlewares have left. It sends the
-// header at once, because an outer middleware must not change what is stored.
+// outerWriter is what the middleware writes to: the writer that the outer gin middlewares have left. As with gin, the
+// first Write sends the header: until then a gzip middleware may take back its Content-Encoding.
 type outerWriter struct {
 	gin.ResponseWriter
 	adapter.Open
+	hasStatus  bool
 	statusOnly bool // the handler has only set the status: an outer middleware or gin itself may answer
 }
 
 // Unwrap returns the writer below, for http.ResponseController.
 func (w *outerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader sends the header. It sends a 1xx status below gin's writers, which would take it for the final one.
+// WriteHeader sets the status. It sends a 1xx status below gin's writers, which would take it for the final one.
 func (w *outerWriter) WriteHeader(status int) {
 	if !adapter.IsFinal(status) {
 		sendEarly(w.ResponseWriter, status)
 		return
 	}
 	w.ResponseWriter.WriteHeader(status)
-	if !w.statusOnly {
+	w.hasStatus = true
+}
+
+// end sends the header of a response without a body, because an outer middleware must not change what is stored.
+func (w *outerWriter) end() {
+	if w.hasStatus && !w.statusOnly {
 		w.ResponseWriter.WriteHeaderNow()
 	}
 }
@@ -62,12 +68,13 @@ type writer struct {
 	size     int  // of the body, -1 until the header is written
 	answered bool // a final status or a part of the body was written
 	hijacked bool
+	shadow   bool
 }
 
 const unwritten = -1 // as in gin
 
-func newWriter(under http.ResponseWriter, r *http.Request, outer gin.ResponseWriter) *writer {
-	return &writer{under: under, outer: outer, ctx: r.Context(), status: outer.Status(), size: unwritten}
+func newWriter(under http.ResponseWriter, r *http.Request, outer gin.ResponseWriter, shadow bool) *writer {
+	return &writer{under: under, outer: outer, ctx: r.Context(), status: outer.Status(), size: unwritten, shadow: shadow}
 }
 
 // Unwrap returns the middleware's writer, for http.ResponseController.
@@ -82,7 +89,15 @@ func (w *writer) WriteHeader(status int) {
 	}
 }
 
+// WriteHeaderNow sends the header at once in shadow, as gin's does.
 func (w *writer) WriteHeaderNow() {
+	w.writeHeader()
+	if w.shadow && w.answered {
+		w.outer.WriteHeaderNow()
+	}
+}
+
+func (w *writer) writeHeader() {
 	if !w.Written() {
 		w.size, w.answered = 0, adapter.IsFinal(w.status)
 		w.under.WriteHeader(w.status)
@@ -93,7 +108,7 @@ func (w *writer) WriteHeaderNow() {
 // context is done.
 func (w *writer) writeStatus() {
 	if w.set || w.status != http.StatusOK {
-		w.WriteHeaderNow()
+		w.writeHeader()
 	}
 }
 
@@ -105,7 +120,7 @@ func (w *writer) answerEarly() {
 }
 
 func (w *writer) Write(p []byte) (n int, err error) {
-	w.WriteHeaderNow()
+	w.writeHeader()
 	w.answered = true
 	n, err = w.under.Write(p)
 	w.size += n
@@ -113,7 +128,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 }
 
 func (w *writer) WriteString(s string) (n int, err error) {
-	w.WriteHeaderNow()
+	w.writeHeader()
 	w.answered = true
 	n, err = io.WriteString(w.under, s)
 	w.size += n
@@ -145,7 +160,7 @@ func (w *writer) Flush() { _ = w.FlushError() }
 
 // FlushError is called by http.ResponseController.
 func (w *writer) FlushError() error {
-	w.WriteHeaderNow()
+	w.writeHeader()
 	err := http.NewResponseController(w.under).Flush()
 	w.answered = w.answered || err == nil
 	return err
