@@ -426,19 +426,27 @@ func TestClientLeavesAStream(t *testing.T) {
 }
 
 // If the function of WithStored panics, the outcome is unknown, as after any other panic.
-func TestWithStoredPanics(t *testing.T) {
+func TestFunctionsAfterTheHandlerPanic(t *testing.T) {
 	t.Parallel()
-	b := redistest.Mini(t)
-	s := serve(t, b, payOnce(), middleware.WithStored(func(int) bool { panic(http.ErrAbortHandler) }))
-	if _, err := s.try(s.request(noRetry)); err == nil {
-		t.Error("the client got a response")
-	}
-	if e := s.event(); e.Outcome != middleware.Panicked || e.Status != 0 {
-		t.Errorf("%+v, want unknown, without a status", e)
-	}
-	b.Elapse(t, 10*time.Second)
-	if keys := b.Keys(t); len(keys) > 0 {
-		t.Errorf("the lease has not run out: %q", keys)
+	for name, opt := range map[string]middleware.Option{
+		"WithStored":      middleware.WithStored(func(int) bool { panic(http.ErrAbortHandler) }),
+		"WithTraceparent": middleware.WithTraceparent(func(context.Context) string { panic(http.ErrAbortHandler) }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := redistest.Mini(t)
+			s := serve(t, b, payOnce(), opt)
+			if _, err := s.try(s.request(noRetry)); err == nil {
+				t.Error("the client got a response")
+			}
+			if e := s.event(); e.Outcome != middleware.Panicked || e.Status != 0 || !strings.Contains(e.Err.Error(), name) {
+				t.Errorf("%+v, want unknown, without a status, and an error that names the option", e)
+			}
+			b.Elapse(t, 10*time.Second)
+			if keys := b.Keys(t); len(keys) > 0 {
+				t.Errorf("the lease has not run out: %q", keys)
+			}
+		})
 	}
 }
 

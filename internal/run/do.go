@@ -5,8 +5,8 @@ import "errors"
 // Why a run was interrupted. The value of the panic is left out: it may hold what must not be logged.
 var (
 	ErrNoReturn     = errors.New("onceguard: the operation panicked, or called runtime.Goexit")
-	errNotConcluded = errors.New("onceguard: a codec, the function of WithStored, a journal or a hook of the Redis client " +
-		"panicked, or called runtime.Goexit")
+	errNotConcluded = errors.New("onceguard: a codec, the function of WithStored or WithTraceparent, a journal or a hook of " +
+		"the Redis client panicked, or called runtime.Goexit")
 )
 
 // Do calls operation, which calls Start and CutOff, and concludes the run with what ending returns. After a panic or a
