@@ -97,11 +97,11 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // in flight or has failed. So does a Settle after Release. After the error for a ttl out of range, nothing has changed.
 //
 // After any other error the value may be stored or not. If the error wraps [ErrPending], the value is pending: it is
-// stored in the background as soon as Redis answers, unless another caller has the key, an hour has passed, or ttl is
-// over. A late value gets what is left of its ttl. Meanwhile the claim is renewed (except with [WithoutRenewal]), and
-// Abandon has no effect. A caller that claims or looks at the key by the same Locker stores the value first, and then
-// gets it. While Redis does not answer, such a caller gets an error that wraps [ErrSettled]: the operation has
-// happened.
+// stored in the background as soon as Redis answers, unless another caller has the key, an hour has passed, ttl is
+// over, or the lease is released. A late value gets what is left of its ttl. Meanwhile the claim is renewed (except with
+// [WithoutRenewal]), and Abandon has no effect. A caller that claims or looks at the key by the same Locker stores the
+// value first, and then gets it. While Redis does not answer, such a caller gets an error that wraps [ErrSettled]: the
+// operation has happened.
 //
 // The values of a server are stored in batches, one after the other, so that live claims hardly wait for them; while
 // the server stores none, there are pauses of up to a second. [Locker.Close] tries each value once more. A Locker keeps
@@ -123,9 +123,10 @@ func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte
 	return l.handle.Settle(background.WithoutEnd(ctx), size, appendTo, ttl)
 }
 
-// Release frees the key and ends the lease. It may be called again, and then returns the same; after Settle it does
-// nothing. If several handles share the lease (see [NewContext]), the last Release frees the key, and the others only
-// end their handle.
+// Release frees the key and ends the lease. It may be called again, and then returns the same. Once a Settle has stored
+// its value, Release does nothing. But it gives up a value that is pending ([ErrPending]), and another caller runs the
+// operation again: do not defer Release in a function that calls Settle. If several handles share the lease (see
+// [NewContext]), the last Release frees the key, and the others only end their handle.
 //
 // Release returns nil if the key has already expired, and [ErrLost] if another holder has it: both may have run. After
 // any other error the key may be free or not. Release is then retried in the background until the lease would have run
