@@ -295,6 +295,26 @@ func TestQuorumExtendHeedsItsContext(t *testing.T) {
 	})
 }
 
+// The context of another lease, which is lost, ends Extend, and not the lease that Extend was called on.
+func TestQuorumExtendUnderALostLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newQuorumBubble(t)
+		lease := acquireQuorum(t, b.quorum(t), "k")
+		other, lose := context.WithCancelCause(t.Context())
+		lose(lock.ErrLost)
+		b.silence(0, 1, 2)
+		if err := lease.Extend(other, time.Minute); err == nil {
+			t.Error("Extend has not heeded its context")
+		}
+		if err := lease.Err(); err != nil {
+			t.Errorf("the lease has ended: %v", err)
+		}
+		b.silence()
+		release(t, lease)
+	})
+}
+
 // A slow node gets the renewal too, although a majority has answered long before.
 func TestQuorumRenewsSlowNodes(t *testing.T) {
 	t.Parallel()

@@ -136,7 +136,8 @@ func (l *Lease) end(cause error) {
 // Extend extends every claim to at least d from now: see [lock.Lease.Extend]. It returns as soon as a majority is
 // extended. The other commands go on after that, so that slow masters keep the claim too.
 //
-// [lock.ErrLost] means that the lease is over. After any other error some claims may be extended and others not.
+// [lock.ErrLost] means that the lease is over. After any other error some claims may be extended and others not. If ctx
+// is the context of another lease, the error may wrap [lock.ErrLost] as well: Err returns the state of this lease.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -145,7 +146,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return lock.ErrLost
 	}
 	err := l.onMajority(ctx, "extend", func(ctx context.Context, claim *lock.Lease) error { return claim.Extend(ctx, d) })
-	if errors.Is(err, lock.ErrLost) {
+	if err == lock.ErrLost { // not the cause of ctx, which may be ErrLost too
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.end(lock.ErrLost)
