@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -133,5 +134,8 @@ func (p *page) free(ctx context.Context, entry Entry, seen middleware.Inspection
 		return err
 	}
 	// A retry has died before it could release its claim, or the release before this one has swept the row.
-	return p.locker.Forget(ctx, entry.Key, seen.Redis.Token)
+	if err := p.locker.Forget(ctx, entry.Key, seen.Redis.Token); err != nil { // not wrapped: the row is changed
+		return fmt.Errorf("the journal's row is freed, but not the claim in Redis: %v", err)
+	}
+	return nil
 }

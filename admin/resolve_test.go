@@ -198,11 +198,37 @@ func TestFreeInAJournal(t *testing.T) {
 	}
 }
 
+// fault: a retry has died and left a claim beside the row. While the page frees both, another operator frees the claim,
+// and the next run takes the key. Expected: the page does not say that nothing was changed, because the row is freed.
+func TestFreeBesideAnother(t *testing.T) {
+	t.Parallel()
+	j := &oneRow{entry: journal.Entry{State: journal.Unfinished, Token: "8e03978e-40d5-43dd-bc93-6894a57f9324"}, off: true}
+	d, s := newService(t, []middleware.Option{middleware.WithJournal(j)})
+	s.works = true
+	j.onBegin = func(r journal.Run) { j.entry.Note = r.Note }
+	s.post()
+	d.backend.FlushAll(t)
+	key := d.stuck("k")
+	j.off = false
+	j.onEnd = func() {
+		d.backend.FlushAll(t)
+		d.stuck("k")
+	}
+	looked := d.send(form("action", "inspect", "key", key))
+	freed := d.send(form(append(looked.fields(), "reason", "not booked")...))
+	d.want(freed, 503, "What was to be done may be done or not")
+	if j.entry.State != journal.Absent {
+		t.Errorf("the journal has %+v", j.entry)
+	}
+	d.holds(key, true)
+}
+
 // oneRow is a journal with one row, which belongs to every key.
 type oneRow struct {
 	entry   journal.Entry
 	off     bool // it has no row
 	onBegin func(journal.Run)
+	onEnd   func() // may be nil
 }
 
 func (j *oneRow) Namespace() string { return "payments-api" }
@@ -217,6 +243,9 @@ func (j *oneRow) Begin(_ context.Context, r journal.Run) (journal.Entry, error) 
 func (j *oneRow) End(_ context.Context, r journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
 	if j.off {
 		return journal.Entry{State: journal.Done, Token: r.Token, Record: record, Left: keep}, nil
+	}
+	if j.onEnd != nil {
+		j.onEnd()
 	}
 	j.entry = journal.Entry{}
 	if record != nil {
