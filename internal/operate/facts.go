@@ -51,10 +51,10 @@ type rowFacts struct {
 
 func (s *session) newFacts(f *finding) facts {
 	at := func(t time.Time) *time.Time {
-		if t.IsZero() {
+		t = t.UTC()
+		if t.IsZero() || t.Year() < 0 || t.Year() > 9999 { // a damaged time, which JSON (RFC 3339) cannot express
 			return nil
 		}
-		t = t.UTC()
 		return &t
 	}
 	info := f.info

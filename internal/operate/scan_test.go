@@ -37,6 +37,23 @@ func TestScan(t *testing.T) {
 	})
 }
 
+// A time that is damaged, beyond the years of JSON, does not end a scan or keep a key from being inspected.
+func TestDamagedTime(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Mini(t)
+	key := "shop:{0000}" + strings.Repeat("0", 64)
+	claim := "OGc\x01" + strings.Repeat("t", 16) + "\x00" + strings.Repeat("0", 16) + strings.Repeat("\x00", 8)
+	for _, claimed := range []string{"\x7f\xff\xff\xff\xff\xff\xff\xff", "\x80\x00\x00\x00\x00\x00\x00\x00"} {
+		if err := redis.Client(t).Set(t.Context(), key, claim+claimed, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"inspect", key}, {"scan", "-namespace", "shop"}} {
+			r := onceguard(t, append(args, "-json", "-redis", "redis://"+redis.Addr())...)
+			r.want(t, exitDone, `"state":"held"`)
+		}
+	}
+}
+
 // A scan is as slow as it was told to be, and ends when it is told to.
 func TestScanIsPaced(t *testing.T) {
 	t.Parallel()
