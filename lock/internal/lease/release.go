@@ -77,7 +77,8 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	if o.Err != nil {
 		return false, o.Wrap("release")
 	}
-	mayBeSuccessor := releasedBefore || o.Unsure && wasValid
+	isSettled := c.phase == ended // by a Settle beside this Release
+	mayBeSuccessor := isSettled || releasedBefore || o.Unsure && wasValid
 	var releaseErr error
 	if o.Holder == store.Another && !mayBeSuccessor {
 		releaseErr = store.ErrLost

@@ -91,8 +91,8 @@ func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byt
 	return value
 }
 
-// trySettle tries once to store the value. done reports whether a reply has ended the lease: err is then nil if the
-// value is stored, and otherwise ErrLost. If done is false, another try may succeed.
+// trySettle tries once to store the value. done reports whether a reply has decided that: err is then nil if the value is
+// stored, and otherwise ErrLost. If done is false, another try may succeed.
 func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error) {
 	o := c.backend.Settle(s.ctx, c.id.Key, c.id.Token, s.value, ttl)
 
@@ -102,7 +102,9 @@ func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error
 	case o.Err != nil:
 		return false, o.Wrap("settle")
 	case o.Holder == store.Another:
-		c.end(store.ErrLost, store.ErrLost)
+		if c.phase < releasing { // else it may be a successor, and the Release ends the lease
+			c.end(store.ErrLost, store.ErrLost)
+		}
 		return true, store.ErrLost
 	}
 	// The value is stored: in place of our claim (Ours), under an absent key (Nobody), or already before (OurValue).

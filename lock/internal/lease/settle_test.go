@@ -306,14 +306,18 @@ func TestSettleBesideRelease(t *testing.T) {
 		settle, release answer
 		settled         error
 		released        error
+		lost            uint64
 	}{
-		"the Settle fails first":    {slow(100*ms, down), slow(200*ms, ours), errDown, nil},
-		"the Settle fails last":     {slow(200*ms, down), slow(100*ms, ours), errDown, nil},
-		"the Settle succeeds first": {slow(100*ms, ours), slow(200*ms, ourValue), nil, nil},
-		"the Release finds another": {slow(100*ms, ours), slow(200*ms, another), nil, nil}, // the value's time was over
-		"the Settle succeeds last":  {slow(200*ms, nobody), slow(100*ms, ours), nil, nil},
-		"both are refused":          {slow(100*ms, another), slow(200*ms, another), store.ErrLost, store.ErrLost},
-		"both get no answer":        {lost, down, context.DeadlineExceeded, errDown},
+		"the Settle fails first":      {slow(100*ms, down), slow(200*ms, ours), errDown, nil, 0},
+		"the Settle fails last":       {slow(200*ms, down), slow(100*ms, ours), errDown, nil, 0},
+		"the Settle succeeds first":   {slow(100*ms, ours), slow(200*ms, ourValue), nil, nil, 0},
+		"the Release finds another":   {slow(100*ms, ours), slow(200*ms, another), nil, nil, 0}, // the value's time was over
+		"the Settle succeeds last":    {slow(200*ms, nobody), slow(100*ms, ours), nil, nil, 0},
+		"a successor, Settle first":   {slow(100*ms, another), slow(200*ms, ours), store.ErrLost, nil, 0},
+		"a successor, Release first":  {slow(200*ms, another), slow(100*ms, ours), store.ErrLost, nil, 0},
+		"a successor, Release unsure": {slow(100*ms, another), down, store.ErrLost, errDown, 0},
+		"both are refused":            {slow(100*ms, another), slow(200*ms, another), store.ErrLost, store.ErrLost, 1},
+		"both get no answer":          {lost, down, context.DeadlineExceeded, errDown, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -330,6 +334,7 @@ func TestSettleBesideRelease(t *testing.T) {
 				w.wantErr(context.Canceled)
 				w.wantPhase("ended")
 				w.wantStats(lease.BacklogStats{})
+				w.wantCounts(0, 0, test.lost)
 			})
 		})
 	}
