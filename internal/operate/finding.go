@@ -114,3 +114,10 @@ func (s *session) findRow(ctx context.Context, key string) (Row, error) {
 	defer cancel()
 	return s.journal.Row(ctx, key)
 }
+
+// findRows returns the journal's rows that have no response.
+func (s *session) findRows(ctx context.Context) ([]Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.journal.Rows(ctx)
+}

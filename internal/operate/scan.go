@@ -97,7 +97,7 @@ func (s *session) scanJournal(ctx context.Context, t *tally) (listed map[string]
 	if s.journal == nil {
 		return nil, nil
 	}
-	rows, err := s.journal.Rows(ctx)
+	rows, err := s.findRows(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,25 @@ func TestDamagedTime(t *testing.T) {
 	}
 }
 
+// silentJournal is a journal whose database does not answer.
+type silentJournal struct{ Journal }
+
+func (silentJournal) Namespace() string { return "shop" }
+func (silentJournal) IsIntent() bool    { return true }
+func (silentJournal) Close() error      { return nil }
+
+func (silentJournal) Rows(ctx context.Context) ([]Row, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func TestScanOfASilentJournal(t *testing.T) {
+	t.Parallel()
+	env := Environment{OpenJournal: func(context.Context, string, string) (Journal, error) { return silentJournal{}, nil }}
+	r := onceguardWith(t, env, "scan", "-redis", "none", "-journal", "any", "-namespace", "shop", "-timeout", "10ms")
+	r.want(t, exitFailed, "deadline exceeded")
+}
+
 // A scan is as slow as it was told to be, and ends when it is told to.
 func TestScanIsPaced(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,8 @@
 //     resolve then cannot see a process that still renews its lease, and what Redis has under the key stays.
 //   - If Redis does not answer, inspect prints what the journal has and "redis unknown", and exits with 1.
 //   - scan lists the rows without an outcome first, then those that a sweep has marked as done without a response, then
-//     the keys that only Redis has. It reads the whole table in one statement.
+//     the keys that only Redis has. It reads the whole table in one statement: if the table is large, give a longer
+//     -timeout.
 //
 // # The journal's URL
 //
