@@ -162,11 +162,7 @@ func TestClaimArrivesAfterTheCallerGaveUp(t *testing.T) {
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
 		held := p.HoldRequest(redistest.Named("SET"))
 		ctx, cancel := context.WithCancel(t.Context())
-		acquired := make(chan error, 1)
-		go func() {
-			_, _, err := locker.TryAcquire(ctx, "k")
-			acquired <- err
-		}()
+		acquired := tryInBackground(ctx, locker)
 		held.Wait(t)
 		cancel()
 		if err := <-acquired; !errors.Is(err, context.Canceled) {
@@ -272,6 +268,16 @@ func TestScriptsAreFlushed(t *testing.T) {
 	})
 }
 
+// tryInBackground calls TryAcquire for the key k. The channel gets its error.
+func tryInBackground(ctx context.Context, locker *lock.Locker) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := locker.TryAcquire(ctx, "k")
+		ended <- err
+	}()
+	return ended
+}
+
 // An operation whose caller leaves during a later try also has the error of the one before.
 //
 // fault: a connection breaks, and the next one falls silent
@@ -287,11 +293,7 @@ func TestLeavingCallerHasTheLastError(t *testing.T) {
 		silent := p.HoldReply(redistest.Nth(2, tries))
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		ended := make(chan error, 1)
-		go func() {
-			_, _, err := locker.TryAcquire(ctx, "k")
-			ended <- err
-		}()
+		ended := tryInBackground(ctx, locker)
 		silent.Wait(t)
 		leave()
 		if err := <-ended; !errors.Is(err, context.Canceled) || !errors.Is(err, io.EOF) {
