@@ -254,6 +254,7 @@ func unprotected(which func(*http.Request) bool) func(*server, http.Handler) htt
 // lenient takes the end of a connection for the end of the body.
 type lenient struct{ io.ReadCloser }
 
+// Read is an io.Reader's.
 func (l lenient) Read(p []byte) (int, error) {
 	n, err := l.ReadCloser.Read(p)
 	if errors.Is(err, io.ErrUnexpectedEOF) {

@@ -203,6 +203,7 @@ func running(answer func(http.ResponseWriter)) func(*server, http.Handler) http.
 // hiding drops what the server exposes to scripts.
 type hiding struct{ http.ResponseWriter }
 
+// WriteHeader removes Access-Control-Expose-Headers before it sends the header.
 func (h hiding) WriteHeader(status int) {
 	h.Header().Del("Access-Control-Expose-Headers")
 	h.ResponseWriter.WriteHeader(status)

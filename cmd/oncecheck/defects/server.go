@@ -72,6 +72,7 @@ func print(r *http.Request, body []byte) string {
 
 func user(r *http.Request) string { return r.Header.Get("Authorization") }
 
+// ServeHTTP serves every route of the server, compressed if the client accepts that.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		z := gzip.NewWriter(w)
@@ -266,6 +267,7 @@ type gzipWriter struct {
 	z *gzip.Writer
 }
 
+// WriteHeader sends the header of a compressed response.
 func (w gzipWriter) WriteHeader(status int) {
 	w.Header().Set("Content-Encoding", "gzip")
 	w.Header().Add("Vary", "Accept-Encoding")
@@ -273,4 +275,5 @@ func (w gzipWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write compresses p.
 func (w gzipWriter) Write(p []byte) (int, error) { return w.z.Write(p) }
