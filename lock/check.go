@@ -43,6 +43,10 @@ var (
 // too few replicas are connected, Check also takes a key with a random name, reads, extends and settles it, and removes
 // it. It does not try the messages that wake waiters: a server that refuses them delays a waiter until its next poll.
 //
+// Check also finds out whether the server has SET with IFEQ (Redis 8.4, Valkey 8.1), and DELEX (Redis 8.4) or DELIFEQ
+// (Valkey 9.0), and whether its ACL allows them. From then on Settle and Release send them instead of scripts, which
+// take longer. Without a Check, and on other servers, they send scripts.
+//
 // Check does not look at persistence: a server that restarts empty has lost the values. For a Locker without Redis
 // ([None]) it returns nil.
 func (l *Locker) Check(ctx context.Context) error {
@@ -95,10 +99,11 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	d := min(l.TTL()+minTTL, MaxHold) // if an operation fails, the key expires after that
 	err = lease.Extend(ctx, d)
 	_, lookErr := l.store.Look(ctx, key, false)
+	absent := l.namespace.Key(store.NewToken().String())
 	return errors.Join(
-		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx),
+		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx), l.store.FindNatives(ctx, absent),
 		l.Forget(ctx, claim.Key, store.ValueName(lease.Token())),
-		l.store.Release(ctx, key, store.NewToken(), false).Wrap("release"),
+		l.store.Release(ctx, key, store.NewToken(), nil, false).Wrap("release"),
 	)
 }
 

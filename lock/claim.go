@@ -102,7 +102,7 @@ func (l *Locker) claim(ctx context.Context, key store.Key, opts store.ClaimOptio
 	if err != nil {
 		return Claim{}, err
 	}
-	claim, id.MayReturn = newClaim(key, &e), e.MayReturn
+	claim, id.MayReturn, id.Written = newClaim(key, &e), e.MayReturn, e.Written
 	if e.State == store.Granted {
 		if claim.Lease, err = l.newLease(ctx, id, e.Fence, start); err != nil {
 			return Claim{}, err

@@ -220,7 +220,7 @@ func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, released bool) {
 }
 
 func (s *server) Settle(
-	ctx context.Context, _ store.Key, _ uuid.UUID, value []byte, d time.Duration,
+	ctx context.Context, _ store.Key, _ uuid.UUID, _, value []byte, d time.Duration,
 ) store.Outcome {
 	s.mu.Lock()
 	s.settled = true
@@ -238,7 +238,7 @@ func (s *server) Settle(
 	})
 }
 
-func (s *server) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ bool) store.Outcome {
+func (s *server) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byte, _ bool) store.Outcome {
 	s.mu.Lock()
 	s.released = true
 	s.mu.Unlock()

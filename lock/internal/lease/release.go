@@ -70,7 +70,7 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	c.advance(releasing, context.Canceled)
 	c.mu.Unlock()
 
-	o := c.backend.Release(ctx, c.id.Key, c.id.Token, c.id.Hold > 0)
+	o := c.backend.Release(ctx, c.id.Key, c.id.Token, c.id.Written, c.id.Hold > 0)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

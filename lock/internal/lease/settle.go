@@ -94,7 +94,7 @@ func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byt
 // trySettle tries once to store the value. done reports whether a reply has decided that: err is then nil if the value is
 // stored, and otherwise ErrLost. If done is false, another try may succeed.
 func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error) {
-	o := c.backend.Settle(s.ctx, c.id.Key, c.id.Token, s.value, ttl)
+	o := c.backend.Settle(s.ctx, c.id.Key, c.id.Token, c.id.Written, s.value, ttl)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -93,7 +93,7 @@ func (b *backend) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.D
 	return b.answer(ctx, "renew")
 }
 
-func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, hasHold bool) store.Outcome {
+func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byte, hasHold bool) store.Outcome {
 	b.mu.Lock()
 	b.holds = append(b.holds, hasHold)
 	b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, released bool) {
 }
 
 func (b *backend) Settle(
-	ctx context.Context, _ store.Key, token uuid.UUID, value []byte, d time.Duration,
+	ctx context.Context, _ store.Key, token uuid.UUID, _, value []byte, d time.Duration,
 ) store.Outcome {
 	head := len(store.NewValue(token, time.Now(), 0))
 	b.mu.Lock()

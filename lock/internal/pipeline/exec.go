@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -56,6 +57,8 @@ func (c typed) reply() (Reply, error) {
 		return Reply{}, errNoReply
 	case string:
 		return Reply{Text: []byte(v)}, nil
+	case int64:
+		return Reply{Text: strconv.AppendInt(nil, v, 10)}, nil
 	case []any:
 		if len(v) == 2 {
 			return pairOf(v[0], v[1]), nil

@@ -12,10 +12,10 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// Reply is the reply to a command: null, a text, or the pair that claim.lua returns.
+// Reply is the reply to a command: null, a text, a number, or the pair that claim.lua returns.
 type Reply struct {
 	Absent bool   // null: the key did not exist when Redis executed the command
-	Text   []byte // what the key holds, or the head that a script has read from it
+	Text   []byte // what the key holds, the head that a script has read from it, or the digits of a number
 	Pair   bool   // this is a reply of claim.lua, which sets Fence or Left
 	Fence  string // the fence of a claim that was granted, in decimal digits
 	Left   int64  // the key's time to live in milliseconds; negative if it never expires
@@ -48,8 +48,10 @@ func ParseReply(raw []byte) (Reply, error) {
 		return Reply{}, err
 	case len(rest) > 0:
 		return Reply{}, fmt.Errorf("%w: %d bytes too many", ErrProtocol, len(rest))
-	case first.text == nil && !first.null:
+	case first.text == nil && !first.null && isPair:
 		return Reply{}, fmt.Errorf("%w: a number", ErrProtocol)
+	case first.text == nil && !first.null:
+		return Reply{Text: first.digits}, nil
 	}
 	return Reply{
 		Absent: first.null, Text: first.text, Pair: isPair, Fence: string(second.text), Left: second.number,
@@ -60,6 +62,7 @@ func ParseReply(raw []byte) (Reply, error) {
 type scalar struct {
 	null   bool
 	text   []byte
+	digits []byte // of a number
 	number int64
 }
 
@@ -77,6 +80,7 @@ func parseScalar(raw []byte) (v scalar, rest []byte, err error) {
 	case '-':
 		return scalar{}, nil, rediserr.Reply(line)
 	case ':':
+		v.digits = line
 		v.number, err = strconv.ParseInt(string(line), 10, 64)
 		if err != nil {
 			return scalar{}, nil, fmt.Errorf("%w: :%.20q", ErrProtocol, line)

@@ -12,8 +12,11 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// SendDurable sends a command whose write must reach replicas, once, and returns its reply. With Config.Replicas a WAIT
-// follows the command: see Reply.WaitErr.
+// Send sends a command once, and returns its reply.
+func (c *Call) Send(args ...any) (*Reply, error) { return c.send(c.command(false, nil, args...)) }
+
+// SendDurable is Send for a command whose write must reach replicas. With Config.Replicas a WAIT follows the command: see
+// Reply.WaitErr.
 func (c *Call) SendDurable(args ...any) (*Reply, error) {
 	return c.send(c.command(c.Pipeline.config.Replicas > 0, nil, args...))
 }

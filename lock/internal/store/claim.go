@@ -60,6 +60,9 @@ type Entry struct {
 	// lease.Core.release does when the lease is released.
 	MayReturn bool
 
+	// Written is the whole claim, when Granted by SET. It is nil when claim.lua has written the claim.
+	Written []byte
+
 	// Left is how long the State lasts without a renewal: until the lease ends or, when Abandoned, until the hold ends.
 	// It is 0 if the command has not read the key's time to live.
 	Left time.Duration
@@ -138,7 +141,7 @@ func (l *lateClaim) HandleLate(r pipeline.Result) {
 	o := (*op)(l)
 	hasArrived := r.Err == nil && o.isGrantedBy(r.Reply)
 	if hasArrived || r.Unsure {
-		o.store.Release(o.store.group.Base(), o.key, o.token, false)
+		o.store.Release(o.store.group.Base(), o.key, o.token, nil, false)
 	}
 }
 
@@ -163,7 +166,11 @@ func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 		o.mayReturn = true
 		return Entry{}, wrap("claim", err)
 	}
-	return Entry{State: Granted, Fence: e.Fence, Left: o.store.config.TTL}, nil
+	e = Entry{State: Granted, Fence: e.Fence, Left: o.store.config.TTL}
+	if !r.Pair {
+		e.Written = o.claim
+	}
+	return e, nil
 }
 
 // classifyConfirmed is classify, except that under WithReplicas it returns a value only once enough replicas have it.

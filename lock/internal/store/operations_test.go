@@ -21,10 +21,10 @@ import (
 var acts = map[string]func(w *world) store.Outcome{
 	"extend": func(w *world) store.Outcome { return w.Extend(w.Context(), w.key, ours, time.Minute) },
 	"settle": func(w *world) store.Outcome {
-		return w.Settle(w.Context(), w.key, ours, []byte(value(ours, "value")), hold)
+		return w.Settle(w.Context(), w.key, ours, nil, []byte(value(ours, "value")), hold)
 	},
-	"release":      func(w *world) store.Outcome { return w.Release(w.Context(), w.key, ours, false) },
-	"release hold": func(w *world) store.Outcome { return w.Release(w.Context(), w.key, ours, true) },
+	"release":      func(w *world) store.Outcome { return w.Release(w.Context(), w.key, ours, nil, false) },
+	"release hold": func(w *world) store.Outcome { return w.Release(w.Context(), w.key, ours, nil, true) },
 }
 
 // The reply of a script says who had the key.
@@ -136,7 +136,7 @@ func TestClusterPublishes(t *testing.T) {
 	})
 	group := background.NewGroup(context.Background())
 	st := store.New(client, group, store.Config{Namespace: "ns", TTL: ttl, Config: pipeline.Config{OpTimeout: time.Minute}})
-	st.Release(t.Context(), store.Namespace("ns").Key("key"), ours, false)
+	st.Release(t.Context(), store.Namespace("ns").Key("key"), ours, nil, false)
 	if last := s.sent[len(s.sent)-1]; last[0] != "release" || last[len(last)-1] != "spublish" {
 		t.Errorf("sent: %q", s.sent)
 	}

@@ -33,12 +33,14 @@ func (c *Config) replicated() bool { return c.Replicas > 0 }
 
 // Store acts on the keys of one namespace on one deployment. Its methods may be called concurrently.
 type Store struct {
-	pipeline *pipeline.Pipeline
-	group    *background.Group
-	config   Config
-	releases releases
-	ttl      any // config.TTL in milliseconds, as an argument of a command
-	publish  any // the name of the command that publishes, as an argument of a script
+	pipeline  *pipeline.Pipeline
+	group     *background.Group
+	config    Config
+	releases  releases
+	isCluster bool
+	ttl       any // config.TTL in milliseconds, as an argument of a command
+	natives   natives
+	publish   any // the name of the command that publishes, as an argument of a script
 }
 
 // New returns a Store on a client, which it does not close. group counts work that outlives a call.
@@ -46,7 +48,7 @@ func New(client redis.UniversalClient, group *background.Group, config Config) *
 	s := &Store{group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
 	s.pipeline = pipeline.New(client, group, config.Config)
 	s.releases = releases{store: s, wake: make(chan struct{}, 1), claims: map[*unneeded]struct{}{}}
-	if _, ok := client.(*redis.ClusterClient); ok {
+	if _, s.isCluster = client.(*redis.ClusterClient); s.isCluster {
 		s.publish = "spublish" // PUBLISH would reach every node
 	}
 	return s
@@ -70,6 +72,7 @@ type op struct {
 	mayReturn bool // of Claim: see Entry
 
 	claim    pipeline.Bytes     // the claim to write; only its head if the claim is there already
+	written  pipeline.Bytes     // of Settle and Release: the whole claim; nil if it is not known
 	value    pipeline.Bytes     // of Settle, with its head
 	valueTTL pipeline.Bytes     // of Settle: milliseconds, in decimal digits
 	room     [notePos + 48]byte // the memory of claim if the note has at most 48 bytes, and of valueTTL
@@ -164,12 +167,17 @@ func (o *op) extend(d time.Duration) (*pipeline.Reply, error) {
 }
 
 // Settle replaces the claim with a value, which begins with what NewValue returned. It also writes the value if the key
-// is absent: see settle.lua.
-func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []byte, ttl time.Duration) Outcome {
+// is absent: see settle.lua. written is Entry.Written of the claim.
+func (s *Store) Settle(
+	ctx context.Context, key Key, token uuid.UUID, written, value []byte, ttl time.Duration,
+) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
-	o.value, o.valueTTL = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10)
+	o.value, o.valueTTL, o.written = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10), written
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
+		if r, err := o.swap(); r != nil || err != nil {
+			return r, err
+		}
 		r, err := o.EvalDurable(settleScript, 1, o.key.arg, &o.claim, &o.value, &o.valueTTL, s.publish)
 		if err == nil && holderOf(r, token) != Another { // the script has written
 			err = r.WaitErr
@@ -178,13 +186,17 @@ func (s *Store) Settle(ctx context.Context, key Key, token uuid.UUID, value []by
 	}), token)
 }
 
-// Release removes the claim. If the claim has a hold, the release must reach replicas: a failover could bring the claim
+// Release removes the claim. written is as for Settle. If the claim has a hold, the release must reach replicas: a failover could bring the claim
 // back, for as long as its hold. Under WithReplicas the script then also writes if the key is absent, so that a WAIT
 // counts a release whose reply was lost.
-func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, hasHold bool) Outcome {
+func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, written []byte, hasHold bool) Outcome {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
+	o.written = written
 	return outcome(o.Do(func() (*pipeline.Reply, error) {
+		if r, err := o.delete(); r != nil || err != nil {
+			return r, err
+		}
 		if !hasHold || !s.config.replicated() {
 			return o.Eval(releaseScript, 1, o.key.arg, &o.claim, s.publish)
 		}

@@ -62,7 +62,7 @@ func (s *Store) ReleaseUnneeded(key Key, token uuid.UUID, hold time.Duration) {
 		s.KeepReleasing(key, token, false)
 		return
 	}
-	s.group.Go(func() { s.Release(s.group.Base(), key, token, false) })
+	s.group.Go(func() { s.Release(s.group.Base(), key, token, nil, false) })
 }
 
 // KeepReleasing queues the claim of a token, which has a hold: the worker releases it at once, unless it was released
@@ -169,7 +169,7 @@ func (q *releases) send(batch []*unneeded) (answered int) {
 	var sent sync.WaitGroup
 	for _, c := range batch {
 		sent.Go(func() {
-			o := q.store.Release(q.store.group.Base(), c.key, c.token, true)
+			o := q.store.Release(q.store.group.Base(), c.key, c.token, nil, true)
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			switch {
