@@ -97,7 +97,7 @@ func (x *exchange) refuse(a *refusal) {
 	p := *a.problem
 	defer x.emit(a.event) // even if a WithProblem panics
 	x.tellOuter(&p)
-	p.Instance = problem.Instance(x.m.guard.StorageKey(&x.in.req))
+	p.Instance = problem.Instance(x.m.guard.StorageKey(&x.in.run.Request))
 	p.SetHeader(x.w.Header())
 	if x.m.writeProblem != nil {
 		x.m.writeProblem(x.w, x.r, publicProblem(&p))
@@ -121,9 +121,9 @@ func (x *exchange) emit(e Event) {
 	if x.m.observe == nil {
 		return
 	}
-	p := &x.in.req.Phases
+	p := &x.in.run.Phases
 	e.Claim, e.Wait, e.Journal, e.Handler = Phase(p.Claim), Phase(p.Wait), Phase(p.Journal), Phase(p.Operation)
-	e.Key, e.Method, e.Pattern = x.m.guard.StorageKey(&x.in.req), x.r.Method, x.pattern
+	e.Key, e.Method, e.Pattern = x.m.guard.StorageKey(&x.in.run.Request), x.r.Method, x.pattern
 	if p.Operation.Start.IsZero() {
 		e.Pattern = x.r.Pattern
 	}

@@ -19,15 +19,17 @@ var (
 		"so its response cannot be stored")
 )
 
-// run runs the handler, concludes the run, and sends the response. The numbers are the steps of [Middleware.Handler].
-func (x *exchange) run(next http.Handler, r *run.Run) {
-	m, w := x.m, &x.product.writer
-	x.exec = Execution{key: x.in.req.StorageKey, fence: r.Fence(), outer: x.in.outer, strict: r.IsStrict(), control: r.Control()}
+// protect runs the handler, concludes the run, and sends the response. The numbers are the steps of
+// [Middleware.Handler].
+func (x *exchange) protect(next http.Handler) {
+	m, r, w := x.m, &x.in.run, &x.product.writer
+	r.ContextKey, r.ContextValue = executionKey{}, &x.exec
+	x.exec = Execution{key: r.StorageKey, fence: r.Fence(), outer: x.in.outer, strict: r.IsStrict(), control: r.Control()}
 	x.product.options = &m.options
 	w.Begin(x.w, x.r, r.Control(), m.maxResponse)
 	var expired error
 	result := r.Do( // 5 to 7: the handler runs, its response is buffered, the run is concluded
-		func() { expired = x.handle(next, r) },
+		func() { expired = x.handle(next) },
 		func() run.Ending { return x.ending(expired) },
 		func(interrupted run.Result) { x.emit(x.product.eventOf(&interrupted, w.SentStatus())) })
 	if result.Kind != run.Own {
@@ -42,10 +44,10 @@ func (x *exchange) run(next http.Handler, r *run.Run) {
 
 // handle calls the handler, and cuts off what it leaves behind. It returns why its context was done when it returned, and
 // otherwise nil.
-func (x *exchange) handle(next http.Handler, r *run.Run) (expired error) {
-	request := x.request(context.WithValue(r.Start(&x.product), executionKey{}, &x.exec))
+func (x *exchange) handle(next http.Handler) (expired error) {
+	request := x.request(x.in.run.Start(&x.product))
 	defer func() {
-		expired = r.CutOff()
+		expired = x.in.run.CutOff()
 		x.body.CutOff()
 		x.pattern = request.Pattern
 		x.removeTemporaryFiles(request)

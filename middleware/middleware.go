@@ -101,7 +101,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		}
 		x := &exchange{m: m, w: w, r: r, ctx: r.Context()}
 		if m.traceparent != nil {
-			x.in.req.Traceparent = func() record.Trace { return record.ParseTrace(m.traceparent(x.ctx)) }
+			x.in.run.Traceparent = func() record.Trace { return record.ParseTrace(m.traceparent(x.ctx)) }
 		}
 		if m.shadow {
 			x.serveShadow(next)
@@ -129,7 +129,7 @@ type exchange struct {
 func (x *exchange) serve(next http.Handler) {
 	m, in := x.m, &x.in
 	if m.policy.Wait > 0 {
-		in.req.AnswerBy = answerBy(x.ctx, time.Now())
+		in.run.AnswerBy = answerBy(x.ctx, time.Now())
 	}
 	way, refusal := m.read(x.w, x.r, in) // 1 to 3
 	switch {
@@ -143,14 +143,14 @@ func (x *exchange) serve(next http.Handler) {
 		x.pass(next, in.original(x.r), nil)
 		return
 	}
-	result := m.guard.Begin(x.ctx, &in.req) // 4
+	result := m.guard.Begin(x.ctx, &in.run) // 4
 	if result.Kind == run.InFlight {
 		in.freeBody() // many may be waiting
-		result = m.guard.Wait(x.ctx, &in.req, result)
+		result = m.guard.Wait(x.ctx, &in.run, result)
 	}
 	switch result.Kind {
 	case run.Begun:
-		x.run(next, result.Run) // 5 to 8
+		x.protect(next) // 5 to 8
 	case run.Unprotected:
 		r := x.request(x.ctx)
 		defer x.removeTemporaryFiles(r)
@@ -182,7 +182,7 @@ func answerBy(ctx context.Context, arrived time.Time) (by time.Time) {
 func (x *exchange) pass(next http.Handler, r *http.Request, err error) {
 	start := time.Now()
 	defer func() {
-		x.in.req.Phases.Operation, x.pattern = run.PhaseSince(start), r.Pattern
+		x.in.run.Phases.Operation, x.pattern = run.PhaseSince(start), r.Pattern
 		x.emit(Event{Outcome: Unprotected, Err: err})
 	}()
 	next.ServeHTTP(x.w, r)

@@ -15,7 +15,7 @@ import (
 
 // input is what was read of a request: its key, its body and its fingerprints.
 type input struct {
-	req     run.Request
+	run     run.Run
 	outer   *Execution            // the run around this request; nil if there is none
 	body    *buffer.Buffer        // the whole body; nil before it is read, and when it is no longer needed
 	doubt   error                 // for the Event: reread.ErrMaybeUsed if the body may be missing; else nil
@@ -70,7 +70,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	r.Body = &in.limited
 	key, err := m.keyFunc(r)
 	if err == nil {
-		in.req.TooOld, err = m.isTooOld(r)
+		in.run.TooOld, err = m.isTooOld(r)
 	}
 	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
 	// inspects if it answers before the body was read.
@@ -82,8 +82,8 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	case isUsedUp && failed == nil:
 		return protected, refused(KeyFailed, &problem.KeyFailed, reread.ErrUsed)
 	case err == nil && key != "":
-		in.req.Key, in.outer = key, FromContext(r.Context())
-		if in.outer != nil && in.outer.runs(m.guard.StorageKey(&in.req), m.shadow) {
+		in.run.Key, in.outer = key, FromContext(r.Context())
+		if in.outer != nil && in.outer.runs(m.guard.StorageKey(&in.run.Request), m.shadow) {
 			return nested, nil
 		}
 		return protected, nil
@@ -131,7 +131,7 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 		in.doubt = reread.ErrMaybeUsed
 	}
 	in.body, in.source = body, nil // a key function's copy of it is no longer needed
-	in.req.Fingerprints = m.fingerprints(r, body, in.single[:0])
+	in.run.Fingerprints = m.fingerprints(r, body, in.single[:0])
 	return nil
 }
 

@@ -38,10 +38,10 @@ type watched struct {
 
 // prediction is what would happen without shadow: the handler would run under a lease, or the client would get an answer.
 type prediction struct {
-	run    *run.Run // not nil if the handler would run under a lease
-	event  Event    // of an answer
-	digest []byte   // of the body of a replay; empty if it is not known
-	nested bool     // the request already runs under this key
+	runs   bool   // the handler would run under a lease
+	event  Event  // of an answer
+	digest []byte // of the body of a replay; empty if it is not known
+	nested bool   // the request already runs under this key
 }
 
 // serveShadow runs the handler, and reports to the observer what would have happened.
@@ -52,8 +52,8 @@ func (x *exchange) serveShadow(next http.Handler) {
 	switch {
 	case predicted.nested:
 		s.handle(next, x.w, r)
-	case predicted.run != nil:
-		s.runWatched(next, r, predicted.run)
+	case predicted.runs:
+		s.runWatched(next, r)
 	default:
 		s.runAnyway(next, r, &predicted)
 	}
@@ -73,10 +73,10 @@ func (s *watched) predict() prediction {
 		return prediction{event: Event{Outcome: Unprotected}}
 	}
 	s.initExecution()
-	result := s.m.guard.Begin(s.ctx, &s.in.req)
+	result := s.m.guard.Begin(s.ctx, &s.in.run)
 	switch result.Kind {
 	case run.Begun:
-		return prediction{run: result.Run}
+		return prediction{runs: true}
 	case run.Unprotected:
 		return prediction{event: Event{Outcome: Unprotected, Err: result.Err}}
 	case run.Stored:
@@ -115,11 +115,11 @@ func (s *watched) readCopy() (way way, refusal *refusal) {
 // the one that shadow uses in Redis, so that an instance that acts never meets it.
 func (s *watched) initExecution() {
 	s.exec = Execution{
-		key: s.m.guard.StorageKey(&s.in.req), alias: s.m.locker.StorageKey("run " + uuid.NewString()),
+		key: s.m.guard.StorageKey(&s.in.run.Request), alias: s.m.locker.StorageKey("run " + uuid.NewString()),
 		outer: s.in.outer, strict: s.m.policy.AtMostOnce, control: run.NewControl(s.m.policy.Retention),
 	}
-	s.in.req.Key = "\x00shadow\x00" + s.in.req.Key
-	s.in.req.StorageKey = "" // to be made of the new key
+	s.in.run.Key = "\x00shadow\x00" + s.in.run.Key
+	s.in.run.StorageKey = "" // to be made of the new key
 }
 
 // request returns the request for the handler, with its whole body. The handler gets an Execution if the request has a
@@ -140,7 +140,7 @@ func (s *watched) request() *http.Request {
 func (s *watched) handle(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	defer func() {
-		s.in.req.Phases.Operation, s.pattern = run.PhaseSince(start), r.Pattern
+		s.in.run.Phases.Operation, s.pattern = run.PhaseSince(start), r.Pattern
 		s.ahead.rest.CutOff()
 		s.r.Body = s.ahead.source
 		s.r.Pattern = r.Pattern
@@ -187,7 +187,8 @@ func (d *digest) Keeps(bool) bool       { return d.keeps }
 
 // runWatched runs the handler of a request that would have run under a lease, and stores what a duplicate's response is
 // compared with.
-func (s *watched) runWatched(next http.Handler, r *http.Request, rn *run.Run) {
+func (s *watched) runWatched(next http.Handler, r *http.Request) {
+	rn := &s.in.run
 	tee, left := capture.NewTee(s.w, r), new(digest)
 	s.exec.control = rn.Control()
 	rn.Start(left) // the handler keeps the context of its request
@@ -218,9 +219,9 @@ func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, retu
 			end = run.Ending{How: run.Interrupted, Err: errShadowStored}
 		}
 	}()
-	if trace := s.in.req.Traceparent; trace != nil {
+	if trace := s.in.run.Traceparent; trace != nil {
 		made := trace()
-		s.in.req.Traceparent = func() record.Trace { return made }
+		s.in.run.Traceparent = func() record.Trace { return made }
 	}
 	if seen.Started {
 		rn.Control().Sending()
@@ -243,7 +244,7 @@ func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, retu
 // conclude concludes the run. It waits for Redis only as long as the time for one operation allows after the claim:
 // net/http sends the last bytes of the response after this.
 func (s *watched) conclude(rn *run.Run, end run.Ending) run.Result {
-	phases := &s.in.req.Phases
+	phases := &s.in.run.Phases
 	result := rn.ConcludeWithin(s.m.locker.OpTimeout()-phases.Claim.Duration, end)
 	if phases.Operation.Duration > s.m.policy.MaxDuration {
 		result.Err = errors.Join(result.Err, errShadowOverdue)

@@ -103,8 +103,8 @@ func (c *call) emit(e Event) {
 	if c.observe == nil {
 		return
 	}
-	p := &c.req.Phases
-	e.Operation, e.Key = c.operation, c.req.StorageKey
+	p := &c.run.Phases
+	e.Operation, e.Key = c.operation, c.run.StorageKey
 	e.Claim, e.Wait, e.Journal, e.Run = Phase(p.Claim), Phase(p.Wait), Phase(p.Journal), Phase(p.Operation)
 	e.Pending = errors.Is(e.Err, lock.ErrPending)
 	c.observe(c.ctx, e)

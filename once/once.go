@@ -65,7 +65,7 @@ func Do[T any](
 	var own T // what f has returned
 	var ownErr error
 	c := &call{Guard: g, ctx: ctx, operation: key.Operation}
-	if err := key.read(&c.req); err != nil {
+	if err := key.read(&c.run.Request); err != nil {
 		c.emit(Event{Outcome: InvalidKey, Err: err})
 		return v, false, &Refused{Reason: ErrInvalidKey, cause: err}
 	}
@@ -87,23 +87,23 @@ type call struct {
 	*Guard
 	ctx       context.Context // the caller's
 	operation string
-	req       run.Request
+	run       run.Run
 }
 
 // do claims the key, runs f if it may, and concludes the run. The Result is Own or Unprotected if what f has returned
 // stands; then the observer was called.
 func (c *call) do(f func(context.Context) (any, error)) run.Result {
 	if c.endsWithCaller && c.ctx.Err() != nil {
-		c.engine.StorageKey(&c.req)
+		c.engine.StorageKey(&c.run.Request)
 		return run.Result{Kind: run.Unavailable, Outcome: run.OutcomeStoreUnavailable, Err: context.Cause(c.ctx)}
 	}
-	result := c.engine.Begin(c.ctx, &c.req)
+	result := c.engine.Begin(c.ctx, &c.run)
 	if result.Kind == run.InFlight {
-		result = c.engine.Wait(c.ctx, &c.req, result)
+		result = c.engine.Wait(c.ctx, &c.run, result)
 	}
 	switch result.Kind {
 	case run.Begun:
-		return c.run(result.Run, f)
+		return c.protect(f)
 	case run.Unprotected:
 		c.runUnprotected(&result, f)
 	}
@@ -127,5 +127,5 @@ func replay[T any](c *call, result *run.Result) (v T, replayed bool, err error) 
 // refuse returns the error of a call that gets no result, and calls the observer.
 func (c *call) refuse(result *run.Result) error {
 	c.report(result, false)
-	return newRefused(result, c.req.StorageKey)
+	return newRefused(result, c.run.StorageKey)
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/onceguard/onceguard/internal/run"
 )
 
-// run runs f and concludes the run. It calls the observer, unless something replaces what f has returned.
-func (c *call) run(r *run.Run, f func(context.Context) (any, error)) run.Result {
-	p := &product{Guard: c.Guard}
+// protect runs f and concludes the run. It calls the observer, unless something replaces what f has returned.
+func (c *call) protect(f func(context.Context) (any, error)) run.Result {
+	r, p := &c.run, &product{Guard: c.Guard}
 	var v any
 	var err error
 	result := r.Do(
-		func() { v, err = c.callFunction(r, p, f) },
+		func() { v, err = c.callFunction(p, f) },
 		func() run.Ending { return p.take(v, err) },
 		func(interrupted run.Result) { c.report(&interrupted, false) })
 	if result.Kind == run.Own {
@@ -23,9 +23,11 @@ func (c *call) run(r *run.Run, f func(context.Context) (any, error)) run.Result 
 }
 
 // callFunction calls f, passes what f knows about its effect to the run's Control, and cuts off what f leaves behind.
-func (c *call) callFunction(r *run.Run, p *product, f func(context.Context) (any, error)) (v any, err error) {
-	exec := &Execution{key: c.req.StorageKey, fence: r.Fence(), control: r.Control(), product: p}
-	ctx := context.WithValue(r.Start(p), executionKey{}, exec)
+func (c *call) callFunction(p *product, f func(context.Context) (any, error)) (v any, err error) {
+	r := &c.run
+	exec := &Execution{key: r.StorageKey, fence: r.Fence(), control: r.Control(), product: p}
+	r.ContextKey, r.ContextValue = executionKey{}, exec
+	ctx := r.Start(p)
 	if c.endsWithCaller {
 		ending, cancel := context.WithCancelCause(ctx)
 		defer cancel(context.Canceled)
@@ -50,7 +52,7 @@ func (c *call) runUnprotected(result *run.Result, f func(context.Context) (any, 
 	start := time.Now()
 	var err error
 	defer func() {
-		c.req.Phases.Operation = run.PhaseSince(start)
+		c.run.Phases.Operation = run.PhaseSince(start)
 		c.report(result, err != nil)
 	}()
 	ctx := context.WithValue(c.ctx, executionKey{}, (*Execution)(nil))

@@ -187,11 +187,7 @@ func TestRenewals(t *testing.T) {
 					p.Journal = endingJournal{end: test.end}
 				}
 				begin := time.Now()
-				result := New("run", locker, p).Begin(t.Context(), &Request{Key: "k", Fingerprints: []record.Fingerprint{{}}})
-				if result.Kind != Begun {
-					t.Fatalf("%+v", result)
-				}
-				test.do(result.Run)
+				test.do(begun(t, New("run", locker, p), "k"))
 				time.Sleep(2 * time.Hour)
 				if last := redis.last().Sub(begin); last > test.until || last < test.until-tick {
 					t.Errorf("the last renewal was after %v, want %v", last, test.until)
@@ -204,6 +200,16 @@ func TestRenewals(t *testing.T) {
 	}
 }
 
+// begun begins a run under key, and returns it.
+func begun(t *testing.T, g *Guard, key string) *Run {
+	t.Helper()
+	r := &Run{Request: Request{Key: key, Fingerprints: []record.Fingerprint{{}}}}
+	if result := g.Begin(t.Context(), r); result.Kind != Begun {
+		t.Fatalf("%+v", result)
+	}
+	return r
+}
+
 // ConcludeWithin does not wait for a slow Redis. It remembers that Redis is slow.
 func TestConcludeWithin(t *testing.T) {
 	t.Parallel()
@@ -211,7 +217,7 @@ func TestConcludeWithin(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			locker := newLocker(t, &granter{pause: pause})
 			g := New("run", locker, Policy{Retention: time.Hour, MaxDuration: time.Minute})
-			r := g.Begin(t.Context(), &Request{Key: "k", Fingerprints: []record.Fingerprint{{}}}).Run
+			r := begun(t, g, "k")
 			r.Start(ended{"b"})
 			r.CutOff()
 			start, outcome := time.Now(), OutcomeExecuted
@@ -226,13 +232,10 @@ func TestConcludeWithin(t *testing.T) {
 			if errors.Is(result.Err, lock.ErrPending) != isLate || g.redis.open() != isLate {
 				t.Errorf("%v, paused %v", result.Err, g.redis.open())
 			}
-			next := g.Begin(t.Context(), &Request{Key: "other", Fingerprints: []record.Fingerprint{{}}})
-			if next.Kind != Begun { // the policy has no pauses
-				t.Fatalf("%+v", next)
-			}
-			next.Run.Start(ended{})
-			next.Run.CutOff()
-			next.Run.Conclude(Ending{How: Interrupted})
+			next := begun(t, g, "other") // the policy has no pauses
+			next.Start(ended{})
+			next.CutOff()
+			next.Conclude(Ending{How: Interrupted})
 			if err := locker.Close(t.Context()); err != nil {
 				t.Error(err)
 			}

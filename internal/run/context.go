@@ -17,8 +17,8 @@ import (
 // of package context by Value, with a key that is an *int. Before Go 1.26 Cause does so before it calls Err. So Value,
 // too, makes the real context for such a key.
 type runContext struct {
-	lease    *lock.Lease     // nil if a journal decides: the loss of the lease does not end the run
-	detached context.Context // the parent if lease is nil
+	run      *Run
+	lease    *lock.Lease // nil if a journal decides: the loss of the lease does not end the run
 	deadline time.Time
 
 	mu     sync.Mutex         // guards the fields below
@@ -50,19 +50,18 @@ func (c *runContext) Err() error {
 	return nil
 }
 
-func (c *runContext) Value(key any) any { return c.source(key).Value(key) }
-
-// source returns the context that has the value of key: the real one or, without one, the parent.
-func (c *runContext) source(key any) context.Context {
+// Value returns the Request's ContextValue, or the value of the caller's context.
+func (c *runContext) Value(key any) any {
+	if key == c.run.ContextKey {
+		return c.run.ContextValue
+	}
+	if _, ok := key.(*int); !ok {
+		return c.run.caller.Value(key)
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := key.(*int); ok {
-		return c.realize(time.Now())
-	}
-	if c.real != nil {
-		return c.real
-	}
-	return c.parent()
+	real := c.realize(time.Now())
+	c.mu.Unlock()
+	return real.Value(key)
 }
 
 // end ends the context, and returns why it was done before, or nil. It is called when the operation has ended, at the time
@@ -89,7 +88,7 @@ func (c *runContext) isOver(now time.Time) bool {
 // parent returns the context that this one is derived from.
 func (c *runContext) parent() context.Context {
 	if c.lease == nil {
-		return c.detached
+		return c.run.detached()
 	}
 	return c.lease.Context()
 }
@@ -117,4 +116,22 @@ func (c *runContext) realize(now time.Time) context.Context {
 		c.real, c.cancel = context.WithDeadline(parent, c.deadline)
 	}
 	return c.real
+}
+
+// detached is a Run as the context of what is sent for it: it has the values of the caller's context, and never ends.
+type detached Run
+
+func (r *Run) detached() context.Context { return (*detached)(r) }
+
+func (*detached) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (*detached) Done() <-chan struct{}                   { return nil }
+func (*detached) Err() error                              { return nil }
+func (*detached) String() string                          { return "onceguard.detached" }
+
+// Value hides the key by which package context finds the caller's cancellation, as context.WithoutCancel does.
+func (d *detached) Value(key any) any {
+	if _, ok := key.(*int); ok {
+		return context.WithoutCancel(d.caller).Value(key)
+	}
+	return d.caller.Value(key)
 }

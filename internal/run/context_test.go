@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,11 +53,10 @@ func TestContextOfALease(t *testing.T) {
 					}
 					begin := time.Now()
 					g := New("run", locker, Policy{Retention: time.Hour, MaxDuration: time.Minute})
-					result := g.Begin(caller, &Request{Key: "k", Fingerprints: []record.Fingerprint{{}}})
-					if result.Kind != Begun {
+					r := &Run{Request: Request{Key: "k", Fingerprints: []record.Fingerprint{{}}}}
+					if result := g.Begin(caller, r); result.Kind != Begun {
 						t.Fatalf("%+v", result)
 					}
-					r := result.Run
 					ctx := r.Start(nil)
 					wantValue := func() {
 						t.Helper()
@@ -89,7 +89,7 @@ func TestContextOfALease(t *testing.T) {
 					at(test.ends)
 					wantValue()
 					expired := r.CutOff()
-					if p := result.Run.req.Phases.Operation; p.Start != begin || p.Duration != test.ends {
+					if p := r.Phases.Operation; p.Start != begin || p.Duration != test.ends {
 						t.Errorf("the operation: %+v", p)
 					}
 					if test.isAsked >= test.ends {
@@ -127,7 +127,7 @@ func TestContextIsLazy(t *testing.T) {
 		"package context":  {func(ctx context.Context) { ctx.Value(new(int)) }, true},
 		"a child that may": {func(ctx context.Context) { context.AfterFunc(ctx, func() {}) }, true},
 	} {
-		c := &runContext{detached: context.Background(), deadline: time.Now().Add(time.Hour)}
+		c := &runContext{run: &Run{caller: context.Background()}, deadline: time.Now().Add(time.Hour)}
 		test.ask(c)
 		made := c.real != nil
 		expired := c.end(time.Now())
@@ -138,4 +138,44 @@ func TestContextIsLazy(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, c, c.Err())
 		}
 	}
+}
+
+// What is sent for a run has the values of the caller's context and never ends, whatever the caller does.
+func TestDetached(t *testing.T) {
+	t.Parallel()
+	own := new(int) // a key of the same type as those of package context
+	caller, cancel := context.WithCancelCause(context.WithValue(context.WithValue(t.Context(), valueKey{}, "value"), own, "own"))
+	cancel(errors.New("the caller has gone"))
+	detached := (&Run{caller: caller}).detached()
+	_, hasDeadline := detached.Deadline()
+	if detached.Done() != nil || detached.Err() != nil || hasDeadline {
+		t.Errorf("Done %v, Err %v, Deadline %v; want none", detached.Done(), detached.Err(), hasDeadline)
+	}
+	for name, ctx := range map[string]context.Context{"itself": detached, "a child": context.WithValue(detached, "k", "v")} {
+		if cause := context.Cause(ctx); cause != nil {
+			t.Errorf("%s has the cause %v", name, cause)
+		}
+		if ctx.Value(valueKey{}) != "value" || ctx.Value(own) != "own" {
+			t.Errorf("%s has lost a value: %v, %v", name, ctx.Value(valueKey{}), ctx.Value(own))
+		}
+	}
+	if text := fmt.Sprint(detached); text != "onceguard.detached" {
+		t.Errorf("it prints as %q", text)
+	}
+}
+
+// The operation finds its run by the door's key, before and after the context is made, and in contexts made of it.
+func TestContextValue(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	r := &Run{caller: context.WithValue(t.Context(), key{}, "outer"), Request: Request{ContextKey: key{}, ContextValue: "inner"}}
+	c := &runContext{run: r, deadline: time.Now().Add(time.Hour)}
+	for _, when := range []string{"before", "after"} {
+		child, cancel := context.WithCancel(c)
+		if c.Value(key{}) != "inner" || child.Value(key{}) != "inner" {
+			t.Errorf("%s: %v, %v", when, c.Value(key{}), child.Value(key{}))
+		}
+		cancel()
+	}
+	c.end(time.Now())
 }

@@ -110,7 +110,7 @@ func TestDo(t *testing.T) {
 			t.Parallel()
 			client := redistest.Mini(t).Client(t)
 			g, _ := newGuardOn(t, client, func(p *run.Policy) { p.Journal = test.journal })
-			r := g.Begin(t.Context(), request(1)).Run
+			r := runOf(t, g, request(1))
 			p := &product{keeps: true, body: "b"}
 			var reports []run.Result
 			var result run.Result

@@ -154,7 +154,8 @@ func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result
 // Wait waits until the run that has the key has ended, if Policy.Wait allows it, and returns what a duplicate then gets.
 // It never begins a run, even if the other run left no record: a repetition may begin one. inFlight is what Begin has
 // returned, and what Wait returns if the time is over, or ctx ends, or too many are waiting.
-func (g *Guard) Wait(ctx context.Context, req *Request, inFlight Result) Result {
+func (g *Guard) Wait(ctx context.Context, r *Run, inFlight Result) Result {
+	req := &r.Request
 	if g.Policy.Wait == 0 || inFlight.claimedAt.IsZero() { // zero: the journal has the run, and Redis has not
 		return inFlight
 	}

@@ -67,7 +67,7 @@ func New(door string, locker *lock.Locker, p Policy) *Guard {
 	return &Guard{locker: locker, Policy: p, turns: make(turns, journalTurns)}
 }
 
-// Request is a caller's request for a run under a key.
+// Request is a caller's request for a run under a key: the part of a Run that exists before it begins.
 type Request struct {
 	Key          string               // as the door has derived it
 	Fingerprints []record.Fingerprint // of the input, one by each rule; the first one is stored. At least one, see record.Kind
@@ -75,37 +75,41 @@ type Request struct {
 	AnswerBy     time.Time            // when a caller that waits must have its answer; zero: no limit but Policy.Wait
 	TooOld       bool                 // nothing may run: the key is looked up and never claimed
 
+	// Key of the operation's context, and its value: how the operation finds its run.
+	ContextKey, ContextValue any
+
 	// Begin, Wait, Run.Start and Run.CutOff set these:
 	StorageKey string // the key as it stands in Redis; may be set before, too
 	Phases     Phases
 }
 
-// Begin claims the key and, if it is free, begins a run. It sends nothing if ctx has passed its deadline, because the
-// run would end at once. Otherwise the end of ctx does not matter.
+// Begin claims the key of r and, if it is free, begins the run. It sends nothing if ctx has passed its deadline, because
+// the run would end at once. Otherwise the end of ctx does not matter.
 //
 // A caller that gets InFlight may call Wait, once it has let go of its input. The request must not change until the run
 // is concluded.
-func (g *Guard) Begin(ctx context.Context, req *Request) Result {
-	detached := context.WithoutCancel(ctx)
-	claim, err := g.claim(ctx, detached, req)
+func (g *Guard) Begin(ctx context.Context, r *Run) Result {
+	r.guard, r.caller = g, ctx
+	req := &r.Request
+	claim, err := g.claim(ctx, r.detached(), req)
 	req.StorageKey = cmp.Or(req.StorageKey, claim.Key)
 	g.StorageKey(req)
 	isAlone := errors.Is(err, lock.ErrNoRedis)
 	switch {
 	case isAlone && !req.TooOld: // the claim is the row that an intent journal stores at Begin
-		return g.begin(ctx, detached, req, nil, nil)
+		return r.begin(nil, nil)
 	case isAlone:
 		return g.lookInJournal(ctx, req, refuse(Expired, nil))
 	case err != nil && !req.TooOld && g.mayFailOpen(ctx, err):
 		return refuse(Unprotected, err)
 	case err != nil && !req.TooOld && g.mayRunWithoutLease(ctx, err):
-		return g.begin(ctx, detached, req, nil, err)
+		return r.begin(nil, err)
 	case errors.Is(err, lock.ErrSettled), err != nil && g.mayRunWithoutLease(ctx, err):
 		return g.lookInJournal(ctx, req, unclaimed(err))
 	case err != nil:
 		return unclaimed(err)
 	case claim.State == lock.Granted:
-		return g.begin(ctx, detached, req, claim.Lease, nil)
+		return r.begin(claim.Lease, nil)
 	case claim.State == lock.Abandoned, claim.State == lock.Free:
 		return g.lookInJournal(ctx, req, g.byClaim(req, &claim))
 	}
@@ -182,26 +186,23 @@ func (g *Guard) end(ctx context.Context, run journal.Run, record []byte, keep ti
 	return ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.End(ctx, run, record, keep) })
 }
 
-// begin makes a run, and begins it if its protection admits it. Without a lease the journal alone protects the run:
-// claimErr is why Redis has granted none, and nil without Redis.
-func (g *Guard) begin(ctx, detached context.Context, req *Request, lease *lock.Lease, claimErr error) Result {
-	r := &Run{guard: g, req: req, caller: ctx, detached: detached, lease: lease, claimErr: claimErr}
-	r.control.retention = g.Retention
-	if g.Journal == nil {
+// begin begins the run if its protection admits it. Without a lease the journal alone protects the run: claimErr is why
+// Redis has granted none, and nil without Redis.
+func (r *Run) begin(lease *lock.Lease, claimErr error) Result {
+	r.lease, r.claimErr, r.control.retention = lease, claimErr, r.guard.Retention
+	if r.guard.Journal == nil {
 		r.protection = leased{}
 	} else {
 		r.protection = newJournaled(r)
 	}
-	if err := deadlineError(ctx); err != nil {
+	if err := deadlineError(r.caller); err != nil {
 		r.drop()
 		return refuse(NotBegun, errors.Join(err, claimErr))
 	}
 	result := r.protection.admit(r)
-	if result.Kind == Begun {
-		result.Run = r
-		return result
+	if result.Kind != Begun { // Conclude joins them
+		result.Err = errors.Join(result.Err, claimErr)
 	}
-	result.Err = errors.Join(result.Err, claimErr)
 	return result
 }
 

@@ -87,11 +87,11 @@ func TestBegin(t *testing.T) {
 	row := func(state journal.State) journal.Journal {
 		return &standing{entry: journal.Entry{State: state, Token: "another", Note: noteOf(lock.None("test"), 1)}}
 	}
-	tooOld := func(req *run.Request) { req.TooOld = true }
+	tooOld := func(req *run.Run) { req.TooOld = true }
 	for name, test := range map[string]struct {
 		key    func(begun)
 		policy run.Policy
-		change func(*run.Request)
+		change func(*run.Run)
 		kind   run.Kind
 		err    error
 	}{
@@ -120,7 +120,7 @@ func TestBegin(t *testing.T) {
 		"abandoned, done":                   {abandoned, run.Policy{Journal: row(journal.Done)}, nil, run.NotStored, nil},
 		"abandoned, running":                {abandoned, run.Policy{Journal: row(journal.Running)}, nil, run.InFlight, nil},
 		"abandoned, unfinished":             {abandoned, run.Policy{Journal: row(journal.Unfinished)}, nil, run.Unresolved, nil},
-		"abandoned, another's":              {abandoned, run.Policy{}, func(req *run.Request) { *req = *request(2) }, run.Reused, nil},
+		"abandoned, another's":              {abandoned, run.Policy{}, func(req *run.Run) { req.Request = request(2).Request }, run.Reused, nil},
 		"free, too old":                     {nil, run.Policy{}, tooOld, run.Expired, nil},
 		"free, too old, open":               {nil, run.Policy{FailOpen: true}, tooOld, run.Expired, nil},
 		"free, too old, journal":            {nil, run.Policy{Journal: row(journal.Absent)}, tooOld, run.Expired, nil},
@@ -158,9 +158,9 @@ func TestBegin(t *testing.T) {
 				t.Errorf("%q, %+v", req.StorageKey, req.Phases)
 			}
 			if result.Kind == run.Begun {
-				result.Run.Start(&product{})
-				result.Run.CutOff()
-				if err := result.Run.Conclude(run.Ending{How: run.Whole}).Err; errors.Is(err, errRefused) != strings.Contains(name, "no Redis") {
+				req.Start(&product{})
+				req.CutOff()
+				if err := req.Conclude(run.Ending{How: run.Whole}).Err; errors.Is(err, errRefused) != strings.Contains(name, "no Redis") {
 					t.Errorf("%v, want why there was no lease", err)
 				}
 			} else if after, _ := mini.Raw(t, locker.StorageKey("k")); req.TooOld && after != before {

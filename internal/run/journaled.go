@@ -57,7 +57,7 @@ func newJournaled(r *Run) *journaled {
 	g := r.guard
 	j := &journaled{owner: r, deadline: time.Now().Add(g.MaxDuration)}
 	j.unsealed.L = &j.mu
-	j.run = journal.Run{Key: r.req.StorageKey, Note: g.note(nil, r.req), Limit: g.MaxDuration}
+	j.run = journal.Run{Key: r.StorageKey, Note: g.note(nil, &r.Request), Limit: g.MaxDuration}
 	if r.lease != nil {
 		j.run.Token = r.lease.Token()
 	} else {
@@ -71,7 +71,7 @@ func (j *journaled) admit(r *Run) Result {
 	r.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
 	start := time.Now()
 	entry, err := j.askBegin(r)
-	r.req.Phases.Journal = PhaseSince(start)
+	r.Phases.Journal = PhaseSince(start)
 	isOurs := entry.State == journal.Begun // if its row was handed out since, it is Unfinished
 	mayRun := entry.State == journal.Absent || isOurs
 	if err == nil && mayRun && !time.Now().Before(r.capByCaller(j.deadline)) { // the run would end at once
@@ -93,9 +93,9 @@ func (j *journaled) admit(r *Run) Result {
 // same token gets the same entry.
 func (j *journaled) askBegin(r *Run) (journal.Entry, error) {
 	begin := func(ctx context.Context) (journal.Entry, error) { return r.guard.Journal.Begin(ctx, j.run) }
-	entry, err := ask(r.detached, begin)
+	entry, err := ask(r.detached(), begin)
 	if err != nil {
-		entry, err = ask(r.detached, begin)
+		entry, err = ask(r.detached(), begin)
 	}
 	return entry, err
 }
@@ -171,7 +171,7 @@ func (j *journaled) concludeUndecided(r *Run) Result {
 // returned.
 func (j *journaled) end(r *Run, e *ending) Result {
 	r.encodeEnding(e)
-	entry, err := r.guard.end(r.detached, j.run, e.encoded, e.keep)
+	entry, err := r.guard.end(r.detached(), j.run, e.encoded, e.keep)
 	if err != nil {
 		return r.own(e, j.endInBackground(r, e, err))
 	}
@@ -190,12 +190,12 @@ func (j *journaled) end(r *Run, e *ending) Result {
 // yieldTo ends a request that has claimed the key, by the entry of another run. It settles the key with the entry's
 // record, so that the next duplicate need not ask the journal. Without such a record it releases the key.
 func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
-	result := r.guard.byEntry(r.req, &entry)
+	result := r.guard.byEntry(&r.Request, &entry)
 	if r.lease == nil || !canSettle(&entry) || result.Kind == Unreadable {
 		r.drop()
 		return result
 	}
-	result.Err = errors.Join(result.Err, r.lease.Settle(r.detached, entry.Record, entry.Left))
+	result.Err = errors.Join(result.Err, r.lease.Settle(r.detached(), entry.Record, entry.Left))
 	return result
 }
 

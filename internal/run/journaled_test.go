@@ -48,7 +48,7 @@ func TestYield(t *testing.T) {
 				req, p := request(1), &product{keeps: true, sent: strings.HasSuffix(when, "sent"), body: "mine"}
 				var result run.Result
 				if atEnd {
-					r := g.Begin(t.Context(), req).Run
+					r := runOf(t, g, req)
 					r.Start(p)
 					s.entry = test.entry
 					r.CutOff()

@@ -14,12 +14,12 @@ type leased struct{}
 
 func (leased) admit(r *Run) Result {
 	// So that the lease also runs out if the operation never starts.
-	r.abandonAt(r.req.Phases.Claim.End().Add(r.guard.MaxDuration))
+	r.abandonAt(r.Phases.Claim.End().Add(r.guard.MaxDuration))
 	return Result{Kind: Begun}
 }
 
 func (leased) start(r *Run) context.Context {
-	deadline := r.req.Phases.Operation.Start.Add(r.guard.MaxDuration)
+	deadline := r.Phases.Operation.Start.Add(r.guard.MaxDuration)
 	r.abandonAt(deadline)
 	r.ctx.lease, r.ctx.deadline = r.lease, r.capByCaller(deadline)
 	return OutsideJournal(&r.ctx, r.caller)
@@ -68,13 +68,13 @@ func (r *Run) apply(e *ending) error {
 		r.lease.Abandon()
 		return r.lease.Err() // for the observer only: after ErrLost another may have run, too
 	case e.action == Free:
-		return r.lease.Release(r.detached)
+		return r.lease.Release(r.detached())
 	case e.encoded != nil:
-		return r.lease.Settle(r.detached, e.encoded, e.keep)
+		return r.lease.Settle(r.detached(), e.encoded, e.keep)
 	}
 	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory.
-	return r.lease.SettleAppend(r.detached, e.record.Room(), func(b []byte) []byte {
-		encoded := r.guard.Codec.Append(b, r.req.StorageKey, &e.record)
+	return r.lease.SettleAppend(r.detached(), e.record.Room(), func(b []byte) []byte {
+		encoded := r.guard.Codec.Append(b, r.StorageKey, &e.record)
 		e.size = len(encoded) - len(b)
 		return encoded
 	}, e.keep)
@@ -92,7 +92,7 @@ func (r *Run) apply(e *ending) error {
 // Both runs may have taken effect, so the outcome is OutcomeLeaseLost in any case.
 func (r *Run) reclaimOrGiveWay(e *ending, lost error) Result {
 	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
-	claim, err := r.guard.sendClaim(r.detached, r.req)
+	claim, err := r.guard.sendClaim(r.detached(), &r.Request)
 	if err == nil && claim.State == lock.Granted {
 		r.lease = claim.Lease // which Conclude abandons after a panic
 		err = r.apply(e)
@@ -113,7 +113,7 @@ func (r *Run) byLostClaim(claim *lock.Claim, err error) Result {
 	case err != nil: // not Unavailable, which invites a repetition: it would run if the key is free
 		return refuse(Unresolved, err)
 	}
-	return r.guard.byClaim(r.req, claim)
+	return r.guard.byClaim(&r.Request, claim)
 }
 
 // giveWay returns the result of a run that lost its key. usual is what a duplicate would get. If usual is a mismatch,

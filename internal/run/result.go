@@ -10,7 +10,7 @@ import (
 type Kind uint8
 
 const (
-	Begun              Kind = iota // run the operation: Result.Run
+	Begun              Kind = iota // run the operation
 	Unprotected                    // run the operation without protection: the store does not answer, and Policy.FailOpen is set
 	Own                            // from Conclude: hand out the run's own product
 	Stored                         // hand out Result.Record
@@ -83,7 +83,6 @@ type Result struct {
 	Outcome Outcome // empty if Kind is Begun
 	Err     error   // for an observer: why something failed, or why the outcome is what it is
 
-	Run        *Run          // if Kind is Begun
 	Record     record.Record // if Kind is Stored or NotStored; of the latter the payload may be empty
 	Size       int           // of the record in bytes, as it is stored or pending; 0 if there is none
 	Settle     Phase         // from Conclude: from the end of the operation until the key was settled

@@ -10,13 +10,13 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// Run is one run of an operation under a key. The goroutine that began it calls Start, CutOff and Conclude, in this
-// order.
+// Run is a request for a run of an operation under a key, and then the run. The caller sets the Request. If Begin returns
+// Begun, the same goroutine calls Start, CutOff and Conclude, in this order.
 type Run struct {
+	Request
+
 	guard      *Guard
-	req        *Request
-	caller     context.Context // only its deadline counts
-	detached   context.Context // has the values of caller, and never ends
+	caller     context.Context // its values are those of the run; of its ends only the deadline counts
 	lease      *lock.Lease     // nil without one: then the journal alone protects the run
 	claimErr   error           // why there is no lease
 	protection protection
@@ -86,8 +86,8 @@ func (r *Run) IsStrict() bool { return r.guard.AtMostOnce || r.protection.hasRow
 // the caller's context.
 func (r *Run) Start(product Product) context.Context {
 	r.product = product
-	r.req.Phases.Operation.Start = time.Now()
-	r.ctx.detached = r.detached
+	r.Phases.Operation.Start = time.Now()
+	r.ctx.run = r
 	return r.protection.start(r)
 }
 
@@ -115,7 +115,7 @@ func (r *Run) CutOff() (expired error) {
 	if !r.completed.IsZero() {
 		return nil
 	}
-	p := &r.req.Phases.Operation
+	p := &r.Phases.Operation
 	*p = PhaseSince(p.Start)
 	r.completed = p.End()
 	r.control.CutOff()
@@ -159,7 +159,7 @@ func (r *Run) abandon() {
 // drop releases the key in the background.
 func (r *Run) drop() {
 	if r.lease != nil {
-		r.lease.ReleaseInBackground(r.detached)
+		r.lease.ReleaseInBackground(r.detached())
 	}
 }
 
@@ -233,16 +233,16 @@ func (r *Run) tombstone(action Action, isKnown bool) record.Record {
 
 // newRecord returns a record without a payload.
 func (r *Run) newRecord(completed time.Time) record.Record {
-	rec := record.Record{Fingerprint: r.req.Fingerprints[0], Completed: completed}
-	if r.req.Traceparent != nil {
-		rec.Trace = r.req.Traceparent()
+	rec := record.Record{Fingerprint: r.Fingerprints[0], Completed: completed}
+	if r.Traceparent != nil {
+		rec.Trace = r.Traceparent()
 	}
 	return rec
 }
 
 // encode returns the bytes of the record, in new memory.
 func (r *Run) encode(rec *record.Record) []byte {
-	return r.guard.Codec.Append(make([]byte, 0, rec.Room()), r.req.StorageKey, rec)
+	return r.guard.Codec.Append(make([]byte, 0, rec.Room()), r.StorageKey, rec)
 }
 
 // encodeEnding encodes the record of e, if it has one: the journal and Redis get the same bytes.

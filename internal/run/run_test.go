@@ -40,8 +40,10 @@ func newGuardOn(t *testing.T, client redis.UniversalClient, change ...func(*run.
 }
 
 // request returns a request for the key "k" whose input has the sum n.
-func request(n byte) *run.Request {
-	return &run.Request{Key: "k", Fingerprints: []record.Fingerprint{{Kind: record.Kind{1}, Sum: [32]byte{n}}}}
+func request(n byte) *run.Run {
+	return &run.Run{Request: run.Request{
+		Key: "k", Fingerprints: []record.Fingerprint{{Kind: record.Kind{1}, Sum: [32]byte{n}}},
+	}}
 }
 
 // product is a Product in memory.
@@ -81,11 +83,17 @@ func (p *product) String() string  { return "made " + p.body }
 // begin begins a run, and starts it.
 func begin(t *testing.T, g *run.Guard, p *product) (*run.Run, context.Context) {
 	t.Helper()
-	result := g.Begin(t.Context(), request(1))
-	if result.Kind != run.Begun {
+	r := runOf(t, g, request(1))
+	return r, r.Start(p)
+}
+
+// runOf begins the run of a request, and returns it.
+func runOf(t *testing.T, g *run.Guard, r *run.Run) *run.Run {
+	t.Helper()
+	if result := g.Begin(t.Context(), r); result.Kind != run.Begun {
 		t.Fatalf("%+v, want a run", result)
 	}
-	return result.Run, result.Run.Start(p)
+	return r
 }
 
 // want checks what a request gets.
@@ -101,7 +109,7 @@ func TestCutOffTwice(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, func(p *run.Policy) { p.MaxDuration = 50 * time.Millisecond })
 	req := request(1)
-	r := g.Begin(t.Context(), req).Run
+	r := runOf(t, g, req)
 	ctx := r.Start(&product{keeps: true})
 	<-ctx.Done()
 	if err := r.CutOff(); !errors.Is(err, context.DeadlineExceeded) {
@@ -172,14 +180,15 @@ func TestConclude(t *testing.T) {
 			if stores := test.again != run.Begun && test.again != run.InFlight; (result.Size > 0) != stores {
 				t.Errorf("size %d", result.Size)
 			}
-			again := g.Begin(t.Context(), request(1))
+			next := request(1)
+			again := g.Begin(t.Context(), next)
 			if again.Kind != test.again || string(again.Record.Body) != test.payload || again.Kind == run.Stored && again.Size != result.Size {
 				t.Errorf("again: %+v, want %v, %q, size %d", again, test.again, test.payload, result.Size)
 			}
 			if test.again == run.Begun {
-				again.Run.Start(&test.product)
-				again.Run.CutOff()
-				again.Run.Conclude(run.Ending{How: run.Whole})
+				next.Start(&test.product)
+				next.CutOff()
+				next.Conclude(run.Ending{How: run.Whole})
 				return
 			}
 			if other := g.Begin(t.Context(), request(2)); other.Kind != run.Reused {
@@ -219,7 +228,7 @@ func TestRecord(t *testing.T) {
 			req := request(1)
 			req.Traceparent = func() record.Trace { return trace }
 			p := &product{keeps: true}
-			r := g.Begin(t.Context(), req).Run
+			r := runOf(t, g, req)
 			r.Start(p)
 			test.say(r.Control())
 			r.Control().Retain(test.retain)
@@ -259,7 +268,7 @@ func TestOvertaken(t *testing.T) {
 	j := &fakeJournal{}
 	g, _ := newGuard(t, func(p *run.Policy) { p.Journal = j })
 	req := request(1)
-	r := g.Begin(t.Context(), req).Run
+	r := runOf(t, g, req)
 	ctx := r.Start(&product{body: "mine"})
 	if err := overtake(ctx, theirs()); !errors.Is(err, journal.ErrAnswered) {
 		t.Error(err)
@@ -358,14 +367,15 @@ func TestEndInJournal(t *testing.T) {
 				}
 			}
 			bare := run.New("run", locker, run.Policy{Retention: time.Hour, MaxDuration: time.Minute})
-			again := bare.Begin(t.Context(), request(1))
+			next := request(1)
+			again := bare.Begin(t.Context(), next)
 			if again.Kind != test.again {
 				t.Errorf("again: %+v, want %v", again, test.again)
 			}
 			if again.Kind == run.Begun {
-				again.Run.Start(&product{})
-				again.Run.CutOff()
-				again.Run.Conclude(run.Ending{How: run.Whole})
+				next.Start(&product{})
+				next.CutOff()
+				next.Conclude(run.Ending{How: run.Whole})
 			}
 		})
 	}
@@ -377,14 +387,15 @@ func TestBeginAgain(t *testing.T) {
 	for fails, begun := range map[int]int{0: 1, 1: 2, 2: 2} {
 		j := &fakeJournal{fails: fails}
 		g, locker := newGuard(t, func(p *run.Policy) { p.Journal = j })
-		result := g.Begin(t.Context(), request(1))
+		r := request(1)
+		result := g.Begin(t.Context(), r)
 		if isRefused := result.Kind == run.NotBegun; j.begun != begun || isRefused != (fails > 1) {
 			t.Errorf("%d fail: %+v after %d, want %d", fails, result, j.begun, begun)
 		}
 		if result.Kind == run.Begun {
-			result.Run.Start(&product{})
-			result.Run.CutOff()
-			result.Run.Conclude(run.Ending{How: run.Whole})
+			r.Start(&product{})
+			r.CutOff()
+			r.Conclude(run.Ending{How: run.Whole})
 		}
 		wantFree(t, locker)
 	}

@@ -95,7 +95,7 @@ func TestTransactionEnds(t *testing.T) {
 			t.Parallel()
 			g, _ := newGuard(t, func(p *run.Policy) { p.Journal = &fakeJournal{} })
 			p := &txProduct{product: product{body: "b"}}
-			r := g.Begin(t.Context(), request(1)).Run
+			r := runOf(t, g, request(1))
 			ctx := r.Start(p)
 			transact := func(do func(seal) error, f find) (panicked any, err error) {
 				ours, _, _ := journal.FromContext(ctx)
