@@ -77,8 +77,8 @@
 //
 // The server may lose a claim: by a failover to a replica that had not received it, a restart without persistence, an
 // eviction, FLUSHALL, an operator. The holder then learns that from its next renewal, within a third of the length if
-// Redis answers. A process that is paused learns nothing until it runs again: check [Lease.Until] or the context right
-// before an effect that must not happen twice.
+// Redis answers. A process that is paused learns nothing until it runs again: call [Lease.Err], or Err of the context,
+// right before an effect that must not happen twice.
 //
 // # Fast clients
 //

@@ -47,10 +47,15 @@ func (l *Locker) newLease(ctx context.Context, id lease.ID, fence int64, start t
 //     lost when the next renewal finds that, within a third of its length, or at Until if Redis does not answer or the
 //     lease is not renewed ([WithoutRenewal]).
 //
+// After a pause of the process, the timer that ends the lease is late by some milliseconds. Err and Done of this context,
+// and [Lease.Err], compare Until with the clock and end the lease themselves. A derived context waits for the timer or
+// for such a call.
+//
 // It carries the values of the context with which the key was taken, but not its cancellation.
 func (l *Lease) Context() context.Context { return l.handle.Context() }
 
-// Err returns nil until Context is done, and then its cause. It sends nothing, and costs less than Context.
+// Err returns nil until Context is done, and then its cause. Called past Until, it ends the lease first. It sends nothing,
+// and costs less than Context.
 func (l *Lease) Err() error { return l.handle.Err() }
 
 // Token returns the token of the lease's claim: a random UUID (RFC 9562, section 5.4).

@@ -3,9 +3,16 @@ package once_test
 import (
 	"context"
 	"errors"
+	"net"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
@@ -61,6 +68,44 @@ func TestWithCancel(t *testing.T) {
 		d.wantRuns(1)
 		d.want(d.do(func(ctx context.Context) (receipt, error) { return receipt{Number: 2}, ctx.Err() }), 2, false, once.Executed)
 	})
+}
+
+// fault: client SIGSTOP longer than the TTL, then SIGCONT. The function's context tells that the lease is over, whether
+// the timer of the lease has fired or not.
+func TestContextPastTheEndOfTheLease(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]once.Option{"default": nil, "WithCancel": {once.WithCancel()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := miniredis.NewMiniRedis()
+				server.ClockTTL(true)
+				t.Cleanup(server.Close)
+				client := redistest.NewDirect(t, &redis.Options{
+					Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+				}).Client
+				const ttl = 10 * time.Second
+				locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithoutRenewal())
+				defer locker.Close(context.Background())
+				guard := once.New(locker, opts...)
+				var calls sync.WaitGroup
+				for n := range 50 {
+					calls.Go(func() {
+						key := once.Key{Operation: "charge", Scope: once.Anyone, ID: strconv.Itoa(n)}
+						wakeUp := time.NewTimer(ttl - ttl/100 - 2*time.Millisecond) // before that of the lease
+						_, _, _ = once.Do(t.Context(), guard, key, func(ctx context.Context) (int, error) {
+							<-wakeUp.C
+							if ctx.Err() == nil || context.Cause(ctx) != lock.ErrLost {
+								t.Errorf("at the end of its lease: %v, with the cause %v", ctx.Err(), context.Cause(ctx))
+							}
+							return 0, nil
+						})
+					})
+				}
+				calls.Wait()
+			})
+		})
+	}
 }
 
 // A goroutine that the function leaves behind sees its context end.

@@ -32,7 +32,7 @@ func (c *call) callFunction(p *product, f func(context.Context) (any, error)) (v
 		ending, cancel := context.WithCancelCause(ctx)
 		defer cancel(context.Canceled)
 		defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })() // the deferred call ends the watch on c.ctx
-		ctx = ending
+		ctx = withCallers{ending, ctx}
 	}
 	v, err = f(ctx)
 	switch knowledgeOf(err) {
@@ -45,6 +45,17 @@ func (c *call) callFunction(p *product, f func(context.Context) (any, error)) (v
 	}
 	r.CutOff()
 	return v, err
+}
+
+// withCallers is the context of a run that ends with its caller's too.
+type withCallers struct {
+	context.Context                 // derived from run's
+	run             context.Context // whose Err ends it if the lease is over: see lock.Lease.Err
+}
+
+func (c withCallers) Err() error {
+	_ = c.run.Err()
+	return c.Context.Err()
 }
 
 // runUnprotected runs f in the caller's context, outside of any other run, and calls the observer.

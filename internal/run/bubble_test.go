@@ -75,12 +75,12 @@ func (*granted) SetReadDeadline(time.Time) error  { return nil }
 func (*granted) SetWriteDeadline(time.Time) error { return nil }
 
 // newLocker returns a Locker on g, for a test in a bubble.
-func newLocker(t *testing.T, g *granter) *lock.Locker {
+func newLocker(t *testing.T, g *granter, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	client := redistest.NewDirect(t, &redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return &granted{by: g}, nil },
 	}).Client
-	return lock.New(client, "test", lock.WithTTL(10*time.Second))
+	return lock.New(client, "test", append([]lock.Option{lock.WithTTL(10 * time.Second)}, opts...)...)
 }
 
 // ended is a product that is stored if it has a body.

@@ -41,10 +41,7 @@ func (c *runContext) Done() <-chan struct{} {
 func (c *runContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.real != nil {
-		return c.real.Err()
-	}
-	if now := time.Now(); c.ended || c.isOver(now) {
+	if now := time.Now(); c.real != nil || c.ended || c.isOver(now) {
 		return c.realize(now).Err()
 	}
 	return nil
@@ -69,7 +66,7 @@ func (c *runContext) Value(key any) any {
 func (c *runContext) end(now time.Time) (expired error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.real == nil && c.isOver(now) {
+	if c.real != nil || c.isOver(now) {
 		c.realize(now)
 	}
 	c.ended = true
@@ -100,9 +97,13 @@ func (c *runContext) outlasted(now time.Time) bool {
 	return c.lease != nil && c.lease.Until().After(c.deadline) && !now.Before(c.lease.Until())
 }
 
-// realize returns the real context. It makes the context at the first call. The caller holds mu.
+// realize returns the real context. It makes the context at the first call. Later calls end it if the lease is over: see
+// lock.Lease.Err. The caller holds mu.
 func (c *runContext) realize(now time.Time) context.Context {
 	if c.real != nil {
+		if c.lease != nil {
+			_ = c.lease.Err()
+		}
 		return c.real
 	}
 	parent := c.parent()

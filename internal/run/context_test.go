@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +104,56 @@ func TestContextOfALease(t *testing.T) {
 					if result := r.Conclude(Ending{How: Interrupted}); result.Kind != Own || result.Outcome != OutcomePanicked {
 						t.Errorf("%+v, whatever the lease is", result)
 					}
+					if err := locker.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// fault: client SIGSTOP longer than the TTL, then SIGCONT. A run's context tells that the lease is over, whether the timer
+// of the lease has fired or not.
+func TestContextPastTheEndOfItsLease(t *testing.T) {
+	t.Parallel()
+	for name, isOver := range map[string]func(r *Run, ctx context.Context) bool{
+		"Err":    func(_ *Run, ctx context.Context) bool { return ctx.Err() == context.Canceled },
+		"Cause":  func(_ *Run, ctx context.Context) bool { return context.Cause(ctx) == lock.ErrLost },
+		"CutOff": func(r *Run, _ context.Context) bool { return r.CutOff() == lock.ErrLost },
+		"Done": func(_ *Run, ctx context.Context) bool {
+			select {
+			case <-ctx.Done():
+				return true
+			default:
+				return false
+			}
+		},
+	} {
+		for asked, before := range map[string]bool{"asked once": false, "asked before": true} {
+			t.Run(name+", "+asked, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					locker := newLocker(t, &granter{}, lock.WithoutRenewal())
+					g := New("run", locker, Policy{Retention: time.Hour, MaxDuration: time.Minute})
+					var calls sync.WaitGroup
+					for n := range 50 {
+						calls.Go(func() {
+							wakeUp := time.NewTimer(10*time.Second - 102*time.Millisecond) // before that of the lease
+							r := begun(t, g, strconv.Itoa(n))
+							ctx := r.Start(nil)
+							if before {
+								ctx.Done()
+							}
+							<-wakeUp.C
+							if !isOver(r, ctx) || context.Cause(ctx) != lock.ErrLost {
+								t.Errorf("the context does not seem to be done, the lease is over since %v", time.Since(r.lease.Until()))
+							}
+							r.CutOff()
+							r.Conclude(Ending{How: Interrupted})
+						})
+					}
+					calls.Wait()
 					if err := locker.Close(t.Context()); err != nil {
 						t.Error(err)
 					}

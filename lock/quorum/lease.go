@@ -19,7 +19,7 @@ import (
 // a majority, because two majorities share a master.
 type Lease struct {
 	quorum *Quorum
-	ctx    context.Context
+	ctx    context.Context         // done when the lease is over, see leaseContext
 	cancel context.CancelCauseFunc // of ctx
 
 	claims []*claim // one for each master
@@ -51,10 +51,44 @@ func newLease(ctx context.Context, q *Quorum) *Lease {
 // [lock.ErrLost] when no majority of the claims is valid any more: it is done before a majority of the servers lets the
 // key go by expiry. If a server loses the claim in another way, the next renewal shows that, within a third of the
 // length of a lease. It carries the values of the context with which the key was taken, but not its cancellation.
-func (l *Lease) Context() context.Context { return l.ctx }
+//
+// Err and Done of this context never miss the end of a lease: see [lock.Lease.Context].
+func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
 
-// Err returns nil until Context is done, and then its cause.
-func (l *Lease) Err() error { return context.Cause(l.ctx) }
+// Err returns nil until Context is done, and then its cause. Called past Until, it ends the lease first.
+func (l *Lease) Err() error {
+	if l.ctx.Err() == nil {
+		l.check()
+	}
+	return context.Cause(l.ctx)
+}
+
+// leaseContext is the context of a Lease. Each method that tells whether it is done calls Lease.Err first.
+type leaseContext Lease
+
+func (c *leaseContext) Deadline() (deadline time.Time, ok bool) { return c.ctx.Deadline() }
+
+func (c *leaseContext) Done() <-chan struct{} {
+	_ = (*Lease)(c).Err()
+	return c.ctx.Done()
+}
+
+func (c *leaseContext) Err() error {
+	_ = (*Lease)(c).Err()
+	return c.ctx.Err()
+}
+
+// Value is also how package context looks for a parent of its own, with a key that is an *int. Before Go 1.26
+// context.Cause calls it instead of Err.
+func (c *leaseContext) Value(key any) any {
+	if _, ok := key.(*int); ok {
+		_ = (*Lease)(c).Err()
+	}
+	return c.ctx.Value(key)
+}
+
+// String keeps fmt from reading fields that another goroutine may be writing.
+func (*leaseContext) String() string { return "quorum.Lease.Context" }
 
 // Until returns the time until which the lease is valid if no further renewal succeeds: until then a majority of the
 // claims is. It has a monotonic clock reading. It is the zero time if the lease was released or lost before its time.
@@ -107,7 +141,7 @@ func (l *Lease) begin() {
 	l.check()
 }
 
-// check ends the lease if no majority of its claims is valid any more. It is called when a claim has ended.
+// check ends the lease if no majority of its claims is valid any more. It is called when a claim has ended, and by Err.
 func (l *Lease) check() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

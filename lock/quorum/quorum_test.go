@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -568,4 +570,55 @@ func TestQuorumLosesNodes(t *testing.T) {
 		nodes[:3].awaitKeys(t, 1)
 		nodes[3:].awaitKeys(t, 0)
 	})
+}
+
+// fault: client SIGSTOP longer than the TTL, then SIGCONT. A caller that asks past the end of the lease learns that it is
+// over, whether the timers of its claims have fired or not.
+func TestEndIsSeenBeforeTheTimersFire(t *testing.T) {
+	t.Parallel()
+	for name, isOver := range map[string]func(l *quorum.Lease, ctx context.Context) bool{
+		"Err":           func(l *quorum.Lease, _ context.Context) bool { return l.Err() == lock.ErrLost },
+		"context's Err": func(_ *quorum.Lease, ctx context.Context) bool { return ctx.Err() == context.Canceled },
+		"Cause":         func(_ *quorum.Lease, ctx context.Context) bool { return context.Cause(ctx) == lock.ErrLost },
+		"context's Done": func(_ *quorum.Lease, ctx context.Context) bool {
+			select {
+			case <-ctx.Done():
+				return true
+			default:
+				return false
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				q := newQuorumBubble(t).quorum(t, quorum.WithoutRenewal())
+				var calls sync.WaitGroup
+				for n := range 50 {
+					calls.Go(func() {
+						begin, wakeUp := time.Now(), time.NewTimer(valid) // before those of the claims
+						lease, ok, err := q.TryAcquire(t.Context(), strconv.Itoa(n))
+						if err != nil || !ok {
+							t.Errorf("TryAcquire: %v, %v", ok, err)
+							return
+						}
+						ctx := lease.Context()
+						derived, cancel := context.WithCancel(ctx)
+						defer cancel()
+						<-wakeUp.C
+						if !isOver(lease, ctx) || time.Since(begin) != valid {
+							t.Errorf("the lease does not seem to be over %v after its beginning", time.Since(begin))
+						}
+						if context.Cause(derived) != lock.ErrLost {
+							t.Errorf("the end of a derived context has the cause %v", context.Cause(derived))
+						}
+						if got := fmt.Sprint(ctx); got != "quorum.Lease.Context" {
+							t.Errorf("the context as a text: %s", got)
+						}
+					})
+				}
+				calls.Wait()
+			})
+		})
+	}
 }

@@ -196,6 +196,13 @@ func (c *Core) end(cause, releaseErr error) {
 	c.advance(ended, cause)
 }
 
+// expire loses the lease if it is active and validUntil is reached. The caller holds mu.
+func (c *Core) expire(now time.Time) {
+	if c.phase == active && !now.Before(c.validUntil) {
+		c.lose()
+	}
+}
+
 // lose ends all handles with ErrLost: validUntil was reached, or the key is no longer ours. Settle may still be called.
 // The caller holds mu.
 func (c *Core) lose() { c.advance(lost, store.ErrLost) }

@@ -14,7 +14,7 @@ type Handle struct {
 	// guarded by Core.mu
 	released bool
 	cause    error                   // why the handle ended; nil before
-	ctx      context.Context         // done with cause; nil until Context is called, which saves two allocations
+	ctx      context.Context         // done with cause; nil until Context is called, which saves two allocations; then fixed
 	cancel   context.CancelCauseFunc // of ctx
 }
 
@@ -37,7 +37,8 @@ func (h *Handle) Join(ctx context.Context, other *Handle) bool {
 	return true
 }
 
-// Context returns a context that is done when the handle has ended, with the cause.
+// Context returns a context that is done when the handle has ended, with the cause. Its Err and its Done end a lease
+// past its end, as Handle.Err does.
 func (h *Handle) Context() context.Context {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
@@ -47,15 +48,47 @@ func (h *Handle) Context() context.Context {
 			h.cancel(h.cause)
 		}
 	}
-	return h.ctx
+	return (*handleContext)(h)
 }
 
-// Err returns why the handle has ended, and nil before.
+// Err returns why the handle has ended, and nil before. It ends a lease that is past its end, also if the timer has not
+// fired yet: after a pause of the process the timer is late, and another caller may have the key.
 func (h *Handle) Err() error {
 	h.core.mu.Lock()
 	defer h.core.mu.Unlock()
+	if h.cause == nil {
+		h.core.expire(time.Now())
+	}
 	return h.cause
 }
+
+// handleContext is the context of a Handle. Each method that tells whether it is done calls Handle.Err first. A context
+// that is derived from it is then done, too.
+type handleContext Handle
+
+func (c *handleContext) Deadline() (deadline time.Time, ok bool) { return c.ctx.Deadline() }
+
+func (c *handleContext) Done() <-chan struct{} {
+	_ = (*Handle)(c).Err()
+	return c.ctx.Done()
+}
+
+func (c *handleContext) Err() error {
+	_ = (*Handle)(c).Err()
+	return c.ctx.Err()
+}
+
+// Value is also how package context looks for a parent of its own, with a key that is an *int. Before Go 1.26
+// context.Cause calls it instead of Err.
+func (c *handleContext) Value(key any) any {
+	if _, ok := key.(*int); ok {
+		_ = (*Handle)(c).Err()
+	}
+	return c.ctx.Value(key)
+}
+
+// String keeps fmt from reading fields that another goroutine may be writing.
+func (*handleContext) String() string { return "lock.Lease.Context" }
 
 // end ends the handle and its context, unless the handle has ended before. The caller holds mu.
 func (h *Handle) end(cause error) {

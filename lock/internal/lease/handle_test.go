@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -232,5 +233,66 @@ func TestValidity(t *testing.T) {
 		if got := lease.Validity(length); got != want {
 			t.Errorf("of %v: %v, want %v", length, got, want)
 		}
+	}
+}
+
+// fault: client SIGSTOP longer than the TTL, then SIGCONT. The timer that ends the lease has not fired yet. A caller that
+// asks past the end of the lease learns that it is over, and what was derived from the context is done.
+func TestEndIsSeenBeforeTheTimerFires(t *testing.T) {
+	t.Parallel()
+	for name, isOver := range map[string]func(h *lease.Handle, ctx context.Context) bool{
+		"Err":            func(h *lease.Handle, _ context.Context) bool { return h.Err() == store.ErrLost },
+		"context's Err":  func(_ *lease.Handle, ctx context.Context) bool { return ctx.Err() == context.Canceled },
+		"context's Done": func(_ *lease.Handle, ctx context.Context) bool { return isClosed(ctx.Done()) },
+		"Cause":          func(_ *lease.Handle, ctx context.Context) bool { return context.Cause(ctx) == store.ErrLost },
+		"Extend": func(h *lease.Handle, ctx context.Context) bool {
+			return h.Extend(context.Background(), ttl) == store.ErrLost
+		},
+		"derived then": func(_ *lease.Handle, ctx context.Context) bool {
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return context.Cause(derived) == store.ErrLost
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				w.backend.onSend = func(string) { time.Sleep(ttl) } // until the tick returns, there is no timer
+				ctx := w.first.Context()
+				done := ctx.Done()
+				derived, cancel := context.WithCancel(ctx)
+				defer cancel()
+
+				w.at(valid - 1)
+				if w.first.Err() != nil || ctx.Err() != nil || context.Cause(ctx) != nil || isClosed(ctx.Done()) {
+					t.Errorf("before the end: %v, %v, %v", w.first.Err(), ctx.Err(), context.Cause(ctx))
+				}
+				w.at(valid)
+				if isClosed(done) {
+					t.Fatal("the timer has fired")
+				}
+				if !isOver(w.first, ctx) {
+					t.Error("the lease does not seem to be over")
+				}
+				if !isClosed(done) || context.Cause(derived) != store.ErrLost {
+					t.Errorf("the end of a derived context has the cause %v", context.Cause(derived))
+				}
+				w.wantErr(store.ErrLost)
+				w.wantCounts(0, 0, 1)
+				if got := fmt.Sprint(ctx); got != "lock.Lease.Context" {
+					t.Errorf("the context as a text: %s", got)
+				}
+				time.Sleep(ttl)
+			})
+		})
+	}
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }

@@ -4,8 +4,9 @@ package lease
 //
 //   - Only a confirmed command moves validUntil, and no command ever shortens a lease. So several may be in flight at
 //     the same time.
-//   - The lease is lost when validUntil is reached (tick), or when a reply shows that the key is no longer ours
-//     (applyOutcome). Both call lose, which cancels the context of every handle with the cause ErrLost.
+//   - The lease is lost when validUntil is reached (tick, or Handle.Err if it is called before the timer has fired, as
+//     after a pause of the process), or when a reply shows that the key is no longer ours (applyOutcome). All call lose,
+//     which cancels the context of every handle with the cause ErrLost.
 
 import (
 	"context"
@@ -42,9 +43,7 @@ func (c *Core) tick() {
 func (c *Core) beginTick(start time.Time) (validUntil time.Time, isDue bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.phase < releasing && !start.Before(c.validUntil) {
-		c.lose()
-	}
+	c.expire(start)
 	isDue = c.renews() && !c.config.Group.Closed()
 	if isDue {
 		c.config.Group.Begin()
