@@ -531,7 +531,7 @@ func TestWaitOnAFullServer(t *testing.T) {
 	lease := acquire(t, holder, "k")
 	fill(t, client)
 	waits := waitFor(t.Context(), locker, "k")
-	awaitSubscribers(t, srv, locker.StorageKey("k"), 1)
+	eventually(t, "the first poll", func() bool { return locker.Stats().Subscriptions == 1 }) // Redis 8.6 refuses it
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}

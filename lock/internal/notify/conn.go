@@ -15,6 +15,8 @@ import (
 const (
 	quietLimit     = 3 * time.Second // listen sends a PING after this time without a message
 	reconnectPause = time.Second     // the longest pause after a connection has broken
+	followPause    = reconnectPause / 5
+	refusedPause   = 3 * time.Second // the longest pause before a SUBSCRIBE that the node has refused is sent again
 )
 
 // conn is a pub/sub connection of a Hub to one node. It has two goroutines: listen receives messages; update subscribes
@@ -27,7 +29,7 @@ type conn struct {
 	closing context.Context // done when close was called or the Group was closed
 	close   context.CancelFunc
 
-	resubscribing atomic.Bool // resubscribeSoon has begun, and has not woken the subscribers yet
+	followSoon, askSoon atomic.Bool // a call of soon with followAgain or askAgain pauses
 
 	// guarded by Hub.mu
 	subscribers map[string]*Subscription // by key, which is also the name of the channel
@@ -111,8 +113,9 @@ func (c *conn) listen() {
 			pinged = false
 			c.receive(message)
 		case rediserr.IsRedirection(err): // refused: the key has moved, and the client does not know where
-			c.resubscribeSoon()
-		case rediserr.IsReply(err): // refused for good: by an ACL, or a Cluster without sharded pub/sub
+			c.soon(&c.followSoon, followPause, c.followAgain)
+		case rediserr.IsReply(err): // refused: by an ACL, a full server (Redis 8.6), or a Cluster without sharded pub/sub
+			c.soon(&c.askSoon, refusedPause, c.askAgain)
 		case rediserr.IsTimeout(err):
 			if pinged || c.retire() { // the node did not answer, or has no subscribers
 				return
@@ -159,27 +162,36 @@ func (c *conn) subscriptionChanged(s *Subscription, confirmed bool) {
 	s.signal()
 }
 
-// resubscribeSoon wakes, after a random pause of up to 200 ms, the subscribers whose subscription is not confirmed. They
-// poll their keys, and their Follow subscribes again, on the node that the client then knows.
-func (c *conn) resubscribeSoon() {
-	if c.resubscribing.Swap(true) {
+// soon calls do for each subscriber whose subscription is not confirmed, after a random pause of up to longest. It does
+// nothing if another call of soon with isPending pauses. A refusal does not name its key, so do gets them all.
+func (c *conn) soon(isPending *atomic.Bool, longest time.Duration, do func(*Subscription)) {
+	if isPending.Swap(true) {
 		return
 	}
 	c.hub.group.Go(func() {
-		defer c.resubscribing.Store(false)
-		if background.Pause(c.closing, background.Jitter(reconnectPause/5)) != nil {
+		if background.Pause(c.closing, background.Jitter(longest)) != nil {
 			return
 		}
 		c.hub.mu.Lock()
 		defer c.hub.mu.Unlock()
-		for key, s := range c.subscribers {
+		isPending.Store(false) // before do, whose SUBSCRIBE may be refused at once
+		for _, s := range c.subscribers {
 			if !s.subscribed.Load() {
-				delete(c.subscribers, key)
-				s.signal()
+				do(s)
 			}
 		}
 	})
 }
+
+// followAgain wakes s: it polls its key, and its Follow subscribes on the node that the client then knows. The caller
+// holds Hub.mu.
+func (c *conn) followAgain(s *Subscription) {
+	delete(c.subscribers, s.key)
+	s.signal()
+}
+
+// askAgain subscribes s again: the ACL may have changed, and the server may have room. The caller holds Hub.mu.
+func (c *conn) askAgain(s *Subscription) { c.change(s.key, true) }
 
 // wakeSubscribed marks every subscription as no longer confirmed, and wakes those that were.
 func (c *conn) wakeSubscribed() {
