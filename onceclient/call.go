@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,7 +20,7 @@ type call struct {
 	byContext bool          // whether deadline comes from the request's context
 	reserve   time.Duration // the part of the time until deadline that is kept for the last try
 	attempts  int           // only grows
-	sent      atomic.Bool   // whether a request's header was written to a connection; set by the base
+	maybeSent bool          // whether a try may have sent something; only becomes true
 	expired   bool          // whether it ended because there was no time for another try
 }
 
@@ -65,7 +64,7 @@ func (c *call) do() (*http.Response, error) {
 		switch {
 		case last.resp != nil && (!last.repeat || c.payload.again == nil):
 			return last.resp, nil
-		case c.attempts == 1 && !last.repeat && ctx.Err() == nil && !c.sent.Load(): // nothing was sent
+		case !c.maybeSent && !last.repeat && ctx.Err() == nil:
 			return nil, last.Err
 		case last.resp != nil:
 			last.resp.Body.Close()
@@ -113,7 +112,8 @@ func (c *call) pauseAfter(last outcome) time.Duration {
 	return min(retryAfter(last.resp.Header, time.Now()), longest, math.MaxInt64-jitter) + jitter
 }
 
-// gaveUp returns the error of a call whose outcome is unknown after its last try.
+// gaveUp returns the error of a call that ends after a try which calls for a repetition: its outcome is unknown, unless
+// no try has sent anything.
 func (c *call) gaveUp(last outcome) error {
 	e := &GaveUpError{
 		Key: c.key, Attempts: c.attempts, Elapsed: time.Since(c.began),
@@ -128,6 +128,9 @@ func (c *call) gaveUp(last outcome) error {
 		e.Err, e.timeout = context.DeadlineExceeded, true
 	default:
 		e.timeout = c.expired || isTimeout(last.Err)
+	}
+	if !c.maybeSent {
+		return &unsentError{e}
 	}
 	return e
 }

@@ -56,7 +56,8 @@
 // end RoundTrip earlier: at once if it is cancelled, and shortly before its deadline, to leave time for returning the
 // error.
 //
-// The error is then a [*GaveUpError]: the request may have taken effect, and may still do so. A 409 outcome-unknown is
+// The error is then a [*GaveUpError]: the request may have taken effect, and may still do so. If no try got a connection,
+// the error is another one: nothing was sent. A 409 outcome-unknown is
 // a response, see [ProblemType]. If it has X-Should-Retry: true, the server may still find out: it is repeated after its
 // Retry-After of 30 s to 5 minutes, and at the limit, if that is earlier, for the last time. To wait for such an outcome
 // set a limit of some minutes, or send the request again later with the same key.

@@ -81,11 +81,13 @@ func Example() {
 
 // A caller that gets a GaveUpError asks again later, with the same key.
 func ExampleGaveUpError() {
-	down := httptest.NewServer(nil)
-	down.Close()
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler) // it may have taken effect, and there is no response
+	}))
+	defer silent.Close()
 
 	client := &http.Client{Transport: onceclient.New(nil, onceclient.WithLimit(50*time.Millisecond))}
-	_, err := client.Post(down.URL, "application/json", strings.NewReader(`{"amount":1250}`))
+	_, err := client.Post(silent.URL, "application/json", strings.NewReader(`{"amount":1250}`))
 	var gaveUp *onceclient.GaveUpError
 	if errors.As(err, &gaveUp) {
 		fmt.Println("tried:", gaveUp.Attempts > 0, "- last status:", gaveUp.Status, "- key to ask again with:", gaveUp.Key != "")

@@ -27,8 +27,9 @@ func New(base http.RoundTripper, opts ...Option) *Transport {
 // returned.
 //
 // The error is a [*GaveUpError] unless nothing was sent. Then it is [ErrInvalidKey], the context's error, the error of
-// reading the body, or the base's error for an unsupported scheme, a URL without a host, an invalid header or an
-// untrusted certificate.
+// reading the body, the base's error for an unsupported scheme, a URL without a host, an invalid header or an untrusted
+// certificate, or an error that wraps why the last try got no connection: for example, each was refused. A base that does
+// not call the hooks of net/http/httptrace may have sent each try.
 //
 // A request with a method that is not covered goes to the base as it is.
 //

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,7 +28,8 @@ func (c *call) try() outcome {
 	ctx, cancel := context.WithCancelCause(c.req.Context())
 	timer := time.AfterFunc(limit, func() { cancel(timedOut) })
 
-	resp, problem, err := c.send(ctx)
+	var got connections
+	resp, problem, err := c.send(httptrace.WithClientTrace(ctx, got.trace()))
 	if !timer.Stop() && err == nil { // the body would break off
 		resp.Body.Close()
 		err = timedOut
@@ -39,18 +41,36 @@ func (c *call) try() outcome {
 		}
 		cancel(nil)
 		o.repeat = !unsendable(o.Err)
+		c.maybeSent = c.maybeSent || !got.none(o.repeat)
 		return o
 	}
+	c.maybeSent = true
 	resp.Request = c.req
 	resp.Body = cancelOnClose(resp.Body, cancel)
 	o.Status, o.Problem, o.resp, o.repeat = resp.StatusCode, problem, resp, repeats(resp, problem)
 	return o
 }
 
+// connections is what a base such as http.Transport tells of the connections of a try. Its calls come before RoundTrip
+// returns, unlike those that tell what was written.
+type connections struct{ asked, got atomic.Bool }
+
+func (c *connections) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { c.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
+	}
+}
+
+// none reports whether the try, which has failed, provably sent nothing. A base that tells nothing may have sent it, unless
+// the error means that the request cannot be sent, so that isSendable is false.
+func (c *connections) none(isSendable bool) bool {
+	return !c.got.Load() && (c.asked.Load() || !isSendable)
+}
+
 // send sends the request with its body. It returns the response, and the type of its problem document if that was read.
 func (c *call) send(ctx context.Context) (resp *http.Response, problem string, err error) {
-	trace := &httptrace.ClientTrace{WroteHeaders: func() { c.sent.Store(true) }}
-	req := c.req.WithContext(httptrace.WithClientTrace(ctx, trace))
+	req := c.req.WithContext(ctx)
 	req.Body = c.payload.first
 	if c.attempts > 1 {
 		if req.Body, err = c.payload.again(); err != nil {

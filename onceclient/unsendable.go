@@ -18,7 +18,7 @@ var unsendableErrors = []string{
 var errGetBody = errors.New("onceclient: GetBody")
 
 // unsendable reports whether err, which is the base's or an errGetBody, means that the request cannot be sent. It may have
-// been: http.Transport sends it again if a connection that it has used before breaks, see call.sent.
+// been: http.Transport sends it again if a connection that it has used before breaks, see call.maybeSent.
 func unsendable(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	if errors.As(err, &untrusted) || errors.Is(err, errGetBody) {
