@@ -151,8 +151,10 @@ func WithWait(d time.Duration) Option {
 }
 
 // WithMaxWaiters limits how many requests may wait at the same time ([WithWait]), over all keys and all handlers
-// wrapped by one middleware value. The default is 1,000. One more is answered with 409 in-flight at once, and its Event
-// has an error. Requests that run, or are answered without waiting, do not count. It panics when n is below 1.
+// wrapped by one middleware value. The default is 1,000. At most a tenth of n, and at least one, may wait for one key, so
+// that a client that repeats its own request does not take the others' places. One more is answered with 409 in-flight
+// at once, and its Event has an error. Requests that run, or are answered without waiting, do not count. It panics when
+// n is below 1.
 func WithMaxWaiters(n int) Option {
 	option.Check(n >= 1, "middleware.WithMaxWaiters: %d is below 1", n)
 	return func(o *options) { o.policy.MaxWaiters = n }

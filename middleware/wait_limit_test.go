@@ -138,9 +138,9 @@ func TestWaiterIsAnsweredBeforeTheWriteTimeout(t *testing.T) {
 // Beyond the limit, duplicates are answered at once; when waiters have left, others may wait.
 func TestWithMaxWaiters(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
-		const most, more = 3, 2
+		const most, more = 3, 2 // of one key
 		g := newGate()
-		s := serveWaiting(t, b.Client(t), behind(t, g, payOnce()), middleware.WithMaxWaiters(most))
+		s := serveWaiting(t, b.Client(t), behind(t, g, payOnce()), middleware.WithMaxWaiters(10*most))
 		done := s.inBackground(g)
 		crowd := func(ctx context.Context) (answers []<-chan answer) {
 			for range most + more {

@@ -57,7 +57,8 @@ func WithWait(d time.Duration) Option {
 }
 
 // WithMaxWaiters limits how many calls may wait at the same time ([WithWait]), over all keys of one Guard. The default
-// is 1,000. One more gets [ErrInFlight] at once, and its Event has an error. It panics when n is below 1.
+// is 1,000. At most a tenth of n, and at least one, may wait for one key, so that the calls for it do not take the
+// others' places. One more gets [ErrInFlight] at once, and its Event has an error. It panics when n is below 1.
 func WithMaxWaiters(n int) Option {
 	option.Check(n >= 1, "once.WithMaxWaiters: %d is below 1", n)
 	return func(o *options) { o.policy.MaxWaiters = n }

@@ -16,7 +16,7 @@ var (
 	errAbandoned      = errors.New("onceguard: an earlier run has left its key without an outcome, or its process died")
 	errNoOutcome      = errors.New("onceguard: an earlier run ended with an unknown outcome, and is not repeated")
 	errUnfinished     = errors.New("onceguard: the journal has an earlier run without an outcome, whose time is over")
-	errTooManyWaiting = errors.New("onceguard: too many are waiting (WithMaxWaiters)")
+	errTooManyWaiting = errors.New("onceguard: too many are waiting, or too many for this key (WithMaxWaiters)")
 )
 
 // byClaim returns what follows from what the key holds: a record, another run's claim, or nothing. It holds nothing after
@@ -181,10 +181,10 @@ func (g *Guard) Wait(ctx context.Context, r *Run, inFlight Result) Result {
 // waitTurn calls wait with a context that ends when the time to wait is over. If too many are waiting, it returns
 // errTooManyWaiting at once.
 func (g *Guard) waitTurn(ctx context.Context, req *Request, wait func(context.Context) error) error {
-	defer g.waiting.Add(-1)
-	if g.waiting.Add(1) > int64(g.MaxWaiters) {
+	if !g.waiting.enter(req.StorageKey, g.MaxWaiters) {
 		return errTooManyWaiting
 	}
+	defer g.waiting.leave(req.StorageKey)
 	start := time.Now()
 	deadline := start.Add(g.Policy.Wait)
 	if by := req.AnswerBy; !by.IsZero() && by.Before(deadline) {

@@ -18,7 +18,7 @@ import (
 type Policy struct {
 	Retention   time.Duration   // how long a record is kept
 	Wait        time.Duration   // how long a duplicate waits for the run; 0: not at all
-	MaxWaiters  int             // how many wait at the same time, if any do
+	MaxWaiters  int             // how many wait at the same time, if any do; a tenth of them for one key
 	MaxDuration time.Duration   // of a run
 	AtMostOnce  bool            // a run whose outcome is unknown is not repeated, nor one that failed
 	FailOpen    bool            // an operation runs unprotected while Redis does not answer
@@ -39,7 +39,7 @@ type Guard struct {
 	locker *lock.Locker
 	Policy
 
-	waiting        atomic.Int64 // callers in Wait
+	waiting        waiting      // callers in Wait
 	redis          breaker      // keeps callers from waiting for Redis during an outage: see Policy.Pauses
 	pendingRecords atomic.Int64 // bytes of records that wait for the journal
 	undoing        atomic.Int64 // runs in undoBegin

@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -133,38 +134,64 @@ func TestWaitAlone(t *testing.T) {
 	}
 }
 
-// No more than MaxWaiters wait at the same time. The others are told so at once.
+// No more than MaxWaiters wait at the same time, and for one key no more than a tenth of them. The others are told so at
+// once.
+//
+// fault: one client with many duplicates of its own key, WithWait
 func TestMaxWaiters(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := &looked{look: func(context.Context) (journal.Entry, error) { return journal.Entry{State: journal.Running}, nil }}
-		locker := lock.None("test")
-		g := run.New("run", locker, run.Policy{
-			Retention: time.Hour, MaxDuration: time.Minute, MaxWaiters: 2, Wait: time.Minute, Journal: j,
-		})
-		inFlight := g.Begin(t.Context(), request(1))
-		for range 2 { // those that have waited make room
-			start := time.Now()
-			var waiters sync.WaitGroup
-			for range 2 {
-				waiters.Go(func() {
-					if result := g.Wait(t.Context(), request(1), inFlight); result.Err != nil {
-						t.Errorf("%+v", result)
-					}
+	for name, test := range map[string]struct {
+		most, ofOneKey int
+	}{
+		"1": {1, 1}, "2": {2, 1}, "19": {19, 1}, "20": {20, 2}, "1000": {1000, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := &looked{look: func(context.Context) (journal.Entry, error) { return journal.Entry{State: journal.Running}, nil }}
+				locker := lock.None("test")
+				g := run.New("run", locker, run.Policy{
+					Retention: time.Hour, MaxDuration: time.Minute, MaxWaiters: test.most, Wait: time.Minute, Journal: j,
 				})
-			}
-			synctest.Wait()
-			result := g.Wait(t.Context(), request(1), inFlight)
-			want(t, result, run.InFlight, run.OutcomeInFlight)
-			if result.Err == nil || !strings.Contains(result.Err.Error(), "WithMaxWaiters") || time.Since(start) != 0 {
-				t.Errorf("%v, after %v", result.Err, time.Since(start))
-			}
-			waiters.Wait()
-		}
-		if err := locker.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+				inFlight := g.Begin(t.Context(), request(1))
+				var waiters sync.WaitGroup
+				wait := func(key string) {
+					waiters.Go(func() {
+						req := request(1)
+						req.StorageKey = key
+						if result := g.Wait(t.Context(), req, inFlight); result.Err != nil {
+							t.Errorf("%s: %+v", key, result)
+						}
+					})
+				}
+				wantRefused := func(key string) {
+					t.Helper()
+					synctest.Wait()
+					start, req := time.Now(), request(1)
+					req.StorageKey = key
+					result := g.Wait(t.Context(), req, inFlight)
+					want(t, result, run.InFlight, run.OutcomeInFlight)
+					if result.Err == nil || !strings.Contains(result.Err.Error(), "WithMaxWaiters") || time.Since(start) != 0 {
+						t.Errorf("%s: %v, after %v", key, result.Err, time.Since(start))
+					}
+				}
+				for range 2 { // those that have waited make room
+					for range test.ofOneKey {
+						wait("one client's")
+					}
+					wantRefused("one client's")
+					for n := range test.most - test.ofOneKey {
+						wait(fmt.Sprint("another's ", n))
+					}
+					wantRefused("a last one's")
+					waiters.Wait()
+				}
+				if err := locker.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // A duplicate waits for what the key in Redis holds next.
