@@ -101,6 +101,9 @@ func WithRetry(r Retry) Option {
 // the grant. The time keeps fences growing if the counter is lost in a failover or a restart without persistence, as
 // long as the clocks of the servers differ by less than the failover or restart takes. Fences have gaps: the keys of a
 // namespace that have one tag share a counter, "namespace:{tag}fence". Counters never expire; there are at most 2^14.
+//
+// On a Cluster a free key cannot be claimed while its slot moves: the claim fails with Redis's TRYAGAIN, because its
+// script names two keys, of which one does not exist.
 func WithFencing() Option {
 	return func(o *options) { o.store.Fencing = true }
 }
