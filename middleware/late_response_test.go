@@ -51,3 +51,48 @@ func TestResponseIsStoredWhenRedisIsBack(t *testing.T) {
 		}
 	})
 }
+
+// Redis refuses the writes of a process for longer than a lease, after its response was sent. A retry that another instance
+// serves before the response is stored runs again by default: this is a limit of the mode. With WithAtMostOnce it does
+// not, and gets the response once that is stored.
+//
+// fault: Redis away for longer than a lease, response pending, default mode
+func TestRetryBeforeTheResponseIsStored(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	for name, test := range map[string]struct {
+		opts      []middleware.Option
+		status    int
+		outcome   middleware.Outcome
+		otherRuns int64
+	}{
+		"default":        {nil, http.StatusCreated, middleware.Executed, 1},
+		"WithAtMostOnce": {[]middleware.Option{middleware.WithAtMostOnce()}, http.StatusConflict, middleware.OutcomeUnknown, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				p := redistest.NewProxy(t, b.Addr())
+				first := newLocker(t, p.Client(t), lock.WithTTL(lease), lock.WithoutRenewal()) // its renewals are refused too
+				s := serveOn(t, first, payOnce(), test.opts...)
+				other := serveOn(t, newLocker(t, b.Client(t), lock.WithTTL(lease)), payOnce(), test.opts...)
+				cut := p.CutBefore(settles)
+				if e := s.want(s.send(), http.StatusCreated, middleware.NotStored); !e.Pending {
+					t.Errorf("%+v, want Pending", e)
+				}
+				b.Elapse(t, lease)
+				other.want(other.send(), test.status, test.outcome)
+				cut.Lift()
+				for deadline := time.Now().Add(20 * time.Second); first.Stats().Pending > 0; time.Sleep(time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatalf("%+v", first.Stats())
+					}
+				}
+				s.want(s.send(), http.StatusCreated, middleware.Replayed)
+				other.want(other.send(), http.StatusCreated, middleware.Replayed)
+				s.wantRuns(1)
+				other.wantRuns(test.otherRuns)
+			})
+		})
+	}
+}
