@@ -22,7 +22,7 @@ func WithRetention(d time.Duration) Option {
 //
 //   - a response of 500 and above is stored with [WithAtMostOnce] and with an intent journal
 //   - a response is stored, or a tombstone if it cannot be replayed, after [Execution.Keep], once a byte of it was sent,
-//     and when its transaction was committed ([Execution.Transact])
+//     and when its transaction was committed ([WithJournal])
 //   - after [Execution.Discard] nothing is stored, and the key is free
 //   - a run whose outcome is unknown, as after [Execution.Unknown], stores no response and does not free the key (see
 //     [Idempotency])

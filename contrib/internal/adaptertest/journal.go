@@ -11,7 +11,7 @@ import (
 // Journal is a transactional Journal whose first transactions fail.
 type Journal struct{ Failures int }
 
-// Namespace returns that of the Locker of [Locker].
+// Namespace returns the namespace of the tests' Lockers.
 func (*Journal) Namespace() string { return "test" }
 
 func (*Journal) IsIntent() bool { return false }

@@ -17,7 +17,7 @@ const (
 )
 
 // Call is one operation on a key: every command sent for it, retries included, until Redis answers or the operation
-// times out. The caller sets the exported fields, and passes Do a function that calls Send or Eval. A Call belongs to
+// times out. The caller sets the exported fields, and passes Do a function that calls SendDurable or Eval. A Call belongs to
 // one goroutine, which may call Do again for a later part of the same operation. It is not reused for another operation,
 // because a go-redis hook may keep a command's context, which is part of the Call.
 type Call struct {
