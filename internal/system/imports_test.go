@@ -39,7 +39,6 @@ var allowedImports = map[string][]string{
 	"lock/internal/notify":     {"lock/internal/rediserr", "lock/internal/background"},
 	"lock/internal/rediserr":   {},
 	"lock/internal/background": {},
-	"lock/internal/model":      {}, // tests alone
 
 	"admin":      {"lock", "journal", "middleware"},
 	"onceclient": {}, // it is for clients of any server
