@@ -36,11 +36,13 @@
 // # Consumers of queues
 //
 // Use the default or a transactional journal for a message that is delivered until it succeeds, not [WithAtMostOnce] or an
-// intent journal. There an error that the function does not mark is stored. A timeout of a database would then be the
-// result of that message for a day, although the next delivery would have succeeded.
+// intent journal. There an error that the function does not mark is stored: a timeout of a database would be the result
+// of that message for a day.
 //
 // Acknowledge the message if err is nil, a [*StoredError] or [ErrNotStored]. If err is a [*Refused] that is Retryable,
-// have the message delivered again after RetryAfter. Any other Refused needs a person.
+// have the message delivered again after RetryAfter. Any other Refused needs a person. After any other error have the
+// message delivered again. That includes what an inner Do has answered, if the function returns it: it matches none of
+// these. With WithAtMostOnce it is stored as any error is, unless the function marks it NothingHappened.
 //
 // # Values
 //

@@ -24,8 +24,8 @@ func (m *mark) Unwrap() error { return m.err }
 // call runs. Use it with [WithAtMostOnce] and with an intent journal, which store an error that has no mark.
 //
 // A mark counts wherever it is in the chain of the error that the function returns, as errors.As finds it. If there are
-// several, the outermost counts. It counts only for the Do whose function returns it: that Do returns the error without
-// the mark, so that an inner Do's error cannot free the key of an outer one, which may have taken effect already.
+// several, the outermost counts. It counts only for the Do whose function returns it. No error that Do returns has a mark,
+// so that an inner Do's error cannot free the key of an outer one, which may have taken effect already: mark it again.
 // NothingHappened returns nil if err is nil.
 func NothingHappened(err error) error { return marked(err, nothingHappened) }
 
@@ -52,26 +52,4 @@ func knowledgeOf(err error) knowledge {
 		return m.knows
 	}
 	return noMark
-}
-
-// unmarked returns err without marks: err itself if it has none.
-func unmarked(err error) error {
-	if m, ok := err.(*mark); ok {
-		return unmarked(m.err)
-	}
-	if knowledgeOf(err) == noMark {
-		return err
-	}
-	return &withoutMarks{err}
-}
-
-// withoutMarks is an error with a mark deep in its chain, which errors.As does not find.
-type withoutMarks struct{ err error }
-
-func (w *withoutMarks) Error() string        { return w.err.Error() }
-func (w *withoutMarks) Is(target error) bool { return errors.Is(w.err, target) }
-
-func (w *withoutMarks) As(target any) bool {
-	_, isMark := target.(**mark)
-	return !isMark && errors.As(w.err, target)
 }

@@ -152,8 +152,8 @@ func TestInnerDoWithTheSameKey(t *testing.T) {
 			d.wantRefused(a, once.ErrInFlight, once.InFlight)
 			return receipt{}, a.err
 		})
-		if !errors.Is(a.err, once.ErrInFlight) {
-			t.Errorf("%+v", a)
+		if a.err == nil || errors.Is(a.err, once.ErrInFlight) || a.err.Error() != once.ErrInFlight.Error() {
+			t.Errorf("%+v, want the text of ErrInFlight", a)
 		}
 		d.event(once.Freed)
 		d.wantRuns(1)

@@ -50,8 +50,9 @@ func New(l *lock.Locker, opts ...Option) *Guard {
 //     continues to store it ([lock.ErrPending]).
 //  5. The observer is called ([WithObserver]), and Do returns.
 //
-// An error that f returns is returned unchanged, without its mark ([NothingHappened], [Final], [Unknown]). A panic and
-// runtime.Goexit go on unchanged when step 4 is done.
+// An error that f returns is returned unchanged, without its mark ([NothingHappened], [Final], [Unknown]). If an inner Do has
+// given it to f, it is no longer a [*Refused], a [*StoredError] or an error such as [ErrNotStored]: those are answers of
+// this Do only. A panic and runtime.Goexit go on unchanged when step 4 is done.
 //
 // A lease that has only run out does not matter in step 4, if the key is still free. If another call, or an operator, has
 // taken the key, Do returns what the key holds instead of what f has returned, so that its caller does not get a result
@@ -75,7 +76,7 @@ func Do[T any](
 	})
 	switch result.Kind {
 	case run.Own, run.Unprotected:
-		return own, false, unmarked(ownErr)
+		return own, false, foreignOf(ownErr)
 	case run.Stored:
 		return replay[T](c, &result)
 	}

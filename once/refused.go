@@ -46,7 +46,7 @@ type Refused struct {
 	Retryable  bool          // a later call may succeed
 	Key        string        // the key as it stands in Redis, hashed, as in Event.Key; empty after ErrInvalidKey
 
-	cause error // nil if there is none
+	cause error // nil if there is none; Unwrap returns it as a foreign
 }
 
 // Error returns the texts of Reason and of the error behind it.
@@ -65,7 +65,7 @@ func (r *Refused) Unwrap() []error {
 	if r.cause == nil {
 		return []error{r.Reason}
 	}
-	return []error{r.Reason, r.cause}
+	return []error{r.Reason, foreignOf(r.cause)}
 }
 
 // StoredError is the error of a [Do] whose key has a stored error: that of [Final] or, with [WithAtMostOnce] and with an

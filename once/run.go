@@ -31,7 +31,7 @@ func (c *call) callFunction(p *product, f func(context.Context) (any, error)) (v
 	if c.endsWithCaller {
 		ending, cancel := context.WithCancelCause(ctx)
 		defer cancel(context.Canceled)
-		defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })() // the deferred call ends the watch on c.ctx
+		defer context.AfterFunc(c.ctx, func() { cancel(foreignOf(context.Cause(c.ctx))) })() // the deferred call ends the watch on c.ctx
 		ctx = withCallers{ending, ctx}
 	}
 	v, err = f(ctx)
