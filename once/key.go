@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	"github.com/onceguard/onceguard/internal/canonical"
 	"github.com/onceguard/onceguard/internal/record"
@@ -56,7 +57,7 @@ func (k *Key) read(req *run.Request) error {
 	if k.Input != nil {
 		encoded, err := json.Marshal(k.Input)
 		if err != nil {
-			return fmt.Errorf("its Input has no JSON: %w", err)
+			return fmt.Errorf("its Input has no JSON: %w", codecError(reflect.TypeOf(k.Input), err))
 		}
 		fingerprint = record.Fingerprint{Kind: inputKind, Sum: sha256.Sum256(encoded)}
 	}

@@ -66,7 +66,7 @@ func Do[T any](
 	var own T // what f has returned
 	var ownErr error
 	c := &call{Guard: g, ctx: ctx, operation: key.Operation}
-	if err := key.read(&c.run.Request); err != nil {
+	if err := c.read(&key); err != nil {
 		c.emit(Event{Outcome: InvalidKey, Err: err})
 		return v, false, &Refused{Reason: ErrInvalidKey, cause: err}
 	}
@@ -111,9 +111,29 @@ func (c *call) do(f func(context.Context) (any, error)) run.Result {
 	return result
 }
 
+// read reads the key. It reports a panic of the Input's JSON.
+func (c *call) read(key *Key) error {
+	returned := false
+	defer func() {
+		if !returned {
+			c.emit(Event{Outcome: InvalidKey, Err: errCodecPanicked})
+		}
+	}()
+	err := key.read(&c.run.Request)
+	returned = true
+	return err
+}
+
 // replay returns what the record has: a value or an error. A value that T cannot take is a refusal.
 func replay[T any](c *call, result *run.Result) (v T, replayed bool, err error) {
+	decoded := false
+	defer func() {
+		if !decoded {
+			c.report(&run.Result{Outcome: run.OutcomeUnreadable, Err: errCodecPanicked, Settle: result.Settle}, false)
+		}
+	}()
 	err = c.decode(result.Record.Body, &v)
+	decoded = true
 	if _, isStored := err.(*StoredError); err == nil || isStored {
 		c.report(result, err != nil)
 		return v, true, err

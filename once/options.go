@@ -137,8 +137,9 @@ func WithCompression(min int) Option {
 
 // WithCodec sets how values are encoded. The default is json.Marshal and json.Unmarshal. marshal gets the value that
 // the function has returned, and unmarshal a pointer to a new T, as those two do. unmarshal must not keep or change the
-// bytes. Every instance that shares keys needs the same codec: a value that unmarshal refuses is [ErrUnreadable]. Both
-// are called concurrently. Key.Input is always compared as JSON. WithCodec panics when one of them is nil.
+// bytes. Every instance that shares keys needs the same codec: a value that unmarshal refuses is [ErrUnreadable]. Of an
+// error only its type goes into Do's error and the [Event], because its text may quote the value. Both are called
+// concurrently. Key.Input is always compared as JSON. WithCodec panics when one of them is nil.
 func WithCodec(marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) Option {
 	option.Check(marshal != nil && unmarshal != nil, "once.WithCodec: a function is nil")
 	return func(o *options) { o.marshal, o.unmarshal = marshal, unmarshal }

@@ -3,6 +3,7 @@ package once
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"sync/atomic"
 
 	"github.com/onceguard/onceguard/internal/run"
@@ -20,8 +21,9 @@ const (
 const maxResult = 1 << 20
 
 var (
-	errTooLong     = fmt.Errorf("once: the value is longer than 1 MiB: %w", journal.ErrTooLong)
-	errUnknownForm = errors.New("it is neither a value nor an error, or of a newer version")
+	errTooLong       = fmt.Errorf("once: the value is longer than 1 MiB: %w", journal.ErrTooLong)
+	errUnknownForm   = errors.New("it is neither a value nor an error, or of a newer version")
+	errCodecPanicked = errors.New("once: the codec panicked, or called runtime.Goexit")
 )
 
 // product is what a function has returned, as a [run.TxProduct].
@@ -51,7 +53,7 @@ func (p *product) encode(v any, err error) error {
 	encoded, err := p.marshal(v)
 	switch {
 	case err != nil:
-		return fmt.Errorf("once: the value cannot be encoded: %w", err)
+		return fmt.Errorf("once: the value cannot be encoded: %w", codecError(reflect.TypeOf(v), err))
 	case len(encoded) > maxResult:
 		return errTooLong
 	}
@@ -65,7 +67,7 @@ func (g *Guard) decode(payload []byte, v any) error {
 	switch {
 	case len(payload) > 0 && payload[0] == formValue:
 		if err := g.unmarshal(payload[1:], v); err != nil {
-			return fmt.Errorf("%w: the value: %w", ErrUnreadable, err)
+			return fmt.Errorf("%w: the value: %w", ErrUnreadable, codecError(reflect.TypeOf(v).Elem(), err))
 		}
 		return nil
 	case len(payload) > 0 && payload[0] == formError:
@@ -73,6 +75,10 @@ func (g *Guard) decode(payload []byte, v any) error {
 	}
 	return fmt.Errorf("%w: %w", ErrUnreadable, errUnknownForm)
 }
+
+// codecError returns why a codec has failed with err for a value of this type. It names types only: the text of err may
+// quote the value, which is then in logs and traces, and a mark in err would be f's.
+func codecError(of reflect.Type, err error) error { return fmt.Errorf("type %v: %T", of, err) }
 
 func (p *product) Payload() (head, body []byte, ok bool) { return p.form[:], p.body, true }
 

@@ -110,7 +110,10 @@ func (r *reply) response() (any, error) {
 		return nil, fmt.Errorf("the response is a %s, which this instance does not know", r.Type)
 	}
 	message := kind.New().Interface()
-	return message, proto.Unmarshal(r.Message, message)
+	if err := proto.Unmarshal(r.Message, message); err != nil { // whose text may quote the response
+		return nil, fmt.Errorf("the response is no %s", r.Type)
+	}
+	return message, nil
 }
 
 // failed returns the status as an error, or nil if the reply is a response.
