@@ -47,8 +47,9 @@
 // # Values
 //
 // A value is stored as JSON ([WithCodec]), in 1 MiB at most. The caller whose function ran gets the value itself, and
-// later callers get what is read back: fields that JSON leaves out are empty there. A value that is longer, or that
-// cannot be encoded, is returned to its caller and not stored: later calls get [ErrNotStored]. A stored value that T
+// later callers get what is read back. A number in an interface, such as any or map[string]any, is then a float64:
+// 9007199254740993 is replayed as 9007199254740992. So let T be a struct, json.Number or json.RawMessage. Fields that
+// JSON leaves out are empty. A value that is longer, or that cannot be encoded, is returned to its caller and not stored: later calls get [ErrNotStored]. A stored value that T
 // cannot take is [ErrUnreadable], and nothing runs. So change T as you would change a message that is already in a
 // queue.
 //
