@@ -27,3 +27,8 @@ func UnreasonedKinds() (kinds []run.Kind) {
 	}
 	return kinds
 }
+
+// Reason returns the reason of a refusal.
+func Reason(kind run.Kind, outcome run.Outcome) error {
+	return newRefused(&run.Result{Kind: kind, Outcome: outcome}, "").Reason
+}

@@ -47,7 +47,7 @@ func (f *foreign) As(target any) bool {
 
 // answers are the Reasons of a Refused.
 var answers = []error{
-	ErrInFlight, ErrFailed, ErrUnavailable, ErrReused, ErrNotStored, ErrOutcomeUnknown, ErrUnreadable, ErrInvalidKey,
+	ErrInFlight, ErrFailed, ErrUnavailable, ErrNotKnownYet, ErrReused, ErrNotStored, ErrOutcomeUnknown, ErrUnreadable, ErrInvalidKey,
 }
 
 // isAnswer reports whether err would be taken for an answer of Do.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/once"
 )
 
@@ -70,7 +71,7 @@ func TestMarkOfWhatDoWraps(t *testing.T) {
 // fault: a consumer's function returns the error of an inner Do. Expected: its message is not acknowledged
 func TestAnswerOfAnInnerDo(t *testing.T) {
 	answers := []error{
-		once.ErrInFlight, once.ErrFailed, once.ErrUnavailable, once.ErrReused, once.ErrNotStored, once.ErrOutcomeUnknown,
+		once.ErrInFlight, once.ErrFailed, once.ErrUnavailable, once.ErrNotKnownYet, once.ErrReused, once.ErrNotStored, once.ErrOutcomeUnknown,
 		once.ErrUnreadable, once.ErrInvalidKey,
 	}
 	for name, inner := range map[string]func(ctx context.Context, d *desk) error{
@@ -128,5 +129,23 @@ func TestAnswerOfAnInnerDo(t *testing.T) {
 				outer.want(outer.do(outer.charge), 2, false, once.Executed)
 			})
 		}
+	}
+}
+
+// ErrUnavailable invites its caller to do the work in another way, so it is never the answer after f has run.
+//
+// fault: a COMMIT without a reply; a run whose key another call has taken, whose result is not confirmed
+func TestUnavailableMeansThatNothingRan(t *testing.T) {
+	t.Parallel()
+	for kind := run.InFlight; kind < run.KindCount; kind++ {
+		if reason := once.Reason(kind, run.OutcomeLeaseLost); reason == once.ErrUnavailable {
+			t.Errorf("a run that has lost its key gets ErrUnavailable for the kind %v", kind)
+		}
+	}
+	if reason := once.Reason(run.CommitUnknown, run.OutcomeRunUnknown); reason != once.ErrNotKnownYet {
+		t.Errorf("%v, want ErrNotKnownYet", reason)
+	}
+	if reason := once.Reason(run.Unavailable, run.OutcomeStoreUnavailable); reason != once.ErrUnavailable {
+		t.Errorf("%v, want ErrUnavailable", reason)
 	}
 }

@@ -17,8 +17,12 @@ var (
 	// ErrFailed means that the call that this one waited for ([WithWait]) has ended and left no result. Retryable.
 	ErrFailed = errors.New("once: the other call with this key has failed, and left no result")
 	// ErrUnavailable means that Redis or the journal did not answer, that the Locker is closed, or that ctx was done.
-	// As far as this process can tell, nothing ran in this call. Retryable.
+	// f was not called in this call. Retryable.
 	ErrUnavailable = errors.New("once: it cannot be told whether this was done")
+	// ErrNotKnownYet means that f ran in this call, and that it is not known yet whether it took effect: its COMMIT got no
+	// reply, or its key was taken and what it then held was not confirmed. Retryable: a later call with the key finds out.
+	// The effect must not be tried in another way.
+	ErrNotKnownYet = errors.New("once: this ran, and it is not known yet whether it took effect")
 	// ErrReused means that the key belongs to a call with another [Key].Input.
 	ErrReused = errors.New("once: the key is used for another input")
 	// ErrNotStored means that an earlier call took effect, and its value was too long or could not be encoded.
@@ -37,9 +41,9 @@ var (
 // Refused is the error of a [Do] that neither ran its function nor returned a stored result. With errors.Is it is its
 // Reason, and also the error of Redis, the journal or ctx behind it, if there is one.
 //
-// In one case the function did run: when another call has taken the key from it, which happens after a pause or a
-// partition that was longer than the lease. Both may have taken effect. The call then gets what the key holds, or a
-// Refused.
+// In two cases the function did run. One is [ErrNotKnownYet]. In the other one, another call has taken the key from it,
+// which happens after a pause or a partition that was longer than the lease. Both may have taken effect. The call then
+// gets what the key holds, or a Refused, but never ErrUnavailable.
 type Refused struct {
 	Reason     error         // one of this package's errors
 	RetryAfter time.Duration // when a repetition makes sense, from now; 0 unless Retryable
@@ -93,12 +97,15 @@ var reasons = [run.KindCount]struct {
 	run.Unavailable:        {ErrUnavailable, true},
 	run.Unconfirmed:        {ErrUnavailable, true},
 	run.NotBegun:           {ErrUnavailable, true},
-	run.CommitUnknown:      {ErrUnavailable, true},
+	run.CommitUnknown:      {ErrNotKnownYet, true},
 }
 
 // newRefused returns the error of a result that has neither a run nor a record.
 func newRefused(result *run.Result, storageKey string) *Refused {
 	reason := reasons[result.Kind]
+	if reason.err == ErrUnavailable && result.Outcome == run.OutcomeLeaseLost { // the function has run
+		reason.err = ErrNotKnownYet
+	}
 	retryable := reason.retryable || result.RetryAfter > 0
 	r := &Refused{Reason: reason.err, Retryable: retryable, Key: storageKey, cause: result.Err}
 	if r.Retryable {

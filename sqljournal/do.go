@@ -23,7 +23,7 @@ import (
 // the database has no mark, for example that of a COMMIT. If BEGIN fails, f is not called, and the next call runs.
 //
 // The other errors are those of once.Do. If it is still unknown after 3 s whether the transaction was committed, the
-// error is [once.ErrUnavailable], and a later call finds out. A value that is longer than 1 MiB is
+// error is [once.ErrNotKnownYet], and a later call finds out. A value that is longer than 1 MiB is
 // [journal.ErrTooLong], and nothing is committed. If g has no journal of this package, the error is [ErrOtherJournal], and
 // f is not called.
 //

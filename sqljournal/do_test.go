@@ -252,7 +252,10 @@ func TestDoDoesNotKnow(t *testing.T) {
 	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(j))
 	late := proxy.Delay(dbtest.Statement("commit"))
 	_, _, err := in.take()
-	mustBeRefused(t, err, once.ErrUnavailable, true)
+	mustBeRefused(t, err, once.ErrNotKnownYet, true)
+	if errors.Is(err, once.ErrUnavailable) {
+		t.Errorf("%v is ErrUnavailable, after which nothing ran", err)
+	}
 	late.Lift()
 	eventually(t, "the commit", func() bool {
 		var n int

@@ -60,6 +60,7 @@
 //	Aborted             IN_FLIGHT            another call with this key runs, or its process died a moment ago; retry
 //	Unavailable         RUN_FAILED           the call that this one waited for has left no response; retry
 //	Unavailable         STORE_UNAVAILABLE    Redis or the journal does not answer; nothing ran; retry
+//	Unavailable         NOT_KNOWN_YET        it is not known yet whether this call took effect; retry
 //	FailedPrecondition  OUTCOME_UNKNOWN      nobody knows whether an earlier call took effect; with an intent journal, retry
 //	FailedPrecondition  RESPONSE_NOT_STORED  an earlier call took effect, and its response was too long
 //	InvalidArgument     KEY_REUSED           the key belongs to another request

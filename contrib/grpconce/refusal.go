@@ -28,6 +28,7 @@ var refusals = []struct {
 	{once.ErrInFlight, codes.Aborted, "IN_FLIGHT", "a call with this idempotency key has not ended yet"},
 	{once.ErrFailed, codes.Unavailable, "RUN_FAILED", "the other call with this idempotency key has left no response"},
 	{once.ErrUnavailable, codes.Unavailable, "STORE_UNAVAILABLE", "it cannot be told whether this call was made before"},
+	{once.ErrNotKnownYet, codes.Unavailable, "NOT_KNOWN_YET", "it is not known yet whether this call took effect"},
 	{once.ErrOutcomeUnknown, codes.FailedPrecondition, "OUTCOME_UNKNOWN",
 		"it is not known whether an earlier call with this idempotency key took effect"},
 	{once.ErrNotStored, codes.FailedPrecondition, "RESPONSE_NOT_STORED",

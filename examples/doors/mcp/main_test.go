@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/once"
 )
 
 func TestMain(m *testing.M) {
@@ -93,6 +94,18 @@ func TestCalls(t *testing.T) {
 		t.Errorf("%q %+v", text, result)
 	}
 	wantPayments(t, server, 1)
+}
+
+// A refusal after the tool has run never says that it did nothing.
+func TestExplain(t *testing.T) {
+	for reason, part := range map[error]string{
+		once.ErrNotKnownYet: "not known yet whether this call took effect", once.ErrUnavailable: "This call did nothing",
+		once.ErrInFlight: "still running", once.ErrFailed: "This call did nothing",
+	} {
+		if text := explain(&once.Refused{Reason: reason, Retryable: true}).Error(); !strings.Contains(text, part) {
+			t.Errorf("%v: %q, want %q", reason, text, part)
+		}
+	}
 }
 
 // A model may write the arguments of a repetition in another order, or leave out those of a tool that needs none.

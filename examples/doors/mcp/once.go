@@ -90,6 +90,9 @@ func explain(err error) error {
 	case errors.Is(err, once.ErrInFlight):
 		return tell("An earlier call with this %s is still running. Wait %.0f seconds, then call again with the same "+
 			"%[1]s and the same arguments.", keyArgument, seconds)
+	case errors.Is(err, once.ErrNotKnownYet):
+		return tell("It is not known yet whether this call took effect. Wait %.0f seconds, then call again with the same %s "+
+			"and the same arguments to find out. Do not try it in another way.", seconds, keyArgument)
 	case refused.Retryable:
 		return tell("This call did nothing: the server cannot tell whether it was done before. Wait %.0f seconds, then "+
 			"call again with the same %s and the same arguments.", seconds, keyArgument)

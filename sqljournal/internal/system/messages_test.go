@@ -112,7 +112,7 @@ func refuse(w http.ResponseWriter, refused *once.Refused) {
 		status, problem = http.StatusConflict, "outcome-unknown"
 	case once.ErrNotStored:
 		status, problem = http.StatusConflict, "response-not-stored"
-	case once.ErrUnavailable:
+	case once.ErrUnavailable, once.ErrNotKnownYet:
 		status, problem = http.StatusServiceUnavailable, "store-unavailable"
 	}
 	w.WriteHeader(status)
