@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,7 +89,8 @@ func TestUnconfirmedBesideTheJournal(t *testing.T) {
 	s.wantRuns(0)
 }
 
-// A row whose run is within its limit is in flight, also if Redis has forgotten the run or calls it abandoned.
+// A row whose run is within its limit is in flight, also if Redis has forgotten the run or calls it abandoned. A waiter waits
+// for its end.
 func TestRunningInTheJournal(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		t.Run("abandoned", func(t *testing.T) {
@@ -111,9 +113,15 @@ func TestRunningInTheJournal(t *testing.T) {
 			waiter := s.begin()
 			s.awaitWaiting(b, 1)
 			b.FlushAll(t)
-			s.wantRefused(<-waiter, http.StatusConflict, middleware.InFlight, "in-flight")
 			close(g.open)
-			s.want(<-done, http.StatusCreated, middleware.Executed)
+			a, again := <-done, <-waiter
+			outcomes := []middleware.Outcome{s.event().Outcome, s.event().Outcome}
+			slices.Sort(outcomes)
+			if a.status != http.StatusCreated || again.status != http.StatusCreated || again.header.Get("Idempotent-Replayed") != "true" ||
+				!slices.Equal(outcomes, []middleware.Outcome{middleware.Executed, middleware.Replayed}) {
+				t.Errorf("%+v, and to the waiter %+v, with %v; want 201 and its replay", a, again, outcomes)
+			}
+			s.wantRuns(1)
 		})
 	})
 }

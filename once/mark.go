@@ -35,8 +35,9 @@ func Final(err error) error { return marked(err, final) }
 
 // Unknown marks an error of the function of [Do]: the function may have taken effect, because a COMMIT or a charge got
 // no reply, or its context ended in between. Nothing is stored, and the key is left as after a crash. The next call
-// gets [ErrInFlight] until the lease has run out. Then it runs or, with [WithAtMostOnce] and with an intent journal,
-// gets [ErrOutcomeUnknown]. See [NothingHappened] for what the marks have in common.
+// gets [ErrInFlight] until the lease has run out. Then it runs or, with [WithAtMostOnce], gets [ErrOutcomeUnknown]. With an
+// intent journal the row counts, not the lease: ErrInFlight until [WithMaxDuration] has passed since the run began, and
+// then ErrOutcomeUnknown. See [NothingHappened] for what the marks have in common.
 func Unknown(err error) error { return marked(err, unknown) }
 
 func marked(err error, knows knowledge) error {

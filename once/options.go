@@ -50,7 +50,7 @@ func WithRetention(d time.Duration) Option {
 // A waiter never calls its function. If the other call ends without a result, the waiter gets [ErrFailed], and a later
 // call may run. With [WithAtMostOnce] or an intent journal it gets [ErrOutcomeUnknown] if the outcome is unknown, and no
 // later call runs. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups in
-// Redis, and a message wakes them. WithWait panics when d is negative.
+// Redis, and a message wakes them. Once an intent journal alone has the run, each polls the journal. WithWait panics when d is negative.
 func WithWait(d time.Duration) Option {
 	option.Check(d >= 0, "once.WithWait: %v is negative", d)
 	return func(o *options) { o.policy.Wait = d }

@@ -11,11 +11,12 @@ import (
 
 // Why [Do] neither ran its function nor returned a stored result: [Refused].Reason.
 var (
-	// ErrInFlight means that another call with this key still runs, or that its process died less than a lease ago.
-	// Retryable.
+	// ErrInFlight means that another call with this key still runs, or that its process died less than a lease ago or, with
+	// an intent journal, less than [WithMaxDuration] after the call began. Retryable.
 	ErrInFlight = errors.New("once: another call with this key has not ended")
-	// ErrFailed means that the call that this one waited for ([WithWait]) has ended and left no result. Retryable.
-	ErrFailed = errors.New("once: the other call with this key has failed, and left no result")
+	// ErrFailed means that the call that this one waited for ([WithWait]) has ended, and that there is no result: it has
+	// returned an error, or its result has expired. Retryable.
+	ErrFailed = errors.New("once: the other call with this key has ended, and there is no result of it")
 	// ErrUnavailable means that Redis or the journal did not answer, that the Locker is closed, or that ctx was done.
 	// f was not called in this call. Retryable.
 	ErrUnavailable = errors.New("once: it cannot be told whether this was done")

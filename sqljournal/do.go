@@ -3,6 +3,7 @@ package sqljournal
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/once"
@@ -19,8 +20,12 @@ import (
 //
 // If err is nil, the transaction of this call or, with replayed, of an earlier one is committed, even if the reply to
 // COMMIT was lost. If f returns an error, the transaction is rolled back. The error's mark, such as [once.Final], then
-// decides about the key as in once.Do; with a transactional journal and without a mark, the next call runs. An error of
-// the database has no mark, for example that of a COMMIT. If BEGIN fails, f is not called, and the next call runs.
+// decides about the key as in once.Do.
+//
+// With a transactional journal an error of the database, for example that of a COMMIT, frees the key in every mode, also
+// with [once.WithAtMostOnce], and the next call runs. So does a serialization failure or a deadlock that f returns
+// unmarked. Any other error of f without a mark is stored with WithAtMostOnce, because f may have had an effect elsewhere.
+// If BEGIN fails, f is not called, and the next call runs with an intent journal, too.
 //
 // The other errors are those of once.Do. If it is still unknown after 3 s whether the transaction was committed, the
 // error is [once.ErrNotKnownYet], and a later call finds out. A value that is longer than 1 MiB is
@@ -34,28 +39,42 @@ func Do[T any](
 ) (v T, replayed bool, err error) {
 	return once.Do(ctx, g, key, func(ctx context.Context) (v T, err error) {
 		var none T
-		_, of, _ := journal.FromContext(ctx)
+		run, of, _ := journal.FromContext(ctx)
 		j, ok := of.(*Journal)
 		if !ok {
 			return none, once.NothingHappened(ErrOtherJournal)
 		}
 		t := recordingTx{journal: j, ctx: ctx, opts: opts}
-		called := false
+		called, sealed := false, false
 		err = once.Transact(ctx, func(seal func(any) (journal.Commit, error)) error {
 			return t.run(func(tx *sql.Tx) (c journal.Commit, err error) {
 				called = true
 				if v, err = f(ctx, tx); err != nil {
 					return journal.Commit{}, err
 				}
-				return seal(v)
+				c, err = seal(v)
+				sealed = err == nil
+				return c, err
 			})
 		}, t.findOutcome)
 		switch {
 		case err == nil:
 			return v, nil
-		case !called:
+		case !called, sealed && !run.Intent: // the database has failed, and nothing is committed
 			return none, once.NothingHappened(err)
+		case !run.Intent && isConflict(err):
+			return none, &conflict{err}
 		}
 		return none, err
 	})
 }
+
+// conflict is an error of f with which the database asks for the transaction to be run again.
+type conflict struct{ err error }
+
+func (c *conflict) Error() string { return c.err.Error() }
+
+// Unwrap returns f's error first, because its mark counts more.
+func (c *conflict) Unwrap() []error { return []error{c.err, once.NothingHappened(errRunAgain)} }
+
+var errRunAgain = errors.New("sqljournal: the transaction is to be run again")

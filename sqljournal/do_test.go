@@ -1,6 +1,7 @@
 package sqljournal_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -141,6 +142,132 @@ func TestDoFails(t *testing.T) {
 		}
 		in.mustHaveEffects(0)
 	})
+}
+
+// A failure that is stored, after its transaction was rolled back, is no run outside of the transaction.
+func TestDoFinalIsInsideOfTheTransaction(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	events := make(chan once.Event, 1)
+	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(modes["transactional"](d, t)),
+		once.WithObserver(func(_ context.Context, e once.Event) { events <- e }))
+	if _, _, err := in.do(func() error { return once.Final(errors.New("declined")) }); err == nil {
+		t.Error("no error")
+	}
+	if e := <-events; e.Outcome != once.Executed || e.Err != nil || !e.Failed {
+		t.Errorf("%+v, want executed without an error", e)
+	}
+}
+
+// What the database refuses has not happened, so the next call runs, also at most once. What f itself returns is stored:
+// it may have had an effect elsewhere.
+//
+// fault: another transaction makes COMMIT or a statement fail with 40001. Expected: one effect, by the next call
+func TestDoAtMostOnceRunsAgain(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the provider has refused")
+	beside := "insert into payments select count(*) + 1 from payments"
+	for name, c := range map[string]struct {
+		f     func(tx *sql.Tx, db *sql.DB) error
+		again bool
+	}{
+		"COMMIT fails": {func(tx *sql.Tx, db *sql.DB) error {
+			return cmp.Or(exec(tx, beside), exec(serializable{db}, beside))
+		}, true},
+		"a statement fails": {func(tx *sql.Tx, db *sql.DB) error {
+			return exec(tx, "update payments set id = 1 where id = 0")
+		}, true},
+		"a statement fails, and f knows more": {func(tx *sql.Tx, db *sql.DB) error {
+			return once.Final(exec(tx, "update payments set id = 1 where id = 0"))
+		}, false},
+		"f fails": {func(*sql.Tx, *sql.DB) error { return broken }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := dbtest.PostgreSQL(t)
+			db := withEffects(t, d)
+			mustExec(t, db, "create table payments (id integer not null)")
+			mustExec(t, db, "insert into payments values (0)")
+			in := newInbox(t, db, "m", once.WithJournal(modes["transactional"](d, t)), once.WithAtMostOnce())
+			calls := 0
+			take := func() (string, bool, error) {
+				return sqljournal.Do(t.Context(), in.guard, in.message, &sql.TxOptions{Isolation: sql.LevelSerializable},
+					func(_ context.Context, tx *sql.Tx) (string, error) {
+						if calls++; calls == 1 {
+							if strings.HasPrefix(name, "a statement") { // it will meet a row that another has changed since
+								if err := cmp.Or(exec(tx, "select count(*) from payments"), exec(db, "update payments set id = 0")); err != nil {
+									return "", err
+								}
+							}
+							if err := c.f(tx, db); err != nil {
+								return "", err
+							}
+						}
+						return "paid", take(tx, in.effect)
+					})
+			}
+			if v, replayed, err := take(); v != "" || replayed || err == nil || name == "f fails" && err != broken {
+				t.Errorf("the first: %q, %v, %v, want an error", v, replayed, err)
+			}
+			in.mustHaveEffects(0)
+			v, replayed, err := take()
+			if c.again {
+				if v != "paid" || replayed || err != nil || calls != 2 {
+					t.Errorf("the second: %q, %v, %v after %d calls, want it to run", v, replayed, err, calls)
+				}
+				in.mustHaveEffects(1)
+				return
+			}
+			var stored *once.StoredError
+			if !replayed || !errors.As(err, &stored) || calls != 1 {
+				t.Errorf("the second: %q, %v, %v after %d calls, want the stored error", v, replayed, err, calls)
+			}
+			in.mustHaveEffects(0)
+		})
+	}
+}
+
+// fault: COMMIT never arrives
+func TestDoAtMostOnceLosesCommit(t *testing.T) {
+	t.Parallel()
+	d := dbtest.PostgreSQL(t)
+	proxy := dbtest.NewProxy(t, d.Server().Addr())
+	in := newInbox(t, withEffects(t, d), "m", once.WithAtMostOnce(),
+		once.WithJournal(modes["transactional"](d, t, dbtest.Through(proxy))))
+	cut := proxy.CutBefore(dbtest.Statement("commit"))
+	if _, _, err := in.take(); err == nil {
+		t.Error("no error")
+	}
+	cut.Wait(t)
+	in.mustHaveEffects(0)
+	in.mustTake(false)
+	if in.calls != 2 {
+		t.Errorf("%d calls, want 2", in.calls)
+	}
+}
+
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+func exec(e execer, statement string) error {
+	_, err := e.ExecContext(context.Background(), statement)
+	return err
+}
+
+// serializable runs each statement in a SERIALIZABLE transaction.
+type serializable struct{ db *sql.DB }
+
+func (s serializable) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err != nil {
+		return nil, err
+	}
+	result, err := tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return result, tx.Commit()
 }
 
 func TestDoPanics(t *testing.T) {

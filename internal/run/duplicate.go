@@ -96,10 +96,10 @@ func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 		return refuse(NotStored, nil)
 	case entry.State == journal.Unfinished:
 		return g.unfinished(entry.Age)
-	case g.locker.IsNone():
-		return g.inFlight(time.Now().Add(-entry.Age), nil)
 	}
-	return refuse(InFlight, nil)
+	r := g.inFlight(time.Now().Add(-entry.Age), nil)
+	r.inJournal = true
+	return r
 }
 
 // readNote returns the entry's note. If the entry has a record, which then has no fingerprint, it gets that of the note.
@@ -136,12 +136,20 @@ const (
 // lookInJournal returns what follows from the journal's entry, or fallback if the journal has none. It is for a key of
 // which Redis has no record, or cannot confirm it. Redis may have lost a run that has not ended.
 func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result) Result {
+	start := time.Now()
+	result := g.byJournal(ctx, req, fallback)
+	if g.Journal != nil {
+		req.Phases.Journal = PhaseSince(start)
+	}
+	return result
+}
+
+// byJournal is lookInJournal as a part of another phase.
+func (g *Guard) byJournal(ctx context.Context, req *Request, fallback Result) Result {
 	if g.Journal == nil {
 		return fallback
 	}
-	start := time.Now()
 	entry, err := g.look(context.WithoutCancel(ctx), req.StorageKey)
-	req.Phases.Journal = PhaseSince(start)
 	switch {
 	case err != nil:
 		return refuse(Unavailable, err)
@@ -156,15 +164,17 @@ func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result
 // returned, and what Wait returns if the time is over, or ctx ends, or too many are waiting.
 func (g *Guard) Wait(ctx context.Context, r *Run, inFlight Result) Result {
 	req := &r.Request
-	if g.Policy.Wait == 0 || inFlight.claimedAt.IsZero() { // zero: the journal has the run, and Redis has not
+	if g.Policy.Wait == 0 {
 		return inFlight
 	}
-	if g.locker.IsNone() {
-		return g.waitAlone(ctx, req, inFlight)
-	}
-	var claim lock.Claim
+	result := inFlight
 	err := g.waitTurn(ctx, req, func(ctx context.Context) (err error) {
-		claim, err = g.locker.Wait(ctx, req.Key)
+		if !result.inJournal {
+			result, err = g.waitForClaim(ctx, req)
+		}
+		if err == nil && result.inJournal { // without Redis, or when the lease has ended before the run
+			result, err = g.waitForRow(ctx, req)
+		}
 		return err
 	})
 	switch {
@@ -172,10 +182,34 @@ func (g *Guard) Wait(ctx context.Context, r *Run, inFlight Result) Result {
 		return unclaimed(err)
 	case err != nil:
 		return g.inFlight(inFlight.claimedAt, waitFailure(err))
-	case claim.State == lock.Abandoned, claim.State == lock.Free:
-		return g.lookInJournal(ctx, req, g.byClaim(req, &claim))
 	}
-	return g.byClaim(req, &claim)
+	return result
+}
+
+// waitForClaim waits until the claim in Redis has ended, and returns what follows from what the key and the journal then
+// hold.
+func (g *Guard) waitForClaim(ctx context.Context, req *Request) (Result, error) {
+	claim, err := g.locker.Wait(ctx, req.Key)
+	if err != nil {
+		return Result{}, err
+	}
+	result := g.byClaim(req, &claim)
+	if claim.State == lock.Abandoned || claim.State == lock.Free {
+		result = g.byJournal(ctx, req, result)
+	}
+	return result, nil
+}
+
+// waitForRow waits until the run has ended whose row the journal has, and returns what follows from the entry.
+func (g *Guard) waitForRow(ctx context.Context, req *Request) (Result, error) {
+	entry, err := g.pollJournal(ctx, req.StorageKey)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case entry.State == journal.Absent:
+		return g.byClaim(req, &lock.Claim{State: lock.Free}), nil
+	}
+	return g.byEntry(req, &entry), nil
 }
 
 // waitTurn calls wait with a context that ends when the time to wait is over. If too many are waiting, it returns
@@ -195,22 +229,6 @@ func (g *Guard) waitTurn(ctx context.Context, req *Request, wait func(context.Co
 	err := wait(ctx)
 	req.Phases.Wait = PhaseSince(start)
 	return err
-}
-
-// waitAlone is Wait without Redis.
-func (g *Guard) waitAlone(ctx context.Context, req *Request, inFlight Result) Result {
-	var entry journal.Entry
-	err := g.waitTurn(ctx, req, func(ctx context.Context) (err error) {
-		entry, err = g.pollJournal(ctx, req.StorageKey)
-		return err
-	})
-	switch {
-	case err != nil:
-		return g.inFlight(inFlight.claimedAt, waitFailure(err))
-	case entry.State == journal.Absent:
-		return g.byClaim(req, &lock.Claim{State: lock.Free})
-	}
-	return g.byEntry(req, &entry)
 }
 
 // pollJournal looks at the row until its run has ended. If ctx ends first, the error is a [lock.WaitError]. The pauses

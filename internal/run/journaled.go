@@ -143,7 +143,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 		return j.concludeUndecided(r)
 	}
 	e := r.decide(end)
-	if e.action == Store && !j.run.Intent {
+	if e.action == Store && !j.run.Intent && j.product == nil { // after a rollback it is a failure that is stored
 		e.err = errOutsideTx
 	}
 	freesNoRow := e.action == Free && !j.run.Intent

@@ -167,7 +167,7 @@ func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) err
 	case err != nil:
 		return err
 	case !isOurEnd(entry, run, encoded):
-		return fmt.Errorf("%w: the journal has the outcome %v of another run", lock.ErrChanged, entry.State)
+		return fmt.Errorf("%w: the journal no longer has the row of this run: it is %v", lock.ErrChanged, entry.State)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -259,5 +260,29 @@ func TestInspect(t *testing.T) {
 				t.Errorf("%+v", i)
 			}
 		})
+	}
+}
+
+// forgetful is a journal whose End finds no row, nor leaves one.
+type forgetful struct{ told }
+
+func (*forgetful) End(context.Context, journal.Run, []byte, time.Duration) (journal.Entry, error) {
+	return journal.Entry{}, nil
+}
+
+// fault: the journal has no row when a resolution ends there. Expected: ErrChanged, which speaks of no other run
+func TestResolveWithoutARow(t *testing.T) {
+	t.Parallel()
+	mini := redistest.Mini(t)
+	g, locker := newGuardOn(t, mini.Client(t), func(p *run.Policy) { p.Journal = &forgetful{} })
+	claim, err := locker.Claim(t.Context(), "k", noteOf(locker, 1), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Lease.Abandon()
+	mini.Elapse(t, time.Minute)
+	err = g.Resolve(t.Context(), locker.StorageKey("k"), claim.Lease.Token(), &[2][]byte{[]byte("h"), []byte("b")})
+	if !errors.Is(err, lock.ErrChanged) || strings.Contains(err.Error(), "another run") || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("%v, want ErrChanged, and that the row is absent", err)
 	}
 }

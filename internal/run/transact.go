@@ -57,7 +57,7 @@ type transaction struct {
 	txState            // guarded by mu; does not change once cutOff has returned
 	ended    bool      // guarded by mu; the operation has ended, so no transaction begins and none is sealed
 
-	product TxProduct // set by beginTx
+	product TxProduct // set by beginTx: nil if no transaction has begun
 
 	// What sealTx has made, the last time:
 	record []byte

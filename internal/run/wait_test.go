@@ -253,16 +253,55 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A duplicate does not wait for a run that only the journal has: its end wakes nobody.
+// A duplicate waits for a run that only the journal has, or whose lease has ended before it, as it does without Redis.
+//
+// fault: Redis loses the claim of a run, or its process dies, and an intent journal has its row. Expected: a waiter waits
 func TestWaitForARow(t *testing.T) {
 	t.Parallel()
-	s := &standing{entry: journal.Entry{State: journal.Running, Token: "another", Note: noteOf(lock.None("test"), 1)}}
-	g, _ := newGuard(t, func(p *run.Policy) { p.Journal, p.Wait = s, time.Minute })
-	req := request(1)
-	inFlight := g.Begin(t.Context(), req)
-	result := g.Wait(t.Context(), req, inFlight)
-	want(t, result, run.InFlight, run.OutcomeInFlight)
-	if result.RetryAfter != 0 || !req.Phases.Wait.Start.IsZero() {
-		t.Errorf("%+v, %+v", result, req.Phases)
+	for name, claimed := range map[string]bool{"the journal alone has it": false, "the lease ends while it waits": true} {
+		for state, kind := range map[journal.State]run.Kind{
+			journal.Absent: run.NoRecord, journal.Done: run.NotStored, journal.Unfinished: run.Unresolved, journal.Running: run.InFlight,
+		} {
+			t.Run(fmt.Sprintf("%s, then %v", name, state), func(t *testing.T) {
+				t.Parallel()
+				const looks = 3
+				j := &looked{}
+				row := journal.Entry{State: journal.Running, Token: "another", Note: noteOf(lock.None("test"), 1)}
+				j.look = func(context.Context) (journal.Entry, error) {
+					entry := row
+					if len(j.looks) >= looks {
+						entry.State = state
+					}
+					if entry.State == journal.Absent {
+						entry = journal.Entry{}
+					}
+					return entry, nil
+				}
+				mini := redistest.Mini(t)
+				g, locker := newGuardOn(t, mini.Client(t), func(p *run.Policy) {
+					if p.Journal, p.Wait = j, 20*time.Second; state == journal.Running {
+						p.Wait = 500 * time.Millisecond
+					}
+				})
+				w := begun{t, mini, mini.Client(t), nil, locker}
+				var lease *lock.Lease
+				if claimed {
+					lease = w.claim(0)
+				}
+				req := request(1)
+				inFlight := g.Begin(t.Context(), req)
+				want(t, inFlight, run.InFlight, run.OutcomeInFlight)
+				if claimed {
+					_ = lease.Release(t.Context())
+				}
+				result := g.Wait(t.Context(), req, inFlight)
+				if result.Kind != kind || req.Phases.Wait.Start.IsZero() || kind != run.InFlight && len(j.looks) < looks {
+					t.Errorf("%+v after %d looks, want %v", result, len(j.looks), kind)
+				}
+				if kind == run.InFlight && (result.RetryAfter < time.Second || req.Phases.Wait.Duration < 500*time.Millisecond) {
+					t.Errorf("may be repeated after %v, waited for %+v", result.RetryAfter, req.Phases.Wait)
+				}
+			})
+		}
 	}
 }
