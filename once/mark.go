@@ -48,9 +48,12 @@ func marked(err error, knows knowledge) error {
 }
 
 // knowledgeOf returns what f knows by the outermost mark in err.
-func knowledgeOf(err error) knowledge {
+func knowledgeOf(err error) knowledge { return outermost(err).knows }
+
+// outermost returns the outermost mark in err, and the zero mark if there is none.
+func outermost(err error) mark {
 	if m := (*mark)(nil); errors.As(err, &m) {
-		return m.knows
+		return *m
 	}
-	return noMark
+	return mark{}
 }

@@ -40,7 +40,7 @@ func (p *product) take(v any, err error) run.Ending {
 	if failed := p.encode(v, err); failed != nil {
 		return run.Ending{How: run.Partial, Err: failed}
 	}
-	return run.Ending{How: run.Whole, Err: foreignOf(err)}
+	return run.Ending{How: run.Whole, Err: foreignOf(outermost(err).err)}
 }
 
 // encode sets form and body. It fails if the value cannot be stored.

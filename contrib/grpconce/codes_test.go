@@ -133,3 +133,30 @@ func TestMarks(t *testing.T) {
 		})
 	}
 }
+
+// The Event of a call whose outcome is unknown has the code and the message of the status, on one line, and not the form in
+// which a status is stored, with its metadata.
+//
+// fault: a handler returns once.Unknown
+func TestEventOfUnknown(t *testing.T) {
+	for name, err := range map[string]error{
+		"itself": once.Unknown(status.Error(codes.Unavailable, "no reply")),
+		"deep":   fmt.Errorf("paying: %w", once.Unknown(status.Error(codes.Unavailable, "no reply"))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := make(chan once.Event, 1)
+			observe := once.WithObserver(func(_ context.Context, e once.Event) { events <- e })
+			s := serve(t, redistest.Mini(t), func(ctx context.Context, _ *structpb.Struct) (*structpb.Struct, error) {
+				_ = grpc.SetTrailer(ctx, metadata.Pairs("token", "t0psecret"))
+				return nil, err
+			}, settings{guard: []once.Option{observe}})
+			s.pay()
+			e := <-events
+			text := fmt.Sprint(e.Err)
+			if e.Outcome != once.Unsure || !strings.HasSuffix(text, ": rpc error: code = Unavailable desc = no reply") ||
+				strings.ContainsAny(text, "\n{") || strings.Contains(text, "t0psecret") {
+				t.Errorf("%s, %q; want the code and the message", e.Outcome, text)
+			}
+		})
+	}
+}

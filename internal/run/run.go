@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/record"
@@ -188,7 +189,10 @@ func (r *Run) decide(end Ending) ending {
 	case end.How == Interrupted: // then unknown, too
 		e.outcome, e.err = OutcomePanicked, end.Err
 	case wish == WishUnknown: // likewise
-		e.outcome, e.err = OutcomeRunUnknown, errors.Join(errDeclaredUnknown, end.Err)
+		e.outcome, e.err = OutcomeRunUnknown, errDeclaredUnknown
+		if end.Err != nil {
+			e.err = fmt.Errorf("%w: %w", errDeclaredUnknown, end.Err)
+		}
 	case unknown:
 		e.outcome, e.err = OutcomeRunUnknown, end.Err
 	case action == Free:
