@@ -47,6 +47,8 @@ type Product interface {
 
 // TxProduct is a Product that a transaction of the operation can commit. The transaction calls BeginTx, Seal, Changed,
 // Keep, Rewind and Refuse, in any goroutine of the operation. A Guard with a journal is for such products only.
+//
+// Each may panic in code that is not this module's, and has then done what it says as far as it concerns the product.
 type TxProduct interface {
 	Product
 	// BeginTx begins a part of the product that belongs to a transaction. Nothing of it is sent before Keep or Rewind. It

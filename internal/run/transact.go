@@ -192,24 +192,27 @@ func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Ent
 	return txState{phase: txOvertaken, entry: entry}, journal.ErrAnswered
 }
 
-// finishTx sets the state in which the transaction has ended, unless cutOff has already given it up. It keeps, rewinds
-// or refuses the product to match.
+// finishTx keeps, rewinds or refuses the product to match the state in which the transaction has ended. Then it sets that
+// state, unless cutOff has already given the transaction up. It sets it also if the product panics: cutOff waits for it,
+// perhaps in this goroutine.
 func (j *journaled) finishTx(state txState) {
+	defer func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.phase == txOpen || j.phase == txSealed {
+			j.txState = state
+		}
+		j.unsealed.Broadcast()
+	}()
 	switch state.phase {
 	case txCommitted:
-		j.product.Keep()
 		j.owner.control.Sending() // Discard comes too late
+		j.product.Keep()
 	case txNone:
 		j.product.Rewind()
 	default:
 		j.product.Refuse()
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.phase == txOpen || j.phase == txSealed {
-		j.txState = state
-	}
-	j.unsealed.Broadcast()
 }
 
 // cutOff is called when the operation has ended. It waits for a sealed transaction, whose COMMIT may be on its way. An

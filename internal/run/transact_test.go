@@ -308,3 +308,71 @@ func TestPanicAfterTheCommit(t *testing.T) {
 		want(t, g.Begin(t.Context(), request(1)), run.Stored, run.OutcomeReplayed)
 	}
 }
+
+// panicky is a product that panics in one of its methods, as a response does whose underlying writer panics.
+type panicky struct {
+	txProduct
+	in string
+}
+
+func (p *panicky) panicIn(method string) {
+	if p.in == method {
+		panic(method)
+	}
+}
+
+func (p *panicky) BeginTx() error { p.panicIn("begin"); return nil }
+func (p *panicky) Seal(store func(head, body []byte)) error {
+	p.panicIn("seal")
+	return p.txProduct.Seal(store)
+}
+func (p *panicky) Changed() bool { p.panicIn("changed"); return false }
+func (p *panicky) Keep()         { p.panicIn("keep") }
+func (p *panicky) Rewind()       { p.panicIn("rewind") }
+func (p *panicky) Refuse()       { p.panicIn("refuse") }
+
+// fault: the product panics while a transaction begins, is sealed or ends. Expected: CutOff returns in the goroutine that
+// panicked, and the transaction has ended as it has in the database.
+func TestProductPanicsInATransaction(t *testing.T) {
+	t.Parallel()
+	for in, test := range map[string]struct {
+		fails   bool // do
+		lookErr error
+		kind    run.Kind
+		outcome run.Outcome
+	}{
+		"begin":   {false, nil, run.Own, run.OutcomePanicked},
+		"seal":    {false, nil, run.Own, run.OutcomePanicked},
+		"changed": {false, nil, run.CommitUnknown, run.OutcomeRunUnknown},
+		"keep":    {false, nil, run.Own, run.OutcomeExecuted},
+		"rewind":  {true, nil, run.Own, run.OutcomePanicked},
+		"refuse":  {true, errDown, run.CommitUnknown, run.OutcomeRunUnknown},
+	} {
+		t.Run(in, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, &outage{}, time.Hour, func(t *testing.T, g *run.Guard, _ *lock.Locker) {
+				r := runOf(t, g, request(1))
+				ctx := r.Start(&panicky{txProduct{product: product{body: "b"}}, in})
+				func() {
+					defer func() {
+						if got := recover(); got != in {
+							t.Errorf("panicked: %v", got)
+						}
+					}()
+					defer r.CutOff()
+					_ = journal.Transact(ctx, func(s seal) error {
+						if _, err := s(); err != nil || test.fails {
+							return errors.Join(errDo, err)
+						}
+						return nil
+					}, func(journal.Run, bool) (journal.Entry, error) { return journal.Entry{}, test.lookErr })
+				}()
+				result := r.Conclude(run.Ending{How: run.Interrupted, Err: run.ErrNoReturn})
+				want(t, result, test.kind, test.outcome)
+				if in == "keep" && !errors.Is(r.Control().Discard(), run.ErrCommitted) {
+					t.Error("it can be discarded")
+				}
+			})
+		})
+	}
+}

@@ -121,11 +121,11 @@ func (w *Writer) Rewind() {
 	if w.gate.closed || p == nil {
 		return
 	}
-	response.Replace(w.Header(), p.live)
 	p.before.body = w.body // after SetAside it is another buffer, with the same bytes
 	w.content = p.before
 	w.body.Truncate(p.bodyLen)
 	w.final, w.part = false, nil
+	response.Replace(w.Header(), p.live) // last: the underlying writer may panic
 }
 
 // Refuse makes later writes fail with ErrAnswered. The response will be withdrawn. It does nothing after Seal.

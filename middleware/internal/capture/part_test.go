@@ -2,7 +2,9 @@ package capture_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/onceguard/onceguard/journal"
@@ -114,5 +116,57 @@ func TestSetAsideThenNoResponse(t *testing.T) {
 	w.Deliver(t.Context())
 	if under.Body.String() != "paid" || under.Header().Get("Location") != "/1" {
 		t.Errorf("the client got %v %q", under.Header(), under.Body)
+	}
+}
+
+// moody is a writer whose Header panics once when the test says so.
+type moody struct {
+	*httptest.ResponseRecorder
+	panics bool
+}
+
+func (m *moody) Header() http.Header {
+	if m.panics {
+		m.panics = false
+		panic("header")
+	}
+	return m.ResponseRecorder.Header()
+}
+
+// fault: the underlying writer panics in Keep or Rewind, and the handler recovers. Expected: what was set aside is
+// delivered, or nothing of it.
+func TestPanicAtTheEndOfAPart(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(*capture.Writer)
+		want string
+	}{
+		"keep":   {(*capture.Writer).Keep, "1"},
+		"rewind": {(*capture.Writer).Rewind, "failed"},
+	} {
+		w, under := new(capture.Writer), &moody{ResponseRecorder: httptest.NewRecorder()}
+		w.Begin(under, httptest.NewRequest(http.MethodPost, "/", nil), new(sendings), limit)
+		if err := w.BeginPart(); err != nil {
+			t.Fatal(err)
+		}
+		attempt(t, w, "/1", "1")
+		write(t, w, "2") // by an attempt that fails
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			under.panics = true
+			c.end(w)
+		}()
+		_, err := io.WriteString(w, "failed")
+		if isKept := name == "keep"; isKept != errors.Is(err, journal.ErrAnswered) {
+			t.Errorf("%s: Write: %v", name, err)
+		}
+		w.Seal(false)
+		w.Deliver(t.Context())
+		if got := under.Body.String(); got != c.want || (under.Result().Header.Get("Location") == "/1") != (name == "keep") {
+			t.Errorf("%s: the client got %v %q, want %q", name, under.Result().Header, got, c.want)
+		}
 	}
 }

@@ -1,0 +1,72 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/oncetest"
+	"github.com/onceguard/onceguard/sqljournal"
+)
+
+// printer stands for the *testing.T of your test.
+type printer struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (*printer) Helper()            {}
+func (*printer) Error(args ...any)  { fmt.Println(args...) }
+func (p *printer) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
+
+func (*printer) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func (*printer) Logf(string, ...any)               {}
+
+func (p *printer) end() {
+	for _, f := range slices.Backward(p.cleanups) {
+		f()
+	}
+}
+
+// newAPI stands for your service.
+func newAPI(locker *lock.Locker, db *sql.DB, journal *sqljournal.Journal) http.Handler {
+	p := &paying{db: db, journal: journal}
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithRequired(), middleware.WithJournal(journal))
+	return once(p.handler((*paying).inTx))
+}
+
+// paymentRequest makes a request with that key.
+func paymentRequest(key string) *http.Request { return request("ann", "1250")(key) }
+
+// A test of your handler: package oncetest sends it through all that may go wrong.
+func Example_oncetest() {
+	t := new(printer)
+	defer t.end()
+	db, remove := openSQLite()
+	defer remove()
+	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
+
+	oncetest.Run(t, oncetest.Case{
+		Handler: func(client redis.UniversalClient) http.Handler {
+			locker := lock.New(client, "payments-api")
+			t.Cleanup(func() { _ = locker.Close(context.Background()) })
+			return newAPI(locker, db, journal)
+		},
+		Request: paymentRequest,
+		Effects: func() (n int) {
+			if err := db.QueryRow("select count(*) from payments").Scan(&n); err != nil {
+				t.Error(err)
+			}
+			return n
+		},
+	})
+	// Output:
+}

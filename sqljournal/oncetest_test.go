@@ -1,0 +1,170 @@
+package sqljournal_test
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/oncetest"
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// paying is a service whose handlers pay in each way that a journal offers.
+type paying struct {
+	*testing.T
+	db      *sql.DB
+	pool    *pgxpool.Pool // nil with SQLite
+	journal *sqljournal.Journal
+	charged atomic.Int64 // by a provider
+}
+
+const insertPaid = "insert into payments (amount) values (1250)"
+
+// inTx pays in the journal's transaction.
+func (p *paying) inTx(w http.ResponseWriter, r *http.Request) error {
+	return p.journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(r.Context(), insertPaid); err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusCreated, "paid")
+	})
+}
+
+// around pays in a transaction of its own.
+func (p *paying) around(w http.ResponseWriter, r *http.Request) error {
+	return p.journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
+		if p.pool != nil {
+			return p.aroundPgx(w, r, complete)
+		}
+		tx, err := p.db.BeginTx(r.Context(), nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // after the commit it does nothing
+		if _, err := tx.ExecContext(r.Context(), insertPaid); err != nil {
+			return err
+		}
+		if err := writeJSON(w, http.StatusCreated, "paid"); err != nil {
+			return err
+		}
+		if err := complete(tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+}
+
+func (p *paying) aroundPgx(w http.ResponseWriter, r *http.Request, complete func(sqljournal.Execer) error) error {
+	tx, err := p.pool.Begin(r.Context())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(r.Context()) }() // after the commit it does nothing
+	if _, err := tx.Exec(r.Context(), insertPaid); err != nil {
+		return err
+	}
+	if err := writeJSON(w, http.StatusCreated, "paid"); err != nil {
+		return err
+	}
+	if err := complete(sqljournal.Pgx(tx)); err != nil {
+		return err
+	}
+	return tx.Commit(r.Context())
+}
+
+// atProvider pays at a provider.
+func (p *paying) atProvider(w http.ResponseWriter, _ *http.Request) error {
+	p.charged.Add(1)
+	return writeJSON(w, http.StatusCreated, "paid")
+}
+
+// handler returns the handler that pays in that way.
+func (p *paying) handler(pay func(*paying, http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := pay(p, w, r); err != nil {
+			http.Error(w, "payment failed", http.StatusInternalServerError)
+		}
+	})
+}
+
+// count returns how many payments there are.
+func (p *paying) count() (n int) {
+	if err := p.db.QueryRow("select count(*) from payments").Scan(&n); err != nil {
+		p.Error(err)
+	}
+	return n + int(p.charged.Load())
+}
+
+// request returns what makes requests of that user to pay that amount.
+func request(user, amount string) func(key string) *http.Request {
+	return func(key string) *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(amount))
+		r.SetBasicAuth(user, "")
+		r.Header.Set("Idempotency-Key", key)
+		return r
+	}
+}
+
+// fault: all that oncetest does to a handler, which has its effect in each way that a journal offers.
+// Expected: one effect for each key, and no hang.
+func TestOncetest(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode  string
+		pay   func(*paying, http.ResponseWriter, *http.Request) error
+		alone bool // without Redis
+	}{
+		"transactional, InTx":        {"transactional", (*paying).inTx, false},
+		"transactional, Around":      {"transactional", (*paying).around, false},
+		"intent, InTx":               {"intent", (*paying).inTx, false},
+		"intent, Around":             {"intent", (*paying).around, false},
+		"intent, provider":           {"intent", (*paying).atProvider, false},
+		"intent, InTx, no Redis":     {"intent", (*paying).inTx, true},
+		"intent, provider, no Redis": {"intent", (*paying).atProvider, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+				p := &paying{T: t, db: d.Open(t), journal: modes[c.mode](d, t)}
+				mustExec(t, p.db, "create table payments (amount integer not null)")
+				if d.Server() != nil {
+					pool, err := pgxpool.New(t.Context(), d.URL())
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(pool.Close)
+					p.pool = pool
+				}
+				oncetest.Run(t, oncetest.Case{
+					Handler: func(client redis.UniversalClient) http.Handler {
+						locker := lock.None(namespace)
+						if !c.alone {
+							locker = lock.New(client, namespace)
+						}
+						t.Cleanup(func() { _ = locker.Close(context.Background()) })
+						once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
+							middleware.WithRequired(), middleware.WithJournal(p.journal))
+						return once(p.handler(c.pay))
+					},
+					Request:      request("ann", "1250"),
+					OtherRequest: request("ann", "99"),
+					OtherUser:    request("bob", "1250"),
+					Effects:      p.count,
+					Limit:        5 * time.Minute,
+				})
+			})
+		})
+	}
+}
