@@ -28,6 +28,8 @@ import (
 // before Around, and each attempt writes its own, right before it calls complete. What is written after complete is
 // discarded if the commit succeeds.
 //
+// How long a COMMIT may take is up to fn: the 3 s of InTx begin when fn has returned its error.
+//
 // Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil without having called complete, or
 // if its last attempt has written a response and not called it. What fn has committed then is not protected. An attempt
 // that does neither cannot be told from the end of the one before: Around returns nil, and that one's response is sent.

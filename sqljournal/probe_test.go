@@ -158,6 +158,59 @@ func TestCommitIsTooLate(t *testing.T) {
 	})
 }
 
+// fault: the network is silent after COMMIT was sent, so that Tx.Commit would return only at the run's limit. The
+// goroutine that waits for it ends with the test's connections: see TestMain.
+func TestCommitIntoSilence(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		commit    func(*dbtest.Proxy, dbtest.Match) *dbtest.Rule // holds it
+		probeTime time.Duration
+		lifted    bool // when another connection asks, which gets no answer
+		want      error
+	}{
+		"request is held":           {(*dbtest.Proxy).HoldRequest, sqljournal.ProbeTime, false, journal.ErrAnswered},
+		"reply is held":             {(*dbtest.Proxy).HoldReply, sqljournal.ProbeTime, false, nil},
+		"reply is held for a while": {(*dbtest.Proxy).HoldReply, 6 * sqljournal.ProbeTime, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachPostgreSQLMode(t, func(t *testing.T, mode string) {
+				f := newFaulty(t, mode)
+				sqljournal.SetProbeTime(f.j, c.probeTime)
+				ctx, cancel := context.WithTimeout(f.ctx, time.Hour)
+				defer cancel()
+				f.ctx = ctx
+				commit := c.commit(f.proxy, dbtest.Statement("commit"))
+				defer commit.Lift()
+				paid := make(chan error, 1)
+				go func() { paid <- f.pay() }()
+				commit.Wait(t)
+				start := time.Now()
+				if c.lifted {
+					probe := f.proxy.HoldRequest(dbtest.Statement("begin isolation level read committed"))
+					defer probe.Lift()
+					probe.Wait(t)
+					commit.Lift()
+				}
+				err := <-paid
+				if took := time.Since(start); took > c.probeTime+10*time.Second {
+					t.Errorf("it took %v, want %v at most", took, c.probeTime)
+				}
+				if c.want == nil {
+					f.mustBeCommitted(t, err)
+					return
+				}
+				mustFail(t, "InTx", err, c.want)
+				if !f.x.unknown {
+					t.Error("it is said to be known what happened")
+				}
+				commit.Lift() // the COMMIT was not cancelled
+				awaitState(t, f.j, f.run.Key, journal.Done)
+				mustHaveEffects(t, f.db, f.run, 1)
+			})
+		})
+	}
+}
+
 // fault: what stores the record is lost, or its reply is. No COMMIT was sent, so nothing has happened.
 func TestCompleteIsLost(t *testing.T) {
 	t.Parallel()

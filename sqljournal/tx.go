@@ -28,7 +28,7 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 // is sent when the handler returns, and writing more is an error.
 //
 // After [journal.ErrAnswered] the handler should return; what it writes is discarded. The client gets another run's
-// response or, if it is still unknown after 3 s whether this transaction was committed, a 503. After any other error
+// response or, if it is unknown 3 s after COMMIT was sent whether this transaction is committed, a 503. After any other error
 // nothing has happened, and the response is as it was before InTx: the handler can answer, or call InTx again. Such an
 // error is
 //
@@ -49,7 +49,7 @@ func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx
 	case err != nil:
 		return err
 	case !ok:
-		_, err := j.transaction(ctx, opts, fn)
+		_, err := j.transaction(ctx, opts, fn, (*sql.Tx).Commit)
 		return err
 	}
 	t := recordingTx{journal: j, ctx: ctx, opts: opts}
@@ -63,34 +63,10 @@ func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx
 	}, t.findOutcome)
 }
 
-// recordingTx is a transaction that stores a run's record as its last statement.
-type recordingTx struct {
-	journal    *Journal
-	ctx        context.Context
-	opts       *sql.TxOptions
-	commitSent bool // the COMMIT may have been sent
-}
-
-// run runs fn in the transaction, and stores the record that fn returns.
-func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) {
-	t.commitSent, err = t.journal.transaction(t.ctx, t.opts, func(tx *sql.Tx) error {
-		commit, err := fn(tx)
-		if err != nil {
-			return err
-		}
-		return t.journal.complete(t.ctx, tx, commit)
-	})
-	return err
-}
-
-// findOutcome is Journal.findOutcome (probe.go) for this transaction. It ignores sealed, because t knows whether a
-// COMMIT may have been sent.
-func (t *recordingTx) findOutcome(run journal.Run, _ bool) (journal.Entry, error) {
-	return t.journal.findOutcome(t.ctx, run, t.commitSent)
-}
-
-// transaction runs fn in a transaction. commitSent is true if a COMMIT may have been sent.
-func (j *Journal) transaction(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) (commitSent bool, err error) {
+// transaction runs fn and then commit in a transaction. commitSent is true if a COMMIT may have been sent.
+func (j *Journal) transaction(ctx context.Context, opts *sql.TxOptions, fn, commit func(*sql.Tx) error) (
+	commitSent bool, err error,
+) {
 	tx, err := j.db.BeginTx(ctx, opts)
 	if err != nil {
 		return false, err
@@ -109,7 +85,7 @@ func (j *Journal) transaction(ctx context.Context, opts *sql.TxOptions, fn func(
 		return false, err
 	}
 	commitSent = true
-	return commitSent, tx.Commit()
+	return commitSent, commit(tx)
 }
 
 // takeWriteLock waits until tx is the only transaction that writes, if the database allows only one.

@@ -1,0 +1,121 @@
+package sqljournal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/onceguard/onceguard/journal"
+)
+
+// recordingTx is a transaction that stores a run's record as its last statement.
+//
+// Its outcome is found within probeTime after COMMIT is sent, or it is unknown. On a silent network, Tx.Commit returns
+// only when its context ends, with some drivers later. So it has a goroutine of its own. For half of the time commit waits
+// for the reply. Then findOutcome also asks on another connection, and takes the faster answer.
+//
+// Tx.Commit goes on while the outcome is unknown, until the deadline of ctx. The end of the handler does not cancel it: a
+// server that waits for its standby would stop waiting, and show a transaction that a failover may lose.
+type recordingTx struct {
+	journal    *Journal
+	ctx        context.Context
+	opts       *sql.TxOptions
+	commitSent bool // the COMMIT may have been sent
+
+	end    context.CancelFunc // ends the transaction's own context
+	detach func() bool        // from now on the end of ctx does not end it
+	sent   time.Time          // when commit was called
+	reply  chan commitReply   // to the COMMIT
+	record []byte             // that is committed
+}
+
+type commitReply struct {
+	err      error
+	panicked any
+}
+
+var errNoReply = errors.New("sqljournal: no reply to COMMIT")
+
+// run runs fn in the transaction, and stores the record that fn returns.
+func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.ctx))
+	if deadline, ok := t.ctx.Deadline(); ok {
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+	}
+	t.end, t.detach = cancel, context.AfterFunc(t.ctx, cancel)
+	defer func() {
+		if !t.commitSent {
+			t.detach()
+			t.end()
+		}
+	}()
+	t.commitSent, err = t.journal.transaction(ctx, t.opts, func(tx *sql.Tx) error {
+		commit, err := fn(tx)
+		if err != nil {
+			return err
+		}
+		t.record = commit.Record
+		return t.journal.complete(t.ctx, tx, commit)
+	}, t.commit)
+	return err
+}
+
+// commit sends COMMIT, and waits for the reply.
+func (t *recordingTx) commit(tx *sql.Tx) error {
+	t.sent, t.reply = time.Now(), make(chan commitReply, 1)
+	t.detach()
+	go func() {
+		defer t.end()
+		reply := commitReply{err: errNoReply}
+		defer func() {
+			reply.panicked = recover()
+			t.reply <- reply
+		}()
+		reply.err = tx.Commit()
+	}()
+	wait := time.NewTimer(t.journal.probeTime / 2)
+	defer wait.Stop()
+	select {
+	case reply := <-t.reply:
+		if reply.panicked != nil {
+			panic(reply.panicked)
+		}
+		return reply.err
+	case <-wait.C:
+	case <-t.ctx.Done():
+	}
+	return errNoReply
+}
+
+// findOutcome is Journal.findOutcome (probe.go) for this transaction. It ignores sealed, because t knows whether a
+// COMMIT may have been sent.
+func (t *recordingTx) findOutcome(run journal.Run, _ bool) (journal.Entry, error) {
+	if !t.commitSent {
+		return t.journal.findOutcome(t.ctx, run, false)
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(t.ctx), t.sent.Add(t.journal.probeTime))
+	defer cancel()
+	type outcome struct {
+		entry journal.Entry
+		err   error
+	}
+	probed := make(chan outcome, 1)
+	go func() {
+		e, err := t.journal.probe(ctx, run)
+		probed <- outcome{e, err}
+	}()
+	for {
+		select {
+		case o := <-probed:
+			if o.err == nil {
+				t.end()
+			}
+			return o.entry, o.err
+		case reply := <-t.reply:
+			if reply.err == nil && reply.panicked == nil {
+				return journal.Entry{State: journal.Done, Token: run.Token, Record: t.record}, nil
+			}
+		}
+	}
+}
