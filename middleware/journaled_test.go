@@ -393,6 +393,48 @@ func TestJournalBesideAtMostOnce(t *testing.T) {
 	})
 }
 
+// fault: an instance with the journal and WithAtMostOnce dies before the journal has its outcome, or a sweep frees its row.
+// Expected: the hold in Redis does not keep the key, since the journal has no row. A retry runs, and one that only waits
+// is told that it may. The hold of an instance without the journal is kept.
+func TestNoRowBesideAtMostOnce(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		modes(t, func(t *testing.T, j *memJournal) {
+			dies, pay := true, payInTx(j)
+			s, _ := journaled(t, b, j, func(w http.ResponseWriter, r *http.Request) {
+				if dies {
+					middleware.FromContext(r.Context()).Unknown()
+					return
+				}
+				pay(w, r)
+			}, middleware.WithAtMostOnce())
+			s.want(s.send(), http.StatusOK, middleware.Unknown)
+			if j.intent {
+				b.Elapse(t, leaseTTL)
+				s.want(s.send(), http.StatusConflict, middleware.InFlight) // its row
+				j.mu.Lock()
+				clear(j.rows) // as a sweep does
+				j.mu.Unlock()
+			} else {
+				s.want(s.send(), http.StatusConflict, middleware.InFlight) // its lease
+				b.Elapse(t, leaseTTL)
+			}
+			dies = false
+			s.want(s.send(body("text/plain", "another")), http.StatusUnprocessableEntity, middleware.Reused)
+			s.want(s.send(), http.StatusCreated, middleware.Executed)
+			s.want(s.send(), http.StatusCreated, middleware.Replayed)
+			s.wantRuns(2)
+			j.want(t, 1, 1)
+
+			old := serve(t, b, func(_ http.ResponseWriter, r *http.Request) {
+				middleware.FromContext(r.Context()).Unknown()
+			}, middleware.WithAtMostOnce())
+			old.want(old.send(key("old")), http.StatusOK, middleware.Unknown)
+			b.Elapse(t, leaseTTL)
+			s.want(s.send(key("old")), http.StatusConflict, middleware.OutcomeUnknown)
+		})
+	})
+}
+
 // Another run's record that End meets is the answer, as long as no byte has left.
 func TestOvertakenAtEnd(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

@@ -42,6 +42,23 @@ func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
 	return g.inFlight(claim.ClaimedAt, nil)
 }
 
+// withoutRow is byClaim for a key of which the journal has no row. A claim may have a hold, for instances without the
+// journal, and be abandoned. If its note says that its run has the journal too, that run has not happened as far as the
+// journal protects it: it died before the row, the row was freed, or only one of it and the next can commit.
+func (g *Guard) withoutRow(req *Request, claim *lock.Claim) Result {
+	result := g.byClaim(req, claim)
+	if g.Journal == nil || claim.State != lock.Abandoned || result.Kind != Unresolved {
+		return result
+	}
+	switch theirs, err := g.Codec.DecodeNote(req.StorageKey, claim.Note); {
+	case err != nil || !theirs.Journaled:
+		return result
+	case req.TooOld:
+		return refuse(Expired, nil)
+	}
+	return refuse(NoRecord, nil)
+}
+
 // inFlight returns the result of a duplicate of a run that has claimed the key at that time. RetryAfter is the age of the
 // claim, so that a client that obeys it doubles its pause with each try. It is at least 1 s. It is at most one lease,
 // because a run that died keeps its duplicates in flight for no longer than that. The bounds also limit an age that is
@@ -193,11 +210,10 @@ func (g *Guard) waitForClaim(ctx context.Context, req *Request) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	result := g.byClaim(req, &claim)
 	if claim.State == lock.Abandoned || claim.State == lock.Free {
-		result = g.byJournal(ctx, req, result)
+		return g.byJournal(ctx, req, g.withoutRow(req, &claim)), nil
 	}
-	return result, nil
+	return g.byClaim(req, &claim), nil
 }
 
 // waitForRow waits until the run has ended whose row the journal has, and returns what follows from the entry.

@@ -111,7 +111,37 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 	case claim.State == lock.Granted:
 		return r.begin(claim.Lease, nil)
 	case claim.State == lock.Abandoned, claim.State == lock.Free:
-		return g.lookInJournal(ctx, req, g.byClaim(req, &claim))
+		result := g.lookInJournal(ctx, req, g.withoutRow(req, &claim))
+		if result.Kind == NoRecord {
+			return r.beginAfter()
+		}
+		return result
+	}
+	return g.byClaim(req, &claim)
+}
+
+// beginAfter begins a run under a key whose claim was abandoned by a run with a journal, which has no row of it: see
+// withoutRow. It frees that claim, and claims the key again.
+func (r *Run) beginAfter() Result {
+	g, req, ctx := r.guard, &r.Request, r.detached()
+	info, err := g.locker.Inspect(ctx, req.StorageKey)
+	if err == nil && info.State == lock.Abandoned {
+		err = g.free(ctx, req.StorageKey, info.Token, func(note []byte) error {
+			if theirs, err := g.Codec.DecodeNote(req.StorageKey, note); err != nil || !theirs.Journaled {
+				return errors.Join(lock.ErrChanged, err)
+			}
+			return nil
+		})
+	}
+	if err != nil && !errors.Is(err, lock.ErrChanged) && !errors.Is(err, lock.ErrLive) {
+		return unclaimed(err)
+	}
+	claim, err := g.sendClaim(ctx, req)
+	switch {
+	case err != nil:
+		return unclaimed(err)
+	case claim.State == lock.Granted:
+		return r.begin(claim.Lease, nil)
 	}
 	return g.byClaim(req, &claim)
 }

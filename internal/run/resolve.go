@@ -65,7 +65,10 @@ func (r *resolver) resolveClaim(ctx context.Context, info lock.Info) error {
 		return err
 	}
 	if r.payload == nil {
-		return r.free(ctx)
+		return r.guard.free(ctx, r.key, r.token, func(note []byte) error { // it must be the Guard of the run
+			_, err := r.encode(note)
+			return err
+		})
 	}
 	ended := false
 	err := r.settle(ctx, func(note []byte) ([]byte, error) {
@@ -117,18 +120,18 @@ func (r *resolver) settle(ctx context.Context, encode func(note []byte) ([]byte,
 // errFree makes SettleAbandoned store nothing after free has read the note.
 var errFree = errors.New("onceguard: the key is to be freed")
 
-// free frees the key, unless its note shows that this is not the Guard of the run.
-func (r *resolver) free(ctx context.Context) error {
-	err := r.settle(ctx, func(note []byte) ([]byte, error) {
-		if _, err := r.encode(note); err != nil {
+// free frees a key with the abandoned claim that token names, unless check fails for its note.
+func (g *Guard) free(ctx context.Context, key, token string, check func(note []byte) error) error {
+	err := g.locker.SettleAbandoned(ctx, key, token, func(note []byte) ([]byte, error) {
+		if err := check(note); err != nil {
 			return nil, err
 		}
 		return nil, errFree
-	})
+	}, g.Retention)
 	if !errors.Is(err, errFree) {
 		return err
 	}
-	return r.guard.locker.Forget(ctx, r.key, r.token)
+	return g.locker.Forget(ctx, key, token)
 }
 
 // checkClaim returns an error unless the key holds the abandoned claim.
