@@ -73,7 +73,9 @@ func (e *Execution) Unknown() { e.controls().Unknown() }
 // that is sent later cancels it.
 func (e *Execution) Discard() error { return e.controls().Discard() }
 
-// Retain sets how long this response is replayed, instead of [WithRetention]. A time below a millisecond is ignored.
+// Retain sets how long this response is replayed, instead of [WithRetention]. A time below a millisecond is ignored. With
+// a transactional journal it is replayed for at least [WithMaxDuration] and a minute: another run of the key may not have
+// ended, and the row rolls it back.
 func (e *Execution) Retain(d time.Duration) { e.controls().Retain(d) }
 
 // controls returns the run's Control, or one that belongs to no run if e is nil.

@@ -44,7 +44,9 @@ func (e *Execution) Fence() int64 {
 	return e.fence
 }
 
-// Retain sets how long this run's result is kept, instead of [WithRetention]. A time below a millisecond is ignored.
+// Retain sets how long this run's result is kept, instead of [WithRetention]. A time below a millisecond is ignored. With
+// a transactional journal it is kept for at least [WithMaxDuration] and a minute: another run of the key may not have
+// ended, and the row rolls it back.
 func (e *Execution) Retain(d time.Duration) {
 	if e != nil {
 		e.control.Retain(d)

@@ -28,6 +28,11 @@ import (
 // If End fails, endInBackground retries it, and the caller gets the run's product. That includes a row that is handed out
 // to a sweep: what the sweep then stores may differ from what the caller got. After Keep, or once a part was sent, the
 // background also calls End for a transaction that is undecided, unless the run is strict: see concludeUndecided.
+//
+// A row stands as long as a run may commit. Under a transactional journal two runs of one key may have begun, if Redis has
+// lost the first one's claim, and the row of the one that commits is what rolls the other back. So no transaction is sealed
+// after its run's limit, and Guard.keepFor keeps a record for longer than that, whatever the operation has asked for. An
+// intent journal needs no such time: its row lets no second run begin.
 type journaled struct {
 	owner    *Run
 	run      journal.Run
@@ -36,11 +41,20 @@ type journaled struct {
 	transaction
 }
 
+// keepFor returns how long a record is kept for which the operation or the policy has asked for retention.
+func (g *Guard) keepFor(retention time.Duration) time.Duration {
+	if g.Journal == nil || g.Journal.IsIntent() {
+		return retention
+	}
+	return max(retention, g.MaxDuration+lateSeal)
+}
+
 const (
-	journalRetry      = time.Hour // how long to retry the undoing of a Begin, or an End
-	maxPendingRecords = 64 << 20  // bytes of records that wait for a journal, in one Guard
-	pendingCost       = 16 << 10  // added to the size of each record
-	maxUndone         = 4096      // runs whose Begin is being undone, in one Guard
+	lateSeal          = time.Minute // how long the statement that follows a seal may take to reach the database
+	journalRetry      = time.Hour   // how long to retry the undoing of a Begin, or an End
+	maxPendingRecords = 64 << 20    // bytes of records that wait for a journal, in one Guard
+	pendingCost       = 16 << 10    // added to the size of each record
+	maxUndone         = 4096        // runs whose Begin is being undone, in one Guard
 )
 
 var (
@@ -162,7 +176,7 @@ func (j *journaled) concludeUndecided(r *Run) Result {
 		r.abandon()
 		return refuse(CommitUnknown, j.cause)
 	}
-	e := ending{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), keep: max(retention, r.guard.Retention)}
+	e := ending{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), keep: r.guard.keepFor(max(retention, r.guard.Retention))}
 	r.encodeEnding(&e)
 	return refuse(CommitUnknown, j.endInBackground(r, &e, j.cause))
 }

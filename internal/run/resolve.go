@@ -114,7 +114,7 @@ func afterJournal(err error) error {
 
 // settle replaces the abandoned claim by what encode makes of its note.
 func (r *resolver) settle(ctx context.Context, encode func(note []byte) ([]byte, error)) error {
-	return r.guard.locker.SettleAbandoned(ctx, r.key, r.token, encode, r.guard.Retention)
+	return r.guard.locker.SettleAbandoned(ctx, r.key, r.token, encode, r.guard.keepFor(r.guard.Retention))
 }
 
 // errFree makes SettleAbandoned store nothing after free has read the note.
@@ -165,7 +165,7 @@ func (r *resolver) encode(note []byte) ([]byte, error) {
 
 // end stores the record in the journal. If the record is nil, it frees the run's row.
 func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) error {
-	entry, err := r.guard.end(ctx, run, encoded, r.guard.Retention)
+	entry, err := r.guard.end(ctx, run, encoded, r.guard.keepFor(r.guard.Retention))
 	switch {
 	case err != nil:
 		return err

@@ -186,7 +186,7 @@ func (r *Run) decide(end Ending) ending {
 		f.RuleKeeps = r.product.Keeps(f.Strict)
 	}
 	action, unknown := Decide(f)
-	e := ending{action: action, keep: retention}
+	e := ending{action: action, keep: r.guard.keepFor(retention)}
 	switch {
 	case end.How == Interrupted: // then unknown, too
 		e.outcome, e.err = OutcomePanicked, end.Err
@@ -205,7 +205,7 @@ func (r *Run) decide(end Ending) ending {
 		e.outcome = OutcomeExecuted
 	}
 	if unknown { // a short Retain was meant for the product
-		e.keep = max(retention, r.guard.Retention)
+		e.keep = max(e.keep, r.guard.Retention)
 	}
 	switch action {
 	case Store:

@@ -15,6 +15,7 @@ package run
 //     (journaled.go) ends the run by the txPhase.
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -150,6 +151,8 @@ func (j *journaled) sealTx() (journal.Commit, error) {
 		return journal.Commit{}, errEnded
 	case j.phase != txOpen && j.phase != txSealed: // txSealed: the transaction is run again
 		return journal.Commit{}, journal.ErrTwice
+	case !time.Now().Before(j.deadline): // another run's row may be gone already
+		return journal.Commit{}, context.DeadlineExceeded
 	}
 	r := j.owner
 	err := j.product.Seal(func(head, body []byte) {
@@ -160,7 +163,8 @@ func (j *journaled) sealTx() (journal.Commit, error) {
 	if err != nil {
 		return journal.Commit{}, err
 	}
-	_, _, j.keep = r.control.Said()
+	_, _, retention := r.control.Said()
+	j.keep = r.guard.keepFor(retention)
 	j.phase = txSealed
 	return journal.Commit{Run: j.run, Record: j.record, Keep: j.keep}, nil
 }
