@@ -37,6 +37,7 @@ func (p *product) Seal(store func(head, body []byte)) error {
 }
 
 func (p *product) Changed() bool { return p.writer.WrittenSince() }
+func (p *product) Refuses() bool { return p.writer.Status() >= 400 && p.writer.Status() < 500 }
 func (p *product) Keep()         { p.writer.Keep() }
 func (p *product) Rewind()       { p.writer.Rewind() }
 func (p *product) Refuse()       { p.writer.Refuse() }

@@ -54,7 +54,7 @@
 //     2,000 combinations of labels have their own route. Later ones have the route _OTHER
 //   - error_type: empty if [middleware.Event].Err is nil; otherwise one of about thirty words such as timeout, lease_lost,
 //     record_unreadable and redis_oom, or _OTHER. An unprotected request with an error_type is one of
-//     [middleware.WithFailOpen]
+//     [middleware.WithFailOpen]. outside_transaction: the journal protects nothing there
 //   - phase: claim, journal or settle. Here error_type says that this call failed
 //
 // A key or a user is never a label.

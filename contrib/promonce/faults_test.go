@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceguard/onceguard/contrib/promonce"
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -55,7 +56,23 @@ func newShop(t *testing.T, reg prometheus.Registerer, server *redistest.Server, 
 	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithFailOpen())).Post("/orders", handler)
 	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithShadow())).Post("/refunds", handler)
 	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithAtMostOnce())).Post("/charges", handler)
+	s.With(middleware.Idempotency(s.locker, theKey, observer, middleware.WithJournal(unused{namespace: namespace}))).Post("/refunds/late", handler)
 	return s
+}
+
+// unused is a transactional journal that no handler uses.
+type unused struct {
+	journal.Journal
+	namespace string
+}
+
+func (u unused) Namespace() string { return u.namespace }
+func (unused) IsIntent() bool      { return false }
+
+func (unused) Begin(context.Context, journal.Run) (journal.Entry, error) { return journal.Entry{}, nil }
+
+func (unused) End(_ context.Context, r journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
+	return journal.Entry{State: journal.Done, Token: r.Token, Record: record, Left: keep}, nil
 }
 
 func (s *shop) send(path, key, body, do string) int {
@@ -163,6 +180,9 @@ func faultsOfClients(t *testing.T, payments *shop, fired func(alerts ...string))
 
 	payments.wants(t, http.StatusCreated, 10, "/payments", "", "a")
 	fired("UnprotectedRequests")
+
+	payments.wants(t, http.StatusCreated, 1, "/refunds/late", "late", "a")
+	fired("OutsideTransaction")
 }
 
 // died is the fault of a process that has died with a run. Nobody reads its registry any more.

@@ -89,6 +89,7 @@ type ended struct{ body string }
 func (e ended) Payload() (head, body []byte, ok bool) { return nil, []byte(e.body), true }
 func (ended) Tombstone(bool) []byte                   { return nil }
 func (e ended) Keeps(bool) bool                       { return e.body != "" }
+func (ended) Refuses() bool                           { return false }
 func (ended) Abort()                                  {}
 func (ended) Sent() bool                              { return false }
 func (ended) String() string                          { return "ended" }

@@ -61,8 +61,10 @@ var (
 	// errOvertaken is the observer's error for a run that found another run's record at its end.
 	errOvertaken = errors.New("onceguard: the journal holds the record of another run")
 
-	errOutsideTx = errors.New("onceguard: the operation ended outside of the journal's transaction: " +
-		"Redis alone protects its effect")
+	// ErrOutsideTx is the observer's error for a run under a transactional journal whose product, which may have an effect,
+	// was not part of a transaction.
+	ErrOutsideTx = errors.New("onceguard: the operation ended outside of the journal's transaction: " +
+		"the journal protects nothing here, Redis alone does")
 )
 
 // newJournaled returns the protection of a run that begins now. It has the token of its lease, or a new one without a
@@ -157,8 +159,9 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 		return j.concludeUndecided(r)
 	}
 	e := r.decide(end)
-	if e.action == Store && !j.run.Intent && j.product == nil { // after a rollback it is a failure that is stored
-		e.err = errOutsideTx
+	outsideTx := j.product == nil && !r.product.Refuses() // after a rollback it is a failure that is stored
+	if e.action == Store && !j.run.Intent && outsideTx {
+		e.err = errors.Join(ErrOutsideTx, e.err)
 	}
 	freesNoRow := e.action == Free && !j.run.Intent
 	if e.action == Leave || freesNoRow {

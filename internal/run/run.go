@@ -39,6 +39,8 @@ type Product interface {
 	// Keeps reports whether the door's rule keeps such a product. It is called if nothing else decides. strict is that of
 	// Run.IsStrict.
 	Keeps(strict bool) bool
+	// Refuses reports whether the product says that nothing has happened, so that it needs no transaction of a journal.
+	Refuses() bool
 	// Abort is called if the operation has not returned. Nothing of the product is handed out any more.
 	Abort()
 	Sent() bool     // reports whether a part of the product was sent, so that nothing can replace it

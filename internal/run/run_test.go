@@ -65,6 +65,7 @@ func (p *product) Seal(store func(head, body []byte)) error {
 	return nil
 }
 func (p *product) Changed() bool                  { return p.body != p.sealed }
+func (p *product) Refuses() bool                  { return false }
 func (p *product) Keep()                          {}
 func (p *product) Rewind()                        {}
 func (p *product) Refuse()                        {}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/reread"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -49,6 +50,7 @@ var classes = []struct {
 	{lock.ErrClosed, "locker_closed"},
 	{keyfunc.ErrInvalid, "key_invalid"},
 	{reread.ErrUsed, "body_used"},
+	{run.ErrOutsideTx, "outside_transaction"},
 }
 
 // prefixes are the errors of Redis that operators know by name.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -48,6 +49,7 @@ func TestErrorTypes(t *testing.T) {
 		{middleware.Event{Err: fmt.Errorf("%w: 0 of 1", lock.ErrNotReplicated)}, "not_replicated"},
 		{middleware.Event{Err: lock.ErrClosed}, "locker_closed"},
 		{middleware.Event{Err: keyfunc.ErrInvalid}, "key_invalid"},
+		{middleware.Event{Err: fmt.Errorf("paid: %w", run.ErrOutsideTx), Outcome: middleware.Executed}, "outside_transaction"},
 	} {
 		if got := words.ErrorType(&test.event); got != test.want {
 			t.Errorf("%v: %q, want %q", test.event.Err, got, test.want)
