@@ -178,7 +178,9 @@ func (p *pairing) killBefore(t *testing.T, arrow string, effects int, hold func(
 	victim.Kill(t)
 	p.cut()
 	for _, first := range broken {
-		wantAnswer(t, "a request to the process that is killed", <-first, "broken")
+		if a := <-first; a.String() != "503 commit-unknown" { // its COMMIT was held for 3 s, on a busy machine
+			wantAnswer(t, "a request to the process that is killed", a, "broken")
+		}
 	}
 	for _, forgets := range []bool{false, true} {
 		if forgets {
