@@ -26,10 +26,11 @@ func oneConnection(t *testing.T, mode string) (*sqljournal.Journal, *sql.DB) {
 }
 
 // preparedOf returns the name of the prepared statement whose text contains part, and how often it was executed by a
-// plan for all parameters and by one for those of the call.
+// plan for all parameters and by one for those of the call. PostgreSQL 13 does not count: both are -1.
 func preparedOf(t *testing.T, db *sql.DB, part string) (name string, generic, custom int) {
 	t.Helper()
-	err := db.QueryRowContext(t.Context(), `select name, generic_plans, custom_plans from pg_prepared_statements
+	err := db.QueryRowContext(t.Context(), `select name, coalesce((to_jsonb(p)->>'generic_plans')::int, -1),
+			coalesce((to_jsonb(p)->>'custom_plans')::int, -1) from pg_prepared_statements p
 		where position($1::text in statement) > 0 and position('pg_prepared' in statement) = 0`, part).Scan(&name, &generic, &custom)
 	if err != nil {
 		t.Fatalf("the prepared statement with %q: %v", part, err)
@@ -48,7 +49,11 @@ func TestLooksArePlannedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, generic, custom := preparedOf(t, db, "any("); generic != 15 || custom != 5 {
+	_, generic, custom := preparedOf(t, db, "any(")
+	if generic < 0 {
+		t.Skip("left out: PostgreSQL 14 introduced the counts of plans")
+	}
+	if generic != 15 || custom != 5 {
 		t.Errorf("planned once for %d executions and anew for %d, want 15 and 5", generic, custom)
 	}
 }

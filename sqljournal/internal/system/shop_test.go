@@ -99,11 +99,13 @@ func (s shop) newLocker() (locker *lock.Locker, closeBoth func(context.Context) 
 		locker = lock.None(namespace)
 		return locker, locker.Close
 	}
-	client := redis.NewClient(&redis.Options{Addr: s.Redis, DialerRetries: 1})
+	options := &redis.Options{Addr: s.Redis, DialerRetries: 1}
 	opts := []lock.Option{lock.WithTTL(s.Lease)}
 	if s.Patient {
+		options.ReadTimeout = patience // a command that a proxy holds is not sent again
 		opts = append(opts, lock.WithOpTimeout(patience))
 	}
+	client := redis.NewClient(options)
 	locker = lock.New(client, namespace, opts...)
 	return locker, func(ctx context.Context) error { return errors.Join(locker.Close(ctx), client.Close()) }
 }
