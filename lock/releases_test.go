@@ -135,6 +135,7 @@ func connect(t *testing.T, client *redis.Client, n int) {
 // fault: claim arrives after the caller gave up
 func TestRepliesToClaimsUnderAHoldAreLost(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, _ *lock.Locker) {
 		client := p.Client(t)
 		locker := impatientLocker(t, client, 250*time.Millisecond)
@@ -159,6 +160,7 @@ func TestRepliesToClaimsUnderAHoldAreLost(t *testing.T) {
 // fault: claim arrives after the caller gave up
 func TestClaimUnderAHoldArrivesAfterItsRelease(t *testing.T) {
 	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
 		impatient := func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond } // no late reply is waited for
 		locker := impatientLocker(t, p.Client(t, impatient), 5*time.Second)

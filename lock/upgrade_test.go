@@ -59,8 +59,15 @@ func (l *firstLease) claim(lease time.Duration) any {
 	l.t.Helper()
 	now := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixMilli()))
 	claim := l.head + "\x00" + "0000000000000000" + "\x00\x00\x00\x00\x00\x00\x00\x00" + string(now) + "a note"
-	found, err := l.client.Do(l.t.Context(), "SET", l.key, claim, "NX", "GET", "PX", lease.Milliseconds()).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	granted, err := l.client.SetNX(l.t.Context(), l.key, claim, lease).Result()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if granted {
+		return nil
+	}
+	found, err := l.client.Get(l.t.Context(), l.key).Result()
+	if err != nil {
 		l.t.Fatal(err)
 	}
 	return found

@@ -163,6 +163,9 @@ func TestAtMostOnceDoesNotBegin(t *testing.T) {
 		"the journal refuses":               {func(p *redistest.Proxy) *redistest.Rule { return p.CutBefore(scriptCommands) }, errDown},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if test.begins != nil {
+				redistest.Since(t, "7.0", "SET with both NX and GET, so that only the release is a script,")
+			}
 			both(t, func(t *testing.T, b redistest.Backend) {
 				p, j := redistest.NewProxy(t, b.Addr()), newJournal(true)
 				s := serveOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(time.Second)), payOnce(),
