@@ -134,7 +134,7 @@
 // Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses that. It gets a script with
 // the same result instead, which takes one more round trip. To tell the kind of an error, for example "OOM", use
 // redis.HasErrorPrefix: an older server sends it in the middle of a script's error. Nothing is read from replicas. The
-// tests have also been run on Redis 8.0 and Valkey 8.1.
+// page docs/servers.md lists the servers on which the tests have passed.
 //
 // Newer servers have native commands that compare and set, or compare and delete: Valkey has SET with IFEQ (8.1) and
 // DELIFEQ (9.0), Redis 8.4 has SET with IFEQ and DELEX. They are not used because they compare whole values, and a

@@ -9,7 +9,7 @@ import (
 type Dialect string
 
 const (
-	DialectPostgreSQL Dialect = "postgresql" // version 12 or later
+	DialectPostgreSQL Dialect = "postgresql" // docs/servers.md lists the versions on which the tests have passed
 	DialectSQLite     Dialect = "sqlite"     // version 3.35 or later
 )
 
