@@ -3,15 +3,18 @@ package capture_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
+	"github.com/onceguard/onceguard/middleware/internal/response"
 	"go.uber.org/goleak"
 )
 
@@ -269,4 +272,96 @@ func TestFixAfterRewind(t *testing.T) {
 		t.Errorf("SetAside returned %v, want ErrNoResponse", err)
 	}
 	write(t, w, "failed")
+}
+
+// compressor takes the first status for the final one, even a 1xx, and sets its Content-Encoding then.
+type compressor struct {
+	*httptest.ResponseRecorder
+	hinted  bool
+	entered chan struct{} // if not nil: closed in a 1xx
+	leave   chan struct{} // ends that call
+}
+
+func (c *compressor) WriteHeader(status int) {
+	if !c.hinted {
+		c.hinted = true
+		c.Header().Set("Content-Encoding", "gzip")
+		c.Header().Add("Vary", "Accept-Encoding")
+	}
+	if status != http.StatusEarlyHints {
+		c.ResponseRecorder.WriteHeader(status)
+		return
+	}
+	if c.entered != nil {
+		close(c.entered)
+		<-c.leave
+	}
+}
+
+// What an outer writer does to the header in a 1xx is neither the handler's nor stored, and goes with whatever is answered
+// in the end, because the outer writer compresses that.
+//
+// fault: the handler sends a 1xx below a compressor, and ends in any way -> the response has the compressor's header
+func TestHeaderAfterA1xx(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   func(*testing.T, *capture.Writer)
+		vary  string
+		extra bool // the handler's header is on the response
+	}{
+		"delivered": {func(t *testing.T, w *capture.Writer) {
+			w.Seal(false)
+			if r, _ := w.Response(false); len(r.Header) != 2 || slices.ContainsFunc(r.Header, isEncoding) {
+				t.Errorf("stored %+v, want the handler's header alone", r.Header)
+			}
+			w.Deliver(t.Context())
+		}, "[Origin Accept-Encoding]", true},
+		"sent at once": {func(t *testing.T, w *capture.Writer) {
+			write(t, w, strings.Repeat("x", limit+1))
+			w.Seal(false)
+			w.Deliver(t.Context())
+		}, "[Origin Accept-Encoding]", true},
+		"timed out":     {func(t *testing.T, w *capture.Writer) { w.Seal(true); w.Deliver(t.Context()) }, "[Accept-Encoding]", false},
+		"withdrawn":     {func(_ *testing.T, w *capture.Writer) { w.Seal(false); w.Withdraw() }, "[Accept-Encoding]", false},
+		"aborted early": {func(_ *testing.T, w *capture.Writer) { w.Abort() }, "[Origin Accept-Encoding]", true},
+		"aborted":       {func(_ *testing.T, w *capture.Writer) { w.WriteHeader(201); w.Abort() }, "[Accept-Encoding]", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, under := new(capture.Writer), &compressor{ResponseRecorder: httptest.NewRecorder()}
+			w.Begin(under, httptest.NewRequest(http.MethodPost, "/", nil), new(sendings), limit)
+			w.Header().Set("Vary", "Origin")
+			w.Header().Set("X-Mine", "1")
+			w.WriteHeader(http.StatusEarlyHints)
+			if got := fmt.Sprint(w.Header()); got != "map[Vary:[Origin] X-Mine:[1]]" {
+				t.Errorf("the handler sees %s", got)
+			}
+			c.end(t, w)
+			h := under.Result().Header
+			if h.Get("Content-Encoding") != "gzip" || fmt.Sprint(h["Vary"]) != c.vary || (h.Get("X-Mine") != "") != c.extra {
+				t.Errorf("the answer has %v, want the compressor's header, Vary %s, X-Mine: %t", h, c.vary, c.extra)
+			}
+		})
+	}
+}
+
+func isEncoding(c response.Change) bool { return c.Name == "Content-Encoding" }
+
+// fault: a goroutine is left behind in a 1xx below a compressor -> what the compressor adds is not stored, and is sent
+func TestHeaderAfterA1xxLeftBehind(t *testing.T) {
+	w := new(capture.Writer)
+	under := &compressor{ResponseRecorder: httptest.NewRecorder(), entered: make(chan struct{}), leave: make(chan struct{})}
+	w.Begin(under, httptest.NewRequest(http.MethodPost, "/", nil), new(sendings), limit)
+	w.Header().Set("X-Mine", "1")
+	go w.WriteHeader(http.StatusEarlyHints)
+	<-under.entered
+	if v := w.Seal(false); v != capture.Whole {
+		t.Fatalf("verdict %v, want Whole", v)
+	}
+	if r, _ := w.Response(false); len(r.Header) != 1 || r.Header[0].Name != "X-Mine" {
+		t.Errorf("stored %+v, want X-Mine alone", r.Header)
+	}
+	close(under.leave)
+	w.Deliver(t.Context())
+	if got := fmt.Sprint(under.Result().Header); got != "map[Content-Encoding:[gzip] Vary:[Accept-Encoding] X-Mine:[1]]" {
+		t.Errorf("sent with %s", got)
+	}
 }

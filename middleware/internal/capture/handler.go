@@ -5,6 +5,7 @@ package capture
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -31,16 +32,44 @@ func (w *Writer) WriteHeader(status int) {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
 	case informational && w.part != nil: // dropped: it could not be undone, and a client can do without it
 	case informational:
-		w.sent1xx = true
-		w.passStatus(status)
+		w.pass1xx(status)
 	default:
 		w.setStatus(status)
 	}
 }
 
+// pass1xx sends a 1xx status. An outer writer may take it for the final one and change the header, as chi's Compress does.
+// Such changes are sent with the final status, and are neither the handler's nor stored.
+func (w *Writer) pass1xx(status int) {
+	w.sent1xx, w.in1xx = true, true
+	w.handlerHeader = maps.Clone(w.Header())
+	defer func() { // also if the underlying writer panics
+		if !w.gate.closed { // else the serving goroutine does it
+			w.end1xx()
+		}
+	}()
+	w.passStatus(status)
+}
+
+// end1xx moves what the underlying writer has changed in the header during a 1xx to outerChanges, and gives the handler its
+// own header back.
+func (w *Writer) end1xx() {
+	if !w.in1xx {
+		return
+	}
+	h, scratch := w.Header(), response.NewScratch()
+	defer scratch.Free()
+	w.outerChanges = append(w.outerChanges, response.Clone(scratch.Changed(w.handlerHeader, scratch.Take(h)))...)
+	response.Replace(h, w.handlerHeader)
+	w.handlerHeader, w.in1xx = nil, false
+}
+
 // setStatus sets a final status, and keeps the header as it is now. If the underlying writer panics, no status is set.
 func (w *Writer) setStatus(status int) {
-	header := w.Header()
+	header := w.handlerHeader // that of a 1xx which was cut off
+	if header == nil {
+		header = w.Header()
+	}
 	w.status = status
 	w.part.touch()
 	w.headerAtStatus = w.scratch.Take(header)

@@ -101,7 +101,9 @@ func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bo
 func (w *Writer) Deliver(outer context.Context) {
 	w.gate.drain()
 	switch w.verdict {
-	case Bypassed, LeftOpen: // the client has, or will get, a response that w does not know
+	case Bypassed: // the client has a response that w does not know
+	case LeftOpen: // it will get one
+		response.Apply(w.Header(), w.outerChanges)
 	case Expired:
 		w.deliverTimeout(outer)
 	default:
@@ -111,6 +113,7 @@ func (w *Writer) Deliver(outer context.Context) {
 }
 
 func (w *Writer) deliver() {
+	w.end1xx() // of a goroutine left behind
 	switch w.state {
 	case unsent:
 		w.send(nil)
@@ -130,7 +133,7 @@ func (w *Writer) deliverTimeout(outer context.Context) {
 			<-done
 		}
 	}
-	response.Replace(w.Header(), w.outerHeader)
+	w.restoreHeader()
 	w.under.WriteHeader(w.status)
 }
 
@@ -138,8 +141,16 @@ func (w *Writer) deliverTimeout(outer context.Context) {
 // it was at Begin. Afterwards only Status may be called.
 func (w *Writer) Withdraw() {
 	w.gate.drain()
-	response.Replace(w.Header(), w.outerHeader)
+	w.restoreHeader()
 	w.free()
+}
+
+// restoreHeader makes the header as it was at Begin. What the underlying writer has changed in a 1xx stays: a compressor
+// that has set its Content-Encoding compresses any response. After a 1xx that was cut off nothing stays: the handler may
+// have changed the header meanwhile.
+func (w *Writer) restoreHeader() {
+	response.Replace(w.Header(), w.outerHeader)
+	response.Apply(w.Header(), w.outerChanges)
 }
 
 // Abort discards the response of a handler that did not return. If the handler has set a status and nothing was sent,
@@ -152,7 +163,9 @@ func (w *Writer) Abort() {
 	case w.isBypassed():
 		w.noteBypass()
 	case w.state == unsent && !w.gate.leftInCall && w.status != 0:
-		response.Replace(w.Header(), w.outerHeader)
+		w.restoreHeader()
+	case w.state == unsent && !w.gate.leftInCall:
+		response.Apply(w.Header(), w.outerChanges)
 	}
 	// The middleware's call, and so w, stays reachable until the lease has expired. It must not keep the response so long.
 	w.body, w.headerAtStatus, w.outerHeader, w.scratch.Stored = nil, nil, nil, response.Response{}

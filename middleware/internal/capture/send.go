@@ -27,7 +27,7 @@ func (w *Writer) putHeader() {
 	h := w.Header()
 	handlerRuns := !w.gate.closed
 	isCopied := w.handlerHeader != nil // by SetAside: the handler may have changed h in any way since
-	changed := isCopied || len(w.scratch.Changed(h, w.headerAtStatus)) > 0
+	changed := isCopied || len(w.outerChanges) > 0 || len(w.scratch.Changed(h, w.headerAtStatus)) > 0
 	// Writer.Response reads the handler's header later, perhaps while a call to the underlying writer is still in
 	// progress. So a copy is kept if h is replaced below, and also if the handler still runs.
 	if !isCopied && (changed || handlerRuns) {
@@ -37,6 +37,7 @@ func (w *Writer) putHeader() {
 		w.exposed = true
 		clear(h)
 		response.Apply(h, w.headerAtStatus)
+		response.Apply(h, w.outerChanges)
 		response.Announce(h, w.handlerHeader)
 	}
 }

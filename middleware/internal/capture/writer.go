@@ -35,6 +35,8 @@ type Writer struct {
 	exposed       bool              // the underlying writer may have kept parts of scratch
 	writtenBefore bool              // at Begin the underlying writer reported that it was written to
 	sent1xx       bool              // a 1xx status was sent; some writers report it as an answer
+	in1xx         bool              // one is being sent, or was cut off: handlerHeader is set
+	outerChanges  []response.Change // that the underlying writer made to the header during a 1xx; sent with the final status
 
 	// The body. Guarded as content is.
 	limit    int  // the most bytes of the body that are buffered
@@ -53,7 +55,7 @@ type content struct {
 	length         int64             // Content-Length, -1 if there is none
 	status         int               // final status, 0 until the handler has set it
 	chunked        bool              // a Transfer-Encoding keeps the Content-Length from being sent
-	handlerHeader  http.Header       // as the handler left it, while the underlying writer has the one that is sent
+	handlerHeader  http.Header       // as the handler left it, while the underlying writer has the one that is sent, also of a 1xx
 }
 
 // SendObserver learns that the client may get a part of the response, so that the request must not run again.
