@@ -9,8 +9,8 @@ import (
 	"github.com/onceguard/onceguard/internal/option"
 )
 
-// First calls fns in order and returns the first result, key or error, that is not ErrMissing. So a malformed header is
-// an error even if the form has a key.
+// First calls fns in order and returns the first result, key or error, that is not ErrMissing. So a malformed form is an
+// error even if a header has a key. Put [Form] before [Header]: browsers may add a header of their own to each POST.
 //
 // If all return ErrMissing, so does First, with the error of fns[0]: a [MissingError] tells the client to use that
 // place. First panics when there are no fns, or when one is nil. The Func is safe for concurrent use if fns are.

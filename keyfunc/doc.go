@@ -16,6 +16,7 @@
 //   - [Query]: a parameter of the URL, for clients that can set neither.
 //   - [JSON]: a value in a JSON body, such as the id of a webhook's event.
 //   - [Body]: the body itself, for clients that send no key.
+//   - [Host]: the host, if it selects the tenant.
 //   - [Func]: your own code, for example the event id in a webhook's path.
 //
 // # One key for each operation and user
@@ -23,6 +24,9 @@
 // Two users may choose the same key, and one user may send it to two operations. Those are different requests, so the
 // whole key has three parts: the operation ([Route]), the user ([User] or [BasicUser]), and the client's key. Without
 // the user, one user could get the response of another.
+//
+// The user means the user and whatever they act for. If one user id can act for several tenants or organizations, the id
+// that User returns must include the active one. If the host selects the tenant, add [Host].
 //
 // Authentication comes first: mount it outside of the middleware. A request without a user gives an error, not
 // an empty id that all such requests would share. For an API without users, use [Anonymous] instead of a user.
@@ -32,13 +36,18 @@
 // Standard joins those three parts. Use [Compose] to join others, and [First] to accept a key in several places:
 //
 //	key := keyfunc.Compose(
-//		keyfunc.First(keyfunc.Header("Idempotency-Key"), keyfunc.Form("idempotency_key")),
+//		keyfunc.First(keyfunc.Form("idempotency_key"), keyfunc.Header("Idempotency-Key")),
 //		keyfunc.Route(),
 //		keyfunc.User(userID),
 //	)
 //
 // API clients send the header and browsers the form field. The client's key comes first, so that a request without one
 // fails before User is called.
+//
+// Form comes before Header, because some browsers add an Idempotency-Key of their own, a new one to each POST: Waterfox
+// does, and Firefox can be set to. The form's field is the same in each submission of one page, and the header is not. A
+// form without the field takes that header for its key: it passes WithRequired, and nothing protects it from being sent
+// twice. So put the field into each form, and protect a route that only forms use with Form alone.
 //
 // # Errors
 //

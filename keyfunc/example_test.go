@@ -179,17 +179,49 @@ func ExampleAnonymous() {
 }
 
 func ExampleFirst() {
-	key := keyfunc.First(keyfunc.Header("Idempotency-Key"), keyfunc.Form("key"))
+	key := keyfunc.First(keyfunc.Form("key"), keyfunc.Header("Idempotency-Key"))
+
+	api := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+	api.Header.Set("Idempotency-Key", "from-the-header")
+	fmt.Println(key(api))
 
 	form := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("key=from-the-form"))
 	form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	fmt.Println(key(form))
-
-	form.Header.Set("Idempotency-Key", "from-the-header")
+	form.Header.Set("Idempotency-Key", "made-by-the-browser")
 	fmt.Println(key(form))
 	// Output:
-	// from-the-form <nil>
 	// from-the-header <nil>
+	// from-the-form <nil>
+}
+
+// One user id in two organizations is two scopes: the id includes the organization that the user acts for.
+func ExampleUser_organization() {
+	type session struct{ user, organization string }
+	type sessionKey struct{}
+	key := keyfunc.Standard(keyfunc.User(func(ctx context.Context) string {
+		s, ok := ctx.Value(sessionKey{}).(session)
+		if !ok {
+			return "" // ErrNoUser
+		}
+		return fmt.Sprintf("%q of %q", s.user, s.organization)
+	}))
+
+	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+	r.Header.Set("Idempotency-Key", "abc")
+	shop, _ := key(r.WithContext(context.WithValue(r.Context(), sessionKey{}, session{"ada", "shop"})))
+	bank, _ := key(r.WithContext(context.WithValue(r.Context(), sessionKey{}, session{"ada", "bank"})))
+	fmt.Println(shop != bank)
+	// Output: true
+}
+
+// Tenants by host: the same user and key on another host are another request.
+func ExampleHost() {
+	key := keyfunc.Compose(keyfunc.Standard(keyfunc.BasicUser()), keyfunc.Host())
+	r := httptest.NewRequest(http.MethodPost, "https://Shop.example/payments", nil)
+	r.SetBasicAuth("ada", "lovelace")
+	r.Header.Set("Idempotency-Key", "abc")
+	fmt.Println(key(r))
+	// Output: 30:17:4:POST9:/payments3:ada3:abc12:shop.example <nil>
 }
 
 func ExampleCompose() {

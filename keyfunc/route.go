@@ -12,8 +12,7 @@ import (
 // keeps a prefix that http.StripPrefix has removed, so two sub-routers do not share keys. It is neither decoded nor
 // cleaned, and it has no query. An empty path is "/", an empty method is GET.
 //
-// The host is not part of it. A server of several sites whose users may have the same ids composes the key with the
-// host.
+// The host is not part of it: see [Host].
 //
 // Route returns no error. The Func is safe for concurrent use.
 func Route() Func {

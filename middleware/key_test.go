@@ -156,7 +156,7 @@ func TestNoKeyLeavesTheBodyAlone(t *testing.T) {
 	t.Parallel()
 	fns := map[string]keyfunc.Func{
 		"header": keyfunc.Standard(keyfunc.BasicUser()),
-		"form":   keyfunc.Compose(keyfunc.First(keyfunc.Header("Idempotency-Key"), keyfunc.Form("key"))),
+		"form":   keyfunc.Compose(keyfunc.First(keyfunc.Form("key"), keyfunc.Header("Idempotency-Key"))),
 	}
 	for name, fn := range fns {
 		t.Run(name, func(t *testing.T) {
