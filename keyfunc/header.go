@@ -15,7 +15,7 @@ import (
 // as the same key if it has no spaces, quotes, backslashes, commas or semicolons.
 //
 // [MissingError]: the request has no such field. ErrInvalid: the field is empty, occurs more than once, has more than
-// 255 characters, or is in neither form. Header panics unless name is a valid field name. The Func is safe for
+// 255 characters, is with its parameters longer than 4 KiB, or is in neither form. Header panics unless name is a valid field name. The Func is safe for
 // concurrent use.
 func Header(name string) Func {
 	option.Check(name != "" && strings.TrimLeft(name, tokenChars) == "", "keyfunc.Header: %q is not the name of a header field", name)
@@ -38,8 +38,14 @@ func Header(name string) Func {
 	}
 }
 
+// maxLine is the greatest length of a field line in bytes, with the parameters of the key.
+const maxLine = 4 << 10
+
 // parseKey parses one field line, in linear time. It returns either a key or a problem.
 func parseKey(line string) (key, problem string) {
+	if len(line) > maxLine {
+		return "", problemLong
+	}
 	line = strings.Trim(line, " ")
 	if strings.HasPrefix(line, `"`) {
 		return parseQuoted(line)

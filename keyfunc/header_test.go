@@ -2,6 +2,7 @@ package keyfunc_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/textproto"
@@ -265,4 +266,16 @@ func FuzzHeader(f *testing.F) {
 		expect(t, fn, withKey("  "+serialised+" "), key, nil)
 		expect(t, fn, withKey(line, line), "", keyfunc.ErrInvalid)
 	})
+}
+
+// fault: a client sends 1 MiB of parameters after its key -> the key is refused without parsing them
+func TestLongParameters(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]error{4 << 10: nil, 4<<10 + 1: keyfunc.ErrInvalid, 1 << 20: keyfunc.ErrInvalid} {
+		line := `"k";` + strings.Repeat("a", size-4)
+		r := &http.Request{Header: http.Header{"Idempotency-Key": {line}}}
+		if _, err := keyfunc.Header("Idempotency-Key")(r); !errors.Is(err, want) {
+			t.Errorf("a line of %d bytes: %v, want %v", size, err, want)
+		}
+	}
 }

@@ -7,11 +7,17 @@ import (
 )
 
 // prefersHTML reports whether the Accept header fields (RFC 9110 section 12.5.1) rank text/html above JSON, as a
-// browser's do. A client that accepts anything gets JSON.
+// browser's do. A client that accepts anything gets JSON, and so does one whose fields are longer than any browser's: to
+// parse them would take long, and needs no valid key.
 func prefersHTML(accept []string) bool {
+	const maxBytes = 4 << 10
 	html, json := 0.0, 0.0
 	htmlRank, jsonRank := 0, 0
+	size := 0
 	for _, field := range accept {
+		if size += 1 + len(field); size > maxBytes {
+			return false
+		}
 		for mediaRange := range strings.SplitSeq(field, ",") {
 			name, q := quality(mediaRange)
 			if rank := specificity(name, "text/html"); rank > htmlRank {

@@ -1,0 +1,31 @@
+package problem
+
+import (
+	"strings"
+	"testing"
+)
+
+// A browser's Accept is read, and one that is longer than any browser's is not.
+//
+// fault: a client without a key sends an Accept of 1 MiB -> it is refused without parsing that
+func TestLongAccept(t *testing.T) {
+	const html = "text/html,application/xhtml+xml,*/*;q=0.8"
+	for name, c := range map[string]struct {
+		accept []string
+		want   bool
+	}{
+		"a browser's":       {[]string{html}, true},
+		"in many lines":     {[]string{"", "*/*;q=0.1", html}, true},
+		"just short enough": {[]string{html + strings.Repeat(",", 4<<10-1-len(html))}, true},
+		"commas":            {[]string{html + strings.Repeat(",", 4<<10-len(html))}, false},
+		"lines":             {append([]string{html}, make([]string, 4<<10)...), false},
+	} {
+		if got := prefersHTML(c.accept); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+	long := []string{html + strings.Repeat(",", 1<<20)}
+	if n := testing.AllocsPerRun(10, func() { prefersHTML(long) }); n > 0 {
+		t.Errorf("%v allocations for an Accept that is too long", n)
+	}
+}
