@@ -36,7 +36,7 @@ func (b *Body) Begin(kept []byte, end error, source io.ReadCloser) {
 	b.kept, b.end, b.source = kept, end, source
 }
 
-// Read returns http.ErrBodyReadAfterClose after CutOff.
+// Read returns http.ErrBodyReadAfterClose after Close and CutOff.
 func (b *Body) Read(p []byte) (int, error) {
 	n, isSourceNext, err := b.readKept(p)
 	if !isSourceNext {
@@ -75,8 +75,11 @@ func (b *Body) wasCut() bool {
 	return b.isCut
 }
 
-// Close closes source. What was read in advance can still be read.
-func (b *Body) Close() error { return b.source.Close() }
+// Close closes source. Later Reads fail as with net/http's own body.
+func (b *Body) Close() error {
+	b.CutOff()
+	return b.source.Close()
+}
 
 // CutOff makes every later Read fail, and also a Read that waits for source. It does not wait for that Read. Afterwards
 // nothing refers to kept.

@@ -42,3 +42,18 @@ func TestBody(t *testing.T) {
 		})
 	}
 }
+
+// fault: the handler reads the body after its Close -> the error of net/http's own body
+func TestReadAfterClose(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]error{"all was read": io.EOF, "a part was read": nil} {
+		b := new(reread.Body)
+		b.Begin([]byte("one"), end, io.NopCloser(strings.NewReader("two")))
+		if err := b.Close(); err != nil {
+			t.Errorf("%s: Close: %v", name, err)
+		}
+		if n, err := b.Read(make([]byte, 1)); n != 0 || err != http.ErrBodyReadAfterClose {
+			t.Errorf("%s: %d, %v; want ErrBodyReadAfterClose", name, n, err)
+		}
+	}
+}
