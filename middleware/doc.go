@@ -35,7 +35,8 @@
 //
 // # Goroutines that outlive the handler
 //
-// When the handler returns, a goroutine that it has left behind is cut off. From then on
+// When the handler of a run returns, a goroutine that it has left behind is cut off. A request that passes unprotected
+// (without a key, with [WithFailOpen], with [WithShadow]) is as without the middleware. In a run, from then on
 //
 //   - a call on the ResponseWriter returns an error. A Write or Flush that the client has not taken yet ends first, and
 //     the rest of the response is sent after it. A hijacked connection stays the goroutine's.
