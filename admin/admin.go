@@ -8,9 +8,9 @@
 // It never shows the client's key, the request, or the header and body of the response.
 //
 // After a key is freed, the next request with it runs the handler again. So first find out whether the work has
-// happened, in the ledger of your service or at its provider: the page asks for that. If it has, store its response,
-// with [WithResolve] or the command onceguard resolve, or leave the key as it is. The page also stores the response of a
-// request that a sweep of the journal has ended without one.
+// happened, in the ledger of your service or at its provider: the page asks for that. If it has, store its response, or
+// the value or the error of a function of package once, with [WithResolve] or the command onceguard resolve, or leave the
+// key as it is. The page also stores the outcome of a run that a sweep of the journal has ended without one.
 //
 // With middleware.WithJournal the page needs [WithMiddleware]. Without that it shows and frees only what is in Redis,
 // and the journal answers the next request: a key that only the journal knows is free on the page. With it the page also
@@ -30,7 +30,7 @@ type Action string
 const (
 	Inspect Action = "inspect" // look at a key
 	Forget  Action = "forget"  // free a key: remove the claim or the value that was looked at
-	Resolve Action = "resolve" // store a response for a request whose outcome is unknown (WithResolve)
+	Resolve Action = "resolve" // store what a run has left whose outcome is unknown (WithResolve)
 )
 
 // Entry is one entry of the audit trail. The request that comes with it tells who the operator is. Key, Token and Reason
@@ -42,8 +42,8 @@ type Entry struct {
 	Token      string // Forget, Resolve: names what the operator saw (lock.Info.Token); at most 100 bytes
 	Reason     string // Forget, Resolve: the operator's, 1 to 500 characters
 	EvenIfLive bool   // Forget: even if the handler may still be running (WithLive)
-	Status     int    // Resolve: of the response
-	BodySHA256 string // Resolve: of the response's body, in hexadecimal digits
+	Status     int    // Resolve: of the response; 0 for a function
+	BodySHA256 string // Resolve: of the response's body, the value or the error's text, in hexadecimal digits
 
 	Done bool  // false before the action is tried, true after
 	Err  error // if Done: why the action failed; nil if it succeeded
@@ -65,9 +65,10 @@ func WithMiddleware(m *middleware.Middleware) Option {
 	return func(p *page) { p.once = m }
 }
 
-// WithResolve adds a form by which an operator stores a response for a request whose outcome is unknown, or that
-// has none in the journal, as middleware.Middleware.Resolve does. It is off by default, because it is a right to forge: the client cannot tell such a
-// response from one of the service. Handler panics if WithMiddleware is missing.
+// WithResolve adds a form by which an operator stores what a run has left whose outcome is unknown, or that has none in
+// the journal, as middleware.Middleware.Resolve does: a response, or a function's value, in JSON, or error. It is off by
+// default, because it is a right to forge: the client cannot tell such a response from one of the service. For a function
+// the Middleware needs the encryption keys, and its retention counts. Handler panics if WithMiddleware is missing.
 func WithResolve() Option { return func(p *page) { p.resolves = true } }
 
 // Handler returns the page. It panics if locker, allow, audit or an option is nil, and

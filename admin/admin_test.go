@@ -123,7 +123,7 @@ func TestLookAndFree(t *testing.T) {
 	d := newDesk(t)
 	key := d.stuck("k")
 	looked := d.send(form("action", "inspect", "key", "urn:onceguard:key:"+key[len(key)-64:]))
-	d.want(looked, 200, "The key is abandoned", "ended without an outcome", key, "Kept without an outcome for", "Free the key")
+	d.want(looked, 200, "The key is abandoned", "ended without an outcome", key, "<dt>kept without an outcome</dt>", "Free the key")
 	if len(d.trail) != 2 || d.trail[0].Done || !d.trail[1].Done || d.trail[1].Err != nil || d.trail[1].Action != admin.Inspect {
 		t.Errorf("trail %+v", d.trail)
 	}
@@ -186,7 +186,7 @@ func TestLiveLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		looked := d.send(form("action", "inspect", "key", claim.Key))
-		d.want(looked, 200, "The key is held", "Lease ends in")
+		d.want(looked, 200, "The key is held", "<dt>lease</dt>", "unless it is renewed")
 		if got := strings.Contains(looked.text, "Free the key"); got != live {
 			t.Errorf("with WithLive %v the page offers to free it: %v", live, got)
 		}
@@ -224,7 +224,7 @@ func TestPageShowsNoSecret(t *testing.T) {
 	d.stuck("other")
 	for _, k := range []string{key, d.locker.StorageKey("other")} {
 		looked := d.send(form("action", "inspect", "key", k))
-		d.want(looked, 200, "Size")
+		d.want(looked, 200, "<dt>size</dt>")
 		if strings.Contains(strings.ToLower(looked.text+fmt.Sprint(looked.header)), "classified") {
 			t.Errorf("the page has a secret: %s", looked.text)
 		}

@@ -36,12 +36,12 @@ func TestServiceWithoutRedis(t *testing.T) {
 	d.want(d.send(form("action", "forget", "ledger", "yes", "key", key, "token", token, "reason", "r")), 200, "The key is free")
 
 	j.entry = journal.Entry{State: journal.Running, Token: token, Note: note, Age: 90 * time.Second, Left: time.Hour}
-	d.want(look(), 200, "The key is held", "its process died before its limit", "<dt>Began</dt>", " UTC, 1m30s ago", "cannot be freed from this page")
+	d.want(look(), 200, "The key is held", "its process died before its limit", "<dt>began</dt>", " UTC, 1m30s ago", "cannot be freed from this page")
 
 	j.entry = journal.Entry{State: journal.Unfinished, Token: token, Note: note, Age: time.Hour}
 	unfinished := look()
 	d.want(unfinished, 200, "The key is abandoned", "UTC, 1h0m0s ago", "unfinished", "2. It happened")
-	if strings.Contains(unfinished.text, "In Redis") {
+	if strings.Contains(unfinished.text, "<dd>free</dd>") {
 		t.Error("the page speaks of Redis")
 	}
 	if strings.Contains(unfinished.text, "handed to a sweep") {
@@ -56,11 +56,11 @@ func TestServiceWithoutRedis(t *testing.T) {
 
 	j.entry = journal.Entry{State: journal.Done, Token: token, Note: note, Left: time.Hour}
 	unanswered := look()
-	d.want(unanswered, 200, "The key is settled", "the journal has no response of it", "Store its response")
+	d.want(unanswered, 200, "The key is settled", "has ended, and its result was not kept", "Store its response")
 	if strings.Contains(unanswered.text, "Free the key") {
 		t.Error("the page frees what has happened")
 	}
 	fields := unanswered.resolveForm("reason", "booked", "status", "202", "header", "", "body", "said", "ledger", "yes")
-	d.want(d.send(form(fields...)), 200, "The response is stored")
+	d.want(d.send(form(fields...)), 200, "It is stored")
 	d.want(look(), 200, "The key is settled", "status 202, a body of 4 bytes")
 }

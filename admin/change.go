@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,7 +24,7 @@ func (p *page) change(r *http.Request, form url.Values, entry Entry) view {
 	problem := checkChange(entry, form.Get("ledger") == "yes")
 	said := middleware.NothingHappened()
 	if entry.Action == Resolve && problem == "" {
-		said, problem = response(form, &entry)
+		said, problem = outcome(form, &entry)
 	}
 	if problem != "" {
 		return p.again(r, form, http.StatusUnprocessableEntity, problem)
@@ -61,6 +62,7 @@ func (p *page) again(r *http.Request, form url.Values, status int, problem strin
 		return v
 	}
 	v.Why, v.Status, v.Header, v.Body = form.Get("reason"), form.Get("status"), form.Get("header"), form.Get("body")
+	v.Value, v.Failed = form.Get("value"), form.Get("failed")
 	return v
 }
 
@@ -79,7 +81,36 @@ func checkChange(entry Entry, looked bool) string {
 	return ""
 }
 
-// response returns the response of the form, and sets what entry says about it.
+// outcome returns what the form says that the run has left, and sets what entry says about it.
+func outcome(form url.Values, entry *Entry) (said middleware.Resolution, problem string) {
+	if !form.Has("value") && !form.Has("failed") {
+		return response(form, entry)
+	}
+	value, failed := text(form, "value"), text(form, "failed")
+	switch {
+	case (value == "") == (failed == ""):
+		return said, "Enter the value of the function, or the text of its error."
+	case failed != "":
+		entry.BodySHA256 = sum(failed)
+		return middleware.Failed(failed), ""
+	case !json.Valid([]byte(value)):
+		return said, "Enter the value as JSON. If the service has once.WithCodec, run onceguard resolve."
+	}
+	entry.BodySHA256 = sum(value)
+	return middleware.Returned([]byte(value)), ""
+}
+
+// text returns a field of several lines, whose ends a browser has changed.
+func text(form url.Values, name string) string {
+	return strings.ReplaceAll(form.Get(name), "\r\n", "\n")
+}
+
+func sum(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// response is outcome for an HTTP request.
 func response(form url.Values, entry *Entry) (said middleware.Resolution, problem string) {
 	status, err := strconv.Atoi(strings.TrimSpace(form.Get("status")))
 	if err != nil {
@@ -96,10 +127,9 @@ func response(form url.Values, entry *Entry) (said middleware.Resolution, proble
 		}
 		header.Add(name, strings.TrimSpace(value))
 	}
-	body := []byte(strings.ReplaceAll(form.Get("body"), "\r\n", "\n")) // a browser has changed the ends of lines
-	sum := sha256.Sum256(body)
-	entry.Status, entry.BodySHA256 = status, hex.EncodeToString(sum[:])
-	return middleware.Responded(status, header, body), ""
+	body := text(form, "body")
+	entry.Status, entry.BodySHA256 = status, sum(body)
+	return middleware.Responded(status, header, []byte(body)), ""
 }
 
 // make changes the key.
@@ -112,7 +142,7 @@ func (p *page) make(ctx context.Context, entry Entry, said middleware.Resolution
 		switch {
 		case err != nil && !errors.Is(err, middleware.ErrUnreadable):
 			return err
-		case stateOf(seen) == lock.Abandoned:
+		case seen.State() == lock.Abandoned && (seen.Run != "" || err != nil): // else it is a lock
 			return p.free(ctx, entry, seen)
 		case seen.Journal.State != journal.Absent:
 			return lock.ErrChanged

@@ -2,14 +2,17 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
 	"html/template"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -51,163 +54,70 @@ type view struct {
 	Found   *found // nil if nothing was looked at
 
 	Freed     bool // the key was freed
-	Resolved  bool // a response was stored
+	Resolved  bool // an outcome was stored
 	Journaled bool // the journal was told, if there is one
 
 	Why, Status, Header, Body string // in the form that stores a response
+	Value, Failed             string // in the form that stores a function's result
 	Style                     template.CSS
 }
 
-// found is what a key holds, in words.
+// found is what a key holds, and what can be done with it.
 type found struct {
-	Key, Token string
+	finding.Finding
 	State      string
 	Meaning    string
 	Facts      []fact
-	CanForget  bool // there is something to remove
-	CanResolve bool // WithResolve: a response can be stored
-	Unknown    bool // it is not known what has happened
-	Unanswered bool // it has happened, and the journal has no response
-	InJournal  bool // a journal answers the next request, so freeing the key in Redis has no effect
-	Journaled  bool // the journal was asked, if there is one
-	Live       bool // the handler may still be running
-	AskLive    bool // Live, and WithLive: show the checkbox
+	Token      string // in the forms
+	IsFunction bool
+	CanForget  bool   // there is something to remove
+	NoForget   string // why the page does not free it
+	CanResolve bool   // WithResolve: an outcome can be stored
+	Unknown    bool   // it is not known what has happened
+	Unanswered bool   // it has happened, and the journal has no record of it
+	Journaled  bool   // the journal was asked, if there is one
+	AskLive    bool   // the handler may still be running, and WithLive: show the checkbox
 }
 
 type fact struct{ Name, Value string }
 
-// stateOf returns what the next request with the key meets: Redis is asked first, and then the journal.
-func stateOf(seen middleware.Inspection) lock.State {
-	switch {
-	case seen.Redis.State == lock.Settled || seen.Journal.State == journal.Done:
-		return lock.Settled
-	case seen.Redis.State == lock.Held || seen.Journal.State == journal.Running:
-		return lock.Held
-	case seen.Redis.State == lock.Abandoned || seen.Journal.State == journal.Unfinished:
-		return lock.Abandoned
-	}
-	return lock.Free
-}
-
-// found returns the page for what a key holds. err may be middleware.ErrUnreadable.
+// found returns the page for what a key holds. err is nil or a middleware.ErrUnreadable.
 func (p *page) found(seen middleware.Inspection, err error) view {
-	info, state := seen.Redis, stateOf(seen)
-	f := &found{
-		Key: info.Key, Token: info.Token, State: state.String(), Meaning: meanings[state], Journaled: p.once != nil,
-		Live: state == lock.Held, Unknown: state == lock.Abandoned, InJournal: seen.Journal.State != journal.Absent && state != lock.Abandoned,
-	}
-	f.Unanswered = seen.Journal.State == journal.Done && info.State != lock.Settled && seen.Stored == nil && err == nil
+	now := time.Now()
+	f := &found{Finding: finding.New(seen, err, now), Token: seen.Redis.Token, Journaled: p.once != nil}
+	f.Unasked = p.once == nil
+	state := f.Finding.State()
+	f.State, f.Meaning = state.String(), sentence(f.Finding.Meaning())
+	f.Unknown, f.Unanswered, f.IsFunction = state == lock.Abandoned, f.IsUnanswered(), f.Run == middleware.FunctionRun
 	if seen.Journal.State == journal.Unfinished || f.Unanswered {
 		f.Token = seen.Journal.Token
 	}
-	f.AskLive = f.Live && p.live && !f.InJournal
-	f.CanForget = state != lock.Free && !f.InJournal && (!f.Live || p.live)
-	f.CanResolve = (f.Unknown || f.Unanswered) && p.resolves
+	for _, line := range f.Lines(now) {
+		f.Facts = append(f.Facts, fact{cmp.Or(labels[line.Name], line.Name), line.Text})
+	}
+	isLive := state == lock.Held
 	switch {
-	case state == lock.Free && p.locker.IsNone():
-		f.Meaning = "The journal has no such key: it may be mistyped. A request with it runs."
-	case state == lock.Held && info.State == lock.Free:
-		f.Meaning = "A request with this key is running, or its process died before its limit. Others get 409, or wait."
-	case state == lock.Abandoned && isHandedOut(seen.Journal):
-		f.Meaning = "A request with this key ended without an outcome, and a sweep is finding out what happened. Others get 409."
-	case f.Unanswered:
-		f.Meaning = "A request with this key was processed, and the journal has no response of it. Others get 409."
-	case state == lock.Free && p.once != nil:
-		f.Meaning = "Neither Redis nor the journal, if the service has one, has such a key: it may be mistyped. A request with it runs."
-	case state == lock.Settled && seen.Stored != nil && seen.Stored.Unknown:
-		f.Meaning = "A part of the response was sent before the request failed. It is not known whether it took effect. Others get 409."
-	case state == lock.Settled && seen.Stored != nil && seen.Stored.Tombstone:
-		f.Meaning = "A request with this key was processed. Its response was not kept: others get 409."
-	case state == lock.Settled && seen.Stored != nil:
-		f.Meaning = "A request with this key has ended. Others get its response."
-	}
-	f.addFacts(seen, err, p.locker.IsNone())
-	return view{status: http.StatusOK, Key: info.Key, Found: f}
-}
-
-// isHandedOut reports whether a sweep has the row, for the time Left.
-func isHandedOut(e journal.Entry) bool { return e.State == journal.Unfinished && e.Left > 0 }
-
-// standing returns the state of a row. The command onceguard inspect has the same words.
-func standing(e journal.Entry) string {
-	if isHandedOut(e) {
-		return "unfinished, and handed to a sweep for " + left(e.Left) + " more"
-	}
-	return e.State.String()
-}
-
-// addFacts adds the table.
-func (f *found) addFacts(seen middleware.Inspection, err error, withoutRedis bool) {
-	info := seen.Redis
-	add := func(name, value string) {
-		if value != "" {
-			f.Facts = append(f.Facts, fact{name, value})
-		}
-	}
-	switch r := seen.Stored; {
-	case r == nil || r.Tombstone:
-	case r.Function:
-		add("Result", "of a function")
+	case state == lock.Free:
+	case isLive && (!p.live || seen.Journal.State != journal.Absent):
+		f.NoForget = "It cannot be freed from this page while its lease or its time in the journal lasts."
+	case !f.Unknown && seen.Journal.State != journal.Absent:
+		f.NoForget = "The journal has its outcome. It cannot be freed from this page: see onceguard forget."
+	case f.Unknown && p.once != nil && (err != nil || seen.Journaled && !seen.HasJournal):
+		f.NoForget = "It cannot be freed from this page, which cannot read what the run has left, or not ask its journal: see onceguard forget."
 	default:
-		add("Response", "status "+strconv.Itoa(r.Status)+", a body of "+strconv.Itoa(r.BodySize)+" bytes")
+		f.CanForget, f.AskLive = true, isLive
 	}
-	if seen.Stored != nil {
-		add("Completed", instant(seen.Stored.Completed))
-	}
-	if err != nil {
-		add("Response", "cannot be read with the service's encryption keys")
-	}
-	if seen.Journal.State != journal.Absent {
-		if !withoutRedis {
-			add("In Redis", info.State.String())
-		}
-		add("In the journal", standing(seen.Journal))
-	}
-	if age := seen.Journal.Age; age > 0 {
-		add("Began", instant(time.Now().Add(-age))+", "+left(age)+" ago")
-	}
-	add("Claimed", instant(info.ClaimedAt))
-	add("Stored", instant(info.SettledAt))
-	add("Lease ends in", left(info.LeaseLeft))
-	add("Kept without an outcome for", left(info.HoldLeft))
-	switch {
-	case info.TTL < 0:
-		add("Free by itself in", "never: another program has removed the expiry")
-	case seen.Journal.State == journal.Absent:
-		add("Free by itself in", left(info.TTL))
-	case seen.Journal.State == journal.Done:
-		add("Free by itself in", left(max(info.TTL, seen.Journal.Left)))
-	default:
-		add("Free by itself in", "never: the run, a sweep of the journal or an operator ends it")
-	}
-	if info.State != lock.Free {
-		add("Size", strconv.Itoa(info.Size)+" bytes")
-	}
-	if info.Fence != 0 {
-		add("Fence", strconv.FormatInt(info.Fence, 10))
-	}
+	f.CanResolve = (f.Unknown && f.Run != "" && (seen.HasJournal || !seen.Journaled) || f.Unanswered) && p.resolves
+	return view{status: http.StatusOK, Key: seen.Redis.Key, Found: f}
 }
 
-var meanings = map[lock.State]string{
-	lock.Free:      "Redis has no such key: it may be mistyped. A request with it runs, unless a journal has its outcome.",
-	lock.Held:      "A request with this key is running, or its process died a moment ago. Others get 409, or wait.",
-	lock.Abandoned: "A request with this key ended without an outcome, or its process died. Nobody knows whether it took effect. Others get 409.",
-	lock.Settled:   "A request with this key has ended. Others get its response, or 409 if that could not be kept.",
+// labels are the names of facts that differ from those of the command.
+var labels = map[string]string{
+	"stored": "is stored", "hold": "kept without an outcome", "ends": "free by itself", "redis": "in Redis", "journal": "in the journal",
 }
 
-func instant(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05 UTC")
-}
-
-func left(d time.Duration) string {
-	if d <= 0 {
-		return ""
-	}
-	return max(time.Second, d.Round(time.Second)).String()
-}
+// sentence returns text with a capital letter and a full stop.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 // render writes the page.
 func (p *page) render(w http.ResponseWriter, v view) {

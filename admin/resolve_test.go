@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/admin"
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
@@ -99,7 +100,7 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	d.trail = nil
-	d.want(d.send(form(fields...)), 200, "The response is stored")
+	d.want(d.send(form(fields...)), 200, "It is stored")
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte("{\n\"id\":7}\n")))
 	for i, e := range d.trail {
 		if e.Action != admin.Resolve || e.Key != key || e.Status != 202 || e.BodySHA256 != sum || e.Reason != "INC-7: booked" || e.Done != (i == 1) || e.Err != nil {
@@ -112,7 +113,7 @@ func TestResolve(t *testing.T) {
 	}
 	d.want(d.send(form(fields...)), 409, "has changed since you looked")
 	shown := d.send(form("action", "inspect", "key", key))
-	d.want(shown, 200, "The key is settled", "status 202, a body of 10 bytes", "Completed")
+	d.want(shown, 200, "The key is settled", "status 202, a body of 10 bytes; completed ")
 	if strings.Contains(shown.text, "id") && strings.Contains(shown.text, `"id":7`) {
 		t.Error("the page shows the body")
 	}
@@ -134,7 +135,7 @@ func TestResolveIsOff(t *testing.T) {
 	if len(d.trail) > 0 {
 		t.Errorf("trail %+v", d.trail)
 	}
-	d.want(d.send(form(append(fields, "action", "forget")...)), 200, "The next request with it runs.")
+	d.want(d.send(form(append(fields, "action", "forget")...)), 200, "The next try with it runs.")
 	if w := s.post(); w.Code != http.StatusCreated || s.runs != 2 {
 		t.Errorf("%d, %d runs", w.Code, s.runs)
 	}
@@ -184,8 +185,8 @@ func TestFreeInAJournal(t *testing.T) {
 	d.backend.FlushAll(t)
 	j.off = false
 	looked := d.send(form("action", "inspect", "key", key))
-	d.want(looked, 200, "The key is abandoned", "In Redis", "free", "In the journal", "unfinished", "never: the run, a sweep")
-	d.want(d.send(form(append(looked.fields(), "reason", "not booked")...)), 200, "The key is free. The next request with it runs.")
+	d.want(looked, 200, "The key is abandoned", "in Redis", "free", "in the journal", "unfinished. No retry runs until it is resolved, freed or swept")
+	d.want(d.send(form(append(looked.fields(), "reason", "not booked")...)), 200, "The key is free. The next try with it runs.")
 	if j.entry.State != journal.Absent {
 		t.Errorf("the journal has %+v", j.entry)
 	}
@@ -268,37 +269,121 @@ func TestUnreadable(t *testing.T) {
 	other := middleware.New(d.locker, keyfunc.Header("Idempotency-Key"), middleware.WithEncryption([]byte(strings.Repeat("k", 32))))
 	s.handler = other.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	s.post()
-	d.want(d.send(form("action", "inspect", "key", d.locker.StorageKey("k"))), 200, "The key is settled", "cannot be read with the service's encryption keys")
+	d.want(d.send(form("action", "inspect", "key", d.locker.StorageKey("k"))), 200, "The key is settled", "<dt>is stored</dt><dd>cannot be read: ", "encrypted")
 	if e := d.trail[len(d.trail)-1]; !errors.Is(e.Err, middleware.ErrUnreadable) {
 		t.Errorf("entry %+v", e)
 	}
 }
 
-// The run of a function, of package once, is seen and freed as that of a request is.
+// fault: the page offers to store the response of a function's run, refuses it, and blames the encryption keys. Expected: it
+// takes the function's value or its error, and says what it is.
 func TestFunctions(t *testing.T) {
 	t.Parallel()
-	d, _ := newService(t, nil)
+	d, _ := newService(t, nil, admin.WithResolve())
 	guard := once.New(d.locker, once.WithAtMostOnce())
-	key := ""
-	charge := func(err error) error {
-		_, _, err = once.Do(t.Context(), guard, once.Key{Operation: "charge", Scope: "ann", ID: "1"},
+	key, runs := "", 0
+	charge := func(err error) (string, error) {
+		paid, _, err := once.Do(t.Context(), guard, once.Key{Operation: "charge", Scope: "ann", ID: "1"},
 			func(ctx context.Context) (string, error) {
+				runs++
 				key = once.FromContext(ctx).Key()
 				return "paid", err
 			})
-		return err
+		return paid, err
 	}
-	if err := charge(once.Unknown(context.DeadlineExceeded)); err == nil {
-		t.Error("no error")
+	strand := func() answer {
+		if _, err := charge(once.Unknown(context.DeadlineExceeded)); err == nil {
+			t.Error("no error")
+		}
+		d.backend.Elapse(t, 11*time.Second)
+		looked := d.send(form("action", "inspect", "key", key))
+		d.want(looked, 200, "A function ended without an outcome; retries get once.ErrOutcomeUnknown", "2. It happened: store its result", "Store the result")
+		if strings.Contains(looked.text, `name="status"`) || strings.Contains(looked.text, "response") {
+			t.Errorf("the page speaks of a response: %s", looked.text)
+		}
+		return looked
 	}
-	d.backend.Elapse(t, 10*time.Second)
-	info, err := d.locker.Inspect(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
+	looked := strand()
+	say := func(value, failed string) answer {
+		return d.send(form(looked.resolveForm("reason", "INC-7", "value", value, "failed", failed)...))
 	}
-	d.want(d.send(form("action", "forget", "key", key, "token", info.Token, "reason", "r", "ledger", "yes")), 200, "The key is free")
-	if err := charge(nil); err != nil {
-		t.Error(err)
+	for problem, said := range map[string][2]string{
+		"Enter the value of the function, or the text": {"", ""}, "the text of its error": {"1", "declined"},
+		"Enter the value as JSON": {"paid by hand", ""}, "longer than 1 MiB": {"", strings.Repeat("x", 1<<20+1)},
+	} {
+		a := say(said[0], said[1])
+		if strings.HasPrefix(problem, "longer") {
+			d.want(a, 413)
+			continue
+		}
+		d.want(a, 422, problem, "The key is abandoned", ">\n"+said[0]+"</textarea>")
 	}
-	d.want(d.send(form("action", "inspect", "key", key)), 200, "The key is settled", "of a function")
+	d.want(d.send(form(looked.resolveForm("reason", "INC-7", "status", "201")...)), 422, "the run is a function's (package once), which leaves a value or an error")
+	d.trail = nil
+	d.want(say("\"paid by\r\n hand\"", ""), 422, "as JSON")
+	d.want(say("\"paid by hand\"", ""), 200, "It is stored")
+	if e := d.trail[len(d.trail)-1]; e.Action != admin.Resolve || e.Status != 0 || e.BodySHA256 != fmt.Sprintf("%x", sha256.Sum256([]byte(`"paid by hand"`))) {
+		t.Errorf("entry %+v", e)
+	}
+	if paid, err := charge(nil); paid != "paid by hand" || err != nil || runs != 1 {
+		t.Errorf("%q, %v, %d runs", paid, err, runs)
+	}
+	settled := d.send(form("action", "inspect", "key", key))
+	d.want(settled, 200, "The key is settled", "Retries get the stored value or error", "of a function")
+	d.want(d.send(form(append(settled.fields(), "reason", "wrong")...)), 200, "The key is free")
+
+	looked = strand()
+	d.want(say("", "declined"), 200, "It is stored")
+	if _, err := charge(nil); err == nil || err.Error() != "declined" || runs != 2 {
+		t.Errorf("%v, %d runs", err, runs)
+	}
+	d.want(d.send(form(append(d.send(form("action", "inspect", "key", key)).fields(), "reason", "wrong")...)), 200, "The key is free")
+
+	d.want(d.send(form(append(strand().fields(), "reason", "not booked")...)), 200, "The key is free")
+	if paid, err := charge(nil); paid != "paid" || err != nil || runs != 4 {
+		t.Errorf("%q, %v, %d runs", paid, err, runs)
+	}
+}
+
+// fault: the page offers to free a claim, and then always refuses. Expected: it offers what it does, and says why it does
+// not do the rest. A claim without a note is a lock's, which no door has to read.
+func TestOffersWhatItDoes(t *testing.T) {
+	t.Parallel()
+	codec := func(keys ...[]byte) *record.Codec {
+		if keys == nil {
+			return new(record.Codec)
+		}
+		return &record.Codec{Keys: record.NewKeyring("", keys)}
+	}
+	for name, test := range map[string]struct {
+		note   func(key string) []byte
+		offers bool
+		says   string
+	}{
+		"a lock's":    {func(string) []byte { return nil }, true, "A run ended without an outcome"},
+		"a run's":     {func(key string) []byte { return codec().EncodeNote(nil, key, record.Note{}) }, true, "A request ended without an outcome; retries get 409 outcome-unknown."},
+		"encrypted":   {func(key string) []byte { return codec(make([]byte, 32)).EncodeNote(nil, key, record.Note{}) }, false, "cannot be read: onceguard: what is stored is unreadable: encrypted"},
+		"a journal's": {func(key string) []byte { return codec().EncodeNote(nil, key, record.Note{Journaled: true}) }, false, "unless its journal, which cannot be asked here, has its outcome"},
+	} {
+		d, _ := newService(t, nil, admin.WithResolve())
+		claim, err := d.locker.Claim(t.Context(), "k", test.note(d.locker.StorageKey("k")), 24*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim.Lease.Abandon()
+		d.backend.Elapse(t, 11*time.Second)
+		looked := d.send(form("action", "inspect", "key", claim.Key))
+		d.want(looked, 200, "The key is abandoned", test.says)
+		if got := strings.Contains(looked.text, "Free the key"); got != test.offers || strings.Contains(looked.text, "cannot be freed from this page") == got {
+			t.Errorf("%s: the page offers to free it: %v: %s", name, got, looked.text)
+		}
+		if store := strings.Contains(looked.text, "Store the "); store != (name == "a run's") {
+			t.Errorf("%s: the page offers to store an outcome: %v", name, store)
+		}
+		free := d.send(form("action", "forget", "key", claim.Key, "token", claim.Lease.Token(), "reason", "r", "ledger", "yes"))
+		if test.offers != (free.status == 200) {
+			t.Errorf("%s: %d", name, free.status)
+		}
+		d.holds(claim.Key, !test.offers)
+	}
 }

@@ -161,7 +161,9 @@ func failed(key string, err error) view {
 	case errors.Is(err, middleware.ErrResolution):
 		v.status, v.Problem = http.StatusUnprocessableEntity, "Nothing was changed: "+err.Error()
 	case errors.Is(err, middleware.ErrUnreadable):
-		v.Problem = "It cannot be read with the service's encryption keys. Nothing was changed."
+		v.Problem = "What the run has left cannot be read: it is damaged, or the service does not have its encryption key. Nothing was changed."
+	case errors.Is(err, middleware.ErrSettled):
+		v.Problem = "The run has its outcome, which this page does not replace. Nothing was changed. This is what the key holds now."
 	case errors.Is(err, middleware.ErrJournaled):
 		v.Problem = "The request has a journal, which this page cannot ask. Nothing was changed: use the command onceguard resolve."
 	case errors.Is(err, lock.ErrNotReplicated):

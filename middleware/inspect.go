@@ -19,36 +19,58 @@ type Inspection struct {
 	Journal journal.Entry
 	// Stored describes the record that a retry gets; nil if there is none.
 	Stored *StoredRecord
+	// Run tells whose run the key has.
+	Run RunKind
+	// Journaled means that a run without an outcome has a journal, also if m has none. It is false if there is a record.
+	Journaled bool
+
+	NoRedis    bool // there is no Redis: lock.None
+	HasJournal bool // the journal was asked
 }
 
-// StoredRecord describes a record, without the header and the body of its response.
+// RunKind tells whose run a key has. It is empty if the key is free, if what is stored cannot be read, and for a lock of
+// package lock.
+type RunKind string
+
+const (
+	RequestRun  RunKind = "request"  // of an HTTP request
+	FunctionRun RunKind = "function" // of a function, of package once
+)
+
+// StoredRecord describes a record, without the header and the body of its response. Of a function's result, Status and
+// BodySize are 0.
 type StoredRecord struct {
 	Status      int       // of the response; 0 if it is not known, as in some tombstones
-	Tombstone   bool      // the response was not kept: a retry gets 409 response-not-stored
-	Unknown     bool      // of a Tombstone: it is not known whether the request took effect
+	Tombstone   bool      // the result was not kept: a retry gets 409 response-not-stored, or once.ErrNotStored
+	Unknown     bool      // of a Tombstone: it is not known whether the run took effect
 	Completed   time.Time // when the handler returned, by the wall clock of its process, in whole milliseconds
 	Size        int       // in bytes, as it is stored
 	BodySize    int       // of the response in bytes; 0 if Tombstone
 	Traceparent string    // see [WithTraceparent]; empty if none was stored
-	Function    bool      // it is the result of a function, of package once: Status and BodySize are 0
 }
 
-// Inspect returns what Redis and, with [WithJournal], the journal hold under a key. It decodes a stored response, and
-// returns neither its header nor its body. It changes nothing.
+// Inspect returns what Redis and, with [WithJournal], the journal hold under a key. It decodes what is stored, and
+// returns neither header nor body of a response, nor a function's result. It changes nothing.
 //
 // storageKey is the key in any of the forms that [lock.Locker.Inspect] takes. Inspect returns the errors of
-// [lock.Locker.Inspect] and of the journal's Look, and [ErrUnreadable] if a record is damaged, or m does not have the
-// keys that it was encrypted with. With ErrUnreadable, Redis and Journal are set. Redis and the journal are asked one
-// after the other, so a run that ends in between may show in one of them only. It may be called concurrently.
+// [lock.Locker.Inspect] and of the journal's Look, and [ErrUnreadable] if a record or the note of a claim is damaged, or m
+// does not have the keys that it was encrypted with. With ErrUnreadable, Redis and Journal are set. Redis and the journal
+// are asked one after the other, so a run that ends in between may show in one of them only. It may be called
+// concurrently.
 func (m *Middleware) Inspect(ctx context.Context, storageKey string) (Inspection, error) {
 	found, err := m.guard.Inspect(ctx, storageKey)
-	i := Inspection{Redis: found.Info, Journal: found.Entry}
+	i := Inspection{
+		Redis: found.Info, Journal: found.Entry, Journaled: found.Journaled,
+		NoRedis: m.locker.IsNone(), HasJournal: m.guard.Journal != nil,
+	}
+	if found.IsRun {
+		i.Run = map[record.Door]RunKind{record.HTTP: RequestRun, record.Value: FunctionRun}[found.Door]
+	}
 	if r := found.Record; r != nil {
 		i.Stored = &StoredRecord{
-			Tombstone: r.Tombstone, Unknown: r.Unknown, Completed: r.Completed, Size: found.Size,
-			Traceparent: r.Trace.String(), Function: found.Door == record.Value,
+			Tombstone: r.Tombstone, Unknown: r.Unknown, Completed: r.Completed, Size: found.Size, Traceparent: r.Trace.String(),
 		}
-		if i.Stored.Function {
+		if i.Run == FunctionRun {
 			return i, err
 		}
 		i.Stored.Status = response.Status(r.Body)
@@ -57,4 +79,71 @@ func (m *Middleware) Inspect(ctx context.Context, storageKey string) (Inspection
 		}
 	}
 	return i, err
+}
+
+// State returns what the next request with the key meets: Redis is asked first, and then the journal.
+func (i Inspection) State() lock.State {
+	redis, row := i.Redis.State, i.Journal.State
+	switch {
+	case redis == lock.Settled || redis == lock.Held:
+		return redis
+	case row == journal.Done:
+		return lock.Settled
+	case row == journal.Running:
+		return lock.Held
+	case redis == lock.Abandoned || row == journal.Unfinished:
+		return lock.Abandoned
+	}
+	return lock.Free
+}
+
+// Meaning says in a sentence, without a full stop, what the state means to a client or a caller. For programs there is
+// State: the words may change.
+func (i Inspection) Meaning() string {
+	w := wordings[i.Run]
+	switch state := i.State(); {
+	case state == lock.Free:
+		return i.missing() + ": it may be mistyped. The next try with it runs"
+	case state == lock.Held && i.Journal.State == journal.Done:
+		return "the journal has its outcome, and a retry that asks for it has the key, or died a moment ago; others wait, or get " + w.inFlight
+	case state == lock.Held && i.Redis.State != lock.Held:
+		return w.run + " runs, or its process died before its limit; others wait, or get " + w.inFlight
+	case state == lock.Held:
+		return w.run + " runs, or its process died a moment ago; others wait, or get " + w.inFlight
+	case state == lock.Abandoned && i.Journal.State == journal.Unfinished && i.Journal.Left > 0:
+		return w.run + " ended without an outcome, and a sweep is finding out what happened; retries get " + w.unknown
+	case state == lock.Abandoned:
+		return w.run + " ended without an outcome; retries get " + w.unknown
+	case i.Stored != nil && i.Stored.Unknown:
+		return "retries get " + w.unknownNotStored + ": it is not known whether it took effect"
+	case i.Stored != nil && !i.Stored.Tombstone:
+		return "retries get " + w.stored
+	case i.Stored != nil || i.Redis.State != lock.Settled && i.Journal.State == journal.Done:
+		return w.run + " has ended, and its result was not kept; retries get " + w.notStored
+	}
+	return "retries get what is stored, or " + w.notStored + " if it could not be kept"
+}
+
+// missing says who does not have the key.
+func (i Inspection) missing() string {
+	switch {
+	case i.NoRedis:
+		return "the journal has no such key"
+	case i.HasJournal:
+		return "neither Redis nor the journal has such a key"
+	}
+	return "Redis has no such key"
+}
+
+// wording are the words for the runs of a kind.
+type wording struct{ run, stored, inFlight, unknown, unknownNotStored, notStored string }
+
+var wordings = map[RunKind]wording{
+	RequestRun: {
+		"a request", "the stored response", "409 in-flight", "409 outcome-unknown", "409 response-not-stored", "409 response-not-stored",
+	},
+	FunctionRun: {
+		"a function", "the stored value or error", "once.ErrInFlight", "once.ErrOutcomeUnknown", "once.ErrOutcomeUnknown", "once.ErrNotStored",
+	},
+	"": {"a run", "what is stored", "409 in-flight", "409 outcome-unknown", "409 response-not-stored", "409 response-not-stored"},
 }

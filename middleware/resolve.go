@@ -13,13 +13,13 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
-// Resolution is what an operator has found out about a run whose outcome is unknown: [NothingHappened], or [Responded].
-// The zero value is refused.
+// Resolution is what an operator has found out about a run whose outcome is unknown: [NothingHappened]; [Responded] for
+// a request; [Returned] or [Failed] for a function, of package once. The zero value is refused.
 type Resolution struct {
 	kind   resolutionKind
 	status int
 	header http.Header
-	body   []byte
+	body   []byte // of the response; or the function's value, or the text of its error
 }
 
 type resolutionKind uint8
@@ -28,6 +28,8 @@ const (
 	unresolved resolutionKind = iota
 	nothingHappened
 	responded
+	returned
+	failed
 )
 
 // NothingHappened means that the run took no effect: its key is freed, and a retry runs.
@@ -41,8 +43,17 @@ func Responded(status int, header http.Header, body []byte) Resolution {
 	return Resolution{kind: responded, status: status, header: header, body: body}
 }
 
-// ErrResolution means that a [Resolution] could not have been a run's. Nothing was changed.
-var ErrResolution = errors.New("middleware: this cannot be a response")
+// Returned means that the run is a function's, that it took effect, and that it returned this value, as the codec of its
+// once.Guard encodes it: JSON by default. Resolve does not decode the value, and one that the codec refuses is
+// once.ErrUnreadable for later calls. It is not copied, so do not change it before [Middleware.Resolve] has returned.
+func Returned(encoded []byte) Resolution { return Resolution{kind: returned, body: encoded} }
+
+// Failed means that the run is a function's, and that it returned an error with this text that is its result, as
+// once.Final marks one. Later calls get a *once.StoredError.
+func Failed(text string) Resolution { return Resolution{kind: failed, body: []byte(text)} }
+
+// ErrResolution means that a [Resolution] could not have been what the run has left. Nothing was changed.
+var ErrResolution = errors.New("middleware: this cannot be the run's outcome")
 
 // ErrUnreadable means that [Middleware.Resolve] or [Middleware.Inspect] cannot read what is stored: it is damaged, or
 // the keys of [WithEncryption] are not those that it was written with. Nothing was changed.
@@ -50,6 +61,10 @@ var ErrUnreadable = record.ErrUnreadable
 
 // ErrJournaled means that the run has a journal, and that the Middleware has none. Nothing was changed.
 var ErrJournaled = run.ErrJournaled
+
+// ErrSettled means that the token is that of a run, or of a value, that has its outcome. [Middleware.Resolve] replaces none.
+// Nothing was changed.
+var ErrSettled = run.ErrSettled
 
 // Resolve ends a run whose outcome is unknown, by what an operator has found out. Such a run died, panicked or called
 // [Execution.Unknown], with [WithAtMostOnce] or an intent journal, and its retries get 409 outcome-unknown. First find
@@ -69,12 +84,13 @@ var ErrJournaled = run.ErrJournaled
 //   - [lock.ErrChanged]: the key is free, or it holds another claim, row or value. The run itself may have ended late.
 //     Inspect the key again.
 //   - [lock.ErrLive]: the run's lease, or its time in the journal, has not run out. The run may still be at work.
+//   - [ErrSettled]: the run has its outcome, which it may have stored late.
 //   - [ErrResolution], with the reason: the status is not from 200 to 999, the body is longer than [WithMaxResponse] or
 //     than the Content-Length, the status allows no body, a header field is malformed, or it is Set-Cookie without
-//     [WithCookies].
+//     [WithCookies]; a value or an error is longer than 1 MiB; the run is a request's, and this is a function's outcome, or
+//     the reverse.
 //   - [lock.ErrNotStorageKey], [lock.ErrForeign].
-//   - [ErrUnreadable]: m does not have the keys of the run's middleware. Or the run is a function's, for which once.Guard
-//     has a Resolve of its own; a NothingHappened frees its key too.
+//   - [ErrUnreadable]: m does not have the keys of the run's middleware, or of its once.Guard.
 //   - [ErrJournaled]: the run had a journal, and m has none. The journal would not learn what Resolve tells Redis. Use
 //     [WithJournal], or the journal's own Sweep.
 //
@@ -85,14 +101,18 @@ var ErrJournaled = run.ErrJournaled
 // intent journal's run that Redis has lost is resolved too, and so is one that a Sweep has handed out: what its
 // function then stores is rolled back. A row that a Sweep has ended without a response takes one from Resolve.
 func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, resolution Resolution) error {
-	payload, err := m.payload(&resolution)
+	left, err := m.left(&resolution)
 	if err != nil {
 		return err
 	}
-	return m.guard.Resolve(ctx, storageKey, token, payload)
+	err = m.guard.Resolve(ctx, storageKey, token, left)
+	if errors.Is(err, run.ErrFunction) || errors.Is(err, run.ErrRequest) {
+		return fmt.Errorf("%w: %w", ErrResolution, err)
+	}
+	return err
 }
 
-// Record returns a response as m would store it: encrypted, compressed and bounded by its options. It is for the
+// Record returns a response, or a function's result, as m would store it: encrypted, compressed and bounded by its options. It is for the
 // function that ends a run for which a journal has no outcome, such as that of sqljournal's Sweep: Unfinished.Done
 // stores it in the row with the key storageKey, and a retry gets it. The journal knows the fingerprint of the request,
 // so another request with this key still gets 422. Record asks neither Redis nor the journal. It may be called
@@ -101,20 +121,38 @@ func (m *Middleware) Resolve(ctx context.Context, storageKey, token string, reso
 // storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is [lock.ErrNotStorageKey] or, with
 // the reason, [ErrResolution]: as for Resolve, and for [NothingHappened], which leaves no response.
 func (m *Middleware) Record(storageKey string, resolution Resolution) ([]byte, error) {
-	payload, err := m.payload(&resolution)
+	left, err := m.left(&resolution)
 	switch {
 	case err != nil:
 		return nil, err
-	case payload == nil:
+	case left == nil:
 		return nil, fmt.Errorf("%w: nothing has happened, so there is no response", ErrResolution)
 	}
-	return m.guard.Record(storageKey, payload)
+	return m.guard.Record(storageKey, left)
 }
 
-// payload returns the payload of the response, or nil if nothing has happened. It writes the response to the same
-// Writer as a handler would.
-func (m *Middleware) payload(r *Resolution) (*[2][]byte, error) {
-	if err := r.check(m.cookies); err != nil || r.kind == nothingHappened {
+// left returns what the run has left, or nil if nothing has happened.
+func (m *Middleware) left(r *Resolution) (*run.Left, error) {
+	form := byte(record.FormValue)
+	switch r.kind {
+	case unresolved:
+		return nil, fmt.Errorf("%w: the Resolution is the zero value", ErrResolution)
+	case nothingHappened:
+		return nil, nil
+	case responded:
+		return m.response(r)
+	case failed:
+		form = record.FormError
+	}
+	if len(r.body) > record.MaxResult {
+		return nil, fmt.Errorf("%w: it is longer than 1 MiB", ErrResolution)
+	}
+	return &run.Left{Door: record.Value, Head: []byte{form}, Body: r.body}, nil
+}
+
+// response writes the response to the same Writer as a handler would.
+func (m *Middleware) response(r *Resolution) (*run.Left, error) {
+	if err := r.check(m.cookies); err != nil {
 		return nil, err
 	}
 	p := product{options: &m.options}
@@ -137,7 +175,7 @@ func (m *Middleware) payload(r *Resolution) (*[2][]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: it has too many header fields", ErrResolution)
 	}
-	return &[2][]byte{head, body}, nil
+	return &run.Left{Door: record.HTTP, Head: head, Body: body}, nil
 }
 
 // nowhere is a ResponseWriter without a client.
@@ -149,12 +187,7 @@ func (n nowhere) Write(p []byte) (int, error) { return len(p), nil }
 
 // check returns an error if no run can have had this status and header.
 func (r *Resolution) check(cookies bool) error {
-	switch {
-	case r.kind == nothingHappened:
-		return nil
-	case r.kind == unresolved:
-		return fmt.Errorf("%w: the Resolution is the zero value", ErrResolution)
-	case r.status < 200 || r.status > 999:
+	if r.status < 200 || r.status > 999 {
 		return fmt.Errorf("%w: %d is no final status", ErrResolution, r.status)
 	}
 	for name, values := range r.header {

@@ -75,8 +75,8 @@ func TestResolveGoesThroughTheJournal(t *testing.T) {
 					}
 					s.wantRuns(1)
 					err = middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said, middleware.WithJournal(j))
-					if !errors.Is(err, lock.ErrChanged) {
-						t.Errorf("again: %v, want ErrChanged", err)
+					if !errors.Is(err, middleware.ErrSettled) {
+						t.Errorf("again: %v, want ErrSettled", err)
 					}
 				})
 			}

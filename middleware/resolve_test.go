@@ -142,8 +142,8 @@ func TestResolvedAsNothingHappened(t *testing.T) {
 		}
 		settled := s.inspect("k1")
 		for _, said := range []middleware.Resolution{middleware.NothingHappened(), middleware.Responded(200, nil, nil)} {
-			if err := middleware.Resolve(t.Context(), s.locker, info.Key, settled.Token, said); !errors.Is(err, lock.ErrChanged) {
-				t.Errorf("the token of a value: %v, want ErrChanged", err)
+			if err := middleware.Resolve(t.Context(), s.locker, info.Key, settled.Token, said); !errors.Is(err, middleware.ErrSettled) {
+				t.Errorf("the token of a value: %v, want ErrSettled", err)
 			}
 		}
 		s.want(s.send(), http.StatusCreated, middleware.Replayed)

@@ -136,14 +136,14 @@ func TestAloneFreedByTheOtherDoor(t *testing.T) {
 		j.overdue()
 		m := middleware.New(d.locker, keyfunc.Anonymous(), middleware.WithJournal(j))
 		resolve := func(r middleware.Resolution) error { return m.Resolve(d.t.Context(), e.Key, j.rows[e.Key].Token, r) }
-		if err := resolve(middleware.Responded(201, nil, nil)); !errors.Is(err, middleware.ErrUnreadable) {
-			d.t.Errorf("a response: %v, want ErrUnreadable", err)
+		if err := resolve(middleware.Responded(201, nil, nil)); !errors.Is(err, middleware.ErrResolution) {
+			d.t.Errorf("a response: %v, want ErrResolution", err)
 		}
 		if err := resolve(middleware.NothingHappened()); err != nil {
 			d.t.Fatal(err)
 		}
 		d.want(d.do(d.charge), 2, false, once.Executed)
-		if seen, err := m.Inspect(d.t.Context(), e.Key); err != nil || seen.Stored == nil || !seen.Stored.Function {
+		if seen, err := m.Inspect(d.t.Context(), e.Key); err != nil || seen.Stored == nil || seen.Run != middleware.FunctionRun {
 			d.t.Errorf("Inspect: %+v, %v", seen.Stored, err)
 		}
 	})

@@ -6,19 +6,10 @@ import (
 	"reflect"
 	"sync/atomic"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/journal"
 )
-
-// The payload of a record is one byte, its form, and then the value as the codec has encoded it, or the text of the
-// error. A tombstone has no payload.
-const (
-	formValue = 0
-	formError = 1
-)
-
-// maxResult is the greatest length of an encoded value that is stored. The text of a longer error is cut.
-const maxResult = 1 << 20
 
 var (
 	errTooLong       = fmt.Errorf("once: the value is longer than 1 MiB: %w", journal.ErrTooLong)
@@ -47,17 +38,17 @@ func (p *product) take(v any, err error) run.Ending {
 func (p *product) encode(v any, err error) error {
 	if err != nil {
 		text := err.Error()
-		p.form[0], p.body = formError, []byte(text[:min(len(text), maxResult)])
+		p.form[0], p.body = record.FormError, []byte(text[:min(len(text), record.MaxResult)])
 		return nil
 	}
 	encoded, err := p.marshal(v)
 	switch {
 	case err != nil:
 		return fmt.Errorf("once: the value cannot be encoded: %w", codecError(reflect.TypeOf(v), err))
-	case len(encoded) > maxResult:
+	case len(encoded) > record.MaxResult:
 		return errTooLong
 	}
-	p.form[0], p.body = formValue, encoded
+	p.form[0], p.body = record.FormValue, encoded
 	return nil
 }
 
@@ -65,12 +56,12 @@ func (p *product) encode(v any, err error) error {
 // error is ErrUnreadable.
 func (g *Guard) decode(payload []byte, v any) error {
 	switch {
-	case len(payload) > 0 && payload[0] == formValue:
+	case len(payload) > 0 && payload[0] == record.FormValue:
 		if err := g.unmarshal(payload[1:], v); err != nil {
 			return fmt.Errorf("%w: the value: %w", ErrUnreadable, codecError(reflect.TypeOf(v).Elem(), err))
 		}
 		return nil
-	case len(payload) > 0 && payload[0] == formError:
+	case len(payload) > 0 && payload[0] == record.FormError:
 		return &StoredError{Text: string(payload[1:])}
 	}
 	return fmt.Errorf("%w: %w", ErrUnreadable, errUnknownForm)
@@ -85,14 +76,14 @@ func (p *product) Payload() (head, body []byte, ok bool) { return p.form[:], p.b
 func (p *product) Tombstone(bool) []byte { return nil }
 
 // Keeps reports whether a result without a mark is stored.
-func (p *product) Keeps(strict bool) bool { return strict || p.form[0] == formValue }
+func (p *product) Keeps(strict bool) bool { return strict || p.form[0] == record.FormValue }
 
 func (p *product) Abort() {}
 
 func (p *product) Sent() bool { return false }
 
 func (p *product) String() string {
-	if p.form[0] == formError {
+	if p.form[0] == record.FormError {
 		return "returned an error"
 	}
 	return "returned a value"

@@ -5,15 +5,20 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 )
 
-// ErrResolution means that an error for [Guard.Resolve] is not marked [Final] or [NothingHappened], or that its value
-// cannot be stored. Nothing was changed.
+// ErrResolution means that an error for [Guard.Resolve] is not marked [Final] or [NothingHappened], that its value
+// cannot be stored, or that the run is an HTTP request's. Nothing was changed.
 var ErrResolution = errors.New("once: this cannot be the result of a run")
 
 // ErrJournaled means that the run has a journal, and that the Guard has none. Nothing was changed.
 var ErrJournaled = run.ErrJournaled
+
+// ErrSettled means that the token is that of a run, or of a value, that has its outcome. [Guard.Resolve] replaces none.
+// Nothing was changed.
+var ErrSettled = run.ErrSettled
 
 // Resolve ends a run whose outcome is unknown ([ErrOutcomeUnknown]), by what an operator has found out. v and err are
 // what the function would have returned: a value of the same type, or an error that is marked [Final] or
@@ -25,20 +30,24 @@ var ErrJournaled = run.ErrJournaled
 // operator has seen. Resolve changes the key only if it still holds the abandoned claim with this token. The Input's
 // fingerprint is kept. Resolve calls no observer. It may be called concurrently.
 //
-// After these errors nothing was changed: lock.ErrChanged, if the key holds something else; lock.ErrLive, if the
-// run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign; [ErrJournaled]; [ErrUnreadable], if g
-// does not have the keys of the run's Guard, or if the run is an HTTP request's, whose key NothingHappened frees as well.
-// After any other error inspect the key again.
+// After these errors nothing was changed: lock.ErrChanged, if the key holds something else; [ErrSettled], if the run has
+// its outcome; lock.ErrLive, if the run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign;
+// [ErrJournaled]; [ErrUnreadable], if g does not have the keys of the run's Guard. NothingHappened frees the key of an HTTP
+// request as well. After any other error inspect the key again.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, err error) error {
-	payload, failed := g.payload(v, err)
+	left, failed := g.left(v, err)
 	if failed != nil {
 		return failed
 	}
-	return g.engine.Resolve(ctx, storageKey, token, payload)
+	failed = g.engine.Resolve(ctx, storageKey, token, left)
+	if errors.Is(failed, run.ErrRequest) {
+		return fmt.Errorf("%w: %w", ErrResolution, failed)
+	}
+	return failed
 }
 
-// payload returns the payload of a result that an operator or a sweep has found out, or nil if nothing has happened.
-func (g *Guard) payload(v any, err error) (*[2][]byte, error) {
+// left returns the payload of a result that an operator or a sweep has found out, or nil if nothing has happened.
+func (g *Guard) left(v any, err error) (*run.Left, error) {
 	switch knows := knowledgeOf(err); {
 	case knows == nothingHappened:
 		return nil, nil
@@ -49,7 +58,7 @@ func (g *Guard) payload(v any, err error) (*[2][]byte, error) {
 	if failed := p.encode(v, err); failed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrResolution, failed)
 	}
-	return &[2][]byte{p.form[:], p.body}, nil
+	return &run.Left{Door: record.Value, Head: p.form[:], Body: p.body}, nil
 }
 
 // Record returns the result v, or an error that is marked [Final], as g would store it. It is for the function that ends a
@@ -59,12 +68,12 @@ func (g *Guard) payload(v any, err error) (*[2][]byte, error) {
 // storageKey is the key as it stands in Redis, such as Unfinished.Key. The error is lock.ErrNotStorageKey, or
 // [ErrResolution] if the error is marked otherwise, or the value cannot be stored.
 func (g *Guard) Record(storageKey string, v any, err error) ([]byte, error) {
-	payload, failed := g.payload(v, err)
+	left, failed := g.left(v, err)
 	switch {
 	case failed != nil:
 		return nil, failed
-	case payload == nil:
+	case left == nil:
 		return nil, fmt.Errorf("%w: nothing has happened, so there is no result", ErrResolution)
 	}
-	return g.engine.Record(storageKey, payload)
+	return g.engine.Record(storageKey, left)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
 )
 
@@ -56,7 +57,7 @@ func (p *product) Seal(store func(head, body []byte)) error {
 func (p *product) Changed() bool { return false }
 
 // Refuses reports whether the function has returned an error: sqljournal.Do has rolled its transaction back.
-func (p *product) Refuses() bool { return p.form[0] == formError }
+func (p *product) Refuses() bool { return p.form[0] == record.FormError }
 func (p *product) Keep()         {}
 func (p *product) Rewind()       {}
 func (p *product) Refuse()       {}

@@ -1,31 +1,31 @@
-// Command onceguard shows the keys that package middleware keeps in Redis, and settles a request whose outcome is
-// unknown, which no retry can do.
+// Command onceguard shows the keys that packages middleware and once keep in Redis, and settles a request or a function
+// whose outcome is unknown, which no retry can do.
 //
 //	onceguard inspect -redis URL KEY
 //	onceguard forget  -redis URL -token TOKEN -reason TEXT [-even-if-live] KEY
 //	onceguard resolve -redis URL -token TOKEN -reason TEXT -nothing-happened KEY
 //	onceguard resolve -redis URL -token TOKEN -reason TEXT -status N [-header 'Name: value'] [-body-file FILE] KEY
+//	onceguard resolve -redis URL -token TOKEN -reason TEXT (-value FILE [-raw] | -failed TEXT) KEY
 //	onceguard scan    -redis URL -namespace NAME [-rate N]
 //
 // It reads Redis alone. A service with a journal (middleware.WithJournal) needs the same command with database drivers,
 // github.com/onceguard/onceguard/sqljournal/cmd/onceguard: a key that is free here may have an outcome there.
 //
-// inspect prints what a key holds, in words: free, held (a request runs), abandoned (it ended without an outcome, and
-// retries get 409 outcome-unknown) or settled (retries get the stored response). Of the response it shows status, size
-// and time, never the header and the body.
+// inspect prints what a key holds, in words: free, held (it runs), abandoned (it ended without an outcome, and retries get
+// 409 outcome-unknown) or settled (retries get what is stored), and whether its run is an HTTP request's or a function's.
+// Of a response it shows status, size and time, never header and body; of a function's result, only the time.
 //
 // forget removes exactly the claim or the stored response that TOKEN names, as inspect has printed it, so that the next
 // try runs the request again. If the claim's lease has not run out, its process may still be running, and forget
 // refuses unless -even-if-live is given.
 //
 // resolve settles an abandoned claim for an operator who has found out what happened, in the ledger for example. With
-// -nothing-happened it frees the key. With -status, -header and -body-file ("-" is the standard input) it stores a
-// response, which every later retry gets. The middleware's options that decide how a response is stored are flags here,
-// and must have the same values: -keys-file, -plaintext-reads, -compression, -retention, -max-response, -cookies.
-// resolve refuses a run that has a journal, which would not learn of it.
-//
-// The runs of functions, of package once, are shown and freed in the same way. A response is not a function's result, so
-// resolve refuses to store one for them: once.Guard has a Resolve.
+// -nothing-happened it frees the key. Otherwise it stores what every later retry gets: a response, by -status, -header and
+// -body-file; a function's value, by -value, a file with JSON (with -raw, with what the codec of once.WithCodec encodes);
+// or the text of a function's error, by -failed, as once.Final stores it. A file "-" is the standard input. The options
+// that decide how it is stored are flags here, and must have the same values: -keys-file, -plaintext-reads, -compression,
+// -retention, -max-response, -cookies. resolve refuses a response for a function, a value for a request, and a run that
+// has a journal, which would not learn of it.
 //
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
 // those of other programs included, and shows its progress if the standard error is a terminal.
@@ -50,7 +50,7 @@
 //	redis://host:port?addr=host2:port&addr=host3:port       a Cluster
 //	redis://host:port?master_name=NAME&addr=host2:port      a master behind Sentinels, and these are the Sentinels
 //
-// With rediss:// the connection uses TLS. -timeout is the time for one operation. -replicas is the number of replicas
+// With rediss:// the connection uses TLS. Options of the URL for pools and retries are ignored. -timeout is the time for one operation. -replicas is the number of replicas
 // that must have a change before it counts, as with lock.WithReplicas. An ACL user needs the rights of the
 // middleware's, and +scan for scan. If it may not send INFO, the URL of a Cluster needs at least two addresses.
 //
@@ -70,11 +70,11 @@
 // process, the reason, the key, the token, the state before and the result.
 //
 //	0  done
-//	1  failed: Redis did not answer, or answered with an error; the change may have been made
-//	2  wrong usage: flags, the key's form, a response that no run can have; nothing was sent or changed
+//	1  failed: Redis did not answer, or answered with an error, or the output is lost; the change may have been made
+//	2  wrong usage: flags, the key's form, an outcome that the run cannot have; nothing was changed
 //	3  the key is free: Redis has nothing under it
-//	4  refused, nothing was changed: the key has changed since, its lease has not run out, another program wrote it,
-//	   it is unreadable without the right -keys-file, or its run has a journal
+//	4  refused, nothing was changed: the key has changed since, its lease has not run out, it has its outcome, another
+//	   program wrote it, it is unreadable without the right -keys-file, or its run has a journal
 package main
 
 import (

@@ -17,13 +17,14 @@
 //
 //	onceguard_requests_total            counter    outcome, method, route, error_type
 //	onceguard_shadow_requests_total     counter    outcome, method, route, error_type: what would have happened
+//	onceguard_shadow_differs_total      counter    outcome, method, route: of these, with another answer than the replay
 //	onceguard_handler_duration_seconds  histogram  outcome, method, route
 //	onceguard_wait_duration_seconds     histogram  outcome, method, route: of duplicates that waited
 //	onceguard_record_size_bytes         histogram  outcome, method, route: of responses that were stored or replayed
 //	onceguard_store_duration_seconds    histogram  phase, error_type: of the calls to Redis and to the journal
 //
-// A request in shadow ([middleware.WithShadow]) counts in onceguard_shadow_requests_total and
-// onceguard_store_duration_seconds only.
+// A request in shadow ([middleware.WithShadow]) counts in the metrics of shadow and in onceguard_store_duration_seconds
+// only.
 //
 // Of the Locker, from [lock.Locker.Stats], which has their exact meaning:
 //

@@ -133,7 +133,7 @@ func exposed(t *testing.T) map[string][]string {
 	m, reg := newMetrics(t)
 	e := everything(middleware.Executed)
 	m.Observe(t.Context(), e)
-	e.Shadow = true
+	e.Shadow, e.Differs = true, true
 	m.Observe(t.Context(), e)
 	families, err := reg.Gather()
 	if err != nil {

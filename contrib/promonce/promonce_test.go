@@ -170,18 +170,31 @@ onceguard_requests_total{error_type="",locker="payments-api",method="POST",outco
 }
 
 // What would have happened is not counted with what did, so that no alert looks at it.
+//
+// fault: step 1 of a roll-out needs the replays that would have differed, and no metric has them. Expected: a counter of
+// their own, of requests in shadow alone.
 func TestShadow(t *testing.T) {
 	t.Parallel()
-	m, reg := newMetrics(t)
-	e := everything(middleware.Reused)
-	e.Shadow = true
-	m.Observe(t.Context(), e)
-	for name, want := range map[string]int{
-		"onceguard_shadow_requests_total": 1, "onceguard_store_duration_seconds": 3, "onceguard_requests_total": 0,
-		"onceguard_handler_duration_seconds": 0, "onceguard_wait_duration_seconds": 0, "onceguard_record_size_bytes": 0,
-	} {
-		if found := metricsOf(t, reg, name); len(found) != want {
-			t.Errorf("%s: %v, want %d series", name, found, want)
+	for _, differs := range []bool{false, true} {
+		m, reg := newMetrics(t)
+		e := everything(middleware.Replayed)
+		e.Shadow, e.Differs = true, differs
+		m.Observe(t.Context(), e)
+		m.Observe(t.Context(), e)
+		for name, want := range map[string]int{
+			"onceguard_shadow_requests_total": 1, "onceguard_store_duration_seconds": 3, "onceguard_requests_total": 0,
+			"onceguard_handler_duration_seconds": 0, "onceguard_wait_duration_seconds": 0, "onceguard_record_size_bytes": 0,
+			"onceguard_shadow_differs_total": map[bool]int{true: 1}[differs],
+		} {
+			found := metricsOf(t, reg, name)
+			if len(found) != want {
+				t.Errorf("%s: %v, want %d series", name, found, want)
+			}
+			for _, metric := range found {
+				if c := metric.GetCounter(); c != nil && c.GetValue() != 2 {
+					t.Errorf("%s: %v, want 2", name, c.GetValue())
+				}
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 type requests struct {
 	total   family[prometheus.Counter]
 	shadow  family[prometheus.Counter]
+	differs family[prometheus.Counter]
 	handler family[prometheus.Observer]
 	wait    family[prometheus.Observer]
 	size    family[prometheus.Observer]
@@ -46,6 +47,8 @@ func newRequests(of prometheus.Labels) requests {
 			"Requests whose method is protected, by what happened to them.", byError),
 		shadow: counter("onceguard_shadow_requests_total",
 			"Requests with WithShadow, by what would have happened to them.", byError),
+		differs: counter("onceguard_shadow_differs_total",
+			"Requests with WithShadow that were answered otherwise than the replay would have been.", byRoute),
 		handler: histogram("onceguard_handler_duration_seconds",
 			"Duration of the handler, protected or not.", handlerBuckets, byRoute),
 		wait: histogram("onceguard_wait_duration_seconds",
@@ -57,14 +60,19 @@ func newRequests(of prometheus.Labels) requests {
 	}
 }
 
-func (r *requests) collectors() [6]prometheus.Collector {
-	return [...]prometheus.Collector{r.total.vec, r.shadow.vec, r.handler.vec, r.wait.vec, r.size.vec, r.store.vec}
+func (r *requests) collectors() [7]prometheus.Collector {
+	return [...]prometheus.Collector{r.total.vec, r.shadow.vec, r.differs.vec, r.handler.vec, r.wait.vec, r.size.vec, r.store.vec}
 }
 
 // observe counts the request. exemplar may be nil.
 func (r *requests) observe(e *middleware.Event, l labels, exemplar prometheus.Labels) {
 	if e.Shadow { // must not raise an alert
 		increment(r.shadow.of(l), exemplar)
+		if e.Differs {
+			byRoute := l
+			byRoute.errorType = ""
+			increment(r.differs.of(byRoute), exemplar)
+		}
 	} else {
 		r.observeRequest(e, l, exemplar)
 	}

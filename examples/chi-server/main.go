@@ -84,7 +84,7 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	log.Info("listening", "addr", listener.Addr().String(), "redis", db.name)
+	log.Info("listening", "addr", listener.Addr().String(), "open", "http://"+listener.Addr().String(), "redis", db.name)
 	if db.embedded == nil {
 		logFindings(ctx, log, locker)
 	}

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/middleware"
 )
 
 // facts is a finding as JSON.
@@ -16,6 +18,7 @@ type facts struct {
 	Key       string     `json:"key"`
 	State     string     `json:"state"`
 	Token     string     `json:"token,omitempty"`
+	Run       string     `json:"run,omitempty"` // request, function
 	Fence     int64      `json:"fence,omitempty"`
 	Size      int        `json:"size,omitempty"`
 	ClaimedAt *time.Time `json:"claimed_at,omitempty"`
@@ -49,7 +52,7 @@ type rowFacts struct {
 	Note     string     `json:"note,omitempty"`
 }
 
-func (s *session) newFacts(f *finding) facts {
+func (s *session) newFacts(f *finding.Finding) facts {
 	at := func(t time.Time) *time.Time {
 		t = t.UTC()
 		if t.IsZero() || t.Year() < 0 || t.Year() > 9999 { // a damaged time, which JSON (RFC 3339) cannot express
@@ -57,25 +60,26 @@ func (s *session) newFacts(f *finding) facts {
 		}
 		return &t
 	}
-	info := f.info
+	info := f.Redis
 	out := facts{
-		Key: info.Key, State: f.state().String(), Token: f.token(), Fence: info.Fence, Size: info.Size,
+		Key: info.Key, State: f.State().String(), Run: string(f.Run), Token: tokenOf(f), Fence: info.Fence, Size: info.Size,
 		ClaimedAt: at(info.ClaimedAt), SettledAt: at(info.SettledAt), LeaseLeft: info.LeaseLeft.Milliseconds(),
 		HoldLeft: info.HoldLeft.Milliseconds(), TTL: info.TTL.Milliseconds(),
 	}
-	if f.unreadable != nil {
-		out.Stored = &storedFacts{Unreadable: f.unreadable.Error()}
+	if f.Unreadable != nil {
+		out.Stored = &storedFacts{Unreadable: f.Unreadable.Error()}
 	}
-	if r := f.stored; r != nil {
+	if r := f.Stored; r != nil {
 		out.Stored = &storedFacts{
-			Status: r.Status, Tombstone: r.Tombstone, Unknown: r.Unknown, CompletedAt: at(r.Completed), BodySize: r.BodySize, Function: r.Function,
+			Status: r.Status, Tombstone: r.Tombstone, Unknown: r.Unknown, CompletedAt: at(r.Completed), BodySize: r.BodySize,
+			Function: f.Run == middleware.FunctionRun,
 		}
 	}
 	if s.journal == nil {
 		return out
 	}
-	r := f.row
-	out.Redis, out.Journal = s.redisState(&info), &rowFacts{State: r.State.String()}
+	r := f.Row
+	out.Redis, out.Journal = f.RedisState(), &rowFacts{State: r.State.String()}
 	if r.State != journal.Absent {
 		*out.Journal = rowFacts{
 			State: r.State.String(), BeganAt: at(r.Began), Left: r.Left.Milliseconds(), Attempts: r.Attempts,

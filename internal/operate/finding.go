@@ -5,49 +5,29 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/onceguard/onceguard/journal"
+	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// finding is what Redis and the journal have under a key.
-type finding struct {
-	info       lock.Info
-	row        Row
-	stored     *middleware.StoredRecord // nil if there is none, or it is unreadable
-	unreadable error
-}
-
-// state returns what the next request with the key meets. Redis is asked first, and the journal if Redis has no response.
-func (f *finding) state() lock.State {
-	switch {
-	case f.info.State == lock.Settled || f.row.State == journal.Done:
-		return lock.Settled
-	case f.info.State == lock.Held || f.row.State == journal.Running:
-		return lock.Held
-	case f.info.State == lock.Abandoned || f.row.State == journal.Unfinished:
-		return lock.Abandoned
-	}
-	return lock.Free
-}
-
 // tokenSeparator stands between two tokens. No token has it.
 const tokenSeparator = "+"
 
-// token names what Redis and the journal have. A run has the same token in both. Two tokens are of a response that both
+// tokenOf names what Redis and the journal have. A run has the same token in both. Two tokens are of a response that both
 // have, or of two runs: a retry that died before it could release its claim, or a row that the release before this one
 // has swept.
-func (f *finding) token() string {
-	if f.info.Token == "" || f.info.Token == f.row.Token {
-		return f.row.Token
+func tokenOf(f *finding.Finding) string {
+	ofRedis, ofRow := f.Redis.Token, f.Row.Token
+	switch {
+	case ofRedis == "" || ofRedis == ofRow:
+		return ofRow
+	case ofRow == "":
+		return ofRedis
 	}
-	if f.row.Token == "" {
-		return f.info.Token
-	}
-	return f.info.Token + tokenSeparator + f.row.Token
+	return ofRedis + tokenSeparator + ofRow
 }
 
-// splitToken undoes token: it returns what names the claim or the value in Redis, and the row of the journal.
+// splitToken undoes tokenOf: it returns what names the claim or the value in Redis, and the row of the journal.
 func splitToken(token string) (ofRedis, ofRow string) {
 	ofRedis, ofRow, both := strings.Cut(token, tokenSeparator)
 	if !both {
@@ -56,39 +36,48 @@ func splitToken(token string) (ofRedis, ofRow string) {
 	return ofRedis, ofRow
 }
 
-// read is look with the stored record.
-func (s *session) read(ctx context.Context) (finding, error) {
-	f, err := s.look(ctx)
+// read is find with the record or the note. A record that cannot be read is no error.
+func (s *session) read(ctx context.Context) (finding.Finding, error) {
+	f, err := s.find(ctx)
 	if err != nil {
 		return f, err
 	}
-	seen, err := s.once.Inspect(ctx, f.info.Key)
+	seen, err := s.once.Inspect(ctx, f.Redis.Key)
 	if errors.Is(err, middleware.ErrUnreadable) {
-		f.unreadable, err = err, nil
+		f.Unreadable, err = err, nil
 	}
-	f.stored = seen.Stored
+	f.Inspection = seen
 	return f, err
 }
 
-// look returns what the key holds, without the record. If it holds nothing, look also returns errFree. With any other
-// error only the finding's key is set.
-func (s *session) look(ctx context.Context) (f finding, err error) {
+// find returns what the key holds, without record and note. If it holds nothing, find also returns errFree. With any
+// other error only the finding's key is set.
+func (s *session) find(ctx context.Context) (finding.Finding, error) {
 	key, err := s.storageKey()
 	if err != nil {
-		return f, err
+		return finding.Finding{}, err
 	}
-	if f.info, err = s.inspectRedis(ctx, key); err != nil {
-		err = redisError{err}
-	} else {
-		f.row, err = s.findRow(ctx, f.info.Key)
+	info, err := s.inspectRedis(ctx, key)
+	if err != nil {
+		return s.newFinding(lock.Info{Key: key, State: lock.Free}, Row{}), redisError{err}
 	}
-	switch {
-	case err != nil:
-		return finding{info: lock.Info{Key: key}}, err
-	case f.state() == lock.Free:
+	row, err := s.findRow(ctx, info.Key)
+	if err != nil {
+		return s.newFinding(lock.Info{Key: key, State: lock.Free}, Row{}), err
+	}
+	f := s.newFinding(info, row)
+	if f.State() == lock.Free {
 		return f, errFree
 	}
 	return f, nil
+}
+
+func (s *session) newFinding(info lock.Info, row Row) finding.Finding {
+	return finding.Finding{
+		Row: row, RedisDown: s.noRedis != nil, Unasked: s.journal == nil, Inspection: middleware.Inspection{
+			Redis: info, Journal: row.Entry(), NoRedis: s.locker.IsNone(), HasJournal: s.journal != nil,
+		},
+	}
 }
 
 // redisError is an error of Redis, where one of the journal would be possible as well.
@@ -113,11 +102,4 @@ func (s *session) findRow(ctx context.Context, key string) (Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return s.journal.Row(ctx, key)
-}
-
-// findRows returns the journal's rows that have no response.
-func (s *session) findRows(ctx context.Context) ([]Row, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return s.journal.Rows(ctx)
 }

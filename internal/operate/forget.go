@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -32,38 +33,38 @@ func forgetFlags(set *flag.FlagSet, c *config) {
 // prepareForget returns the action that removes the claim or the stored response that the token names.
 func prepareForget(_ Environment, c *config) (action, error) {
 	forget := change{
-		name: "forget", did: "forgotten", now: lock.Free, hint: "the next try runs the request",
+		name: "forget", did: "forgotten", now: lock.Free, hint: "the next try runs",
 		alone: ", unless a journal has its outcome",
-		make:  func(ctx context.Context, s *session, f finding) error { return s.forget(ctx, &f, &c.change) },
+		make:  func(ctx context.Context, s *session, f finding.Finding) error { return s.forget(ctx, &f, &c.change) },
 	}
 	return forget.run, c.change.check()
 }
 
 // forget removes the row of the journal first, which decides, and then what Redis has.
-func (s *session) forget(ctx context.Context, f *finding, c *changeFlags) error {
+func (s *session) forget(ctx context.Context, f *finding.Finding, c *changeFlags) error {
 	ofRedis, ofRow := splitToken(c.token)
-	if f.row.State != journal.Absent {
+	if f.Row.State != journal.Absent {
 		switch {
-		case f.info.State != lock.Free && f.info.Token != ofRedis: // found out before anything is removed
+		case f.Redis.State != lock.Free && f.Redis.Token != ofRedis: // found out before anything is removed
 			return fmt.Errorf("%w: Redis has another", lock.ErrChanged)
-		case f.info.State == lock.Held && !c.evenIfLive:
+		case f.Redis.State == lock.Held && !c.evenIfLive:
 			return lock.ErrLive
 		}
 		ctx, cancel := context.WithTimeout(ctx, s.timeout)
 		defer cancel()
-		if err := s.journal.Remove(ctx, f.info.Key, ofRow, c.evenIfLive); err != nil {
+		if err := s.journal.Remove(ctx, f.Redis.Key, ofRow, c.evenIfLive); err != nil {
 			return err
 		}
 	}
-	if f.info.State == lock.Free {
+	if f.Redis.State == lock.Free {
 		return nil
 	}
 	var opts []lock.ForgetOption
 	if c.evenIfLive {
 		opts = append(opts, lock.EvenIfLive())
 	}
-	err := s.locker.Forget(ctx, f.info.Key, ofRedis, opts...)
-	if err != nil && f.row.State != journal.Absent {
+	err := s.locker.Forget(ctx, f.Redis.Key, ofRedis, opts...)
+	if err != nil && f.Row.State != journal.Absent {
 		return fmt.Errorf("the journal's row is removed, but not what Redis has: %v", err)
 	}
 	return err
@@ -77,7 +78,7 @@ type change struct {
 	hint string     // what happens next, for people
 
 	alone string // added to hint if this command cannot ask a journal
-	make  func(context.Context, *session, finding) error
+	make  func(context.Context, *session, finding.Finding) error
 }
 
 // changed is the result of a change as JSON.
@@ -90,15 +91,15 @@ type changed struct {
 
 // run looks at the key, makes the change, and logs who has made it, why, and to what.
 func (c change) run(ctx context.Context, s *session) error {
-	f, err := s.look(ctx)
+	f, err := s.find(ctx)
 	if errors.Is(err, lock.ErrNotStorageKey) { // it may be a raw key, which is not to be logged
 		return err
 	}
 	before := "unknown"
 	if err == nil || errors.Is(err, errFree) {
-		before = f.state().String()
+		before = f.State().String()
 	}
-	log := s.log.With("user", s.User, "reason", s.change.reason, "key", f.info.Key, "token", s.change.token, "before", before)
+	log := s.log.With("user", s.User, "reason", s.change.reason, "key", f.Redis.Key, "token", s.change.token, "before", before)
 	if err == nil {
 		err = c.make(ctx, s, f)
 	}
@@ -112,7 +113,7 @@ func (c change) run(ctx context.Context, s *session) error {
 	}
 	log.Info(c.name, "result", c.did)
 	if s.json {
-		return writeJSON(s.Stdout, changed{Key: f.info.Key, Result: c.did, Before: before, State: c.now.String()})
+		return writeJSON(s.Stdout, changed{Key: f.Redis.Key, Result: c.did, Before: before, State: c.now.String()})
 	}
 	hint := c.hint
 	if s.journal == nil {

@@ -3,8 +3,8 @@ package operate
 import (
 	"context"
 	"errors"
-	"time"
 
+	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 )
 
@@ -26,22 +26,7 @@ type Journal interface {
 }
 
 // Row is what an operator sees of a row.
-type Row struct {
-	Key      string
-	State    journal.State // Absent, Running, Unfinished or Done
-	Token    string        // for Remove: names the row in its present state; empty if Absent
-	Run      string        // for middleware.Middleware.Resolve: the token of the run
-	Began    time.Time
-	Left     time.Duration // Running: until its limit. Done: until it expires. Unfinished: see isHandedOut
-	Attempts int           // how often a sweep was handed the row
-	Response bool          // Done: a response is stored
-	Size     int           // of the record in bytes
-	Note     []byte        // of the handler
-}
-
-// isHandedOut reports whether a sweep has the row, for the time Left. Without one, Left of an unfinished row is negative:
-// the time since its limit.
-func (r *Row) isHandedOut() bool { return r.State == journal.Unfinished && r.Left > 0 }
+type Row = finding.Row
 
 // OpenJournal returns the journal of a namespace in the database at a URL. An error that a user can correct comes from
 // [UsageError]. No error has a password.

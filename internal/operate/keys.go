@@ -3,7 +3,6 @@ package operate
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"os"
 	"strings"
 
 	"github.com/onceguard/onceguard/middleware"
@@ -40,13 +39,12 @@ const (
 
 // readKeys reads a file of keys.
 func readKeys(name string) ([][]byte, error) {
-	info, err := os.Stat(name)
-	if err == nil && info.Size() > maxKeysFile {
-		return nil, usagef("-keys-file: %d bytes are too many", info.Size())
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, usagef("-keys-file: %w", err)
+	text, err := readFile("keys-file", name, nil, maxKeysFile)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxKeysFile:
+		return nil, usagef("-keys-file: more than %d bytes are too many", maxKeysFile)
 	}
 	return parseKeys(string(text))
 }

@@ -239,7 +239,7 @@ func TestForget(t *testing.T) {
 		token = s.token(key)
 		s.run("forget", "-token", "01234567-89ab-4def-8123-456789abcdef", "-reason", "r", key).want(t, exitRefused, "does not hold")
 		s.run("forget", "-token", token[1:], "-reason", "r", key).want(t, exitRefused, "no token that Inspect returns")
-		s.run("forget", "-token", token, "-reason", "ticket 7", key).want(t, exitDone, "forgotten: it was abandoned; the next try runs the request, unless a journal",
+		s.run("forget", "-token", token, "-reason", "ticket 7", key).want(t, exitDone, "forgotten: it was abandoned; the next try runs, unless a journal",
 			"level=INFO", "msg=forget", "user=ops", `reason="ticket 7"`, "key="+key, "token="+token, "before=abandoned")
 		s.run("forget", "-token", token, "-reason", "again", key).want(t, exitFree, "nothing was changed")
 		if w := s.post("k1"); w.Code != http.StatusCreated {

@@ -23,7 +23,15 @@ func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.U
 	if err != nil || u.Fragment != "" || strings.Contains(u.Opaque+u.EscapedPath()+u.RawQuery, "@") {
 		return nil, errWrongURL // a password with a # or / or ? that is not encoded ends there
 	}
-	switch q := u.Query(); {
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errWrongURL
+	}
+	for _, name := range ofService {
+		q.Del(name)
+	}
+	u.RawQuery = q.Encode()
+	switch {
 	case q.Has("master_name"):
 		return openSentinel(u)
 	case q.Has("addr"):
@@ -46,6 +54,14 @@ func openRedis(ctx context.Context, text string, timeout time.Duration) (redis.U
 		return nil, err
 	}
 	return openCluster(u)
+}
+
+// ofService are the options of go-redis that are for a service's load. The command has its own: with some numbers go-redis
+// panics, or sends nothing and returns no error.
+var ofService = []string{
+	"pool_size", "pool_timeout", "min_idle_conns", "max_idle_conns", "max_active_conns", "max_concurrent_dials",
+	"max_retries", "min_retry_backoff", "max_retry_backoff", "max_redirects", "dialer_retries", "dialer_retry_timeout",
+	"failing_timeout_seconds",
 }
 
 // isClustered reports whether the server is a node of a Cluster, false if an ACL or an old server hides that.

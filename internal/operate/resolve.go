@@ -2,15 +2,18 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -22,6 +25,9 @@ type resolveConfig struct {
 	status          int
 	header          headerFlag
 	bodyFile        string
+	valueFile       string
+	raw             bool
+	failed          string
 
 	cookies     bool
 	compression int
@@ -36,14 +42,19 @@ func resolveFlags(set *flag.FlagSet, c *config) {
 	set.IntVar(&r.status, "status", 0, "the `status` of the response that retries get")
 	set.Var(&r.header, "header", "a `field` of its header, 'Name: value'; any number of them")
 	set.StringVar(&r.bodyFile, "body-file", "", "the `file` with its body, - for the standard input (default: no body)")
+	set.StringVar(&r.valueFile, "value", "", "for a function: the `file` with its value as JSON, - for the standard input")
+	set.BoolVar(&r.raw, "raw", false, "the -value is not JSON, but as the codec of once.WithCodec encodes it")
+	set.StringVar(&r.failed, "failed", "", "for a function: the `text` of the error that it failed with for good")
 	set.BoolVar(&r.cookies, "cookies", false, "as middleware.WithCookies")
 	set.IntVar(&r.compression, "compression", -1, "as middleware.WithCompression, in `bytes`; -1 for none")
-	set.DurationVar(&r.retention, "retention", 24*time.Hour, "how long retries get the response, as middleware.WithRetention")
+	set.DurationVar(&r.retention, "retention", 24*time.Hour, "how long retries get it, as WithRetention")
 	set.IntVar(&r.maxResponse, "max-response", 1<<20, "as middleware.WithMaxResponse, in `bytes`")
 }
 
-// maxValue is how many bytes Redis stores under a key, unless it is configured otherwise.
-const maxValue = 512 << 20
+const (
+	maxInRedis = 512 << 20 // bytes that Redis stores under a key, unless it is configured otherwise
+	maxValue   = 1 << 20   // bytes of a function's value
+)
 
 // headerFlag is a header whose fields are given one by one.
 type headerFlag http.Header
@@ -72,74 +83,87 @@ func prepareResolve(env Environment, c *config) (action, error) {
 		return nil, err
 	}
 	c.options = r.options()
-	said, err := r.resolution(env.Stdin)
+	said, gets, err := r.resolution(env.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	resolve := change{name: "resolve", did: "freed", now: lock.Free, hint: "the next try runs the request"}
+	resolve := change{name: "resolve", did: "freed", now: lock.Free, hint: "the next try runs"}
 	if !r.nothingHappened {
 		resolve.did, resolve.now = "resolved", lock.Settled
-		resolve.hint = fmt.Sprintf("every retry gets %d for %v", r.status, r.retention)
+		resolve.hint = fmt.Sprintf("every retry gets %s for %v", gets, r.retention)
 	}
-	resolve.make = func(ctx context.Context, s *session, f finding) error {
+	resolve.make = func(ctx context.Context, s *session, f finding.Finding) error {
 		return s.resolve(ctx, f, c.change.token, said, r.nothingHappened)
 	}
 	return resolve.run, nil
 }
 
 // resolve tells Redis and the journal what happened. If nothing happened it also frees an abandoned claim that has another
-// token than the row, see finding.token: its run did not begin, because the row was there.
-func (s *session) resolve(ctx context.Context, f finding, token string, said middleware.Resolution, free bool) error {
+// token than the row, see tokenOf: its run did not begin, because the row was there.
+func (s *session) resolve(ctx context.Context, f finding.Finding, token string, said middleware.Resolution, free bool) error {
 	ofRedis, ofRow := splitToken(token)
-	if ofRow == f.row.Token && f.row.State == journal.Done { // that token is not the run's
-		ofRow = f.row.Run
+	if ofRow == f.Row.Token && f.Row.State == journal.Done { // that token is not the run's
+		ofRow = f.Row.Run
 	}
-	err := s.once.Resolve(ctx, f.info.Key, ofRow, said)
+	err := s.once.Resolve(ctx, f.Redis.Key, ofRow, said)
 	switch {
 	case errors.Is(err, middleware.ErrJournaled):
 		return fmt.Errorf("%w: use %s", err, withDrivers)
-	case err != nil || !free || ofRow == ofRedis || f.info.State != lock.Abandoned:
+	case err != nil || !free || ofRow == ofRedis || f.Redis.State != lock.Abandoned:
 		return err
 	}
-	if err := s.locker.Forget(ctx, f.info.Key, ofRedis); err != nil {
+	if err := s.locker.Forget(ctx, f.Redis.Key, ofRedis); err != nil {
 		return fmt.Errorf("the journal's row is freed, but not the claim in Redis: %v", err)
 	}
 	return nil
 }
 
-// resolution returns the outcome that the flags give.
-func (r *resolveConfig) resolution(stdin io.Reader) (said middleware.Resolution, err error) {
-	answered := r.status != 0 || r.header != nil || r.bodyFile != ""
-	switch {
-	case r.nothingHappened && answered:
-		return said, usagef("give -nothing-happened or a response, but not both")
-	case r.nothingHappened:
-		return middleware.NothingHappened(), nil
-	case r.status == 0:
-		return said, usagef("give -nothing-happened, or the response's -status")
+// resolution returns the outcome that the flags give, and what retries get.
+func (r *resolveConfig) resolution(stdin io.Reader) (said middleware.Resolution, gets string, err error) {
+	given := 0
+	for _, is := range []bool{r.nothingHappened, r.status != 0 || r.header != nil || r.bodyFile != "", r.valueFile != "" || r.raw, r.failed != ""} {
+		if is {
+			given++
+		}
 	}
-	body, err := r.body(stdin)
-	return middleware.Responded(r.status, http.Header(r.header), body), err
+	switch {
+	case given > 1:
+		return said, "", usagef("give one of -nothing-happened, -status, -value and -failed")
+	case r.nothingHappened:
+		return middleware.NothingHappened(), "", nil
+	case r.failed != "":
+		return middleware.Failed(r.failed), "the error", nil
+	case r.status != 0:
+		body, err := readFile("body-file", r.bodyFile, stdin, r.maxResponse)
+		return middleware.Responded(r.status, http.Header(r.header), body), strconv.Itoa(r.status), err
+	case r.valueFile == "":
+		return said, "", usagef("give -nothing-happened or, of an HTTP request, the response's -status or, of a function, its -value or -failed")
+	}
+	value, err := readFile("value", r.valueFile, stdin, maxValue)
+	if err == nil && !r.raw && !json.Valid(value) {
+		err = usagef("-value: this is not JSON; if the service has once.WithCodec, add -raw")
+	}
+	return middleware.Returned(value), "the value", err
 }
 
-// body reads the body. It stops one byte after maxResponse, so that Resolve sees that the body is too long.
-func (r *resolveConfig) body(stdin io.Reader) ([]byte, error) {
+// readFile reads the file of a flag, - for stdin. It stops one byte after limit, so that Resolve sees that it is too long.
+func readFile(flag, name string, stdin io.Reader, limit int) ([]byte, error) {
 	from := stdin
-	switch r.bodyFile {
+	switch name {
 	case "":
 		return nil, nil
 	case "-":
 	default:
-		f, err := os.Open(r.bodyFile)
+		f, err := os.Open(name)
 		if err != nil {
-			return nil, usagef("-body-file: %w", err)
+			return nil, usagef("-%s: %w", flag, err)
 		}
 		defer f.Close()
 		from = f
 	}
-	b, err := io.ReadAll(io.LimitReader(from, int64(r.maxResponse)+1))
+	b, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
 	if err != nil {
-		return nil, usagef("-body-file: %w", err)
+		return nil, usagef("-%s: %w", flag, err)
 	}
 	return b, nil
 }
@@ -149,8 +173,8 @@ func (r *resolveConfig) check() error {
 	switch {
 	case r.retention < time.Millisecond:
 		return usagef("-retention: %v is below a millisecond", r.retention)
-	case r.maxResponse < 0 || r.maxResponse > maxValue:
-		return usagef("-max-response: %d is not from 0 to %d", r.maxResponse, maxValue)
+	case r.maxResponse < 0 || r.maxResponse > maxInRedis:
+		return usagef("-max-response: %d is not from 0 to %d", r.maxResponse, maxInRedis)
 	case r.compression < -1:
 		return usagef("-compression: %d is negative", r.compression)
 	}

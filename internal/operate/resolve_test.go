@@ -50,6 +50,14 @@ func TestResolve(t *testing.T) {
 		s.run("inspect", key).want(t, exitDone, "settled", "ends     in 4")
 		with("-status", "201").want(t, exitRefused, "it is settled", "level=WARN")
 		with("-nothing-happened").want(t, exitRefused, "it is settled")
+		change[2] = s.token(key) // which the key holds: the error does not say that it does not
+		for _, said := range []string{"-status=201", "-nothing-happened"} {
+			r := with(said)
+			r.want(t, exitRefused, "the run has its outcome, and Resolve replaces none")
+			if strings.Contains(r.stderr, "does not hold") {
+				t.Error(r.stderr)
+			}
+		}
 	})
 }
 
@@ -58,7 +66,7 @@ func TestResolveAsNothingHappened(t *testing.T) {
 		key := s.strand("k1")
 		token := s.token(key)
 		s.run("resolve", "-token", token, "-reason", "not in the ledger", "-nothing-happened", key).
-			want(t, exitDone, "freed: it was abandoned; the next try runs the request\n")
+			want(t, exitDone, "freed: it was abandoned; the next try runs\n")
 		s.run("resolve", "-token", token, "-reason", "r", "-nothing-happened", key).want(t, exitFree)
 		if w := s.post("k1"); w.Code != http.StatusCreated || s.runs != 2 {
 			t.Errorf("%d, %d runs", w.Code, s.runs)

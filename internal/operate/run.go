@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -28,8 +29,8 @@ var commands = []command{
 	{"inspect", "[flags] KEY", "say what a key holds", true, true, nil, prepareInspect},
 	{"forget", "-token TOKEN -reason TEXT [flags] KEY",
 		"remove exactly that claim or stored response", true, false, forgetFlags, prepareForget},
-	{"resolve", "-token TOKEN -reason TEXT (-nothing-happened | -status N) [flags] KEY",
-		"settle a request whose outcome is unknown", true, false, resolveFlags, prepareResolve},
+	{"resolve", "-token TOKEN -reason TEXT (-nothing-happened | -status N | -value FILE | -failed TEXT) [flags] KEY",
+		"settle a request or a function whose outcome is unknown", true, false, resolveFlags, prepareResolve},
 	{"scan", "-namespace NAME [flags]", "list the held and abandoned keys", false, false, scanFlags, prepareScan},
 }
 
@@ -54,8 +55,32 @@ func isUsage(err error) bool { return errors.As(err, new(usageError)) }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// output is a stream that remembers its first error.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
 // Run runs a command line and returns its exit code.
 func Run(ctx context.Context, args []string, env Environment) int {
+	stdout, stderr := &output{Writer: env.Stdout}, &output{Writer: env.Stderr}
+	env.Stdout, env.Stderr = stdout, stderr
+	code := run(ctx, args, env)
+	if err := cmp.Or(stdout.err, stderr.err); err != nil && code == exitDone {
+		return report(env, fmt.Errorf("the output is not complete: %w", err))
+	}
+	return code
+}
+
+func run(ctx context.Context, args []string, env Environment) int {
 	if len(args) == 0 {
 		printUsage(env.Stderr)
 		return exitUsage
@@ -69,13 +94,48 @@ func Run(ctx context.Context, args []string, env Environment) int {
 		printUsage(env.Stdout)
 		return exitDone
 	}
+	if near := nearest(args[0]); near != "" {
+		fmt.Fprintf(env.Stderr, "onceguard: the first argument is no command: %s?\n", near)
+		return exitUsage
+	}
 	fmt.Fprintln(env.Stderr, "onceguard: the first argument is no command") // which may be -redis=URL
 	printUsage(env.Stderr)
 	return exitUsage
 }
 
+// nearest returns the command that name differs from by two letters at most, and "" if there is none.
+func nearest(name string) string {
+	for _, c := range commands {
+		if len(name) <= 2*len(c.name) && distance(name, c.name) <= 2 {
+			return c.name
+		}
+	}
+	return ""
+}
+
+// distance returns how many letters must be inserted, removed or replaced to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "onceguard looks at the keys of package middleware in Redis, and settles requests whose outcome\nis unknown.\n\n")
+	fmt.Fprint(w, "onceguard looks at the keys of packages middleware and once in Redis, and settles requests\nand functions whose outcome is unknown.\n\n")
 	for _, c := range commands {
 		fmt.Fprintf(w, "  onceguard %-8s %s\n", c.name, c.summary)
 	}
@@ -153,7 +213,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case is(errFree):
 		return exitFree
-	case is(lock.ErrChanged, lock.ErrLive, lock.ErrForeign, middleware.ErrUnreadable, middleware.ErrJournaled):
+	case is(lock.ErrChanged, lock.ErrLive, lock.ErrForeign, middleware.ErrUnreadable, middleware.ErrJournaled, middleware.ErrSettled):
 		return exitRefused
 	}
 	return exitFailed

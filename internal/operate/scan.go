@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -40,12 +41,14 @@ func scan(ctx context.Context, s *session) error {
 	p := s.newProgress(ctx)
 	defer p.clear()
 	var t tally
-	listed, err := s.scanJournal(ctx, &t)
+	pace := newPace(s.rate)
+	defer pace.Stop()
+	listed, err := s.scanJournal(ctx, &t, pace)
 	if err != nil {
 		return err
 	}
 	if !s.locker.IsNone() {
-		if err := s.scanRedis(ctx, listed, &t, p); err != nil {
+		if err := s.scanRedis(ctx, listed, &t, p, pace); err != nil {
 			return err
 		}
 	}
@@ -69,22 +72,22 @@ func (s *session) writeTally(t *tally) {
 	fmt.Fprintln(s.Stderr)
 }
 
-// scanRedis lists the keys that only Redis has.
-func (s *session) scanRedis(ctx context.Context, listed map[string]bool, t *tally, p *progress) error {
-	step := min(max(s.rate/stepsPerSecond, 1), maxStep)
-	pace := time.NewTicker(time.Duration(step) * time.Second / time.Duration(s.rate))
-	defer pace.Stop()
-	for found, err := range s.locker.Scan(ctx, step) {
-		if err != nil {
-			return err
-		}
-		t.looked += step
-		if err := s.listFound(ctx, found, listed, t, p); err != nil {
-			return err
-		}
-		p.show(*t)
+// pace bounds the keys that are looked at in a second.
+type pace struct {
+	*time.Ticker
+	step, looked int // keys between two ticks; since the last one
+}
+
+func newPace(rate int) *pace {
+	step := min(max(rate/stepsPerSecond, 1), maxStep)
+	return &pace{Ticker: time.NewTicker(time.Duration(step) * time.Second / time.Duration(rate)), step: step}
+}
+
+// wait waits once for each step of the keys that were looked at.
+func (p *pace) wait(ctx context.Context, keys int) error {
+	for p.looked += keys; p.looked >= p.step; p.looked -= p.step {
 		select {
-		case <-pace.C:
+		case <-p.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -92,8 +95,26 @@ func (s *session) scanRedis(ctx context.Context, listed map[string]bool, t *tall
 	return nil
 }
 
+// scanRedis lists the keys that only Redis has.
+func (s *session) scanRedis(ctx context.Context, listed map[string]bool, t *tally, p *progress, pace *pace) error {
+	for found, err := range s.locker.Scan(ctx, pace.step) {
+		if err != nil {
+			return err
+		}
+		t.looked += pace.step
+		if err := s.listFound(ctx, found, listed, t, p); err != nil {
+			return err
+		}
+		p.show(*t)
+		if err := pace.wait(ctx, pace.step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // scanJournal lists the rows of the journal, and returns their keys.
-func (s *session) scanJournal(ctx context.Context, t *tally) (listed map[string]bool, err error) {
+func (s *session) scanJournal(ctx context.Context, t *tally, pace *pace) (listed map[string]bool, err error) {
 	if s.journal == nil {
 		return nil, nil
 	}
@@ -103,19 +124,29 @@ func (s *session) scanJournal(ctx context.Context, t *tally) (listed map[string]
 	}
 	listed = make(map[string]bool, len(rows))
 	for _, row := range rows {
-		f := finding{row: row, info: lock.Info{Key: row.Key}}
-		switch info, err := s.inspectRedis(ctx, row.Key); {
-		case err == nil:
-			f.info = info
-		case !errors.Is(err, lock.ErrForeign) && !errors.Is(err, lock.ErrNotStorageKey):
+		info, err := s.inspectRedis(ctx, row.Key)
+		switch {
+		case errors.Is(err, lock.ErrForeign) || errors.Is(err, lock.ErrNotStorageKey):
+			info = lock.Info{Key: row.Key, State: lock.Free}
+		case err != nil:
+			return nil, err
+		}
+		if err := pace.wait(ctx, 1); err != nil {
 			return nil, err
 		}
 		listed[row.Key] = true
-		if err := s.list(&f, t); err != nil {
+		if err := s.list(info, row, t); err != nil {
 			return nil, err
 		}
 	}
 	return listed, nil
+}
+
+// findRows returns the journal's rows that have no response.
+func (s *session) findRows(ctx context.Context) ([]Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.journal.Rows(ctx)
 }
 
 // listFound lists the held and abandoned keys of a step, without those that are listed already, or that have an outcome
@@ -131,7 +162,7 @@ func (s *session) listFound(ctx context.Context, found lock.Scanned, listed map[
 			return err
 		}
 		p.clear()
-		if err := s.list(&finding{info: info, row: row}, t); err != nil {
+		if err := s.list(info, row, t); err != nil {
 			return err
 		}
 	}
@@ -139,26 +170,27 @@ func (s *session) listFound(ctx context.Context, found lock.Scanned, listed map[
 }
 
 // list prints a line, and counts it.
-func (s *session) list(f *finding, t *tally) error {
-	state, claimed := f.state(), f.info.ClaimedAt
-	switch {
+func (s *session) list(info lock.Info, row Row, t *tally) error {
+	f := s.newFinding(info, row)
+	switch state := f.State(); {
 	case state == lock.Held:
 		t.held++
 	case state == lock.Abandoned:
 		t.abandoned++
-	case f.info.State != lock.Settled && f.row.State == journal.Done && !f.row.Response:
+	case info.State != lock.Settled && row.State == journal.Done && !row.Response:
 		t.unanswered++
 	default:
 		return nil
 	}
 	if s.json {
-		return writeJSON(s.Stdout, s.newFacts(f))
+		return writeJSON(s.Stdout, s.newFacts(&f))
 	}
+	claimed := info.ClaimedAt
 	if claimed.IsZero() {
-		claimed = f.row.Began
+		claimed = row.Began
 	}
-	ago := short(time.Since(claimed))
-	_, err := fmt.Fprintf(s.Stdout, "%-9v  %s  %s  claimed %v ago\n", state, printable(f.info.Key), f.token(), ago)
+	ago := finding.Short(time.Since(claimed))
+	_, err := fmt.Fprintf(s.Stdout, "%-9v  %s  %s  claimed %v ago\n", f.State(), printable(info.Key), tokenOf(&f), ago)
 	return err
 }
 

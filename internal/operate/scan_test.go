@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
@@ -98,5 +100,30 @@ func TestScanIsPaced(t *testing.T) {
 	cancel()
 	if code := <-done; code != exitFailed || !strings.Contains(stderr.String(), "canceled") {
 		t.Errorf("%d, %s", code, stderr.String())
+	}
+}
+
+// rowsJournal is a journal with rows that have no outcome.
+type rowsJournal struct {
+	silentJournal
+	rows []Row
+}
+
+func (j rowsJournal) Rows(context.Context) ([]Row, error) { return j.rows, nil }
+
+// fault: Redis is asked for each row of a long list as fast as it answers. Expected: the rows count for -rate.
+func TestScanOfRowsIsPaced(t *testing.T) {
+	t.Parallel()
+	mini := redistest.Mini(t)
+	var rows []Row
+	for i := range 30 {
+		rows = append(rows, Row{Key: fmt.Sprintf("shop:{0000}%064d", i), State: journal.Unfinished, Token: "t"})
+	}
+	env := Environment{OpenJournal: func(context.Context, string, string) (Journal, error) { return rowsJournal{rows: rows}, nil }}
+	start := time.Now()
+	r := onceguardWith(t, env, "scan", "-redis", "redis://"+mini.Addr(), "-journal", "any", "-namespace", "shop", "-rate", "100")
+	r.want(t, exitDone, "found 0 held and 30 abandoned keys")
+	if took := time.Since(start); took < 300*time.Millisecond { // three steps of ten, a tenth of a second each
+		t.Errorf("30 rows at 100 a second take %v", took)
 	}
 }

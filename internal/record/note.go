@@ -65,12 +65,13 @@ func (c *Codec) DecodeNote(storageKey string, note []byte) (Note, error) {
 	return Note{Fingerprint: fingerprintOf(content), Journaled: isJournaled(extension)}, nil
 }
 
-// DecodeAnyNote is DecodeNote for a note of any door.
-func (c *Codec) DecodeAnyNote(storageKey string, note []byte) (Note, error) {
+// DecodeAnyNote is DecodeNote for a note of any door. It returns the door.
+func (c *Codec) DecodeAnyNote(storageKey string, note []byte) (Note, Door, error) {
 	of := *c
 	of.Door = HTTP
 	if len(note) > 0 && note[0] > NoteEncrypted {
 		of.Door = Value
 	}
-	return of.DecodeNote(storageKey, note)
+	n, err := of.DecodeNote(storageKey, note)
+	return n, of.Door, err
 }

@@ -108,8 +108,8 @@ func TestDecodeOfAnyDoor(t *testing.T) {
 				if err != nil || found != door || string(r.Body) != "b" {
 					t.Errorf("%s, %v: %+v, of %v, %v", name, door, r, found, err)
 				}
-				if n, err := reader.DecodeAnyNote(storageKey, note); err != nil || n.Fingerprint != fingerprint {
-					t.Errorf("%s, %v: %+v, %v", name, door, n, err)
+				if n, found, err := reader.DecodeAnyNote(storageKey, note); err != nil || found != door || n.Fingerprint != fingerprint {
+					t.Errorf("%s, %v: %+v, of %v, %v", name, door, n, found, err)
 				}
 			}
 			_, err := other.Decode(storageKey, encoded)
@@ -121,7 +121,7 @@ func TestDecodeOfAnyDoor(t *testing.T) {
 	for n := range record.ContentAt + 1 {
 		_, _, err := new(record.Codec).DecodeAny(storageKey, make([]byte, n))
 		wantUnreadable(t, "a short record", err)
-		_, err = new(record.Codec).DecodeAnyNote(storageKey, make([]byte, n))
+		_, _, err = new(record.Codec).DecodeAnyNote(storageKey, make([]byte, n))
 		wantUnreadable(t, "a short note", err)
 	}
 }

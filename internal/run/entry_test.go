@@ -135,7 +135,7 @@ func TestNoteAndRecordOfARow(t *testing.T) {
 
 func recordWithoutFingerprint(t *testing.T, g *run.Guard, key string) []byte {
 	t.Helper()
-	encoded, err := g.Record(key, &[2][]byte{[]byte("h"), []byte("b")})
+	encoded, err := g.Record(key, &run.Left{Head: []byte("h"), Body: []byte("b")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestRecordOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
 	for _, key := range []string{"k", lock.None("another").StorageKey("k")} {
-		if encoded, err := g.Record(key, new([2][]byte)); encoded != nil || !errors.Is(err, lock.ErrNotStorageKey) {
+		if encoded, err := g.Record(key, new(run.Left)); encoded != nil || !errors.Is(err, lock.ErrNotStorageKey) {
 			t.Errorf("%q: %x, %v", key, encoded, err)
 		}
 	}
@@ -196,12 +196,12 @@ func TestLateEndFindsARecord(t *testing.T) {
 // What an operator may say of a run depends on its row and on its claim.
 func TestResolveByRowAndClaim(t *testing.T) {
 	t.Parallel()
-	response := &[2][]byte{[]byte("h"), []byte("b")}
+	response := &run.Left{Head: []byte("h"), Body: []byte("b")}
 	for name, test := range map[string]struct {
 		state   journal.State
 		isOurs  bool // the live claim in Redis
 		record  []byte
-		payload *[2][]byte
+		payload *run.Left
 		err     error
 	}{
 		"unfinished, its lease lives, a response":    {journal.Unfinished, true, nil, response, lock.ErrLive},
@@ -210,8 +210,8 @@ func TestResolveByRowAndClaim(t *testing.T) {
 		"unfinished, another claim, nothing":         {journal.Unfinished, false, nil, nil, nil},
 		"done without a record, a response":          {journal.Done, false, nil, response, nil},
 		"done without a record, and its lease lives": {journal.Done, true, nil, response, nil},
-		"done without a record, nothing":             {journal.Done, false, nil, nil, lock.ErrChanged},
-		"done with a record, a response":             {journal.Done, false, []byte("record"), response, lock.ErrChanged},
+		"done without a record, nothing":             {journal.Done, false, nil, nil, run.ErrSettled},
+		"done with a record, a response":             {journal.Done, false, []byte("record"), response, run.ErrSettled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

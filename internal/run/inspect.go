@@ -10,11 +10,13 @@ import (
 
 // Inspection is what Redis and the journal hold under a key.
 type Inspection struct {
-	Info   lock.Info
-	Entry  journal.Entry  // without its Note and Record
-	Record *record.Record // that a duplicate gets; nil if there is none
-	Door   record.Door    // of the Record
-	Size   int            // of the record in bytes, as it is stored
+	Info      lock.Info
+	Entry     journal.Entry  // without its Note and Record
+	Record    *record.Record // that a duplicate gets; nil if there is none
+	Size      int            // of the record in bytes, as it is stored
+	IsRun     bool           // the key is that of a run: Door is set
+	Door      record.Door    // of the run
+	Journaled bool           // the note says that the run has a journal
 }
 
 // Inspect returns what Redis and the journal hold under a key. It changes nothing. Its errors, and what
@@ -23,14 +25,13 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, e
 	if i.Info, err = g.inspectRedis(ctx, storageKey); err != nil {
 		return Inspection{}, err
 	}
-	var encoded []byte
-	if i.Info.State == lock.Settled {
-		claim, err := g.locker.LookStored(ctx, i.Info.Key)
-		if err != nil {
+	var claim lock.Claim
+	if i.Info.State != lock.Free {
+		if claim, err = g.locker.LookStored(ctx, i.Info.Key); err != nil {
 			return Inspection{}, err
 		}
-		encoded = claim.Value // nil if the key has changed since
 	}
+	encoded, note := claim.Value, claim.Note // nil if the key has changed since
 	if g.Journal != nil {
 		i.Entry, err = g.look(ctx, i.Info.Key)
 		if err != nil {
@@ -39,17 +40,31 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, e
 		if encoded == nil { // else a duplicate gets the record in Redis
 			encoded = i.Entry.Record
 		}
+		if i.Entry.Note != nil { // else the claim may be that of a retry
+			note = i.Entry.Note
+		}
 		i.Entry.Note, i.Entry.Record = nil, nil
 	}
-	if encoded == nil {
-		return i, nil
+	return i, g.decode(&i, encoded, note)
+}
+
+// decode sets what the record says or, without one, the note.
+func (g *Guard) decode(i *Inspection, encoded, note []byte) error {
+	switch {
+	case encoded != nil:
+		r, door, err := g.Codec.DecodeAny(i.Info.Key, encoded)
+		if err != nil {
+			return err
+		}
+		i.Record, i.Size, i.IsRun, i.Door = &r, len(encoded), true, door
+	case len(note) > 0: // without a note it is a lock's
+		n, door, err := g.Codec.DecodeAnyNote(i.Info.Key, note)
+		if err != nil {
+			return err
+		}
+		i.IsRun, i.Door, i.Journaled = true, door, n.Journaled
 	}
-	r, door, err := g.Codec.DecodeAny(i.Info.Key, encoded)
-	if err != nil {
-		return i, err
-	}
-	i.Record, i.Door, i.Size = &r, door, len(encoded)
-	return i, nil
+	return nil
 }
 
 // inspectRedis returns what Redis holds under a key: nothing, without Redis.

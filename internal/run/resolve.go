@@ -11,21 +11,35 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// ErrJournaled means that the run has a journal, and the Guard has none. Nothing was changed.
-var ErrJournaled = errors.New("onceguard: the run has a journal, which has the last word")
+// Why Resolve has changed nothing. The doors export the first two.
+var (
+	// ErrJournaled means that the run has a journal, and the Guard has none.
+	ErrJournaled = errors.New("onceguard: the run has a journal, which has the last word")
+	// ErrSettled means that the token names a run that has its outcome.
+	ErrSettled = errors.New("onceguard: the run has its outcome, and Resolve replaces none")
+	// ErrFunction and ErrRequest mean that the run has another door than what it is said to have left.
+	ErrFunction = errors.New("the run is a function's (package once), which leaves a value or an error")
+	ErrRequest  = errors.New("the run is an HTTP request's, which leaves a response")
+)
 
-// Resolve ends a run whose outcome is unknown, by what an operator has found out. payload is that of the product that
-// the run has left, or would have; nil means that nothing happened, and the key is freed. Its errors, and what was
-// changed after them, are those of middleware.Middleware.Resolve.
+// Left is what an operator has found out that a run has left, or would have: the payload of its product.
+type Left struct {
+	Door       record.Door
+	Head, Body []byte
+}
+
+// Resolve ends a run whose outcome is unknown, by what an operator has found out. If left is nil, nothing happened, and
+// the key is freed, also if the run has another door than the Guard. Its errors, and what was changed after them, are
+// those of middleware.Middleware.Resolve.
 //
 // A crash in between leaves what a crash of the run at that point would leave: the journal has the outcome, and answers
 // a repetition.
-func (g *Guard) Resolve(ctx context.Context, storageKey, token string, payload *[2][]byte) error {
+func (g *Guard) Resolve(ctx context.Context, storageKey, token string, left *Left) error {
 	info, err := g.inspectRedis(ctx, storageKey)
 	if err != nil {
 		return err
 	}
-	r := &resolver{guard: g, key: info.Key, token: token, payload: payload}
+	r := &resolver{guard: g, key: info.Key, token: token, left: left}
 	if g.Journal == nil {
 		return r.resolveClaim(ctx, info)
 	}
@@ -33,10 +47,10 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, payload *
 	if err != nil {
 		return err
 	}
-	isUnanswered := entry.State == journal.Done && entry.Record == nil && payload != nil
+	isUnanswered := entry.State == journal.Done && entry.Record == nil && left != nil
 	switch {
-	case entry.State == journal.Done && !isUnanswered:
-		return fmt.Errorf("%w: the journal has its outcome", lock.ErrChanged)
+	case entry.State == journal.Done && !isUnanswered && entry.Token == token:
+		return fmt.Errorf("%w: the journal has it", ErrSettled)
 	case entry.State != journal.Absent && entry.Token != token:
 		return fmt.Errorf("%w: the journal has another run", lock.ErrChanged)
 	case entry.State == journal.Unfinished && info.State == lock.Held && info.Token == token: // its process renews its lease
@@ -52,10 +66,10 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, payload *
 // resolver resolves one run. The note of its claim, or of its row in the journal, has the fingerprint that encode puts
 // into the record.
 type resolver struct {
-	guard   *Guard
-	key     string // as it stands in Redis
-	token   string
-	payload *[2][]byte
+	guard *Guard
+	key   string // as it stands in Redis
+	token string
+	left  *Left // nil: nothing happened
 }
 
 // resolveClaim resolves a run that has only its claim in Redis. It stores the record in the journal first, if there is
@@ -64,7 +78,7 @@ func (r *resolver) resolveClaim(ctx context.Context, info lock.Info) error {
 	if err := r.checkClaim(info); err != nil {
 		return err
 	}
-	if r.payload == nil {
+	if r.left == nil {
 		return r.guard.free(ctx, r.key, r.token, func(note []byte) error { // it must be the Guard of the run
 			_, err := r.encode(note)
 			return err
@@ -137,7 +151,9 @@ func (g *Guard) free(ctx context.Context, key, token string, check func(note []b
 // checkClaim returns an error unless the key holds the abandoned claim.
 func (r *resolver) checkClaim(info lock.Info) error {
 	switch {
-	case info.State == lock.Free, info.Token != r.token, info.State == lock.Settled:
+	case info.State == lock.Settled && info.Token == r.token:
+		return ErrSettled
+	case info.State == lock.Free, info.Token != r.token:
 		return fmt.Errorf("%w: it is %v", lock.ErrChanged, info.State)
 	case info.State == lock.Held:
 		return lock.ErrLive
@@ -146,21 +162,29 @@ func (r *resolver) checkClaim(info lock.Info) error {
 }
 
 // encode returns the record with the fingerprint of note, or nil if nothing happened. In both cases the note must be
-// readable. If nothing happened, it may be that of any door.
+// readable.
 func (r *resolver) encode(note []byte) ([]byte, error) {
-	decode := r.guard.Codec.DecodeNote
-	if r.payload == nil {
-		decode = r.guard.Codec.DecodeAnyNote
-	}
-	n, err := decode(r.key, note)
-	if err == nil && n.Journaled && r.guard.Journal == nil {
-		err = ErrJournaled
-	}
-	if err != nil || r.payload == nil {
+	n, door, err := r.guard.Codec.DecodeAnyNote(r.key, note)
+	switch {
+	case err != nil:
 		return nil, err
+	case n.Journaled && r.guard.Journal == nil:
+		return nil, ErrJournaled
+	case r.left == nil:
+		return nil, nil
+	case door != r.left.Door && door == record.Value:
+		return nil, ErrFunction
+	case door != r.left.Door:
+		return nil, ErrRequest
 	}
-	rec := record.Record{Fingerprint: n.Fingerprint, Completed: time.Now(), Head: r.payload[0], Body: r.payload[1]}
-	return r.guard.Codec.Append(make([]byte, 0, rec.Room()), r.key, &rec), nil
+	return r.left.encode(&r.guard.Codec, r.key, n.Fingerprint), nil
+}
+
+// encode returns a record of a run that has ended now.
+func (l *Left) encode(c *record.Codec, key string, of record.Fingerprint) []byte {
+	codec, rec := *c, record.Record{Fingerprint: of, Completed: time.Now(), Head: l.Head, Body: l.Body}
+	codec.Door = l.Door
+	return codec.Append(make([]byte, 0, rec.Room()), key, &rec)
 }
 
 // end stores the record in the journal. If the record is nil, it frees the run's row.
@@ -169,18 +193,21 @@ func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) err
 	switch {
 	case err != nil:
 		return err
-	case !isOurEnd(entry, run, encoded):
-		return fmt.Errorf("%w: the journal no longer has the row of this run: it is %v", lock.ErrChanged, entry.State)
+	case isOurEnd(entry, run, encoded):
+		return nil
+	case entry.State == journal.Absent:
+		return fmt.Errorf("%w: the journal's row was removed", lock.ErrChanged)
+	case entry.Token == run.Token:
+		return fmt.Errorf("%w: the journal has it", ErrSettled)
 	}
-	return nil
+	return fmt.Errorf("%w: the journal has another run, which is %v", lock.ErrChanged, entry.State)
 }
 
 // Record returns the record for a row of the journal. It has no fingerprint: byEntry adds that of the row.
-func (g *Guard) Record(storageKey string, payload *[2][]byte) ([]byte, error) {
+func (g *Guard) Record(storageKey string, left *Left) ([]byte, error) {
 	key, err := g.locker.ParseKey(storageKey)
 	if err != nil {
 		return nil, err
 	}
-	rec := record.Record{Completed: time.Now(), Head: payload[0], Body: payload[1]}
-	return g.Codec.Append(make([]byte, 0, rec.Room()), key, &rec), nil
+	return left.encode(&g.Codec, key, record.Fingerprint{}), nil
 }

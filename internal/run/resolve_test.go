@@ -62,7 +62,7 @@ func TestResolveByClaim(t *testing.T) {
 		"abandoned, had a journal":    {journaledNote, nil, false, nil, run.ErrJournaled, run.ErrJournaled, 0},
 		"abandoned, unreadable":       {brokenNote, nil, false, nil, errAny, errAny, 0},
 		"abandoned, unreadable, both": {brokenNote, nil, false, &told{}, errAny, errAny, 0},
-		"abandoned, of another door":  {otherDoor, nil, false, nil, errAny, nil, 0},
+		"abandoned, of another door":  {otherDoor, nil, false, nil, run.ErrFunction, nil, 0},
 		"live":                        {bareNote, func(begun, *lock.Lease) {}, false, nil, lock.ErrLive, lock.ErrLive, 0},
 		"free":                        {bareNote, free, false, nil, lock.ErrChanged, lock.ErrChanged, 0},
 		"another token":               {bareNote, nil, true, nil, lock.ErrChanged, lock.ErrChanged, 0},
@@ -73,7 +73,7 @@ func TestResolveByClaim(t *testing.T) {
 			w.client.Set(w.Context(), w.locker.StorageKey("k"), "x", 0)
 		}, false, nil, lock.ErrForeign, lock.ErrForeign, 0},
 	} {
-		for what, payload := range map[string]*[2][]byte{"a response": {[]byte("h"), []byte("b")}, "nothing": nil} {
+		for what, left := range map[string]*run.Left{"a response": {Head: []byte("h"), Body: []byte("b")}, "nothing": nil} {
 			t.Run(name+", "+what, func(t *testing.T) {
 				t.Parallel()
 				mini := redistest.Mini(t)
@@ -101,10 +101,10 @@ func TestResolveByClaim(t *testing.T) {
 				}
 				before, _ := mini.Raw(t, key)
 				wantErr, ends := test.response, test.ends
-				if payload == nil {
+				if left == nil {
 					wantErr, ends = test.not, 0
 				}
-				err = g.Resolve(t.Context(), key, token, payload)
+				err = g.Resolve(t.Context(), key, token, left)
 				if (err == nil) != (wantErr == nil) || wantErr != nil && wantErr != errAny && !errors.Is(err, wantErr) {
 					t.Errorf("%v, want %v", err, wantErr)
 				}
@@ -115,9 +115,9 @@ func TestResolveByClaim(t *testing.T) {
 				switch {
 				case wantErr != nil && after != before:
 					t.Errorf("the key holds %q, and held %q", after, before)
-				case wantErr == nil && payload == nil && after != "":
+				case wantErr == nil && left == nil && after != "":
 					t.Errorf("the key holds %q", after)
-				case wantErr == nil && payload != nil:
+				case wantErr == nil && left != nil:
 					again := g.Begin(t.Context(), request(1))
 					want(t, again, run.Stored, run.OutcomeReplayed)
 					if string(again.Record.Body) != "hb" {
@@ -130,6 +130,63 @@ func TestResolveByClaim(t *testing.T) {
 }
 
 var errAny = errors.New("any error")
+
+// fault: an operator resolves what has its outcome, or a row that another operator has removed. Expected: the error says
+// that, not that the key holds something else than the token names, nor that it has the "outcome absent of another run".
+func TestResolveSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	left := &run.Left{Head: []byte("h"), Body: []byte("b")}
+	mini := redistest.Mini(t)
+	g, locker := newGuardOn(t, mini.Client(t))
+	w := begun{t, mini, mini.Client(t), nil, locker}
+	if err := w.claim(0).Settle(t.Context(), []byte("x"), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	key := locker.StorageKey("k")
+	info, err := locker.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []*run.Left{left, nil} {
+		if err := g.Resolve(t.Context(), key, info.Token, left); !errors.Is(err, run.ErrSettled) || errors.Is(err, lock.ErrChanged) {
+			t.Errorf("settled: %v, want ErrSettled", err)
+		}
+	}
+	const token = "5e8f2b1c-0000-4000-8000-000000000000"
+	for name, test := range map[string]struct {
+		row, ended journal.Entry
+		left       *run.Left
+		want       error
+	}{
+		"it ended before":                   {journal.Entry{State: journal.Done, Token: token, Record: []byte("x")}, journal.Entry{}, left, run.ErrSettled},
+		"it ended before, nothing happened": {journal.Entry{State: journal.Done, Token: token}, journal.Entry{}, nil, run.ErrSettled},
+		"another has ended":                 {journal.Entry{State: journal.Done, Token: "other"}, journal.Entry{}, left, lock.ErrChanged},
+		"it ends meanwhile": {journal.Entry{State: journal.Unfinished, Token: token},
+			journal.Entry{State: journal.Done, Token: token, Record: []byte("x")}, left, run.ErrSettled},
+		"it is removed meanwhile":  {journal.Entry{State: journal.Unfinished, Token: token}, journal.Entry{}, left, lock.ErrChanged},
+		"another begins meanwhile": {journal.Entry{State: journal.Unfinished, Token: token}, journal.Entry{State: journal.Running, Token: "other"}, left, lock.ErrChanged},
+	} {
+		mini := redistest.Mini(t)
+		r := &row{ended: test.ended}
+		g, locker := newGuardOn(t, mini.Client(t), func(p *run.Policy) { p.Journal = r })
+		r.standing.entry = test.row
+		r.standing.entry.Note = noteOf(locker, 1)
+		err := g.Resolve(t.Context(), locker.StorageKey("k"), token, test.left)
+		if !errors.Is(err, test.want) || strings.Contains(err.Error(), "absent") {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+}
+
+// row is a row whose End finds another entry.
+type row struct {
+	standing
+	ended journal.Entry
+}
+
+func (r *row) End(context.Context, journal.Run, []byte, time.Duration) (journal.Entry, error) {
+	return r.ended, nil
+}
 
 // Once the journal has the outcome, it does not matter that the claim has ended or is renewed again. Other errors of
 // Redis are returned.
@@ -180,11 +237,49 @@ func TestResolveWhileTheClaimChanges(t *testing.T) {
 					}
 					return nil
 				}, nil)
-				err = g.Resolve(t.Context(), locker.StorageKey("k"), claim.Lease.Token(), new([2][]byte))
+				err = g.Resolve(t.Context(), locker.StorageKey("k"), claim.Lease.Token(), new(run.Left))
 				if (err == nil) != (test.err == nil) || test.err != nil && !errors.Is(err, test.err) || sent < 5 {
 					t.Errorf("%v after %d commands, want %v", err, sent, test.err)
 				}
 			})
+		}
+	}
+}
+
+// Without a record Inspect tells by the note whose run it is, and whether the run has a journal. The note of a row counts,
+// not that of the claim of a retry. A lock has no note, and is nobody's run.
+func TestInspectANote(t *testing.T) {
+	t.Parallel()
+	key := lock.None("test").StorageKey("k")
+	noteBy := func(door record.Door, isJournaled bool) []byte {
+		c := record.Codec{Door: door}
+		return c.EncodeNote(nil, key, record.Note{Fingerprint: request(1).Fingerprints[0], Journaled: isJournaled})
+	}
+	for name, test := range map[string]struct {
+		note  []byte
+		row   *standing
+		isRun bool
+		door  record.Door
+		err   error
+	}{
+		"a request's":       {noteBy(record.HTTP, false), nil, true, record.HTTP, nil},
+		"a function's":      {noteBy(record.Value, true), nil, true, record.Value, nil},
+		"a lock's":          {nil, nil, false, 0, nil},
+		"another program's": {[]byte("classified"), nil, false, 0, record.ErrUnreadable},
+		"a retry's":         {nil, &standing{entry: journal.Entry{State: journal.Unfinished, Note: noteBy(record.Value, true)}}, true, record.Value, nil},
+	} {
+		mini := redistest.Mini(t)
+		g, locker := newGuardOn(t, mini.Client(t), func(p *run.Policy) {
+			if test.row != nil {
+				p.Journal = test.row
+			}
+		})
+		if _, err := locker.Claim(t.Context(), "k", test.note, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		i, err := g.Inspect(t.Context(), key)
+		if !errors.Is(err, test.err) || i.IsRun != test.isRun || i.Door != test.door || i.Journaled != (test.door == record.Value) || i.Info.State != lock.Held {
+			t.Errorf("%s: %+v, %v", name, i, err)
 		}
 	}
 }
@@ -205,7 +300,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	row := func(value []byte) journal.Entry {
-		return journal.Entry{State: journal.Done, Token: "another", Record: value, Note: []byte("note")}
+		return journal.Entry{State: journal.Done, Token: "another", Record: value, Note: noteOf(lock.None("test"), 1)}
 	}
 	for name, test := range map[string]struct {
 		key     func(begun)
@@ -281,8 +376,8 @@ func TestResolveWithoutARow(t *testing.T) {
 	}
 	claim.Lease.Abandon()
 	mini.Elapse(t, time.Minute)
-	err = g.Resolve(t.Context(), locker.StorageKey("k"), claim.Lease.Token(), &[2][]byte{[]byte("h"), []byte("b")})
-	if !errors.Is(err, lock.ErrChanged) || strings.Contains(err.Error(), "another run") || !strings.Contains(err.Error(), "absent") {
-		t.Errorf("%v, want ErrChanged, and that the row is absent", err)
+	err = g.Resolve(t.Context(), locker.StorageKey("k"), claim.Lease.Token(), new(run.Left))
+	if !errors.Is(err, lock.ErrChanged) || strings.Contains(err.Error(), "another run") || !strings.Contains(err.Error(), "removed") {
+		t.Errorf("%v, want ErrChanged, and that the row was removed", err)
 	}
 }

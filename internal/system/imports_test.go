@@ -40,7 +40,9 @@ var allowedImports = map[string][]string{
 	"lock/internal/rediserr":   {},
 	"lock/internal/background": {},
 
-	"admin":      {"lock", "journal", "middleware"},
+	"internal/finding": {"lock", "journal", "middleware"},
+
+	"admin":      {"lock", "journal", "middleware", "internal/finding"},
 	"onceclient": {}, // it is for clients of any server
 	"oncetest":   {}, // it drives any handler, and knows none of our packages
 
@@ -97,7 +99,7 @@ func listPackages(t *testing.T) map[string][]string {
 		t.Skip("needs the go command: ", err)
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
-		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
+		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"internal/finding/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
 		module+"onceclient/...", module+"oncetest/...", module+"cmd/oncecheck/internal/...", module+"cmd/oncecheck")
 	out, err := list.Output()
 	if err != nil {

@@ -6,6 +6,7 @@
 //	onceguard forget  -redis URL -journal URL -token TOKEN -reason TEXT [-even-if-live] KEY
 //	onceguard resolve -redis URL -journal URL -token TOKEN -reason TEXT -nothing-happened KEY
 //	onceguard resolve -redis URL -journal URL -token TOKEN -reason TEXT -status N [-header 'Name: value'] [-body-file FILE] KEY
+//	onceguard resolve -redis URL -journal URL -token TOKEN -reason TEXT (-value FILE [-raw] | -failed TEXT) KEY
 //	onceguard scan    -redis URL -journal URL -namespace NAME [-rate N]
 //
 // Keys, flags, output, log and exit codes are those of the root's command. What differs:
@@ -21,7 +22,7 @@
 //   - If Redis does not answer, inspect prints what the journal has and "redis unknown", and exits with 1.
 //   - scan lists the rows without an outcome first, then those that a sweep has marked as done without a response, then
 //     the keys that only Redis has. It reads the whole table in one statement: if the table is large, give a longer
-//     -timeout.
+//     -timeout. Each row that Redis is asked for counts for -rate.
 //
 // # The journal's URL
 //

@@ -174,7 +174,7 @@ func TestARunThatOnlyTheJournalKnows(t *testing.T) {
 		s.redis.FastForward(time.Minute) // the claim of the retry
 		s.run("resolve", "-token", token, "-reason", "ticket 7: booked", "-status", "202", key).
 			want(done, "resolved: it was abandoned; every retry gets 202 for 24h0m0s", "msg=resolve", "before=abandoned")
-		s.run("inspect", key).want(done, "state    settled: retries get the stored response", "stored   status 202", "journal  done; ends in 2")
+		s.run("inspect", key).want(done, "state    settled: retries get the stored response", "run      of an HTTP request", "stored   status 202", "journal  done; ends in 2")
 		if w := s.post("k1"); w.Code != http.StatusAccepted || s.runs != 1 {
 			t.Errorf("%d %s, %d runs", w.Code, w.Body, s.runs)
 		}
@@ -182,7 +182,7 @@ func TestARunThatOnlyTheJournalKnows(t *testing.T) {
 
 		key = s.strand("k2")
 		s.run("resolve", "-token", s.token(key), "-reason", "not booked", "-nothing-happened", key).
-			want(done, "freed: it was abandoned; the next try runs the request\n")
+			want(done, "freed: it was abandoned; the next try runs\n")
 		s.run("inspect", key).want(free, "state    free: neither Redis nor the journal has such a key")
 		if w := s.post("k2"); w.Code != http.StatusCreated || s.runs != 3 {
 			t.Errorf("%d %s, %d runs", w.Code, w.Body, s.runs)
@@ -205,7 +205,7 @@ func TestForgetAResponse(t *testing.T) {
 			s.run("forget", "-token", wrong, "-reason", "r", key).want(refused)
 			s.run("inspect", key).want(done, "redis    settled", "journal  done")
 		}
-		s.run("forget", "-token", token, "-reason", "wrong amount", key).want(done, "forgotten: it was settled; the next try runs the request\n")
+		s.run("forget", "-token", token, "-reason", "wrong amount", key).want(done, "forgotten: it was settled; the next try runs\n")
 		if s.post("k1"); s.runs != 2 {
 			t.Errorf("%d runs", s.runs)
 		}
@@ -252,7 +252,7 @@ func TestSweptRows(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		s.run("inspect", left).want(done, "state    abandoned: ", "a sweep is finding out", "journal  unfinished, and handed to a sweep for ", "swept    once\n")
-		s.run("inspect", answered).want(done, "state    settled: the request was processed; retries get 409 response-not-stored",
+		s.run("inspect", answered).want(done, "state    settled: a request has ended, and its result was not kept; retries get 409 response-not-stored",
 			"journal  done, without a response")
 		s.run("scan", "-namespace", "shop", "-json").want(done, `"state":"abandoned"`, `"journal":{"state":"done"`, "and 1 that are done without")
 		s.run("scan", "-namespace", "shop", "-json").want(done, `"note":"order 7\u001b[2J"`)
@@ -261,7 +261,7 @@ func TestSweptRows(t *testing.T) {
 		if w := s.post("done"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "response-not-stored") {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
-		s.run("resolve", "-token", s.token(answered), "-reason", "r", "-nothing-happened", answered).want(refused, "the journal has its outcome")
+		s.run("resolve", "-token", s.token(answered), "-reason", "r", "-nothing-happened", answered).want(refused, "the run has its outcome, and Resolve replaces none: the journal has it")
 		s.redis.FastForward(time.Minute) // the claim of the retry
 		for name, key := range map[string]string{"left": left, "done": answered} {
 			s.run("resolve", "-token", s.token(key), "-reason", "booked", "-status", "202", key).want(done, "resolved: it was ")

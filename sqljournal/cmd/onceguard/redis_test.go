@@ -26,7 +26,7 @@ func TestNoRedis(t *testing.T) {
 		}
 		s.redis.FlushAll()
 		run("forget", "-token", s.token(key), "-reason", "r", key).want(done, "forgotten")
-		run("inspect", key).want(free, "state    free: the journal has no such key: it may be mistyped. A request with it runs\n")
+		run("inspect", key).want(free, "state    free: the journal has no such key: it may be mistyped. The next try with it runs\n")
 		run("forget", "-token", "t", "-reason", "r", key).want(free, "nothing was changed")
 		run("inspect", "none").want(usage, "-namespace is missing")
 		run("inspect", "-namespace", "shop", "none").want(usage, "not a storage key")
