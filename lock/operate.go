@@ -109,8 +109,10 @@ func EvenIfLive() ForgetOption {
 //
 // It also returns nil if the key is free already. [ErrChanged] means that the key holds another claim or value than the
 // one that token names, [ErrLive] that the lease has not run out ([EvenIfLive]). [ErrNotStorageKey] and [ErrForeign]
-// are as for [Locker.Inspect]. These four have changed nothing. [ErrNotReplicated] means that the claim or value is
-// removed, and that a failover may bring it back ([WithReplicas]). After any other error it may be removed or not.
+// are as for [Locker.Inspect]. After these four nothing was changed, nor will a command that is still on its way change
+// anything. [ErrNotReplicated] means that the claim or value is removed, and that a failover may bring it back
+// ([WithReplicas]). After any other error it may be removed, or may still be within the time for one operation
+// ([WithOpTimeout]): Inspect then shows which.
 //
 // A holder that still works, and a Settle that is retried in the background ([ErrPending]), can store a value under the
 // key afterwards if the key is free: what has happened is not done again. Forget panics if an option is nil.
@@ -121,7 +123,7 @@ func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...F
 	if err != nil {
 		return err
 	}
-	return l.store.Remove(ctx, key, head, o.evenIfLive)
+	return l.store.Override(ctx, key, store.Override{Operation: "forget", Head: head, Live: o.evenIfLive})
 }
 
 // SettleAbandoned replaces the abandoned claim that token names ([Info.Token]) with a value, for ttl in whole
@@ -133,7 +135,7 @@ func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...F
 //
 // [ErrChanged] means that the key is free, or holds something else than that claim, and [ErrLive] that the claim's
 // lease has not run out. After these errors nothing is stored, nor after [ErrNotStorageKey], [ErrForeign], or the error
-// for a ttl below 1 ms. After any other error the value may be stored or not: Inspect shows which.
+// for a ttl below 1 ms. After any other error the value may be stored or not, as with Forget.
 func (l *Locker) SettleAbandoned(
 	ctx context.Context, storageKey, token string, settle func(note []byte) (value []byte, err error), ttl time.Duration,
 ) error {
@@ -153,7 +155,7 @@ func (l *Locker) SettleAbandoned(
 		return err
 	}
 	stored := append(store.NewValue(store.NewToken(), time.Now(), len(value)), value...)
-	return l.store.Replace(ctx, key, head, stored, ttl)
+	return l.store.Override(ctx, key, store.Override{Operation: "settle", Head: head, Value: stored, TTL: ttl})
 }
 
 // keyAndHead returns the key, and the head of the claim or value, that an operator has named.

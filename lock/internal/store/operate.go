@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
 
-// Operators' operations on a key: Inspect reads it, Remove and Replace override one claim or value. No lease is
+// Operators' operations on a key: Inspect reads it, and Override acts on one claim or value. No lease is
 // involved.
 
 // The errors of an override that changed nothing. Package lock exports and documents them.
@@ -19,8 +19,13 @@ var (
 	ErrLive    = errors.New("lock: the lease has not run out")
 )
 
-// errUnsure is the error of an override that lost a reply, and whose next try found something else under the key.
-var errUnsure = errors.New("a reply was lost, and the key has changed since: it may have been done")
+// The errors of an override that lost a reply and then found that it may not act, and of one that Redis got after its
+// time.
+var (
+	errUnsure = errors.New("a reply was lost, and the key has changed since: it may have been done, or may still be done" +
+		" within the time for one operation")
+	errLate = errors.New("the command reached Redis too late, and was ignored")
+)
 
 // Facts is what Inspect finds. The Entry has no Content: inspect.lua leaves it out.
 type Facts struct {
@@ -29,83 +34,116 @@ type Facts struct {
 	Size int           // in bytes, with the head
 	TTL  time.Duration // until the key expires; negative if it never does
 	Hold time.Duration // of a claim; 0 without a hold
+
+	now int64 // when the key was read, by the server's clock, in milliseconds since 1970
 }
 
 // Inspect returns what the key holds, and changes nothing.
 func (s *Store) Inspect(ctx context.Context, key Key) (Facts, error) {
-	o := s.newOp(ctx, key)
+	return s.newOp(ctx, key).inspect("inspect")
+}
+
+func (o *op) inspect(operation string) (f Facts, err error) {
 	r := o.Do(func() (*pipeline.Reply, error) { return o.Eval(inspectScript, 1, o.key.arg) })
 	switch {
 	case r.Err != nil:
-		return Facts{}, failure("inspect", r)
+		return f, failure(operation, r)
 	case r.Absent:
-		return Facts{Entry: Entry{State: Free}}, nil
+		f.State = Free
+		_, err = fmt.Sscanf(r.Fence, "%d", &f.now)
+	default:
+		_, err = fmt.Sscanf(r.Fence, "%d %d %d", &r.Left, &f.Size, &f.now)
 	}
-	var size int
-	if _, err := fmt.Sscanf(r.Fence, "%d %d", &r.Left, &size); err != nil {
-		return Facts{}, fmt.Errorf("lock: inspect: %w: %w", pipeline.ErrProtocol, err)
-	}
-	e, err := classify(r.Reply)
 	if err != nil {
+		return Facts{}, fmt.Errorf("lock: %s: %w: %w", operation, pipeline.ErrProtocol, err)
+	}
+	if r.Absent {
+		return f, nil
+	}
+	if f.Entry, err = classify(r.Reply); err != nil {
 		return Facts{}, err
 	}
-	return Facts{
-		Entry: e, Name: nameOf(r.Text), Size: size, TTL: time.Duration(r.Left) * time.Millisecond, Hold: e.hold,
-	}, nil
+	f.Name, f.TTL, f.Hold = nameOf(r.Text), time.Duration(r.Left)*time.Millisecond, f.Entry.hold
+	return f, nil
 }
 
-// Remove removes the claim or value with that head. With live it also removes a claim whose lease has not run out. It
-// returns nil if the key is absent.
-func (s *Store) Remove(ctx context.Context, key Key, head []byte, live bool) error {
-	return s.override(ctx, "forget", key, head, live, nil, 0)
+// Override is what an operator does to a claim or a value: it removes it, or replaces it with a value.
+//
+// A command without a reply may lie in the buffer of a broken connection, and reach Redis long after its caller was told
+// that the override is refused. So every override carries a condition that a late copy cannot meet. Store.Override first
+// reads the key and the server's time. A claim whose lease has not run out is refused there, before anything is sent that
+// could change it. Each command then names, besides the token, the time until which it may act: the time that was read,
+// plus the time for one operation. (The clock of a server that takes over from that one must not be far behind.)
+//
+// So ErrChanged, ErrLive and ErrForeign mean that nothing was changed, and that no command can change anything later. If a reply
+// was lost, the error is errUnsure instead.
+type Override struct {
+	Operation string // for errors
+	Head      []byte // of the claim or value
+	Live      bool   // acts also on a claim whose lease has not run out
+
+	Value []byte // takes its place, and begins with what NewValue returned for a new token; nil to remove
+	TTL   time.Duration
 }
 
-// Replace writes a value, which begins with what NewValue returned for a new token, in place of the abandoned claim
-// with that head.
-func (s *Store) Replace(ctx context.Context, key Key, head, value []byte, ttl time.Duration) error {
-	return s.override(ctx, "settle", key, head, false, value, ttl)
-}
-
-// override sends override.lua: it removes the claim or value if value is nil.
-func (s *Store) override(
-	ctx context.Context, operation string, key Key, head []byte, live bool, value []byte, ttl time.Duration,
-) error {
-	mode := ""
-	if live {
-		mode = "live"
-	}
+// Override does v. It returns nil if the key is absent and v has no value.
+func (s *Store) Override(ctx context.Context, key Key, v Override) error {
 	o := s.newOp(ctx, key)
+	seen, err := o.inspect(v.Operation)
+	if err != nil {
+		return err
+	}
+	if head, _ := ParseName(seen.Name); seen.State == Held && !v.Live && bytes.Equal(head, v.Head) {
+		return ErrLive
+	}
 	r := o.Do(func() (*pipeline.Reply, error) {
-		r, err := o.EvalDurable(overrideScript, 1, o.key.arg, arg(head), s.publish, mode, arg(value),
-			ttl.Milliseconds())
-		if err == nil && overrideResult(r, head, value) == nil {
+		r, err := o.sendOverride(&v, seen.now)
+		if err == nil && v.result(r) == nil {
 			err = r.WaitErr
 		}
 		return r, err
 	})
-	if r.Err != nil {
-		return failure(operation, r)
+	switch {
+	case r.Foreign:
+		err = ErrForeign
+	case r.Err != nil:
+		return failure(v.Operation, r)
+	default:
+		err = v.result(r.Reply)
 	}
-	err := overrideResult(r.Reply, head, value)
-	// An earlier try, whose reply was lost, may have done the override before the key changed.
-	if r.Unsure && errors.Is(err, ErrChanged) {
-		return wrap(operation, errUnsure)
+	switch {
+	case err != nil && r.Unsure:
+		return wrap(v.Operation, errUnsure)
+	case errors.Is(err, errLate):
+		return wrap(v.Operation, err)
 	}
 	return err
 }
 
-// overrideResult returns nil if the reply shows that override.lua has written or had nothing to remove. Otherwise it
-// returns why the script left the key as it was.
-func overrideResult(r *pipeline.Reply, head, value []byte) error {
+// sendOverride sends override.lua. now is the server's time when the key was read.
+func (o *op) sendOverride(v *Override, now int64) (*pipeline.Reply, error) {
+	mode, until := "", now+o.store.config.OpTimeout.Milliseconds()
+	if v.Live {
+		mode = "live"
+	}
+	return o.EvalDurable(overrideScript, 1, o.key.arg, arg(v.Head), o.store.publish, mode, until, arg(v.Value),
+		v.TTL.Milliseconds())
+}
+
+// result returns nil if the reply shows that override.lua has written or had nothing to remove. Otherwise it returns why
+// the script left the key as it was.
+func (v *Override) result(r *pipeline.Reply) error {
 	switch {
-	case r.Absent && value == nil:
+	case r.Absent && v.Value == nil:
 		return nil
 	case r.Absent:
 		return fmt.Errorf("%w: it is free", ErrChanged)
-	case bytes.Equal(r.Text, head), value != nil && bytes.Equal(r.Text, value[:headLen]):
+	case bytes.Equal(r.Text, v.Head), v.Value != nil && bytes.Equal(r.Text, v.Value[:headLen]):
 		return nil
 	case string(r.Text) == stillLive:
 		return ErrLive
+	case string(r.Text) == tooLate:
+		return errLate
 	case isHead(r.Text):
 		return ErrChanged
 	}
@@ -120,8 +158,11 @@ func isHead(text []byte) bool {
 	return bytes.HasPrefix(text, []byte(claimMagic)) || bytes.HasPrefix(text, []byte(valueMagic))
 }
 
-// stillLive is the reply of override.lua if the claim's lease has not run out.
-const stillLive = "the lease has not run out"
+// The replies of override.lua if the claim's lease has not run out, and if the command came too late.
+const (
+	stillLive = "the lease has not run out"
+	tooLate   = "the command came too late"
+)
 
 // Abandoned returns the note of the abandoned claim with that head.
 func (s *Store) Abandoned(ctx context.Context, key Key, head []byte) (note []byte, err error) {

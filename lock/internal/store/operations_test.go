@@ -147,17 +147,29 @@ func TestClusterPublishes(t *testing.T) {
 
 // overrides are what an operator does to a key.
 var overrides = map[string]func(w *world) error{
-	"remove":      func(w *world) error { return w.Remove(w.Context(), w.key, []byte(head(held)), false) },
-	"remove live": func(w *world) error { return w.Remove(w.Context(), w.key, []byte(head(held)), true) },
+	"remove":      func(w *world) error { return w.override(store.Override{}) },
+	"remove live": func(w *world) error { return w.override(store.Override{Live: true}) },
 	"replace": func(w *world) error {
-		return w.Replace(w.Context(), w.key, []byte(head(held)), []byte(value(ours, "value")), hold)
+		return w.override(store.Override{Value: []byte(value(ours, "value")), TTL: hold})
 	},
+}
+
+func (w *world) override(v store.Override) error {
+	v.Operation, v.Head = "test", []byte(head(held))
+	return w.Override(w.Context(), w.key, v)
+}
+
+// seen is what inspect.lua returns first, at the server's time 5.
+var seen = inspected(heldLong[:53], hold, 57)
+
+func inspected(s string, left time.Duration, size int) string {
+	return "*2\r\n" + text(s) + text(fmt.Sprint(left.Milliseconds(), " ", size, " 5"))
 }
 
 // An override tells what it has found.
 func TestOverride(t *testing.T) {
 	t.Parallel()
-	const live = "the lease has not run out"
+	const live, late = "the lease has not run out", "the command came too late"
 	for name, test := range map[string]struct {
 		answers         []string
 		remove, replace error
@@ -173,25 +185,61 @@ func TestOverride(t *testing.T) {
 		"another type":         {[]string{"-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.ErrForeign, store.ErrForeign},
 		"no reply":             {[]string{cut, cut, cut, cut}, errAny, errAny},
 		"lost, then the claim": {[]string{cut, text(head(held))}, nil, nil},
-		"lost, then live":      {[]string{cut, text(live)}, store.ErrLive, store.ErrLive},
+		"too late":             {[]string{text(late)}, errAny, errAny},
+		"lost, then live":      {[]string{cut, text(live)}, errAny, errAny},
+		"lost, then foreign":   {[]string{cut, text(foreign)}, errAny, errAny},
+		"lost, then a type":    {[]string{cut, "-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, errAny, errAny},
 		"lost, then another":   {[]string{cut, text(head(ourClaim))}, errAny, errAny},
 	} {
 		for operation, do := range overrides {
 			t.Run(operation+", "+name, func(t *testing.T) {
 				t.Parallel()
-				run(t, test.answers, func(w *world) {
+				run(t, append([]string{seen}, test.answers...), func(w *world) {
 					want := test.remove
 					if operation == "replace" {
 						want = test.replace
 					}
 					err := do(w)
 					wantErr(t, err, want)
-					if want == errAny && errors.Is(err, store.ErrChanged) {
-						t.Errorf("%v: it may have been done", err)
+					for _, refused := range []error{store.ErrChanged, store.ErrLive, store.ErrForeign} {
+						if want == errAny && errors.Is(err, refused) {
+							t.Errorf("%v: it may have been done", err)
+						}
 					}
 				})
 			})
 		}
+	}
+}
+
+// A claim whose lease has not run out is refused before anything is sent that could change it.
+func TestLiveClaimIsNotOverridden(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]error{"remove": store.ErrLive, "remove live": nil, "replace": store.ErrLive} {
+		answers := []string{cut, inspected(heldLong[:53], hold+ttl, 57), text(head(held))}
+		run(t, answers, func(w *world) {
+			wantErr(t, overrides[name](w), want)
+			sent := "inspect inspect"
+			if want == nil {
+				sent += " override"
+			}
+			w.sent(sent)
+		})
+	}
+	for name, test := range map[string]struct {
+		answers []string
+		want    error
+	}{
+		"no numbers":   {[]string{pair(held, ttl)}, pipeline.ErrProtocol},
+		"no time":      {[]string{granted("")}, pipeline.ErrProtocol},
+		"foreign":      {[]string{inspected(foreign, ttl, 7)}, store.ErrForeign},
+		"another type": {[]string{"-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.ErrForeign},
+	} {
+		run(t, test.answers, func(w *world) {
+			if err := overrides["remove live"](w); !errors.Is(err, test.want) {
+				t.Errorf("%s: %v, want %v", name, err, test.want)
+			}
+		})
 	}
 }
 
@@ -200,15 +248,16 @@ func TestOverrideIsReplicated(t *testing.T) {
 	t.Parallel()
 	for name, do := range overrides {
 		for wait, want := range map[string]error{one: nil, none: pipeline.ErrNotReplicated} {
-			run(t, []string{text(head(held)), wait}, func(w *world) { wantErr(t, do(w), want) }, withReplicas)
+			run(t, []string{seen, text(head(held)), wait}, func(w *world) { wantErr(t, do(w), want) }, withReplicas)
 		}
-		run(t, []string{text(head(ourClaim)), none}, func(w *world) { wantErr(t, do(w), store.ErrChanged) }, withReplicas)
-		run(t, []string{"-ERR x\r\n", one, "-ERR x\r\n", one}, func(w *world) {
+		run(t, []string{seen, text(head(ourClaim)), none}, func(w *world) { wantErr(t, do(w), store.ErrChanged) }, withReplicas)
+		run(t, []string{seen, "-ERR x\r\n", one, "-ERR x\r\n", one}, func(w *world) {
 			wantErr(t, do(w), errAny)
-			w.sentFirst(map[string][]string{
-				"remove":      {"override", "1", head(held), "publish", "", "", "0"},
-				"remove live": {"override", "1", head(held), "publish", "live", "", "0"},
-				"replace":     {"override", "1", head(held), "publish", "", value(ours, "value"), "3600000"},
+			until := fmt.Sprint(5 + opTimeout.Milliseconds())
+			w.sentNth(1, map[string][]string{
+				"remove":      {"override", "1", head(held), "publish", "", until, "", "0"},
+				"remove live": {"override", "1", head(held), "publish", "live", until, "", "0"},
+				"replace":     {"override", "1", head(held), "publish", "", until, value(ours, "value"), "3600000"},
 			}[name]...)
 		}, withReplicas)
 	}
@@ -217,15 +266,13 @@ func TestOverrideIsReplicated(t *testing.T) {
 // Inspect and Abandoned tell what the key holds, and change nothing.
 func TestInspect(t *testing.T) {
 	t.Parallel()
-	inspected := func(s string, left time.Duration, size int) string {
-		return "*2\r\n" + text(s) + text(fmt.Sprint(left.Milliseconds(), " ", size))
-	}
 	for name, test := range map[string]struct {
 		answer string
 		want   store.Facts
 		err    error
 	}{
-		"nothing": {granted(""), store.Facts{Entry: store.Entry{State: store.Free}}, nil},
+		"nothing": {granted("5"), store.Facts{Entry: store.Entry{State: store.Free}}, nil},
+		"no time": {granted(""), store.Facts{}, pipeline.ErrProtocol},
 		"claim": {inspected(held[:53], ttl, 57), store.Facts{
 			Entry: entry(func(e *store.Entry) { e.Content, e.Left = nil, ttl }), Name: theirs.String(), Size: 57, TTL: ttl,
 		}, nil},

@@ -229,12 +229,18 @@ var fenceKey = func() string {
 // sentFirst compares the first command, without its key, with want.
 func (w *world) sentFirst(want ...string) {
 	w.Helper()
+	w.sentNth(0, want...)
+}
+
+// sentNth compares the command after n others, without its key, with want.
+func (w *world) sentNth(n int, want ...string) {
+	w.Helper()
 	synctest.Wait()
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	got := slices.DeleteFunc(slices.Clone(w.server.sent[0]), func(arg string) bool { return arg == w.key.Text })
-	if len(got)+1 != len(w.server.sent[0]) || !slices.Equal(got, want) {
-		w.Errorf("sent:\ngot  %q\nwant %q", w.server.sent[0], want)
+	got := slices.DeleteFunc(slices.Clone(w.server.sent[n]), func(arg string) bool { return arg == w.key.Text })
+	if len(got)+1 != len(w.server.sent[n]) || !slices.Equal(got, want) {
+		w.Errorf("sent:\ngot  %q\nwant %q", w.server.sent[n], want)
 	}
 }
 
