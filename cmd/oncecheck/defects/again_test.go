@@ -16,6 +16,7 @@ var notAgain = []string{"down-for-ever", "invalid-locks-user"}
 // wantShownAgain runs the curl lines of each failure, in a race up to three times. They show it again.
 func wantShownAgain(t *testing.T, s *site, verdicts []verdict) {
 	t.Helper()
+	mustHave(t, "curl")
 	for _, v := range verdicts {
 		if v.Verdict != "failed" || v.ID == "load/shuffled" { // which no few requests show
 			continue

@@ -35,7 +35,7 @@ func TestDefects(t *testing.T) {
 				}
 			}
 			if !slices.Contains(notAgain, d.name) {
-				wantShownAgain(t, s, verdicts)
+				t.Run("curl", func(t *testing.T) { wantShownAgain(t, s, verdicts) })
 			}
 		})
 	}
@@ -96,7 +96,6 @@ func TestEachCheckFails(t *testing.T) {
 // startDefect starts a site with the defect.
 func startDefect(t *testing.T, d defect) *site {
 	t.Helper()
-	mustHave(t, "curl")
 	s, err := startSite(d)
 	if err != nil {
 		t.Fatal(err)

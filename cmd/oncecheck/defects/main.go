@@ -10,9 +10,13 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/fetch"
 )
 
 func main() {
+	fetch.Main()
 	if len(os.Args) != 2 {
 		for _, d := range defects {
 			fmt.Printf("%-28s %s\n", d.name, d.about)
@@ -30,7 +34,7 @@ func main() {
 	defer s.close()
 	fmt.Print("go run ./cmd/oncecheck")
 	for _, arg := range s.questions() {
-		fmt.Printf(" '%s'", arg)
+		fmt.Printf(" '%s'", strings.ReplaceAll(arg, "'", `'\''`))
 	}
 	fmt.Println()
 	stopped := make(chan os.Signal, 1)
