@@ -13,6 +13,7 @@ import (
 
 // The shell of the CI job in docs/check.md works: the test gives it another API, and the program of this tree.
 func TestCheckPageJob(t *testing.T) {
+	mustHave(t, "bash", "curl")
 	t.Parallel()
 	page := readPage(t, "docs/check.md")
 	_, script, ok := strings.Cut(page, "      - run: |\n")

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 )
@@ -68,8 +67,36 @@ func TestOncecheckTwoInstances(t *testing.T) {
 			server.restart(t)
 		}
 	}
-	count := fmt.Sprintf(`curl -fsS -u ann: %s %s | grep -o '"id"' | wc -l`, urls[0], urls[1])
-	askRight(t, fresh, urls[0], append(unasked, "store/*", "crash/*"), "-effects", count, "-also", urls[1])
+	count := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { countPayments(t, w, r, urls) }))
+	t.Cleanup(count.Close)
+	askRight(t, fresh, urls[0], append(unasked, "store/*", "crash/*"), "-effects", count.URL, "-also", urls[1])
+}
+
+// countPayments answers with the number of payments in the lists of all URLs. It asks with the credentials of the request.
+func countPayments(t *testing.T, w http.ResponseWriter, r *http.Request, urls []string) {
+	n := 0
+	for _, url := range urls {
+		ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		ask.Header.Set("Authorization", r.Header.Get("Authorization"))
+		response, err := http.DefaultClient.Do(ask)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		var payments []json.RawMessage
+		err = json.NewDecoder(response.Body).Decode(&payments)
+		_ = response.Body.Close()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		n += len(payments)
+	}
+	fmt.Fprint(w, n)
 }
 
 // The server is killed while it works, and Redis is stopped.
@@ -215,6 +242,6 @@ func serveHooks(t *testing.T, hooks map[string]func()) func(path string) string 
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hooks[r.URL.Path]() }))
 	t.Cleanup(server.Close)
 	return func(path string) string {
-		return fmt.Sprintf("curl -fsS -m %d %s%s", patience/time.Second, server.URL, path)
+		return redistest.ShellCommand(t, "get", server.URL+path)
 	}
 }
