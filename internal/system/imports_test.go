@@ -55,6 +55,7 @@ var allowedImports = map[string][]string{
 	"cmd/oncecheck/internal/ask":    {},
 	"cmd/oncecheck/internal/proxy":  {},
 	"cmd/oncecheck/internal/hook":   {},
+	"cmd/oncecheck/internal/fetch":  {}, // tests alone
 }
 
 // withoutRedis are the packages that do not import go-redis: a lease's life and the background work are tested without
