@@ -104,7 +104,7 @@ func TestOncecheckJournalServer(t *testing.T) {
 	redistest.Long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
-	server := &service{binary: build(t, "../../examples/journal-server"), addr: freeAddr(t)}
+	server := &service{binary: build(t, "../../examples/more/journal-server"), addr: freeAddr(t)}
 	server.args = []string{"-addr", server.addr, "-redis", "redis://" + redis.Addr(), "-db", "sqlite:" + filepath.Join(t.TempDir(), "payments.db")}
 	hooks := serveHooks(t, map[string]func(){
 		"/restart": func() { server.restart(t) },
