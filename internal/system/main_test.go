@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -33,18 +31,6 @@ func get(args []string, _ io.Reader, out io.Writer) error {
 		return fmt.Errorf("%s: %s", args[0], response.Status)
 	}
 	return nil
-}
-
-// mustHave skips the test without these programs, or fails it with CI=true.
-func mustHave(t *testing.T, programs ...string) {
-	t.Helper()
-	for _, program := range programs {
-		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		} else if err != nil {
-			t.Skipf("left out: %v", err)
-		}
-	}
 }
 
 // patience bounds every wait. Only a failing test waits this long.

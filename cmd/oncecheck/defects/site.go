@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/fetch"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // A site is two instances of the API on one store, and a listener that controls them.
@@ -128,7 +128,7 @@ func (s *site) controls() http.Handler {
 
 // command is one for sh that has the controller do what the path says.
 func (s *site) command(path string) string {
-	return fetch.Command(http.MethodPost, "http://"+s.control+path)
+	return checktest.Command(http.MethodPost, "http://"+s.control+path)
 }
 
 // questions are the arguments with which oncecheck asks everything.

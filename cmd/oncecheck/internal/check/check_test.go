@@ -14,14 +14,14 @@ import (
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/fetch"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
 )
 
 // The tests wait more than they work.
 func TestMain(m *testing.M) {
-	fetch.Main()
+	checktest.Main()
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
@@ -48,7 +48,7 @@ func askShop(t *testing.T, s *shop, ids string, change func(*check.Config)) map[
 	client := ask.NewClient(20*time.Second, 50, 3000, false)
 	t.Cleanup(client.Close)
 	control := func(what string) hook.Command {
-		return hook.Command(fetch.Command(http.MethodGet, s.main.URL+"/control/"+what))
+		return hook.Command(checktest.Command(http.MethodGet, s.main.URL+"/control/"+what))
 	}
 	alsoURL := *s.url(t, "/payments")
 	alsoURL.Host = strings.TrimPrefix(s.also.URL, "http://")
@@ -170,7 +170,7 @@ func TestCountCutToAPage(t *testing.T) {
 	s := newShop(t, "")
 	results := askShop(t, s, "once/repeat once/concurrent-2 load/shuffled", func(c *check.Config) {
 		c.EffectsURL = nil
-		c.Effects = hook.Command(`n=$(` + fetch.Command(http.MethodGet, s.main.URL+"/effects") + `); [ $n -lt 20 ] && echo $n || echo 20`)
+		c.Effects = hook.Command(`n=$(` + checktest.Command(http.MethodGet, s.main.URL+"/effects") + `); [ $n -lt 20 ] && echo $n || echo 20`)
 	})
 	if r := results["once/repeat"]; r.Verdict != check.Held {
 		t.Errorf("%s (%s)", r.Verdict, r.Sentence)

@@ -1,5 +1,4 @@
-// Package fetch makes a program stand for curl in the commands that oncecheck runs, so that the tests need no other program.
-package fetch
+package checktest
 
 import (
 	"fmt"
