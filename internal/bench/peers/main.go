@@ -60,7 +60,7 @@ func run(only string, checks, report bool) error {
 	defer func() { _ = os.RemoveAll(folder) }()
 	oncecheck := filepath.Join(folder, "oncecheck")
 	build := exec.Command("go", "build", "-o", oncecheck, ".")
-	build.Dir = "../../cmd/oncecheck"
+	build.Dir = "../../../cmd/oncecheck"
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return err
