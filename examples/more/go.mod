@@ -7,6 +7,7 @@ replace (
 	github.com/onceguard/onceguard/contrib/grpconce => ../../contrib/grpconce
 	github.com/onceguard/onceguard/contrib/otelonce => ../../contrib/otelonce
 	github.com/onceguard/onceguard/contrib/promonce => ../../contrib/promonce
+	github.com/onceguard/onceguard/onceclient => ../../onceclient
 	github.com/onceguard/onceguard/sqljournal => ../../sqljournal
 )
 
@@ -26,6 +27,7 @@ require (
 	github.com/onceguard/onceguard/contrib/grpconce v0.1.0
 	github.com/onceguard/onceguard/contrib/otelonce v0.1.0
 	github.com/onceguard/onceguard/contrib/promonce v0.1.0
+	github.com/onceguard/onceguard/onceclient v0.1.0
 	github.com/onceguard/onceguard/sqljournal v0.1.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/redis/go-redis/v9 v9.22.0

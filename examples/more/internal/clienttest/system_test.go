@@ -1,4 +1,4 @@
-package onceclient_test
+package clienttest_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package onceclient_test
+package clienttest_test
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 // recipe returns the first block of docs/clients.md in a language.
 func recipe(t *testing.T, language string) string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/clients.md")
+	text, err := os.ReadFile("../../../../docs/clients.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func checkRecipe(t *testing.T, program string) {
 // The table of docs/clients.md names the problem types that the package exports.
 func TestTableNamesTheProblems(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/clients.md")
+	text, err := os.ReadFile("../../../../docs/clients.md")
 	if err != nil {
 		t.Fatal(err)
 	}
