@@ -29,36 +29,49 @@ var unasked = []string{
 	"errors/failed-not-success", "cors/allowed", "cors/exposed",
 }
 
-func TestOncecheckReadme(t *testing.T) {
+func TestOncecheck(t *testing.T) {
+	t.Parallel()
+	oncecheck, chiServer := build(t, "../../cmd/oncecheck"), build(t, "../../examples/chi-server")
+	for name, ask := range map[string]func(*testing.T, asker){
+		"readme": askReadme, "chi-server": askChiServer, "two instances": askTwoInstances, "journal-server": askJournalServer,
+	} {
+		t.Run(name, func(t *testing.T) { ask(t, asker{oncecheck, chiServer}) })
+	}
+}
+
+// asker has the paths of the programs that several tests run.
+type asker struct{ oncecheck, chiServer string }
+
+func askReadme(t *testing.T, a asker) {
 	t.Parallel()
 	redis, addr := redistest.Start(t), freeAddr(t)
 	server := &service{binary: buildInEmptyModule(t, readmeProgram(t, redis.Addr(), addr)), addr: addr}
 	server.start(t)
 	stay := func() {}
 	// The program has one user, no route that lists payments, and no way to make it slow.
-	askRight(t, stay, "http://"+addr+"/payments", append(unasked, "key/refused-not-run", "key/missing-not-run", "once/client-leaves",
+	a.askRight(t, stay, "http://"+addr+"/payments", append(unasked, "key/refused-not-run", "key/missing-not-run", "once/client-leaves",
 		"once/request-cut", "once/instances*", "replay/location", "replay/error", "mismatch/not-run",
 		"scope/*", "inflight/retry-after*", "errors/validation", "store/*", "crash/*"),
 		"-H", "Authorization: Basic YW5uOnNlY3JldA==", "-d", `{"amount":{{n}}}`)
 }
 
-func TestOncecheckChiServer(t *testing.T) {
+func askChiServer(t *testing.T, a asker) {
 	t.Parallel()
-	server := &service{binary: build(t, "../../examples/chi-server"), addr: freeAddr(t)}
+	server := &service{binary: a.chiServer, addr: freeAddr(t)}
 	server.args = []string{"-addr", server.addr}
 	payments := "http://" + server.addr + "/payments"
 	// It lists no more than the latest 1,000 payments.
-	askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*", "store/*", "crash/*"), "-effects", payments)
+	a.askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*", "store/*", "crash/*"), "-effects", payments)
 }
 
 // Two instances share a Redis, and each lists what it has done.
-func TestOncecheckTwoInstances(t *testing.T) {
+func askTwoInstances(t *testing.T, a asker) {
 	t.Parallel()
-	redis, binary := redistest.Start(t), build(t, "../../examples/chi-server")
+	redis := redistest.Start(t)
 	var urls []string
 	var servers []*service
 	for range 2 {
-		server := &service{binary: binary, addr: freeAddr(t)}
+		server := &service{binary: a.chiServer, addr: freeAddr(t)}
 		server.args = []string{"-addr", server.addr, "-redis", "redis://" + redis.Addr()}
 		urls, servers = append(urls, "http://"+server.addr+"/payments"), append(servers, server)
 	}
@@ -69,7 +82,7 @@ func TestOncecheckTwoInstances(t *testing.T) {
 	}
 	count := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { countPayments(t, w, r, urls) }))
 	t.Cleanup(count.Close)
-	askRight(t, fresh, urls[0], append(unasked, "store/*", "crash/*"), "-effects", count.URL, "-also", urls[1])
+	a.askRight(t, fresh, urls[0], append(unasked, "store/*", "crash/*"), "-effects", count.URL, "-also", urls[1])
 }
 
 // countPayments answers with the number of payments in the lists of all URLs. It asks with the credentials of the request.
@@ -100,7 +113,7 @@ func countPayments(t *testing.T, w http.ResponseWriter, r *http.Request, urls []
 }
 
 // The server is killed while it works, and Redis is stopped.
-func TestOncecheckJournalServer(t *testing.T) {
+func askJournalServer(t *testing.T, a asker) {
 	redistest.Long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -112,15 +125,14 @@ func TestOncecheckJournalServer(t *testing.T) {
 		"/up":      func() { redis.Restart(t) },
 	})
 	payments := "http://" + server.addr + "/payments"
-	askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*"), "-effects", payments, "-at-most-once",
+	a.askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*"), "-effects", payments, "-at-most-once",
 		"-restart", hooks("/restart"), "-store-down", hooks("/down"), "-store-up", hooks("/up"))
 }
 
 // askRight asks a server of payments, and wants all to hold that can be asked. In a long run it does so 20 times in a
 // row, and in CI twice, the second half of them while other processes use the machine. It calls fresh before each round.
-func askRight(t *testing.T, fresh func(), url string, unasked []string, args ...string) {
+func (a asker) askRight(t *testing.T, fresh func(), url string, unasked []string, args ...string) {
 	t.Helper()
-	binary := build(t, "../../cmd/oncecheck")
 	if !slices.Contains(args, "-H") {
 		args = append(args, "-H", "Authorization: Basic YW5uOg==", "-H2", "Authorization: Basic Ym9iOg==",
 			"-d", `{"amount":{{n}},"currency":"EUR"}`, "-slow", "delay=1s")
@@ -139,7 +151,7 @@ func askRight(t *testing.T, fresh func(), url string, unasked []string, args ...
 			useMachine(t)
 		}
 		fresh()
-		ask := exec.CommandContext(t.Context(), binary, append(slices.Clone(args), url)...)
+		ask := exec.CommandContext(t.Context(), a.oncecheck, append(slices.Clone(args), url)...)
 		var stderr strings.Builder
 		ask.Stderr = &stderr
 		out, err := ask.Output()
