@@ -10,45 +10,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/onceclient"
 )
 
-// shop starts a server that takes orders, and counts them. It loses the response to the first request: the order is
-// placed, and the connection closes.
+// shop starts a server that takes orders, and counts them. It stores its response under the key, and loses the first that it
+// sends: the order is placed, and the connection closes.
 func shop() (url string, orders func() int, stop func()) {
-	store, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: store.Addr()})
-	locker := lock.New(client, "shop")
-	placed, lost := 0, false
-	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()), middleware.WithWait(5*time.Second))
-	handler := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		placed++
-		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, "order %d", placed)
-	}))
+	stored := map[string]string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !lost {
-			lost = true
-			handler.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
+		key := r.Header.Get("Idempotency-Key")
+		if response, ok := stored[key]; ok {
+			w.Header().Set("Idempotent-Replayed", "true")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, response)
+			return
 		}
-		handler.ServeHTTP(w, r)
+		stored[key] = fmt.Sprintf("order %d", len(stored)+1)
+		panic(http.ErrAbortHandler)
 	}))
-	return server.URL, func() int { return placed }, func() {
-		server.Close()
-		_ = locker.Close(context.Background())
-		_ = client.Close()
-		store.Close()
-	}
+	return server.URL, func() int { return len(stored) }, server.Close
 }
 
 // The response to the first try is lost. The second try gets the stored one, and there is one order.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-
-	"github.com/google/uuid"
 )
 
 // ErrInvalidKey is the error of a request with a [WithKey] that no server accepts, or with an empty key in its header,
@@ -18,10 +16,6 @@ const maxKeyLength = 255
 
 // keyInContext is the key of a context's value.
 type keyInContext struct{}
-
-// NewKey returns a new key: a UUID of version 7 (RFC 9562 section 5.7), which begins with the time, so that stored keys
-// sort by age and are cheap to index.
-func NewKey() string { return uuid.Must(uuid.NewV7()).String() }
 
 // WithKey returns a context for one operation: every request that is sent with it has this key, instead of a new one.
 // Make the key with [NewKey], or use an id that stands for this one intent, such as an order's. Store it before the

@@ -1,9 +1,25 @@
 package onceclient_test
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
 	"testing"
-
-	"github.com/onceguard/onceguard/internal/redistest"
+	"time"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// TestMain fails if a goroutine is left after the tests.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	for deadline := time.Now().Add(20 * time.Second); code == 0 && runtime.NumGoroutine() > 1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			fmt.Fprintln(os.Stderr, "goroutines are left after the tests:")
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

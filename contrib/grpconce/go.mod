@@ -2,11 +2,15 @@ module github.com/onceguard/onceguard/contrib/grpconce
 
 go 1.25.0
 
-replace github.com/onceguard/onceguard => ../..
+replace (
+	github.com/onceguard/onceguard => ../..
+	github.com/onceguard/onceguard/onceclient => ../../onceclient
+)
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/onceguard/onceguard v0.1.0
+	github.com/onceguard/onceguard/onceclient v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20250218202821-56aae31c358a
 	google.golang.org/grpc v1.72.2

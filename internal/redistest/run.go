@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -76,6 +77,23 @@ func (p *Process) start(args []string) error {
 	p.input, p.output = input, readLines(output)
 	return nil
 }
+
+// ShellCommand returns a line for sh that starts the test binary as one of the programs passed to [Main], so that a test of
+// what runs a command needs no other program.
+func ShellCommand(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	words := []string{programEnv + "=" + quote(name), quote(self)}
+	for _, arg := range args {
+		words = append(words, quote(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // Line returns the next line of standard output, even after the process has ended, except a last line without a
 // newline. It ends the test if no line comes.

@@ -178,3 +178,17 @@ func TestPauseAndKillAProcess(t *testing.T) {
 		t.Errorf("the process printed %d, the server has %s", last, got)
 	}
 }
+
+// A shell gets the arguments as they are, and the exit code of the program.
+func TestShellCommand(t *testing.T) {
+	t.Parallel()
+	line := redistest.ShellCommand(t, "echo", "it's", "$HOME; exit 3", "")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", line+" && echo ' and more'")
+	cmd.Stdin = strings.NewReader("a line\n")
+	if out, err := cmd.Output(); err != nil || string(out) != "[\"it's\" \"$HOME; exit 3\" \"\"]\na line\nthe end and more\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if err := exec.CommandContext(t.Context(), "sh", "-c", redistest.ShellCommand(t, "fail")).Run(); err == nil {
+		t.Error("no error")
+	}
+}

@@ -42,23 +42,13 @@ var allowedImports = map[string][]string{
 
 	"internal/finding": {"lock", "journal", "middleware"},
 
-	"admin":      {"lock", "journal", "middleware", "internal/finding"},
-	"onceclient": {}, // it is for clients of any server
-	"oncetest":   {}, // it drives any handler, and knows none of our packages
-
-	// It asks any server, and knows none of our packages.
-	"cmd/oncecheck":                 {"cmd/oncecheck/internal/plan", "cmd/oncecheck/internal/ask", "cmd/oncecheck/internal/hook", "cmd/oncecheck/internal/check", "cmd/oncecheck/internal/report"},
-	"cmd/oncecheck/internal/check":  {"cmd/oncecheck/internal/plan", "cmd/oncecheck/internal/ask", "cmd/oncecheck/internal/hook", "cmd/oncecheck/internal/proxy"},
-	"cmd/oncecheck/internal/report": {"cmd/oncecheck/internal/plan", "cmd/oncecheck/internal/ask", "cmd/oncecheck/internal/check"},
-	"cmd/oncecheck/internal/plan":   {},
-	"cmd/oncecheck/internal/ask":    {},
-	"cmd/oncecheck/internal/proxy":  {},
-	"cmd/oncecheck/internal/hook":   {},
+	"admin":    {"lock", "journal", "middleware", "internal/finding"},
+	"oncetest": {}, // it drives any handler, and knows none of our packages
 }
 
 // withoutRedis are the packages that do not import go-redis: a lease's life and the background work are tested without
-// any server, and a client has no Redis.
-var withoutRedis = []string{"lock/internal/lease", "lock/internal/background", "onceclient", "cmd/oncecheck"}
+// any server.
+var withoutRedis = []string{"lock/internal/lease", "lock/internal/background"}
 
 const (
 	module  = "github.com/onceguard/onceguard/"
@@ -100,7 +90,7 @@ func listPackages(t *testing.T) map[string][]string {
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
 		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"internal/finding/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
-		module+"onceclient/...", module+"oncetest/...", module+"cmd/oncecheck/internal/...", module+"cmd/oncecheck")
+		module+"oncetest/...")
 	out, err := list.Output()
 	if err != nil {
 		var exit *exec.ExitError

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 )
@@ -30,36 +29,49 @@ var unasked = []string{
 	"errors/failed-not-success", "cors/allowed", "cors/exposed",
 }
 
-func TestOncecheckReadme(t *testing.T) {
+func TestOncecheck(t *testing.T) {
+	t.Parallel()
+	oncecheck, chiServer := build(t, "../../cmd/oncecheck"), build(t, "../../examples/chi-server")
+	for name, ask := range map[string]func(*testing.T, asker){
+		"readme": askReadme, "chi-server": askChiServer, "two instances": askTwoInstances, "journal-server": askJournalServer,
+	} {
+		t.Run(name, func(t *testing.T) { ask(t, asker{oncecheck, chiServer}) })
+	}
+}
+
+// asker has the paths of the programs that several tests run.
+type asker struct{ oncecheck, chiServer string }
+
+func askReadme(t *testing.T, a asker) {
 	t.Parallel()
 	redis, addr := redistest.Start(t), freeAddr(t)
 	server := &service{binary: buildInEmptyModule(t, readmeProgram(t, redis.Addr(), addr)), addr: addr}
 	server.start(t)
 	stay := func() {}
 	// The program has one user, no route that lists payments, and no way to make it slow.
-	askRight(t, stay, "http://"+addr+"/payments", append(unasked, "key/refused-not-run", "key/missing-not-run", "once/client-leaves",
+	a.askRight(t, stay, "http://"+addr+"/payments", append(unasked, "key/refused-not-run", "key/missing-not-run", "once/client-leaves",
 		"once/request-cut", "once/instances*", "replay/location", "replay/error", "mismatch/not-run",
 		"scope/*", "inflight/retry-after*", "errors/validation", "store/*", "crash/*"),
 		"-H", "Authorization: Basic YW5uOnNlY3JldA==", "-d", `{"amount":{{n}}}`)
 }
 
-func TestOncecheckChiServer(t *testing.T) {
+func askChiServer(t *testing.T, a asker) {
 	t.Parallel()
-	server := &service{binary: build(t, "../../examples/chi-server"), addr: freeAddr(t)}
+	server := &service{binary: a.chiServer, addr: freeAddr(t)}
 	server.args = []string{"-addr", server.addr}
 	payments := "http://" + server.addr + "/payments"
 	// It lists no more than the latest 1,000 payments.
-	askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*", "store/*", "crash/*"), "-effects", payments)
+	a.askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*", "store/*", "crash/*"), "-effects", payments)
 }
 
 // Two instances share a Redis, and each lists what it has done.
-func TestOncecheckTwoInstances(t *testing.T) {
+func askTwoInstances(t *testing.T, a asker) {
 	t.Parallel()
-	redis, binary := redistest.Start(t), build(t, "../../examples/chi-server")
+	redis := redistest.Start(t)
 	var urls []string
 	var servers []*service
 	for range 2 {
-		server := &service{binary: binary, addr: freeAddr(t)}
+		server := &service{binary: a.chiServer, addr: freeAddr(t)}
 		server.args = []string{"-addr", server.addr, "-redis", "redis://" + redis.Addr()}
 		urls, servers = append(urls, "http://"+server.addr+"/payments"), append(servers, server)
 	}
@@ -68,16 +80,44 @@ func TestOncecheckTwoInstances(t *testing.T) {
 			server.restart(t)
 		}
 	}
-	count := fmt.Sprintf(`curl -fsS -u ann: %s %s | grep -o '"id"' | wc -l`, urls[0], urls[1])
-	askRight(t, fresh, urls[0], append(unasked, "store/*", "crash/*"), "-effects", count, "-also", urls[1])
+	count := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { countPayments(t, w, r, urls) }))
+	t.Cleanup(count.Close)
+	a.askRight(t, fresh, urls[0], append(unasked, "store/*", "crash/*"), "-effects", count.URL, "-also", urls[1])
+}
+
+// countPayments answers with the number of payments in the lists of all URLs. It asks with the credentials of the request.
+func countPayments(t *testing.T, w http.ResponseWriter, r *http.Request, urls []string) {
+	n := 0
+	for _, url := range urls {
+		ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		ask.Header.Set("Authorization", r.Header.Get("Authorization"))
+		response, err := http.DefaultClient.Do(ask)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		var payments []json.RawMessage
+		err = json.NewDecoder(response.Body).Decode(&payments)
+		_ = response.Body.Close()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		n += len(payments)
+	}
+	fmt.Fprint(w, n)
 }
 
 // The server is killed while it works, and Redis is stopped.
-func TestOncecheckJournalServer(t *testing.T) {
+func askJournalServer(t *testing.T, a asker) {
 	redistest.Long(t)
 	t.Parallel()
 	redis := redistest.Start(t)
-	server := &service{binary: build(t, "../../examples/journal-server"), addr: freeAddr(t)}
+	server := &service{binary: build(t, "../../examples/more/journal-server"), addr: freeAddr(t)}
 	server.args = []string{"-addr", server.addr, "-redis", "redis://" + redis.Addr(), "-db", "sqlite:" + filepath.Join(t.TempDir(), "payments.db")}
 	hooks := serveHooks(t, map[string]func(){
 		"/restart": func() { server.restart(t) },
@@ -85,15 +125,14 @@ func TestOncecheckJournalServer(t *testing.T) {
 		"/up":      func() { redis.Restart(t) },
 	})
 	payments := "http://" + server.addr + "/payments"
-	askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*"), "-effects", payments, "-at-most-once",
+	a.askRight(t, func() { server.restart(t) }, payments, append(unasked, "once/instances*"), "-effects", payments, "-at-most-once",
 		"-restart", hooks("/restart"), "-store-down", hooks("/down"), "-store-up", hooks("/up"))
 }
 
 // askRight asks a server of payments, and wants all to hold that can be asked. In a long run it does so 20 times in a
 // row, and in CI twice, the second half of them while other processes use the machine. It calls fresh before each round.
-func askRight(t *testing.T, fresh func(), url string, unasked []string, args ...string) {
+func (a asker) askRight(t *testing.T, fresh func(), url string, unasked []string, args ...string) {
 	t.Helper()
-	binary := build(t, "../../cmd/oncecheck")
 	if !slices.Contains(args, "-H") {
 		args = append(args, "-H", "Authorization: Basic YW5uOg==", "-H2", "Authorization: Basic Ym9iOg==",
 			"-d", `{"amount":{{n}},"currency":"EUR"}`, "-slow", "delay=1s")
@@ -112,7 +151,7 @@ func askRight(t *testing.T, fresh func(), url string, unasked []string, args ...
 			useMachine(t)
 		}
 		fresh()
-		ask := exec.CommandContext(t.Context(), binary, append(slices.Clone(args), url)...)
+		ask := exec.CommandContext(t.Context(), a.oncecheck, append(slices.Clone(args), url)...)
 		var stderr strings.Builder
 		ask.Stderr = &stderr
 		out, err := ask.Output()
@@ -215,6 +254,6 @@ func serveHooks(t *testing.T, hooks map[string]func()) func(path string) string 
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hooks[r.URL.Path]() }))
 	t.Cleanup(server.Close)
 	return func(path string) string {
-		return fmt.Sprintf("curl -fsS -m %d %s%s", patience/time.Second, server.URL, path)
+		return redistest.ShellCommand(t, "get", server.URL+path)
 	}
 }

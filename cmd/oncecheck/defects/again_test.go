@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // notAgain are the defects whose servers would have to be started again first.
@@ -16,6 +18,7 @@ var notAgain = []string{"down-for-ever", "invalid-locks-user"}
 // wantShownAgain runs the curl lines of each failure, in a race up to three times. They show it again.
 func wantShownAgain(t *testing.T, s *site, verdicts []verdict) {
 	t.Helper()
+	checktest.MustHave(t, "curl")
 	for _, v := range verdicts {
 		if v.Verdict != "failed" || v.ID == "load/shuffled" { // which no few requests show
 			continue

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // neverAsked are the checks that a server here leaves out by what it is, and not for want of a flag.
@@ -22,7 +22,7 @@ func TestDefects(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			if !d.brief {
-				redistest.Long(t)
+				checktest.Long(t)
 			}
 			s := startDefect(t, d)
 			verdicts := ask(t, s.questions()...)
@@ -35,7 +35,7 @@ func TestDefects(t *testing.T) {
 				}
 			}
 			if !slices.Contains(notAgain, d.name) {
-				wantShownAgain(t, s, verdicts)
+				t.Run("curl", func(t *testing.T) { wantShownAgain(t, s, verdicts) })
 			}
 		})
 	}
@@ -50,7 +50,7 @@ func TestRight(t *testing.T) {
 		if !ok {
 			t.Fatal(name)
 		}
-		for range redistest.Rounds(1, 5) {
+		for range checktest.Rounds(1, 5) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				for _, v := range ask(t, startDefect(t, d).questions()...) {
@@ -96,7 +96,6 @@ func TestEachCheckFails(t *testing.T) {
 // startDefect starts a site with the defect.
 func startDefect(t *testing.T, d defect) *site {
 	t.Helper()
-	mustHave(t, "curl")
 	s, err := startSite(d)
 	if err != nil {
 		t.Fatal(err)

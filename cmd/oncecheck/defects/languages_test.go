@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // TestLanguages asks servers that are not written in Go: in each language a layer as one writes it first, and one that
@@ -47,21 +49,10 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// mustHave skips the test without that program, or fails it if CI is true.
-func mustHave(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("left out: %v", err)
-	}
-}
-
 // startProgram starts a program of testdata and returns the URL that it prints.
 func startProgram(t *testing.T, folder string, command ...string) (url string) {
 	t.Helper()
-	mustHave(t, command[0])
+	checktest.MustHave(t, command[0])
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = filepath.Join("testdata", folder)
 	cmd.Stderr = os.Stderr

@@ -1,8 +1,8 @@
 // Command defects serves a payments API that keeps the promise of the Idempotency-Key header, or one that breaks it in a
 // single way. The tests of oncecheck use it. Run it to see what oncecheck says about a defect:
 //
-//	go run ./cmd/oncecheck/defects                  # lists the defects
-//	go run ./cmd/oncecheck/defects empty-replay     # serves one, and prints how to ask it
+//	go run ./defects                  # lists the defects
+//	go run ./defects empty-replay     # serves one, and prints how to ask it
 package main
 
 import (
@@ -10,9 +10,13 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 func main() {
+	checktest.Main()
 	if len(os.Args) != 2 {
 		for _, d := range defects {
 			fmt.Printf("%-28s %s\n", d.name, d.about)
@@ -28,9 +32,9 @@ func main() {
 		log.Fatal(err)
 	}
 	defer s.close()
-	fmt.Print("go run ./cmd/oncecheck")
+	fmt.Print("go run .")
 	for _, arg := range s.questions() {
-		fmt.Printf(" '%s'", arg)
+		fmt.Printf(" '%s'", strings.ReplaceAll(arg, "'", `'\''`))
 	}
 	fmt.Println()
 	stopped := make(chan os.Signal, 1)

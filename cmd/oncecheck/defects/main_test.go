@@ -12,12 +12,15 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // oncecheck is the tool, built from this tree.
 var oncecheck string
 
 func TestMain(m *testing.M) {
+	checktest.Main()
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", "16") // the tests wait more than they work

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // A site is two instances of the API on one store, and a listener that controls them.
@@ -125,7 +127,9 @@ func (s *site) controls() http.Handler {
 }
 
 // command is one for sh that has the controller do what the path says.
-func (s *site) command(path string) string { return "curl -fsS -X POST http://" + s.control + path }
+func (s *site) command(path string) string {
+	return checktest.Command(http.MethodPost, "http://"+s.control+path)
+}
 
 // questions are the arguments with which oncecheck asks everything.
 func (s *site) questions() []string {

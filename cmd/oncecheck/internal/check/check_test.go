@@ -14,12 +14,14 @@ import (
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
 )
 
 // The tests wait more than they work.
 func TestMain(m *testing.M) {
+	checktest.Main()
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
@@ -45,7 +47,9 @@ func askShop(t *testing.T, s *shop, ids string, change func(*check.Config)) map[
 	t.Helper()
 	client := ask.NewClient(20*time.Second, 50, 3000, false)
 	t.Cleanup(client.Close)
-	control := func(what string) hook.Command { return hook.Command("curl -fsS " + s.main.URL + "/control/" + what) }
+	control := func(what string) hook.Command {
+		return hook.Command(checktest.Command(http.MethodGet, s.main.URL+"/control/"+what))
+	}
 	alsoURL := *s.url(t, "/payments")
 	alsoURL.Host = strings.TrimPrefix(s.also.URL, "http://")
 	cfg := check.Config{
@@ -166,7 +170,7 @@ func TestCountCutToAPage(t *testing.T) {
 	s := newShop(t, "")
 	results := askShop(t, s, "once/repeat once/concurrent-2 load/shuffled", func(c *check.Config) {
 		c.EffectsURL = nil
-		c.Effects = hook.Command(`n=$(curl -fsS ` + s.main.URL + `/effects); [ $n -lt 20 ] && echo $n || echo 20`)
+		c.Effects = hook.Command(`n=$(` + checktest.Command(http.MethodGet, s.main.URL+"/effects") + `); [ $n -lt 20 ] && echo $n || echo 20`)
 	})
 	if r := results["once/repeat"]; r.Verdict != check.Held {
 		t.Errorf("%s (%s)", r.Verdict, r.Sentence)

@@ -29,7 +29,7 @@ func Curl(exchanges []ask.Exchange) []string {
 				name += strconv.Itoa(len(keys) + 1)
 			}
 			keys[e.Request.Key] = name
-			lines = append(lines, name+"=$(uuidgen)")
+			lines = append(lines, name+"=$("+newUUID+")")
 		}
 	}
 	running := false // a job of the shell
@@ -63,6 +63,9 @@ func Curl(exchanges []ask.Exchange) []string {
 	}
 	return lines
 }
+
+// newUUID is the command of a POSIX shell that prints a UUID of version 4. Small images have no uuidgen.
+const newUUID = "printf '%s%s-%s-4%.3s-a%.3s-%s%s%s' $(od -An -N16 -tx2 /dev/urandom)"
 
 func appendCommands(lines []string, commands string) []string {
 	if commands == "" {

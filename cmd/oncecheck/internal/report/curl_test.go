@@ -2,7 +2,10 @@ package report_test
 
 import (
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +26,7 @@ func TestCurlInAShell(t *testing.T) {
 	if len(lines) != 2 || strings.Contains(lines[1], "\x1b") || strings.Contains(lines[1], "\n") {
 		t.Fatalf("%q", lines)
 	}
-	script := "uuidgen() { echo NEW; }; curl() { for a in \"$@\"; do printf '[%s]\\n' \"$a\"; done; }; AUTHORIZATION=mine\n" + strings.Join(lines, "\n")
+	script := "curl() { for a in \"$@\"; do printf '[%s]\\n' \"$a\"; done; }; AUTHORIZATION=mine\n" + strings.Join(lines, "\n")
 	out, err := exec.CommandContext(t.Context(), "sh", "-euc", script).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, script, out)
@@ -48,8 +51,47 @@ func TestCurlInAShell(t *testing.T) {
 [{"k":"NEW","cost":"$HOME","q":"a'b"}]
 [http://127.0.0.1:8080/payments]
 `
-	if string(out) != want {
-		t.Errorf("got\n%swant\n%s", out, want)
+	if got := newKey.ReplaceAllString(string(out), "NEW"); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// newKey is a UUID of version 4.
+var newKey = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b`)
+
+// fault: a small image has neither uuidgen nor bash. Every shell makes the keys with nothing else than od, and each key once.
+func TestCurlKeysInAnyShell(t *testing.T) {
+	t.Parallel()
+	od, err := exec.LookPath("od")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := t.TempDir()
+	if err := os.Symlink(od, filepath.Join(path, "od")); err != nil {
+		t.Fatal(err)
+	}
+	lines := report.Curl([]ask.Exchange{answered(request("key-1"), 200, ""), answered(request("key-2"), 200, "")})
+	script := strings.Join(lines[:2], "\n") + "\necho $KEY; echo $KEY2"
+	for _, shell := range [][]string{{"sh"}, {"dash"}, {"bash", "--posix"}, {"busybox", "sh"}, {"ksh"}, {"zsh", "-f"}} {
+		t.Run(shell[0], func(t *testing.T) {
+			t.Parallel()
+			program, err := exec.LookPath(shell[0])
+			if err != nil {
+				t.Skipf("left out: %v", err)
+			}
+			cmd := exec.CommandContext(t.Context(), program, append(shell[1:], "-euc", script)...)
+			cmd.Env = []string{"PATH=" + path}
+			out, err := cmd.CombinedOutput()
+			keys := strings.Fields(string(out))
+			if err != nil || len(keys) != 2 || keys[0] == keys[1] {
+				t.Fatalf("%v\n%s\n%s", err, out, script)
+			}
+			for _, key := range keys {
+				if newKey.FindString(key) != key {
+					t.Errorf("%s is no UUID of version 4", key)
+				}
+			}
+		})
 	}
 }
 

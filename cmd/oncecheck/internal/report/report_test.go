@@ -110,7 +110,7 @@ func TestFinding(t *testing.T) {
 			[]report.Entry{result("key/list", "201 Created"), result("once/repeat", "2 effects"), result("once/concurrent-10", "10 effects"), result("mismatch/body", "201 Created")},
 			[]string{
 				"POST http://127.0.0.1:8080/payments ignores Order-Key: one request, sent twice with one key, took effect twice; sent 10 times at one instant, 10 times.\n",
-				"For a customer: charged twice.\n", "    KEY=$(uuidgen)\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like",
+				"For a customer: charged twice.\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like",
 				"This explains 4 lines of the table:\n    key/list once/repeat once/concurrent-10 mismatch/body\n", "Next: Take the key", "-verbose",
 			},
 		},

@@ -1,0 +1,5 @@
+module github.com/onceguard/onceguard/cmd/oncecheck
+
+go 1.25.0
+
+require go.uber.org/goleak v1.3.0

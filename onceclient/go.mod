@@ -1,0 +1,3 @@
+module github.com/onceguard/onceguard/onceclient
+
+go 1.25.0
