@@ -146,11 +146,11 @@ func (j *journaled) hasRow() bool { return j.run.Intent }
 func (j *journaled) conclude(r *Run, end Ending) Result {
 	switch j.phase {
 	case txCommitted:
-		e := ending{action: Store, encoded: j.record, size: len(j.record), keep: j.keep, outcome: OutcomeExecuted, inJournal: true}
+		d := decision{action: Store, encoded: j.record, size: len(j.record), keep: j.keep, outcome: OutcomeExecuted, inJournal: true}
 		if end.How == Interrupted {
-			e.err = end.Err
+			d.err = end.Err
 		}
-		return r.own(&e, r.apply(&e))
+		return r.own(&d, r.apply(&d))
 	case txOvertaken:
 		result := j.yieldTo(r, j.entry)
 		result.Settle = PhaseSince(r.completed)
@@ -158,16 +158,16 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 	case txUndecided:
 		return j.concludeUndecided(r)
 	}
-	e := r.decide(end)
+	d := r.decide(end)
 	outsideTx := j.product == nil && !r.product.Refuses() // after a rollback it is a failure that is stored
-	if e.action == Store && !j.run.Intent && outsideTx {
-		e.err = errors.Join(ErrOutsideTx, e.err)
+	if d.action == Store && !j.run.Intent && outsideTx {
+		d.err = errors.Join(ErrOutsideTx, d.err)
 	}
-	freesNoRow := e.action == Free && !j.run.Intent
-	if e.action == Leave || freesNoRow {
-		return r.own(&e, r.apply(&e))
+	freesNoRow := d.action == Free && !j.run.Intent
+	if d.action == Leave || freesNoRow {
+		return r.own(&d, r.apply(&d))
 	}
-	return j.end(r, &e)
+	return j.end(r, &d)
 }
 
 // concludeUndecided leaves the key of a run whose transaction may still be committed. A run is never repeated after Keep,
@@ -179,26 +179,26 @@ func (j *journaled) concludeUndecided(r *Run) Result {
 		r.abandon()
 		return refuse(CommitUnknown, j.cause)
 	}
-	e := ending{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), keep: r.guard.keepFor(max(retention, r.guard.Retention))}
-	r.encodeEnding(&e)
-	return refuse(CommitUnknown, j.endInBackground(r, &e, j.cause))
+	d := decision{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), keep: r.guard.keepFor(max(retention, r.guard.Retention))}
+	r.encodeDecision(&d)
+	return refuse(CommitUnknown, j.endInBackground(r, &d, j.cause))
 }
 
 // end calls the journal's End, with the record or to free the row. Then it applies to the key what End has
 // returned.
-func (j *journaled) end(r *Run, e *ending) Result {
-	r.encodeEnding(e)
-	entry, err := r.guard.end(r.detached(), j.run, e.encoded, e.keep)
+func (j *journaled) end(r *Run, d *decision) Result {
+	r.encodeDecision(d)
+	entry, err := r.guard.end(r.detached(), j.run, d.encoded, d.keep)
 	if err != nil {
-		return r.own(e, j.endInBackground(r, e, err))
+		return r.own(d, j.endInBackground(r, d, err))
 	}
-	if isOurEnd(entry, j.run, e.encoded) {
-		e.inJournal = true
-		return r.own(e, r.apply(e))
+	if isOurEnd(entry, j.run, d.encoded) {
+		d.inJournal = true
+		return r.own(d, r.apply(d))
 	}
 	if r.product.Sent() { // the caller has a part of this run's product, so no other can replace it
 		r.drop()
-		return r.own(e, errors.Join(errOvertaken, lock.ErrLost))
+		return r.own(d, errors.Join(errOvertaken, lock.ErrLost))
 	}
 	overtaken := fmt.Errorf("%w, and this one %v", errOvertaken, r.product)
 	return r.giveWay(j.yieldTo(r, entry), overtaken)
@@ -219,15 +219,15 @@ func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
 // endInBackground sends an End until it succeeds, and then updates the key, which stays claimed until then. cause is
 // why the End has not succeeded yet. The error that it returns is for the observer: it wraps cause and
 // [lock.ErrPending]. If too many records are pending, it abandons the key instead, and returns cause unchanged.
-func (j *journaled) endInBackground(r *Run, e *ending, cause error) error {
+func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 	g, run, lease := r.guard, j.run, r.lease
-	cost := int64(len(e.encoded) + pendingCost)
+	cost := int64(len(d.encoded) + pendingCost)
 	if g.pendingRecords.Add(cost) > maxPendingRecords {
 		g.pendingRecords.Add(-cost)
 		r.abandon()
 		return cause
 	}
-	encoded, keep, completed := e.encoded, e.keep, r.completed
+	encoded, keep, completed := d.encoded, d.keep, r.completed
 	g.locker.Go(func(ctx context.Context) {
 		defer g.pendingRecords.Add(-cost)
 		limit := journalRetry

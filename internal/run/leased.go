@@ -30,74 +30,74 @@ func (leased) hasRow() bool { return false }
 func (leased) cutOff() {}
 
 func (leased) conclude(r *Run, end Ending) Result {
-	e := r.decide(end)
-	err := r.apply(&e)
-	if errors.Is(err, lock.ErrLost) && e.action != Leave && !r.product.Sent() {
-		return r.reclaimOrGiveWay(&e, err)
+	d := r.decide(end)
+	err := r.apply(&d)
+	if errors.Is(err, lock.ErrLost) && d.action != Leave && !r.product.Sent() {
+		return r.reclaimOrGiveWay(&d, err)
 	}
-	return r.own(&e, err)
+	return r.own(&d, err)
 }
 
 // errLate is the observer's error for a run whose key the background settles.
 var errLate = fmt.Errorf("onceguard: Redis did not answer in time; storing goes on: %w", lock.ErrPending)
 
 // ConcludeWithin is Conclude for a run that only watches: it has a lease and no journal, and nothing replaces its product.
-// It returns after d, and the background goes on. The outcome is then the one that the run has if Redis answers late.
-func (r *Run) ConcludeWithin(d time.Duration, end Ending) Result {
-	e := r.decide(end)
-	r.encodeEnding(&e)
+// It returns after limit, and the background goes on. The outcome is then the one that the run has if Redis answers late.
+func (r *Run) ConcludeWithin(limit time.Duration, end Ending) Result {
+	d := r.decide(end)
+	r.encodeDecision(&d)
 	r.abandonAt(time.Time{})
 	applied := make(chan error, 1)
-	r.guard.locker.Go(func(context.Context) { applied <- r.apply(&e) })
+	r.guard.locker.Go(func(context.Context) { applied <- r.apply(&d) })
 	var err error
 	select {
 	case err = <-applied:
-	case <-time.After(d):
+	case <-time.After(limit):
 		err = errLate
 	}
 	r.guard.tripAfter(r.caller, err)
-	return r.own(&e, err)
+	return r.own(&d, err)
 }
 
-// apply applies e to the key in Redis, if the run has a lease.
-func (r *Run) apply(e *ending) error {
+// apply applies d to the key in Redis, if the run has a lease.
+func (r *Run) apply(d *decision) error {
 	switch {
 	case r.lease == nil:
 		return nil
-	case e.action == Leave:
+	case d.action == Leave:
 		r.lease.Abandon()
 		return r.lease.Err() // for the observer only: after ErrLost another may have run, too
-	case e.action == Free:
+	case d.action == Free:
 		return r.lease.Release(r.detached())
-	case e.encoded != nil:
-		return r.lease.Settle(r.detached(), e.encoded, e.keep)
+	case d.encoded != nil:
+		return r.lease.Settle(r.detached(), d.encoded, d.keep)
 	}
 	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory.
-	return r.lease.SettleAppend(r.detached(), e.record.Room(), func(b []byte) []byte {
-		encoded := r.guard.Codec.Append(b, r.StorageKey, &e.record)
-		e.size = len(encoded) - len(b)
+	return r.lease.SettleAppend(r.detached(), d.record.Room(), func(b []byte) []byte {
+		encoded := r.guard.Codec.Append(b, r.StorageKey, &d.record)
+		d.size = len(encoded) - len(b)
 		return encoded
-	}, e.keep)
+	}, d.keep)
 }
 
 // reclaimOrGiveWay handles a run that lost its key before any of its product was sent: another request, an operator or
 // another program has written the key. By now the key may be free again, and the next repetition would run. So
 // reclaimOrGiveWay claims the key again.
 //
-//   - If the claim is granted, and the key is not lost again, it applies the run's ending, and the run's own product is
+//   - If the claim is granted, and the key is not lost again, it applies the decision, and the run's own product is
 //     handed out.
 //   - Otherwise the run gives way: the caller gets what the key holds, or a reason, so that it does not get a product that
 //     differs from the stored one.
 //
 // Both runs may have taken effect, so the outcome is OutcomeLeaseLost in any case.
-func (r *Run) reclaimOrGiveWay(e *ending, lost error) Result {
+func (r *Run) reclaimOrGiveWay(d *decision, lost error) Result {
 	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
 	claim, err := r.guard.sendClaim(r.detached(), &r.Request)
 	if err == nil && claim.State == lock.Granted {
 		r.lease = claim.Lease // which Conclude abandons after a panic
-		err = r.apply(e)
+		err = r.apply(d)
 		if !errors.Is(err, lock.ErrLost) {
-			result := r.own(e, err)
+			result := r.own(d, err)
 			result.Outcome, result.Err = OutcomeLeaseLost, errors.Join(lost, result.Err)
 			return result
 		}

@@ -168,8 +168,8 @@ func (r *Run) drop() {
 	}
 }
 
-// ending is what follows from an Ending: what the run does with its key, and what the observer is told.
-type ending struct {
+// decision is what follows from an Ending: what the run does with its key, and what the observer is told.
+type decision struct {
 	action    Action
 	record    record.Record // if the action stores one
 	encoded   []byte        // the record, once a journal has needed it
@@ -181,50 +181,50 @@ type ending struct {
 }
 
 // decide returns what the run does with its key.
-func (r *Run) decide(end Ending) ending {
+func (r *Run) decide(end Ending) decision {
 	wish, sent, retention := r.control.Said()
 	f := Facts{How: end.How, Wish: wish, Sent: sent, Strict: r.IsStrict()}
 	if asks := f.How == Whole && f.Wish == WishNothing && !f.Sent; asks {
 		f.RuleKeeps = r.product.Keeps(f.Strict)
 	}
 	action, unknown := Decide(f)
-	e := ending{action: action, keep: r.guard.keepFor(retention)}
+	d := decision{action: action, keep: r.guard.keepFor(retention)}
 	switch {
 	case end.How == Interrupted: // then unknown, too
-		e.outcome, e.err = OutcomePanicked, end.Err
+		d.outcome, d.err = OutcomePanicked, end.Err
 	case wish == WishUnknown: // likewise
-		e.outcome, e.err = OutcomeRunUnknown, errDeclaredUnknown
+		d.outcome, d.err = OutcomeRunUnknown, errDeclaredUnknown
 		if end.Err != nil {
-			e.err = fmt.Errorf("%w: %w", errDeclaredUnknown, end.Err)
+			d.err = fmt.Errorf("%w: %w", errDeclaredUnknown, end.Err)
 		}
 	case unknown:
-		e.outcome, e.err = OutcomeRunUnknown, end.Err
+		d.outcome, d.err = OutcomeRunUnknown, end.Err
 	case action == Free:
-		e.outcome = OutcomeFreed
+		d.outcome = OutcomeFreed
 	case action == Tombstone:
-		e.outcome, e.err = OutcomeNotStored, end.Err
+		d.outcome, d.err = OutcomeNotStored, end.Err
 	default:
-		e.outcome = OutcomeExecuted
+		d.outcome = OutcomeExecuted
 	}
 	if unknown { // a short Retain was meant for the product
-		e.keep = max(e.keep, r.guard.Retention)
+		d.keep = max(d.keep, r.guard.Retention)
 	}
 	switch action {
 	case Store:
-		e.record = r.newRecord(r.completed)
+		d.record = r.newRecord(r.completed)
 		var ok bool
-		if e.record.Head, e.record.Body, ok = r.product.Payload(); !ok { // it cannot be stored
-			e.action, e.outcome, e.record = Tombstone, OutcomeNotStored, r.tombstone(Tombstone, true)
+		if d.record.Head, d.record.Body, ok = r.product.Payload(); !ok { // it cannot be stored
+			d.action, d.outcome, d.record = Tombstone, OutcomeNotStored, r.tombstone(Tombstone, true)
 		}
 	case Tombstone, UnknownTombstone:
-		e.record = r.tombstone(action, !unknown)
+		d.record = r.tombstone(action, !unknown)
 	}
-	return e
+	return d
 }
 
-// stores reports whether e leaves a record behind.
-func (e *ending) stores() bool {
-	return e.action == Store || e.action == Tombstone || e.action == UnknownTombstone
+// stores reports whether d leaves a record behind.
+func (d *decision) stores() bool {
+	return d.action == Store || d.action == Tombstone || d.action == UnknownTombstone
 }
 
 // errDeclaredUnknown is the observer's error for an operation that does not know its outcome.
@@ -253,35 +253,35 @@ func (r *Run) encode(rec *record.Record) []byte {
 	return r.guard.Codec.Append(make([]byte, 0, rec.Room()), r.StorageKey, rec)
 }
 
-// encodeEnding encodes the record of e, if it has one: the journal and Redis get the same bytes.
-func (r *Run) encodeEnding(e *ending) {
-	if e.stores() {
-		e.encoded = r.encode(&e.record)
-		e.size = len(e.encoded)
+// encodeDecision encodes the record of d, if it has one: the journal and Redis get the same bytes.
+func (r *Run) encodeDecision(d *decision) {
+	if d.stores() {
+		d.encoded = r.encode(&d.record)
+		d.size = len(d.encoded)
 	}
 }
 
 // own returns the result of a run whose own product is handed out. err is what its action on the key has returned.
-func (r *Run) own(e *ending, err error) Result {
-	result := Result{Kind: Own, Outcome: e.outcomeAfter(err), Err: errors.Join(e.err, err)}
-	if err == nil || errors.Is(err, lock.ErrPending) || e.inJournal {
-		result.Size = e.size
+func (r *Run) own(d *decision, err error) Result {
+	result := Result{Kind: Own, Outcome: d.outcomeAfter(err), Err: errors.Join(d.err, err)}
+	if err == nil || errors.Is(err, lock.ErrPending) || d.inJournal {
+		result.Size = d.size
 	}
-	if e.action != Leave {
+	if d.action != Leave {
 		result.Settle = PhaseSince(r.completed)
 	}
 	return result
 }
 
 // outcomeAfter returns the outcome of the run after its action has returned err.
-func (e *ending) outcomeAfter(err error) Outcome {
+func (d *decision) outcomeAfter(err error) Outcome {
 	switch {
-	case e.inJournal:
-		return e.outcome
-	case errors.Is(err, lock.ErrLost) && e.action != Leave:
+	case d.inJournal:
+		return d.outcome
+	case errors.Is(err, lock.ErrLost) && d.action != Leave:
 		return OutcomeLeaseLost
-	case err != nil && e.stores() && e.outcome != OutcomeRunUnknown && e.outcome != OutcomePanicked:
+	case err != nil && d.stores() && d.outcome != OutcomeRunUnknown && d.outcome != OutcomePanicked:
 		return OutcomeNotStored
 	}
-	return e.outcome
+	return d.outcome
 }
