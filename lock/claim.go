@@ -14,25 +14,16 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// State is what a key holds: see [Claim].
-type State int
+// State is what a key holds: see [Claim]. Its String is its name in lower case.
+type State = store.State
 
 const (
-	Free      State = State(store.Free)      // nothing; Look, Wait and Inspect return it, Claim takes a free key
-	Granted   State = State(store.Granted)   // our own claim, just taken: Claim.Lease
-	Held      State = State(store.Held)      // another caller's claim, its lease not run out as far as is known: Claim.Note
-	Abandoned State = State(store.Abandoned) // another caller's claim, kept by its hold after its lease: Claim.Note
-	Settled   State = State(store.Settled)   // a value: Claim.Value
+	Free      = store.Free      // nothing; Look, Wait and Inspect return it, Claim takes a free key
+	Granted   = store.Granted   // our own claim, just taken: Claim.Lease
+	Held      = store.Held      // another caller's claim, its lease not run out as far as is known: Claim.Note
+	Abandoned = store.Abandoned // another caller's claim, kept by its hold after its lease: Claim.Note
+	Settled   = store.Settled   // a value: Claim.Value
 )
-
-// String returns the state's name in lower case.
-func (s State) String() string {
-	names := [...]string{Free: "free", Granted: "granted", Held: "held", Abandoned: "abandoned", Settled: "settled"}
-	if s < Free || s > Settled {
-		return fmt.Sprintf("State(%d)", int(s))
-	}
-	return names[s]
-}
 
 // Claim is the result of [Locker.Claim], [Locker.Look] and [Locker.Wait]: the state of a key, and what it holds.
 type Claim struct {
@@ -163,7 +154,7 @@ func (l *Locker) look(ctx context.Context, key store.Key, waits bool) (claim Cla
 
 // newClaim returns e as a Claim, without a Lease.
 func newClaim(key store.Key, e *store.Entry) (claim Claim) {
-	claim.State, claim.Key, claim.lasts = State(e.State), key.Text, e.Left
+	claim.State, claim.Key, claim.lasts = e.State, key.Text, e.Left
 	switch claim.State {
 	case Held, Abandoned:
 		claim.Note, claim.ClaimedAt = e.Content, e.At

@@ -78,7 +78,7 @@ func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {
 		return Info{}, err
 	}
 	info := Info{
-		Key: key.Text, State: State(facts.State), Token: facts.Name, Fence: facts.Fence, Size: facts.Size, TTL: facts.TTL,
+		Key: key.Text, State: facts.State, Token: facts.Name, Fence: facts.Fence, Size: facts.Size, TTL: facts.TTL,
 	}
 	switch info.State {
 	case Held:

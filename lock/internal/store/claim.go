@@ -36,10 +36,9 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 
-// State is what a key holds.
+// State is what a key holds. Package lock exports it.
 type State int
 
-// The states of a key. Package lock exports them.
 const (
 	Free      State = iota + 1 // nothing; Look and Inspect return it, Claim takes a free key
 	Granted                    // our own claim
@@ -47,6 +46,15 @@ const (
 	Abandoned                  // another caller's claim, kept by its hold after its lease
 	Settled                    // a value
 )
+
+// String returns the state's name in lower case.
+func (s State) String() string {
+	names := [...]string{Free: "free", Granted: "granted", Held: "held", Abandoned: "abandoned", Settled: "settled"}
+	if s < Free || s > Settled {
+		return fmt.Sprintf("State(%d)", int(s))
+	}
+	return names[s]
+}
 
 // Entry is what a key holds.
 type Entry struct {
