@@ -31,10 +31,10 @@ func TestAllocations(t *testing.T) {
 		state string
 		limit int
 	}{
-		{"first", 5},      // the key, the body's limit, the exchange, the request, the key for the checksum
-		{"replay", 9},     // the key, the limit, the exchange, the checksum's key, a text, its values, three more fields
-		{"in flight", 16}, // the key, the body's limit, the exchange, the problem's header and body
-		{"mismatch", 16},  // the same, the key for the checksum, and what was read of the record
+		{"first", 4},      // the key, the exchange, the request, the key for the checksum
+		{"replay", 8},     // the key, the exchange, the checksum's key, a text, its values, three more fields
+		{"in flight", 15}, // the key, the exchange, the problem's header and body
+		{"mismatch", 15},  // the same, the key for the checksum, and what was read of the record
 	} {
 		for _, size := range []int{1 << 10, 64 << 10} {
 			c := newCounter(t, size)

@@ -6,25 +6,33 @@ import (
 	"strings"
 )
 
-// requestBody remembers how much was read of the body and why reading failed, because a key function may wrap or hide the
-// error.
+// requestBody is the client's body, of which at most limit bytes are read. It remembers how much was read and why reading
+// failed, because a key function may wrap or hide the error.
 type requestBody struct {
-	io.ReadCloser // limits the body
+	io.ReadCloser // the client's
 	w             http.ResponseWriter
-	read          int64 // bytes that were read: only grows
+	limit         int64
+	read          int64 // bytes that were read: only grows, to limit at most
 	err           error // what every later Read returns; nil until a Read fails
 }
 
-// limitBody returns body, which fails after limit bytes. Then net/http closes the connection.
-func limitBody(w http.ResponseWriter, body io.ReadCloser, limit int64) requestBody {
-	return requestBody{ReadCloser: http.MaxBytesReader(innermost(w), body, limit), w: w}
-}
-
+// Read reads one byte more than the limit to see whether the body is longer. If it is, the error is a
+// *http.MaxBytesError, and net/http closes the connection.
 func (b *requestBody) Read(p []byte) (n int, err error) {
-	n, err = b.ReadCloser.Read(p)
+	if b.err != nil || len(p) == 0 {
+		return 0, b.err
+	}
+	left := b.limit - b.read
+	if int64(len(p)) > left+1 {
+		p = p[:left+1]
+	}
+	n, b.err = b.ReadCloser.Read(p)
+	if int64(n) > left {
+		n, b.err = int(left), &http.MaxBytesError{Limit: b.limit}
+		leaveUnread(b.w)
+	}
 	b.read += int64(n)
-	b.err = err
-	return n, err
+	return n, b.err
 }
 
 // prepareAnswer is called before a response that the middleware gives instead of the handler. net/http breaks the

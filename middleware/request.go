@@ -66,7 +66,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	if body == nil {
 		body = http.NoBody
 	}
-	in.limited = limitBody(w, body, m.maxBody)
+	in.limited = requestBody{ReadCloser: body, w: w, limit: m.maxBody}
 	r.Body = &in.limited
 	key, err := m.keyFunc(r)
 	if err == nil {
