@@ -112,6 +112,8 @@ func (i Inspection) Meaning() string {
 		return w.run + " runs, or its process died a moment ago; others wait, or get " + w.inFlight
 	case state == lock.Abandoned && i.Journal.State == journal.Unfinished && i.Journal.Left > 0:
 		return w.run + " ended without an outcome, and a sweep is finding out what happened; retries get " + w.unknown
+	case state == lock.Abandoned && i.Journaled && i.HasJournal && i.Journal.State == journal.Absent:
+		return w.run + " ended, and the journal has no row of it: nothing that the journal protects has happened. A retry runs"
 	case state == lock.Abandoned:
 		return w.run + " ended without an outcome; retries get " + w.unknown
 	case i.Stored != nil && i.Stored.Unknown:
