@@ -96,7 +96,9 @@ func (x *exchange) refuse(a *refusal) {
 	x.in.limited.prepareAnswer(x.r)
 	p := *a.problem
 	defer x.emit(a.event) // even if a WithProblem panics
-	x.tellOuter(&p)
+	if p.Retryable {
+		FromContext(x.r.Context()).noteRefusal()
+	}
 	p.Instance = problem.Instance(x.m.guard.StorageKey(&x.in.run.Request))
 	p.SetHeader(x.w.Header())
 	if x.m.writeProblem != nil {
@@ -104,15 +106,6 @@ func (x *exchange) refuse(a *refusal) {
 		return
 	}
 	p.Write(x.w, x.r)
-}
-
-// tellOuter is called before a refusal that this request gets inside of another run, under another key. If a retry may
-// succeed, the outer run should not store what its handler makes of the refusal, so tellOuter calls Discard for it.
-// With [WithAtMostOnce] it does not: the outer handler may have had an effect before.
-func (x *exchange) tellOuter(p *problem.Problem) {
-	if outer := FromContext(x.r.Context()); p.Retryable && outer != nil && !outer.strict {
-		_ = outer.Discard() // fails if the outer handler has sent a response or called Keep or Unknown
-	}
 }
 
 // emit completes the Event and calls the observer. It is called once for every request except those that WithObserver

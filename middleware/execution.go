@@ -2,6 +2,8 @@ package middleware
 
 import (
 	"context"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/run"
@@ -15,15 +17,33 @@ var ErrCommitted = run.ErrCommitted
 // concurrently. A call after the handler has returned comes too late to have an effect. The methods of a nil Execution
 // do nothing and return zero values.
 type Execution struct {
-	key     string     // the storage key
-	alias   string     // what Key returns in shadow; otherwise empty
-	fence   int64      // 0 if the Locker does not number its leases
-	outer   *Execution // of a middleware around this one, under another key; nil if there is none
-	strict  bool       // a failure is kept, so the refusal of a middleware inside of this one does not free the key
+	key     string      // the storage key
+	alias   string      // what Key returns in shadow; otherwise empty
+	fence   int64       // 0 if the Locker does not number its leases
+	outer   *Execution  // of a middleware around this one, under another key; nil if there is none
+	refused atomic.Bool // a middleware inside of this run, under another key, has refused what a retry may get
 	control *run.Control
 }
 
 type executionKey struct{}
+
+// noteRefusal tells the run, and those around it, that a middleware inside of them has refused a request that may succeed
+// later.
+func (e *Execution) noteRefusal() {
+	for ; e != nil; e = e.outer {
+		e.refused.Store(true)
+	}
+}
+
+// endingWith returns how the handler has ended that has answered in full, with this status. If it has passed on a
+// refusal, a retry may succeed where this response would be replayed, so the response is not stored. A status below 400
+// is the handler's own success: it has done without the middleware inside.
+func (e *Execution) endingWith(status int) run.Ending {
+	if status >= http.StatusBadRequest && e.refused.Load() {
+		return run.Ending{How: run.Refused, Err: errRefusedInside}
+	}
+	return run.Ending{How: run.Whole}
+}
 
 // FromContext returns the run that ctx belongs to, or nil if ctx belongs to no protected run.
 func FromContext(ctx context.Context) *Execution {

@@ -17,6 +17,8 @@ var (
 	errExpired  = errors.New("middleware: the handler returned without a response after its context was done")
 	errBypassed = errors.New("middleware: the handler answered on a ResponseWriter other than the one that it was given, " +
 		"so its response cannot be stored")
+	errRefusedInside = errors.New("middleware: the handler answered an error after a middleware inside of it, under another " +
+		"key, had refused the request for now")
 )
 
 // protect runs the handler, concludes the run, and sends the response. The numbers are the steps of
@@ -24,7 +26,7 @@ var (
 func (x *exchange) protect(next http.Handler) {
 	m, r, w := x.m, &x.in.run, &x.product.writer
 	r.ContextKey, r.ContextValue = executionKey{}, &x.exec
-	x.exec = Execution{key: r.StorageKey, fence: r.Fence(), outer: x.in.outer, strict: r.IsStrict(), control: r.Control()}
+	x.exec = Execution{key: r.StorageKey, fence: r.Fence(), outer: x.in.outer, control: r.Control()}
 	x.product.options = &m.options
 	w.Begin(x.w, x.r, r.Control(), m.maxResponse)
 	var expired error
@@ -61,7 +63,7 @@ func (x *exchange) handle(next http.Handler) (expired error) {
 func (x *exchange) ending(expired error) run.Ending {
 	switch verdict := x.product.writer.Seal(expired != nil); verdict {
 	case capture.Whole:
-		return run.Ending{How: run.Whole}
+		return x.exec.endingWith(x.product.writer.Status())
 	case capture.Expired:
 		return run.Ending{How: run.TimedOut, Err: fmt.Errorf("%w: %w", errExpired, expired)}
 	default:

@@ -93,6 +93,11 @@ func newMiddleware(caller string, l *lock.Locker, key keyfunc.Func, opts []Optio
 // but not with [WithAtMostOnce]. If a byte was sent or Keep was called, a retry never runs: it gets 409
 // response-not-stored (with the outcome [NotReplayable] after Keep, and otherwise [OutcomeUnknown]) or, with
 // [WithAtMostOnce], in-flight and then outcome-unknown. The panic propagates unchanged.
+//
+// Inside of the handler there may be another middleware, with another key. If that one refuses the request for now, with
+// X-Should-Retry: true, and the handler then answers with a status of 400 or more, this response is not stored. The key is
+// freed; with [WithAtMostOnce] or an intent journal the outcome is unknown, because the handler may have taken effect
+// before. [Execution.Discard] and [Execution.Keep] count as always.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !m.methods[r.Method] {

@@ -34,31 +34,108 @@ func TestOuterDoesNotStoreTheInnersRefusal(t *testing.T) {
 	})
 }
 
-// A handler that has had an effect, and then calls a handler with its own protection, is not run again.
-func TestOuterAtMostOnceKeepsTheInnersRefusal(t *testing.T) {
+// fault: a handler has had an effect, and then a middleware inside of it refuses the request because its own key is taken.
+// Expected: with WithAtMostOnce the outer key is left, so that the refusal is not the result for the whole retention and
+// the effect does not happen again.
+func TestOuterAtMostOnceLeavesItsKeyAfterTheInnersRefusal(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
-		inner := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, behind(t, g, payOnce()))
-		gateway := middleware.Idempotency(newLocker(t, b.Client(t)), keyfunc.Standard(keyfunc.BasicUser()), middleware.WithAtMostOnce())
-		effects := make(chan struct{}, 10)
-		inner.outer = func(h http.Handler) http.Handler {
-			return gateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				effects <- struct{}{}
-				h.ServeHTTP(w, r)
-			}))
-		}
-		done := inner.inBackground(g, key("delivery1"))
-		for range 2 {
-			if a := inner.send(key("delivery2")); a.problem() != "in-flight" {
-				t.Errorf("%d %s, want in-flight", a.status, a.body)
-			}
+		inner := middleware.Idempotency(newLocker(t, b.Client(t)), fixedKey)(behind(t, g, payOnce()))
+		s := serve(t, b, inner.ServeHTTP, middleware.WithAtMostOnce())
+		done := s.inBackground(g, key("delivery1"))
+		a := s.send(key("delivery2"))
+		if e := s.event(); a.problem() != "in-flight" || e.Outcome != middleware.Unknown || e.Err == nil {
+			t.Errorf("beside the first: %d %s, %s, error %v; want in-flight, unknown and an error", a.status, a.body, e.Outcome, e.Err)
 		}
 		close(g.open)
 		<-done
-		if n := len(effects); n != 2 {
-			t.Errorf("%d effects of two requests", n)
+		s.event()
+		s.want(s.send(key("delivery2")), http.StatusConflict, middleware.InFlight)
+		b.Elapse(t, leaseTTL)
+		if a := s.send(key("delivery2")); a.problem() != "outcome-unknown" {
+			t.Errorf("after the lease: %d %s, want outcome-unknown", a.status, a.body)
 		}
+		s.wantRuns(2)
 	})
+}
+
+// What a run does with its key when a middleware inside of it, under another key, has refused the request for now. A
+// retry comes at once: the key inside is still taken.
+//
+// fault: the handler has done without the middleware inside, and succeeded -> its response is stored
+// fault: three middlewares, of which the innermost refuses -> neither of the others stores the refusal
+func TestRefusedInside(t *testing.T) {
+	pass := func(inner http.Handler) http.Handler { return inner }
+	after := func(says func(*middleware.Execution)) func(http.Handler) http.Handler {
+		return func(inner http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				says(middleware.FromContext(r.Context()))
+				inner.ServeHTTP(w, r)
+			})
+		}
+	}
+	instead := func(status int) func(http.Handler) http.Handler {
+		return func(inner http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				inner.ServeHTTP(httptest.NewRecorder(), r)
+				w.WriteHeader(status)
+			})
+		}
+	}
+	flushed := func(inner http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusConflict)
+			_ = http.NewResponseController(w).Flush()
+			inner.ServeHTTP(httptest.NewRecorder(), r)
+		})
+	}
+	discard := after(func(e *middleware.Execution) { _ = e.Discard() })
+	keep := after((*middleware.Execution).Keep)
+	with := func(opts ...middleware.Option) func() []middleware.Option {
+		return func() []middleware.Option { return opts }
+	}
+	byDefault, atMostOnce, shadow := with(), with(middleware.WithAtMostOnce()), with(middleware.WithShadow())
+	transactional := func() []middleware.Option { return with(middleware.WithJournal(newJournal(false)))() }
+	intent := func() []middleware.Option { return with(middleware.WithJournal(newJournal(true)))() }
+	for name, test := range map[string]struct {
+		h            func(inner http.Handler) http.Handler
+		opts         func() []middleware.Option
+		first, again middleware.Outcome
+	}{
+		"passed on":                         {pass, byDefault, middleware.Freed, middleware.Freed},
+		"passed on, shadow":                 {pass, shadow, middleware.Freed, middleware.Freed},
+		"passed on, transactional":          {pass, transactional, middleware.Freed, middleware.Freed},
+		"passed on, intent":                 {pass, intent, middleware.Unknown, middleware.InFlight},
+		"passed on, at most once":           {pass, atMostOnce, middleware.Unknown, middleware.InFlight},
+		"translated":                        {instead(http.StatusTeapot), byDefault, middleware.Freed, middleware.Freed},
+		"translated, at most once":          {instead(http.StatusTeapot), atMostOnce, middleware.Unknown, middleware.InFlight},
+		"done without":                      {instead(http.StatusCreated), byDefault, middleware.Executed, middleware.Replayed},
+		"done without, at most once":        {instead(http.StatusCreated), atMostOnce, middleware.Executed, middleware.Replayed},
+		"nothing happened, at most once":    {discard, atMostOnce, middleware.Freed, middleware.Freed},
+		"the effect is there":               {keep, byDefault, middleware.Executed, middleware.Replayed},
+		"the effect is there, at most once": {keep, atMostOnce, middleware.Executed, middleware.Replayed},
+		"sent":                              {flushed, byDefault, middleware.Executed, middleware.Replayed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b redistest.Backend) {
+				g, locker := newGate(), newLocker(t, b.Client(t))
+				inner := serveKeyed(t, locker, fixedKey, behind(t, g, payOnce()))
+				middle := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()))(inner.handler)
+				done := inner.inBackground(g)
+				for depth, h := range map[string]http.Handler{"two": inner.handler, "three": middle} {
+					s := serveOn(t, locker, test.h(h).ServeHTTP, test.opts()...)
+					for _, outcome := range []middleware.Outcome{test.first, test.again} {
+						a := s.send(key(depth))
+						if e := s.event(); e.Outcome != outcome {
+							t.Errorf("%s middlewares: %d %s, %s, error %v; want %s", depth, a.status, a.body, e.Outcome, e.Err, outcome)
+						}
+					}
+				}
+				close(g.open)
+				<-done
+			})
+		})
+	}
 }
 
 // A transaction inside of a run without a journal is not that of the run around it, which has one.

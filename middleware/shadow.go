@@ -116,7 +116,7 @@ func (s *watched) readCopy() (way way, refusal *refusal) {
 func (s *watched) initExecution() {
 	s.exec = Execution{
 		key: s.m.guard.StorageKey(&s.in.run.Request), alias: s.m.locker.StorageKey("run " + uuid.NewString()),
-		outer: s.in.outer, strict: s.m.policy.AtMostOnce, control: run.NewControl(s.m.policy.Retention),
+		outer: s.in.outer, control: run.NewControl(s.m.policy.Retention),
 	}
 	s.in.run.Key = "\x00shadow\x00" + s.in.run.Key
 	s.in.run.StorageKey = "" // to be made of the new key
@@ -227,7 +227,7 @@ func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, retu
 		rn.Control().Sending()
 	}
 	wish, _, _ := rn.Control().Said()
-	hasDecided := wish == run.WishUnknown || wish == run.WishDiscard || seen.Verdict == capture.LeftOpen
+	hasDecided := wish == run.WishUnknown || wish == run.WishDiscard || seen.Verdict == capture.LeftOpen || s.exec.refused.Load()
 	switch {
 	case !returned:
 		return run.Ending{How: run.Interrupted, Err: run.ErrNoReturn}
@@ -236,7 +236,7 @@ func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, retu
 		return run.Ending{How: run.Whole}
 	case seen.Verdict == capture.Whole:
 		left.keeps = s.m.keeps(left.status, rn.IsStrict())
-		return run.Ending{How: run.Whole}
+		return s.exec.endingWith(left.status)
 	}
 	return endingOf(seen.Verdict, s.w)
 }

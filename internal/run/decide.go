@@ -10,6 +10,7 @@ const (
 	LeftOpen               // no product: something else will answer, and the door cannot see what
 	Partial                // a product that cannot be stored: too long, or not in memory
 	Bypassed               // a product that the door did not see
+	Refused                // a product that can be stored, and passes on a refusal: a repetition may have another
 	Whole                  // a product that can be stored
 )
 
@@ -49,6 +50,10 @@ const (
 //	failed                     -                yes   no      -       unknown tombstone  unknown
 //	failed                     -                -     -       -       leave              unknown
 //	partial                    -                -     -       -       tombstone          known
+//	refused                    keep             -     -       -       store              known
+//	refused                    -                yes   -       -       store              known
+//	refused                    -                -     yes     -       leave              unknown
+//	refused                    -                -     -       -       free               known
 //	whole                      keep             -     -       -       store              known
 //	whole                      -                yes   -       -       store              known
 //	whole                      -                -     -       yes     store              known
@@ -57,7 +62,9 @@ const (
 // A key whose run's outcome is unknown is left: an immediate repetition must not run, and a later one does, unless the
 // run is strict. If a part of the product was sent, or the operation has called Keep, no repetition may ever run,
 // hence the tombstone. A strict run needs none: its hold, or its row in the journal, keeps the key, and also tells that
-// the outcome is unknown.
+// the outcome is unknown. For the same reason a strict run that passes on a refusal is left: stored, the refusal would be
+// its result for the whole retention, and freed, a repetition would do again what the operation has done before it was
+// refused. An operation that has done nothing before says so by Discard.
 func Decide(f Facts) (action Action, unknown bool) {
 	isDoubtful := f.How == Interrupted || f.Wish == WishUnknown
 	switch {
@@ -73,7 +80,11 @@ func Decide(f Facts) (action Action, unknown bool) {
 		return unknownAction(f), true
 	case f.How == Partial:
 		return Tombstone, false
-	case f.Wish == WishKeep, f.Sent, f.RuleKeeps:
+	case f.Wish == WishKeep, f.Sent:
+		return Store, false
+	case f.How == Refused && f.Strict:
+		return Leave, true
+	case f.How == Whole && f.RuleKeeps:
 		return Store, false
 	}
 	return Free, false
