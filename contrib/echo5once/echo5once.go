@@ -45,7 +45,8 @@
 //	run := middleware.FromContext(c.Request().Context())
 //
 // The context goes on when the client disconnects, so that the response can be stored for the retry. Context.Response()
-// in the handler is not the one outside. If outer middlewares have registered functions with Before and After there,
+// in the handler is not the one outside, and no *echo.Response: use echo.UnwrapResponse. After a 1xx status the handler
+// can still set the final one, which echo by itself drops. If outer middlewares have registered functions with Before and After there,
 // they are called when the response is sent, and for a replay too.
 //
 // After a journal ([middleware.WithJournal]) has rolled back a transaction, the handler can still answer, but not by
@@ -115,10 +116,11 @@ func (x *call) SetRequest(r *http.Request) { x.c.SetRequest(r) }
 func (x *call) Pass() { x.err = x.next(x.c) }
 
 // Run calls the next handlers with a response that writes to w.
-func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
+func (x *call) Run(w http.ResponseWriter, r *http.Request, _ bool) {
 	x.ran = true
 	c, request := x.c, x.c.Request()
-	response, inner := newResponse(w, &x.outer, c.Logger())
+	response := newResponse(w, &x.outer, c.Logger())
+	inner := response.inner
 	c.SetResponse(response)
 	c.SetRequest(r)
 	defer func() { // also for the Recover outside
@@ -134,8 +136,5 @@ func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 		if !inner.HasAnswered() {
 			x.outer.Leave(errLeftOpen)
 		}
-	}
-	if shadow { // otherwise the middleware does that
-		inner.AnswerEarly()
 	}
 }

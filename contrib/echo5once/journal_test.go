@@ -34,7 +34,7 @@ func TestRolledBack(t *testing.T) {
 			_ = commit(c, j)
 			return c.String(http.StatusPaymentRequired, "failed")
 		}, 402, "failed"},
-		"early hints, committed": {0, func(c *echo.Context, j *adaptertest.Journal) error { _ = earlyHints(c); return commit(c, j) }, 200, "paid"},
+		"early hints, committed": {0, func(c *echo.Context, j *adaptertest.Journal) error { _ = earlyHints(c); return commit(c, j) }, 201, "paid"},
 		"early hints, an error": {1, func(c *echo.Context, j *adaptertest.Journal) error {
 			_ = earlyHints(c)
 			_ = commit(c, j)

@@ -55,14 +55,33 @@ func (w *outerWriter) Written() bool {
 	return response != nil && response.Committed
 }
 
-// newResponse returns the response of a protected handler, which writes to under by way of inner.
-func newResponse(under http.ResponseWriter, outer *outerWriter, logger *slog.Logger) (r *echo.Response, inner *adapter.EchoWriter) {
-	inner = &adapter.EchoWriter{ResponseWriter: under}
-	r = echo.NewResponse(inner, logger)
+// handlerWriter is the writer of a protected handler: echo's response, but for a 1xx status. echo would take it for the
+// final one, and drop the status that the handler sets after it.
+type handlerWriter struct {
+	*echo.Response
+	inner *adapter.EchoWriter // below the response
+}
+
+// WriteHeader sends a 1xx status below echo's response.
+func (w handlerWriter) WriteHeader(status int) {
+	if !adapter.IsFinal(status) {
+		w.inner.WriteHeader(status)
+		return
+	}
+	w.Response.WriteHeader(status)
+}
+
+// Unwrap returns echo's response, for echo.UnwrapResponse and http.ResponseController.
+func (w handlerWriter) Unwrap() http.ResponseWriter { return w.Response }
+
+// newResponse returns the writer of a protected handler, which writes to under.
+func newResponse(under http.ResponseWriter, outer *outerWriter, logger *slog.Logger) handlerWriter {
+	inner := &adapter.EchoWriter{ResponseWriter: under}
+	r := echo.NewResponse(inner, logger)
 	r.Status = http.StatusOK
 	if response := outer.response(); response != nil {
 		r.Status = response.Status
 	}
 	inner.Response = adapter.EchoResponse{Status: &r.Status, Size: &r.Size, Committed: &r.Committed}
-	return r, inner
+	return handlerWriter{r, inner}
 }
