@@ -37,8 +37,8 @@ func NothingHappened() Resolution { return Resolution{kind: nothingHappened} }
 
 // Responded means that the run took effect, and that this was its response, or would have been. A retry gets it as it
 // would get the run's own: with Idempotent-Replayed, for [WithRetention]'s time. Header and body are not copied, so do
-// not change them before [Middleware.Resolve] has returned. A header without a Content-Type gets the one that net/http
-// would detect.
+// not change them before [Middleware.Resolve] has returned. If the header has no Content-Type, net/http detects one for
+// each replay.
 func Responded(status int, header http.Header, body []byte) Resolution {
 	return Resolution{kind: responded, status: status, header: header, body: body}
 }

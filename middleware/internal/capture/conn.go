@@ -34,7 +34,10 @@ func (w *Writer) FlushError() error {
 	if w.part != nil { // the whole response is sent after Keep
 		return nil
 	}
-	if cutOff := w.startSending(nil); cutOff {
+	if w.state == unsent {
+		w.fixContentType()
+	}
+	if cutOff := w.startSending(); cutOff {
 		return ErrReturned
 	}
 	var err error
@@ -61,7 +64,7 @@ func (w *Writer) Hijack() (conn net.Conn, buf *bufio.ReadWriter, err error) {
 		return nil, nil, http.ErrNotSupported
 	}
 	if w.status != 0 && wrapsA[http.Hijacker](w.under) { // else it fails below
-		if cutOff := w.startSending(nil); cutOff {
+		if cutOff := w.startSending(); cutOff {
 			return nil, nil, ErrReturned
 		}
 	}

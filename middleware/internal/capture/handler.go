@@ -73,6 +73,9 @@ func (w *Writer) setStatus(status int) {
 	w.status = status
 	w.part.touch()
 	w.headerAtStatus = w.scratch.Take(header)
+	if !w.http2 && response.First(w.headerAtStatus, "Transfer-Encoding") != "" {
+		w.setContentType(nil) // net/http detects none then, and the Transfer-Encoding is not stored
+	}
 	w.readLength()
 }
 
@@ -164,22 +167,21 @@ func (w *Writer) bufferBody(p []byte) error {
 		return journal.ErrTooLong
 	}
 	w.overflow = true // set before startSending, which can block on a slow client
-	if cutOff := w.startSending(p); cutOff {
+	if cutOff := w.startSending(); cutOff {
 		return ErrReturned
 	}
 	w.body = nil // not freed: the underlying writer may still refer to it
 	return nil
 }
 
-// startSending sends the header and the body so far, while the handler still runs. next is what the handler writes
-// next; it is only used to detect the Content-Type. cutOff is as in gate.call.
-func (w *Writer) startSending(next []byte) (cutOff bool) {
+// startSending sends the header and the body so far, while the handler still runs. cutOff is as in gate.call.
+func (w *Writer) startSending() (cutOff bool) {
 	if w.state != unsent {
 		return false
 	}
 	w.observer.Sending()
 	defer w.endSending()
-	return w.send(next)
+	return w.send()
 }
 
 // endSending moves to the state sent, and gives the handler its own header back, even if the underlying writer

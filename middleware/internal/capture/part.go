@@ -72,7 +72,6 @@ func (w *Writer) SetAside(encode func() error) error {
 	case w.isBroken(), w.status == http.StatusSwitchingProtocols:
 		return journal.ErrBroken
 	}
-	w.detectContentType(nil)
 	w.handlerHeader = w.Header().Clone() // deep: the handler may still change the lists of values
 	if err := encode(); err != nil {
 		return err

@@ -27,9 +27,6 @@ const (
 func (w *Writer) Seal(expired bool) Verdict {
 	w.gate.close()
 	w.verdict = w.judge(expired)
-	if w.verdict != Bypassed && w.verdict != Expired && w.state == unsent {
-		w.detectContentType(nil)
-	}
 	return w.verdict
 }
 
@@ -116,7 +113,7 @@ func (w *Writer) deliver() {
 	w.end1xx() // of a goroutine left behind
 	switch w.state {
 	case unsent:
-		w.send(nil)
+		w.send()
 	case headerSent: // the Flush or Write of a goroutine left behind was cut off
 		w.sendBody()
 	}

@@ -12,9 +12,8 @@ import (
 
 // send sends the header and the body so far. Afterwards w.Header() is the header that was sent, and handlerHeader is
 // the handler's, unless the two are the same. cutOff is as in gate.call.
-func (w *Writer) send(next []byte) (cutOff bool) {
+func (w *Writer) send() (cutOff bool) {
 	w.state = headerSent
-	w.detectContentType(next)
 	w.putHeader()
 	if cutOff := w.passStatus(w.status); cutOff {
 		return true
@@ -71,23 +70,22 @@ func (w *Writer) passStatus(status int) (cutOff bool) {
 	return w.gate.call(func() { w.under.WriteHeader(status) })
 }
 
-// detectContentType sets the Content-Type as net/http would, from the first bytes of the body, so that it is stored.
-func (w *Writer) detectContentType(next []byte) {
-	const considered = 512
-	switch {
-	case response.First(w.headerAtStatus, "Content-Encoding") != "",
-		response.First(w.headerAtStatus, "Transfer-Encoding") != "" && !w.http2,
-		response.Find(w.headerAtStatus, "Content-Type") >= 0:
-		return
+// fixContentType sets the Content-Type that net/http would detect from the body so far, which is about to be flushed. A
+// replay passes on the whole body, from which net/http might detect another. Without a Flush the two are the same.
+func (w *Writer) fixContentType() {
+	const considered = 512 // bytes, by net/http
+	switch body := w.body.Bytes(); {
+	case len(body) == 0:
+		w.setContentType(nil)
+	case len(body) < considered && response.First(w.headerAtStatus, "Content-Encoding") == "":
+		w.setContentType([]string{http.DetectContentType(body)})
 	}
-	start := w.body.Bytes()
-	start = start[:min(len(start), considered)]
-	if more := min(considered-len(start), len(next)); more > 0 {
-		start = append(start[:len(start):len(start)], next[:more]...)
-	}
-	if len(start) > 0 {
-		w.headerAtStatus = append(w.headerAtStatus, response.Change{
-			Op: response.OpSet, Name: "Content-Type", Values: []string{http.DetectContentType(start)},
-		})
+}
+
+// setContentType sets the Content-Type in the header that is sent and stored, unless the handler or an outer middleware
+// has. With nil, net/http detects none.
+func (w *Writer) setContentType(values []string) {
+	if response.Find(w.headerAtStatus, "Content-Type") < 0 {
+		w.headerAtStatus = append(w.headerAtStatus, response.Change{Op: response.OpSet, Name: "Content-Type", Values: values})
 	}
 }

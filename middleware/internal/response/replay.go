@@ -24,9 +24,6 @@ func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
 	if r.Status >= 500 { // a retry would get the same response
 		h["X-Should-Retry"] = []string{"false"}
 	}
-	if _, hasType := h["Content-Type"]; !hasType {
-		h["Content-Type"] = nil // it was sent without one: net/http must not sniff
-	}
 	announced := h["Trailer"]
 	r.setLength(h, req, announced)
 	for _, t := range r.Trailer {
