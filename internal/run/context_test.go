@@ -203,7 +203,7 @@ func TestDetached(t *testing.T) {
 	if detached.Done() != nil || detached.Err() != nil || hasDeadline {
 		t.Errorf("Done %v, Err %v, Deadline %v; want none", detached.Done(), detached.Err(), hasDeadline)
 	}
-	for name, ctx := range map[string]context.Context{"itself": detached, "a child": context.WithValue(detached, "k", "v")} {
+	for name, ctx := range map[string]context.Context{"itself": detached, "a child": context.WithValue(detached, new(int), "of the child")} {
 		if cause := context.Cause(ctx); cause != nil {
 			t.Errorf("%s has the cause %v", name, cause)
 		}

@@ -160,8 +160,7 @@ func folderOf(path string) (dir string, isKnown bool) {
 
 // docLinks returns the links of a doc comment to names.
 func docLinks(d *comment.Doc) (links []*comment.DocLink) {
-	var inText func([]comment.Text)
-	inText = func(texts []comment.Text) {
+	inText := func(texts []comment.Text) {
 		for _, text := range texts {
 			if link, ok := text.(*comment.DocLink); ok {
 				links = append(links, link)
