@@ -115,6 +115,14 @@ func (x *call) SetRequest(r *http.Request) { x.c.SetRequest(r) }
 // Pass calls the next handlers untouched.
 func (x *call) Pass() { x.err = x.next(x.c) }
 
+// ReadError makes the error of a middleware such as echo's BodyLimit an http.MaxBytesError too.
+func (x *call) ReadError(err error) error {
+	if echo.StatusCode(err) == http.StatusRequestEntityTooLarge {
+		return adapter.TooLarge(err)
+	}
+	return err
+}
+
 // Run calls the next handlers with a response that writes to w.
 func (x *call) Run(w http.ResponseWriter, r *http.Request, _ bool) {
 	x.ran = true

@@ -405,6 +405,51 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// A body that is longer than echo's BodyLimit outside allows is answered as echo answers it, whether its length is known
+// in advance or not, and is not to be sent again.
+//
+// fault: the body is longer than the BodyLimit, and has no Content-Length -> 413, not 400
+func TestBodyLimitOutside(t *testing.T) {
+	for name, test := range map[string]struct {
+		opts    []middleware.Option
+		outcome middleware.Outcome
+	}{
+		"protected":   {nil, middleware.TooLarge},
+		"in shadow":   {[]middleware.Option{middleware.WithShadow()}, middleware.TooLarge},
+		"without key": {nil, middleware.Unprotected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, test.opts...)
+			s.echo.Use(echomiddleware.BodyLimit(4))
+			h := func(c *echo.Context) error {
+				_, err := io.ReadAll(c.Request().Body)
+				return err
+			}
+			s.echo.POST("/bare", h)
+			s.echo.POST("/payments", s.counted(h), s.once)
+			send := func(path string) adaptertest.Answer {
+				key := "k"
+				if name == "without key" {
+					key = ""
+				}
+				return s.SendBody(http.MethodPost, path, key, io.MultiReader(strings.NewReader("too long")))
+			}
+			bare := send("/bare")
+			a := send("/payments")
+			if s.WantEvent(test.outcome); bare.Status != http.StatusRequestEntityTooLarge || a.Status != bare.Status {
+				t.Errorf("got %d %q; without this package %d", a.Status, a.Body, bare.Status)
+			}
+			if problem := strings.Contains(a.Body, "body-too-large"); problem != (name == "protected") || problem != (a.Header.Get("X-Should-Retry") == "false") {
+				t.Errorf("got %q, X-Should-Retry %q", a.Body, a.Header.Get("X-Should-Retry"))
+			}
+			if name != "protected" {
+				adaptertest.WantSame(t, "the response", a, bare)
+			}
+			s.Want(s.Post("/payments", "k2", "ok"), http.StatusOK, "", middleware.Executed)
+		})
+	}
+}
+
 // A handler that returns without an answer after its deadline has not answered 200.
 func TestDeadline(t *testing.T) {
 	s := newService(t, middleware.WithMaxDuration(time.Millisecond))

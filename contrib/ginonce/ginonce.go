@@ -110,6 +110,15 @@ func (x *call) Pass() {
 	x.c.Next()
 }
 
+// ReadError notices that an outer middleware that limits the body has answered 413 itself, as gin-contrib/size does.
+func (x *call) ReadError(err error) error {
+	if x.c.Writer.Written() && x.c.Writer.Status() == http.StatusRequestEntityTooLarge {
+		x.outer.answered = true
+		return adapter.TooLarge(err)
+	}
+	return err
+}
+
 // Run calls the next handlers with a gin.ResponseWriter that writes to w.
 func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	x.called = true

@@ -17,6 +17,7 @@ import (
 type outerWriter struct {
 	gin.ResponseWriter
 	adapter.Open
+	answered   bool // an outer middleware has answered, and nothing may follow
 	hasStatus  bool
 	statusOnly bool // the handler has only set the status: an outer middleware or gin itself may answer
 }
@@ -32,6 +33,14 @@ func (w *outerWriter) WriteHeader(status int) {
 	}
 	w.ResponseWriter.WriteHeader(status)
 	w.hasStatus = true
+}
+
+// Write drops what the middleware answers when an outer middleware has already answered.
+func (w *outerWriter) Write(p []byte) (int, error) {
+	if w.answered {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
 }
 
 // end sends the header of a response without a body, because an outer middleware must not change what is stored.

@@ -4,6 +4,7 @@ package adapter
 
 import (
 	"context"
+	"io"
 	"net/http"
 
 	"github.com/onceguard/onceguard/keyfunc"
@@ -21,6 +22,9 @@ type Call[C any] interface {
 	Run(w http.ResponseWriter, r *http.Request, shadow bool)
 	// Pass calls the next handlers untouched.
 	Pass()
+	// ReadError returns err, with which a Read of the request's body has failed, as the handlers are to get it. If the
+	// framework answers it with 413, it has an *http.MaxBytesError in its chain, which the middleware looks for.
+	ReadError(err error) error
 }
 
 // exchange is a Call in the request's context, where Next and User find it.
@@ -47,8 +51,32 @@ func Serve[C any](protected http.Handler, call Call[C], outer http.ResponseWrite
 	if pattern != "" {
 		r.Pattern = pattern
 	}
+	if r.Body != nil {
+		r.Body = body{r.Body, call.ReadError}
+	}
 	protected.ServeHTTP(outer, r)
 }
+
+// body is a request's body whose errors go through Call.ReadError.
+type body struct {
+	io.ReadCloser
+	readError func(error) error
+}
+
+func (b body) Read(p []byte) (n int, err error) {
+	n, err = b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = b.readError(err)
+	}
+	return n, err
+}
+
+// TooLarge returns err with an *http.MaxBytesError in its chain.
+func TooLarge(err error) error { return tooLarge{err} }
+
+type tooLarge struct{ error }
+
+func (e tooLarge) Unwrap() []error { return []error{e.error, &http.MaxBytesError{}} }
 
 // Next is the handler that middleware.Idempotency protects: it calls the framework's next handlers.
 func Next[C any](w http.ResponseWriter, r *http.Request) {

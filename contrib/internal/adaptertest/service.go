@@ -91,7 +91,13 @@ func (s *Service) Post(path, key, body string) Answer {
 }
 
 // Send sends a request.
-func (s *Service) Send(method, path, key, body string) (a Answer) {
+func (s *Service) Send(method, path, key, body string) Answer {
+	s.t.Helper()
+	return s.SendBody(method, path, key, strings.NewReader(body))
+}
+
+// SendBody sends a request. It has a Content-Length if the body is a *strings.Reader.
+func (s *Service) SendBody(method, path, key string, body io.Reader) (a Answer) {
 	s.t.Helper()
 	ctx := httptrace.WithClientTrace(s.t.Context(), &httptrace.ClientTrace{
 		Got1xxResponse: func(status int, _ textproto.MIMEHeader) error {
@@ -99,7 +105,7 @@ func (s *Service) Send(method, path, key, body string) (a Answer) {
 			return nil
 		},
 	})
-	r, err := http.NewRequestWithContext(ctx, method, s.Server.URL+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, s.Server.URL+path, body)
 	if err != nil {
 		s.t.Fatal(err)
 	}
