@@ -77,7 +77,7 @@ func openBareLock(ctx context.Context, c conditions) (locker, error) {
 
 func openOurLock(_ context.Context, c conditions) (locker, error) {
 	client := c.newClient()
-	l := lock.New(client, namespace, lock.WithTTL(lockTTL))
+	l := newLocker(client, lock.WithTTL(lockTTL))
 	cycle := func(ctx context.Context, key string) error {
 		lease, ok, err := l.TryAcquire(ctx, key)
 		if err := taken(ok, err); err != nil {

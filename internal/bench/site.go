@@ -15,6 +15,7 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/redis/go-redis/v9"
 )
 
 // site is a service that callers send requests to.
@@ -54,11 +55,21 @@ func protection(c conditions, opts ...middleware.Option) (
 	protect func(http.Handler) http.Handler, closeStore func() error,
 ) {
 	client := c.newClient()
-	locker := lock.New(client, namespace)
+	locker := newLocker(client)
 	user := keyfunc.User(func(context.Context) string { return "42" })
 	return middleware.Idempotency(locker, keyfunc.Standard(user), opts...), func() error {
 		return errors.Join(locker.Close(context.Background()), client.Close())
 	}
+}
+
+// newLocker returns a Locker that has been checked, as in README's program: see lock.Locker.Check. It panics on a finding,
+// because the servers are bench's own.
+func newLocker(client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
+	locker := lock.New(client, namespace, opts...)
+	if err := locker.Check(context.Background()); err != nil {
+		panic(err)
+	}
+	return locker
 }
 
 // openFiber opens a site under fiber's middleware, which stores responses in Redis.
