@@ -33,7 +33,7 @@ func (l *Locker) newLease(ctx context.Context, id lease.ID, fence int64, start t
 	first := &both.handle
 	first.owner, first.core, first.fence = l, &both.core, fence
 	if !both.core.Init(&l.leases, l.store, id, background.WithoutEnd(ctx), start, &first.handle) {
-		l.store.ReleaseUnneeded(id.Key, id.Token, id.Hold)
+		l.store.ReleaseUnneeded(id.Key, id.Token, id.Hold, id.MayReturn)
 		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
 	}
 	return first, nil

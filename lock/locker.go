@@ -97,8 +97,8 @@ func (l *Locker) Go(f func(context.Context)) {
 // Close ends the background work: renewals, subscriptions, and the retries of releases and settlements. Waiters return
 // [ErrClosed]. Close tries once more to store each pending value ([ErrPending]). If it could not store all, its error
 // wraps [ErrGivenUp], and its text has their number. It also tries once more to release each claim under a hold that no
-// run needs (see [Locker.Claim]). If Redis has not answered all of these, the error wraps [ErrUnreleased], and its text
-// has their number and up to 100 of their storage keys.
+// run needs (see [Locker.Claim]). If one of them was not released, or was and may still be written again, the error wraps
+// [ErrUnreleased], and its text has their number and up to 100 of their storage keys.
 //
 // Close waits for what is in flight. If ctx is done first, its error has the cause of ctx. A command to a silent server
 // is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.

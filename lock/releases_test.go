@@ -307,6 +307,51 @@ func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
 	}
 }
 
+// fault: first try of a claim lost, second granted, lease settled, then the first arrives when the value has expired.
+// Expected: the key is free again, and a Close before that names it.
+func TestFirstTryArrivesAfterTheValue(t *testing.T) {
+	t.Parallel()
+	for name, closes := range map[string]bool{"open": false, "closed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, tr := newBubble(t), &trouble{}
+				locker := troubled(t, b, tr)
+				var late lateSet
+				tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF))
+				claim, err := locker.Claim(t.Context(), "k", nil, hold)
+				if err != nil || claim.State != lock.Granted {
+					t.Fatalf("Claim: %v, %v", claim.State, err)
+				}
+				if err := claim.Lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if closes {
+					err := locker.Close(t.Context())
+					if !errors.Is(err, lock.ErrUnreleased) || !strings.Contains(err.Error(), claim.Key) {
+						t.Errorf("Close: %v, want ErrUnreleased and the key", err)
+					}
+					if s := locker.Stats(); s.Releases != 0 || s.ReleasesGivenUp != 1 {
+						t.Errorf("%+v, want one given up", s)
+					}
+					return
+				}
+				time.Sleep(3 * time.Second)
+				if !b.server.Exists(claim.Key) {
+					t.Error("the value was released")
+				}
+				b.server.Del(claim.Key) // the value has expired
+				late.arrive(t, b, claim.Key)
+				time.Sleep(11 * time.Minute)
+				if b.server.Exists(claim.Key) {
+					t.Error("the key is taken by a claim that was settled")
+				}
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
 // The first try does not arrive at first, the second one meets a claim under a hold, and the look at that claim takes
 // the key. The lease must not be released in the background.
 func TestGrantedBehindALookIsKept(t *testing.T) {
@@ -330,7 +375,7 @@ func TestGrantedBehindALookIsKept(t *testing.T) {
 			t.Error(err)
 		}
 		late.arrive(t, b, locker.StorageKey("k"))
-		time.Sleep(3 * time.Second)
+		time.Sleep(11 * time.Minute)
 		if b.server.Exists(locker.StorageKey("k")) {
 			t.Error("the key is taken by a claim that was released")
 		}
@@ -338,7 +383,27 @@ func TestGrantedBehindALookIsKept(t *testing.T) {
 	})
 }
 
-// A lease that was granted too late, and one whose Release had no answer, are released too.
+// A claim whose reply comes when its lease would be over is released, and forgotten: no other command of it may arrive.
+func TestGrantedTooLateIsReleased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 100 * time.Millisecond
+		b, tr := newBubble(t), &trouble{}
+		locker := troubled(t, b, tr, lock.WithTTL(ttl))
+		tr.with = append(tr.with, func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			defer time.Sleep(ttl)
+			return next(ctx, cmd)
+		})
+		claimInVain(t, locker, "k")
+		synctest.Wait()
+		if s := locker.Stats(); s.Releases != 0 || b.server.Exists(locker.StorageKey("k")) {
+			t.Errorf("%+v, want a free key, and no claim that is released again", s)
+		}
+		closeWithin(t, locker)
+	})
+}
+
+// A lease whose Release had no answer is released too.
 func TestReleaseGoesOnForAnHour(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -410,8 +475,11 @@ func TestCloseReleasesOnceMore(t *testing.T) {
 		tr.with = append(tr.with, late.keep(nil))
 		claimInVain(t, locker, "k")
 		time.Sleep(time.Second)
-		late.arrive(t, b, locker.StorageKey("k")) // after a release that was answered
-		closeWithin(t, locker)
+		key := locker.StorageKey("k")
+		late.arrive(t, b, key) // after a release that was answered
+		if err := locker.Close(t.Context()); !errors.Is(err, lock.ErrUnreleased) || !strings.Contains(err.Error(), key) {
+			t.Errorf("Close: %v, want the key: another command of the claim may arrive", err)
+		}
 		if keys := b.server.Keys(); len(keys) > 0 {
 			t.Errorf("left: %q", keys)
 		}

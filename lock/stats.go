@@ -30,7 +30,7 @@ type Stats struct {
 
 	// Releases are claims under a hold that no run needs, and that are released in the background now: for the first
 	// time, or again. ReleasesGivenUp were released less often than planned, or never: see Locker.Claim. Their keys may
-	// be Abandoned although nothing ran.
+	// be Abandoned although nothing ran, or what ran has settled.
 	Releases        int
 	ReleasesGivenUp uint64
 }

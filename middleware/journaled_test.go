@@ -391,11 +391,10 @@ func TestJournalBesideAtMostOnce(t *testing.T) {
 		s.want(s.send(), http.StatusCreated, middleware.Executed)
 		b.FlushAll(t)
 		s.want(s.send(), http.StatusCreated, middleware.Replayed)
-		cut := proxy.CutBefore(redistest.Any())
+		proxy.CutBefore(redistest.Any())
 		s.want(s.send(key("k2")), http.StatusServiceUnavailable, middleware.StoreUnavailable)
 		s.wantRuns(1)
 		j.want(t, 1, 1)
-		cut.Lift() // Close names the keys of claims that it cannot release
 	})
 }
 

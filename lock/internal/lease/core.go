@@ -34,9 +34,9 @@ type Backend interface {
 	Extend(ctx context.Context, key store.Key, token uuid.UUID, d time.Duration) store.Outcome
 	// Release removes the claim. hasHold reports whether the claim has a hold.
 	Release(ctx context.Context, key store.Key, token uuid.UUID, written []byte, hasHold bool) store.Outcome
-	// KeepReleasing releases a claim with a hold in the background: until Redis answers, and several times after that.
-	// It returns at once. released reports whether a release was already confirmed.
-	KeepReleasing(key store.Key, token uuid.UUID, released bool)
+	// KeepReleasing releases a claim with a hold in the background: until Redis answers and, if the claim may return,
+	// several times after that. It returns at once. gone reports whether a reply has shown that the claim is gone.
+	KeepReleasing(key store.Key, token uuid.UUID, gone, mayReturn bool)
 	// Settle replaces the claim with the value, for ttl.
 	Settle(ctx context.Context, key store.Key, token uuid.UUID, written, value []byte, ttl time.Duration) store.Outcome
 	// Node returns what identifies the server that has the key now. It sends nothing.
@@ -49,7 +49,7 @@ type ID struct {
 	Token     uuid.UUID
 	Hold      time.Duration // for which the claim stays after its lease; 0 without a hold
 	Written   []byte        // the whole claim, if it is known
-	MayReturn bool          // a command may still arrive, and write the claim again after its release: see Core.release
+	MayReturn bool          // a command may still arrive, and write the claim again after its end: see Core.keepReleasing
 }
 
 // Config is what the leases of one Locker share.

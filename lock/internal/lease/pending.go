@@ -95,6 +95,7 @@ func (b *Backlog) SettleBy(ctx context.Context, key string, h *Handle) (value []
 	if err != nil {
 		return nil, err
 	}
+	p.core.keepReleasing(true)
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
 	p.core.end(context.Canceled, nil)

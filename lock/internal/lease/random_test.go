@@ -206,7 +206,7 @@ func (s *server) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Du
 func (s *server) Node(store.Key) any { return s }
 
 // KeepReleasing sends releases until one is answered.
-func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, released bool) {
+func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, _, _ bool) {
 	s.group.Go(func() {
 		background.Retry(s.group.Context(), time.Now().Add(time.Hour), func() bool {
 			s.mu.Lock()

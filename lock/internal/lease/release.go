@@ -27,20 +27,27 @@ func (h *Handle) ReleaseInBackground(ctx context.Context) {
 	}
 }
 
-// release tries to release the claim. If that fails, the first call has it released in the background. It also does so
-// after a release that Redis has answered, if the claim has a hold and MayReturn: a command without a reply may write
-// the claim again.
+// release tries to release the claim. If that fails, the first call has it released in the background.
 func (c *Core) release(ctx context.Context) error {
 	firstCall := !c.isReleasedOrSettled()
 	done, err := c.tryRelease(ctx)
 	switch {
 	case !firstCall:
-	case c.id.Hold > 0 && (!done || c.id.MayReturn):
-		c.backend.KeepReleasing(c.id.Key, c.id.Token, done)
-	case !done:
+	case !done && c.id.Hold == 0:
 		c.retryRelease()
+	default:
+		c.keepReleasing(done)
 	}
 	return err
+}
+
+// keepReleasing has a claim with a hold released in the background, unless the claim is gone and cannot return. gone
+// reports whether Redis has answered a Release or a Settle. After that a command without a reply may write the claim
+// again, once the key is free.
+func (c *Core) keepReleasing(gone bool) {
+	if c.id.Hold > 0 && (!gone || c.id.MayReturn) {
+		c.backend.KeepReleasing(c.id.Key, c.id.Token, gone, c.id.MayReturn)
+	}
 }
 
 // retryRelease keeps trying to release a claim without a hold, until it has expired.

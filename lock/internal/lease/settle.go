@@ -95,21 +95,26 @@ func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byt
 // stored, and otherwise ErrLost. If done is false, another try may succeed.
 func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error) {
 	o := c.backend.Settle(s.ctx, c.id.Key, c.id.Token, c.id.Written, s.value, ttl)
+	if o.Err != nil {
+		return false, o.Wrap("settle")
+	}
+	c.keepReleasing(true) // the value may expire before the claim returns
+	return true, c.endSettled(o.Holder)
+}
 
+// endSettled ends the lease after a reply to its Settle. holder is who had the key then.
+func (c *Core) endSettled(holder store.Holder) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case o.Err != nil:
-		return false, o.Wrap("settle")
-	case o.Holder == store.Another:
+	if holder == store.Another {
 		if c.phase < releasing { // else it may be a successor, and the Release ends the lease
 			c.end(store.ErrLost, store.ErrLost)
 		}
-		return true, store.ErrLost
+		return store.ErrLost
 	}
 	// The value is stored: in place of our claim (Ours), under an absent key (Nobody), or already before (OurValue).
 	c.end(context.Canceled, nil)
-	return true, nil
+	return nil
 }
 
 // settleInBackground makes a Settle pending, and reports whether it did. It does not if the lease was released or

@@ -102,10 +102,17 @@ func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byt
 
 func (b *backend) Node(store.Key) any { return b }
 
-func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, released bool) {
+func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, gone, mayReturn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.sent = append(b.sent, fmt.Sprint("keep releasing, released ", released, " ", time.Since(b.begin).Truncate(ms)))
+	state := ""
+	if gone {
+		state += ", gone"
+	}
+	if mayReturn {
+		state += ", may return"
+	}
+	b.sent = append(b.sent, fmt.Sprint("keep releasing", state, " ", time.Since(b.begin).Truncate(ms)))
 }
 
 func (b *backend) Settle(

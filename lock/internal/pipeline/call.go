@@ -71,7 +71,7 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 			c.Pipeline.givenUp.Add(1)
 			return Result{Unsure: r.Unsure || canceled.sent, Err: withLast(canceled.cause, last)}
 		}
-		r.Unsure = r.Unsure || rediserr.MayHaveArrived(err)
+		r.Unsure = r.Unsure || !isAnswer(err) && rediserr.MayHaveArrived(err)
 		if n == maxTries || isFinal(err) {
 			if !isAnswer(err) {
 				c.Pipeline.givenUp.Add(1)

@@ -371,7 +371,7 @@ func TestDoTriesAgain(t *testing.T) {
 		"a client that is closed":  {redis.ErrClosed, 1, false, false},
 		"a server that loads":      {rediserr.Reply("LOADING Redis is loading the dataset in memory"), maxTries, false, false},
 		"a wrong type":             {rediserr.Reply("WRONGTYPE Operation against a key"), 1, false, true},
-		"too few replicas":         {ErrNotReplicated, 1, true, false},
+		"too few replicas":         {ErrNotReplicated, 1, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,8 +15,8 @@ package store
 //  3. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
 //     (confirmClaim).
 //  4. lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
-//  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was
-//     released. If the claim has a hold, Core.release has it released again.
+//  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was released,
+//     or after the settled value has expired. If the claim has a hold, Core.keepReleasing has it released again.
 //  6. internal/store/unneeded.go: ReleaseUnneeded releases a claim that no caller gets. A claim with a hold is
 //     released until Redis has answered, and several times after that, because it would stay for long.
 //
@@ -65,7 +65,7 @@ type Entry struct {
 
 	// MayReturn is set by Claim: a command without a reply may still arrive, and write our claim, perhaps again. If the
 	// claim has a hold, it is then released repeatedly: Claim queues that if the claim was not granted, and otherwise
-	// lease.Core.release does when the lease is released.
+	// package lease does when the lease is released or settled.
 	MayReturn bool
 
 	// Written is the whole claim, when Granted by SET. It is nil when claim.lua has written the claim.
@@ -97,8 +97,9 @@ func (s *Store) Claim(
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
 	e, err := o.takeOrRead(s.config.Fencing || opts.Waits)
 	e.MayReturn = o.mayReturn
-	if e.MayReturn && (err != nil || e.State != Granted && opts.Hold > 0) { // if denied, one release now would find nothing
-		s.ReleaseUnneeded(key, token, opts.Hold)
+	// If another caller has the key and nothing has arrived, one release now would find nothing.
+	if e.State != Granted && (o.arrived || e.MayReturn && (err != nil || opts.Hold > 0)) {
+		s.ReleaseUnneeded(key, token, opts.Hold, e.MayReturn)
 	}
 	return e, err
 }
@@ -161,8 +162,7 @@ func failure(operation string, r pipeline.Result) error {
 	return wrap(operation, r.Err)
 }
 
-// newGrant returns the claim that o has written, as Granted. If the claim or its fence is malformed, newGrant returns
-// an error and sets mayReturn, so that the claim is released.
+// newGrant returns the claim that o has written, as Granted, and an error if the claim or its fence is malformed.
 func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 	switch {
 	case !r.Absent: // written by an earlier try, whose reply was lost
@@ -171,7 +171,6 @@ func (o *op) newGrant(r *pipeline.Reply) (e Entry, err error) {
 		e.Fence, err = parseFence(r.Fence)
 	}
 	if err != nil {
-		o.mayReturn = true
 		return Entry{}, wrap("claim", err)
 	}
 	e = Entry{State: Granted, Fence: e.Fence, Left: o.store.config.TTL}

@@ -166,7 +166,7 @@ func TestClaim(t *testing.T) {
 			store.Entry{State: store.Granted, Left: ttl, Fence: 42}, nil, "claim",
 		},
 		"fencing, no number": {
-			[]string{granted("fence")}, holds, withFencing, unsure, errAny, "claim release",
+			[]string{granted("fence")}, holds, withFencing, store.Entry{}, errAny, "claim release",
 		},
 		"waits": {
 			[]string{pair(held, time.Second)}, waits, nil, entry(func(e *store.Entry) { e.Left = time.Second }), nil, "claim",
@@ -177,7 +177,7 @@ func TestClaim(t *testing.T) {
 		"waits, settled": {[]string{pair(settled, hold)}, waits, nil, settledEntry, nil, "claim"},
 
 		"replicas":          {[]string{absent, one}, holds, withReplicas, own, nil, "set wait"},
-		"replicas, too few": {[]string{absent, none}, holds, withReplicas, unsure, pipeline.ErrNotReplicated, "set wait release wait"},
+		"replicas, too few": {[]string{absent, none}, holds, withReplicas, store.Entry{}, pipeline.ErrNotReplicated, "set wait release wait"},
 		"replicas, fencing": {
 			[]string{granted("0000000000000042"), one}, holds, func(c *store.Config) { withFencing(c); withReplicas(c) },
 			store.Entry{State: store.Granted, Left: ttl, Fence: 42}, nil, "claim wait",
@@ -201,6 +201,10 @@ func TestClaim(t *testing.T) {
 		"replicas, settled, error": {
 			[]string{text(settled), one, "-ERR x\r\n", one, "-ERR x\r\n", one}, holds, withReplicas, store.Entry{},
 			store.ErrSettled, "set wait confirm wait confirm wait",
+		},
+		"replicas, hold, and gone since, too few": {
+			[]string{text(heldLong), one, granted("0000000000000000"), none}, holds, withReplicas, heldEntry, nil,
+			"set wait claim wait release wait",
 		},
 		"replicas, hold, and settled since": {
 			[]string{text(heldLong), one, pair(settled, hold), one, text(head(settled)), none}, holds, withReplicas,

@@ -74,7 +74,9 @@ func TestReleasesInTime(t *testing.T) {
 		group := background.NewGroup(context.Background())
 		config := store.Config{Namespace: "test", TTL: time.Minute, Config: pipeline.Config{OpTimeout: time.Second}}
 		s := store.New(client, group, config)
-		keep := func(released bool) { s.KeepReleasing(store.Namespace("test").Key("k"), store.NewToken(), released) }
+		keep := func(gone, mayReturn bool) {
+			s.KeepReleasing(store.Namespace("test").Key("k"), store.NewToken(), gone, mayReturn)
+		}
 		want := func(sent string, queued int) {
 			t.Helper()
 			synctest.Wait()
@@ -84,7 +86,7 @@ func TestReleasesInTime(t *testing.T) {
 			}
 		}
 		for _, start := range []string{"0s", "1h0m0s"} {
-			keep(false)
+			keep(false, true)
 			want("["+start+"]", 1)
 			time.Sleep(time.Until(f.begin.Add(time.Hour)))
 			if start != "0s" {
@@ -95,13 +97,16 @@ func TestReleasesInTime(t *testing.T) {
 		}
 		want("[1h0m2s 1h0m15s 1h2m0s 1h10m0s]", 0)
 
-		keep(true) // at 2 h: released before
+		keep(true, true) // at 2 h
 		time.Sleep(time.Second)
-		keep(true)
-		keep(false) // does not wait until the first one is due
+		keep(true, true)
+		keep(false, true) // does not wait until the first one is due
 		want("[2h0m1s]", 3)
 		time.Sleep(time.Hour)
 		want("[2h0m2s 2h0m3s 2h0m3s 2h0m15s 2h0m16s 2h0m16s 2h2m0s 2h2m1s 2h2m1s 2h10m0s 2h10m1s 2h10m1s]", 0)
+
+		keep(false, false)
+		want("[3h0m1s]", 0)
 		if err := group.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -120,7 +125,7 @@ func TestUnreleasedKeys(t *testing.T) {
 		config := store.Config{Namespace: "test", TTL: time.Minute, Config: pipeline.Config{OpTimeout: time.Second}}
 		s := store.New(client, group, config)
 		for i := range n {
-			s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), false)
+			s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), false, false)
 		}
 		if err := group.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -133,10 +138,10 @@ func TestUnreleasedKeys(t *testing.T) {
 	}
 }
 
-// keepMany queues n claims that were released before.
+// keepMany queues n claims that are gone and may return.
 func (w *world) keepMany(n int) {
 	for i := range n {
-		w.KeepReleasing(store.Namespace("ns").Key(fmt.Sprint(i)), store.NewToken(), true)
+		w.KeepReleasing(store.Namespace("ns").Key(fmt.Sprint(i)), store.NewToken(), true, true)
 	}
 }
 
@@ -177,7 +182,7 @@ func TestReleaseIsRetried(t *testing.T) {
 	failures := slices.Repeat([]string{refusal}, 24) // of 12 releases: each is sent again, see pipeline
 	answers := slices.Concat(failures, []string{absent, refusal, refusal, absent})
 	run(t, answers, func(w *world) {
-		w.KeepReleasing(w.key, ours, false)
+		w.KeepReleasing(w.key, ours, false, true)
 		time.Sleep(12 * time.Second)
 		w.wantReleases(len(answers), 1, 0)
 		at := w.server.at
@@ -190,7 +195,7 @@ func TestReleaseIsRetried(t *testing.T) {
 	})
 	run(t, nil, func(w *world) {
 		w.server.rest = refusal
-		w.KeepReleasing(w.key, ours, false)
+		w.KeepReleasing(w.key, ours, false, true)
 		time.Sleep(time.Hour)
 		if queued, givenUp := w.ReleaseStats(); queued != 1 || givenUp != 0 {
 			t.Errorf("%d in the queue, %d given up within an hour", queued, givenUp)
@@ -202,7 +207,7 @@ func TestReleaseIsRetried(t *testing.T) {
 	})
 }
 
-// Close has each claim released once more, unless Redis does not answer, and leaves those that were released.
+// Close has each claim released once more, unless Redis does not answer, and names those that may return.
 func TestReleasesAtClose(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -210,11 +215,12 @@ func TestReleasesAtClose(t *testing.T) {
 		w.keepMany(n)
 		w.close()
 		w.wantReleases(n, n, 0)
-		w.KeepReleasing(w.key, ours, false) // of a claim that was late
+		w.KeepReleasing(w.key, ours, false, false) // of a lease that has outlived the Close
 		w.close()
-		w.wantReleases(n+n+1, n+1, 0)
+		w.wantReleases(n+n+1, n, 0)
+		wantErr(t, w.TakeUnreleased(), store.ErrUnreleased)
+		w.wantReleases(n+n+1, 0, n)
 		wantErr(t, w.TakeUnreleased(), nil)
-		w.wantReleases(n+n+1, 0, 0)
 	})
 	run(t, nil, func(w *world) {
 		w.server.rest = refusal

@@ -14,10 +14,12 @@ import (
 // confirmClaim returns nil if enough replicas have the claim of o, or if the claim was not granted. r is the reply to
 // the claim.
 func (o *op) confirmClaim(r *pipeline.Reply) error {
+	granted := o.isGrantedBy(r)
+	o.arrived = o.arrived || granted
 	switch {
 	case r.Absent: // this command has written the claim
 		return r.WaitErr
-	case !o.store.config.replicated() || !o.isOurs(r.Text):
+	case !granted || !o.store.config.replicated():
 		return nil
 	}
 	// An earlier try has written the claim, and its reply was lost.

@@ -70,6 +70,7 @@ type op struct {
 	mark  string        // see markFor
 
 	mayReturn bool // of Claim: see Entry
+	arrived   bool // of Claim: a reply has shown that the key held our claim; never cleared
 
 	claim    pipeline.Bytes     // the claim to write; only its head if the claim is there already
 	written  pipeline.Bytes     // of Settle and Release: the whole claim; nil if it is not known

@@ -2,8 +2,9 @@ package store
 
 // Claims that no run needs, and the queue that releases those with a hold. Without a release, such a claim keeps its
 // key for as long as its hold, although nothing ran. A release may overtake its claim: the claim can lie in the buffer
-// of a connection that was given up, and be executed later. So each release is sent until Redis has answered it, and
-// then again at the intervals of releaseAgain. A release names the token, so that it never removes another claim.
+// of a connection that was given up, and be executed later. So each release is sent until Redis has answered it and, if
+// the claim may return, again at the intervals of releaseAgain. A release names the token, so that it never removes
+// another claim.
 
 import (
 	"errors"
@@ -20,7 +21,7 @@ import (
 )
 
 // ErrUnreleased is the error of a Close that leaves claims. Package lock exports and documents it.
-var ErrUnreleased = errors.New("lock: claims could not be released")
+var ErrUnreleased = errors.New("lock: claims are left, or may return")
 
 // releaseAgain is when a release is sent again, counted from the reply to the one before: about 2 s, 15 s, 2 min and 10
 // min after the first reply.
@@ -47,27 +48,28 @@ type releases struct {
 
 // unneeded is a claim with a hold that no run needs.
 type unneeded struct {
-	key   Key
-	token uuid.UUID
+	key       Key
+	token     uuid.UUID
+	mayReturn bool // see Entry
 
 	// guarded by releases.mu
 	answered int       // releases that Redis has answered; only grows
 	due      time.Time // when the next release is sent, for the first time
 }
 
-// ReleaseUnneeded releases, in the background, a claim that was written or may still arrive, and that no caller gets.
-// Without a hold it sends one release.
-func (s *Store) ReleaseUnneeded(key Key, token uuid.UUID, hold time.Duration) {
+// ReleaseUnneeded releases, in the background, a claim that was written or may still arrive (mayReturn), and that no
+// caller gets. Without a hold it sends one release.
+func (s *Store) ReleaseUnneeded(key Key, token uuid.UUID, hold time.Duration, mayReturn bool) {
 	if hold > 0 {
-		s.KeepReleasing(key, token, false)
+		s.KeepReleasing(key, token, false, mayReturn)
 		return
 	}
 	s.group.Go(func() { s.Release(s.group.Base(), key, token, nil, false) })
 }
 
-// KeepReleasing queues the claim of a token, which has a hold: the worker releases it at once, unless it was released
-// already, and again later. If the queue is full, KeepReleasing gives up another claim.
-func (s *Store) KeepReleasing(key Key, token uuid.UUID, released bool) {
+// KeepReleasing queues the claim of a token, which has a hold. The worker releases it at once, unless a reply has shown
+// that it is gone, and again later if it may return. If the queue is full, KeepReleasing gives up another claim.
+func (s *Store) KeepReleasing(key Key, token uuid.UUID, gone, mayReturn bool) {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,9 +79,9 @@ func (s *Store) KeepReleasing(key Key, token uuid.UUID, released bool) {
 			break
 		}
 	}
-	c := &unneeded{key: key, token: token, due: time.Now()}
+	c := &unneeded{key: key, token: token, mayReturn: mayReturn, due: time.Now()}
 	q.claims[c] = struct{}{}
-	if released {
+	if gone {
 		q.planNext(c)
 	}
 	if !q.working {
@@ -89,9 +91,9 @@ func (s *Store) KeepReleasing(key Key, token uuid.UUID, released bool) {
 	background.Signal(q.wake)
 }
 
-// planNext notes that Redis has answered a release of c, and plans the next one. The caller holds mu.
+// planNext notes that Redis has answered a release of c, and plans the next one, if c may return. The caller holds mu.
 func (q *releases) planNext(c *unneeded) {
-	if c.answered == len(releaseAgain) {
+	if !c.mayReturn || c.answered == len(releaseAgain) {
 		delete(q.claims, c)
 		return
 	}
@@ -185,26 +187,25 @@ func (q *releases) send(batch []*unneeded) (answered int) {
 	return answered
 }
 
-// TakeUnreleased empties the queue. It gives up the claims whose release Redis has never answered, and returns an error
-// with their keys, which wraps ErrUnreleased. It returns nil if there are none. Locker.Close calls it last.
+// TakeUnreleased empties the queue, gives up its claims, and returns an error with their keys, which wraps ErrUnreleased:
+// they were not released, or may return. It returns nil if the queue is empty. Locker.Close calls it last.
 func (s *Store) TakeUnreleased() error {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var keys []string
-	for c := range q.claims {
-		if c.answered == 0 {
-			keys = append(keys, c.key.Text)
-			q.giveUp(c)
-		}
-	}
-	clear(q.claims)
-	n := len(keys)
-	switch {
-	case n == 0:
+	n := len(q.claims)
+	if n == 0 {
 		return nil
-	case n > maxNamed:
-		keys = append(keys[:maxNamed], "...")
+	}
+	keys := make([]string, 0, min(n, maxNamed+1))
+	for c := range q.claims {
+		if len(keys) < maxNamed {
+			keys = append(keys, c.key.Text)
+		}
+		q.giveUp(c)
+	}
+	if n > maxNamed {
+		keys = append(keys, "...")
 	}
 	return fmt.Errorf("%w: %d: %s", ErrUnreleased, n, strings.Join(keys, " "))
 }
