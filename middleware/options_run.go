@@ -139,8 +139,8 @@ func WithJournal(j journal.Journal) Option {
 // A waiter never runs the handler. If the first request ends without leaving a response (because it is not to be
 // stored, or its process died), the waiter gets 503 run-failed, and a retry may run. With [WithAtMostOnce] or an intent
 // journal it gets 409 outcome-unknown if the outcome is unknown, and no retry runs. An error of Redis does not end a
-// wait. If Redis has not recovered when d has passed, the Event reports the error. A waiting client that disconnects
-// affects no other.
+// wait. If Redis has not recovered when d has passed, the Event reports the error. A client that disconnects gives up its
+// place. net/http takes one that has shut down its write side for disconnected: it gets 409 in-flight.
 //
 // Each waiter needs a connection and a goroutine, but no body; [WithMaxWaiters] limits them. The waiters for a key in
 // one process share their look-ups in Redis, and a message wakes them ([lock.Locker.Wait]). WithWait panics when d is
