@@ -399,3 +399,42 @@ func TestRequestBehindRouters(t *testing.T) {
 		}), http.StatusCreated, middleware.Executed)
 	})
 }
+
+// An http.TimeoutHandler outside sends the header when the handler has returned, so that it has an announced trailer, too.
+// It takes a 1xx for the status of the response, which only a replay has right. docs/reference.md says both.
+func TestEarlyHintsAndTrailersUnderATimeoutHandler(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hint   bool
+		status int // without a replay
+	}{"trailers": {false, http.StatusCreated}, "trailers after a 103": {true, http.StatusOK}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "X-A")
+				if test.hint {
+					w.WriteHeader(http.StatusEarlyHints)
+				}
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, "body")
+				w.Header().Set("X-A", "a")
+			})
+			s.outer = func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "") }
+			for outcome, edit := range map[middleware.Outcome]edit{middleware.Unprotected: noKey, middleware.Executed: key("k")} {
+				a := s.send(edit)
+				s.want(a, test.status, outcome)
+				wantTwice(t, outcome, a)
+			}
+			again := s.send(key("k"))
+			s.want(again, http.StatusCreated, middleware.Replayed)
+			wantTwice(t, middleware.Replayed, again)
+		})
+	}
+}
+
+func wantTwice(t *testing.T, outcome middleware.Outcome, a answer) {
+	t.Helper()
+	if a.header.Get("X-A") != "a" || a.trailer.Get("X-A") != "a" {
+		t.Errorf("%s: X-A is %q in the header and %q in the trailer", outcome, a.header["X-A"], a.trailer["X-A"])
+	}
+}
