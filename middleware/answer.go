@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/run"
@@ -12,46 +13,28 @@ import (
 
 // refusal is a problem that a request gets, and what the observer is told.
 type refusal struct {
-	problem *problem.Problem // not changed: requests share it
+	problem problem.Problem
 	event   Event
 }
 
-func refused(outcome Outcome, p *problem.Problem, err error) *refusal {
-	return &refusal{p, Event{Outcome: outcome, Status: p.Status, Err: err}}
-}
-
-// problems are the problems of results.
-var problems = [run.KindCount]*problem.Problem{
-	run.InFlight:           &problem.InFlight,
-	run.Expired:            &problem.KeyExpired,
-	run.NoRecord:           &problem.RunFailed,
-	run.Reused:             &problem.KeyReused,
-	run.NotStored:          &problem.ResponseNotStored,
-	run.UnknownNotStored:   &problem.UnknownNotStored,
-	run.Unresolved:         &problem.OutcomeUnknown,
-	run.FingerprintChanged: &problem.FingerprintChanged,
-	run.Unreadable:         &problem.RecordUnreadable,
-	run.Unavailable:        &problem.StoreUnavailable,
-	run.Unconfirmed:        &problem.ResponseUnconfirmed,
-	run.NotBegun:           &problem.StoreUnavailable,
-	run.CommitUnknown:      &problem.CommitUnknown,
+// refused returns the refusal of a request before it could run.
+func refused(kind run.Kind, err error) *refusal {
+	answer := kind.Answer()
+	return &refusal{problem.New(answer), Event{Outcome: Outcome(answer.Outcome), Status: answer.HTTP.Status, Err: err}}
 }
 
 // problemOf returns the problem of a result that has no response.
-func (m *Middleware) problemOf(result *run.Result) *problem.Problem {
-	p := *problems[result.Kind]
+func (m *Middleware) problemOf(result *run.Result) problem.Problem {
+	p := problem.New(result.Kind.Answer())
 	switch {
 	case result.Kind == run.NotBegun:
-		p = problem.NotBegun(m.locker.TTL())
+		p.Detail = fmt.Sprintf(p.Detail, m.locker.TTL())
 	case result.Kind == run.NotStored:
 		p.OriginalStatus = response.Status(result.Record.Body)
-	case result.Kind == run.Unresolved && result.RetryAfter > 0:
-		p = problem.OutcomeUnknownYet
-		fallthrough
 	case result.RetryAfter > 0:
 		p.RetryAfter = result.RetryAfter
 	}
-	return &p
+	return p
 }
 
 // answer sends what follows from the result: the stored response, or a problem.
@@ -64,11 +47,11 @@ func (x *exchange) answer(result *run.Result) {
 	stored := response.NewScratch()
 	if err := stored.Decode(result.Record.Body); err != nil {
 		stored.Free()
-		e := Event{Outcome: Unreadable, Status: problem.RecordUnreadable.Status, Err: errors.Join(result.Err, err)}
-		if result.Outcome == run.OutcomeLeaseLost {
+		refusal := refused(run.Unreadable, errors.Join(result.Err, err))
+		if e := &refusal.event; result.Outcome == run.OutcomeLeaseLost {
 			e.Outcome, e.Settle = LeaseLost, Phase(result.Settle)
 		}
-		x.refuse(&refusal{&problem.RecordUnreadable, e})
+		x.refuse(refusal)
 		return
 	}
 	x.in.limited.prepareAnswer(x.r)
@@ -94,7 +77,7 @@ func eventOf(result *run.Result, status int) Event {
 // refuse sends a problem.
 func (x *exchange) refuse(a *refusal) {
 	x.in.limited.prepareAnswer(x.r)
-	p := *a.problem
+	p := &a.problem
 	defer x.emit(a.event) // even if a WithProblem panics
 	if p.Retryable {
 		FromContext(x.r.Context()).noteRefusal()
@@ -102,7 +85,7 @@ func (x *exchange) refuse(a *refusal) {
 	p.Instance = problem.Instance(x.m.guard.StorageKey(&x.in.run.Request))
 	p.SetHeader(x.w.Header())
 	if x.m.writeProblem != nil {
-		x.m.writeProblem(x.w, x.r, publicProblem(&p))
+		x.m.writeProblem(x.w, x.r, Problem(p.Document))
 		return
 	}
 	p.Write(x.w, x.r)

@@ -59,35 +59,25 @@ func JSONFingerprint(r *http.Request, body []byte, ignore ...string) []byte {
 // Problems returns all that there are, one of each type at least.
 func Problems() []Problem {
 	var all []Problem
-	for _, p := range everyProblem {
-		all = append(all, publicProblem(p))
+	for _, p := range everyProblem() {
+		all = append(all, Problem(p.Document))
 	}
 	return all
 }
 
-var everyProblem = []*problem.Problem{
-	&problem.KeyMissing, &problem.KeyInvalid, &problem.KeyOfFuture, &problem.KeyExpired, &problem.BodyUnreadable,
-	&problem.UserUnknown, &problem.InFlight, &problem.RunFailed, &problem.OutcomeUnknown, &problem.OutcomeUnknownYet,
-	&problem.ResponseNotStored,
-	&problem.UnknownNotStored, &problem.FingerprintChanged, &problem.BodyTooLarge, &problem.KeyReused, &problem.KeyFailed,
-	&problem.RecordUnreadable, &problem.StoreUnavailable, &problem.ResponseUnconfirmed, &problem.CommitUnknown,
-}
-
-// KindsWithoutProblem returns the kinds of refusals for which problemOf has no problem.
-func KindsWithoutProblem() (kinds []run.Kind) {
+func everyProblem() (all []problem.Problem) {
 	for kind := run.InFlight; kind < run.KindCount; kind++ {
-		if problems[kind] == nil {
-			kinds = append(kinds, kind)
-		}
+		all = append(all, problem.New(kind.Answer()))
 	}
-	return kinds
+	return all
 }
 
 // Refuse answers with a problem as a middleware without options does.
 func Refuse(w http.ResponseWriter, r *http.Request, p Problem) {
-	inner := &problem.Problem{Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Retryable: p.Retryable, RetryAfter: p.RetryAfter}
-	for _, known := range everyProblem {
-		if publicProblem(known) == p {
+	inner := problem.New(&run.Answer{HTTP: run.HTTP{Heading: p.Title, Text: p.Detail}})
+	inner.Document = problem.Document(p)
+	for _, known := range everyProblem() {
+		if Problem(known.Document) == p {
 			inner = known
 		}
 	}

@@ -1,10 +1,6 @@
 package middleware
 
-import (
-	"time"
-
-	"github.com/onceguard/onceguard/middleware/internal/problem"
-)
+import "time"
 
 // Problem is an error response in the terms of RFC 9457. All problems of one Type have the same Title, Status and
 // Retryable. docs/reference.md lists the types.
@@ -21,12 +17,4 @@ type Problem struct {
 	Retryable bool `json:"-"`
 	// RetryAfter is sent as Retry-After (RFC 9110 section 10.2.3), in whole seconds. It is 0 when Retryable is false.
 	RetryAfter time.Duration `json:"-"`
-}
-
-// publicProblem returns p for a function of WithProblem.
-func publicProblem(p *problem.Problem) Problem {
-	return Problem{
-		Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Instance: p.Instance, OriginalStatus: p.OriginalStatus,
-		Retryable: p.Retryable, RetryAfter: p.RetryAfter,
-	}
 }

@@ -93,13 +93,6 @@ func TestProblemTable(t *testing.T) {
 	}
 }
 
-func TestEachRefusalHasAProblem(t *testing.T) {
-	t.Parallel()
-	if kinds := middleware.KindsWithoutProblem(); len(kinds) > 0 {
-		t.Errorf("kinds %v have no problem", kinds)
-	}
-}
-
 // A replayed 5xx tells the client not to retry. No other replay gets that header.
 func TestReplayedFailureIsNotRetried(t *testing.T) {
 	for _, test := range []struct {

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/middleware"
 )
 
 // The tables of docs/reference.md are tied to the code: what only one of the two has fails a test.
@@ -104,33 +107,6 @@ func isOption(name string) bool {
 	return strings.HasPrefix(name, "With") && !strings.Contains(name, ".")
 }
 
-// Each type of problem that the code makes is in the table. That its status and the rest are right there is for
-// checkProblem.
-func TestReferenceProblems(t *testing.T) {
-	t.Parallel()
-	made := 0
-	for _, file := range sources(t, "internal/problem") {
-		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			if f, ok := call.Fun.(*ast.Ident); !ok || f.Name != "define" {
-				return true
-			}
-			made++
-			name := strings.Trim(call.Args[0].(*ast.BasicLit).Value, `"`)
-			if _, listed := problems()[name]; !listed {
-				t.Errorf("%s is not in the table", name)
-			}
-			return true
-		})
-	}
-	if made != len(problems()) {
-		t.Errorf("the code makes %d types of problems, and the table has %d", made, len(problems()))
-	}
-}
-
 // The comment of each option says what is the default.
 func TestOptionsNameTheirDefaults(t *testing.T) {
 	t.Parallel()
@@ -151,10 +127,11 @@ func TestOptionsNameTheirDefaults(t *testing.T) {
 	}
 }
 
-// Each outcome is in one of the two tables: that of Events, or as the outcome of a problem.
+// Each outcome is in one of the two tables: that of Events, or as the outcome of a problem. Those of internal/run and of
+// package once are among them, and those of internal/run's answers are in both packages.
 func TestReferenceOutcomes(t *testing.T) {
 	t.Parallel()
-	var listed, made []string
+	var listed []string
 	for _, row := range referenceTable("Events") {
 		listed = append(listed, strings.Trim(row[0], "`"))
 	}
@@ -165,23 +142,48 @@ func TestReferenceOutcomes(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range sources(t, ".") {
+	made := outcomesOf(t, ".")
+	slices.Sort(listed)
+	slices.Sort(made)
+	if !slices.Equal(listed, made) {
+		t.Errorf("the table has %q, the code has %q", listed, made)
+	}
+	for _, dir := range []string{"../internal/run", "../once"} {
+		for _, outcome := range outcomesOf(t, dir) {
+			if !slices.Contains(made, outcome) {
+				t.Errorf("%s has the outcome %q, and this package has none of that name", dir, outcome)
+			}
+		}
+	}
+	inOnce := outcomesOf(t, "../once")
+	for kind := run.Unprotected; kind < run.KindCount; kind++ {
+		a := kind.Answer()
+		if p := problems()[a.HTTP.Type]; kind >= run.InFlight && !slices.Contains(p.outcomes, middleware.Outcome(a.Outcome)) {
+			t.Errorf("%s: the table lacks the outcome %q", a.HTTP.Type, a.Outcome)
+		}
+		isForeign := kind == run.FingerprintChanged // the record is not of package once
+		if a.Call.Err != nil && !isForeign && !slices.Contains(inOnce, string(a.Outcome)) {
+			t.Errorf("package once lacks the outcome %q", a.Outcome)
+		}
+	}
+}
+
+// outcomesOf returns the texts of the constants of type Outcome in a package.
+func outcomesOf(t *testing.T, dir string) (texts []string) {
+	t.Helper()
+	for _, file := range sources(t, dir) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok {
 				return true
 			}
 			if of, ok := spec.Type.(*ast.Ident); ok && of.Name == "Outcome" && len(spec.Values) == 1 {
-				made = append(made, strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`))
+				texts = append(texts, strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`))
 			}
 			return true
 		})
 	}
-	slices.Sort(listed)
-	slices.Sort(made)
-	if !slices.Equal(listed, made) {
-		t.Errorf("the table has %q, the code has %q", listed, made)
-	}
+	return texts
 }
 
 // What the README and the pages call by its name exists.

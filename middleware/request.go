@@ -10,7 +10,6 @@ import (
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
-	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
 // input is what was read of a request: its key, its body and its fingerprints.
@@ -80,7 +79,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	isUsedUp := in.limited.read > 0 && !in.isReplaced()
 	switch {
 	case isUsedUp && failed == nil:
-		return protected, refused(KeyFailed, &problem.KeyFailed, reread.ErrUsed)
+		return protected, refused(run.KeyFailed, reread.ErrUsed)
 	case err == nil && key != "":
 		in.run.Key, in.outer = key, FromContext(r.Context())
 		if in.outer != nil && in.outer.runs(m.guard.StorageKey(&in.run.Request), m.shadow) {
@@ -99,22 +98,23 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 func refuseKey(err error) *refusal {
 	switch {
 	case errors.Is(err, keyfunc.ErrMissing):
-		p := problem.MissingFrom(err)
-		return refused(MissingKey, &p, nil)
+		missing := refused(run.KeyMissing, nil)
+		missing.problem.NamePlace(err)
+		return missing
 	case errors.Is(err, errKeyOfFuture):
-		return refused(InvalidKey, &problem.KeyOfFuture, err)
+		return refused(run.KeyOfFuture, err)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
-		return refused(InvalidKey, &problem.KeyInvalid, err)
+		return refused(run.KeyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):
-		return refused(NoUser, &problem.UserUnknown, nil)
+		return refused(run.UserUnknown, nil)
 	}
-	return refused(KeyFailed, &problem.KeyFailed, err)
+	return refused(run.KeyFailed, err)
 }
 
 // readBody reads the whole body and makes the fingerprints.
 func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 	if r.ContentLength > m.maxBody {
-		return refused(TooLarge, &problem.BodyTooLarge, nil)
+		return refused(run.BodyTooLarge, nil)
 	}
 	limit := m.maxBody
 	if r.ContentLength > 0 {
@@ -126,7 +126,7 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 	}
 	switch isEmpty := len(body.Bytes()) == 0; {
 	case isEmpty && hadBody(r):
-		return refused(KeyFailed, &problem.KeyFailed, reread.ErrUsed)
+		return refused(run.KeyFailed, reread.ErrUsed)
 	case isEmpty && r.ContentLength < 0:
 		in.doubt = reread.ErrMaybeUsed
 	}
@@ -144,7 +144,7 @@ func hadBody(r *http.Request) bool {
 func refuseBody(err error) *refusal {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return refused(TooLarge, &problem.BodyTooLarge, nil)
+		return refused(run.BodyTooLarge, nil)
 	}
-	return refused(BodyUnreadable, &problem.BodyUnreadable, err)
+	return refused(run.BodyUnreadable, err)
 }

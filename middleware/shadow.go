@@ -20,7 +20,6 @@ import (
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
-	"github.com/onceguard/onceguard/middleware/internal/problem"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -90,7 +89,7 @@ func (s *watched) predictReplay(result *run.Result) prediction {
 	stored := response.NewScratch()
 	defer stored.Free()
 	if err := stored.Decode(result.Record.Body); err != nil {
-		return prediction{event: Event{Outcome: Unreadable, Status: problem.RecordUnreadable.Status, Err: err}}
+		return prediction{event: refused(run.Unreadable, err).event}
 	}
 	return prediction{digest: bytes.Clone(stored.Stored.Body), event: replayEvent(result, stored.Stored.Status)}
 }
@@ -105,7 +104,7 @@ func (s *watched) readCopy() (way way, refusal *refusal) {
 		s.removeTemporaryFiles(copied)
 		s.in.freeBody()
 		if recover() != nil { // the value may hold what must not be logged
-			refusal = refused(KeyFailed, &problem.KeyFailed, errShadowPanic)
+			refusal = refused(run.KeyFailed, errShadowPanic)
 		}
 	}()
 	return s.m.read(nil, copied, &s.in)

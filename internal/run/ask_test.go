@@ -54,12 +54,3 @@ func TestIsOurEnd(t *testing.T) {
 		}
 	}
 }
-
-func TestEachKindHasAnOutcome(t *testing.T) {
-	t.Parallel()
-	for kind := Unprotected; kind < KindCount; kind++ {
-		if kind != Own && outcomes[kind] == "" {
-			t.Errorf("kind %d has no outcome", kind)
-		}
-	}
-}

@@ -1,4 +1,4 @@
-// Package run runs an operation once for each key. It knows no HTTP. A door is what protects operations of one kind:
+// Package run runs an operation once for each key. It knows no HTTP, apart from the texts in answers.go. A door is what protects operations of one kind:
 // package middleware the handlers of HTTP requests, package once functions. A door derives the key, calls Begin, runs its
 // operation if it may, and hands out what Conclude returns:
 //
@@ -23,6 +23,7 @@
 //	guard.go       Begin: the claim, and what follows from it
 //	duplicate.go   what a request gets whose key another run has; Wait
 //	result.go      what Begin, Wait and Conclude return
+//	answers.go     the table: what a request gets that does not run, by HTTP, in a function and by gRPC
 //	run.go         a run, from Start to Conclude
 //	do.go          calls the operation and concludes the run, also after a panic
 //	control.go     what the operation decides about its run: Keep, Discard, Unknown, Retain

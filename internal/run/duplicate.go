@@ -138,10 +138,11 @@ func (g *Guard) readNote(key string, entry *journal.Entry) (record.Note, error) 
 // sweep or the run itself ends the row, so the duplicate may be repeated. A caller that obeys RetryAfter doubles its
 // pause with each repetition. A row that is older than the retention was forgotten by its operators.
 func (g *Guard) unfinished(age time.Duration) Result {
-	r := refuse(Unresolved, errUnfinished)
-	if age < g.Retention {
-		r.RetryAfter = max(minUnknownPause, min(age, maxUnknownPause)).Truncate(time.Second)
+	if age >= g.Retention {
+		return refuse(Unresolved, errUnfinished)
 	}
+	r := refuse(UnresolvedYet, errUnfinished)
+	r.RetryAfter = max(minUnknownPause, min(age, maxUnknownPause)).Truncate(time.Second)
 	return r
 }
 

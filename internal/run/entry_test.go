@@ -82,9 +82,9 @@ func TestRetryAfterOfARow(t *testing.T) {
 		kind  run.Kind
 		after time.Duration
 	}{
-		"unfinished, new":                  {journal.Unfinished, time.Second, run.Unresolved, 30 * time.Second},
-		"unfinished, a minute":             {journal.Unfinished, time.Minute, run.Unresolved, time.Minute},
-		"unfinished, almost the retention": {journal.Unfinished, time.Hour - 1, run.Unresolved, 5 * time.Minute},
+		"unfinished, new":                  {journal.Unfinished, time.Second, run.UnresolvedYet, 30 * time.Second},
+		"unfinished, a minute":             {journal.Unfinished, time.Minute, run.UnresolvedYet, time.Minute},
+		"unfinished, almost the retention": {journal.Unfinished, time.Hour - 1, run.UnresolvedYet, 5 * time.Minute},
 		"unfinished, the retention":        {journal.Unfinished, time.Hour, run.Unresolved, 0},
 		"running, new":                     {journal.Running, 0, run.InFlight, time.Second},
 		"running, five seconds":            {journal.Running, 5 * time.Second, run.InFlight, 5 * time.Second},

@@ -76,7 +76,7 @@ func TestTransactionEnds(t *testing.T) {
 		"failed":                    {fail(unsealed), nothing, errDo, rolledBack, nil, run.Own},
 		"failed, own row begun":     {fail(unsealed), found(journal.Begun, true), errDo, rolledBack, nil, run.Own},
 		"failed, own row runs":      {fail(unsealed), found(journal.Running, true), errDo, rolledBack, nil, run.Own},
-		"failed, own row is lost":   {fail(unsealed), found(journal.Unfinished, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.Unresolved},
+		"failed, own row is lost":   {fail(unsealed), found(journal.Unfinished, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.UnresolvedYet},
 		"failed, own row is done":   {fail(unsealed), found(journal.Done, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.NotStored},
 		"failed, another's begun":   {fail(unsealed), found(journal.Begun, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
 		"failed, another's runs":    {fail(unsealed), found(journal.Running, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},

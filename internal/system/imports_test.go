@@ -18,7 +18,7 @@ var allowedImports = map[string][]string{
 		"middleware/internal/capture", "middleware/internal/problem", "middleware/internal/response", "middleware/internal/buffer",
 	},
 	"middleware/internal/capture":  {"journal", "middleware/internal/response", "middleware/internal/buffer"},
-	"middleware/internal/problem":  {"keyfunc"},
+	"middleware/internal/problem":  {"keyfunc", "internal/run"},
 	"middleware/internal/response": {"internal/record", "middleware/internal/buffer"},
 	"middleware/internal/buffer":   {},
 

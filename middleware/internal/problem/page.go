@@ -10,15 +10,6 @@ import (
 	"strings"
 )
 
-// pageText is the text of a problem's HTML page. Its reader has filled in a form, and does not know idempotency keys.
-type pageText struct{ heading, text string }
-
-// withPage returns p with the text of its page.
-func (p Problem) withPage(heading, text string) Problem {
-	p.page = pageText{heading, text}
-	return p
-}
-
 const pageStyle = `:root{color-scheme:light dark}` +
 	`body{margin:0 auto;max-width:32rem;padding:12vh 1.25rem 2rem;font:1rem/1.5 system-ui,sans-serif}` +
 	`h1{font-size:1.5rem;line-height:1.25}` +
@@ -32,12 +23,8 @@ var pagePolicy = func() string {
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 }()
 
-// html returns the page of p, with a link back to where the request came from. Without a pageText it uses Title and Detail.
+// html returns the page of p, with a link back to where the request came from.
 func (p Problem) html(r *http.Request) []byte {
-	heading, text := p.page.heading, p.page.text
-	if heading == "" {
-		heading, text = p.Title, p.Detail
-	}
 	back := ""
 	if to := cameFrom(r); to != "" {
 		back = fmt.Sprintf("\n<p><a href=\"%s\">Back to the page</a></p>", html.EscapeString(to))
@@ -64,7 +51,7 @@ func (p Problem) html(r *http.Request) []byte {
 </details>
 </body>
 </html>
-`, html.EscapeString(heading), pageStyle, html.EscapeString(text), back,
+`, html.EscapeString(p.heading), pageStyle, html.EscapeString(p.text), back,
 		html.EscapeString(p.Title), p.Status, html.EscapeString(p.Detail), reference)
 }
 
