@@ -19,6 +19,9 @@
 // (echo.UnwrapResponse). What it writes nevertheless is dropped, unless an outer middleware has already put back an
 // earlier response, as echo's Gzip does with a MinLength. A replay returns no error.
 //
+// If the handler returns the error of a deadline that echo's ContextTimeout has set outside, ContextTimeout answers 503.
+// This middleware leaves that to it, and the outcome is unknown.
+//
 // Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
 // the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after
 // [middleware.Execution.Unknown], and the Event's Err says why. A handler that knows better calls Discard or Keep. The
@@ -54,8 +57,10 @@
 package echo5once
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v5"
 
@@ -99,6 +104,17 @@ var errLeftOpen = errors.New("echo5once: the handler returned an error, for whic
 	"and what is written outside of this middleware cannot be stored: mount what renders the error inside, as in " +
 	"POST(path, handler, once, render)")
 
+// errTimeout is in the Event of a run whose error an outer middleware answers.
+var errTimeout = errors.New("echo5once: the deadline of an outer middleware has passed, which answers the handler's error")
+
+// isTimeout reports whether err is for the middleware that has set the deadline of outer, such as echo's ContextTimeout. It
+// answers 503 to that error, where the HTTPErrorHandler would answer 500. outer.Err may still be nil then: the run's
+// context, with the same deadline, has a timer of its own.
+func isTimeout(err error, outer context.Context) bool {
+	deadline, ok := outer.Deadline()
+	return ok && !time.Now().Before(deadline) && errors.Is(err, context.DeadlineExceeded)
+}
+
 // call is one request.
 type call struct {
 	c     *echo.Context
@@ -139,7 +155,10 @@ func (x *call) Run(w http.ResponseWriter, r *http.Request, _ bool) {
 	switch {
 	case x.err == nil:
 		inner.AnswerRolledBack()
-	case !inner.HasAnswered():
+	case inner.HasAnswered():
+	case isTimeout(x.err, request.Context()):
+		x.outer.Leave(errTimeout)
+	default:
 		c.Echo().HTTPErrorHandler(c, x.err)
 		if !inner.HasAnswered() {
 			x.outer.Leave(errLeftOpen)

@@ -19,7 +19,8 @@
 // Context.Response().Committed is set. What it writes nevertheless is dropped. A replay returns no error.
 //
 // Use echo's ContextTimeout and not its Timeout outside: Timeout drops the response of a handler that has returned an
-// error, and the client gets an empty 200.
+// error, and the client gets an empty 200. ContextTimeout answers 503 if the handler returns the error of its deadline.
+// This middleware leaves that to it, and the outcome is unknown.
 //
 // Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
 // the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after
@@ -55,8 +56,10 @@
 package echoonce
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -100,6 +103,17 @@ var errLeftOpen = errors.New("echoonce: the handler returned an error, for which
 	"and what is written outside of this middleware cannot be stored: mount what renders the error inside, as in " +
 	"POST(path, handler, once, render)")
 
+// errTimeout is in the Event of a run whose error an outer middleware answers.
+var errTimeout = errors.New("echoonce: the deadline of an outer middleware has passed, which answers the handler's error")
+
+// isTimeout reports whether err is for the middleware that has set the deadline of outer, such as echo's ContextTimeout. It
+// answers 503 to that error, where the HTTPErrorHandler would answer 500. outer.Err may still be nil then: the run's
+// context, with the same deadline, has a timer of its own.
+func isTimeout(err error, outer context.Context) bool {
+	deadline, ok := outer.Deadline()
+	return ok && !time.Now().Before(deadline) && errors.Is(err, context.DeadlineExceeded)
+}
+
 // call is one request.
 type call struct {
 	c     echo.Context
@@ -139,7 +153,10 @@ func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	switch {
 	case x.err == nil:
 		inner.AnswerRolledBack()
-	case !inner.HasAnswered():
+	case inner.HasAnswered():
+	case isTimeout(x.err, request.Context()):
+		x.outer.Leave(errTimeout)
+	default:
 		c.Error(x.err)
 		if !inner.HasAnswered() {
 			x.outer.Leave(errLeftOpen)

@@ -3,6 +3,7 @@ package echoonce_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -405,6 +406,75 @@ func TestPanics(t *testing.T) {
 			f()
 		})
 	}
+}
+
+// fault: the deadline of echo's ContextTimeout outside passes, and the handler returns its error -> 503 as from echo alone,
+// and no retry runs in the time of the lease, because the effect may be there
+func TestContextTimeoutOutside(t *testing.T) {
+	wait := func(c echo.Context) error {
+		<-c.Request().Context().Done()
+		return fmt.Errorf("the provider: %w", c.Request().Context().Err())
+	}
+	answer := func(c echo.Context) error {
+		<-c.Request().Context().Done()
+		return c.String(http.StatusAccepted, "later")
+	}
+	discard := func(c echo.Context) error {
+		_ = middleware.FromContext(c.Request().Context()).Discard()
+		return wait(c)
+	}
+	other := func(c echo.Context) error {
+		<-c.Request().Context().Done()
+		return errNoCover
+	}
+	atMostOnce, shadow := []middleware.Option{middleware.WithAtMostOnce()}, []middleware.Option{middleware.WithShadow()}
+	for name, test := range map[string]struct {
+		h              echo.HandlerFunc
+		opts           []middleware.Option
+		outcome, again middleware.Outcome
+	}{
+		"an error":               {wait, nil, middleware.Unknown, middleware.InFlight},
+		"at most once":           {wait, atMostOnce, middleware.Unknown, middleware.InFlight},
+		"in shadow":              {wait, shadow, middleware.Unknown, middleware.InFlight},
+		"nothing has happened":   {discard, nil, middleware.Freed, middleware.Freed},
+		"another error":          {other, nil, middleware.Freed, middleware.Freed},
+		"an answer all the same": {answer, nil, middleware.Executed, middleware.Replayed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// On a busy machine the deadline may pass before the handler runs.
+			timeout := 50 * time.Millisecond
+			for !timesOut(t, timeout, test.h, test.opts, test.outcome, test.again) && timeout < time.Minute {
+				timeout *= 2
+			}
+		})
+	}
+}
+
+// timesOut sends a request to h below a ContextTimeout, and a retry. It reports whether each of them has reached Redis in
+// time.
+func timesOut(t *testing.T, timeout time.Duration, h echo.HandlerFunc, opts []middleware.Option, outcome, again middleware.Outcome) bool {
+	t.Helper()
+	s := newService(t, opts...)
+	s.echo.Use(echomiddleware.ContextTimeout(timeout))
+	s.echo.POST("/bare", h)
+	s.echo.POST("/payments", s.counted(h), s.once)
+	bare, first := s.Post("/bare", "k", "1"), s.Post("/payments", "k", "1")
+	e := <-s.Events
+	s.Post("/payments", "k", "1")
+	second := <-s.Events
+	if e.Outcome == middleware.StoreUnavailable || second.Outcome == middleware.StoreUnavailable {
+		return false
+	}
+	if first.Status != bare.Status || first.Body != bare.Body {
+		t.Errorf("got %d %q, without this package %d %q", first.Status, first.Body, bare.Status, bare.Body)
+	}
+	if e.Outcome != outcome || second.Outcome != again {
+		t.Errorf("outcomes %s (%v) and %s, want %s and %s", e.Outcome, e.Err, second.Outcome, outcome, again)
+	}
+	if outcome == middleware.Unknown && (e.Err == nil || !strings.Contains(e.Err.Error(), "deadline")) {
+		t.Errorf("the Event has the error %v, want one of the deadline", e.Err)
+	}
+	return true
 }
 
 // A body that is longer than echo's BodyLimit outside allows is answered as echo answers it, whether its length is known
