@@ -282,26 +282,3 @@ func waitFailure(err error) error {
 	}
 	return nil
 }
-
-// resemblance is the result of comparing a request with a stored fingerprint.
-type resemblance int
-
-const (
-	same         resemblance = iota // the fingerprint was made of the same input
-	different                       // of another input
-	incomparable                    // it was made by a rule that the request does not have
-)
-
-// compare compares the request with the request that stored was made of. A fingerprint of the zero Kind is the same as
-// every other.
-func (req *Request) compare(stored record.Fingerprint) resemblance {
-	for _, f := range req.Fingerprints {
-		switch {
-		case f == stored, f.Kind == record.Kind{}, stored.Kind == record.Kind{}:
-			return same
-		case f.Kind == stored.Kind:
-			return different
-		}
-	}
-	return incomparable
-}

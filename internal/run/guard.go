@@ -83,6 +83,29 @@ type Request struct {
 	Phases     Phases
 }
 
+// resemblance is the result of comparing a request with a stored fingerprint.
+type resemblance int
+
+const (
+	same         resemblance = iota // the fingerprint was made of the same input
+	different                       // of another input
+	incomparable                    // it was made by a rule that the request does not have
+)
+
+// compare compares the request with the request that stored was made of. A fingerprint of the zero Kind is the same as
+// every other.
+func (req *Request) compare(stored record.Fingerprint) resemblance {
+	for _, f := range req.Fingerprints {
+		switch {
+		case f == stored, f.Kind == record.Kind{}, stored.Kind == record.Kind{}:
+			return same
+		case f.Kind == stored.Kind:
+			return different
+		}
+	}
+	return incomparable
+}
+
 // Begin claims the key of r and, if it is free, begins the run. It sends nothing if ctx has passed its deadline, because
 // the run would end at once. Otherwise the end of ctx does not matter.
 //
