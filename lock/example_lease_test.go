@@ -175,7 +175,7 @@ func ExampleLease_SettleAppend() {
 	amount := 1250
 	err = claim.Lease.SettleAppend(ctx, len("1250 EUR"), func(b []byte) []byte {
 		return append(strconv.AppendInt(b, int64(amount), 10), " EUR"...)
-	}, 24*time.Hour)
+	}, nil, 24*time.Hour)
 	if err != nil {
 		fmt.Println("nobody knows:", err)
 		return

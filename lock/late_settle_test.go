@@ -219,7 +219,7 @@ func TestSettleAfterCloseIsNotPending(t *testing.T) {
 	})
 }
 
-// At most 64 MiB are pending; the oldest values give way to a new one.
+// At most 64 MiB are pending; the largest values give way to a new one.
 func TestPendingValuesAreBounded(t *testing.T) {
 	const most = 64 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestPendingValuesAreBounded(t *testing.T) {
 		if err := huge.Settle(t.Context(), make([]byte, most), time.Hour); err == nil || errors.Is(err, lock.ErrPending) {
 			t.Errorf("Settle of what is larger than all: %v, want an error that is not ErrPending", err)
 		}
-		settleInVain(t, newest, make([]byte, most/2), time.Hour)
+		settleInVain(t, newest, make([]byte, most/2-1), time.Hour)
 		synctest.Wait()
 		if got := locker.Stats(); got.Pending != 2 || got.PendingBytes > most || got.SettlesGivenUp != 2 {
 			t.Errorf("%+v, want 2 pending in at most %d bytes, and 2 given up", got, most)
@@ -297,7 +297,7 @@ func TestPendingValueHasNoRoom(t *testing.T) {
 				t.Fatalf("TryAcquire: %v, %v", ok, err)
 			}
 			add := func(value []byte) []byte { return append(value, 'v') }
-			if err := lease.SettleAppend(t.Context(), room, add, time.Hour); !errors.Is(err, lock.ErrPending) {
+			if err := lease.SettleAppend(t.Context(), room, add, nil, time.Hour); !errors.Is(err, lock.ErrPending) {
 				t.Fatalf("SettleAppend: %v, want ErrPending", err)
 			}
 		}

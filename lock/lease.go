@@ -110,22 +110,29 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 //
 // The values of a server are stored in batches, one after the other, so that live claims hardly wait for them; while
 // the server stores none, there are pauses of up to a second. [Locker.Close] tries each value once more. A Locker keeps
-// at most 64 MiB of them, with 16 KiB added for each, and gives up the oldest for a new one; [Locker.Stats] counts them.
+// at most 64 MiB of them, with 16 KiB added for each, and gives up the largest for more. Of equal ones it gives up the
+// newest, and all of at most 1 KiB are equal. [Locker.Stats] counts them.
 //
 // Settle ignores the cancellation and the deadline of ctx, and uses only its values. It returns within the time for one
 // operation ([WithOpTimeout]). It copies value.
 func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
-	return l.SettleAppend(ctx, len(value), func(b []byte) []byte { return append(b, value...) }, ttl)
+	return l.SettleAppend(ctx, len(value), func(b []byte) []byte { return append(b, value...) }, nil, ttl)
 }
 
 // SettleAppend is Settle of the value that appendTo appends to its argument, which saves a copy. The argument has
 // capacity for size bytes more. SettleAppend calls appendTo at most once, before it returns, and not at all if ttl is
 // too short, or the lease was released or settled. It panics if the result does not begin with the argument.
-func (l *Lease) SettleAppend(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
+//
+// appendShort appends a short value likewise, or is nil. If a pending value of more than 1 KiB would be given up for lack
+// of room, a shorter one takes its place, and is stored instead: the operation does not run again. [Locker.Stats] counts
+// the value as given up. appendShort is called at most once, before SettleAppend returns, and only if Redis did not answer.
+func (l *Lease) SettleAppend(
+	ctx context.Context, size int, appendTo, appendShort func([]byte) []byte, ttl time.Duration,
+) error {
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
 	}
-	return l.handle.Settle(background.WithoutEnd(ctx), size, appendTo, ttl)
+	return l.handle.Settle(background.WithoutEnd(ctx), size, appendTo, appendShort, ttl)
 }
 
 // Release frees the key and ends the lease. It may be called again, and then returns the same. Once a Settle has stored

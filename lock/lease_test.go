@@ -346,7 +346,7 @@ func TestSettleAppendHasToAppend(t *testing.T) {
 			t.Errorf("panic %q, want one that names SettleAppend", got)
 		}
 	}()
-	_ = lease.SettleAppend(t.Context(), 0, func([]byte) []byte { return []byte("on its own") }, time.Hour)
+	_ = lease.SettleAppend(t.Context(), 0, func([]byte) []byte { return []byte("on its own") }, nil, time.Hour)
 }
 
 // The context of a lease is made when Context is called, which may be after the end.

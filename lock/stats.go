@@ -26,7 +26,7 @@ type Stats struct {
 	Pending        int    // values that could not be stored yet and are retried in the background now
 	PendingBytes   int    // their total size in bytes now, at most 64 MiB
 	SettledLate    uint64 // values that were stored in the background, or no longer had to be
-	SettlesGivenUp uint64 // values that were never stored: see Lease.Settle
+	SettlesGivenUp uint64 // values that were never stored, or short ones instead: see Lease.Settle and Lease.SettleAppend
 
 	// Releases are claims under a hold that no run needs, and that are released in the background now: for the first
 	// time, or again. ReleasesGivenUp were released less often than planned, or never: see Locker.Claim. Their keys may

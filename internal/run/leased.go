@@ -72,11 +72,15 @@ func (r *Run) apply(d *decision) error {
 	case d.encoded != nil:
 		return r.lease.Settle(r.detached(), d.encoded, d.keep)
 	}
-	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory.
+	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory. In an outage a tombstone takes the
+	// place of a record for which there is no room.
 	return r.lease.SettleAppend(r.detached(), d.record.Room(), func(b []byte) []byte {
 		encoded := r.guard.Codec.Append(b, r.StorageKey, &d.record)
 		d.size = len(encoded) - len(b)
 		return encoded
+	}, func(b []byte) []byte {
+		short := r.shorten(d.record)
+		return r.guard.Codec.Append(b, r.StorageKey, &short)
 	}, d.keep)
 }
 

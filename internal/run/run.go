@@ -239,6 +239,14 @@ func (r *Run) tombstone(action Action, isKnown bool) record.Record {
 	return rec
 }
 
+// shorten returns the tombstone that takes the place of rec if there is no room for it.
+func (r *Run) shorten(rec record.Record) record.Record {
+	if !rec.Tombstone {
+		rec.Tombstone, rec.Head, rec.Body = true, r.product.Tombstone(true), nil
+	}
+	return rec
+}
+
 // newRecord returns a record without a payload.
 func (r *Run) newRecord(completed time.Time) record.Record {
 	rec := record.Record{Fingerprint: r.Fingerprints[0], Completed: completed}

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,7 +28,8 @@ func (w *world) settlePending(n, size int) {
 	}
 }
 
-// The backlog takes values until they and what they cost are as much as it may hold. One byte more drops the oldest.
+// The backlog takes values until they and what they cost are as much as it may hold. One byte more drops the largest, and
+// the newest of those.
 func TestBacklogIsFullToTheByte(t *testing.T) {
 	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
 		wantPending := func(pending, givenUp int) {
@@ -39,31 +41,207 @@ func TestBacklogIsFullToTheByte(t *testing.T) {
 		const quarter = lease.MaxBacklog/4 - lease.PendingCost
 		w.settlePending(4, quarter)
 		wantPending(4, 0)
-		w.settlePending(1, quarter)
-		wantPending(4, 1)
-		w.settlePending(1, headLen)
-		wantPending(4, 2)
-		w.settlePending(1, lease.MaxBacklog-lease.PendingCost)
-		wantPending(1, 6)
+		for givenUp := range 2 {
+			_, h := w.newLease(w.backend)
+			err := settle(h, strings.Repeat("v", quarter-headLen), time.Hour)
+			if wantIs(t, "Settle", err, errDown); errors.Is(err, lease.ErrPending) {
+				t.Errorf("%v: it is the newest of the largest", err)
+			}
+			wantPending(4, 2*givenUp+1)
+			w.settlePending(1, headLen)
+			wantPending(4+givenUp, 2+givenUp)
+		}
 	}, withoutRenewal)
 }
 
-// The oldest value is the one that makes room, and the one that is stored first, whatever was tried last.
+// Of the values of one key the oldest is stored first, whatever was tried last.
 func TestOldestValueFirst(t *testing.T) {
 	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		const third = lease.MaxBacklog/3 - lease.PendingCost
-		for i := range 4 {
+		for i := range 3 {
 			_, h := w.newLease(w.backend)
-			wantIs(t, "Settle", settle(h, strings.Repeat(fmt.Sprint(i), third-headLen), time.Hour), lease.ErrPending)
+			wantIs(t, "Settle", settle(h, fmt.Sprint(i), time.Hour), lease.ErrPending)
 			w.at(time.Duration(i+1) * time.Second / 3) // the worker has tried one of them
 		}
-		for _, want := range []string{"1", "2", "3", ""} { // 0 has made room for 3
+		for _, want := range []string{"0", "1", "2", ""} {
 			value, err := w.settleBy(new(backend))
 			if got := fmt.Sprintf("%.1s", store.ParseValue(value).Content); got != want || err != nil {
 				t.Errorf("%q is stored, %v; want %q", got, err, want)
 			}
 		}
 	}, withoutRenewal)
+}
+
+// settleShort settles a lease in vain, with a value of size bytes, and a short one that is the number of the lease.
+func (w *world) settleShort(number, size int) *lease.Handle {
+	w.Helper()
+	_, h := w.newLease(w.backend, func(id *lease.ID) { id.Key = store.Namespace("ns").Key(fmt.Sprint(number)) })
+	whole := func(b []byte) []byte { return append(b, strings.Repeat("v", size-headLen)...) }
+	short := func(b []byte) []byte { return append(b, fmt.Sprint(number)...) }
+	wantIs(w.T, "Settle", h.Settle(context.Background(), size-headLen, whole, short, time.Hour), lease.ErrPending)
+	return h
+}
+
+// keyOf is the key of the lease with a number.
+func keyOf(number int) string { return store.Namespace("ns").Key(fmt.Sprint(number)).Text }
+
+// stored returns what is pending for the leases with the numbers below n, by their lengths; a short one is "short", and one
+// that was given up is "none". It stores them all.
+func (w *world) stored(n int) (got []string) {
+	w.Helper()
+	for i := range n {
+		w.forget()
+		later := &backend{begin: w.backend.begin}
+		_, h := w.newLease(later)
+		value, err := w.backlog.SettleBy(w.Context(), keyOf(i), h)
+		content := string(store.ParseValue(value).Content)
+		switch {
+		case err != nil:
+			w.Errorf("lease %d: %v", i, err)
+		case value == nil:
+			got = append(got, "none")
+		case content == fmt.Sprint(i):
+			got = append(got, "short")
+		default:
+			got = append(got, fmt.Sprint(len(value)))
+		}
+	}
+	return got
+}
+
+// The largest values make room for a new one, which may be the largest itself. Their short values take their place, and
+// their leases go on.
+//
+// fault: pending values exceed 64 MiB
+func TestShortValuesTakeThePlaceOfTheLargest(t *testing.T) {
+	const half, small = lease.MaxBacklog / 2, 1 << 10
+	for name, test := range map[string]struct {
+		sizes []int
+		want  string
+	}{
+		"all fit":                    {[]int{small, 5000, half}, "1024 5000 33554432"},
+		"the new one is the largest": {[]int{5000, half, half + 1}, "5000 33554432 short"},
+		"an older one is":            {[]int{5000, half + 1, half}, "5000 short 33554432"},
+		"of two the newer one":       {[]int{5000, half, half}, "5000 33554432 short"},
+		"larger than all room":       {[]int{5000, lease.MaxBacklog}, "5000 short"},
+		"more than one":              {[]int{half / 2, half / 2, half / 2, half / 2, half / 4, half / 4, half / 4}, "16777216 16777216 short short 8388608 8388608 8388608"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+				var handles []*lease.Handle
+				for i, size := range test.sizes {
+					handles = append(handles, w.settleShort(i, size))
+				}
+				replaced := strings.Count(test.want, "short")
+				stats := w.backlog.Stats()
+				if stats.Pending != len(test.sizes) || stats.GivenUp != uint64(replaced) || stats.Bytes > lease.MaxBacklog {
+					w.Errorf("%+v, want all pending and %d given up", stats, replaced)
+				}
+				w.at(30 * time.Second)
+				for i, h := range handles {
+					if err := h.Err(); err != nil {
+						w.Errorf("lease %d: %v", i, err)
+					}
+				}
+				if got := strings.Join(w.stored(len(test.sizes)), " "); got != test.want {
+					w.Errorf("stored %s, want %s", got, test.want)
+				}
+				w.wantStats(lease.BacklogStats{Stored: uint64(len(test.sizes) - replaced), GivenUp: uint64(replaced)})
+			})
+		})
+	}
+}
+
+// Small values, and short ones, make no room. When 4,096 of them are pending, the next is given up.
+func TestSmallValuesStayToTheEnd(t *testing.T) {
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		const most = lease.MaxBacklog / lease.PendingCost
+		w.settleShort(0, 1<<10)
+		w.settleShort(1, 2<<10)
+		w.settleShort(2, lease.MaxBacklog/2)
+		w.settlePending(most-50, headLen) // 50: for the bytes of the values themselves
+		w.wantStats(lease.BacklogStats{Pending: most - 47, GivenUp: 1, Bytes: w.backlog.Stats().Bytes})
+		for range 100 {
+			_, h := w.newLease(w.backend)
+			_ = settle(h, "", time.Hour)
+		}
+		if stats := w.backlog.Stats(); stats.Pending >= most || stats.Pending+int(stats.GivenUp) != most-47+100+2 {
+			w.Errorf("%+v, want fewer than %d pending, and the others given up", stats, most)
+		}
+		if got := strings.Join(w.stored(3), " "); got != "1024 short short" {
+			w.Errorf("stored %s, want the first ones", got)
+		}
+	}, withoutRenewal)
+}
+
+// A short value that is no shorter, or whose value is small, takes no place.
+func TestShortValueThatIsNotShorter(t *testing.T) {
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		_, h := w.newLease(w.backend)
+		whole := func(b []byte) []byte { return append(b, make([]byte, lease.MaxBacklog)...) }
+		err := h.Settle(w.Context(), lease.MaxBacklog, whole, whole, time.Hour)
+		wantIs(t, "Settle", err, errDown)
+		w.wantStats(lease.BacklogStats{GivenUp: 1})
+		_, h = w.newLease(w.backend)
+		v := func(b []byte) []byte { return append(b, 'v') }
+		err = h.Settle(w.Context(), 1, v, func([]byte) []byte { panic("appendShort was called") }, time.Hour)
+		wantIs(t, "Settle", err, lease.ErrPending)
+	})
+}
+
+// The try of a value that is replaced meanwhile goes on. A claim that has waited for it gets the value. A claim that has
+// stored the short one gets nothing, and asks the server, which may have the value of an earlier try.
+func TestValueIsReplacedDuringItsTry(t *testing.T) {
+	for name, test := range map[string]struct {
+		last answer // of the value's try
+		want int    // the length of what the claim gets
+	}{
+		"stored":       {slow(300*ms, ours), lease.MaxBacklog / 2},
+		"without that": {slow(300*ms, down), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, map[string][]answer{"settle": {down, test.last}}, func(w *world) {
+				h := w.settleShort(0, lease.MaxBacklog/2)
+				var value []byte
+				claim := w.call(func() (err error) { value, err = w.backlog.Settle(w.Context(), keyOf(0)); return err })
+				w.answerWith("settle", down)
+				w.settleShort(1, lease.MaxBacklog/2-1) // 0 makes room for it
+				w.at(299 * ms)
+				w.answerWith("settle", ourValue)
+				wantIs(t, "Settle by a claim", claim(), test.last.Err)
+				if len(value) != test.want {
+					w.Errorf("the claim gets %d bytes, want %d", len(value), test.want)
+				}
+				value, err := w.backlog.Settle(w.Context(), keyOf(0))
+				if value != nil || err != nil {
+					w.Errorf("the next claim gets %d bytes, %v", len(value), err)
+				}
+				wantEnd(t, h, context.Canceled)
+				w.at(time.Minute)
+				w.wantStats(lease.BacklogStats{Stored: 1, GivenUp: 1})
+			})
+		})
+	}
+}
+
+// Close stores a short value, or counts it as not stored, once.
+func TestCloseWithAShortValue(t *testing.T) {
+	for name, test := range map[string]struct {
+		last answer
+		err  error
+	}{"stored": {ours, nil}, "not stored": {down, lease.ErrGivenUp}} {
+		t.Run(name, func(t *testing.T) {
+			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+				w.settleShort(0, lease.MaxBacklog)
+				w.answerWith("settle", test.last)
+				err := w.close()
+				wantIs(t, "Close", err, test.err)
+				if err != nil && !strings.HasSuffix(err.Error(), ": 1") {
+					w.Errorf("%v, want one value", err)
+				}
+				w.wantStats(lease.BacklogStats{GivenUp: 1})
+			})
+		})
+	}
 }
 
 // TakeUnstored counts what is pending, and what was given up after Close, once.

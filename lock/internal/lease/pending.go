@@ -22,7 +22,9 @@ const (
 
 // settleTry is one try to store a pending value.
 type settleTry struct {
-	ended chan struct{} // closed at the end
+	value     []byte        // what is sent
+	shortened bool          // it has taken the place of a longer one
+	ended     chan struct{} // closed at the end
 
 	// set before ended is closed, see trySettle
 	done bool
@@ -39,11 +41,11 @@ func (b *Backlog) beginTry(p *settlement) *settleTry {
 	if p.try != nil {
 		return p.try
 	}
-	try := &settleTry{ended: make(chan struct{}), err: errTryEnded}
+	try := &settleTry{value: p.value, shortened: p.shortened, ended: make(chan struct{}), err: errTryEnded}
 	p.try = try
 	p.core.config.Group.Go(func() {
 		defer b.endTry(p)
-		try.done, try.err = p.core.retrySettle(p)
+		try.done, try.err = p.core.retrySettle(p, try.value)
 	})
 	return try
 }
@@ -57,8 +59,9 @@ func (b *Backlog) endTry(p *settlement) {
 }
 
 // Settle tries once to store what is pending under a key. If that succeeds, it returns the value with its head. It
-// returns nil if nothing is pending, or no longer is: another has the key, or the value was given up. An error means that
-// the value is still pending. If ctx is done first, Settle returns its cause.
+// returns nil if nothing is pending, or no longer is: another has the key, or the value was given up; or a short value was
+// stored, and the key may hold the longer one, which an earlier try has sent. An error means that the value is still
+// pending. If ctx is done first, Settle returns its cause.
 func (b *Backlog) Settle(ctx context.Context, key string) (value []byte, err error) {
 	for {
 		p := b.oldestOf(key)
@@ -74,8 +77,8 @@ func (b *Backlog) Settle(ctx context.Context, key string) (value []byte, err err
 		switch {
 		case !try.done:
 			return nil, try.err
-		case try.err == nil:
-			return p.value, nil
+		case try.err == nil && !try.shortened:
+			return try.value, nil
 		}
 	}
 }
@@ -87,19 +90,28 @@ func (b *Backlog) SettleBy(ctx context.Context, key string, h *Handle) (value []
 	if p == nil {
 		return nil, nil
 	}
-	ttl, content := p.remainingTTL(), store.ParseValue(p.value).Content
+	ttl := p.remainingTTL()
 	if ttl < minSettleTTL {
 		return nil, nil
 	}
-	err = h.Settle(ctx, len(content), func(head []byte) []byte { return append(head, content...) }, ttl)
-	if err != nil {
+	value, short := b.read(p)
+	var appendShort func([]byte) []byte
+	if short != nil {
+		appendShort = appendContent(short)
+	}
+	if err = h.Settle(ctx, len(value), appendContent(value), appendShort, ttl); err != nil {
 		return nil, err
 	}
 	p.core.keepReleasing(true)
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
 	p.core.end(context.Canceled, nil)
-	return p.value, nil
+	return value, nil
+}
+
+// appendContent returns a function that appends the content of value, without its head.
+func appendContent(value []byte) func([]byte) []byte {
+	return func(head []byte) []byte { return append(head, store.ParseValue(value).Content...) }
 }
 
 // work stores the pending values of a node until none is left. It pauses at first, and after a batch of which no value was
@@ -155,25 +167,23 @@ func (b *Backlog) settleLast(config *Config, node any) {
 	}
 }
 
-// nextBatch moves the values of a node that are tried next to the end of pending, and returns them. If there is none,
-// nextBatch notes that the worker of the node ends.
+// nextBatch moves the values of a node that are tried next to the end of its queue, and returns them. If there is none,
+// nextBatch removes the queue, and its worker ends.
 func (b *Backlog) nextBatch(node any) (batch []*settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	bytes := 0
-	for _, p := range b.pending {
-		if p.node != node {
-			continue
-		}
-		if bytes += len(p.value); len(batch) == maxBatchValues || len(batch) > 0 && bytes > maxBatchBytes {
+	queue, bytes := b.queues[node], 0
+	for len(batch) < min(maxBatchValues, queue.Len()) {
+		next := queue.Front()
+		p := next.Value.(*settlement)
+		if bytes += len(p.value); len(batch) > 0 && bytes > maxBatchBytes {
 			break
 		}
+		queue.MoveToBack(next)
 		batch = append(batch, p)
 	}
-	isNext := func(p *settlement) bool { return slices.Contains(batch, p) }
-	b.pending = append(slices.DeleteFunc(b.pending, isNext), batch...)
 	if len(batch) == 0 {
-		delete(b.workers, node)
+		delete(b.queues, node)
 	}
 	return batch
 }
@@ -182,10 +192,8 @@ func (b *Backlog) nextBatch(node any) (batch []*settlement) {
 func (b *Backlog) ofNode(node any) (values []*settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range b.pending {
-		if p.node == node {
-			values = append(values, p)
-		}
+	for next := b.queues[node].Front(); next != nil; next = next.Next() {
+		values = append(values, next.Value.(*settlement))
 	}
 	return values
 }

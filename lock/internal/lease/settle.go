@@ -14,6 +14,7 @@ package lease
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -31,17 +32,21 @@ const (
 	minSettleTTL = time.Millisecond // a value that would expire sooner is not stored
 )
 
-// settlement is one call of Settle.
+// settlement is a Settle that is pending, in the Backlog and as Core.pending.
 type settlement struct {
 	core  *Core
-	ctx   context.Context // never done
-	value []byte          // with its head
-	start time.Time       // when Settle was called: ttl and maxRetry count from it
+	start time.Time // when Settle was called: ttl and maxRetry count from it
 	ttl   time.Duration
+	node  any // of the key
 
-	// set if it is pending, in the Backlog and as Core.pending
-	node any        // of the key
-	try  *settleTry // in flight; nil if none is; guarded by Backlog.mu
+	// guarded by Backlog.mu; no byte of a value changes
+	value     []byte        // with its head
+	short     []byte        // what may take its place, likewise; nil: nothing, or it has
+	shortened bool          // short has taken its place
+	try       *settleTry    // in flight; nil if none is
+	place     *list.Element // in Backlog.queues; nil if it is not in the Backlog
+	index     int           // in Backlog.pending
+	number    uint64        // by Backlog.added: the newest has the greatest
 }
 
 // retryDeadline returns when the background stops retrying: an hour after the call, or when the value would expire.
@@ -53,15 +58,28 @@ func (s *settlement) remainingTTL() time.Duration {
 }
 
 // Settle stores a value for ttl in place of the claim. appendTo gets the value's head, with capacity for size bytes more,
-// and appends the value to it. ctx must never be done.
-func (h *Handle) Settle(ctx context.Context, size int, appendTo func([]byte) []byte, ttl time.Duration) error {
+// and appends the value to it. appendShort does that for the short value that may take its place while the Settle is
+// pending; it may be nil. ctx must never be done.
+func (h *Handle) Settle(
+	ctx context.Context, size int, appendTo, appendShort func([]byte) []byte, ttl time.Duration,
+) error {
 	if !h.beginSettle() {
 		return store.ErrLost
 	}
 	start := time.Now()
-	s := settlement{core: h.core, ctx: ctx, value: h.core.newValue(start, size, appendTo), start: start, ttl: ttl}
-	done, err := h.core.trySettle(&s, ttl)
-	if !done && h.core.settleInBackground(s) {
+	value := h.core.newValue(start, size, appendTo)
+	done, err := h.core.trySettle(ctx, value, ttl)
+	if done {
+		return err
+	}
+	p := &settlement{core: h.core, start: start, ttl: ttl}
+	p.value = slices.Clip(bytes.Clone(value)) // without unused capacity
+	if appendShort != nil && len(value) > maxSmall {
+		if short := h.core.newValue(start, 0, appendShort); len(short) < len(value) {
+			p.short = short
+		}
+	}
+	if h.core.settleInBackground(p) {
 		return fmt.Errorf("%w; %w", err, ErrPending)
 	}
 	return err
@@ -93,8 +111,8 @@ func (c *Core) newValue(settled time.Time, size int, appendTo func([]byte) []byt
 
 // trySettle tries once to store the value. done reports whether a reply has decided that: err is then nil if the value is
 // stored, and otherwise ErrLost. If done is false, another try may succeed.
-func (c *Core) trySettle(s *settlement, ttl time.Duration) (done bool, err error) {
-	o := c.backend.Settle(s.ctx, c.id.Key, c.id.Token, c.id.Written, s.value, ttl)
+func (c *Core) trySettle(ctx context.Context, value []byte, ttl time.Duration) (done bool, err error) {
+	o := c.backend.Settle(ctx, c.id.Key, c.id.Token, c.id.Written, value, ttl)
 	if o.Err != nil {
 		return false, o.Wrap("settle")
 	}
@@ -118,11 +136,10 @@ func (c *Core) endSettled(holder store.Holder) error {
 }
 
 // settleInBackground makes a Settle pending, and reports whether it did. It does not if the lease was released or
-// settled meanwhile, the deadline is reached, the Locker is closed, or the value is larger than the backlog.
-func (c *Core) settleInBackground(s settlement) (pending bool) {
-	s.ctx, s.value = c.config.Group.Base(), slices.Clip(bytes.Clone(s.value)) // without unused capacity
-	s.node = c.backend.Node(c.id.Key)
-	pending, dropped := c.setPending(&s)
+// settled meanwhile, the deadline is reached, the Locker is closed, or the backlog has too little room.
+func (c *Core) settleInBackground(p *settlement) (pending bool) {
+	p.node = c.backend.Node(c.id.Key)
+	pending, dropped := c.setPending(p)
 	for _, other := range dropped {
 		other.core.giveUp(other)
 	}
@@ -149,9 +166,9 @@ func (c *Core) setPending(p *settlement) (added bool, dropped []*settlement) {
 	return true, dropped
 }
 
-// retrySettle is trySettle for a pending Settle. It sends nothing, and is done with ErrLost, if the lease was released
+// retrySettle is trySettle for a pending Settle and its value. It sends nothing, and is done with ErrLost, if the lease was released
 // or settled meanwhile, or the deadline of the value is reached.
-func (c *Core) retrySettle(p *settlement) (done bool, err error) {
+func (c *Core) retrySettle(p *settlement, value []byte) (done bool, err error) {
 	ttl := p.remainingTTL()
 	switch {
 	case c.isReleasedOrSettled():
@@ -160,7 +177,7 @@ func (c *Core) retrySettle(p *settlement) (done bool, err error) {
 		c.giveUp(p)
 		return true, store.ErrLost
 	}
-	return c.trySettle(p, ttl)
+	return c.trySettle(c.config.Group.Base(), value, ttl)
 }
 
 // giveUp ends a pending Settle whose value is not stored. The claim is no longer renewed for it, and the lease runs out.

@@ -200,7 +200,7 @@ func (w *world) call(f func() error) (result func() error) {
 func (w *world) settle(value string) error { return settle(w.first, value, time.Hour) }
 
 func settle(h *lease.Handle, value string, d time.Duration) error {
-	return h.Settle(context.Background(), len(value), func(b []byte) []byte { return append(b, value...) }, d)
+	return h.Settle(context.Background(), len(value), func(b []byte) []byte { return append(b, value...) }, nil, d)
 }
 
 func (w *world) release() error { return w.first.Release(context.Background()) }
