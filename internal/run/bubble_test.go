@@ -171,11 +171,15 @@ func TestRenewals(t *testing.T) {
 			}
 			return journal.Entry{State: journal.Running, Token: "another"}, nil
 		}, whole, 30 * time.Minute},
-		"too much is pending": {fails, func(r *Run) {
-			time.Sleep(30 * time.Second)
+		"only a tombstone fits": {fails, func(r *Run) {
 			r.Start(ended{strings.Repeat("b", maxPendingRecords)})
 			r.CutOff()
 			r.Conclude(Ending{How: Whole})
+		}, time.Hour},
+		"too much is pending": {fails, func(r *Run) {
+			time.Sleep(30 * time.Second)
+			r.guard.pendingSmall.Store(maxPendingRecords)
+			whole(r)
 		}, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

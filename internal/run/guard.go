@@ -41,7 +41,8 @@ type Guard struct {
 
 	waiting        waiting      // callers in Wait
 	redis          breaker      // keeps callers from waiting for Redis during an outage: see Policy.Pauses
-	pendingRecords atomic.Int64 // bytes of records that wait for the journal
+	pendingRecords atomic.Int64 // bytes of records that wait for the journal, without those in pendingSmall
+	pendingSmall   atomic.Int64 // bytes of those that have at most maxSmallRecord
 	undoing        atomic.Int64 // runs in undoBegin
 	turns          turns        // of those that retry
 }

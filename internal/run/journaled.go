@@ -52,7 +52,8 @@ func (g *Guard) keepFor(retention time.Duration) time.Duration {
 const (
 	lateSeal          = time.Minute // how long the statement that follows a seal may take to reach the database
 	journalRetry      = time.Hour   // how long to retry the undoing of a Begin, or an End
-	maxPendingRecords = 64 << 20    // bytes of records that wait for a journal, in one Guard
+	maxPendingRecords = 64 << 20    // bytes of records that wait for a journal, in one Guard; as much for small ones
+	maxSmallRecord    = 1 << 10     // bytes
 	pendingCost       = 16 << 10    // added to the size of each record
 	maxUndone         = 4096        // runs whose Begin is being undone, in one Guard
 )
@@ -218,18 +219,23 @@ func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
 
 // endInBackground sends an End until it succeeds, and then updates the key, which stays claimed until then. cause is
 // why the End has not succeeded yet. The error that it returns is for the observer: it wraps cause and
-// [lock.ErrPending]. If too many records are pending, it abandons the key instead, and returns cause unchanged.
+// [lock.ErrPending]. If there is no room for the record, a tombstone takes its place. If there is none for that either, it
+// abandons the key instead, and returns cause unchanged.
 func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 	g, run, lease := r.guard, j.run, r.lease
-	cost := int64(len(d.encoded) + pendingCost)
-	if g.pendingRecords.Add(cost) > maxPendingRecords {
-		g.pendingRecords.Add(-cost)
+	encoded, keep, completed := d.encoded, d.keep, r.completed
+	free := g.reserve(encoded)
+	if free == nil && d.stores() {
+		short := r.shorten(d.record)
+		encoded = r.encode(&short)
+		free = g.reserve(encoded)
+	}
+	if free == nil {
 		r.abandon()
 		return cause
 	}
-	encoded, keep, completed := d.encoded, d.keep, r.completed
 	g.locker.Go(func(ctx context.Context) {
-		defer g.pendingRecords.Add(-cost)
+		defer free()
 		limit := journalRetry
 		if encoded != nil {
 			limit = min(limit, keep)
@@ -245,6 +251,20 @@ func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 		follow(ctx, lease, entry, ended, encoded == nil)
 	})
 	return fmt.Errorf("%w; %w", cause, lock.ErrPending)
+}
+
+// reserve takes the room of a record that waits for the journal, and returns a function that frees it, or nil if there is
+// too little. Small records have their own, which large ones do not take from them.
+func (g *Guard) reserve(record []byte) (free func()) {
+	pending, cost := &g.pendingRecords, int64(len(record)+pendingCost)
+	if len(record) <= maxSmallRecord {
+		pending = &g.pendingSmall
+	}
+	if pending.Add(cost) > maxPendingRecords {
+		pending.Add(-cost)
+		return nil
+	}
+	return func() { pending.Add(-cost) }
 }
 
 // follow applies to the key, if there is a lease, the entry that a retried End has returned. ended is false if no End has
