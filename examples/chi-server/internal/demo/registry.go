@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -18,7 +19,8 @@ type registry struct {
 }
 
 // of returns the visitor's shop, and opens one if there is none. When there are too many, the one that was left longest
-// ago makes room; if somebody looks at each of them, of returns nil.
+// ago makes room. If all of them are watched, it is the one that was used longest ago, whose streams end: a client with a
+// thousand streams must not shut out everybody else. If a request runs in each of them, of returns nil.
 func (g *registry) of(visitor string) *shop {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -51,17 +53,26 @@ func (g *registry) sweep(before time.Time) {
 	}
 }
 
-// evict forgets the shop that was left first, and reports whether there was one. g.mu is held.
+// evict forgets the shop that was left first or, if all are watched, the one that was used first. It reports whether there
+// was one in which no request runs. g.mu is held.
 func (g *registry) evict() bool {
-	var first string
-	var when time.Time
+	var first, firstWatched string
+	var left, used time.Time
 	for visitor, s := range g.shops {
-		if left, idle := s.left(); idle && (first == "" || left.Before(when)) {
-			first, when = visitor, left
+		when, idle := s.left()
+		switch {
+		case idle && (first == "" || when.Before(left)):
+			first, left = visitor, when
+		case !idle && !s.isRunning() && (firstWatched == "" || when.Before(used)):
+			firstWatched, used = visitor, when
 		}
 	}
+	if first = cmp.Or(first, firstWatched); first == "" {
+		return false
+	}
+	g.shops[first].endStreams()
 	delete(g.shops, first)
-	return first != ""
+	return true
 }
 
 func (s *shop) touch(now time.Time) {
@@ -75,4 +86,21 @@ func (s *shop) left() (when time.Time, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used, s.active == 0 && len(s.streams) == 0
+}
+
+// isRunning reports whether a request runs in the shop.
+func (s *shop) isRunning() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.active > 0
+}
+
+// endStreams ends all streams. Their readers may connect again, and then get a new shop.
+func (s *shop) endStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream := range s.streams {
+		delete(s.streams, stream)
+		close(stream)
+	}
 }
