@@ -166,8 +166,8 @@ func (c *Core) setPending(p *settlement) (added bool, dropped []*settlement) {
 	return true, dropped
 }
 
-// retrySettle is trySettle for a pending Settle and its value. It sends nothing, and is done with ErrLost, if the lease was released
-// or settled meanwhile, or the deadline of the value is reached.
+// retrySettle is trySettle for a pending Settle and its value. It sends nothing, and is done with ErrLost, if the lease was
+// released or settled meanwhile, or the deadline of the value is reached.
 func (c *Core) retrySettle(p *settlement, value []byte) (done bool, err error) {
 	ttl := p.remainingTTL()
 	switch {
