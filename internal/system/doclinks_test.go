@@ -43,11 +43,28 @@ type linked struct {
 	packages map[string]*documented // by folder
 }
 
-// documented is a package with its doc comments. Its own parser knows its names.
+// documented is a package with its doc comments.
 type documented struct {
 	path     string
-	parser   *comment.Parser
+	parser   *comment.Parser   // knows the package's names; before Go 1.26 without fields
+	fields   map[string]bool   // "Type.Field"
 	comments map[string]string // by position
+}
+
+// has reports whether the package has the name, of a receiver or a struct if recv is not empty.
+func (p *documented) has(recv, name string) bool {
+	return p.parser.LookupSym(recv, name) || p.fields[recv+"."+name]
+}
+
+// addFields adds the fields of a type.
+func (p *documented) addFields(spec *ast.TypeSpec) {
+	if s, ok := spec.Type.(*ast.StructType); ok {
+		for _, field := range s.Fields.List {
+			for _, name := range field.Names {
+				p.fields[spec.Name.Name+"."+name.Name] = true
+			}
+		}
+	}
 }
 
 // read returns the package in a folder, and nil if there is none.
@@ -61,7 +78,7 @@ func (l *linked) read(path, dir string) *documented {
 		l.t.Fatal(err)
 	}
 	var files []*ast.File
-	p := &documented{path: path, comments: map[string]string{}}
+	p := &documented{path: path, fields: map[string]bool{}, comments: map[string]string{}}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -75,6 +92,9 @@ func (l *linked) read(path, dir string) *documented {
 		}
 		files = append(files, f)
 		ast.Inspect(f, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				p.addFields(spec)
+			}
 			if text := docOf(n); text != nil {
 				p.comments[set.Position(text.Pos()).String()] = text.Text()
 			}
@@ -120,7 +140,7 @@ func (l *linked) check(p *documented) (n int) {
 		asked := own
 		asked.LookupSym = func(recv, name string) bool {
 			n++
-			if !own.LookupSym(recv, name) && name != "" { // "" for []
+			if !p.has(recv, name) && name != "" { // "" for []
 				l.t.Errorf("%s: [%s] is not there", at, strings.TrimPrefix(recv+"."+name, "."))
 			}
 			return true
@@ -130,7 +150,7 @@ func (l *linked) check(p *documented) (n int) {
 			if i := strings.LastIndex(name, "."); i >= 0 {
 				recv, unexported = name[:i], name[i+1:]
 			}
-			if path, ok = own.LookupPackage(name); !ok && token.IsIdentifier(unexported) && !own.LookupSym(recv, unexported) {
+			if path, ok = own.LookupPackage(name); !ok && token.IsIdentifier(unexported) && !p.has(recv, unexported) {
 				l.t.Errorf("%s: package %s of a link is not imported", at, name)
 			}
 			return path, ok
@@ -141,7 +161,7 @@ func (l *linked) check(p *documented) (n int) {
 				continue
 			}
 			n++
-			if other := l.read(link.ImportPath, dir); other == nil || !other.parser.LookupSym(link.Recv, link.Name) {
+			if other := l.read(link.ImportPath, dir); other == nil || !other.has(link.Recv, link.Name) {
 				l.t.Errorf("%s: [%s.%s] is not there", at, link.ImportPath, strings.TrimPrefix(link.Recv+"."+link.Name, "."))
 			}
 		}
