@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// shop is a service whose handler does what the request's X-Do says: nothing, unknown, or hang.
+// shop is a service whose handler does what the request's X-Do says: nothing, unknown, hang, or accept.
 type shop struct {
 	*chi.Mux
 	locker  *lock.Locker
@@ -48,6 +49,9 @@ func newShop(t *testing.T, reg prometheus.Registerer, server *redistest.Server, 
 		case "hang":
 			s.running <- struct{}{}
 			<-s.release
+		case "accept":
+			w.WriteHeader(http.StatusAccepted)
+			return
 		}
 		w.WriteHeader(http.StatusCreated)
 	}
@@ -168,11 +172,17 @@ func faultsOfClients(t *testing.T, payments *shop, fired func(alerts ...string))
 	fired("InFlightConflicts")
 	wantStatus(t, end(), http.StatusCreated)
 
-	end = payments.hang("/transfers", "crowded")
 	var crowd sync.WaitGroup
-	crowd.Go(func() { payments.wants(t, http.StatusCreated, 850, "/transfers", "crowded", "a") })
+	var ends []func() int
+	for i := range 10 { // one key may not have more than a tenth of all waiters
+		key := "crowded " + strconv.Itoa(i)
+		ends = append(ends, payments.hang("/transfers", key))
+		crowd.Go(func() { payments.wants(t, http.StatusCreated, 85, "/transfers", key, "a") })
+	}
 	fired("WaitersNearLimit")
-	wantStatus(t, end(), http.StatusCreated)
+	for _, end := range ends {
+		crowd.Go(func() { wantStatus(t, end(), http.StatusCreated) })
+	}
 	crowd.Wait()
 
 	payments.send("/payments", "who-knows", "a", "unknown")
@@ -180,6 +190,9 @@ func faultsOfClients(t *testing.T, payments *shop, fired func(alerts ...string))
 
 	payments.wants(t, http.StatusCreated, 10, "/payments", "", "a")
 	fired("UnprotectedRequests")
+
+	payments.wants(t, http.StatusCreated, 1, "/refunds", "differs", "a")
+	payments.send("/refunds", "differs", "a", "accept")
 
 	payments.wants(t, http.StatusCreated, 1, "/refunds/late", "late", "a")
 	fired("OutsideTransaction")
