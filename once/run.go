@@ -16,6 +16,7 @@ func (c *call) protect(f func(context.Context) (any, error)) run.Result {
 		func() { v, err = c.callFunction(p, f) },
 		func() run.Ending { return p.take(v, err) },
 		func(interrupted run.Result) { c.report(&interrupted, false) })
+	p.body = nil // a pending lease, whose context has p, holds the encoded record instead
 	if result.Kind == run.Own {
 		c.report(&result, err != nil)
 	}

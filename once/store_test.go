@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
@@ -54,6 +56,31 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("%s: %d round trips (%q), want %d", c.name, got, p.Commands(), c.want)
 			}
 		}
+	})
+}
+
+// A value that is to be stored later is kept once, as a record: what the codec has returned is not held beside it.
+func TestPendingValueIsHeldOnce(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		var encoded weak.Pointer[byte]
+		d := openOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(3*time.Second)), once.WithCodec(func(v any) ([]byte, error) {
+			text, err := json.Marshal(v)
+			encoded = weak.Make(&text[0])
+			return text, err
+		}, json.Unmarshal))
+		a := d.do(func(ctx context.Context) (receipt, error) {
+			p.BlackHole()
+			return noted(1 << 10)(ctx)
+		})
+		if a.err != nil || d.locker.Stats().Pending != 1 {
+			t.Fatalf("%v, %d values are pending", a.err, d.locker.Stats().Pending)
+		}
+		runtime.GC()
+		if encoded.Value() != nil {
+			t.Error("the encoded value is still reachable")
+		}
+		p.Heal()
 	})
 }
 
