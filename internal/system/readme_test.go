@@ -11,10 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,8 +24,6 @@ func TestReadmeQuickStart(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)
 	cmd := exec.Command(buildInEmptyModule(t, readmeProgram(t, redistest.Start(t).Addr(), addr)))
-	output := new(strings.Builder)
-	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -43,62 +39,11 @@ func TestReadmeQuickStart(t *testing.T) {
 	case first.body != second.body:
 		t.Errorf("replay %s, want %s", second.body, first.body)
 	}
-	wantPrinted(t, first)
 	if other := payAt(t, addr, "k2"); other.body == first.body {
 		t.Error("another key got the same payment")
 	}
 	if keyless := payAt(t, addr, ""); keyless.status != http.StatusBadRequest {
 		t.Errorf("without a key: %d, want 400", keyless.status)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil || output.Len() > 0 {
-			t.Errorf("the program ended with %v and printed %q", err, output)
-		}
-	case <-time.After(30 * time.Second):
-		t.Error("the program does not end after SIGTERM")
-	}
-}
-
-// The quick start's error path: what did not happen runs again, and any other failure is replayed.
-func TestReadmeErrorPath(t *testing.T) {
-	t.Parallel()
-	addr := freeAddr(t)
-	program := readmeProgram(t, redistest.Start(t).Addr(), addr)
-	program = replaceOnce(t, program, "{ return rand.Text(), nil }", `{
-		tries++ // one request comes after the other
-		switch tries {
-		case 1:
-			return "", errNotSent
-		case 3:
-			return "", errors.New("the connection broke")
-		}
-		return rand.Text(), nil
-	}
-	var tries int`)
-	cmd := exec.Command(buildInEmptyModule(t, program))
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	awaitServer(t, addr, ended)
-
-	for i, want := range []struct {
-		key      string
-		status   int
-		replayed bool
-	}{
-		{"k1", http.StatusInternalServerError, false}, {"k1", http.StatusCreated, false}, {"k1", http.StatusCreated, true},
-		{"k2", http.StatusInternalServerError, false}, {"k2", http.StatusInternalServerError, true},
-	} {
-		if got := payAt(t, addr, want.key); got.status != want.status || got.replayed != want.replayed {
-			t.Errorf("request %d: got %+v, want %+v", i+1, got, want)
-		}
 	}
 }
 
@@ -131,7 +76,7 @@ func readmeProgram(t *testing.T, redis, listen string) string {
 	}
 	program := replaceOnce(t, blocks[0], `"127.0.0.1:6379"`, strconv.Quote(redis))
 	program = replaceOnce(t, program, `"127.0.0.1:8080"`, strconv.Quote(listen))
-	return replaceOnce(t, program, `"payments-api")`, `"payments-api", lock.WithOpTimeout(10*time.Second))`)
+	return replaceOnce(t, program, `"payments-api")`, `"payments-api", lock.WithOpTimeout(10e9))`)
 }
 
 func replaceOnce(t *testing.T, s, old, with string) string {
@@ -204,29 +149,6 @@ func awaitServer(t *testing.T, addr string, ended <-chan error) {
 			t.Fatal("the program does not listen")
 		case <-time.After(10 * time.Millisecond):
 		}
-	}
-}
-
-// wantPrinted checks that the README prints such an answer: all but the date and the payment's id.
-func wantPrinted(t *testing.T, got paid) {
-	t.Helper()
-	_, printed, _ := strings.Cut(readPage(t, "README.md"), "The first prints\n\n")
-	printed, _, _ = strings.Cut(printed, "\nand the second")
-	want := []string{"HTTP/1.1 " + strconv.Itoa(got.status) + " " + http.StatusText(got.status)}
-	for name, values := range got.header {
-		want = append(want, name+": "+values[0])
-	}
-	want = append(want, strings.TrimSpace(got.body))
-	volatile := regexp.MustCompile(`Date: .*|"[A-Z2-7]{26}"`)
-	printed = volatile.ReplaceAllString(strings.ReplaceAll(printed, "    ", ""), "…")
-	shown := strings.FieldsFunc(printed, func(r rune) bool { return r == '\n' })
-	for i, line := range want {
-		want[i] = volatile.ReplaceAllString(line, "…")
-	}
-	slices.Sort(shown)
-	slices.Sort(want)
-	if !slices.Equal(shown, want) {
-		t.Errorf("the README prints %q, want %q", shown, want)
 	}
 }
 
