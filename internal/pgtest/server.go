@@ -9,20 +9,24 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/onceguard/onceguard/internal/child"
 )
 
 // Server is a PostgreSQL server on this machine, with its defaults except for 300 connections. It listens only on the
 // loopback address, and has no Unix socket. Its methods must not be called concurrently.
 type Server struct {
-	bin     string   // where the programs are
-	as      *account // that it runs as
-	dir     string   // its own directory
+	bin     string         // where the programs are
+	as      *child.Account // that it runs as
+	dir     string         // its own directory
 	port    int
-	process *process
+	process *child.Process
 }
+
+// immediate is the signal for a crash. It ends the server's own processes, too, and removes its shared memory.
+const immediate = syscall.SIGQUIT
 
 // Find returns the directory of PostgreSQL's programs, or an error if it is not installed.
 func Find() (string, error) {
@@ -55,7 +59,7 @@ func Start() (_ *Server, err error) {
 	if s.bin, err = Find(); err != nil {
 		return nil, err
 	}
-	if s.as, err = unprivileged(); err != nil {
+	if s.as, err = child.Unprivileged("postgres"); err != nil {
 		return nil, err
 	}
 	if s.dir, err = os.MkdirTemp("", "onceguard-postgresql-"); err != nil {
@@ -66,17 +70,15 @@ func Start() (_ *Server, err error) {
 			err = errors.Join(err, s.remove())
 		}
 	}()
-	if s.as != nil {
-		if err := os.Chown(s.dir, s.as.uid, s.as.gid); err != nil {
-			return nil, err
-		}
+	if err := s.as.Own(s.dir); err != nil {
+		return nil, err
 	}
 	if err := s.initialize(); err != nil {
 		return nil, err
 	}
 	err = errPortTaken
 	for try := 0; try < 10 && errors.Is(err, errPortTaken); try++ {
-		if s.port, err = freePort(); err == nil {
+		if s.port, err = child.FreePort(); err == nil {
 			err = s.start()
 		}
 	}
@@ -94,11 +96,11 @@ func (s *Server) initialize() error {
 	cmd.Dir = s.dir
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	p, err := startProcess(cmd, s.as)
+	p, err := child.Start(cmd, s.as, immediate)
 	if err != nil {
 		return err
 	}
-	<-p.done
+	<-p.Done
 	if !cmd.ProcessState.Success() {
 		return fmt.Errorf("initdb: %v\n%s", cmd.ProcessState, &out)
 	}
@@ -116,25 +118,25 @@ func (s *Server) start() error {
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=300")
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = log, log
-	if s.process, err = startProcess(cmd, s.as); err != nil {
+	if s.process, err = child.Start(cmd, s.as, immediate); err != nil {
 		return err
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(child.Patience); ; {
 		if s.ready() {
 			return nil
 		}
 		select {
-		case <-s.process.done:
+		case <-s.process.Done:
 			if strings.Contains(s.log(), "Address already in use") {
 				return errPortTaken
 			}
-			return fmt.Errorf("PostgreSQL ended at once: %v\n%s", s.process.cmd.ProcessState, s.log())
+			return fmt.Errorf("PostgreSQL ended at once: %v\n%s", s.process.Cmd.ProcessState, s.log())
 		case <-poll.C:
 		}
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("PostgreSQL is not ready\n%s", s.log()), s.stop(syscall.SIGQUIT))
+			return errors.Join(fmt.Errorf("PostgreSQL is not ready\n%s", s.log()), s.stop(immediate))
 		}
 	}
 }
@@ -144,7 +146,7 @@ func (s *Server) start() error {
 func (s *Server) ready() bool {
 	text, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	lines := strings.Split(string(text), "\n")
-	return err == nil && len(lines) > 7 && lines[0] == strconv.Itoa(s.process.cmd.Process.Pid) &&
+	return err == nil && len(lines) > 7 && lines[0] == strconv.Itoa(s.process.Cmd.Process.Pid) &&
 		strings.TrimSpace(lines[7]) == "ready"
 }
 
@@ -157,16 +159,16 @@ func (s *Server) URL(addr, schema string) string {
 }
 
 // stop ends the server by a signal: SIGINT rolls back open transactions and shuts down, SIGQUIT is a crash.
-func (s *Server) stop(how os.Signal) error {
+func (s *Server) stop(how syscall.Signal) error {
 	if s.process == nil {
 		return nil
 	}
-	return s.process.stop(how)
+	return s.process.Stop(how)
 }
 
 // Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
 // connections break.
-func (s *Server) Crash() error { return s.stop(syscall.SIGQUIT) }
+func (s *Server) Crash() error { return s.stop(immediate) }
 
 // Stop shuts the server down: it rolls back open transactions.
 func (s *Server) Stop() error { return s.stop(syscall.SIGINT) }
@@ -195,20 +197,3 @@ func (s *Server) log() string {
 }
 
 var errPortTaken = errors.New("the port is taken")
-
-// ports counts the ports given to servers of this process: no server gets the port of another one that is down.
-var ports atomic.Int64
-
-// freePort returns a port on which nothing was listening. It is below those that the kernel gives to outgoing
-// connections, so that no connection takes it while the server restarts.
-func freePort() (int, error) {
-	const first, last = 20000, 31999
-	for range last - first {
-		port := first + (os.Getpid()*100+int(ports.Add(1)))%(last-first+1)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port between %d and %d", first, last)
-}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package child
+
+import "syscall"
+
+// attributes changes nothing. As root, a server then fails with its own message.
+func attributes(*Account, syscall.Signal) *syscall.SysProcAttr { return nil }

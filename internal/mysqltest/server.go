@@ -1,0 +1,226 @@
+// Package mysqltest starts real servers of MariaDB or MySQL for tests and benchmarks. It imports no driver, so that it can
+// be part of this module.
+//
+// The server is the first mariadbd or mysqld on the PATH, or Debian's. Both refuse to run as root. A process that runs as
+// root starts it as mysql or nobody.
+package mysqltest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/child"
+)
+
+// Server is a server on this machine, with its defaults except for 300 connections. It listens only on the loopback
+// address. Its user root has no password. Its methods must not be called concurrently.
+type Server struct {
+	program string         // that runs it
+	base    string         // the directory above the program's
+	maria   bool           // it is MariaDB
+	as      *child.Account // that it runs as
+	dir     string         // its own directory
+	port    int
+	process *child.Process
+}
+
+// Find returns the path of the server's program, or an error if none is installed.
+func Find() (string, error) {
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin") {
+		for _, name := range []string{"mariadbd", "mysqld"} {
+			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(path) {
+				return filepath.EvalSymlinks(path)
+			}
+		}
+	}
+	return "", errors.New("neither MariaDB nor MySQL is installed")
+}
+
+// Start makes an empty data directory and runs a server on it. It leaves nothing behind if it fails.
+func Start() (_ *Server, err error) {
+	s := &Server{}
+	if s.program, err = Find(); err != nil {
+		return nil, err
+	}
+	s.base = filepath.Dir(filepath.Dir(s.program))
+	version, err := exec.Command(s.program, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --version: %w", s.program, err)
+	}
+	s.maria = strings.Contains(string(version), "MariaDB")
+	if s.as, err = child.Unprivileged("mysql"); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "onceguard-mysql-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.remove())
+		}
+	}()
+	if err := s.initialize(); err != nil {
+		return nil, err
+	}
+	err = errPortTaken
+	for try := 0; try < 10 && errors.Is(err, errPortTaken); try++ {
+		if s.port, err = child.FreePort(); err == nil {
+			err = s.start()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// initialize makes the server's own tables. MariaDB has a script for that, which needs more programs.
+func (s *Server) initialize() error {
+	if err := os.Mkdir(s.data(), 0o700); err != nil {
+		return err
+	}
+	if err := errors.Join(s.as.Own(s.dir), s.as.Own(s.data())); err != nil {
+		return err
+	}
+	cmd := s.command("--initialize-insecure")
+	if s.maria {
+		statements, err := s.systemTables()
+		if err != nil {
+			return err
+		}
+		cmd = s.command("--bootstrap")
+		cmd.Stdin = statements
+	}
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := child.Start(cmd, s.as, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	<-p.Done
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("initializing %s: %v\n%s", s.program, cmd.ProcessState, &out)
+	}
+	return nil
+}
+
+// systemTables returns the statements that make the system tables of MariaDB.
+func (s *Server) systemTables() (io.Reader, error) {
+	statements := []io.Reader{strings.NewReader("create database mysql;\nuse mysql;\n")}
+	for _, name := range []string{"system_tables", "system_tables_data"} {
+		files, err := filepath.Glob(filepath.Join(s.base, "share", "m*", "m*_"+name+".sql")) // mysql or mariadb
+		if err != nil || len(files) != 1 {
+			return nil, fmt.Errorf("there is no %s.sql: %q, %w", name, files, err)
+		}
+		text, err := os.ReadFile(files[0])
+		if err != nil {
+			return nil, err
+		}
+		statements = append(statements, strings.NewReader(string(text)))
+	}
+	return io.MultiReader(statements...), nil
+}
+
+func (s *Server) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(s.program, append([]string{"--no-defaults", "--datadir=" + s.data(), "--basedir=" + s.base, "--tmpdir=" + s.dir}, args...)...)
+	cmd.Dir = s.dir
+	return cmd
+}
+
+// start runs the server and waits until it accepts connections.
+func (s *Server) start(args ...string) error {
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_TRUNC|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := s.command(append([]string{"--port=" + strconv.Itoa(s.port), "--bind-address=127.0.0.1", "--socket=" + filepath.Join(s.dir, "socket"),
+		"--pid-file=" + filepath.Join(s.dir, "pid"), "--max-connections=300"}, args...)...)
+	if !s.maria {
+		cmd.Args = append(cmd.Args, "--mysqlx=OFF", "--secure-file-priv=NULL")
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if s.process, err = child.Start(cmd, s.as, syscall.SIGKILL); err != nil {
+		return err
+	}
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for deadline := time.Now().Add(child.Patience); ; {
+		if strings.Contains(s.log(), "ready for connections") {
+			return nil
+		}
+		select {
+		case <-s.process.Done:
+			if strings.Contains(s.log(), "Address already in use") {
+				return errPortTaken
+			}
+			return fmt.Errorf("%s ended at once: %v\n%s", s.program, s.process.Cmd.ProcessState, s.log())
+		case <-poll.C:
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("%s is not ready\n%s", s.program, s.log()), s.Crash())
+		}
+	}
+}
+
+// IsMariaDB reports whether the server is MariaDB, and not MySQL.
+func (s *Server) IsMariaDB() bool { return s.maria }
+
+// Addr is the server's host:port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// DSN returns a connection string, as the driver go-sql-driver/mysql takes it, for a database of the server. addr is Addr,
+// or a proxy's.
+func (s *Server) DSN(addr, database string) string {
+	return fmt.Sprintf("root@tcp(%s)/%s", addr, database)
+}
+
+// Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
+// connections break.
+func (s *Server) Crash() error { return s.stop(syscall.SIGKILL) }
+
+// Stop shuts the server down: it rolls back open transactions.
+func (s *Server) Stop() error { return s.stop(syscall.SIGTERM) }
+
+func (s *Server) stop(how syscall.Signal) error {
+	if s.process == nil {
+		return nil
+	}
+	return s.process.Stop(how)
+}
+
+// Restart starts a server that has stopped or crashed, on the same port and with these options, and returns when it has
+// recovered and accepts connections.
+func (s *Server) Restart(options ...string) error { return s.start(options...) }
+
+// Close shuts the server down, and removes what it has stored.
+func (s *Server) Close() error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	return s.remove()
+}
+
+// remove removes what the server has stored.
+func (s *Server) remove() error { return os.RemoveAll(s.dir) }
+
+func (s *Server) log() string {
+	b, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return fmt.Sprintf("(the log cannot be read: %v)", err)
+	}
+	return string(b)
+}
+
+var errPortTaken = errors.New("the port is taken")
