@@ -18,8 +18,7 @@ import (
 // 255 characters, is with its parameters longer than 4 KiB, or is in neither form. Header panics unless name is a valid field name. The Func is safe for
 // concurrent use.
 func Header(name string) Func {
-	option.Check(name != "" && strings.TrimLeft(name, tokenChars) == "", "keyfunc.Header: %q is not the name of a header field", name)
-	name = http.CanonicalHeaderKey(name)
+	name = option.FieldName("keyfunc.Header", name)
 	place := "header " + name
 	missing := error(MissingError{In: "header", Name: name})
 	return func(r *http.Request) (string, error) {

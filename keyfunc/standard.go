@@ -26,9 +26,24 @@ import (
 // Standard panics when user is nil. The Func is safe for concurrent use if user is.
 func Standard(user Func) Func {
 	option.Check(user != nil, "keyfunc.Standard: user is nil")
-	header := Header("Idempotency-Key")
+	return scoped(Header("Idempotency-Key"), user)
+}
+
+// Scoped is [Standard] with another source of the client's key, such as [Opaque] or [Form]:
+//
+//	Compose(Route(), user, key)
+//
+// It calls key first. The errors of key are returned unchanged, and those of user as by Standard. Scoped panics when key
+// or user is nil. The Func is safe for concurrent use if both are.
+func Scoped(key, user Func) Func {
+	option.Check(key != nil, "keyfunc.Scoped: key is nil")
+	option.Check(user != nil, "keyfunc.Scoped: user is nil")
+	return scoped(key, user)
+}
+
+func scoped(key, user Func) Func {
 	return func(r *http.Request) (string, error) {
-		key, err := header(r)
+		sent, err := key(r)
 		if err != nil {
 			return "", err
 		}
@@ -40,7 +55,7 @@ func Standard(user Func) Func {
 			return "", err
 		}
 		var route [256]byte
-		return joinStandard(canonical.AppendRoute(route[:0], r), id, key), nil
+		return joinStandard(canonical.AppendRoute(route[:0], r), id, sent), nil
 	}
 }
 

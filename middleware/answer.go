@@ -23,8 +23,8 @@ func refused(kind run.Kind, err error) *refusal {
 	return &refusal{problem.New(answer), Event{Outcome: Outcome(answer.Outcome), Status: answer.HTTP.Status, Err: err}}
 }
 
-// problemOf returns the problem of a result that has no response.
-func (m *Middleware) problemOf(result *run.Result) problem.Problem {
+// refusalOf returns the refusal that follows from a result without a response.
+func (m *Middleware) refusalOf(result *run.Result) *refusal {
 	p := problem.New(result.Kind.Answer())
 	switch {
 	case result.Kind == run.NotBegun:
@@ -34,14 +34,13 @@ func (m *Middleware) problemOf(result *run.Result) problem.Problem {
 	case result.RetryAfter > 0:
 		p.RetryAfter = result.RetryAfter
 	}
-	return p
+	return &refusal{p, eventOf(result, p.Status)}
 }
 
 // answer sends what follows from the result: the stored response, or a problem.
 func (x *exchange) answer(result *run.Result) {
 	if result.Kind != run.Stored {
-		p := x.m.problemOf(result)
-		x.refuse(&refusal{p, eventOf(result, p.Status)})
+		x.refuse(x.m.refusalOf(result))
 		return
 	}
 	stored := response.NewScratch()
@@ -56,7 +55,7 @@ func (x *exchange) answer(result *run.Result) {
 	}
 	x.in.limited.prepareAnswer(x.r)
 	defer x.emit(replayEvent(result, stored.Stored.Status))
-	stored.Stored.WriteTo(x.w, x.r)
+	stored.Stored.WriteTo(x.w, x.r, x.m.replayHeader)
 	stored.Free() // not after a panic of w, which may still have it
 }
 
@@ -74,9 +73,17 @@ func eventOf(result *run.Result, status int) Event {
 	}
 }
 
+// restate gives the refusal the status of WithProblemStatus.
+func (o *options) restate(a *refusal) {
+	if status, ok := o.statuses[a.problem.Type]; ok {
+		a.problem.Status, a.event.Status = status, status
+	}
+}
+
 // refuse sends a problem.
 func (x *exchange) refuse(a *refusal) {
 	x.in.limited.prepareAnswer(x.r)
+	x.m.restate(a)
 	p := &a.problem
 	defer x.emit(a.event) // even if a WithProblem panics
 	if p.Retryable {

@@ -45,6 +45,14 @@ func (e *Execution) endingWith(status int) run.Ending {
 	return run.Ending{How: run.Whole}
 }
 
+// forbidden returns how the handler has ended whose response must not be stored.
+func (e *Execution) forbidden() run.Ending {
+	if wish, _, _ := e.control.Said(); wish == run.WishKeep {
+		return run.Ending{How: run.Forbidden, Err: errServerErrorKept}
+	}
+	return run.Ending{How: run.Forbidden}
+}
+
 // FromContext returns the run that ctx belongs to, or nil if ctx belongs to no protected run.
 func FromContext(ctx context.Context) *Execution {
 	e, _ := ctx.Value(executionKey{}).(*Execution)

@@ -65,6 +65,19 @@ func jsonRule(ignore []string) rule {
 	}}
 }
 
+// The rules of [WithBodyFingerprint] and [WithJSONBodyFingerprint]. They hash the route too: under a key without the route,
+// the same body sent to another operation is another request.
+var (
+	bodyRule = rule{kind: hashedKind("onceguard body fingerprint 1"), sum: func(r *http.Request, body []byte) [sha256.Size]byte {
+		var room [256]byte
+		return canonical.SumBytes(canonical.AppendRoute(room[:0], r), body)
+	}}
+	jsonBodyRule = rule{kind: hashedKind("onceguard JSON body fingerprint 1"), sum: func(r *http.Request, body []byte) [sha256.Size]byte {
+		var room [256]byte
+		return canonical.SumValues(canonical.AppendRoute(room[:0], r), body)
+	}}
+)
+
 // fingerprints appends the request's fingerprint by each rule. It makes all of them now, because a waiter no longer has
 // the body when it compares.
 func (m *Middleware) fingerprints(r *http.Request, body *buffer.Buffer, made []record.Fingerprint) []record.Fingerprint {

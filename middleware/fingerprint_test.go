@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -72,6 +73,9 @@ func TestFingerprintChanged(t *testing.T) {
 		"JSON, then default":   {byJSON(), nil},
 		"another pointer":      {byJSON("/a"), byJSON("/b")},
 		"one pointer more":     {byJSON("/a"), byJSON("/a", "/b")},
+		"default, then body":   {nil, []middleware.Option{middleware.WithBodyFingerprint()}},
+		"body, then JSON body": {[]middleware.Option{middleware.WithBodyFingerprint()}, []middleware.Option{middleware.WithJSONBodyFingerprint()}},
+		"JSON, then JSON body": {byJSON(), []middleware.Option{middleware.WithJSONBodyFingerprint()}},
 		"an unknown default":   {[]middleware.Option{middleware.WithNextRuleWritten()}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,5 +251,49 @@ func TestFingerprintParsesTheForm(t *testing.T) {
 		}
 		a = s.send(body(form, "amount=1000000"))
 		s.want(a, http.StatusUnprocessableEntity, middleware.Reused)
+	})
+}
+
+// With the rules for bodies alone, query and media type do not count, and the route does, whatever the key is made of.
+//
+// fault: the same key and body sent to another operation, under a key without the route -> 422, not that one's response
+func TestBodyFingerprints(t *testing.T) {
+	both(t, func(t *testing.T, b redistest.Backend) {
+		const same, other, replayed, reused = payment, `{"amount":1250}`, http.StatusCreated, http.StatusUnprocessableEntity
+		respelled := `{ "currency":"EUR", "amount":125e1}`
+		for name, c := range map[string]struct {
+			opt       middleware.Option
+			respelled int
+		}{
+			"bytes": {middleware.WithBodyFingerprint(), reused},
+			"JSON":  {middleware.WithJSONBodyFingerprint(), replayed},
+		} {
+			t.Run(name, func(t *testing.T) {
+				key := keyfunc.Compose(keyfunc.Header("Idempotency-Key"), func(*http.Request) (string, error) { return name, nil })
+				s := serveKeyed(t, newLocker(t, b.Client(t)), key, payOnce(), c.opt)
+				s.want(s.send(), http.StatusCreated, middleware.Executed)
+				for what, test := range map[string]struct {
+					edits  []edit
+					status int
+				}{
+					"the same":           {nil, replayed},
+					"another query":      {[]edit{target("/payments?a=1")}, replayed},
+					"another media type": {[]edit{body("text/plain", same)}, replayed},
+					"no media type":      {[]edit{func(r *http.Request) { r.Header.Del("Content-Type") }}, replayed},
+					"another body":       {[]edit{body("application/json", other)}, reused},
+					"no body":            {[]edit{body("application/json", "")}, reused},
+					"spelled otherwise":  {[]edit{body("application/json", respelled)}, c.respelled},
+					"null in it":         {[]edit{body("application/json", `{"amount":1250,"currency":"EUR","note":null}`)}, reused},
+					"another path":       {[]edit{target("/refunds")}, reused},
+					"another method":     {[]edit{method(http.MethodPatch)}, reused},
+				} {
+					if a := s.send(test.edits...); a.status != test.status || a.replayed() != (test.status == replayed) {
+						t.Errorf("%s: got %d, replayed %t, want %d", what, a.status, a.replayed(), test.status)
+					}
+					s.event()
+				}
+				s.wantRuns(1)
+			})
+		}
 	})
 }

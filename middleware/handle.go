@@ -61,14 +61,16 @@ func (x *exchange) handle(next http.Handler) (expired error) {
 
 // ending returns how the handler has ended.
 func (x *exchange) ending(expired error) run.Ending {
-	switch verdict := x.product.writer.Seal(expired != nil); verdict {
-	case capture.Whole:
-		return x.exec.endingWith(x.product.writer.Status())
-	case capture.Expired:
+	verdict, status := x.product.writer.Seal(expired != nil), x.product.writer.Status()
+	switch {
+	case x.m.forbids(verdict, status):
+		return x.exec.forbidden()
+	case verdict == capture.Whole:
+		return x.exec.endingWith(status)
+	case verdict == capture.Expired:
 		return run.Ending{How: run.TimedOut, Err: fmt.Errorf("%w: %w", errExpired, expired)}
-	default:
-		return endingOf(verdict, x.w)
 	}
+	return endingOf(verdict, x.w)
 }
 
 // endingOf returns the ending of a run whose response cannot be stored. under is the underlying writer.

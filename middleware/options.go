@@ -21,6 +21,7 @@ type options struct {
 	keyAge       time.Duration // 0 without WithKeyAge
 	keyPart      keyfunc.Func  // of WithKeyAge
 	shouldStore  func(status int) bool
+	forgetsFails bool // WithoutServerErrors
 	maxBody      int64
 	maxResponse  int
 	rules        []rule // at least one; see defaultRules
@@ -29,6 +30,10 @@ type options struct {
 	observe      func(context.Context, Event)                      // nil without WithObserver
 	traceparent  func(context.Context) string                      // nil without WithTraceparent
 	writeProblem func(http.ResponseWriter, *http.Request, Problem) // nil without WithProblem
+	statuses     map[string]int                                    // by Problem.Type; nil without WithProblemStatus
+	echoName     string                                            // of WithKeyEcho
+	echoPart     keyfunc.Func                                      // nil without WithKeyEcho
+	replayHeader string
 }
 
 func defaultOptions() options {
@@ -39,6 +44,8 @@ func defaultOptions() options {
 		maxBody:     1 << 20,
 		maxResponse: 1 << 20,
 		rules:       defaultRules,
+
+		replayHeader: "Idempotent-Replayed",
 	}
 }
 
@@ -47,6 +54,7 @@ func newOptions(caller string, opts []Option) options {
 	o := defaultOptions()
 	option.Apply(caller, &o, opts)
 	o.applyKeyAge()
+	o.checkServerErrors()
 	if o.shadow {
 		option.Check(o.policy.Journal == nil, "middleware.WithShadow: cannot be kept with WithJournal")
 		o.policy.Wait, o.policy.Pauses = 0, true // no request waits, nor asks a Redis that has just failed
@@ -80,15 +88,4 @@ func WithObserver(f func(context.Context, Event)) Option {
 func WithTraceparent(f func(context.Context) string) Option {
 	option.Check(f != nil, "middleware.WithTraceparent: f is nil")
 	return func(o *options) { o.traceparent = f }
-}
-
-// WithProblem replaces the function that writes the problem responses. The default writes application/problem+json (RFC
-// 9457), or a small HTML page in a shopper's words for a client that prefers HTML. That page has no script, and a
-// Content-Security-Policy of its own. It links back to the page in Referer, if that is on the same host.
-//
-// Retry-After, X-Should-Retry, Cache-Control and Link are set before f is called. If f writes another status, the Event
-// still has the Problem's. f is called concurrently. WithProblem panics when f is nil.
-func WithProblem(f func(http.ResponseWriter, *http.Request, Problem)) Option {
-	option.Check(f != nil, "middleware.WithProblem: f is nil")
-	return func(o *options) { o.writeProblem = f }
 }

@@ -101,3 +101,27 @@ func WithJSONFingerprint(ignore ...string) Option {
 	rules := []rule{jsonRule(ignore)}
 	return func(o *options) { o.rules = rules }
 }
+
+// WithBodyFingerprint compares the bodies of requests alone, byte by byte: neither query nor media type count. By default
+// both do, and the boundary of a multipart body does not, which here is part of the bytes. Use it for an API that defines
+// a repetition by a digest of the body, such as Content-Digest (RFC 9530).
+//
+// Method and path still count: a response is never replayed to another operation, whatever the key is made of. With
+// [keyfunc.Standard] they are in the key anyway. What is stored by another rule is neither compared nor replayed, as
+// [WithFingerprint] describes. Of the options that set a rule the last one counts.
+func WithBodyFingerprint() Option {
+	return func(o *options) { o.rules = []rule{bodyRule} }
+}
+
+// WithJSONBodyFingerprint is [WithBodyFingerprint], except that two bodies are the same if they are JSON texts with the same
+// values: white space, the order of an object's members, the escapes in strings and the spelling of numbers do not count. By
+// default the bytes are compared. An absent member and one that is null differ, and so do arrays in another order. The media
+// type does not matter.
+//
+// Numbers are compared as exact decimals: 1, 1.0 and 1e0 are the same, and 9007199254740993 is not 9007199254740992.
+// ([WithJSONFingerprint] compares numbers as they are written.) A body that two parsers may read differently counts by its
+// bytes, as WithJSONFingerprint describes, and so does one that has a number with an exponent of more than 15 digits. Two
+// spellings of such a body are two requests: the second gets 422, and does not run.
+func WithJSONBodyFingerprint() Option {
+	return func(o *options) { o.rules = []rule{jsonBodyRule} }
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
+	"github.com/onceguard/onceguard/middleware/internal/capture"
 )
 
 // WithRetention sets how long a stored response is replayed, counted from the return of the handler, in whole
@@ -29,6 +30,41 @@ func WithRetention(d time.Duration) Option {
 func WithStored(f func(status int) bool) Option {
 	option.Check(f != nil, "middleware.WithStored: f is nil")
 	return func(o *options) { o.shouldStore = f }
+}
+
+// WithoutServerErrors never stores a response of 500 and above, for an API that promises that a retry after one is
+// processed as a new request. By default such a response is not stored either, with these exceptions, which the option
+// takes away:
+//
+//   - [WithStored] may choose to store it.
+//   - [Execution.Keep], and sending a part of the response, make it count: a retry gets the response or 409. With the
+//     option the key is freed in these cases too, and after Keep the [Event] has an error.
+//   - A transaction of a journal commits it ([WithJournal]). With the option Journal.InTx returns an error and rolls the
+//     transaction back. What the handler has written in it is gone; the handler then answers outside of it.
+//
+// A retry may then take effect again. To take effect once, the effect belongs into the transaction of a transactional
+// journal, which has not happened after a 5xx. A handler that panics, or that does not know what has happened and calls
+// [Execution.Unknown], is treated as always.
+//
+// Idempotency panics when it is combined with [WithAtMostOnce] or with an intent journal, which store such a response.
+func WithoutServerErrors() Option {
+	return func(o *options) { o.forgetsFails = true }
+}
+
+// checkServerErrors panics if an option contradicts WithoutServerErrors.
+func (o *options) checkServerErrors() {
+	const why = "cannot be kept with WithoutServerErrors, which profile.ACP sets: a retry after a 5xx must run, and this would store the 5xx"
+	option.Check(!o.forgetsFails || !o.policy.AtMostOnce, "middleware.WithAtMostOnce: "+why)
+	option.Check(!o.forgetsFails || o.policy.Journal == nil || !o.policy.Journal.IsIntent(), "middleware.WithJournal: an intent journal "+why)
+}
+
+// isForbidden reports whether a response with this status must not be stored.
+func (o *options) isForbidden(status int) bool { return o.forgetsFails && status >= 500 }
+
+// forbids is isForbidden for a response that the handler has sent or left to be sent.
+func (o *options) forbids(verdict capture.Verdict, status int) bool {
+	isResponse := verdict == capture.Whole || verdict == capture.Partial || verdict == capture.Broken
+	return isResponse && o.isForbidden(status)
 }
 
 // StoreDefault stores every final status except 401, 403, 404, 405, 408, 415, 425, 429, and 500 and above. These mean

@@ -17,6 +17,12 @@ type product struct {
 	cookiesDropped bool // what was stored is without the response's cookies
 }
 
+// Why a response of 500 and above is not stored, with WithoutServerErrors.
+var (
+	errServerErrorInTx = errors.New("middleware: the transaction is rolled back, because its response is of 500 or above (WithoutServerErrors)")
+	errServerErrorKept = errors.New("middleware: Keep has no effect on a response of 500 or above (WithoutServerErrors)")
+)
+
 func (p *product) BeginTx() error {
 	err := p.writer.BeginPart()
 	if errors.Is(err, capture.ErrSent) {
@@ -27,6 +33,9 @@ func (p *product) BeginTx() error {
 
 func (p *product) Seal(store func(head, body []byte)) error {
 	return p.writer.SetAside(func() error {
+		if p.options.isForbidden(p.writer.Status()) {
+			return errServerErrorInTx
+		}
 		head, body, ok := p.Payload()
 		if !ok {
 			return journal.ErrTooLong

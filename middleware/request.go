@@ -50,7 +50,7 @@ const (
 )
 
 // read reads the key and, if the request is to be protected, the body and the fingerprint. It returns how the request
-// proceeds, or its refusal. w may be nil: then a body that is too long does not close the connection.
+// proceeds, or its refusal. w may be nil: then a body that is too long does not close the connection, and no key is echoed.
 func (m *Middleware) read(w http.ResponseWriter, r *http.Request, in *input) (way, *refusal) {
 	way, refusal := m.readKey(w, r, in)
 	if way != protected || refusal != nil {
@@ -70,6 +70,9 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	key, err := m.keyFunc(r)
 	if err == nil {
 		in.run.TooOld, err = m.isTooOld(r)
+	}
+	if m.echoPart != nil && w != nil {
+		m.echo(w, r)
 	}
 	// The key function may have replaced the body: the new one is read. The request gets its own back, which net/http
 	// inspects if it answers before the body was read.

@@ -65,7 +65,7 @@ func (s *watched) predict() prediction {
 	case refusal != nil && errors.Is(refusal.event.Err, errShadowStream):
 		return prediction{event: Event{Outcome: Unprotected, Err: errShadowStream}}
 	case refusal != nil:
-		return prediction{event: refusal.event}
+		return s.predictRefusal(refusal)
 	case way == nested:
 		return prediction{nested: true}
 	case way == unprotected:
@@ -81,7 +81,13 @@ func (s *watched) predict() prediction {
 	case run.Stored:
 		return s.predictReplay(&result)
 	}
-	return prediction{event: eventOf(&result, s.m.problemOf(&result).Status)}
+	return s.predictRefusal(s.m.refusalOf(&result))
+}
+
+// predictRefusal returns the prediction of a refusal.
+func (s *watched) predictRefusal(a *refusal) prediction {
+	s.m.restate(a)
+	return prediction{event: a.event}
 }
 
 // predictReplay returns the prediction of a replay.
@@ -89,7 +95,7 @@ func (s *watched) predictReplay(result *run.Result) prediction {
 	stored := response.NewScratch()
 	defer stored.Free()
 	if err := stored.Decode(result.Record.Body); err != nil {
-		return prediction{event: refused(run.Unreadable, err).event}
+		return s.predictRefusal(refused(run.Unreadable, err))
 	}
 	return prediction{digest: bytes.Clone(stored.Stored.Body), event: replayEvent(result, stored.Stored.Status)}
 }
@@ -233,6 +239,8 @@ func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, retu
 	case s.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
 		left.sum, left.keeps = nil, true
 		return run.Ending{How: run.Whole}
+	case s.m.forbids(seen.Verdict, left.status):
+		return s.exec.forbidden()
 	case seen.Verdict == capture.Whole:
 		left.keeps = s.m.keeps(left.status, rn.IsStrict())
 		return s.exec.endingWith(left.status)

@@ -39,13 +39,37 @@ func SumJSON(fields []byte, contentType string, body []byte, ignored *Pointers) 
 	return SumBody(fields, contentType, body)
 }
 
+// SumValues returns the SHA-256 of fields and the body, where two bodies have the same hash if they are JSON texts with the
+// same values. It is as SumJSON, except that no media type counts, and that numbers are compared as exact decimals: 1, 1.0
+// and 1e0 are the same, and so are 0 and -0. A body is also hashed as bytes if a number has an exponent of more than 15
+// digits.
+func SumValues(fields, body []byte) [sha256.Size]byte {
+	if said, ok := appendJSON(append(fields, "json"...), body, nil, true); ok {
+		return sha256.Sum256(said)
+	}
+	return SumBytes(fields, body)
+}
+
+// SumBytes returns the SHA-256 of fields and the bytes of the body, whatever they are.
+func SumBytes(fields, body []byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	h.Write(appendNumber(append(fields, "raw"...), len(body)))
+	h.Write(body)
+	h.Sum(sum[:0])
+	return sum
+}
+
 // AppendJSON appends what a JSON text says, without the values that ignored leads to. Two texts have the same encoding if
 // and only if they say the same. If ok is false, the text is one of those that SumJSON hashes as bytes.
 func AppendJSON(dst, text []byte, ignored *Pointers) (_ []byte, ok bool) {
+	return appendJSON(dst, text, ignored, false)
+}
+
+func appendJSON(dst, text []byte, ignored *Pointers, asDecimals bool) (_ []byte, ok bool) {
 	if !utf8.Valid(text) || !json.Valid(text) {
 		return dst, false
 	}
-	w := jsonWriter{jsonReader: jsonReader{rest: text}, dst: dst}
+	w := jsonWriter{jsonReader: jsonReader{rest: text}, dst: dst, asDecimals: asDecimals}
 	w.value(ignored, 0)
 	return w.dst, !w.unclear
 }
@@ -53,7 +77,7 @@ func AppendJSON(dst, text []byte, ignored *Pointers) (_ []byte, ok bool) {
 // jsonWriter appends the values of a JSON text to dst, each as its kind and its content:
 //
 //	n, t or f   null, true or false
-//	# part      a number, as it is written
+//	# part      a number, as it is written or, if asDecimals is set, as an exact decimal
 //	" part      a string, without its escapes
 //	[ ... ]     an array: its values
 //	{ ... }     an object: its members, sorted. Each is a part, the name, and a value
@@ -65,6 +89,9 @@ type jsonWriter struct {
 	members []jsonMember // of the objects that are open
 	names   []byte       // of these members, folded
 	moved   []byte       // memory for sorting
+
+	asDecimals bool
+	number     []byte // memory for a number as a decimal
 }
 
 // jsonMember is a member of an object.
@@ -96,8 +123,20 @@ func (w *jsonWriter) value(at *Pointers, depth int) {
 		w.dst = append(w.dst, c)
 		w.literal()
 	default:
-		w.dst = AppendPart(append(w.dst, '#'), w.literal())
+		w.dst = AppendPart(append(w.dst, '#'), w.decimal(w.literal()))
 	}
+}
+
+// decimal returns a number as it is encoded. The result is valid until the next call.
+func (w *jsonWriter) decimal(literal []byte) []byte {
+	if !w.asDecimals {
+		return literal
+	}
+	var ok bool
+	if w.number, ok = appendDecimal(w.number[:0], literal); !ok {
+		w.unclear = true
+	}
+	return w.number
 }
 
 // array appends the rest of an array, whose "[" was read.

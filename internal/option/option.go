@@ -4,6 +4,8 @@ package option
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 )
 
 // Check panics with the text of format and args unless ok is true.
@@ -30,4 +32,13 @@ func Both[Event any](first, second func(context.Context, Event)) func(context.Co
 		first(ctx, e)
 		second(ctx, e)
 	}
+}
+
+// tokenChars are those of a token (RFC 9110 section 5.6.2), which a field name is.
+const tokenChars = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// FieldName returns the name of a header field in its canonical form. It panics in the name of caller if name is not one.
+func FieldName(caller, name string) string {
+	Check(name != "" && strings.TrimLeft(name, tokenChars) == "", "%s: %q is not the name of a header field", caller, name)
+	return http.CanonicalHeaderKey(name)
 }

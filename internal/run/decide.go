@@ -11,6 +11,7 @@ const (
 	Partial                // a product that cannot be stored: too long, or not in memory
 	Bypassed               // a product that the door did not see
 	Refused                // a product that can be stored, and passes on a refusal: a repetition may have another
+	Forbidden              // a product that must not be stored: a repetition runs, whatever the operation has called or sent
 	Whole                  // a product that can be stored
 )
 
@@ -44,6 +45,7 @@ const (
 //	-                          unknown          yes   no      -       unknown tombstone  unknown
 //	-                          unknown          -     -       -       leave              unknown
 //	bypassed                   -                -     -       -       tombstone          known
+//	forbidden                  -                -     -       -       free               known
 //	-                          discard          -     -       -       free               known
 //	left open                  keep             -     -       -       tombstone          known
 //	failed                     keep             -     no      -       tombstone          unknown
@@ -72,7 +74,7 @@ func Decide(f Facts) (action Action, unknown bool) {
 		return unknownAction(f), true
 	case f.How == Bypassed:
 		return Tombstone, false
-	case f.Wish == WishDiscard:
+	case f.Wish == WishDiscard, f.How == Forbidden:
 		return Free, false
 	case f.How == LeftOpen && f.Wish == WishKeep:
 		return Tombstone, false

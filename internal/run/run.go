@@ -199,6 +199,8 @@ func (r *Run) decide(end Ending) decision {
 		}
 	case unknown:
 		d.outcome, d.err = OutcomeRunUnknown, end.Err
+	case action == Free && end.How == Forbidden:
+		d.outcome, d.err = OutcomeFreed, end.Err
 	case action == Free:
 		d.outcome = OutcomeFreed
 	case action == Tombstone:

@@ -34,10 +34,23 @@ type Document struct {
 	RetryAfter time.Duration `json:"-"`
 }
 
+// TypePrefix is what a Problem's Type begins with.
+const TypePrefix = "urn:onceguard:problem:"
+
+// IsType reports whether there are problems with this Type, after TypePrefix.
+func IsType(name string) bool {
+	for kind := range run.KindCount {
+		if t := kind.Answer().HTTP.Type; t == name && t != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // New returns the problem of an answer.
 func New(a *run.Answer) Problem {
 	h := &a.HTTP
-	p := Problem{Document{Type: "urn:onceguard:problem:" + h.Type, Title: h.Title, Status: h.Status, Detail: h.Detail}, h.Heading, h.Text}
+	p := Problem{Document{Type: TypePrefix + h.Type, Title: h.Title, Status: h.Status, Detail: h.Detail}, h.Heading, h.Text}
 	if a.Retry {
 		p.Retryable, p.RetryAfter = true, time.Second
 	}

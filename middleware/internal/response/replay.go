@@ -16,11 +16,12 @@ type Response struct {
 	Body    []byte
 }
 
-// WriteTo replays the response. It applies the handler's changes to the header that the outer middlewares have set.
-func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request) {
+// WriteTo replays the response. It applies the handler's changes to the header that the outer middlewares have set, and
+// sets the field mark, whose name is in canonical form.
+func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request, mark string) {
 	h := w.Header()
 	Apply(h, r.Header)
-	h["Idempotent-Replayed"] = []string{"true"}
+	h[mark] = []string{"true"}
 	if r.Status >= 500 { // a retry would get the same response
 		h["X-Should-Retry"] = []string{"false"}
 	}
