@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -13,13 +12,13 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/gin-gonic/gin/binding"
 
-	"github.com/onceguard/onceguard/contrib/ginonce"
 	"github.com/onceguard/onceguard/contrib/internal/adaptertest"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
 
-const lease = 10 * time.Second // the default
+func TestAdapter(t *testing.T) { framework.Tests(t) }
 
 func pay(c *gin.Context) { c.String(http.StatusCreated, "paid") }
 
@@ -33,30 +32,6 @@ func byHand(t *testing.T, s *service) gin.HandlerFunc {
 		})).ServeHTTP(c.Writer, c.Request)
 		c.Abort()
 	}
-}
-
-func TestConflicts(t *testing.T) {
-	s := newService(t, middleware.WithRequired())
-	entered, leave := make(chan struct{}), make(chan struct{})
-	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) {
-		close(entered)
-		<-leave
-		pay(c)
-	}))
-	first := make(chan adaptertest.Answer)
-	go func() { first <- s.Post("/payments", "k", "1") }()
-	<-entered
-	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
-	s.Want(s.Post("/payments", "k", "2"), http.StatusUnprocessableEntity, "*", middleware.Reused)
-	close(leave)
-	s.Want(<-first, http.StatusCreated, "paid", middleware.Executed)
-	a := s.Post("/payments", "k", "2")
-	s.Want(a, http.StatusUnprocessableEntity, "*", middleware.Reused)
-	if !strings.Contains(a.Body, "key-reused") {
-		t.Errorf("body %q, want the problem", a.Body)
-	}
-	s.Want(s.Post("/payments", "", "1"), http.StatusBadRequest, "*", middleware.MissingKey)
-	s.WantRuns(1)
 }
 
 // Where the middleware answers itself, no later handler runs, and those before it see that the chain was aborted.
@@ -81,132 +56,6 @@ func TestAnswersAbortTheChain(t *testing.T) {
 	s.WantRuns(2)
 }
 
-// A panic goes through this middleware to the Recovery before it, and leaves the key to run out.
-func TestPanicWithRecoveryOutside(t *testing.T) {
-	s := newService(t)
-	s.engine.Use(gin.RecoveryWithWriter(nil))
-	panics := true
-	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) {
-		if panics {
-			c.Header("Location", "/orders/1")
-			c.String(http.StatusCreated, "paid")
-			panic("no")
-		}
-		pay(c)
-	}))
-	a := s.Post("/payments", "k", "1")
-	s.Want(a, http.StatusInternalServerError, "", middleware.Panicked)
-	if a.Header.Get("Location") != "" {
-		t.Error("the header of the response that was given up went out")
-	}
-	if got := <-s.seen; got.status != http.StatusInternalServerError {
-		t.Errorf("a middleware outside sees %+v, want a 500", got)
-	}
-	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.InFlight)
-	panics = false
-	s.Redis.FastForward(lease)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
-	s.WantRuns(2)
-}
-
-// Without any Recovery net/http gets the panic.
-func TestPanicWithoutRecovery(t *testing.T) {
-	s := newService(t)
-	s.engine.POST("/payments", s.once, func(*gin.Context) { panic("no") })
-	if a := s.Post("/payments", "k", "1"); a.Err == nil {
-		t.Errorf("status %d, want a broken connection", a.Status)
-	}
-	s.WantEvent(middleware.Panicked)
-}
-
-// A Recovery inside makes a response of the panic, which frees the key: that is why it must be outside.
-func TestPanicWithRecoveryInside(t *testing.T) {
-	s := newService(t)
-	s.engine.POST("/payments", s.once, gin.RecoveryWithWriter(nil), s.counted(func(*gin.Context) { panic("no") }))
-	for range 2 {
-		s.Want(s.Post("/payments", "k", "1"), http.StatusInternalServerError, "", middleware.Freed)
-	}
-	s.WantRuns(2)
-}
-
-// renderErrors is a middleware that answers where a handler has only reported an error.
-func renderErrors(c *gin.Context) {
-	c.Next()
-	if len(c.Errors) > 0 && c.Writer.Size() <= 0 {
-		c.JSON(http.StatusPaymentRequired, gin.H{"error": c.Errors.Last().Error()})
-	}
-}
-
-func TestErrorsRenderedInside(t *testing.T) {
-	s := newService(t)
-	s.engine.POST("/payments", s.once, renderErrors, s.counted(func(c *gin.Context) { _ = c.Error(errors.New("no cover")) }))
-	const body = `{"error":"no cover"}`
-	s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, body, middleware.Executed)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, body, middleware.Replayed)
-	s.WantRuns(1)
-}
-
-// What an outer middleware renders cannot be stored. No empty 200 is stored for it.
-func TestErrorsRenderedOutside(t *testing.T) {
-	fail := func(c *gin.Context) { _ = c.Error(errors.New("no cover")) }
-	keep := func(c *gin.Context) { middleware.FromContext(c.Request.Context()).Keep(); fail(c) }
-	atMostOnce := []middleware.Option{middleware.WithAtMostOnce()}
-	for name, test := range map[string]struct {
-		h       gin.HandlerFunc
-		opts    []middleware.Option
-		outcome middleware.Outcome
-		again   middleware.Outcome // of a retry once the lease is over
-		status  int                // of the same
-		runs    int64
-	}{
-		"an error":                          {fail, nil, middleware.Unknown, middleware.Unknown, http.StatusPaymentRequired, 2},
-		"a status and error":                {func(c *gin.Context) { c.Status(400); fail(c) }, nil, middleware.Unknown, middleware.Unknown, http.StatusPaymentRequired, 2},
-		"the effect is there":               {keep, nil, middleware.NotStored, middleware.NotReplayable, http.StatusConflict, 1},
-		"at most once":                      {fail, atMostOnce, middleware.Unknown, middleware.OutcomeUnknown, http.StatusConflict, 1},
-		"at most once, the effect is there": {keep, atMostOnce, middleware.NotStored, middleware.NotReplayable, http.StatusConflict, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newService(t, test.opts...)
-			s.engine.Use(renderErrors)
-			s.engine.POST("/payments", s.once, s.counted(test.h))
-			a := s.Post("/payments", "k", "1")
-			adaptertest.WantLeftOpen(t, s.WantEvent(test.outcome))
-			if a.Status != http.StatusPaymentRequired || a.Body != `{"error":"no cover"}` {
-				t.Errorf("got %d %q, want what the outer middleware renders", a.Status, a.Body)
-			}
-			if again := s.Post("/payments", "k", "1"); again.Status != http.StatusConflict {
-				t.Errorf("status %d of a retry at once, want 409", again.Status)
-			}
-			<-s.Events
-			s.Redis.FastForward(lease)
-			s.Want(s.Post("/payments", "k", "1"), test.status, "*", test.again)
-			s.WantRuns(test.runs)
-		})
-	}
-}
-
-// A handler that knows that nothing has happened can say so: a retry runs at once.
-func TestErrorsRenderedOutsideAfterDiscard(t *testing.T) {
-	s := newService(t, middleware.WithAtMostOnce())
-	s.engine.Use(renderErrors)
-	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) {
-		_ = middleware.FromContext(c.Request.Context()).Discard()
-		_ = c.Error(errors.New("no cover"))
-	}))
-	for range 2 {
-		s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Freed)
-	}
-	s.WantRuns(2)
-}
-
-// In shadow the Event says it before the middleware acts, and the response is the outer middleware's.
-func TestShadowErrorsRenderedOutside(t *testing.T) {
-	s := newService(t, middleware.WithShadow())
-	s.engine.Use(renderErrors)
-	s.engine.POST("/payments", s.once, func(c *gin.Context) { _ = c.Error(errors.New("no cover")) })
-	adaptertest.WantLeftOpen(t, s.Want(s.Post("/payments", "k", "1"), http.StatusPaymentRequired, `{"error":"no cover"}`, middleware.Unknown))
-}
-
 // An outer middleware that renders keeps the status that the handler has set, as without this package.
 func TestOuterMiddlewareKeepsTheStatus(t *testing.T) {
 	s := newService(t)
@@ -221,128 +70,6 @@ func TestOuterMiddlewareKeepsTheStatus(t *testing.T) {
 	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, `"rendered"`, middleware.Unknown)
 }
 
-// Requests without a route get gin's own answer, and take no key.
-func TestNoRoute(t *testing.T) {
-	s := newService(t)
-	s.engine.HandleMethodNotAllowed = true
-	s.engine.Use(s.once)
-	s.engine.GET("/payments", pay)
-	for range 2 {
-		s.Want(s.Post("/nowhere", "k", "1"), http.StatusNotFound, "404 page not found", middleware.Freed)
-		s.Want(s.Post("/payments", "k", "1"), http.StatusMethodNotAllowed, "405 method not allowed", middleware.Freed)
-	}
-	s.engine.NoRoute(s.counted(func(c *gin.Context) { c.String(http.StatusOK, "proxied") }))
-	s.Want(s.Post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Executed)
-	s.Want(s.Post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Replayed)
-	s.WantRuns(1)
-}
-
-// A request that is not protected passes untouched.
-func TestUnprotected(t *testing.T) {
-	s := newService(t)
-	var outer *http.Request
-	var writer gin.ResponseWriter
-	s.engine.Use(func(c *gin.Context) {
-		outer, writer = c.Request, c.Writer
-		c.Next()
-	}, s.once)
-	h := func(c *gin.Context) {
-		if c.Request != outer || c.Writer != writer || middleware.FromContext(c.Request.Context()) != nil {
-			t.Error("the handler has another request or writer")
-		}
-		body, err := io.ReadAll(c.Request.Body)
-		c.String(http.StatusOK, "%s %v", body, err)
-	}
-	s.engine.PUT("/payments", h)
-	s.engine.POST("/payments", h)
-	if a := s.Send(http.MethodPut, "/payments", "k", "1"); a.Body != "1 <nil>" || len(s.Events) > 0 {
-		t.Errorf("PUT: %q", a.Body)
-	}
-	s.Want(s.Post("/payments", "", "1"), http.StatusOK, "1 <nil>", middleware.Unprotected)
-}
-
-// With WithFailOpen the request runs with its body although Redis is gone.
-func TestFailOpen(t *testing.T) {
-	s := newService(t, middleware.WithFailOpen())
-	s.engine.POST("/payments", s.once, func(c *gin.Context) {
-		body, _ := c.GetRawData()
-		c.String(http.StatusOK, "%s", body)
-	})
-	s.Away.Store(true)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusOK, "1", middleware.Unprotected)
-}
-
-func TestStoreUnavailable(t *testing.T) {
-	s := newService(t)
-	s.engine.POST("/payments", s.once, s.counted(pay))
-	s.Away.Store(true)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusServiceUnavailable, "*", middleware.StoreUnavailable)
-	s.WantRuns(0)
-}
-
-// Mounted twice, it takes effect once.
-func TestMountedTwice(t *testing.T) {
-	s := newService(t)
-	s.engine.Use(s.once)
-	s.engine.POST("/payments", s.once, s.counted(pay))
-	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Executed)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.Replayed)
-	s.WantRuns(1)
-}
-
-// Groups, parameters and the route's pattern; what c has from outer middlewares; and c itself afterwards.
-func TestContext(t *testing.T) {
-	s := newService(t)
-	type ctxKey struct{}
-	s.engine.ContextWithFallback = true
-	s.engine.Use(func(c *gin.Context) {
-		c.Set("user", "ann")
-		c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), ctxKey{}, "outer"))
-		r, w := c.Request, c.Writer
-		c.Next()
-		if c.Request != r || c.Writer != w || c.Request.Context().Err() != nil || c.GetString("set inside") != "yes" && !c.IsAborted() {
-			t.Error("c is not as it was")
-		}
-	})
-	group := s.engine.Group("/users/:user", s.once)
-	group.POST("/payments", func(c *gin.Context) {
-		c.Set("set inside", "yes")
-		run := middleware.FromContext(c.Request.Context())
-		if run == nil || run != middleware.FromContext(c) || run.Key() == "" {
-			t.Error("the run is not in the request's context, or with ContextWithFallback not in c")
-		}
-		if c.Request.Pattern != "/users/:user/payments" || c.Param("user") != "42" || c.GetString("user") != "ann" {
-			t.Errorf("pattern %q, param %q, value %q", c.Request.Pattern, c.Param("user"), c.GetString("user"))
-		}
-		if c.Request.Context().Value(ctxKey{}) != "outer" || c.Value(ctxKey{}) != "outer" {
-			t.Error("the values of the outer context are lost")
-		}
-		if _, limited := c.Deadline(); !limited {
-			t.Error("the run's deadline is not in c")
-		}
-		pay(c)
-	})
-	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		e := s.Want(s.Post("/users/42/payments", "k", "1"), http.StatusCreated, "paid", outcome)
-		if e.Pattern != "/users/:user/payments" {
-			t.Errorf("%s: the Event has the pattern %q", outcome, e.Pattern)
-		}
-	}
-}
-
-// The handler says that nothing has happened: a retry runs.
-func TestDiscard(t *testing.T) {
-	s := newService(t)
-	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) {
-		_ = middleware.FromContext(c.Request.Context()).Discard()
-		c.AbortWithStatusJSON(http.StatusConflict, "try again")
-	}))
-	for range 2 {
-		s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, `"try again"`, middleware.Freed)
-	}
-	s.WantRuns(2)
-}
-
 func TestBody(t *testing.T) {
 	s := newService(t)
 	s.engine.POST("/payments", s.once, func(c *gin.Context) {
@@ -351,93 +78,6 @@ func TestBody(t *testing.T) {
 		c.String(http.StatusOK, "%d %d %v", first.Amount, second.Amount, err)
 	})
 	s.Want(s.Post("/payments", "k", `{"amount":7}`), http.StatusOK, "7 7 <nil>", middleware.Executed)
-}
-
-func TestCookies(t *testing.T) {
-	s := newService(t, middleware.WithCookies())
-	s.engine.POST("/payments", s.once, func(c *gin.Context) {
-		c.SetCookie("order", "1", 60, "/", "", true, true)
-		pay(c)
-	})
-	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		a := s.Post("/payments", "k", "1")
-		s.Want(a, http.StatusCreated, "paid", outcome)
-		if !strings.HasPrefix(a.Header.Get("Set-Cookie"), "order=1") {
-			t.Errorf("Set-Cookie %q", a.Header.Get("Set-Cookie"))
-		}
-	}
-}
-
-// The user comes from gin's own context.
-func TestUser(t *testing.T) {
-	s := newService(t)
-	once := ginonce.Idempotency(s.OtherLocker(), keyfunc.Standard(ginonce.User(func(c *gin.Context) string { return c.GetHeader("X-User") })))
-	s.engine.POST("/payments", once, s.counted(pay))
-	for _, test := range []struct {
-		user   string
-		status int
-		runs   int64
-	}{{"ann", 201, 1}, {"bob", 201, 2}, {"ann", 201, 2}, {"", 401, 2}} {
-		r := httptest.NewRequest(http.MethodPost, "/payments", nil)
-		r.Header.Set("Idempotency-Key", "k")
-		r.Header.Set("X-User", test.user)
-		w := httptest.NewRecorder()
-		s.engine.ServeHTTP(w, r)
-		if w.Code != test.status {
-			t.Errorf("user %q: status %d, want %d", test.user, w.Code, test.status)
-		}
-		s.WantRuns(test.runs)
-	}
-}
-
-// Outside of this package's Idempotency there is no gin context, and so no user.
-func TestUserElsewhere(t *testing.T) {
-	key := ginonce.User(func(*gin.Context) string { return "ann" })
-	if _, err := key(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
-		t.Errorf("error %v, want ErrNoUser", err)
-	}
-}
-
-func TestPanics(t *testing.T) {
-	for name, f := range map[string]func(){
-		"ginonce.User: fn is nil":                   func() { ginonce.User(nil) },
-		"middleware.Idempotency: the locker is nil": func() { ginonce.Idempotency(nil, keyfunc.Body()) },
-		"middleware.WithObserver: f is nil":         func() { middleware.WithObserver(nil) },
-		"middleware.Idempotency: key is nil":        func() { ginonce.Idempotency(newService(t).OtherLocker(), nil) },
-		"middleware.Idempotency: option 1 is nil":   func() { ginonce.Idempotency(newService(t).OtherLocker(), keyfunc.Body(), nil) },
-		"middleware.WithPlaintextReads: means nothing without WithEncryption": func() {
-			ginonce.Idempotency(newService(t).OtherLocker(), keyfunc.Body(), middleware.WithPlaintextReads())
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				if got := recover(); got != name {
-					t.Errorf("panic %v, want %q", got, name)
-				}
-			}()
-			f()
-		})
-	}
-}
-
-// hijack answers on the connection itself.
-func hijack(c *gin.Context) {
-	conn, _, err := c.Writer.Hijack()
-	if err != nil || !c.Writer.Written() {
-		c.String(http.StatusTeapot, "error %v, written %v", err, c.Writer.Written())
-		return
-	}
-	defer conn.Close()
-	_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid")
-}
-
-// A connection that was hijacked has had its response: a retry does not run.
-func TestHijack(t *testing.T) {
-	s := newService(t)
-	s.engine.POST("/payments", s.once, s.counted(hijack))
-	s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "paid", middleware.NotStored)
-	s.Want(s.Post("/payments", "k", "1"), http.StatusConflict, "*", middleware.NotReplayable)
-	s.WantRuns(1)
 }
 
 // A client that leaves does not end the stream: its retry gets all of it.
@@ -491,9 +131,146 @@ func TestStreamEndsWithTheRun(t *testing.T) {
 	}
 }
 
-// A handler that returns without an answer after its deadline has not answered 200.
-func TestDeadline(t *testing.T) {
-	s := newService(t, middleware.WithMaxDuration(time.Millisecond))
-	s.engine.POST("/payments", s.once, func(c *gin.Context) { <-c.Request.Context().Done() })
-	s.Want(s.Post("/payments", "k", "1"), http.StatusGatewayTimeout, "", middleware.Unknown)
+// limited is a body as gin-contrib/size makes it: it answers 413 itself when it is too long.
+type limited struct {
+	io.ReadCloser
+	c    *gin.Context
+	left int64
+}
+
+func (b *limited) Read(p []byte) (n int, err error) {
+	n, err = b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		err = errors.New("the body is too large")
+		_ = b.c.Error(err)
+		b.c.Header("Connection", "close")
+		b.c.String(http.StatusRequestEntityTooLarge, "request too large")
+		b.c.AbortWithStatus(http.StatusRequestEntityTooLarge)
+		return 0, err
+	}
+	return n, err
+}
+
+// A body that is longer than an outer middleware allows is answered with 413, and is not to be sent again.
+//
+// fault: the body is longer than a limit outside, and has no Content-Length -> 413 and one answer, not 400 after another
+func TestBodyLimitOutside(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit gin.HandlerFunc
+		body  string // that the client gets
+	}{
+		"http.MaxBytesReader": {func(c *gin.Context) {
+			c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, 4)
+		}, "body-too-large"},
+		"it answers itself": {func(c *gin.Context) { c.Request.Body = &limited{c.Request.Body, c, 4} }, "request too large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			s.engine.Use(test.limit)
+			s.engine.POST("/payments", s.once, s.counted(pay))
+			a := s.SendBody(http.MethodPost, "/payments", "k", io.MultiReader(strings.NewReader("too long")))
+			s.Want(a, http.StatusRequestEntityTooLarge, "*", middleware.TooLarge)
+			if !strings.Contains(a.Body, test.body) || strings.Contains(a.Body, "request too large{") || a.Header.Get("X-Should-Retry") == "true" {
+				t.Errorf("got %q, X-Should-Retry %q; want %q alone", a.Body, a.Header.Get("X-Should-Retry"), test.body)
+			}
+			s.Want(s.Post("/payments", "k", "1"), http.StatusCreated, "*", middleware.Executed)
+			s.WantRuns(1)
+		})
+	}
+}
+
+// In shadow an outer middleware may answer in place of a handler that has only set a status, as without this one.
+func TestShadowLeavesTheResponseToOthers(t *testing.T) {
+	s := newService(t, middleware.WithShadow())
+	s.engine.Use(func(c *gin.Context) {
+		if c.Next(); !c.Writer.Written() {
+			c.String(http.StatusTeapot, "in place of %d", c.Writer.Status())
+		}
+	})
+	s.engine.POST("/payments", s.once, s.counted(func(c *gin.Context) { c.Status(http.StatusAccepted) }))
+	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+		e := s.Want(s.Post("/payments", "k", "1"), http.StatusTeapot, "in place of 202", outcome)
+		if e.Status != http.StatusAccepted || e.Differs {
+			t.Errorf("%s: the Event has the status %d, and differs is %t", outcome, e.Status, e.Differs)
+		}
+	}
+}
+
+// What was written in a transaction that is rolled back is not the response. A status alone is one once it is sent.
+func TestRolledBackStatus(t *testing.T) {
+	for name, test := range map[string]struct {
+		failures int
+		inside   func(*gin.Context)
+		after    int // the status that is set after the transaction
+		want     error
+		status   int
+	}{
+		"an error as a status": {1, pay, http.StatusPaymentRequired, adaptertest.ErrRolledBack, 402},
+		"sent at once":         {0, func(c *gin.Context) { c.Status(http.StatusAccepted); c.Writer.WriteHeaderNow() }, 0, nil, 202},
+		"no response yet":      {0, func(c *gin.Context) { c.Status(http.StatusAccepted) }, http.StatusPaymentRequired, journal.ErrNoResponse, 402},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := &adaptertest.Journal{Failures: test.failures}
+			s := newService(t, middleware.WithJournal(j))
+			s.engine.POST("/payments", s.once, func(c *gin.Context) {
+				err := j.InTx(c.Request.Context(), func() { test.inside(c) })
+				if !errors.Is(err, test.want) || err != nil && c.Writer.Written() {
+					t.Errorf("error %v, written %v; want %v", err, c.Writer.Written(), test.want)
+				}
+				if test.failures > 0 && c.Writer.Status() != http.StatusOK {
+					t.Errorf("status %d after the rollback", c.Writer.Status())
+				}
+				if test.after != 0 {
+					c.Status(test.after)
+				}
+			})
+			s.Want(s.Pay("k", "1"), test.status, "", middleware.Executed)
+			s.Want(s.Pay("k", "1"), test.status, "", middleware.Replayed)
+		})
+	}
+}
+
+// With ContextWithFallback the gin context has the run, its deadline, and the values of the outer context.
+func TestContextWithFallback(t *testing.T) {
+	type ctxKey struct{}
+	s := newService(t)
+	s.engine.ContextWithFallback = true
+	s.engine.Use(func(c *gin.Context) {
+		c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), ctxKey{}, "outer"))
+	})
+	s.engine.POST("/payments", s.once, func(c *gin.Context) {
+		run := middleware.FromContext(c.Request.Context())
+		_, limited := c.Deadline()
+		if run == nil || run != middleware.FromContext(c) || c.Value(ctxKey{}) != "outer" || !limited {
+			t.Errorf("the run is %v and %v, the value %v, and a deadline is there: %v", run, middleware.FromContext(c), c.Value(ctxKey{}), limited)
+		}
+		pay(c)
+	})
+	s.Want(s.Pay("k", "1"), http.StatusCreated, "paid", middleware.Executed)
+}
+
+// A handler of NoRoute is protected.
+func TestNoRouteHandler(t *testing.T) {
+	s := newService(t)
+	s.engine.Use(s.once)
+	s.engine.GET("/payments", pay)
+	s.engine.NoRoute(s.counted(func(c *gin.Context) { c.String(http.StatusOK, "proxied") }))
+	s.Want(s.Post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Executed)
+	s.Want(s.Post("/nowhere", "k", "1"), http.StatusOK, "proxied", middleware.Replayed)
+	s.WantRuns(1)
+}
+
+// A status that was set beside an error is the outer middleware's to use, and is not stored.
+func TestStatusAndErrorRenderedOutside(t *testing.T) {
+	s := newService(t)
+	s.engine.Use(func(c *gin.Context) {
+		if c.Next(); len(c.Errors) > 0 && !c.Writer.Written() {
+			c.String(http.StatusPaymentRequired, c.Errors.Last().Error())
+		}
+	})
+	s.engine.POST("/payments", s.once, func(c *gin.Context) {
+		c.Status(http.StatusBadRequest)
+		_ = c.Error(adaptertest.ErrNoCover)
+	})
+	adaptertest.WantLeftOpen(t, s.Want(s.Pay("k", "1"), http.StatusPaymentRequired, "no cover", middleware.Unknown))
 }

@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"reflect"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -19,20 +15,15 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// handlers answer in all the ways that gin has.
-func handlers(t *testing.T) map[string]gin.HandlerFunc {
-	file := filepath.Join(t.TempDir(), "invoice.txt")
-	if err := os.WriteFile(file, []byte("an invoice"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return map[string]gin.HandlerFunc{
-		"JSON":           func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"id": 1}) },
-		"String":         func(c *gin.Context) { c.String(http.StatusAccepted, "paid %d", 1) },
+// handlers answer in the ways that only gin has.
+func handlers() map[string]adaptertest.Handler {
+	own := adaptertest.AfterEarlyHints()
+	for name, h := range map[string]gin.HandlerFunc{
 		"Data":           func(c *gin.Context) { c.Data(http.StatusOK, "application/pdf", []byte("%PDF")) },
 		"DataFromReader": func(c *gin.Context) { c.DataFromReader(200, 4, "text/x", bytes.NewBufferString("paid"), nil) },
 		"XML":            func(c *gin.Context) { c.XML(http.StatusConflict, gin.H{"id": 1}) },
-		"File":           func(c *gin.Context) { c.File(file) },
-		"FileAttachment": func(c *gin.Context) { c.FileAttachment(file, "invoice.txt") },
+		"File":           func(c *gin.Context) { c.File("ginonce.go") },
+		"FileAttachment": func(c *gin.Context) { c.FileAttachment("ginonce.go", "invoice.txt") },
 		"Redirect":       func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/1") },
 		"Status":         func(c *gin.Context) { c.Status(http.StatusNoContent) },
 		"Status, then another": func(c *gin.Context) {
@@ -45,8 +36,6 @@ func handlers(t *testing.T) map[string]gin.HandlerFunc {
 		},
 		"a status of -1":  func(c *gin.Context) { c.Status(http.StatusCreated); c.JSON(-1, "paid") },
 		"WriteHeaderNow":  func(c *gin.Context) { c.Status(http.StatusCreated); c.Writer.WriteHeaderNow() },
-		"nothing":         func(*gin.Context) {},
-		"Header":          func(c *gin.Context) { c.Header("Location", "/orders/1"); c.Header("X-Request-Cost", "3") },
 		"Write":           func(c *gin.Context) { _, _ = io.WriteString(c.Writer, "<p>paid</p>") },
 		"WriteString":     func(c *gin.Context) { _, _ = c.Writer.WriteString("paid") },
 		"Abort":           func(c *gin.Context) { c.String(http.StatusOK, "paid"); c.Abort() },
@@ -65,7 +54,7 @@ func handlers(t *testing.T) map[string]gin.HandlerFunc {
 			}
 			_ = c.Bind(&payment)
 		},
-		"Flush": func(c *gin.Context) {
+		"Flush by gin": func(c *gin.Context) {
 			c.String(http.StatusCreated, "a")
 			c.Writer.Flush()
 			_, _ = c.Writer.WriteString("b")
@@ -74,20 +63,6 @@ func handlers(t *testing.T) map[string]gin.HandlerFunc {
 			c.Status(http.StatusCreated)
 			_ = http.NewResponseController(c.Writer).Flush()
 			_, _ = c.Writer.WriteString("b")
-		},
-		"a write deadline": func(c *gin.Context) {
-			if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
-				c.String(http.StatusTeapot, err.Error())
-			}
-		},
-		"Early Hints": earlyHints,
-		"Early Hints, and a status": func(c *gin.Context) {
-			earlyHints(c)
-			c.Status(http.StatusCreated)
-		},
-		"Early Hints, and a body": func(c *gin.Context) {
-			earlyHints(c)
-			c.String(http.StatusCreated, "paid")
 		},
 		"Early Hints, and a Flush": func(c *gin.Context) {
 			earlyHints(c)
@@ -113,68 +88,13 @@ func handlers(t *testing.T) map[string]gin.HandlerFunc {
 				return n < 3
 			})
 		},
+	} {
+		own[name] = func(c adaptertest.Context) error { h(c.(testContext).Context); return nil }
 	}
+	return own
 }
 
-// earlyHints sends a 103, which gin takes for the final status.
-func earlyHints(c *gin.Context) {
-	c.Header("Link", "</style.css>; rel=preload")
-	c.Status(http.StatusEarlyHints)
-	c.Writer.WriteHeaderNow()
-}
-
-// What the client gets, and what a middleware outside sees, is the same without this package, with it, and on a replay.
-func TestSameAsGin(t *testing.T) {
-	for name, h := range handlers(t) {
-		t.Run(name, func(t *testing.T) {
-			s := newService(t)
-			s.engine.POST("/bare", h)
-			s.engine.POST("/payments", s.once, s.counted(h))
-			bare, bareSeen := s.Post("/bare", "k", "{}"), <-s.seen
-
-			first, firstSeen := s.Post("/payments", "k", "{}"), <-s.seen
-			s.WantEvent(middleware.Executed)
-			again, againSeen := s.Post("/payments", "k", "{}"), <-s.seen
-			e := s.WantEvent(middleware.Replayed)
-
-			if !again.Replayed() || first.Replayed() || e.Status != bare.Status {
-				t.Errorf("replayed: %v, then %v; the Event has the status %d", first.Replayed(), again.Replayed(), e.Status)
-			}
-			adaptertest.WantSame(t, "the first response", first, bare)
-			if !slices.Equal(first.Early, bare.Early) || len(again.Early) > 0 {
-				t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.Early, again.Early, bare.Early)
-			}
-			adaptertest.WantSame(t, "the replay", again, bare)
-			// The header of an empty response is sent at once, and a 103 is not the status.
-			bareSeen = seen{bare.Status, max(bareSeen.size, 0), true}
-			if firstSeen != bareSeen || againSeen != bareSeen {
-				t.Errorf("a middleware outside sees %+v, then %+v, and %+v without this package", firstSeen, againSeen, bareSeen)
-			}
-			s.WantRuns(1)
-		})
-	}
-}
-
-// In shadow, too, and then for every request.
-func TestShadowSameAsGin(t *testing.T) {
-	for name, h := range handlers(t) {
-		t.Run(name, func(t *testing.T) {
-			s := newService(t, middleware.WithShadow())
-			s.engine.POST("/bare", h)
-			s.engine.POST("/payments", s.once, s.counted(h))
-			bare := s.Post("/bare", "k", "{}")
-			for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-				got := s.Post("/payments", "k", "{}")
-				adaptertest.WantSame(t, string(outcome), got, bare)
-				if e := s.WantEvent(outcome); e.Status != bare.Status || e.Differs || !slices.Equal(got.Early, bare.Early) {
-					t.Errorf("before the response there is %v, without this package %v; the Event has the status %d and differs %t",
-						got.Early, bare.Early, e.Status, e.Differs)
-				}
-			}
-			s.WantRuns(2)
-		})
-	}
-}
+func earlyHints(c *gin.Context) { _ = testContext{c}.EarlyHints() }
 
 // A middleware outside whose writer has no Unwrap keeps a 103 from being sent. The response is the same.
 func TestEarlyHintsUnderAnotherWriter(t *testing.T) {
@@ -275,7 +195,7 @@ func TestShadowWriteHeaderNow(t *testing.T) {
 	})
 	a := s.Post("/payments", "k", "1")
 	s.Want(a, http.StatusCreated, "", middleware.Executed)
-	if a.Header.Get("Late") != "" || !(<-s.seen).written {
+	if a.Header.Get("Late") != "" || !(<-s.Seen).Written {
 		t.Error("the header was not sent at once")
 	}
 }
