@@ -22,6 +22,8 @@ var allowedImports = map[string][]string{
 	"middleware/internal/response": {"internal/record", "middleware/internal/buffer"},
 	"middleware/internal/buffer":   {},
 
+	"profile": {"middleware", "keyfunc", "internal/option"},
+
 	"once": {"lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/option"},
 
 	"internal/run":    {"lock", "journal", "internal/record", "internal/option"},
