@@ -92,7 +92,7 @@ func listPackages(t *testing.T) map[string][]string {
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
 		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"internal/finding/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
-		module+"oncetest/...")
+		module+"oncetest/...", module+"profile/...")
 	out, err := list.Output()
 	if err != nil {
 		var exit *exec.ExitError
