@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 

@@ -3,7 +3,7 @@ package lock
 import (
 	"context"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 

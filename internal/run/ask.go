@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/onceguard/onceguard/journal"
@@ -12,7 +11,6 @@ import (
 
 const (
 	journalTimeout = 3 * time.Second // for one call to a journal
-	journalPause   = time.Second     // the longest pause between two tries in the background
 	journalTurns   = 4               // tries in the background at the same time
 )
 
@@ -23,71 +21,18 @@ func ask(ctx context.Context, f func(context.Context) (journal.Entry, error)) (j
 	return f(ctx)
 }
 
-// turns are taken by those that call a journal in the background.
-type turns chan struct{}
-
-// retry calls try after growing pauses, until try returns no error or the limit has passed. If ctx ends first, it calls
-// try once more. It returns the last entry, and whether try has returned no error.
-//
-// Only a few of all that retry have a turn at the same time, so that a database that recovers is not overrun. After a
-// failure of the database the turn lasts until the pause is over: during an outage the others wait.
-func (t turns) retry(
+// retryJournal calls try as [background.Turns.Retry] does, until try returns no error or the limit has passed. It returns
+// the last entry, and whether try has returned no error.
+func (g *Guard) retryJournal(
 	ctx context.Context, limit time.Duration, try func(context.Context) (journal.Entry, error),
 ) (entry journal.Entry, ok bool) {
-	deadline := time.Now().Add(limit)
-	sleep(ctx, jitter(minPause))
-	for pause := minPause; ; {
-		endTurn := t.take(ctx)
-		last := ctx.Err() != nil
-		if !time.Now().Before(deadline) {
-			endTurn()
-			return entry, false
-		}
+	g.turns.Retry(ctx, time.Now().Add(limit), func() (done, answered bool) {
 		var err error
 		entry, err = ask(context.WithoutCancel(ctx), try)
-		if err == nil || last {
-			endTurn()
-			return entry, err == nil
-		}
-		if errors.Is(err, journal.ErrHandedOut) { // the database is well
-			endTurn()
-			endTurn = func() {}
-		}
-		pause = min(2*pause, journalPause)
-		sleep(ctx, jitter(pause))
-		endTurn()
-	}
-}
-
-// take waits until one of the turns is free. Once ctx has ended, it waits no longer than a call may take, because Close
-// waits for all: the caller then goes on without a turn.
-func (t turns) take(ctx context.Context) (endTurn func()) {
-	endTurn = func() { <-t }
-	select {
-	case t <- struct{}{}:
-		return endTurn
-	case <-ctx.Done():
-	}
-	select {
-	case t <- struct{}{}:
-		return endTurn
-	case <-time.After(journalTimeout):
-		return func() {}
-	}
-}
-
-const minPause = 20 * time.Millisecond
-
-func jitter(pause time.Duration) time.Duration { return pause/2 + rand.N(pause/2) }
-
-// sleep pauses for d. It reports false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
+		ok = err == nil
+		return ok, errors.Is(err, journal.ErrHandedOut)
+	})
+	return entry, ok
 }
 
 // isOurEnd reports whether the entry that End returned is the one that End was to leave: the record or, without a

@@ -3,9 +3,9 @@ package run
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
@@ -252,7 +252,7 @@ func (g *Guard) waitTurn(ctx context.Context, req *Request, wait func(context.Co
 // have full jitter and grow, so that many duplicates do not ask at the same time.
 func (g *Guard) pollJournal(ctx context.Context, key string) (journal.Entry, error) {
 	var last error // of the last look that ctx has not ended
-	for pause := minPoll; sleep(ctx, rand.N(pause)); pause = min(2*pause, maxPoll) {
+	for pause := minPoll; background.Pause(ctx, background.Jitter(pause)) == nil; pause = min(2*pause, maxPoll) {
 		entry, err := g.look(ctx, key)
 		if ctx.Err() != nil {
 			break

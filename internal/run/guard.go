@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
@@ -39,12 +39,12 @@ type Guard struct {
 	locker *lock.Locker
 	Policy
 
-	waiting        waiting      // callers in Wait
-	redis          breaker      // keeps callers from waiting for Redis during an outage: see Policy.Pauses
-	pendingRecords atomic.Int64 // bytes of records that wait for the journal, without those in pendingSmall
-	pendingSmall   atomic.Int64 // bytes of those that have at most maxSmallRecord
-	undoing        atomic.Int64 // runs in undoBegin
-	turns          turns        // of those that retry
+	waiting        waiting           // callers in Wait
+	redis          breaker           // keeps callers from waiting for Redis during an outage: see Policy.Pauses
+	pendingRecords *background.Room  // bytes of records that wait for the journal, without those in pendingSmall
+	pendingSmall   *background.Room  // bytes of those that have at most maxSmallRecord
+	undoing        *background.Room  // runs in undoBegin
+	turns          *background.Turns // of those that retry a call to the journal
 }
 
 // New returns a Guard. It panics if p contradicts itself, or if its journal has another namespace than the locker. The
@@ -65,7 +65,11 @@ func New(door string, locker *lock.Locker, p Policy) *Guard {
 		notes := p.Journal.Namespace()
 		option.Check(notes == locks, "%s.WithJournal: the journal has the namespace %q, and the locker %q", door, notes, locks)
 	}
-	return &Guard{locker: locker, Policy: p, turns: make(turns, journalTurns)}
+	return &Guard{
+		locker: locker, Policy: p,
+		pendingRecords: background.NewRoom(maxPendingRecords), pendingSmall: background.NewRoom(maxPendingRecords),
+		undoing: background.NewRoom(maxUndone), turns: background.NewTurns(journalTurns, journalTimeout),
+	}
 }
 
 // Request is a caller's request for a run under a key: the part of a Run that exists before it begins.

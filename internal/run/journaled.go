@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -123,15 +124,15 @@ func (j *journaled) askBegin(r *Run) (journal.Entry, error) {
 // If too many are being undone, it does nothing: a recovering database must not get one call for each request that it
 // has missed. A leftover row only refuses repetitions until it is swept.
 func (g *Guard) undoBegin(run journal.Run) {
-	if g.undoing.Add(1) > maxUndone {
-		g.undoing.Add(-1)
+	free := g.undoing.Take(1)
+	if free == nil {
 		return
 	}
 	g.locker.Go(func(ctx context.Context) {
-		defer g.undoing.Add(-1)
+		defer free()
 		undo := func(ctx context.Context) (journal.Entry, error) { return g.Journal.End(ctx, run, nil, 0) }
-		if _, ok := g.turns.retry(ctx, journalRetry, undo); ok && sleep(ctx, journalTimeout) {
-			g.turns.retry(ctx, journalRetry, undo)
+		if _, ok := g.retryJournal(ctx, journalRetry, undo); ok && background.Pause(ctx, journalTimeout) == nil {
+			g.retryJournal(ctx, journalRetry, undo)
 		}
 	})
 }
@@ -240,7 +241,7 @@ func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 		if encoded != nil {
 			limit = min(limit, keep)
 		}
-		entry, ended := g.turns.retry(ctx, limit, func(ctx context.Context) (journal.Entry, error) {
+		entry, ended := g.retryJournal(ctx, limit, func(ctx context.Context) (journal.Entry, error) {
 			return g.Journal.End(ctx, run, encoded, keep-time.Since(completed))
 		})
 		if entry.Note != nil {
@@ -256,15 +257,11 @@ func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 // reserve takes the room of a record that waits for the journal, and returns a function that frees it, or nil if there is
 // too little. Small records have their own, which large ones do not take from them.
 func (g *Guard) reserve(record []byte) (free func()) {
-	pending, cost := &g.pendingRecords, int64(len(record)+pendingCost)
+	pending := g.pendingRecords
 	if len(record) <= maxSmallRecord {
-		pending = &g.pendingSmall
+		pending = g.pendingSmall
 	}
-	if pending.Add(cost) > maxPendingRecords {
-		pending.Add(-cost)
-		return nil
-	}
-	return func() { pending.Add(-cost) }
+	return pending.Take(int64(len(record) + pendingCost))
 }
 
 // follow applies to the key, if there is a lease, the entry that a retried End has returned. ended is false if no End has

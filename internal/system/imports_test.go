@@ -26,21 +26,21 @@ var allowedImports = map[string][]string{
 
 	"once": {"lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/option"},
 
-	"internal/run":    {"lock", "journal", "internal/record", "internal/option"},
+	"internal/run":    {"lock", "journal", "internal/record", "internal/background", "internal/option"},
 	"internal/record": {"internal/option"},
 
 	"keyfunc": {"internal/canonical", "internal/reread", "internal/option"},
 
 	"journal": {},
 
-	"lock":                     {"internal/option", "lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "lock/internal/background"},
-	"lock/quorum":              {"lock", "internal/option"},
-	"lock/internal/lease":      {"lock/internal/store", "lock/internal/background"},
-	"lock/internal/store":      {"lock/internal/pipeline", "lock/internal/rediserr", "lock/internal/background"},
-	"lock/internal/pipeline":   {"lock/internal/rediserr", "lock/internal/background"},
-	"lock/internal/notify":     {"lock/internal/rediserr", "lock/internal/background"},
-	"lock/internal/rediserr":   {},
-	"lock/internal/background": {},
+	"lock":                   {"internal/option", "lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "internal/background"},
+	"lock/quorum":            {"lock", "internal/option"},
+	"lock/internal/lease":    {"lock/internal/store", "internal/background"},
+	"lock/internal/store":    {"lock/internal/pipeline", "lock/internal/rediserr", "internal/background"},
+	"lock/internal/pipeline": {"lock/internal/rediserr", "internal/background"},
+	"lock/internal/notify":   {"lock/internal/rediserr", "internal/background"},
+	"lock/internal/rediserr": {},
+	"internal/background":    {},
 
 	"internal/finding": {"lock", "journal", "middleware"},
 
@@ -50,7 +50,7 @@ var allowedImports = map[string][]string{
 
 // withoutRedis are the packages that do not import go-redis: a lease's life and the background work are tested without
 // any server.
-var withoutRedis = []string{"lock/internal/lease", "lock/internal/background"}
+var withoutRedis = []string{"lock/internal/lease", "internal/background"}
 
 const (
 	module  = "github.com/onceguard/onceguard/"
@@ -91,7 +91,7 @@ func listPackages(t *testing.T) map[string][]string {
 		t.Skip("needs the go command: ", err)
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
-		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"internal/finding/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
+		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"internal/background/...", module+"internal/finding/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
 		module+"oncetest/...", module+"profile/...")
 	out, err := list.Output()
 	if err != nil {

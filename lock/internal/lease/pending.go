@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 

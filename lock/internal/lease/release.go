@@ -8,7 +8,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
@@ -50,7 +50,7 @@ func (c *Core) keepReleasing(gone bool) {
 	}
 }
 
-// retryRelease keeps trying to release a claim without a hold, until it has expired.
+// retryRelease keeps trying to release a claim without a hold, until it has expired, and once more when the Locker is closed.
 func (c *Core) retryRelease() {
 	group := c.config.Group
 	group.Go(func() {

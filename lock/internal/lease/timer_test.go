@@ -9,7 +9,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/lease"
 )
 

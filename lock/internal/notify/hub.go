@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 )
 
 // Hub has one connection to each node that has a key with waiters. It opens the connection for the first Subscription,

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
 

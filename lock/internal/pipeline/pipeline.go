@@ -22,7 +22,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 )
 
 // Config holds the settings of a Pipeline. Package lock describes them at WithOpTimeout and WithReplicas.

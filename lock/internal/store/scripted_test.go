@@ -21,8 +21,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 )
 
 // ErrUnreleased is the error of a Close that leaves claims. Package lock exports and documents it.

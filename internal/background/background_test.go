@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/onceguard/onceguard/lock/internal/background"
+	"github.com/onceguard/onceguard/internal/background"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -235,10 +235,10 @@ func TestRetry(t *testing.T) {
 	}{
 		"the first try":     {limit: time.Hour, doneAfter: 1, stopAfter: 2 * time.Hour, tries: [2]int{1, 1}, most: 20 * time.Millisecond},
 		"the fourth try":    {limit: time.Hour, doneAfter: 4, stopAfter: 2 * time.Hour, tries: [2]int{4, 4}, most: 300 * time.Millisecond},
-		"no time":           {limit: 0, doneAfter: 1, stopAfter: time.Hour},
+		"no time":           {limit: 0, doneAfter: 1, stopAfter: time.Hour, most: 20 * time.Millisecond},
 		"time is over":      {limit: time.Minute, doneAfter: 1e9, stopAfter: time.Hour, tries: [2]int{60, 130}, most: time.Minute + time.Second},
 		"the context ends":  {limit: time.Hour, doneAfter: 1e9, stopAfter: time.Minute, tries: [2]int{60, 130}, most: time.Minute},
-		"the context ended": {limit: time.Hour, doneAfter: 1, stopAfter: 0},
+		"the context ended": {limit: time.Hour, doneAfter: 1e9, stopAfter: 0, tries: [2]int{1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -258,5 +258,65 @@ func TestRetry(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A try that fails keeps its turn for the pause. Once the context is done, nobody waits for a turn for longer than the
+// patience, and each tries once more.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answered bool
+		tries    [2]int // of all, in a minute
+	}{
+		"no answer":   {false, [2]int{120, 260}},
+		"it answered": {true, [2]int{600, 1300}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const callers, most = 10, 2
+				turns := background.NewTurns(most, time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var trying, tries, last atomic.Int32
+				for range callers {
+					go turns.Retry(ctx, time.Now().Add(time.Hour), func() (done, answered bool) {
+						if n := trying.Add(1); n > most && ctx.Err() == nil {
+							t.Errorf("%d try at the same time", n)
+						}
+						defer trying.Add(-1)
+						if ctx.Err() != nil {
+							last.Add(1)
+						} else {
+							tries.Add(1)
+						}
+						return false, test.answered
+					})
+				}
+				<-ctx.Done()
+				synctest.Wait()
+				if n := int(tries.Load()); n < test.tries[0] || n > test.tries[1] {
+					t.Errorf("%d tries, want %v", n, test.tries)
+				}
+				time.Sleep(2 * time.Second)
+				if last.Load() != callers {
+					t.Errorf("%d have tried one last time, want %d", last.Load(), callers)
+				}
+			})
+		})
+	}
+}
+
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	room := background.NewRoom(3)
+	two := room.Take(2)
+	if two == nil || room.Take(2) != nil {
+		t.Fatal("a Room for three has none for two, or for four")
+	}
+	one := room.Take(1)
+	two()
+	if one == nil || room.Take(3) != nil || room.Take(2) == nil {
+		t.Error("what was given back is not free, or more than that")
 	}
 }

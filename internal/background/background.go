@@ -1,5 +1,5 @@
 // Package background runs work that outlives the call that began it, and lets Close wait for it. A [Group] counts that
-// work. The other functions pause and retry.
+// work, a [Room] limits how much of it waits, and [Turns.Retry] repeats what has failed.
 package background
 
 import (
@@ -131,23 +131,3 @@ func Signal(ch chan<- struct{}) {
 
 // Jitter returns a random duration from 0 up to, and not including, d, which must be positive.
 func Jitter(d time.Duration) time.Duration { return rand.N(d) }
-
-// Backoff yields growing pauses. Each is random between half of its bound and the bound. The first bound is 20 ms. It
-// doubles with each pause, up to 1 s. The zero value is ready to use.
-type Backoff struct{ last time.Duration }
-
-// Next returns the next pause.
-func (b *Backoff) Next() time.Duration {
-	b.last = min(max(2*b.last, 20*time.Millisecond), time.Second)
-	return b.last/2 + Jitter(b.last/2)
-}
-
-// Retry calls try after growing pauses, until try reports that it is done, the deadline is reached, or ctx is done.
-func Retry(ctx context.Context, deadline time.Time, try func() (done bool)) {
-	var pauses Backoff
-	for time.Now().Before(deadline) {
-		if Pause(ctx, pauses.Next()) != nil || try() {
-			return
-		}
-	}
-}
