@@ -207,6 +207,25 @@ func TestLiveLease(t *testing.T) {
 	}
 }
 
+// A lock's page says who holds it.
+func TestLock(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, admin.WithLive())
+	lease, err := d.locker.Acquire(lock.NewOwnerContext(t.Context(), "batch-7: nightly"), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := d.locker.StorageKey("k")
+	looked := d.send(form("action", "inspect", "key", key))
+	d.want(looked, 200, "The key is held", "It is a lock, and its holder is at work", "<dt>owner</dt><dd>batch-7: nightly</dd>", "<dt>claimed</dt>")
+	fields := []string{"action", "forget", "key", key, "token", lease.Token(), "reason", "it hangs", "ledger", "yes", "live", "yes"}
+	d.want(d.send(form(fields...)), 200, "The key is free")
+	d.holds(key, false)
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // What the request was and what its response is never reach the page, nor what somebody else has typed.
 func TestPageShowsNoSecret(t *testing.T) {
 	t.Parallel()

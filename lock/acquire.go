@@ -13,7 +13,8 @@ import (
 // TryAcquire takes key if it is free, in one round trip. ok is false, without an error, if another caller holds it. The
 // error is [ErrSettled] if the key holds a value, and otherwise one of [Locker.Claim].
 //
-// If ctx comes from [NewContext] with a lease on this key, TryAcquire sends nothing and joins that lease.
+// If ctx comes from [NewContext] with a lease on this key, TryAcquire sends nothing and joins that lease. If it comes
+// from [NewOwnerContext], operators see the owner.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
 	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, false, err
@@ -22,7 +23,11 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	if lease := l.join(ctx, k); lease != nil {
 		return lease, true, nil
 	}
-	claim, err := l.claim(ctx, k, store.ClaimOptions{})
+	owner, err := ownerOf(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	claim, err := l.claim(ctx, k, store.ClaimOptions{IsLock: true, Owner: owner})
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -40,7 +45,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 // held or abandoned (then it also wraps the cause of ctx). A key may stay abandoned for as long as its holder has asked
 // for (the hold of [Locker.Claim]), so give ctx an end. Acquire returns any other error of [Locker.TryAcquire] at once.
 //
-// If ctx comes from [NewContext] with a lease on this key, Acquire sends nothing and joins that lease.
+// [NewContext] and [NewOwnerContext] are as for TryAcquire.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, err
@@ -49,7 +54,11 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if lease := l.join(ctx, k); lease != nil {
 		return lease, nil
 	}
-	claim, err := l.waiters.wait(ctx, k, true)
+	owner, err := ownerOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	claim, err := l.waiters.wait(ctx, k, waiter{takes: true, owner: owner})
 	switch {
 	case err != nil:
 		return nil, err
@@ -69,7 +78,7 @@ func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 	if err := l.ready(ctx, "wait"); err != nil {
 		return Claim{}, err
 	}
-	return l.waiters.wait(ctx, l.namespace.Key(key), false)
+	return l.waiters.wait(ctx, l.namespace.Key(key), waiter{})
 }
 
 // heldUntil returns the error of a wait that ended with its context while the key was held.

@@ -30,7 +30,7 @@ type Claim struct {
 	State State
 	Key   string // as Redis has it, see Locker.StorageKey
 	Lease *Lease // when Granted
-	Note  []byte // when Held or Abandoned: the note of the holder's claim
+	Note  []byte // when Held or Abandoned: the note of the holder's claim; nil for a lock, see NewOwnerContext
 	Value []byte // when Settled: what the last holder stored
 
 	// ClaimedAt is when the holder claimed the key, when Held or Abandoned. SettledAt is when the last holder called
@@ -158,7 +158,10 @@ func newClaim(key store.Key, e *store.Entry) (claim Claim) {
 	claim.State, claim.Key, claim.lasts = e.State, key.Text, e.Left
 	switch claim.State {
 	case Held, Abandoned:
-		claim.Note, claim.ClaimedAt = e.Content, e.At
+		claim.ClaimedAt = e.At
+		if !e.IsLock {
+			claim.Note = e.Content
+		}
 	case Settled:
 		claim.Value, claim.SettledAt = e.Content, e.At
 	}

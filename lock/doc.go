@@ -30,6 +30,7 @@
 // Who has it:
 //
 //   - The holder of a key is the caller that claimed it, and whose claim the key holds.
+//   - The owner of a lock is a text that names the holder to operators: see [NewOwnerContext].
 //   - A lease is the holder's side of a claim: it renews the claim, and ends when the claim is released, settled or
 //     lost.
 //   - A handle is one caller's share in a lease. A lease has more than one only after [NewContext].

@@ -118,3 +118,33 @@ func ExampleLocker_Scan() {
 	}
 	// Output: payouts:{290c}a43065beb94174f18c2774127949e802b5db609eaa504db86bcae1f38564c511 abandoned
 }
+
+// A lock says who holds it. An operator asks by the lock's name.
+func ExampleNewOwnerContext() {
+	server, client := newServer()
+	defer server.Close()
+	defer client.Close()
+	ctx := context.Background()
+	locker := lock.New(client, "reports")
+	defer locker.Close(ctx)
+
+	// In main. A real program has its host from os.Hostname.
+	ctx = lock.NewOwnerContext(ctx, "batch-7, pid 4711: nightly report")
+	lease, err := locker.Acquire(ctx, "nightly")
+	if err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	defer lease.Release(ctx)
+
+	info, err := locker.Inspect(ctx, locker.StorageKey("nightly"))
+	if err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	fmt.Println(info.State, "by", info.Owner)
+	fmt.Println("for less than a minute:", time.Since(info.ClaimedAt) < time.Minute)
+	// Output:
+	// held by batch-7, pid 4711: nightly report
+	// for less than a minute: true
+}

@@ -12,8 +12,8 @@ import (
 // For an operator who has a key from a log line or a problem response: Inspect, Forget, SettleAbandoned. They take the
 // storage key, because the caller's own key is hashed, and stored nowhere. scan.go finds keys.
 
-// Info is what [Locker.Inspect] and [Locker.Scan] find under a key: everything but the note and the value, which may be
-// secret. The times left are by the clock of Redis.
+// Info is what [Locker.Inspect] and [Locker.Scan] find under a key: everything but a claim's note and the value, which
+// may be secret. The times left are by the clock of Redis.
 type Info struct {
 	Key   string // as Redis has it, see Locker.StorageKey
 	State State  // Free, Held, Abandoned or Settled; never Granted
@@ -23,7 +23,12 @@ type Info struct {
 	// that has replaced it.
 	Token string
 	Fence int64 // of a claim, see Lease.Fence; 0 without WithFencing
-	Size  int   // of what the key holds, in bytes: the note or the value, and up to 53 bytes before it
+	Size  int   // of what the key holds, in bytes: the note, owner or value, and up to 69 bytes before it
+
+	// IsLock means that TryAcquire or Acquire has written the claim. Owner is then who: see NewOwnerContext. What
+	// cannot be printed is shown as U+FFFD, and no more than MaxOwner bytes are shown.
+	IsLock bool
+	Owner  string
 
 	// ClaimedAt is set when Held or Abandoned, SettledAt when Settled. See [Claim].
 	ClaimedAt, SettledAt time.Time
@@ -37,7 +42,7 @@ type Info struct {
 	TTL time.Duration
 }
 
-// Inspect returns what a storage key holds. It changes nothing, and neither note nor value is sent to this
+// Inspect returns what a storage key holds. It changes nothing, and neither a claim's note nor a value is sent to this
 // process.
 //
 // storageKey is the key as Redis has it ([Locker.StorageKey], middleware.Event.Key), its last 64 digits, or these
@@ -79,6 +84,9 @@ func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {
 	}
 	info := Info{
 		Key: key.Text, State: facts.State, Token: facts.Name, Fence: facts.Fence, Size: facts.Size, TTL: facts.TTL,
+	}
+	if info.IsLock = facts.IsLock; info.IsLock {
+		info.Owner = printable(string(facts.Content))
 	}
 	switch info.State {
 	case Held:

@@ -84,10 +84,12 @@ func (l *waitList) beginPoll() (taker *waiter, opts store.ClaimOptions) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
 	l.polls++
+	opts = store.ClaimOptions{Waits: true, Awaited: len(l.list) > 1, IsLock: true}
 	if i := slices.IndexFunc(l.list, func(w *waiter) bool { return w.takes }); i >= 0 {
 		taker = l.list[i]
+		opts.Owner = taker.owner
 	}
-	return taker, store.ClaimOptions{Waits: true, Awaited: len(l.list) > 1}
+	return taker, opts
 }
 
 // mustWait reports whether w has to wait, by what the last complete poll found. The caller holds waiters.mu.

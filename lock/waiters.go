@@ -42,6 +42,7 @@ type waitList struct {
 type waiter struct {
 	ctx   context.Context
 	takes bool
+	owner string // of the claim of Acquire
 
 	// guarded by waiters.mu
 	pollsBefore int   // waitList.polls when it joined: it gets no results of these
@@ -58,16 +59,16 @@ type result struct {
 	err   error
 }
 
-// wait waits for key. It returns when a poll gives the waiter a result, or ctx is done.
-func (ws *waiters) wait(ctx context.Context, key store.Key, takes bool) (Claim, error) {
-	w := &waiter{ctx: ctx, takes: takes, result: make(chan result, 1)}
-	l := ws.add(key, w)
+// wait waits for key, as w. It returns when a poll gives w a result, or ctx is done.
+func (ws *waiters) wait(ctx context.Context, key store.Key, w waiter) (Claim, error) {
+	w.ctx, w.result = ctx, make(chan result, 1)
+	l := ws.add(key, &w)
 	select {
 	case r := <-w.result:
 		return r.claim, r.err
 	case <-ctx.Done():
 	}
-	hadToWait, pollErr := l.cancel(w)
+	hadToWait, pollErr := l.cancel(&w)
 	select {
 	case r := <-w.result: // it arrived before cancel
 		return r.claim, r.err

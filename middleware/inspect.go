@@ -106,6 +106,8 @@ func (i Inspection) Meaning() string {
 		return i.missing() + ": it may be mistyped. The next try with it runs"
 	case state == lock.Held && i.Journal.State == journal.Done:
 		return "the journal has its outcome, and a retry that asks for it has the key, or died a moment ago; others wait, or get " + w.inFlight
+	case state == lock.Held && i.Redis.IsLock:
+		return "it is a lock, and its holder is at work, or died a moment ago"
 	case state == lock.Held && i.Redis.State != lock.Held:
 		return w.run + " runs, or its process died before its limit; others wait, or get " + w.inFlight
 	case state == lock.Held:

@@ -13,7 +13,8 @@
 //
 // inspect prints what a key holds, in words: free, held (it runs), abandoned (it ended without an outcome, and retries get
 // 409 outcome-unknown) or settled (retries get what is stored), and whether its run is an HTTP request's or a function's.
-// Of a response it shows status, size and time, never header and body; of a function's result, only the time.
+// Of a response it shows status, size and time, never header and body; of a function's result, only the time. Of a lock
+// it shows the owner (lock.NewOwnerContext).
 //
 // forget removes exactly the claim or the stored response that TOKEN names, as inspect has printed it, so that the next
 // try runs the request again. If the claim's lease has not run out, its process may still be running, and forget
@@ -41,6 +42,11 @@
 // -user is the user's id as keyfunc.User gets it; -anonymous stands for keyfunc.Anonymous. -key is the content of the
 // Idempotency-Key header, without quotes. The output repeats all but -key: a mistyped name makes another key, which is
 // free. Other users of the machine can see the arguments of a process.
+//
+// A lock (lock.Locker.Acquire) goes by its name, which inspect and forget take instead of KEY. As its lease is live,
+// forget needs -even-if-live too:
+//
+//	onceguard inspect -redis URL -namespace reports -lock nightly
 //
 // # Redis
 //

@@ -116,6 +116,9 @@ func (l *lines) add(name, format string, args ...any) {
 
 // addRedis adds what Redis holds.
 func (l *lines) addRedis(info *lock.Info, now time.Time) {
+	if info.Owner != "" {
+		l.add("owner", "%s", info.Owner)
+	}
 	if info.Fence != 0 {
 		l.add("fence", "%d", info.Fence)
 	}

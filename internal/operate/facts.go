@@ -19,6 +19,8 @@ type facts struct {
 	State     string     `json:"state"`
 	Token     string     `json:"token,omitempty"`
 	Run       string     `json:"run,omitempty"` // request, function
+	Lock      bool       `json:"lock,omitempty"`
+	Owner     string     `json:"owner,omitempty"` // of a lock
 	Fence     int64      `json:"fence,omitempty"`
 	Size      int        `json:"size,omitempty"`
 	ClaimedAt *time.Time `json:"claimed_at,omitempty"`
@@ -62,7 +64,8 @@ func (s *session) newFacts(f *finding.Finding) facts {
 	}
 	info := f.Redis
 	out := facts{
-		Key: info.Key, State: f.State().String(), Run: string(f.Run), Token: tokenOf(f), Fence: info.Fence, Size: info.Size,
+		Key: info.Key, State: f.State().String(), Run: string(f.Run), Token: tokenOf(f), Lock: info.IsLock, Owner: info.Owner,
+		Fence: info.Fence, Size: info.Size,
 		ClaimedAt: at(info.ClaimedAt), SettledAt: at(info.SettledAt), LeaseLeft: info.LeaseLeft.Milliseconds(),
 		HoldLeft: info.HoldLeft.Milliseconds(), TTL: info.TTL.Milliseconds(),
 	}

@@ -27,6 +27,7 @@ func (c *config) changeFlags(set *flag.FlagSet) {
 
 func forgetFlags(set *flag.FlagSet, c *config) {
 	c.changeFlags(set)
+	lockFlag(set, c)
 	set.BoolVar(&c.change.evenIfLive, "even-if-live", false, "remove a claim whose lease has not run out as well")
 }
 
@@ -116,7 +117,10 @@ func (c change) run(ctx context.Context, s *session) error {
 		return writeJSON(s.Stdout, changed{Key: f.Redis.Key, Result: c.did, Before: before, State: c.now.String()})
 	}
 	hint := c.hint
-	if s.journal == nil {
+	switch {
+	case f.Redis.IsLock:
+		hint = "the next caller gets it"
+	case s.journal == nil:
 		hint += c.alone
 	}
 	fmt.Fprintf(s.Stdout, "%s: it was %s; %s\n", c.did, before, hint)

@@ -3,12 +3,18 @@ package operate
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/lock"
 )
+
+// lockFlag is for the commands that a lock needs: one that is held has no outcome, and frees itself.
+func lockFlag(set *flag.FlagSet, c *config) {
+	set.StringVar(&c.lock, "lock", "", "the `name` of a lock (lock.Locker.Acquire), in place of KEY")
+}
 
 func prepareInspect(Environment, *config) (action, error) { return inspect, nil }
 
@@ -39,7 +45,7 @@ func (s *session) writeFacts(f *finding.Finding, now time.Time) {
 	write := func(name, text string) { fmt.Fprintf(s.Stdout, "%-8s %s\n", name, printable(text)) }
 	write("key", f.Redis.Key)
 	if s.key == "" {
-		write("made of", fmt.Sprintf("namespace %q, %s, and -key", s.namespace, s.request))
+		write("made of", s.madeOf())
 	}
 	write("state", fmt.Sprintf("%v: %s", f.State(), f.Meaning()))
 	if f.State() == lock.Free {

@@ -57,6 +57,7 @@ func TestOutputIsPrintable(t *testing.T) {
 		"what it is of": {exitFree, []string{
 			"inspect", "-redis", url, "-namespace", hostile, "-user", hostile, "-method", hostile, "-path", "/" + hostile, "-key", "k",
 		}},
+		"lock":            {exitFree, []string{"inspect", "-redis", url, "-namespace", hostile, "-lock", hostile}},
 		"unknown flag":    {exitUsage, []string{"inspect", "-" + hostile}},
 		"bad flag":        {exitUsage, []string{"inspect", "--=" + hostile}},
 		"flag's value":    {exitUsage, []string{"inspect", "-timeout", hostile}},

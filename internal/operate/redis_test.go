@@ -27,7 +27,7 @@ func TestWrongUsage(t *testing.T) {
 		"one KEY, got 2":               {"inspect", "-redis", url, key, key},
 		"the KEY has none":             {"inspect", "-redis", url, key[len("shop:{290c}"):]},
 		"no braces":                    {"inspect", "-redis", url, "-namespace", "a{", key},
-		"but not both":                 {"inspect", "-redis", url, "-path", "/", key},
+		"but only one of them":         {"inspect", "-redis", url, "-path", "/", key},
 		"-namespace is missing":        {"inspect", "-redis", url, "-user", "a", "-path", "/", "-key", "k"},
 		"either -user or":              {"inspect", "-redis", url, "-namespace", "a", "-path", "/", "-key", "k"},
 		"begins with /":                {"inspect", "-redis", url, "-namespace", "a", "-user", "a", "-path", "a", "-key", "k"},

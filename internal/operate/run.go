@@ -26,7 +26,7 @@ type command struct {
 type action func(context.Context, *session) error
 
 var commands = []command{
-	{"inspect", "[flags] KEY", "say what a key holds", true, true, nil, prepareInspect},
+	{"inspect", "[flags] KEY", "say what a key holds", true, true, lockFlag, prepareInspect},
 	{"forget", "-token TOKEN -reason TEXT [flags] KEY",
 		"remove exactly that claim or stored response", true, false, forgetFlags, prepareForget},
 	{"resolve", "-token TOKEN -reason TEXT (-nothing-happened | -status N | -value FILE | -failed TEXT) [flags] KEY",

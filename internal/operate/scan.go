@@ -189,8 +189,12 @@ func (s *session) list(info lock.Info, row Row, t *tally) error {
 	if claimed.IsZero() {
 		claimed = row.Began
 	}
+	by := ""
+	if info.Owner != "" {
+		by = " by " + printable(info.Owner)
+	}
 	ago := finding.Short(time.Since(claimed))
-	_, err := fmt.Fprintf(s.Stdout, "%-9v  %s  %s  claimed %v ago\n", f.State(), printable(info.Key), tokenOf(&f), ago)
+	_, err := fmt.Fprintf(s.Stdout, "%-9v  %s  %s  claimed %v ago%s\n", f.State(), printable(info.Key), tokenOf(&f), ago, by)
 	return err
 }
 

@@ -22,6 +22,7 @@ type config struct {
 	redis     string
 	journal   string
 	namespace string
+	lock      string // its name, given instead of KEY
 	json      bool
 	timeout   time.Duration
 	replicas  int
@@ -171,10 +172,14 @@ func (s *session) findKey(takesKey bool, args []string) error {
 		return usagef("there is an argument too many: %d", len(args))
 	case !takesKey:
 		return nil
-	case described && len(args) > 0:
-		return usagef("give KEY, or -user, -method, -path and -key, but not both")
+	case described && len(args) > 0, s.lock != "" && (described || len(args) > 0):
+		return usagef("give KEY, or -user, -method, -path and -key, or -lock, but only one of them")
 	case described:
 		return r.check(s.namespace)
+	case s.lock != "" && s.namespace == "":
+		return usagef("-namespace is missing")
+	case s.lock != "":
+		return nil
 	case len(args) == 0:
 		return usagef("KEY is missing")
 	case len(args) > 1:
@@ -206,8 +211,11 @@ func (r *requestFlags) check(namespace string) error {
 
 // storageKey returns the command's key, in a form that the locker accepts.
 func (s *session) storageKey() (string, error) {
-	if s.key != "" {
+	switch {
+	case s.key != "":
 		return s.key, nil
+	case s.lock != "":
+		return s.locker.StorageKey(s.lock), nil
 	}
 	user := s.request.user
 	if s.request.anonymous {
@@ -218,6 +226,14 @@ func (s *session) storageKey() (string, error) {
 	}
 	r := s.request
 	return s.locker.StorageKey(keyfunc.StandardKey(user, strings.ToUpper(r.method), r.path, r.key)), nil
+}
+
+// madeOf returns what the key was made of.
+func (s *session) madeOf() string {
+	if s.lock != "" {
+		return fmt.Sprintf("namespace %q and lock %q", s.namespace, s.lock)
+	}
+	return fmt.Sprintf("namespace %q, %s, and -key", s.namespace, s.request)
 }
 
 // String returns what a key is made of, as [keyfunc.StandardKey] takes it. It leaves out the content of the

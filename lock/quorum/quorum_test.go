@@ -622,3 +622,23 @@ func TestEndIsSeenBeforeTheTimersFire(t *testing.T) {
 		})
 	}
 }
+
+// Each master has the owner.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	onMasters(t, func(t *testing.T, nodes masters) {
+		q := newQuorum(t, nodes.clients(t))
+		lease, ok, err := q.TryAcquire(lock.NewOwnerContext(t.Context(), "batch-7"), "k")
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		nodes.awaitKeys(t, 1)
+		for _, locker := range nodes.lockers(t) {
+			info, err := locker.Inspect(t.Context(), locker.StorageKey("k"))
+			if info.State != lock.Held || info.Owner != "batch-7" || err != nil {
+				t.Errorf("%+v, %v", info, err)
+			}
+		}
+		release(t, lease)
+	})
+}

@@ -59,7 +59,7 @@ func (s State) String() string {
 // Entry is what a key holds.
 type Entry struct {
 	State   State
-	Content []byte    // the note when Held or Abandoned, the value when Settled
+	Content []byte    // the note when Held or Abandoned, or the owner if IsLock; the value when Settled
 	At      time.Time // when Held, Abandoned or Settled: when it was claimed or settled, by the clock of its writer
 	Fence   int64     // of a claim; 0 without fencing
 
@@ -67,6 +67,8 @@ type Entry struct {
 	// claim has a hold, it is then released repeatedly: Claim queues that if the claim was not granted, and otherwise
 	// package lease does when the lease is released or settled.
 	MayReturn bool
+
+	IsLock bool // of a claim: TryAcquire or Acquire has written it
 
 	// Written is the whole claim, when Granted by SET. It is nil when claim.lua has written the claim.
 	Written []byte
@@ -83,6 +85,8 @@ type ClaimOptions struct {
 	Hold    time.Duration // for which the claim stays after its lease
 	Waits   bool          // the caller waits: mark another caller's claim, so that its end publishes a message
 	Awaited bool          // another caller already waits for the end of our claim: write our claim with the mark
+	IsLock  bool          // of TryAcquire or Acquire: without Note and Hold
+	Owner   string        // of a lock; at most MaxOwner bytes
 }
 
 // Claim writes the claim of a token under key if the key is free, and returns what the key holds. start is when the
@@ -95,6 +99,9 @@ func (s *Store) Claim(
 	o.markFor(opts.Waits)
 	o.Start, o.Late, o.token, o.hold = start, (*lateClaim)(o), token, opts.Hold
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
+	if opts.IsLock {
+		o.claim = appendOwner(o.claim, token, opts.Owner)
+	}
 	e, err := o.takeOrRead(s.config.Fencing || opts.Waits)
 	e.MayReturn = o.mayReturn
 	// If another caller has the key and nothing has arrived, one release now would find nothing.

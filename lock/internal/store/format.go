@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -25,6 +26,10 @@ import (
 //	45-52   claimed: time
 //	53-     note
 //
+// The claim of a lock (TryAcquire, Acquire) has its token once more in place of a note, and after it the owner, a text.
+// No note that Claim was given begins with the token, because the token is drawn later. A version that does not know
+// locks takes both for a note. Its scripts act on the bytes before the note, and leave it as it is.
+//
 // Numbers are big-endian. Times are milliseconds since 1970 by the writer's wall clock. They inform operators, and
 // decide nothing. The scripts have these positions too, but Lua's string functions count from 1.
 //
@@ -43,6 +48,9 @@ const (
 	notePos    = claimedPos + timeLen
 	valuePos   = headLen + timeLen
 )
+
+// MaxOwner is the longest owner of a lock, in bytes.
+const MaxOwner = 128
 
 // MaxHold is the longest hold, and the longest lease: ten years.
 const MaxHold = 10 * 365 * 24 * time.Hour
@@ -90,6 +98,11 @@ func appendClaim(b []byte, token uuid.UUID, marked bool, hold time.Duration, cla
 	return append(appendTime(b, claimed), note...)
 }
 
+// appendOwner appends what a lock's claim has in place of a note.
+func appendOwner(b []byte, token uuid.UUID, owner string) []byte {
+	return append(append(b, token[:]...), owner...)
+}
+
 // arg returns b as the argument of a command, without a copy.
 func arg(b []byte) *pipeline.Bytes { return (*pipeline.Bytes)(&b) }
 
@@ -115,8 +128,9 @@ func parse(stored []byte) (Entry, error) {
 	if err != nil || hold > uint64(MaxHold.Milliseconds()) {
 		return Entry{}, ErrForeign
 	}
+	note, isLock := bytes.CutPrefix(stored[notePos:], stored[len(claimMagic):headLen])
 	return Entry{
-		State: Held, Fence: fence, At: readTime(stored[claimedPos:]), Content: stored[notePos:],
+		State: Held, Fence: fence, At: readTime(stored[claimedPos:]), Content: note, IsLock: isLock,
 		hold: time.Duration(hold) * time.Millisecond,
 	}, nil
 }

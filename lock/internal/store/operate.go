@@ -27,7 +27,7 @@ var (
 	errLate = errors.New("the command reached Redis too late, and was ignored")
 )
 
-// Facts is what Inspect finds. The Entry has no Content: inspect.lua leaves it out.
+// Facts is what Inspect finds. The Entry has no Content, except for the owner of a lock: inspect.lua leaves it out.
 type Facts struct {
 	Entry
 	Name string        // of the claim or value, for ParseName; empty when Free
@@ -44,7 +44,7 @@ func (s *Store) Inspect(ctx context.Context, key Key) (Facts, error) {
 }
 
 func (o *op) inspect(operation string) (f Facts, err error) {
-	r := o.Do(func() (*pipeline.Reply, error) { return o.Eval(inspectScript, 1, o.key.arg) })
+	r := o.Do(func() (*pipeline.Reply, error) { return o.Eval(inspectScript, 1, o.key.arg, MaxOwner) })
 	switch {
 	case r.Err != nil:
 		return f, failure(operation, r)
