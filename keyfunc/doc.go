@@ -12,6 +12,7 @@
 // The other functions are parts of a key. They differ in where the key comes from:
 //
 //   - [Header]: a header with a name of your choice.
+//   - [Opaque]: a header whose value is the key as it stands, quotes included.
 //   - [Form]: a hidden field of an HTML form. A form cannot set a header.
 //   - [Query]: a parameter of the URL, for clients that can set neither.
 //   - [JSON]: a value in a JSON body, such as the id of a webhook's event.
@@ -33,16 +34,13 @@
 //
 // # Putting parts together
 //
-// Standard joins those three parts. Use [Compose] to join others, and [First] to accept a key in several places:
+// Standard joins those three parts, and [Scoped] does so with another source of the client's key. Use [Compose] to join
+// other parts, and [First] to accept a key in several places:
 //
-//	key := keyfunc.Compose(
-//		keyfunc.First(keyfunc.Form("idempotency_key"), keyfunc.Header("Idempotency-Key")),
-//		keyfunc.Route(),
-//		keyfunc.User(userID),
-//	)
+//	source := keyfunc.First(keyfunc.Form("idempotency_key"), keyfunc.Header("Idempotency-Key"))
+//	key := keyfunc.Scoped(source, keyfunc.User(userID))
 //
-// API clients send the header and browsers the form field. The client's key comes first, so that a request without one
-// fails before User is called.
+// API clients send the header and browsers the form field. A request without a key fails before User is called.
 //
 // Form comes before Header, because some browsers add an Idempotency-Key of their own, a new one to each POST: Waterfox
 // does, and Firefox can be set to. The form's field is the same in each submission of one page, and the header is not. A

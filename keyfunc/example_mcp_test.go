@@ -1,0 +1,49 @@
+package keyfunc_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/onceguard/onceguard/keyfunc"
+)
+
+// call returns a call of an agent's tool, as MCP sends it over HTTP.
+func call(id int, tool, meta string) *http.Request {
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"meta":%s,"id":"cs_1"}}}`, id, tool, meta)
+	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(body))
+	r.SetBasicAuth("agent", "")
+	return r
+}
+
+// ACP's binding to MCP has the key in a member of meta. All tools have one path, so the tool belongs to the key. The id of
+// the JSON-RPC request is another one for each try: leave it out of the comparison by middleware.WithJSONFingerprint("/id").
+func ExampleJSON_mcpOfACP() {
+	tool, meta := keyfunc.JSON("/params/name"), keyfunc.JSON("/params/arguments/meta/idempotency_key")
+	key := keyfunc.Scoped(keyfunc.Compose(meta, tool), keyfunc.BasicUser())
+
+	first, _ := key(call(1, "complete_checkout_session", `{"idempotency_key":"8e03978e"}`))
+	retry, _ := key(call(2, "complete_checkout_session", `{"idempotency_key":"8e03978e"}`))
+	cancel, _ := key(call(3, "cancel_checkout_session", `{"idempotency_key":"8e03978e"}`))
+	fmt.Println(first == retry, first == cancel)
+	_, err := key(call(4, "get_checkout_session", `{}`))
+	fmt.Println(err)
+	// Output:
+	// true false
+	// keyfunc: the request has no key in the JSON value /params/arguments/meta/idempotency_key
+}
+
+// UCP's binding to MCP spells the member with a hyphen. A client may send the header instead.
+func ExampleJSON_mcpOfUCP() {
+	tool, meta := keyfunc.JSON("/params/name"), keyfunc.JSON("/params/arguments/meta/idempotency-key")
+	source := keyfunc.First(meta, keyfunc.Opaque("Idempotency-Key"))
+	key := keyfunc.Scoped(keyfunc.Compose(source, tool), keyfunc.BasicUser())
+
+	inBody, _ := key(call(1, "complete_checkout", `{"idempotency-key":"8e03978e"}`))
+	r := call(2, "complete_checkout", `{}`)
+	r.Header.Set("Idempotency-Key", "8e03978e")
+	inHeader, _ := key(r)
+	fmt.Println(inBody == inHeader)
+	// Output: true
+}
