@@ -34,7 +34,7 @@ func TestAllocations(t *testing.T) {
 		{"first", 4},      // the key, the exchange, the request, the key for the checksum
 		{"replay", 8},     // the key, the exchange, the checksum's key, a text, its values, three more fields
 		{"in flight", 15}, // the key, the exchange, the problem's header and body
-		{"mismatch", 15},  // the same, the key for the checksum, and what was read of the record
+		{"mismatch", 17},  // the same, the key for the checksum, what was read of the record, and a time with its text
 	} {
 		for _, size := range []int{1 << 10, 64 << 10} {
 			c := newCounter(t, size)

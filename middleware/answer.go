@@ -29,6 +29,11 @@ func (m *Middleware) refusalOf(result *run.Result) *refusal {
 	switch {
 	case result.Kind == run.NotBegun:
 		p.Detail = fmt.Sprintf(p.Detail, m.locker.TTL())
+	case result.Kind == run.Reused:
+		if ended := result.First.Ended; !ended.IsZero() {
+			p.FirstEnded = &ended
+		}
+		p.FirstRunning = result.First.Running
 	case result.Kind == run.NotStored:
 		p.OriginalStatus = response.Status(result.Record.Body)
 	case result.RetryAfter > 0:
@@ -70,6 +75,7 @@ func replayEvent(result *run.Result, status int) Event {
 func eventOf(result *run.Result, status int) Event {
 	return Event{
 		Outcome: Outcome(result.Outcome), Status: status, Err: result.Err, Size: result.Size, Settle: Phase(result.Settle),
+		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
 	}
 }
 

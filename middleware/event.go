@@ -92,6 +92,10 @@ type Event struct {
 	// Age is the time since the replayed response was completed, by the wall clocks of two processes. It is never
 	// negative, and 0 if none was replayed.
 	Age time.Duration
+	// FirstRunning and FirstEnded are set if Outcome is Reused: whether the request that has the key still runs, or when it
+	// ended, by the wall clock of the process that ran it. Both are zero if it is not known how it ended.
+	FirstRunning bool
+	FirstEnded   time.Time
 	// Traceparent is that of the run whose response was replayed: see [WithTraceparent]. It is empty if there is none.
 	Traceparent string
 

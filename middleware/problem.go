@@ -12,6 +12,11 @@ type Problem struct {
 	Instance       string `json:"instance,omitempty"`        // "urn:onceguard:key:" and the storage key's hash (64 hex digits); empty without a key
 	OriginalStatus int    `json:"original_status,omitempty"` // of a response that was not stored; 0 if it, or the outcome, is unknown
 
+	// Of key-reused: whether the request that has the key still runs, or when it ended, by the wall clock of the process
+	// that ran it, in UTC and whole milliseconds. FirstEnded is nil, and FirstRunning false, if it is not known how it ended.
+	FirstRunning bool       `json:"first_running,omitempty"`
+	FirstEnded   *time.Time `json:"first_ended,omitempty"`
+
 	// Retryable reports whether the same request may succeed later. It is sent as X-Should-Retry. The SDKs that
 	// Stainless generates (OpenAI's and Anthropic's among others) obey that header, whatever the status is.
 	Retryable bool `json:"-"`

@@ -152,10 +152,7 @@ func TestProblem(t *testing.T) {
 				t.Errorf("%s: %s: %q, want %q", name, field, got, want)
 			}
 		}
-		var p struct {
-			Type, Title, Detail, Instance string
-			Status                        int
-		}
+		var p middleware.Problem
 		d := json.NewDecoder(strings.NewReader(a.body))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&p); err != nil {

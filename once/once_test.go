@@ -86,11 +86,26 @@ func TestInput(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		d, g := open(t, b), newGate()
 		done := d.inBackground(g, d.charge)
-		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
+		first := func() (isRunning bool, ended time.Time) {
+			t.Helper()
+			a := d.do(d.charge, input("other"))
+			e := d.wantRefused(a, once.ErrReused, once.Reused)
+			var refused *once.Refused
+			if !errors.As(a.err, &refused) || refused.FirstRunning != e.FirstRunning || !refused.FirstEnded.Equal(e.FirstEnded) {
+				t.Errorf("got %+v, and the Event %+v", refused, e)
+			}
+			return e.FirstRunning, e.FirstEnded
+		}
+		before := time.Now().Truncate(time.Millisecond)
+		if isRunning, ended := first(); !isRunning || !ended.IsZero() {
+			t.Errorf("while it runs: %t, %v", isRunning, ended)
+		}
 		d.wantRefused(d.do(d.charge, input(nil)), once.ErrInFlight, once.InFlight)
 		close(g.open)
 		d.want(<-done, 1, false, once.Executed)
-		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
+		if isRunning, ended := first(); isRunning || ended.Before(before) || ended.After(time.Now()) {
+			t.Errorf("after it: %t, %v", isRunning, ended)
+		}
 		d.want(d.do(d.charge, input(map[string]int{"tip": 3, "amount": 1250})), 1, true, once.Replayed)
 		d.want(d.do(d.charge, input(nil)), 1, true, once.Replayed)
 

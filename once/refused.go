@@ -50,6 +50,11 @@ type Refused struct {
 	Retryable  bool          // a later call may succeed
 	Key        string        // the key as it stands in Redis, hashed, as in Event.Key; empty after ErrInvalidKey
 
+	// After ErrReused: whether the call that has the key still runs, or when it ended, by the wall clock of its process.
+	// Both are zero if it is not known how it ended.
+	FirstRunning bool
+	FirstEnded   time.Time
+
 	cause error // nil if there is none; Unwrap returns it as a foreign
 }
 
@@ -84,7 +89,10 @@ const retryPause = time.Second
 // newRefused returns the error of a result that has neither a run nor a record.
 func newRefused(result *run.Result, storageKey string) *Refused {
 	answer := result.Kind.Answer()
-	r := &Refused{Reason: answer.Call.Err, Retryable: answer.Retry, Key: storageKey, cause: result.Err}
+	r := &Refused{
+		Reason: answer.Call.Err, Retryable: answer.Retry, Key: storageKey, cause: result.Err,
+		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
+	}
 	if r.Reason == ErrUnavailable && result.Outcome == run.OutcomeLeaseLost { // the function has run
 		r.Reason = ErrNotKnownYet
 	}

@@ -21,8 +21,8 @@
 //     phases that the request reached (see [middleware.Event]). The handler has none: the spans that it begins are
 //     children of the server span;
 //   - attributes of the server span: onceguard.outcome; onceguard.key, the hashed key as Redis has it, whose last 64
-//     digits a problem's instance has; onceguard.record.size in bytes; onceguard.replay.age in seconds; and
-//     onceguard.pending if the response is not stored yet; with [middleware.WithShadow], onceguard.shadow, and
+//     digits a problem's instance has; onceguard.record.size in bytes; onceguard.replay.age in seconds;
+//     of a reused key onceguard.first.running and onceguard.first.age, the seconds since that run ended; and onceguard.pending if the response is not stored yet; with [middleware.WithShadow], onceguard.shadow, and
 //     onceguard.shadow.differs if the handler answered otherwise than the replay would have;
 //   - on a replay, a link from the server span to the run that made the response. For that each sampled run stores its
 //     traceparent with its response, 27 bytes ([middleware.WithTraceparent]);

@@ -96,8 +96,10 @@ func (s *site) serverSpan(next http.Handler) http.Handler {
 	})
 }
 
-func (s *site) send(key string) *httptest.ResponseRecorder {
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/payments/7", strings.NewReader("{}"))
+func (s *site) send(key string) *httptest.ResponseRecorder { return s.sendBody(key, "{}") }
+
+func (s *site) sendBody(key, body string) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/payments/7", strings.NewReader(body))
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}

@@ -2,6 +2,7 @@ package otelonce
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -55,6 +56,12 @@ func (t *telemetry) trace(ctx context.Context, server trace.Span, e *middleware.
 	}
 	if e.Age > 0 {
 		server.SetAttributes(attribute.Float64("onceguard.replay.age", e.Age.Seconds()))
+	}
+	if e.FirstRunning || !e.FirstEnded.IsZero() {
+		server.SetAttributes(attribute.Bool("onceguard.first.running", e.FirstRunning))
+	}
+	if !e.FirstEnded.IsZero() {
+		server.SetAttributes(attribute.Float64("onceguard.first.age", max(0, time.Since(e.FirstEnded).Seconds())))
 	}
 	if e.Pending {
 		server.SetAttributes(attribute.Bool("onceguard.pending", true))

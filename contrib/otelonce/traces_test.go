@@ -78,6 +78,20 @@ func TestReplayLinksToTheFirstRun(t *testing.T) {
 	}
 }
 
+// A mismatch tells of the request that has the key.
+func TestReusedKey(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, created, settings{})
+	s.send("k")
+	s.trace()
+	s.sendBody("k", "another")
+	server, _ := s.trace()
+	got := attributesOf(server.Attributes)
+	if !strings.Contains(got, "onceguard.outcome=reused") || !strings.Contains(got, "onceguard.first.running=false") || !strings.Contains(got, "onceguard.first.age=") {
+		t.Errorf("attributes %s", got)
+	}
+}
+
 // What is not sampled makes no spans, and stores no trace that nobody could look at.
 func TestUnsampledRequest(t *testing.T) {
 	t.Parallel()

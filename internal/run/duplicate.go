@@ -35,7 +35,7 @@ func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
 	case err != nil:
 		return refuse(Unreadable, err)
 	case req.compare(theirs.Fingerprint) == different:
-		return refuse(Reused, nil)
+		return reused(First{Running: claim.State == lock.Held})
 	case claim.State == lock.Abandoned:
 		return refuse(Unresolved, errAbandoned)
 	}
@@ -79,7 +79,7 @@ func (g *Guard) byRecord(req *Request, value []byte) Result {
 	result := Result{Kind: Stored, Outcome: OutcomeReplayed, Record: r, Size: len(value)}
 	switch alike := req.compare(r.Fingerprint); {
 	case alike == different:
-		return refuse(Reused, nil)
+		return reused(First{Ended: r.Completed.UTC()})
 	case alike == incomparable:
 		return refuse(FingerprintChanged, nil)
 	case r.Tombstone && r.Unknown:
@@ -102,8 +102,8 @@ func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 		if err != nil {
 			return refuse(Unreadable, err)
 		}
-		if req.compare(theirs.Fingerprint) == different {
-			return refuse(Reused, nil)
+		if req.compare(theirs.Fingerprint) == different && entry.Record == nil { // else byRecord knows when it ended
+			return reused(First{Running: entry.State == journal.Running})
 		}
 	}
 	switch {

@@ -16,8 +16,23 @@ type Result struct {
 	Size       int           // of the record in bytes, as it is stored or pending; 0 if there is none
 	Settle     Phase         // from Conclude: from the end of the operation until the key was settled
 	RetryAfter time.Duration // if Kind is InFlight or UnresolvedYet
+	First      First         // if Kind is Reused
 	claimedAt  time.Time     // if Kind is InFlight: by the run that has the key
 	inJournal  bool          // if Kind is InFlight: the journal has the run's row, and perhaps Redis no longer its claim
+}
+
+// First is what a request under a key that belongs to another one is told of that one. It is zero if it is not known how
+// that one has ended.
+type First struct {
+	Running bool      // it has not ended
+	Ended   time.Time // when it ended, in UTC, by the wall clock of its process; zero if that is not known
+}
+
+// reused returns the Result of a request whose key belongs to another one.
+func reused(first First) Result {
+	r := refuse(Reused, nil)
+	r.First = first
+	return r
 }
 
 // refuse returns a Result without a record.

@@ -10,6 +10,7 @@ import (
 func OfCall(e *once.Event) *middleware.Event {
 	return &middleware.Event{
 		Outcome: middleware.Outcome(e.Outcome), Key: e.Key, Err: e.Err, Size: e.Size, Age: e.Age, Pending: e.Pending,
+		FirstRunning: e.FirstRunning, FirstEnded: e.FirstEnded,
 		Claim: middleware.Phase(e.Claim), Wait: middleware.Phase(e.Wait), Journal: middleware.Phase(e.Journal),
 		Handler: middleware.Phase(e.Run), Settle: middleware.Phase(e.Settle),
 	}

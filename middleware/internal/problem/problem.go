@@ -30,6 +30,9 @@ type Document struct {
 	Instance       string `json:"instance,omitempty"`
 	OriginalStatus int    `json:"original_status,omitempty"`
 
+	FirstRunning bool       `json:"first_running,omitempty"`
+	FirstEnded   *time.Time `json:"first_ended,omitempty"`
+
 	Retryable  bool          `json:"-"`
 	RetryAfter time.Duration `json:"-"`
 }
