@@ -49,6 +49,34 @@ func created(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"id":"cs_1"}`)
 }
 
+type merchantKey struct{}
+
+// authenticate stands for your authentication.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, _ := r.BasicAuth()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), merchantKey{}, name)))
+	})
+}
+
+func merchantID(ctx context.Context) string { return ctx.Value(merchantKey{}).(string) }
+
+func Example() {
+	locker, stop := startLocker()
+	defer stop()
+	create, mux := http.HandlerFunc(created), http.NewServeMux()
+
+	acp := profile.ACP() // or UCP, or Stripe
+	once := middleware.Idempotency(locker, acp.Key(keyfunc.User(merchantID)), acp.Option())
+	mux.Handle("POST /checkout_sessions", authenticate(once(create)))
+
+	post(mux, "8e03978e", "{}")
+	post(mux, "8e03978e", " {}")
+	// Output:
+	// 201 {"id":"cs_1"}
+	// 201 {"id":"cs_1"}
+}
+
 func ExampleACP() {
 	locker, stop := startLocker()
 	defer stop()
