@@ -42,6 +42,9 @@
 // The instance of each such problem is urn:onceguard:key:ID, and GET /charges/ID is the charge: also if a response says
 // response-not-stored. A 404 there does not mean that nothing was charged. GET /charges lists a user's charges.
 //
+// GET /metrics has the metrics of contrib/promonce. compose.yml at the top of the repository starts this program with its
+// databases, Prometheus and Grafana.
+//
 // If your response need not have the provider's answer, let a worker pay what POST /payments has committed: that leaves
 // nothing to sweep. examples/more/doors/payer is such a program.
 package main

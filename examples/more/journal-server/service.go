@@ -7,6 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/onceguard/onceguard/contrib/promonce"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -26,6 +30,7 @@ type service struct {
 	db           *database
 	redis        *redisServer
 	locker       *lock.Locker
+	metrics      *prometheus.Registry
 	provider     *provider
 	stopProvider func() error
 	pause        func(context.Context, time.Duration) error // for the delay that a request asks for
@@ -47,7 +52,7 @@ func openService(ctx context.Context, log *slog.Logger, cfg config) (*service, e
 	if err != nil {
 		return nil, errors.Join(err, db.close())
 	}
-	s := &service{log: log, db: db, redis: redis, locker: redis.locker(cfg.opTimeout), pause: sleep}
+	s := &service{log: log, db: db, redis: redis, locker: redis.locker(cfg.opTimeout), metrics: prometheus.NewRegistry(), pause: sleep}
 	url := cfg.provider
 	if s.stopProvider = func() error { return nil }; url == "" {
 		if url, s.stopProvider, err = startFakeProvider(ctx, log, db.DB); err != nil {
@@ -69,13 +74,15 @@ func (s *service) protect() {
 	if s.locker.IsNone() {
 		s.paymentsJournal = s.chargesJournal
 	}
+	metrics := promonce.New(s.metrics, s.locker)
 	with := func(j *sqljournal.Journal) *middleware.Middleware {
 		return middleware.New(s.locker, keyfunc.Standard(keyfunc.BasicUser()),
 			middleware.WithRequired(),
 			middleware.WithJournal(j),
 			middleware.WithRetention(retention),
 			middleware.WithMaxDuration(requestTimeout),
-			middleware.WithObserver(s.logEvent))
+			middleware.WithObserver(s.logEvent),
+			middleware.WithObserver(metrics.Observe))
 	}
 	s.paying, s.charging = with(s.paymentsJournal), with(s.chargesJournal)
 }
@@ -93,6 +100,7 @@ func (s *service) close() error {
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{})) // in production not where customers are
 	mux.Handle("POST /payments", requireUser(s.paying.Handler(http.HandlerFunc(s.createPayment))))
 	mux.Handle("GET /payments", requireUser(http.HandlerFunc(s.listPayments)))
 	mux.Handle("GET /payments/{id}", requireUser(http.HandlerFunc(s.showPayment)))
