@@ -54,6 +54,20 @@ func Compose(parts ...Func) Func {
 	}
 }
 
+// ComposedKey returns the key that [Compose] makes of parts that return these keys. It is for an operator, as [StandardKey]:
+//
+//	ComposedKey("acme", "ann")                           // of Compose(tenant, user), the user of Standard
+//	ComposedKey(StandardKey(...), "shop.example.com")    // of Compose(Standard(user), Host())
+//
+// The host is in lower case, as [Host] returns it.
+func ComposedKey(parts ...string) string {
+	var joined []byte
+	for _, part := range parts {
+		joined = canonical.AppendPart(joined, part)
+	}
+	return string(joined)
+}
+
 // checked panics unless fns can be called. It returns a copy, so that the caller may change the slice later.
 func checked(caller string, fns []Func) []Func {
 	option.Check(len(fns) != 0, "%s: no functions", caller)

@@ -9,6 +9,20 @@ import (
 	"github.com/onceguard/onceguard/keyfunc"
 )
 
+// An operator looks for a key whose scope is a tenant and a user.
+func ExampleComposedKey() {
+	tenant := func(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
+	key := keyfunc.Standard(keyfunc.Compose(tenant, keyfunc.BasicUser()))
+
+	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+	r.Header.Set("X-Tenant", "acme")
+	r.Header.Set("Idempotency-Key", "8e03978e")
+	r.SetBasicAuth("ann", "")
+	got, _ := key(r)
+	fmt.Println(got == keyfunc.StandardKey(keyfunc.ComposedKey("acme", "ann"), "POST", "/payments", "8e03978e"))
+	// Output: true
+}
+
 // call returns a call of an agent's tool, as MCP sends it over HTTP.
 func call(id int, tool, meta string) *http.Request {
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"meta":%s,"id":"cs_1"}}}`, id, tool, meta)

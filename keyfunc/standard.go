@@ -70,9 +70,10 @@ func joinStandard(route []byte, user, key string) string {
 // StandardKey returns the key that [Standard] derives from a request. It is for an operator who knows what a customer
 // has sent and needs the storage key, which lock.Locker.StorageKey makes of this key.
 //
-// user is what the user Func returns, such as the name for [BasicUser]. method is in capitals. path is as the client
-// has sent it, not decoded. A query is ignored, as by [Route]. key is the content of the header without quotes:
-// 8e03978e, not "8e03978e".
+// user is what the user Func returns, such as the name for [BasicUser]. [ComposedKey] joins the parts of a scope that is more
+// than a user, such as tenant and user. method is in capitals. path is as the client has sent it, not decoded. A query is
+// ignored, as by [Route]. key is the content of the header without quotes: 8e03978e, not "8e03978e". With [Opaque] it is as
+// the client has sent it.
 //
 // StandardKey checks nothing. From arguments that no request can have, it makes a key that no request has.
 func StandardKey(user, method, path, key string) string {

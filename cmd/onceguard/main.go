@@ -39,7 +39,9 @@
 //
 //	onceguard inspect -redis URL -namespace payments-api -user ann -method POST -path /payments -key 8e03978e
 //
-// -user is the user's id as keyfunc.User gets it; -anonymous stands for keyfunc.Anonymous. -key is the content of the
+// -user is the user's id as keyfunc.User gets it. If the scope is more than the user, such as keyfunc.Compose(tenant, user), give
+// -user for each part, in that order: -user acme -user ann. -host is the host that the client asked for, for a key of
+// keyfunc.Compose(keyfunc.Standard(user), keyfunc.Host()). -anonymous stands for keyfunc.Anonymous. -key is the content of the
 // Idempotency-Key header, without quotes. The output repeats all but -key: a mistyped name makes another key, which is
 // free. Other users of the machine can see the arguments of a process.
 //

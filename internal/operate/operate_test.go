@@ -173,6 +173,33 @@ func TestInspectPrintsTheState(t *testing.T) {
 	})
 }
 
+// The flags of a request give the key that the service derives from it, whatever the scope is.
+func TestInspectByRequest(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		ann, tenant := keyfunc.BasicUser(), func(*http.Request) (string, error) { return "acme", nil }
+		r := httptest.NewRequest(http.MethodPost, "http://Shop.Example.com:8080/payments?a=1", nil)
+		r.SetBasicAuth("ann", "")
+		r.Header.Set("Idempotency-Key", `"k1"`)
+		for _, c := range []struct {
+			key   keyfunc.Func
+			flags []string
+			said  string
+		}{
+			{keyfunc.Standard(ann), []string{"-user=ann"}, `user "ann"`},
+			{keyfunc.Standard(keyfunc.Compose(tenant, ann)), []string{"-user=acme", "-user=ann"}, `user "acme" "ann"`},
+			{keyfunc.Compose(keyfunc.Standard(ann), keyfunc.Host()), []string{"-user=ann", "-host=SHOP.example.com:8080"}, `host "shop.example.com:8080"`},
+			{keyfunc.Standard(keyfunc.Anonymous()), []string{"-anonymous"}, "no user (-anonymous)"},
+		} {
+			key, err := c.key(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := append([]string{"inspect", "-namespace=shop", "-path=/payments", "-key=k1"}, c.flags...)
+			s.run(args...).want(t, exitFree, "key      "+s.locker.StorageKey(key), c.said)
+		}
+	})
+}
+
 // A response that is stored encrypted shows with its keys alone. Its state shows in any case.
 func TestInspectEncrypted(t *testing.T) {
 	secret := bytes.Repeat([]byte("s"), 32)

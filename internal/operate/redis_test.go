@@ -29,6 +29,7 @@ func TestWrongUsage(t *testing.T) {
 		"no braces":                    {"inspect", "-redis", url, "-namespace", "a{", key},
 		"but only one of them":         {"inspect", "-redis", url, "-path", "/", key},
 		"-namespace is missing":        {"inspect", "-redis", url, "-user", "a", "-path", "/", "-key", "k"},
+		"not empty":                    {"inspect", "-redis", url, "-namespace", "a", "-user", "", "-path", "/", "-key", "k"},
 		"either -user or":              {"inspect", "-redis", url, "-namespace", "a", "-path", "/", "-key", "k"},
 		"begins with /":                {"inspect", "-redis", url, "-namespace", "a", "-user", "a", "-path", "a", "-key", "k"},
 		"-method is missing":           {"inspect", "-redis", url, "-namespace", "a", "-user", "a", "-method", "", "-path", "/", "-key", "k"},

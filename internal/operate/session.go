@@ -36,7 +36,8 @@ type config struct {
 
 // requestFlags are what the customer sent. They are given instead of KEY.
 type requestFlags struct {
-	user, method, path, key string
+	user                    parts // one part, or those of a scope in the order of keyfunc.Compose
+	method, path, key, host string
 	anonymous               bool
 }
 
@@ -52,7 +53,8 @@ func (c *config) commonFlags(set *flag.FlagSet, takesKey bool) {
 	set.StringVar(&c.reading.keysFile, "keys-file", "", "the `file` with the keys of middleware.WithEncryption")
 	set.BoolVar(&c.reading.plaintext, "plaintext-reads", false, "as middleware.WithPlaintextReads")
 	r := &c.request
-	set.StringVar(&r.user, "user", "", "the user's `id`, in place of KEY")
+	set.Var(&r.user, "user", "the user's `id`, in place of KEY; once for each part of a scope that keyfunc.Compose joins, such as tenant and user")
+	set.StringVar(&r.host, "host", "", "the `host` that the client asked for, if keyfunc.Host is a part of the key")
 	set.BoolVar(&r.anonymous, "anonymous", false, "the user is keyfunc.Anonymous")
 	set.StringVar(&r.method, "method", http.MethodPost, "the request's `method`")
 	set.StringVar(&r.path, "path", "", "the request's `path`, as the client sent it")
@@ -166,7 +168,7 @@ func (s *session) leaveRedis(ctx context.Context, err error) {
 // findKey sets the session's key, and the namespace if the key has one in front.
 func (s *session) findKey(takesKey bool, args []string) error {
 	r := &s.request
-	described := r.user != "" || r.anonymous || r.path != "" || r.key != ""
+	described := len(r.user) > 0 || r.anonymous || r.host != "" || r.path != "" || r.key != ""
 	switch {
 	case !takesKey && len(args) > 0:
 		return usagef("there is an argument too many: %d", len(args))
@@ -197,7 +199,7 @@ func (r *requestFlags) check(namespace string) error {
 	switch {
 	case namespace == "":
 		return usagef("-namespace is missing")
-	case (r.user == "") != r.anonymous:
+	case (len(r.user) == 0) != r.anonymous:
 		return usagef("want either -user or -anonymous")
 	case r.method == "":
 		return usagef("-method is missing")
@@ -217,15 +219,40 @@ func (s *session) storageKey() (string, error) {
 	case s.lock != "":
 		return s.locker.StorageKey(s.lock), nil
 	}
-	user := s.request.user
-	if s.request.anonymous {
-		var err error
-		if user, err = keyfunc.Anonymous()(nil); err != nil {
-			return "", err
-		}
+	key, err := s.request.derive()
+	return s.locker.StorageKey(key), err
+}
+
+// derive returns the key of a request: of keyfunc.Standard or, with a host, of Compose(Standard(user), Host()).
+func (r *requestFlags) derive() (string, error) {
+	var user string
+	var err error
+	switch {
+	case r.anonymous:
+		user, err = keyfunc.Anonymous()(nil)
+	case len(r.user) == 1:
+		user = r.user[0]
+	default:
+		user = keyfunc.ComposedKey(r.user...)
 	}
-	r := s.request
-	return s.locker.StorageKey(keyfunc.StandardKey(user, strings.ToUpper(r.method), r.path, r.key)), nil
+	key := keyfunc.StandardKey(user, strings.ToUpper(r.method), r.path, r.key)
+	if r.host != "" {
+		key = keyfunc.ComposedKey(key, strings.ToLower(r.host))
+	}
+	return key, err
+}
+
+// parts is a flag that may be given several times.
+type parts []string
+
+func (p *parts) String() string { return strings.Join(*p, " ") }
+
+func (p *parts) Set(part string) error {
+	if part == "" {
+		return errors.New("want one that is not empty")
+	}
+	*p = append(*p, part)
+	return nil
 }
 
 // madeOf returns what the key was made of.
@@ -239,12 +266,19 @@ func (s *session) madeOf() string {
 // String returns what a key is made of, as [keyfunc.StandardKey] takes it. It leaves out the content of the
 // Idempotency-Key header: with keyfunc.Anonymous, any client that sends it gets the stored response.
 func (r requestFlags) String() string {
-	user := fmt.Sprintf("user %q", r.user)
-	if r.anonymous {
-		user = "no user (-anonymous)"
+	user := "no user (-anonymous)"
+	for i, part := range r.user {
+		if i == 0 {
+			user = "user"
+		}
+		user += fmt.Sprintf(" %q", part)
 	}
 	path, _, _ := strings.Cut(r.path, "?")
-	return fmt.Sprintf("%s, method %q, path %q", user, strings.ToUpper(r.method), path)
+	text := fmt.Sprintf("%s, method %q, path %q", user, strings.ToUpper(r.method), path)
+	if r.host != "" {
+		text += fmt.Sprintf(", host %q", strings.ToLower(r.host))
+	}
+	return text
 }
 
 func (s *session) close() error {
