@@ -24,6 +24,7 @@ func TestCluster(t *testing.T) {
 	t.Run("protocols", func(t *testing.T) { testClusterProtocols(t, c) })
 	t.Run("abandoned", func(t *testing.T) { testClusterAbandoned(t, c) })
 	t.Run("fencing", func(t *testing.T) { testClusterFencing(t, c) })
+	t.Run("resume", func(t *testing.T) { testClusterResume(t, c) })
 	t.Run("readers", func(t *testing.T) { testClusterReaders(t, c) })
 	t.Run("replicas", func(t *testing.T) { testClusterReplicas(t, c) })
 	t.Run("check", func(t *testing.T) { testClusterCheck(t, c) })
@@ -211,6 +212,27 @@ func testClusterFencing(t *testing.T, c *redistest.Cluster) {
 		}
 		if _, ok := s.Raw(t, tag(locker.StorageKey(key))+"}fence"); !ok {
 			t.Error("the counter is not where the keys are")
+		}
+	}
+}
+
+func testClusterResume(t *testing.T, c *redistest.Cluster) {
+	for _, opts := range [][]lock.Option{{lock.WithTTL(time.Hour)}, {lock.WithTTL(time.Hour), lock.WithFencing()}} {
+		locker, other := newLocker(t, c.Client(t), opts...), newLocker(t, c.Client(t), opts...)
+		for _, s := range c.Servers()[:3] {
+			key := keyOn(t, c, s, "resumed")
+			old := acquire(t, locker, key)
+			lease := resume(t, other, key, old.Token())
+			wantResumed(t, locker, key, lease)
+			if (lease.Fence() > old.Fence()) != (len(opts) == 2) {
+				t.Errorf("fence %d after %d", lease.Fence(), old.Fence())
+			}
+			if err := old.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("Release of the old lease: %v", err)
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -10,6 +10,8 @@
 //	defer lease.Release(ctx)
 //	write(lease.Context()) // done when the lease is lost
 //
+// [Locker.Resume] takes such a lease over from another process.
+//
 // [Locker.Claim] and [Lease.Settle] are what an idempotent operation is built from. One key holds the whole life of a
 // request: it is absent, then it holds a claim, then the value that the operation has stored.
 //

@@ -385,3 +385,37 @@ func ExampleWithOpTimeout() {
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	// Output: true
 }
+
+// A server acquires a lock, and a worker does the work: another process, on another machine.
+func ExampleLocker_Resume() {
+	client, stop := newClient()
+	defer stop()
+	ctx := context.Background()
+	server, worker := lock.New(client, "reports"), lock.New(client, "reports")
+	defer server.Close(ctx)
+	defer worker.Close(ctx)
+
+	lease, ok, err := server.TryAcquire(ctx, "monthly")
+	if err != nil || !ok {
+		fmt.Println("not acquired:", err)
+		return
+	}
+	token := lease.Token() // sent to the worker, in a message for example
+	lease.Abandon()        // the server stops renewing it, and relies on it no more
+
+	resumed, err := worker.Resume(ctx, "monthly", token)
+	if err != nil {
+		fmt.Println("not resumed:", err) // ErrLost: it is over, or another worker has it
+		return
+	}
+	fmt.Println("the worker has it:", resumed.Err() == nil)
+	_, err = worker.Resume(ctx, "monthly", token)
+	fmt.Println("again:", err)
+	fmt.Println("the server's:", lease.Release(ctx))
+	fmt.Println("the worker's:", resumed.Release(ctx))
+	// Output:
+	// the worker has it: true
+	// again: lock: the lease is lost
+	// the server's: lock: the lease is lost
+	// the worker's: <nil>
+}

@@ -58,7 +58,8 @@ func (l *Lease) Context() context.Context { return l.handle.Context() }
 // and costs less than Context.
 func (l *Lease) Err() error { return l.handle.Err() }
 
-// Token returns the token of the lease's claim: a random UUID (RFC 9562, section 5.4).
+// Token returns the token of the lease's claim: a random UUID (RFC 9562, section 5.4). With it another process can take
+// a lock's lease over: [Locker.Resume].
 func (l *Lease) Token() string { return l.core.ID().Token.String() }
 
 // Fence returns a number that is greater than that of every lease granted on this key before. It is 0 without

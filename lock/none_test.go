@@ -21,6 +21,7 @@ func TestNoneGrantsNothing(t *testing.T) {
 			"TryAcquire": func() error { _, _, err := locker.TryAcquire(ctx, "k"); return err },
 			"Acquire":    func() error { _, err := locker.Acquire(ctx, "k"); return err },
 			"Claim":      func() error { _, err := locker.Claim(ctx, "k", nil, 0); return err },
+			"Resume":     func() error { _, err := locker.Resume(ctx, "k", lockToken); return err },
 			"Wait":       func() error { _, err := locker.Wait(ctx, "k"); return err },
 			"Inspect":    func() error { _, err := locker.Inspect(ctx, key); return err },
 			"Forget":     func() error { return locker.Forget(ctx, key, lockToken) },

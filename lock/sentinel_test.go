@@ -128,6 +128,7 @@ func TestSentinelFailover(t *testing.T) {
 	if err := kept.Extend(t.Context(), time.Minute); err != nil {
 		t.Errorf("Extend by a follower: %v", err)
 	}
+	kept = resume(t, newLocker(t, g.Client(t)), "kept", kept.Token())
 	if err := kept.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
 		t.Errorf("Settle by a follower: %v", err)
 	}

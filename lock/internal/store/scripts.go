@@ -16,6 +16,7 @@ var (
 	claimScript    = script("claim")
 	confirmScript  = script("confirm")
 	extendScript   = script("extend")
+	resumeScript   = script("resume")
 	settleScript   = script("settle")
 	releaseScript  = script("release")
 	inspectScript  = script("inspect")

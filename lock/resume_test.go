@@ -1,0 +1,580 @@
+package lock_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+func resume(t *testing.T, locker *lock.Locker, key, token string) *lock.Lease {
+	t.Helper()
+	lease, err := locker.Resume(t.Context(), key, token)
+	if err != nil {
+		t.Fatalf("Resume: %v", err)
+	}
+	return lease
+}
+
+// wantResumed checks that the key has the claim of lease.
+func wantResumed(t *testing.T, locker *lock.Locker, key string, lease *lock.Lease) {
+	t.Helper()
+	info := inspect(t, locker, key, lock.Held)
+	if info.Token != lease.Token() || info.Fence != lease.Fence() || !info.IsLock || !around(info.LeaseLeft, time.Hour) {
+		t.Errorf("the key has %+v, want the token %s, the fence %d", info, lease.Token(), lease.Fence())
+	}
+}
+
+// Whatever the old lease does, the new one has the key, and its end wakes who has waited since the old one's time.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	for what, late := range map[string]func(*lock.Locker, *lock.Lease) error{
+		"Extend":  func(_ *lock.Locker, old *lock.Lease) error { return old.Extend(context.Background(), time.Minute) },
+		"Release": func(_ *lock.Locker, old *lock.Lease) error { return old.Release(context.Background()) },
+		"Settle":  func(_ *lock.Locker, old *lock.Lease) error { return old.Settle(context.Background(), nil, time.Hour) },
+		"Resume": func(l *lock.Locker, old *lock.Lease) error {
+			_, err := l.Resume(context.Background(), "k", old.Token())
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
+				opts := []lock.Option{lock.WithTTL(time.Hour), byMessage}
+				first, err := locker.Acquire(lock.NewOwnerContext(t.Context(), "server"), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first.Fence() > 0 {
+					opts = append(opts, lock.WithFencing())
+				}
+				other := newLocker(t, b.Client(t), opts...)
+				waits := acquireFor(t.Context(), other, "k")
+				awaitSubscribers(t, b, locker.StorageKey("k"), 1)
+
+				second, err := other.Resume(lock.NewOwnerContext(t.Context(), "worker"), "k", first.Token())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if second.Token() == first.Token() || (second.Fence() > first.Fence()) != (first.Fence() > 0) {
+					t.Errorf("token %s after %s, fence %d after %d", second.Token(), first.Token(), second.Fence(), first.Fence())
+				}
+				if err := late(locker, first); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("%s with the old token: %v, want ErrLost", what, err)
+				}
+				wantResumed(t, locker, "k", second)
+				if info := inspect(t, locker, "k", lock.Held); info.Owner != "worker" {
+					t.Errorf("owner %q", info.Owner)
+				}
+				third := resume(t, locker, "k", second.Token())
+				if err := second.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("Release: %v, want ErrLost", err)
+				}
+				if err := third.Release(t.Context()); err != nil {
+					t.Errorf("Release of the last lease: %v", err)
+				}
+				if waits.end(t); waits.err != nil || third.Fence() > 0 && waits.claim.Lease.Fence() <= third.Fence() {
+					t.Errorf("the waiter: %v", waits.err)
+				}
+				if err := waits.claim.Lease.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A lease is resumed once, whoever is the first.
+func TestResumesRace(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker, other := newLocker(t, b.Client(t)), newLocker(t, b.Client(t))
+		for range redistest.Rounds(20, 200) {
+			old := acquire(t, locker, "k")
+			won := make(chan *lock.Lease, 8)
+			for i := range cap(won) {
+				go func() {
+					lease, err := []*lock.Locker{locker, other}[i%2].Resume(t.Context(), "k", old.Token())
+					if (lease == nil) != errors.Is(err, lock.ErrLost) {
+						t.Errorf("%v, %v", lease, err)
+					}
+					won <- lease
+				}()
+			}
+			n := 0
+			for range cap(won) {
+				if lease := <-won; lease != nil {
+					n++
+					if err := lease.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if n != 1 {
+				t.Fatalf("resumed %d times", n)
+			}
+			if err := old.Release(t.Context()); err != nil { // the key is free
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// What is not a live lease of a lock stays as it is.
+func TestResumeRefuses(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		client := b.Client(t)
+		for what, test := range map[string]struct {
+			leave func(locker *lock.Locker) (token string)
+			want  error
+		}{
+			"nothing": {func(*lock.Locker) string { return uuid.NewString() }, lock.ErrLost},
+			"no token": {func(l *lock.Locker) string {
+				acquire(t, l, "k")
+				return "x"
+			}, lock.ErrLost},
+			"another's lock": {func(l *lock.Locker) string {
+				acquire(t, l, "k")
+				return uuid.NewString()
+			}, lock.ErrLost},
+			"a released lock": {func(l *lock.Locker) string {
+				lease := acquire(t, l, "k")
+				if err := lease.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return lease.Token()
+			}, lock.ErrLost},
+			"a settled lock": {func(l *lock.Locker) string {
+				lease := acquire(t, l, "k")
+				if err := lease.Settle(t.Context(), nil, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				return lease.Token()
+			}, lock.ErrLost},
+			"a value": {func(l *lock.Locker) string {
+				leave(t, l, b, "k", lock.Settled)
+				return inspect(t, l, "k", lock.Settled).Token
+			}, lock.ErrLost},
+			"a claim":              {func(l *lock.Locker) string { return leave(t, l, b, "k", lock.Held).Token() }, lock.ErrNotLock},
+			"a claim without note": {func(l *lock.Locker) string { return claimUnder(t, l, "k", 0).Token() }, lock.ErrNotLock},
+			"a claim under a hold": {func(l *lock.Locker) string { return claimUnder(t, l, "k", time.Hour).Token() }, lock.ErrNotLock},
+			"an abandoned claim":   {func(l *lock.Locker) string { return leave(t, l, b, "k", lock.Abandoned).Token() }, lock.ErrNotLock},
+			"an older lock": {func(l *lock.Locker) string {
+				first := newFirstLease(t, client, l.StorageKey("k"))
+				first.claim(time.Hour)
+				return first.token.String()
+			}, lock.ErrNotLock},
+			"a list": {func(l *lock.Locker) string {
+				client.LPush(t.Context(), l.StorageKey("k"), "x")
+				return uuid.NewString()
+			}, lock.ErrForeign},
+			"a text": {func(l *lock.Locker) string {
+				client.Set(t.Context(), l.StorageKey("k"), "x", time.Hour)
+				return uuid.NewString()
+			}, lock.ErrForeign},
+			"half a claim": {func(l *lock.Locker) string {
+				client.Set(t.Context(), l.StorageKey("k"), claimStart+someToken, time.Hour)
+				return uuid.UUID([]byte(someToken)).String()
+			}, lock.ErrForeign},
+		} {
+			t.Run(what, func(t *testing.T) {
+				locker := lock.New(client, what, lock.WithOpTimeout(20*time.Second), lock.WithoutRenewal())
+				defer closeWithin(t, locker)
+				token := test.leave(locker)
+				dump := func() string { return client.Dump(t.Context(), locker.StorageKey("k")).Val() }
+				before := dump()
+				lease, err := locker.Resume(t.Context(), "k", token)
+				if lease != nil || !errors.Is(err, test.want) {
+					t.Errorf("%v, %v, want %v", lease, err, test.want)
+				}
+				if strings.Contains(fmt.Sprint(err), token) && token != "x" {
+					t.Errorf("the error has the token: %v", err)
+				}
+				if after := dump(); after != before {
+					t.Errorf("the key has changed: %q, before: %q", after, before)
+				}
+			})
+		}
+		locker := newLocker(t, client)
+		bad := lock.NewOwnerContext(t.Context(), "\n")
+		lease := acquire(t, locker, "k")
+		if _, err := locker.Resume(bad, "k", lease.Token()); err == nil || errors.Is(err, lock.ErrLost) {
+			t.Errorf("a wrong owner: %v", err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	})
+}
+
+// A value that is pending in this process is stored, and its lease not resumed.
+//
+// fault: reply to Settle dropped, and its token given away
+func TestResumeOfAPendingValue(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		locker := newLocker(t, p.Client(t, redistest.OneTry), lock.WithOpTimeout(300*time.Millisecond))
+		load(t, newLocker(t, b.Client(t)))
+		lease := acquire(t, locker, "k")
+		p.BlackHole()
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrPending) {
+			t.Fatal(err)
+		}
+		p.Heal()
+		eventually(t, "the refusal", func() bool {
+			_, err := locker.Resume(t.Context(), "k", lease.Token())
+			if err == nil {
+				t.Fatal("a lease with a pending value is resumed")
+			}
+			return errors.Is(err, lock.ErrLost)
+		})
+		if met, err := locker.Look(t.Context(), "k"); string(met.Value) != "v" || err != nil {
+			t.Errorf("%v %q, %v", met.State, met.Value, err)
+		}
+	})
+}
+
+// fault: reply to Resume dropped
+// fault: a lost try of Resume arrives late
+func TestReplyToResumeIsLost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		old := acquire(t, rival, "k")
+		lost := p.DropReply(redistest.Nth(1, resumes(old)))
+		lease := resume(t, locker, "k", old.Token())
+		command := lost.Wait(t)
+		if got := inspect(t, rival, "k", lock.Held).Token; got != lease.Token() {
+			t.Errorf("the key has %s, want %s", got, lease.Token())
+		}
+		if err := old.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend of the old lease: %v, want ErrLost", err)
+		}
+
+		if err := lease.Extend(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		send := func() {
+			args := []any{command.Name}
+			for _, arg := range command.Args {
+				args = append(args, arg)
+			}
+			if err := b.Client(t).Do(t.Context(), args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send()
+		wantResumed(t, rival, "k", lease)
+		if left := inspect(t, rival, "k", lock.Held).LeaseLeft; left < 50*time.Minute {
+			t.Errorf("a late command has shortened the lease to %v", left)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		send()
+		inspect(t, rival, "k", lock.Free)
+	})
+}
+
+// resumes matches the commands that resume the lease.
+func resumes(old *lock.Lease) redistest.Match {
+	head := append([]byte(claimStart), tokenBytes(old)...)
+	return func(c redistest.Command) bool { return script(c) && len(c.Args) == 7 && bytes.Equal(c.Args[3], head) }
+}
+
+// fault: the connection breaks before Resume arrives
+func TestResumeIsSentAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		old := acquire(t, rival, "k")
+		cut := p.CutBefore(redistest.Nth(1, resumes(old)))
+		lease := resume(t, locker, "k", old.Token())
+		cut.Wait(t)
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		inspect(t, rival, "k", lock.Free)
+	})
+}
+
+// Nobody has the lease then, and it runs out.
+//
+// fault: no reply to Resume at all
+func TestResumeWhoseReplyNeverComes(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		locker := newLocker(t, p.Client(t, redistest.OneTry, honorsDeadlines), lock.WithOpTimeout(2*time.Second), lock.WithTTL(time.Minute))
+		rival := newLocker(t, b.Client(t), lock.WithTTL(time.Minute))
+		load(t, rival)
+		old := acquire(t, rival, "k")
+		silent := p.SwallowReply(resumes(old))
+		if lease, err := locker.Resume(t.Context(), "k", old.Token()); lease != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v, %v", lease, err)
+		}
+		silent.Wait(t)
+		silent.Lift()
+		if _, err := locker.Resume(t.Context(), "k", old.Token()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Resume again: %v, want ErrLost", err)
+		}
+		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("before its end: %t, %v", ok, err)
+		}
+		if err := old.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend: %v, want ErrLost", err)
+		}
+		b.Elapse(t, time.Minute)
+		if err := acquire(t, rival, "k").Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The caller may leave at any time.
+//
+// fault: the caller's ctx cancelled before, during, after a Resume
+func TestResumeIsCanceled(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		old := acquire(t, rival, "k")
+		ctx, leave := context.WithCancel(t.Context())
+		held := p.HoldRequest(resumes(old))
+		ended := make(chan error, 1)
+		go func() {
+			_, err := locker.Resume(ctx, "k", old.Token())
+			ended <- err
+		}()
+		held.Wait(t)
+		leave()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want Canceled", err)
+		}
+		held.Lift()
+		if _, err := locker.Resume(ctx, "k", old.Token()); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want Canceled", err)
+		}
+		closeWithin(t, locker)
+		if _, err := locker.Resume(t.Context(), "k", old.Token()); !errors.Is(err, lock.ErrClosed) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+	})
+}
+
+// fault: replica stopped, WithReplicas(1)
+func TestResumeIsNotReplicated(t *testing.T) {
+	t.Parallel()
+	master, replica, p := startReplicated(t)
+	held := newLocker(t, master.Client(t), lock.WithTTL(time.Minute))
+	good, short := newLocker(t, p.Client(t), acknowledged), newLocker(t, master.Client(t), briefly)
+	load(t, held)
+	lost := acquire(t, held, "k")
+	dropped := p.DropReply(redistest.Nth(1, resumes(lost)))
+	lease := resume(t, good, "k", lost.Token()) // the second try, too, waits for the replica
+	dropped.Wait(t)
+	if raw, _ := state(t, replica, good.StorageKey("k")); !strings.Contains(raw, string(tokenBytes(lease))) {
+		t.Errorf("the replica has %q", raw)
+	}
+	replica.Pause(t)
+	if got, err := short.Resume(t.Context(), "k", lease.Token()); got != nil || !errors.Is(err, lock.ErrNotReplicated) {
+		t.Errorf("%v, %v, want ErrNotReplicated", got, err)
+	}
+	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("Release: %v, want ErrLost: the master has another token", err)
+	}
+	replica.Resume(t)
+}
+
+func tokenBytes(lease *lock.Lease) []byte {
+	token := uuid.MustParse(lease.Token())
+	return token[:]
+}
+
+// The handles of an old lease end together. Resume never joins a lease, and the new one can be joined.
+func TestResumeAndReentry(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locker := newLocker(t, b.Client(t))
+		old := acquire(t, locker, "k")
+		ctx := lock.NewContext(t.Context(), old)
+		joined, err := locker.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := locker.Resume(ctx, "k", joined.Token())
+		if err != nil || lease.Token() == old.Token() {
+			t.Fatal(lease, err)
+		}
+		if err := old.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend: %v", err)
+		}
+		for _, handle := range []*lock.Lease{old, joined} {
+			if !errors.Is(context.Cause(handle.Context()), lock.ErrLost) {
+				t.Errorf("a handle of the old lease: %v", handle.Err())
+			}
+		}
+		if _, ok, err := locker.TryAcquire(ctx, "k"); ok || err != nil {
+			t.Errorf("joined the old lease: %t, %v", ok, err)
+		}
+		again := acquire(t, locker, "other")
+		if joined, ok, err := locker.TryAcquire(lock.NewContext(t.Context(), lease), "k"); !ok || err != nil || joined.Token() != lease.Token() {
+			t.Errorf("%t, %v", ok, err)
+		} else if err := errors.Join(joined.Release(t.Context()), lease.Release(t.Context()), again.Release(t.Context())); err != nil {
+			t.Error(err)
+		}
+		inspect(t, locker, "k", lock.Free)
+	})
+}
+
+// The old holder learns of it from its next renewal, and the new one renews.
+func TestResumedLeaseIsRenewed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker, other := newLocker(t, b.client, lock.WithTTL(30*time.Second)), newLocker(t, b.client, lock.WithTTL(9*time.Second))
+		old := acquire(t, locker, "k")
+		time.Sleep(5 * time.Second)
+		lease := resume(t, other, "k", old.Token())
+		resumed := time.Now()
+		<-old.Context().Done()
+		if took := time.Since(resumed); took > 10*time.Second || !errors.Is(context.Cause(old.Context()), lock.ErrLost) {
+			t.Errorf("after %v: %v", took, context.Cause(old.Context()))
+		}
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil || b.server.TTL(other.StorageKey("k")) > 9*time.Second {
+			t.Errorf("%v, %v left", err, b.server.TTL(other.StorageKey("k")))
+		}
+		if s := locker.Stats(); s.Leases != 0 || s.Lost != 1 {
+			t.Errorf("%+v", s)
+		}
+		if s := other.Stats(); s.Leases != 1 || s.Renewals < 20 {
+			t.Errorf("%+v", s)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A process acquires a lock, sends the token to another, and is killed, or is stopped for longer than the lease. The key
+// is never free in between.
+//
+// fault: process killed between the token's sending and Resume
+// fault: client SIGSTOP longer than the TTL, its lease resumed, then SIGCONT
+func TestLeaseIsHandedOver(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second
+	for name, test := range map[string]struct {
+		stop, after func(*testing.T, *redistest.Process)
+	}{
+		"killed": {
+			func(t *testing.T, p *redistest.Process) { p.Kill(t) },
+			func(*testing.T, *redistest.Process) {},
+		},
+		"stopped": {
+			func(t *testing.T, p *redistest.Process) { p.Pause(t) },
+			func(t *testing.T, p *redistest.Process) {
+				p.Send(t, "look")
+				p.Send(t, "settle the old one's")
+				p.Resume(t)
+				if got := p.Line(t) + " " + p.Line(t); got != "lost lost" {
+					t.Errorf("the old holder, on waking: %s", got)
+				}
+				if err := p.Wait(t); err != nil {
+					t.Error(err)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			rival := newLocker(t, server.Client(t), lock.WithFencing())
+			load(t, newLocker(t, server.Client(t)))
+			giver := redistest.Run(t, "holder", server.Addr(), ttl.String())
+			var fence, next int64
+			if _, err := fmt.Sscan(giver.Line(t), &fence); err != nil {
+				t.Fatal(err)
+			}
+			token := inspect(t, rival, "k", lock.Held).Token
+			taker := redistest.Run(t, "taker", server.Addr(), ttl.String())
+			if taker.Line(t) != "ready" {
+				t.Fatal("the taker is not ready")
+			}
+			waits := acquireFor(t.Context(), rival, "k")
+			test.stop(t, giver)
+			taker.Send(t, token)
+			if _, err := fmt.Sscan(taker.Line(t), &next); err != nil || next <= fence {
+				t.Fatalf("fence %d after %d, %v", next, fence, err)
+			}
+			select { // longer than the old lease would have lasted
+			case <-waits.done:
+				t.Fatalf("a rival has got the key: %v", waits.err)
+			case <-time.After(2 * ttl):
+			}
+			test.after(t, giver)
+			taker.Send(t, token)
+			if got := taker.Line(t); got != "lost" {
+				t.Errorf("a second Resume: %s", got)
+			}
+			taker.Send(t, "release")
+			if got := taker.Line(t); got != "released" {
+				t.Error(got)
+			}
+			if waits.end(t); waits.err != nil || waits.claim.Lease.Fence() <= next {
+				t.Errorf("the rival: %v", waits.err)
+			}
+			if err := errors.Join(waits.claim.Lease.Release(t.Context()), taker.Wait(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// taker is a client process that resumes the lease on k of each token that it is sent, says the fence, and releases it.
+func taker(args []string, in io.Reader, out io.Writer) error {
+	ttl, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(&redis.Options{Addr: args[0]})
+	defer client.Close()
+	locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithOpTimeout(20*time.Second), lock.WithFencing())
+	ctx := context.Background()
+	if err := locker.Check(ctx); err != nil && !errors.Is(err, lock.ErrEviction) {
+		return err
+	}
+	fmt.Fprintln(out, "ready")
+	var lease *lock.Lease
+	for told := bufio.NewScanner(in); told.Scan(); {
+		if told.Text() == "release" {
+			if err := lease.Release(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintln(out, "released")
+			continue
+		}
+		resumed, err := locker.Resume(ctx, "k", told.Text())
+		if err != nil {
+			fmt.Fprintln(out, outcome(err))
+			continue
+		}
+		lease = resumed
+		fmt.Fprintln(out, lease.Fence())
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return locker.Close(ctx)
+}
