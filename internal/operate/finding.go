@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/onceguard/onceguard/internal/finding"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -57,7 +58,7 @@ func (s *session) find(ctx context.Context) (finding.Finding, error) {
 	if err != nil {
 		return finding.Finding{}, err
 	}
-	info, err := s.inspectRedis(ctx, key)
+	info, err := run.InspectRedis(ctx, s.locker, key)
 	if err != nil {
 		return s.newFinding(lock.Info{Key: key, State: lock.Free}, Row{}), redisError{err}
 	}
@@ -84,15 +85,6 @@ func (s *session) newFinding(info lock.Info, row Row) finding.Finding {
 type redisError struct{ error }
 
 func (e redisError) Unwrap() error { return e.error }
-
-// inspectRedis returns what Redis holds under a key: nothing, without Redis.
-func (s *session) inspectRedis(ctx context.Context, key string) (lock.Info, error) {
-	if s.locker.IsNone() {
-		key, err := s.locker.ParseKey(key)
-		return lock.Info{Key: key, State: lock.Free}, err
-	}
-	return s.locker.Inspect(ctx, key)
-}
 
 // findRow returns the journal's row of a key, which is absent without a journal.
 func (s *session) findRow(ctx context.Context, key string) (Row, error) {

@@ -73,14 +73,14 @@ func (o *output) Write(p []byte) (int, error) {
 func Run(ctx context.Context, args []string, env Environment) int {
 	stdout, stderr := &output{Writer: env.Stdout}, &output{Writer: env.Stderr}
 	env.Stdout, env.Stderr = stdout, stderr
-	code := run(ctx, args, env)
+	code := dispatch(ctx, args, env)
 	if err := cmp.Or(stdout.err, stderr.err); err != nil && code == exitDone {
 		return report(env, fmt.Errorf("the output is not complete: %w", err))
 	}
 	return code
 }
 
-func run(ctx context.Context, args []string, env Environment) int {
+func dispatch(ctx context.Context, args []string, env Environment) int {
 	if len(args) == 0 {
 		printUsage(env.Stderr)
 		return exitUsage

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/finding"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -124,7 +125,7 @@ func (s *session) scanJournal(ctx context.Context, t *tally, pace *pace) (listed
 	}
 	listed = make(map[string]bool, len(rows))
 	for _, row := range rows {
-		info, err := s.inspectRedis(ctx, row.Key)
+		info, err := run.InspectRedis(ctx, s.locker, row.Key)
 		switch {
 		case errors.Is(err, lock.ErrForeign) || errors.Is(err, lock.ErrNotStorageKey):
 			info = lock.Info{Key: row.Key, State: lock.Free}

@@ -22,7 +22,7 @@ type Inspection struct {
 // Inspect returns what Redis and the journal hold under a key. It changes nothing. Its errors, and what
 // it returns with them, are those of middleware.Middleware.Inspect.
 func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, err error) {
-	if i.Info, err = g.inspectRedis(ctx, storageKey); err != nil {
+	if i.Info, err = InspectRedis(ctx, g.locker, storageKey); err != nil {
 		return Inspection{}, err
 	}
 	var claim lock.Claim
@@ -67,11 +67,11 @@ func (g *Guard) decode(i *Inspection, encoded, note []byte) error {
 	return nil
 }
 
-// inspectRedis returns what Redis holds under a key: nothing, without Redis.
-func (g *Guard) inspectRedis(ctx context.Context, storageKey string) (lock.Info, error) {
-	if g.locker.IsNone() {
-		key, err := g.locker.ParseKey(storageKey)
+// InspectRedis returns what Redis holds under a key: nothing, without Redis.
+func InspectRedis(ctx context.Context, l *lock.Locker, storageKey string) (lock.Info, error) {
+	if l.IsNone() {
+		key, err := l.ParseKey(storageKey)
 		return lock.Info{Key: key, State: lock.Free}, err
 	}
-	return g.locker.Inspect(ctx, storageKey)
+	return l.Inspect(ctx, storageKey)
 }

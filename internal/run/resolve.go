@@ -35,7 +35,7 @@ type Left struct {
 // A crash in between leaves what a crash of the run at that point would leave: the journal has the outcome, and answers
 // a repetition.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, left *Left) error {
-	info, err := g.inspectRedis(ctx, storageKey)
+	info, err := InspectRedis(ctx, g.locker, storageKey)
 	if err != nil {
 		return err
 	}
