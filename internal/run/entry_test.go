@@ -128,6 +128,9 @@ func TestNoteAndRecordOfARow(t *testing.T) {
 				if result.Kind != test.kind || result.Kind == run.Stored && string(result.Record.Body) != "hb" {
 					t.Errorf("%+v, want %v", result, test.kind)
 				}
+				if knows := !result.First.Ended.IsZero(); knows != (test.kind == run.Reused) || result.First.Running {
+					t.Errorf("of the other run: %+v", result.First)
+				}
 			})
 		})
 	}

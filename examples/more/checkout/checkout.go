@@ -104,7 +104,7 @@ func (s *shop) update(w http.ResponseWriter, r *http.Request) {
 func (s *shop) complete(w http.ResponseWriter, r *http.Request) {
 	s.change(w, r, func(tx *sql.Tx, c *checkout, _ cart) error {
 		id := newID("ord")
-		c.Status, c.Order = completed, &order{id, c.ID, "http://" + r.Host + "/orders/" + id}
+		c.Status, c.Order = completed, &order{id, c.ID, "http://" + r.Host + s.sessions + "/" + c.ID}
 		return insertOrder(r.Context(), tx, identityOf(r.Context()), c.Order)
 	})
 }
