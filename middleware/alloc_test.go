@@ -31,8 +31,8 @@ func TestAllocations(t *testing.T) {
 		state string
 		limit int
 	}{
-		{"first", 4},      // the key, the exchange, the request, the key for the checksum
-		{"replay", 8},     // the key, the exchange, the checksum's key, a text, its values, three more fields
+		{"first", 5},      // the key, the exchange, its handled, the request, the key for the checksum
+		{"replay", 7},     // the key, the exchange, the checksum's key, a text, its values, two fields, a number
 		{"in flight", 15}, // the key, the exchange, the problem's header and body
 		{"mismatch", 17},  // the same, the key for the checksum, what was read of the record, and a time with its text
 	} {

@@ -59,7 +59,9 @@ func (x *exchange) answer(result *run.Result) {
 		return
 	}
 	x.in.limited.prepareAnswer(x.r)
-	defer x.emit(replayEvent(result, stored.Stored.Status))
+	if x.m.observe != nil {
+		defer x.emit(replayEvent(result, stored.Stored.Status))
+	}
 	stored.Stored.WriteTo(x.w, x.r, x.m.replayHeader)
 	stored.Free() // not after a panic of w, which may still have it
 }

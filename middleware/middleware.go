@@ -116,18 +116,23 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// exchange is one request and its answer. It has the memory for all that may be needed, so that it takes one allocation.
+// exchange is one request and its answer.
 type exchange struct {
 	m   *Middleware
 	w   http.ResponseWriter
 	r   *http.Request
 	ctx context.Context // that r came with: an outer middleware may replace that of r
 
-	in      input
-	exec    Execution   // of a run
-	product product     // of a run
-	body    reread.Body // of a run
-	pattern string      // of the handler's request, once the handler has returned
+	in       input
+	pattern  string // of the handler's request, once the handler has returned
+	*handled        // nil until the handler is called
+}
+
+// handled is the part of an exchange that only the call of the handler needs.
+type handled struct {
+	exec    Execution
+	product product
+	body    reread.Body
 }
 
 // serve answers the request. The numbers are the steps of [Middleware.Handler].
@@ -155,8 +160,10 @@ func (x *exchange) serve(next http.Handler) {
 	}
 	switch result.Kind {
 	case run.Begun:
+		x.handled = new(handled)
 		x.protect(next) // 5 to 8
 	case run.Unprotected:
+		x.handled = new(handled)
 		r := x.request(x.ctx)
 		defer x.removeTemporaryFiles(r)
 		x.pass(next, r, result.Err)

@@ -32,6 +32,7 @@ var (
 // watched is a request in shadow.
 type watched struct {
 	*exchange
+	exec  Execution
 	ahead prefetch
 }
 
