@@ -80,7 +80,7 @@ type State int
 
 const (
 	Absent     State = iota // nothing, or an entry that has expired
-	Begun                   // the caller's own run is stored and has no outcome yet: only Begin and End return it
+	Begun                   // the caller's own run is stored and has no outcome yet
 	Running                 // a run is stored and is still within its limit
 	Unfinished              // a run is stored, its limit is over, and it has no outcome
 	Done                    // a run has its outcome

@@ -46,7 +46,7 @@ var (
 // gets what the key holds, or a Refused, but never ErrUnavailable.
 type Refused struct {
 	Reason     error         // one of this package's errors
-	RetryAfter time.Duration // when a repetition makes sense, from now; 0 unless Retryable
+	RetryAfter time.Duration // when a retry makes sense, from now; 0 unless Retryable
 	Retryable  bool          // a later call may succeed
 	Key        string        // the key as it stands in Redis, hashed, as in Event.Key; empty after ErrInvalidKey
 

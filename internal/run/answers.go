@@ -13,24 +13,24 @@ import (
 type Kind uint8
 
 const (
-	Begun              Kind = iota // run the operation
-	Own                            // from Conclude: hand out the run's own product
-	Unprotected                    // run the operation without protection: the store does not answer, and Policy.FailOpen is set
-	Stored                         // hand out Result.Record
-	InFlight                       // another run with this key has not ended
-	Expired                        // the key is too old, and nothing is stored under it: nothing ran
-	NoRecord                       // the run that was waited for has ended without a record: a repetition may run
-	Reused                         // the key belongs to another input
-	NotStored                      // the run has ended, and its product was not kept
-	UnknownNotStored               // the same, and it is not known whether it took effect
-	Unresolved                     // it is not known whether an earlier run took effect
-	UnresolvedYet                  // the same, and a later repetition may learn it
-	FingerprintChanged             // the record has a fingerprint that cannot be compared
-	Unreadable                     // what is stored cannot be read
-	Unavailable                    // the store does not answer; nothing ran
-	Unconfirmed                    // there is a record, which is pending in this process, or not confirmed by the replicas
-	NotBegun                       // the key was claimed, and the run could not begin; the key may stay claimed for a lease
-	CommitUnknown                  // it is not known yet whether this run's transaction was committed
+	Begun              Kind = iota + 1 // run the operation
+	Own                                // from Conclude: hand out the run's own product
+	Unprotected                        // run the operation without protection: the store does not answer, and Policy.FailOpen is set
+	Stored                             // hand out Result.Record
+	InFlight                           // another run with this key has not ended
+	Expired                            // the key is too old, and nothing is stored under it: nothing ran
+	NoRecord                           // the run that was waited for has ended without a record: a retry may run
+	Reused                             // the key belongs to another input
+	NotStored                          // the run has ended, and its product was not kept
+	UnknownNotStored                   // the same, and it is not known whether it took effect
+	Unresolved                         // it is not known whether an earlier run took effect
+	UnresolvedYet                      // the same, and a later retry may learn it
+	FingerprintChanged                 // the record has a fingerprint that cannot be compared
+	Unreadable                         // what is stored cannot be read
+	Unavailable                        // the store does not answer, or the caller has gone; nothing ran in this call
+	Unconfirmed                        // there is a record, which is pending in this process, or not confirmed by the replicas
+	NotBegun                           // the key was claimed, and the run could not begin; the key may stay claimed for a lease
+	CommitUnknown                      // it is not known yet whether this run's transaction was committed
 
 	// What a door refuses before Begin:
 	KeyMissing     // there is no key
@@ -70,7 +70,7 @@ const (
 // Answer is what a request of a Kind gets.
 type Answer struct {
 	Outcome Outcome
-	Retry   bool // a repetition may succeed
+	Retry   bool // a retry may succeed
 	HTTP    HTTP // zero if the request runs, or gets a product
 	Call    Call // zero if once never refuses so
 }

@@ -10,8 +10,8 @@ const (
 	LeftOpen               // no product: something else will answer, and the door cannot see what
 	Partial                // a product that cannot be stored: too long, or not in memory
 	Bypassed               // a product that the door did not see
-	Refused                // a product that can be stored, and passes on a refusal: a repetition may have another
-	Forbidden              // a product that must not be stored: a repetition runs, whatever the operation has called or sent
+	Refused                // a product that can be stored, and passes on a refusal: a retry may have another
+	Forbidden              // a product that must not be stored: a retry runs, whatever the operation has called or sent
 	Whole                  // a product that can be stored
 )
 
@@ -29,7 +29,7 @@ type Action uint8
 
 const (
 	Leave            Action = iota // nothing: the key stays taken until its lease, and then any hold, has expired
-	Free                           // release the key: a repetition runs
+	Free                           // release the key: a retry runs
 	Store                          // settle the key with the product
 	Tombstone                      // settle it with a tombstone
 	UnknownTombstone               // settle it with a tombstone whose record.Record.Unknown is set
@@ -61,11 +61,11 @@ const (
 //	whole                      -                -     -       yes     store              known
 //	whole                      -                -     -       no      free               known
 //
-// A key whose run's outcome is unknown is left: an immediate repetition must not run, and a later one does, unless the
-// run is strict. If a part of the product was sent, or the operation has called Keep, no repetition may ever run,
+// A key whose run's outcome is unknown is left: an immediate retry must not run, and a later one does, unless the
+// run is strict. If a part of the product was sent, or the operation has called Keep, no retry may ever run,
 // hence the tombstone. A strict run needs none: its hold, or its row in the journal, keeps the key, and also tells that
 // the outcome is unknown. For the same reason a strict run that passes on a refusal is left: stored, the refusal would be
-// its result for the whole retention, and freed, a repetition would do again what the operation has done before it was
+// its result for the whole retention, and freed, a retry would do again what the operation has done before it was
 // refused. An operation that has done nothing before says so by Discard.
 func Decide(f Facts) (action Action, unknown bool) {
 	isDoubtful := f.How == Interrupted || f.Wish == WishUnknown

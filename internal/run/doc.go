@@ -1,19 +1,19 @@
-// Package run runs an operation once for each key. It knows no HTTP, apart from the texts in answers.go. A door is what protects operations of one kind:
-// package middleware the handlers of HTTP requests, package once functions. A door derives the key, calls Begin, runs its
-// operation if it may, and hands out what Conclude returns:
+// Package run runs an operation once for each key. It knows no HTTP, apart from the texts in answers.go. A door is what
+// protects operations of one kind: package middleware the handlers of HTTP requests, package once functions. A door
+// derives the key, calls Begin, runs its operation if it may, and returns to its client what the Result says:
 //
-//	result := guard.Begin(ctx, request)      // a Run, a stored record, or the reason why there is neither
-//	if result.Kind == run.InFlight {         // once the door has let go of its input
-//		result = guard.Wait(ctx, request, result)
+//	r := &run.Run{Request: run.Request{Key: key, Fingerprints: fingerprints}}
+//	result := guard.Begin(ctx, r)
+//	if result.Kind == run.InFlight {
+//		result = guard.Wait(ctx, r, result)
 //	}
 //	if result.Kind != run.Begun {
-//		return answer(result)
+//		return answer(result)            // a stored record, or why there is none
 //	}
-//	r := result.Run
 //	result = r.Do(func() {
 //		operation(r.Start(product))      // with the context that Start returns
 //		r.CutOff()                       // goroutines that the operation has left behind have no effect any more
-//	}, ending, report)                       // the product of this run, or what replaces it
+//	}, ending, report)                       // Own: the product of this run; otherwise what replaces it
 //
 // A door never sees a lease, a claim, a journal's entry or an encoded record. The operation's product is a response or a
 // value. This package sees it only as bytes, the payload of a record.
@@ -22,6 +22,7 @@
 //
 //	guard.go       Begin: the claim, and what follows from it
 //	duplicate.go   what a request gets whose key another run has; Wait
+//	waiting.go     how many wait
 //	result.go      what Begin, Wait and Conclude return
 //	answers.go     the table: what a request gets that does not run, by HTTP, in a function and by gRPC
 //	run.go         a run, from Start to Conclude

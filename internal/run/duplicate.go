@@ -42,10 +42,10 @@ func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
 	return g.inFlight(claim.ClaimedAt, nil)
 }
 
-// withoutRow is byClaim for a key of which the journal has no row. A claim may have a hold, for instances without the
-// journal, and be abandoned. If its note says that its run has the journal too, that run has not happened as far as the
+// ifNoRow returns what follows from the claim if the journal has no row of the key: as byClaim, but for one case. A claim may
+// have a hold, for instances without the journal, and be abandoned. If its note says that its run has the journal too, that run has not happened as far as the
 // journal protects it: it died before the row, the row was freed, or only one of it and the next can commit.
-func (g *Guard) withoutRow(req *Request, claim *lock.Claim) Result {
+func (g *Guard) ifNoRow(req *Request, claim *lock.Claim) Result {
 	result := g.byClaim(req, claim)
 	if g.Journal == nil || claim.State != lock.Abandoned || result.Kind != Unresolved {
 		return result
@@ -135,8 +135,8 @@ func (g *Guard) readNote(key string, entry *journal.Entry) (record.Note, error) 
 }
 
 // unfinished returns the result of a duplicate of a run that has no outcome, and whose row has that age. Sooner or later a
-// sweep or the run itself ends the row, so the duplicate may be repeated. A caller that obeys RetryAfter doubles its
-// pause with each repetition. A row that is older than the retention was forgotten by its operators.
+// sweep or the run itself ends the row, so the client may retry. A client that obeys RetryAfter doubles its pause with
+// each retry. A row that is older than the retention was forgotten by its operators.
 func (g *Guard) unfinished(age time.Duration) Result {
 	if age >= g.Retention {
 		return refuse(Unresolved, errUnfinished)
@@ -178,7 +178,7 @@ func (g *Guard) byJournal(ctx context.Context, req *Request, fallback Result) Re
 }
 
 // Wait waits until the run that has the key has ended, if Policy.Wait allows it, and returns what a duplicate then gets.
-// It never begins a run, even if the other run left no record: a repetition may begin one. inFlight is what Begin has
+// It never begins a run, even if the other run left no record: a retry may begin one. inFlight is what Begin has
 // returned, and what Wait returns if the time is over, or ctx ends, or too many are waiting.
 func (g *Guard) Wait(ctx context.Context, r *Run, inFlight Result) Result {
 	req := &r.Request
@@ -212,7 +212,7 @@ func (g *Guard) waitForClaim(ctx context.Context, req *Request) (Result, error) 
 		return Result{}, err
 	}
 	if claim.State == lock.Abandoned || claim.State == lock.Free {
-		return g.byJournal(ctx, req, g.withoutRow(req, &claim)), nil
+		return g.byJournal(ctx, req, g.ifNoRow(req, &claim)), nil
 	}
 	return g.byClaim(req, &claim), nil
 }

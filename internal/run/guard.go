@@ -139,8 +139,8 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 	case claim.State == lock.Granted:
 		return r.begin(claim.Lease, nil)
 	case claim.State == lock.Abandoned, claim.State == lock.Free:
-		result := g.lookInJournal(ctx, req, g.withoutRow(req, &claim))
-		if result.Kind == NoRecord {
+		result := g.lookInJournal(ctx, req, g.ifNoRow(req, &claim))
+		if result.Kind == NoRecord { // that run has not happened
 			return r.beginAfter()
 		}
 		return result
@@ -149,7 +149,7 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 }
 
 // beginAfter begins a run under a key whose claim was abandoned by a run with a journal, which has no row of it: see
-// withoutRow. It frees that claim, and claims the key again.
+// ifNoRow. It frees that claim, and claims the key again.
 func (r *Run) beginAfter() Result {
 	g, req, ctx := r.guard, &r.Request, r.detached()
 	info, err := g.locker.Inspect(ctx, req.StorageKey)
@@ -174,7 +174,8 @@ func (r *Run) beginAfter() Result {
 	return g.byClaim(req, &claim)
 }
 
-// StorageKey returns the key as it stands in Redis, and sets it in req. It is empty if the request has no key.
+// StorageKey returns the key as it stands in Redis. The first call makes it and sets it in req. It is empty if the request
+// has no key.
 func (g *Guard) StorageKey(req *Request) string {
 	if req.StorageKey == "" && req.Key != "" {
 		req.StorageKey = g.locker.StorageKey(req.Key)

@@ -122,7 +122,7 @@ func (j *journaled) askBegin(r *Run) (journal.Entry, error) {
 // connection broke may arrive after the first time.
 //
 // If too many are being undone, it does nothing: a recovering database must not get one call for each request that it
-// has missed. A leftover row only refuses repetitions until it is swept.
+// has missed. A leftover row only refuses retries until it is swept.
 func (g *Guard) undoBegin(run journal.Run) {
 	free := g.undoing.Take(1)
 	if free == nil {
@@ -246,7 +246,7 @@ func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 		})
 		if entry.Note != nil {
 			if _, err := g.readNote(run.Key, &entry); err != nil {
-				entry.Record = nil // not for Redis: the journal answers a repetition
+				entry.Record = nil // not for Redis: the journal answers a retry
 			}
 		}
 		follow(ctx, lease, entry, ended, encoded == nil)
@@ -274,7 +274,7 @@ func follow(ctx context.Context, lease *lock.Lease, entry journal.Entry, ended, 
 		lease.Abandon()
 	case canSettle(&entry):
 		_ = lease.Settle(ctx, entry.Record, entry.Left)
-	case frees, entry.State == journal.Done: // Redis has nothing to store: a repetition gets the journal's entry
+	case frees, entry.State == journal.Done: // Redis has nothing to store: a retry gets the journal's entry
 		_ = lease.Release(ctx)
 	default: // the journal has the row of another run, without an outcome: the lease runs out
 		lease.Abandon()

@@ -85,7 +85,7 @@ func (r *Run) apply(d *decision) error {
 }
 
 // reclaimOrGiveWay handles a run that lost its key before any of its product was sent: another request, an operator or
-// another program has written the key. By now the key may be free again, and the next repetition would run. So
+// another program has written the key. By now the key may be free again, and the next retry would run. So
 // reclaimOrGiveWay claims the key again.
 //
 //   - If the claim is granted, and the key is not lost again, it applies the decision, and the run's own product is
@@ -114,7 +114,7 @@ func (r *Run) byLostClaim(claim *lock.Claim, err error) Result {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return unclaimed(err)
-	case err != nil: // not Unavailable, which invites a repetition: it would run if the key is free
+	case err != nil: // not Unavailable, which invites a retry: it would run if the key is free
 		return refuse(Unresolved, err)
 	}
 	return r.guard.byClaim(&r.Request, claim)

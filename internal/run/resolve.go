@@ -33,7 +33,7 @@ type Left struct {
 // those of middleware.Middleware.Resolve.
 //
 // A crash in between leaves what a crash of the run at that point would leave: the journal has the outcome, and answers
-// a repetition.
+// a retry.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, left *Left) error {
 	info, err := InspectRedis(ctx, g.locker, storageKey)
 	if err != nil {

@@ -94,7 +94,7 @@ func (c *command) replacement(err error) *command {
 //
 //  1. the Call allows it (MayInline), and this is its first command;
 //  2. go-redis returns by a deadline (Pipeline.endsInTime: on a *redis.Client with ContextTimeoutEnabled, without
-//     WithReplicas), and Redis has answered before, because go-redis's first handshake ignores deadlines;
+//     WithReplicas). Redis must have answered before, as go-redis's first handshake ignores deadlines;
 //  3. no argument is longer than maxInline;
 //  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline. It ends up to a
 //     tenth of OpTimeout before the operation times out, so a command is queued if the deadline of the caller's context
@@ -129,8 +129,8 @@ func (c *Call) roundTrip(cmd *command) error {
 // longer one could fill the buffer, and closing a TLS connection with a full buffer can block past the deadline.
 const maxInline = 4 << 10
 
-// sendInline sends cmd in this goroutine if the conditions of roundTrip are met, and reports whether it did. A Call's
-// later commands follow an error: a worker sends them, so that the caller can cancel them.
+// sendInline sends cmd in this goroutine if the conditions of roundTrip are met, and reports whether it did. Later
+// commands of a Call, most of which follow an error, are sent by a worker, so that the caller can cancel them.
 func (c *Call) sendInline(q *queue, cmd *command) bool {
 	p := c.Pipeline
 	isLong := func(arg any) bool { return sizeOf(arg) > maxInline }

@@ -10,15 +10,15 @@ package store
 //     Call's Late.
 //  2. this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is granted.
 //     If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
-//     all three cases a command without a reply may still arrive (Entry.MayReturn), and lateClaim releases a claim
-//     whose reply arrives after all.
+//     all three cases a command without a reply may still arrive (Entry.MayReturn). If Do has failed because the caller
+//     gave up, lateClaim releases the claim when its reply arrives after all.
 //  3. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
 //     (confirmClaim).
 //  4. lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
 //  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was released,
 //     or after the settled value has expired. If the claim has a hold, Core.keepReleasing has it released again.
-//  6. internal/store/unneeded.go: ReleaseUnneeded releases a claim that no caller gets. A claim with a hold is
-//     released until Redis has answered, and several times after that, because it would stay for long.
+//  6. internal/store/unneeded.go: ReleaseUnneeded releases a claim that no caller gets. For a claim with a hold, which
+//     would stay for long, the release is sent until Redis has answered, and several times after that.
 //
 // A claim without a hold that no caller gets is released once, after an error, and once more if its reply arrives after
 // all. If that fails, or the claim arrives even later, it has no holder, blocks the key, and expires after the TTL.
@@ -42,8 +42,8 @@ type State int
 const (
 	Free      State = iota + 1 // nothing; Look and Inspect return it, Claim takes a free key
 	Granted                    // our own claim
-	Held                       // another caller's claim; as far as is known, its lease has not run out
-	Abandoned                  // another caller's claim, kept by its hold after its lease
+	Held                       // another caller's claim, with a hold or without; as far as is known, its lease has not run out
+	Abandoned                  // another caller's claim, whose lease has run out and whose hold has not
 	Settled                    // a value
 )
 
@@ -278,7 +278,8 @@ func (o *op) sendLook() (*pipeline.Reply, error) {
 }
 
 // markFor sets the last argument of claim.lua, which marks only what begins with it: a claim if the caller waits, and
-// otherwise nothing. A caller that waits has to be able to cancel, so its command is not sent inline.
+// otherwise nothing. It also decides that the command of a caller that waits, and has to be able to cancel, is not sent
+// inline.
 func (o *op) markFor(waits bool) {
 	o.MayInline = !waits
 	if waits {
