@@ -56,14 +56,14 @@ func ExampleFunc() {
 	// Output: evt_1 <nil>
 }
 
-func ExampleErrMissing() {
+func ExampleHeader_missing() {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	_, err := keyfunc.Header("Idempotency-Key")(r)
 	fmt.Println(errors.Is(err, keyfunc.ErrMissing))
 	// Output: true
 }
 
-func ExampleErrInvalid() {
+func ExampleHeader_invalid() {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header.Set("Idempotency-Key", `"no closing quote`)
 	_, err := keyfunc.Header("Idempotency-Key")(r)
@@ -74,7 +74,7 @@ func ExampleErrInvalid() {
 	// keyfunc: the key is malformed: header Idempotency-Key is not a string as in RFC 9651
 }
 
-func ExampleErrNoUser() {
+func ExampleBasicUser_noUser() {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	_, err := keyfunc.BasicUser()(r)
 	fmt.Println(errors.Is(err, keyfunc.ErrNoUser))

@@ -282,7 +282,7 @@ func ExampleLease_Until() {
 }
 
 // A key that holds a value is not taken by waiting for it.
-func ExampleErrSettled() {
+func ExampleLocker_Acquire_settled() {
 	client, stop := newClient()
 	defer stop()
 	ctx := context.Background()
@@ -303,7 +303,7 @@ func ExampleErrSettled() {
 }
 
 // Another program writes into our namespace.
-func ExampleErrForeign() {
+func ExampleLocker_Claim_foreign() {
 	client, stop := newClient()
 	defer stop()
 	ctx := context.Background()

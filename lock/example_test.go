@@ -45,6 +45,25 @@ func Example() {
 	// Output: working: true
 }
 
+// The lease ran out while the work went on, and another holder has the key: both may have run.
+func ExampleLease_Release_lost() {
+	client, stop := newClient()
+	defer stop()
+	ctx := context.Background()
+	locker := lock.New(client, "reports")
+	defer locker.Close(ctx)
+
+	lease, err := locker.Acquire(ctx, "monthly")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client.Set(ctx, locker.StorageKey("monthly"), "another holder", 0)
+	err = lease.Release(ctx)
+	fmt.Println(errors.Is(err, lock.ErrLost))
+	// Output: true
+}
+
 func ExampleLocker_TryAcquire() {
 	client, stop := newClient()
 	defer stop()

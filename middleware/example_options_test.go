@@ -654,7 +654,7 @@ func ExampleExecution_Discard() {
 }
 
 // A response that the client has begun to read cannot be discarded.
-func ExampleErrCommitted() {
+func ExampleExecution_Discard_committed() {
 	locker, server := startLocker()
 	defer server.stop()
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()))

@@ -16,13 +16,18 @@ import (
 
 // startLocker returns a Locker on a server that stands for your Redis.
 func startLocker() (locker *lock.Locker, stop func()) {
-	server := miniredis.NewMiniRedis()
+	_, locker, stop = startServer()
+	return locker, stop
+}
+
+func startServer() (server *miniredis.Miniredis, locker *lock.Locker, stop func()) {
+	server = miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
 		panic(err)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	locker = lock.New(client, "payments", lock.WithOpTimeout(20*time.Second))
-	return locker, func() {
+	return server, locker, func() {
 		_ = locker.Close(context.Background())
 		_ = client.Close()
 		server.Close()
