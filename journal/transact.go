@@ -85,8 +85,8 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 //
 // findOutcome is called when do has returned an error, also when only the reply to the COMMIT was lost, and when
 // something was written after the last seal. It returns what the journal holds for the run's key. If sealed is true, do
-// may have sent a COMMIT: findOutcome must then wait until that transaction has ended, and return an error if it cannot
-// tell.
+// may have sent a COMMIT: findOutcome must then wait until that transaction has ended. It returns an error if it cannot tell
+// what is committed.
 //
 // Transact returns nil if and only if the transaction is committed. Its errors are
 //

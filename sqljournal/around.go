@@ -2,6 +2,7 @@ package sqljournal
 
 import (
 	"context"
+	"errors"
 
 	"github.com/onceguard/onceguard/journal"
 )
@@ -42,13 +43,13 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 	case !ok:
 		return fn(func(Execer) error { return nil })
 	}
+	errComplete := journal.ErrUncommitted // until complete is called
 	return journal.Transact(ctx,
 		func(seal func() (journal.Commit, error)) error {
-			errComplete := journal.ErrUncommitted // until complete is called
 			err := fn(func(e Execer) error {
 				commit, err := seal()
 				if err == nil {
-					err = j.complete(ctx, e, commit)
+					err = j.checkAndComplete(ctx, e, commit)
 				}
 				errComplete = err
 				return err
@@ -59,7 +60,26 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 			return errComplete
 		},
 		func(run journal.Run, sealed bool) (journal.Entry, error) {
+			if errors.Is(errComplete, errEnded) {
+				return journal.Entry{}, errEnded
+			}
 			commitSent := sealed // it may have been: only fn knows
 			return j.findOutcome(ctx, run, commitSent)
 		})
+}
+
+// checkAndComplete is complete for a transaction that others have begun. e may be none: its statements would be committed
+// one by one. After an error a COMMIT commits nothing.
+func (j *Journal) checkAndComplete(ctx context.Context, e Execer, c journal.Commit) error {
+	err := j.open(ctx, e)
+	if err == nil {
+		err = j.checkOpen(ctx, e, c.Run, nil)
+	}
+	if err == nil {
+		err = j.complete(ctx, e, c)
+	}
+	if err != nil {
+		err = errors.Join(err, j.abort(ctx, e))
+	}
+	return err
 }

@@ -54,15 +54,15 @@ func TestAround(t *testing.T) {
 	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		db, j := d.Open(t), modes[mode](d, t)
 		mustExec(t, db, "drop table if exists effects")
-		mustExec(t, db, "create table effects (key text not null)")
+		mustExec(t, db, "create table effects (id text not null)")
 		around := []func(context.Context, *sqljournal.Journal, dbtest.Database, testing.TB, string, func(error) error) error{aroundSQL}
-		if d.Server() != nil {
+		if d.Kind() == dbtest.KindPostgreSQL {
 			around = append(around, aroundPgx)
 		}
 		for _, around := range around {
 			run := begin(t, j, newRun(time.Hour))
 			x, ctx := protected(j, run, "response")
-			effect := "insert into effects (key) values ('" + run.Key + "')"
+			effect := "insert into effects (id) values ('" + run.Key + "')"
 
 			broken := errors.New("failed after complete")
 			err := around(ctx, j, d, t, effect, func(error) error { return broken })

@@ -32,13 +32,22 @@ func (j *Journal) begin(ctx context.Context, run journal.Run) (e journal.Entry, 
 // beginTransactional stores nothing. It removes a row that has expired, which insertNew would take for another run's.
 func (j *Journal) beginTransactional(ctx context.Context, run journal.Run) (journal.Entry, error) {
 	r, err := j.lookRow(ctx, run.Key)
-	if err == nil && r.expired() && j.dialect.removeExpired != "" {
-		_, err = j.db.ExecContext(ctx, j.dialect.removeExpired, run.Key)
+	if err == nil && r.expired() {
+		err = j.removeExpired(ctx, run.Key)
 	}
 	if err != nil {
 		return journal.Entry{}, err
 	}
 	return r.entry(j.dialect.unit, run.Token)
+}
+
+// removeExpired deletes the row of key if it has expired, for statements that would not replace it.
+func (j *Journal) removeExpired(ctx context.Context, key string) error {
+	if j.dialect.removeExpired == "" {
+		return nil
+	}
+	_, err := j.dialect.exec(ctx, j.db, j.dialect.removeExpired, key)
+	return err
 }
 
 // tryBegin returns errContended if it has neither stored a row nor found one: another was stored or removed in between.
@@ -65,10 +74,10 @@ func (j *Journal) tryBegin(ctx context.Context, run journal.Run) (journal.Entry,
 
 // beginThenLook first tries the statement for a key without a row. It costs half as much as the one that also looks.
 func (j *Journal) beginThenLook(ctx context.Context, args []any) (began bool, r row, err error) {
-	if n, err := changed(j.db.ExecContext(ctx, j.dialect.beginNew, args...)); err != nil || n == 1 {
+	if n, err := j.dialect.exec(ctx, j.db, j.dialect.beginNew, args...); err != nil || n == 1 {
 		return n == 1, r, err
 	}
-	rows, err := j.db.QueryContext(ctx, j.dialect.begin, args...)
+	rows, err := j.dialect.query(ctx, j.db, j.dialect.begin, args...)
 	_, err = scanRow(rows, err, append([]any{&began}, r.columns()...)...)
 	return began, r, err
 }
@@ -78,6 +87,14 @@ func (j *Journal) lookThenBegin(ctx context.Context, key string, args []any) (be
 	if r, err = j.lookOne(ctx, key); err != nil || r.found() && !r.expired() {
 		return false, r, err
 	}
-	n, err := changed(j.db.ExecContext(ctx, j.dialect.begin, args...))
+	if r.expired() {
+		if err := j.removeExpired(ctx, key); err != nil {
+			return false, r, err
+		}
+	}
+	n, err := j.dialect.exec(ctx, j.db, j.dialect.begin, args...)
+	if isDuplicate(err) {
+		return false, r, errContended
+	}
 	return n == 1, r, err
 }

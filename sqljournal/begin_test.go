@@ -15,24 +15,26 @@ import (
 // fault: the reply to Begin is lost. Asked again with the same token, it answers the same.
 func TestReplyToBeginIsLost(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t, "intent")
-	run := newRun(time.Hour)
-	lost := f.proxy.DropReply(dbtest.Statement("insert into onceguard_journal (key, token, state, note"))
-	if _, err := f.j.Begin(t.Context(), run); err == nil {
-		t.Error("Begin has not failed")
-	}
-	lost.Wait(t)
-	e, err := f.j.Begin(t.Context(), run)
-	mustBe(t, "Begin again", e, err, journal.Begun, "")
-	e, err = f.j.Begin(t.Context(), retried(run))
-	mustBe(t, "Begin of another", e, err, journal.Running, "")
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		f := newFaulty(t, d, "intent")
+		run := newRun(time.Hour)
+		lost := f.proxy.DropReply(dbtest.Statement("insert into onceguard_journal (key, token, state, note"))
+		if _, err := f.j.Begin(t.Context(), run); err == nil {
+			t.Error("Begin has not failed")
+		}
+		lost.Wait(t)
+		e, err := f.j.Begin(t.Context(), run)
+		mustBe(t, "Begin again", e, err, journal.Begun, "")
+		e, err = f.j.Begin(t.Context(), retried(run))
+		mustBe(t, "Begin of another", e, err, journal.Running, "")
+	})
 }
 
 // fault: the reply to End is lost. Asked again, it answers what it has stored.
 func TestReplyToEndIsLost(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		lost := f.proxy.DropReply(completes(mode))
 		if _, err := f.j.End(t.Context(), f.run, []byte("stored"), time.Hour); err == nil {
 			t.Error("End has not failed")
@@ -49,8 +51,8 @@ func TestReplyToEndIsLost(t *testing.T) {
 // Begin does not wait for the transaction of the run that it duplicates.
 func TestBeginDoesNotWait(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		err := f.j.InTx(f.ctx, nil, func(tx *sql.Tx) error {
 			if err := f.j.Complete(t.Context(), tx, journal.Commit{Run: f.run, Record: []byte("open"), Keep: time.Hour}); err != nil {
 				return err
@@ -73,16 +75,9 @@ func TestBeginDoesNotWait(t *testing.T) {
 // READ COMMITTED.
 func TestManyBegin(t *testing.T) {
 	t.Parallel()
-	for _, level := range []string{"sqlite", "read committed", "repeatable read", "serializable"} {
-		t.Run(level, func(t *testing.T) {
-			t.Parallel()
-			d := dbtest.SQLite(t)
-			var opts []dbtest.Setting
-			if level != "sqlite" {
-				d = dbtest.PostgreSQL(t)
-				opts = append(opts, dbtest.Param("default_transaction_isolation", level))
-			}
-			j, db := modes["intent"](d, t, opts...), d.Open(t)
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+			j, db := modes["intent"](d, t, d.Isolation(t, level)), d.Open(t)
 			for _, before := range []standing{nothing, othersExpired} {
 				for range 5 {
 					key := newRun(time.Hour)
@@ -90,8 +85,8 @@ func TestManyBegin(t *testing.T) {
 					testManyBegin(t, j, key)
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 func testManyBegin(t *testing.T, j *sqljournal.Journal, key journal.Run) {

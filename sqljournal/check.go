@@ -1,6 +1,7 @@
 package sqljournal
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,6 +30,9 @@ var (
 	// ErrStandby means that there are standbys and a commit waits for none of them, so a failover may lose it.
 	ErrStandby = errors.New("sqljournal: a failover may lose commits")
 
+	// ErrSetting means that a journal does not work with a setting or the version of MySQL or MariaDB.
+	ErrSetting = errors.New("sqljournal: the database or its settings do not fit")
+
 	// ErrBusy means that SQLite fails a transaction when others are open, instead of letting it wait.
 	ErrBusy = errors.New("sqljournal: concurrent transactions may fail")
 )
@@ -38,8 +42,12 @@ var (
 //
 //   - [ErrTable], [ErrOldSchema], [ErrReadOnly].
 //   - [ErrNotDurable]: fsync, full_page_writes or synchronous_commit is off, or the table is unlogged. With SQLite,
-//     synchronous is less than full, or the database is in memory.
-//   - [ErrStandby]: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
+//     synchronous is less than full, or the database is in memory. With MySQL, innodb_flush_log_at_trx_commit or, with a
+//     binary log, sync_binlog is not 1, or innodb_doublewrite is off.
+//   - [ErrStandby], not with MySQL: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
+//   - [ErrSetting], with MySQL: autocommit is off, completion_type is not NO_CHAIN, sql_mode is not strict, max_allowed_packet
+//     is less than 2 MiB, the binary log has statements, the default isolation is READ UNCOMMITTED, or the version has no SKIP
+//     LOCKED. A table of another engine than InnoDB is an ErrTable.
 //   - [ErrBusy], with SQLite: the journal mode is not WAL, or there is no busy_timeout.
 //
 // Any other error means that the database did not answer, or that it refuses a journal's statements: Check stores a
@@ -50,12 +58,7 @@ func (j *Journal) Check(ctx context.Context) error {
 		return fmt.Errorf("sqljournal: check: %w", err)
 	}
 	defer rollBack(tx)
-	var findings []error
-	if j.dialect == &sqlite {
-		findings, err = checkSQLite(ctx, tx)
-	} else {
-		findings, err = checkPostgreSQL(ctx, tx)
-	}
+	findings, err := j.dialect.check(ctx, tx)
 	if err == nil && !slices.ContainsFunc(findings, preventsWrites) {
 		err = j.rehearse(ctx, tx)
 	}
@@ -70,10 +73,10 @@ func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.
 // rehearse stores a row and removes it, which needs every privilege that a journal needs.
 func (j *Journal) rehearse(ctx context.Context, tx *sql.Tx) error {
 	key, token := j.keyPrefix()+"check}"+uuid.NewString(), uuid.NewString()
-	if _, err := tx.ExecContext(ctx, j.dialect.insert, key, token, nil, int64(0)); err != nil {
+	if _, err := j.dialect.exec(ctx, tx, cmp.Or(j.dialect.insertNew, j.dialect.insert), key, token, nil, int64(0)); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, j.dialect.free, key, token)
+	_, err := j.dialect.exec(ctx, tx, j.dialect.free, key, token)
 	return err
 }
 

@@ -19,9 +19,11 @@ import (
 // server that waits for its standby would stop waiting, and show a transaction that a failover may lose.
 type recordingTx struct {
 	journal    *Journal
+	forRun     journal.Run
 	ctx        context.Context
 	opts       *sql.TxOptions
 	commitSent bool // the COMMIT may have been sent
+	ended      bool // a statement has ended the transaction
 
 	end    context.CancelFunc // ends the transaction's own context
 	detach func() bool        // from now on the end of ctx does not end it
@@ -51,7 +53,7 @@ func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) 
 		}
 	}()
 	t.commitSent, err = t.journal.transaction(ctx, t.opts, func(tx *sql.Tx) error {
-		commit, err := fn(tx)
+		commit, err := t.callAndCheck(tx, fn)
 		if err != nil {
 			return err
 		}
@@ -59,6 +61,17 @@ func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) 
 		return t.journal.complete(t.ctx, tx, commit)
 	}, t.commit)
 	return err
+}
+
+// callAndCheck calls fn, and finds out whether the transaction is still open, even if fn panics.
+func (t *recordingTx) callAndCheck(tx *sql.Tx, fn func(*sql.Tx) (journal.Commit, error)) (commit journal.Commit, err error) {
+	if t.opts == nil || !t.opts.ReadOnly {
+		defer func() {
+			err = t.journal.checkOpen(t.ctx, tx, t.forRun, err)
+			t.ended = errors.Is(err, errEnded)
+		}()
+	}
+	return fn(tx)
 }
 
 // commit sends COMMIT, and waits for the reply.
@@ -91,7 +104,10 @@ func (t *recordingTx) commit(tx *sql.Tx) error {
 // findOutcome is Journal.findOutcome (probe.go) for this transaction. It ignores sealed, because t knows whether a
 // COMMIT may have been sent.
 func (t *recordingTx) findOutcome(run journal.Run, _ bool) (journal.Entry, error) {
-	if !t.commitSent {
+	switch {
+	case t.ended:
+		return journal.Entry{}, errEnded
+	case !t.commitSent:
 		return t.journal.findOutcome(t.ctx, run, false)
 	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(t.ctx), t.sent.Add(t.journal.probeTime))

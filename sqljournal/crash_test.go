@@ -13,47 +13,43 @@ import (
 // fault: the database crashes after it has committed and before its reply arrives, and recovers. InTx succeeds.
 func TestDatabaseCrashesAfterCommit(t *testing.T) {
 	t.Parallel()
-	for mode := range modes {
-		t.Run(mode, func(t *testing.T) {
-			f := newFaultyOn(t, dbtest.OwnPostgreSQL(t), mode)
-			held := f.proxy.HoldReply(dbtest.Statement("commit"))
-			paid := make(chan error, 1)
-			go func() { paid <- f.pay() }()
-			held.Wait(t)
-			f.d.Server().Crash(t)
-			f.proxy.Cut()
-			f.d.Server().Restart(t)
-			f.db = f.d.Open(t) // the connections of the other pool are broken
-			err := <-paid
-			f.dropBroken(t)
-			f.mustBeCommitted(t, err)
-		})
-	}
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, dbtest.Own(t, d.Kind()), mode)
+		held := f.proxy.HoldReply(dbtest.Statement("commit"))
+		paid := make(chan error, 1)
+		go func() { paid <- f.pay() }()
+		held.Wait(t)
+		f.d.Server().Crash(t)
+		f.proxy.Cut()
+		f.d.Server().Restart(t)
+		f.db = f.d.Open(t) // the connections of the other pool are broken
+		err := <-paid
+		f.dropBroken(t)
+		f.mustBeCommitted(t, err)
+	})
 }
 
 // fault: the database crashes before COMMIT arrives, and recovers. Nothing has happened.
 func TestDatabaseCrashesBeforeCommit(t *testing.T) {
 	t.Parallel()
-	for mode := range modes {
-		t.Run(mode, func(t *testing.T) {
-			f := newFaultyOn(t, dbtest.OwnPostgreSQL(t), mode)
-			late := f.proxy.Delay(dbtest.Statement("commit"))
-			paid := make(chan error, 1)
-			go func() { paid <- f.pay() }()
-			late.Wait(t)
-			f.awaitProbe(t)
-			f.d.Server().Crash(t)
-			late.Lift()
-			f.d.Server().Restart(t)
-			f.db = f.d.Open(t) // the connections of the other pool are broken
-			if err := <-paid; err == nil || err == journal.ErrAnswered {
-				t.Errorf("InTx: got error %v, want the connection's", err)
-			}
-			f.dropBroken(t)
-			mustStand(t, f.j, f.db, f.run)
-			f.mustBeCommitted(t, f.pay())
-		})
-	}
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, dbtest.Own(t, d.Kind()), mode)
+		late := f.proxy.Delay(dbtest.Statement("commit"))
+		paid := make(chan error, 1)
+		go func() { paid <- f.pay() }()
+		late.Wait(t)
+		f.awaitProbe(t)
+		f.d.Server().Crash(t)
+		late.Lift()
+		f.d.Server().Restart(t)
+		f.db = f.d.Open(t) // the connections of the other pool are broken
+		if err := <-paid; err == nil || err == journal.ErrAnswered {
+			t.Errorf("InTx: got error %v, want the connection's", err)
+		}
+		f.dropBroken(t)
+		mustStand(t, f.j, f.db, f.run)
+		f.mustBeCommitted(t, f.pay())
+	})
 }
 
 // dropBroken lets the journal's pool find out which of its connections the crash has broken: each fails one look.

@@ -1,6 +1,7 @@
 package sqljournal
 
 import (
+	"context"
 	"database/sql"
 	"time"
 )
@@ -8,7 +9,12 @@ import (
 // dialect has the statements of one kind of database. A statement has the same parameters in each dialect: key, token,
 // what it stores, and a time in units. Those that select a row select the columns of [row].
 type dialect struct {
-	unit time.Duration // of times in parameters and results
+	operatorStatements
+	check func(context.Context, *sql.Tx) ([]error, error) // the findings of Journal.Check
+
+	unit         time.Duration                                      // of times in parameters and results
+	rewrite      func(statement string, args []any) (string, []any) // for a database whose parameters have no numbers; nil: not needed
+	maxNamespace int                                                // in bytes; 0: no limit
 
 	look     string // key: selects the row, even if it has expired
 	lookMany string // keys as an array literal; empty: each look is sent alone
@@ -17,8 +23,9 @@ type dialect struct {
 	begin    string // key, token, note, limit: the same, also over an expired row; with beginNew, selects the row found
 	insert   string // key, token, record, keep: inserts a row that is done, or replaces an expired one
 
-	insertNew     string // key, token, record, keep: the same if there is no row, and else fails; empty: insert will do
-	removeExpired string // key: with insertNew, deletes an expired row
+	// With these two, begin and insert need not replace an expired row, and may fail if there is any.
+	insertNew     string // key, token, record, keep: insert if there is no row, and else fails; empty: insert will do
+	removeExpired string // key: deletes an expired row
 
 	// A row without an outcome has the token of its run, or that of the sweep to which it was handed out. The
 	// statements that compare it serve both: finish and finishSwept have the same WHERE, and free also ends a sweep.
@@ -33,14 +40,47 @@ type dialect struct {
 
 	readCommitted sql.IsolationLevel // a statement that has waited then sees what was committed while it waited
 
-	writeLock  string // first in a transaction that writes; empty: not needed
-	probe      string // key, token: waits for an open INSERT of the key; empty: writeLock has waited for it
+	opening    string // first in a transaction that writes: takes the write lock, or marks the transaction; empty: not needed
+	stillOpen  string // fails if the transaction that opening has marked has ended; empty: a statement cannot end it unnoticed
+	abort      string // makes a COMMIT impossible after a statement that has failed; empty: a failed statement does
+	probeLimit string // limits how long the probe's connection waits, which is then closed; empty: it stops when its context ends
+	probe      string // key, token: waits for an open INSERT of the key; empty: opening has waited for it
 	probeFound string // key: waits for an open UPDATE, and selects the row even if it has expired
 
 	// Of the rows whose key begins with prefix. Their index is the one on until or expires_at, not that on the key, which
 	// would also read the rows that are not due.
 	sweep  string // token, lease, grace, since (NULL means now), prefix: takes a row; returns key, note, beginning, attempts, now
 	expire string // prefix: removes up to expireBatch rows
+
+	// For a database that cannot change rows and return them in one statement: sweep and expire then only lock the rows,
+	// and expire returns their keys.
+	sweepTake  string // key, token, lease: takes a row that sweep has locked; empty: sweep does
+	expireTake func(keys []string) (statement string, args []any)
+}
+
+// queryer is *sql.DB or *sql.Tx.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// exec executes a statement of the dialect, and returns how many rows it has changed.
+func (s *dialect) exec(ctx context.Context, e Execer, statement string, args ...any) (int64, error) {
+	if s.rewrite != nil {
+		statement, args = s.rewrite(statement, args)
+	}
+	result, err := e.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// query executes a statement of the dialect that returns rows.
+func (s *dialect) query(ctx context.Context, q queryer, statement string, args ...any) (*sql.Rows, error) {
+	if s.rewrite != nil {
+		statement, args = s.rewrite(statement, args)
+	}
+	return q.QueryContext(ctx, statement, args...)
 }
 
 // expireBatch is how many rows the statement expire removes at most.

@@ -44,7 +44,7 @@ func Do[T any](
 		if !ok {
 			return none, once.NothingHappened(ErrOtherJournal)
 		}
-		t := recordingTx{journal: j, ctx: ctx, opts: opts}
+		t := recordingTx{journal: j, forRun: run, ctx: ctx, opts: opts}
 		called, sealed := false, false
 		err = once.Transact(ctx, func(seal func(any) (journal.Commit, error)) error {
 			return t.run(func(tx *sql.Tx) (c journal.Commit, err error) {

@@ -230,20 +230,21 @@ func TestDoAtMostOnceRunsAgain(t *testing.T) {
 // fault: COMMIT never arrives
 func TestDoAtMostOnceLosesCommit(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
-	proxy := dbtest.NewProxy(t, d.Server().Addr())
-	in := newInbox(t, withEffects(t, d), "m", once.WithAtMostOnce(),
-		once.WithJournal(modes["transactional"](d, t, dbtest.Through(proxy))))
-	cut := proxy.CutBefore(dbtest.Statement("commit"))
-	if _, _, err := in.take(); err == nil {
-		t.Error("no error")
-	}
-	cut.Wait(t)
-	in.mustHaveEffects(0)
-	in.mustTake(false)
-	if in.calls != 2 {
-		t.Errorf("%d calls, want 2", in.calls)
-	}
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		proxy := dbtest.NewProxy(t, d.Server())
+		in := newInbox(t, withEffects(t, d), "m", once.WithAtMostOnce(),
+			once.WithJournal(modes["transactional"](d, t, dbtest.Through(proxy))))
+		cut := proxy.CutBefore(dbtest.Statement("commit"))
+		if _, _, err := in.take(); err == nil {
+			t.Error("no error")
+		}
+		cut.Wait(t)
+		in.mustHaveEffects(0)
+		in.mustTake(false)
+		if in.calls != 2 {
+			t.Errorf("%d calls, want 2", in.calls)
+		}
+	})
 }
 
 type execer interface {
@@ -303,31 +304,32 @@ func TestDoValueCannotBeStored(t *testing.T) {
 // value.
 func TestDoTwiceAtOnce(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
-	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(modes["transactional"](d, t)))
-	runs, second := make(chan struct{}), make(chan error)
-	v, _, err := in.do(func() error {
-		in.redis.FlushAll()
-		go func() {
-			v, _, err := sqljournal.Do(t.Context(), in.guard, in.message, nil, func(_ context.Context, tx *sql.Tx) (string, error) {
-				close(runs)
-				return "paid", take(tx, in.effect)
-			})
-			if err == nil && v != "paid" {
-				err = errors.New(v)
-			}
-			second <- err
-		}()
-		<-runs
-		return nil
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		in := newInbox(t, withEffects(t, d), "m", once.WithJournal(modes["transactional"](d, t)))
+		runs, second := make(chan struct{}), make(chan error)
+		v, _, err := in.do(func() error {
+			in.redis.FlushAll()
+			go func() {
+				v, _, err := sqljournal.Do(t.Context(), in.guard, in.message, nil, func(_ context.Context, tx *sql.Tx) (string, error) {
+					close(runs)
+					return "paid", take(tx, in.effect)
+				})
+				if err == nil && v != "paid" {
+					err = errors.New(v)
+				}
+				second <- err
+			}()
+			<-runs
+			return nil
+		})
+		if v != "paid" || err != nil {
+			t.Errorf("the first: got %q, %v", v, err)
+		}
+		if err := <-second; err != nil {
+			t.Errorf("the second: %v", err)
+		}
+		in.mustHaveEffects(1)
 	})
-	if v != "paid" || err != nil {
-		t.Errorf("the first: got %q, %v", v, err)
-	}
-	if err := <-second; err != nil {
-		t.Errorf("the second: %v", err)
-	}
-	in.mustHaveEffects(1)
 }
 
 // A function that was not called has had no effect, so its key is free in every mode.
@@ -335,64 +337,67 @@ func TestDoTwiceAtOnce(t *testing.T) {
 // fault: BEGIN never arrives
 func TestDoDoesNotBegin(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
-	db := withEffects(t, d)
-	for mode, open := range modes {
-		t.Run(mode, func(t *testing.T) {
-			proxy := dbtest.NewProxy(t, d.Server().Addr())
-			in := newInbox(t, db, mode, once.WithJournal(open(d, t, dbtest.Through(proxy))))
-			cut := proxy.CutBefore(dbtest.Statement("begin"))
-			if _, _, err := in.take(); err == nil || in.calls != 0 {
-				t.Errorf("got %v after %d calls, want the connection's error", err, in.calls)
-			}
-			cut.Wait(t)
-			in.mustTake(false)
-		})
-	}
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		db := withEffects(t, d)
+		for mode, open := range modes {
+			t.Run(mode, func(t *testing.T) {
+				proxy := dbtest.NewProxy(t, d.Server())
+				in := newInbox(t, db, mode, once.WithJournal(open(d, t, dbtest.Through(proxy))))
+				cut := proxy.CutBefore(dbtest.Statement("begin"))
+				if _, _, err := in.take(); err == nil || in.calls != 0 {
+					t.Errorf("got %v after %d calls, want the connection's error", err, in.calls)
+				}
+				cut.Wait(t)
+				in.mustTake(false)
+			})
+		}
+	})
 }
 
 // fault: COMMIT never arrives, and then the reply to one is lost
 func TestDoLosesCommit(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
-	proxy := dbtest.NewProxy(t, d.Server().Addr())
-	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(modes["transactional"](d, t, dbtest.Through(proxy))))
-	cut := proxy.CutBefore(dbtest.Statement("commit"))
-	if v, _, err := in.take(); v != "" || err == nil {
-		t.Errorf("got %q, %v, want the connection's error", v, err)
-	}
-	cut.Wait(t)
-	in.mustHaveEffects(0)
-	lost := proxy.DropReply(dbtest.Statement("commit"))
-	in.mustTake(false)
-	lost.Wait(t)
-	in.mustTake(true)
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		proxy := dbtest.NewProxy(t, d.Server())
+		in := newInbox(t, withEffects(t, d), "m", once.WithJournal(modes["transactional"](d, t, dbtest.Through(proxy))))
+		cut := proxy.CutBefore(dbtest.Statement("commit"))
+		if v, _, err := in.take(); v != "" || err == nil {
+			t.Errorf("got %q, %v, want the connection's error", v, err)
+		}
+		cut.Wait(t)
+		in.mustHaveEffects(0)
+		lost := proxy.DropReply(dbtest.Statement("commit"))
+		in.mustTake(false)
+		lost.Wait(t)
+		in.mustTake(true)
+	})
 }
 
 // fault: COMMIT neither arrives nor fails for longer than Do waits
 func TestDoDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
-	proxy := dbtest.NewProxy(t, d.Server().Addr())
-	j := modes["transactional"](d, t, dbtest.Through(proxy))
-	sqljournal.SetProbeTime(j, 100*time.Millisecond)
-	in := newInbox(t, withEffects(t, d), "m", once.WithJournal(j))
-	late := proxy.Delay(dbtest.Statement("commit"))
-	_, _, err := in.take()
-	mustBeRefused(t, err, once.ErrNotKnownYet, true)
-	if errors.Is(err, once.ErrUnavailable) {
-		t.Errorf("%v is ErrUnavailable, after which nothing ran", err)
-	}
-	late.Lift()
-	eventually(t, "the commit", func() bool {
-		var n int
-		if err := in.db.QueryRow("select count(*) from effects").Scan(&n); err != nil {
-			t.Fatal(err)
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		proxy := dbtest.NewProxy(t, d.Server())
+		j := modes["transactional"](d, t, dbtest.Through(proxy))
+		sqljournal.SetProbeTime(j, 100*time.Millisecond)
+		in := newInbox(t, withEffects(t, d), "m", once.WithJournal(j))
+		late := proxy.Delay(dbtest.Statement("commit"))
+		_, _, err := in.take()
+		mustBeRefused(t, err, once.ErrNotKnownYet, true)
+		if errors.Is(err, once.ErrUnavailable) {
+			t.Errorf("%v is ErrUnavailable, after which nothing ran", err)
 		}
-		return n == 1
+		late.Lift()
+		eventually(t, "the commit", func() bool {
+			var n int
+			if err := in.db.QueryRow("select count(*) from effects").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n == 1
+		})
+		in.redis.FlushAll() // the lease of that call
+		in.mustTake(true)
 	})
-	in.redis.FlushAll() // the lease of that call
-	in.mustTake(true)
 }
 
 func TestInTxInsideOfOnceDo(t *testing.T) {

@@ -1,6 +1,7 @@
 package sqljournal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -38,10 +39,13 @@ func (j *Journal) tryEnd(ctx context.Context, run journal.Run, record []byte, ke
 	var n int64
 	var err error
 	if record == nil {
-		n, err = changed(j.db.ExecContext(ctx, j.dialect.free, run.Key, run.Token))
+		n, err = j.dialect.exec(ctx, j.db, j.dialect.free, run.Key, run.Token)
 	} else {
 		outcome = journal.Entry{State: journal.Done, Token: run.Token, Record: record, Left: keep}
-		n, err = j.store(ctx, j.db, j.dialect.insert, journal.Commit{Run: run, Record: record, Keep: keep})
+		n, err = j.store(ctx, j.db, cmp.Or(j.dialect.insert, j.dialect.insertNew), journal.Commit{Run: run, Record: record, Keep: keep})
+		if isDuplicate(err) {
+			n, err = 0, nil
+		}
 	}
 	if err != nil {
 		return journal.Entry{}, err
@@ -61,7 +65,7 @@ func (j *Journal) tryEnd(ctx context.Context, run journal.Run, record []byte, ke
 	case e.State == journal.Begun && (run.Intent || record == nil): // as finish and free need it
 		return e, errContended
 	case e.State == journal.Absent && !run.Intent && record != nil: // as insert needs it
-		return e, errContended
+		return e, cmp.Or(j.removeExpired(ctx, run.Key), errContended)
 	}
 	return e, nil
 }
@@ -71,9 +75,9 @@ func (j *Journal) endSwept(ctx context.Context, run journal.Run, outcome journal
 	var n int64
 	var err error
 	if outcome.State == journal.Absent {
-		n, err = changed(j.db.ExecContext(ctx, j.dialect.freeSwept, run.Key, run.Token))
+		n, err = j.dialect.exec(ctx, j.db, j.dialect.freeSwept, run.Key, run.Token)
 	} else {
-		n, err = changed(j.db.ExecContext(ctx, j.dialect.fill, run.Key, run.Token, outcome.Record, j.dialect.units(outcome.Left), run.Resolved))
+		n, err = j.dialect.exec(ctx, j.db, j.dialect.fill, run.Key, run.Token, outcome.Record, j.dialect.units(outcome.Left), run.Resolved)
 	}
 	if err == nil && n != 1 {
 		err = errContended
@@ -88,5 +92,5 @@ func (j *Journal) store(ctx context.Context, e Execer, insert string, c journal.
 	if c.Run.Intent {
 		statement = j.dialect.finish
 	}
-	return changed(e.ExecContext(ctx, statement, c.Run.Key, c.Run.Token, bytesOf(c.Record), j.dialect.units(c.Keep)))
+	return j.dialect.exec(ctx, e, statement, c.Run.Key, c.Run.Token, bytesOf(c.Record), j.dialect.units(c.Keep))
 }

@@ -49,7 +49,7 @@ func (rowsAffected) LastInsertId() (int64, error) {
 func (j *Journal) complete(ctx context.Context, e Execer, c journal.Commit) error {
 	insert := cmp.Or(j.dialect.insertNew, j.dialect.insert) // Begin has removed an expired row
 	n, err := j.store(ctx, e, insert, c)
-	if hasState(err, uniqueViolation) {
+	if isDuplicate(err) {
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return expectOneRow("complete", n, err)

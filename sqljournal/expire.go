@@ -2,6 +2,7 @@ package sqljournal
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 )
 
@@ -12,7 +13,7 @@ func (j *Journal) Expire(ctx context.Context) (int64, error) {
 	var removed int64
 	conflicts := 0
 	for {
-		n, err := changed(j.db.ExecContext(ctx, j.dialect.expire, j.keyPrefix()))
+		n, err := j.tryExpire(ctx)
 		switch {
 		case err == nil:
 			removed += n
@@ -25,4 +26,23 @@ func (j *Journal) Expire(ctx context.Context) (int64, error) {
 			conflicts++
 		}
 	}
+}
+
+// tryExpire removes up to expireBatch rows.
+func (j *Journal) tryExpire(ctx context.Context) (n int64, err error) {
+	if j.dialect.expireTake == nil {
+		return j.dialect.exec(ctx, j.db, j.dialect.expire, j.keyPrefix())
+	}
+	err = j.ownTransaction(ctx, func(tx *sql.Tx) error {
+		rows, err := j.dialect.query(ctx, tx, j.dialect.expire, j.keyPrefix())
+		keys, err := scanKeys(rows, err)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		statement, args := j.dialect.expireTake(keys)
+		n = int64(len(keys)) // the rows are locked
+		_, err = tx.ExecContext(ctx, statement, args...)
+		return err
+	})
+	return n, err
 }

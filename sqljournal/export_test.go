@@ -23,6 +23,8 @@ func (j *Journal) FindOutcome(ctx context.Context, run journal.Run, commitSent b
 var (
 	JoinNote  = joinNote
 	SplitNote = splitNote
+
+	MySQLNumber = mysqlNumber
 )
 
 const (

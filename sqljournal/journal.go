@@ -34,6 +34,10 @@ type Option func(*Journal)
 // [Journal.Check] reports a database that is set up differently.
 func SQLite() Option { return func(j *Journal) { j.dialect = &sqlite } }
 
+// MySQL selects the dialect of MySQL and MariaDB. namespace then has at most 600 bytes. [Journal.Check] reports a server
+// or a DSN that does not fit.
+func MySQL() Option { return func(j *Journal) { j.dialect = &mysql } }
+
 // Transactional returns a journal for handlers whose effect is in db itself. It stores nothing before the handler runs,
 // and [Journal.InTx] commits its row together with the effect.
 //
@@ -65,6 +69,9 @@ func newJournal(name string, db *sql.DB, namespace string, intent bool, opts []O
 		}
 		opt(j)
 	}
+	if limit := j.dialect.maxNamespace; limit > 0 && len(namespace) > limit {
+		panic(fmt.Sprintf("sqljournal.%s: namespace is longer than %d bytes", name, limit))
+	}
 	return j
 }
 
@@ -83,27 +90,3 @@ var ErrLost = errors.New("sqljournal: another has the row")
 
 // tries is how often a statement is tried, at most, while others change the same row.
 const tries = 5
-
-// errContended means that others have changed the row between two statements. Begin and End then try again. After the
-// last try it is their error.
-var errContended = errors.New("the row is changed all the time")
-
-// isConflict reports whether a statement failed only because of concurrent transactions, so that it may be tried again.
-// Apart from errContended, this package's own statements fail so only in a database whose default isolation is stricter
-// than READ COMMITTED.
-func isConflict(err error) bool {
-	return errors.Is(err, errContended) || hasState(err, serializationFailure) || hasState(err, deadlockDetected)
-}
-
-// States of PostgreSQL's errors.
-const (
-	serializationFailure = "40001"
-	deadlockDetected     = "40P01"
-	uniqueViolation      = "23505"
-)
-
-// hasState reports whether err is an error of PostgreSQL with that state.
-func hasState(err error, state string) bool {
-	var coded interface{ SQLState() string } // pgx and lib/pq have it
-	return errors.As(err, &coded) && coded.SQLState() == state
-}

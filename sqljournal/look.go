@@ -35,14 +35,14 @@ func (j *Journal) lookRow(ctx context.Context, key string) (row, error) {
 }
 
 func (j *Journal) lookOne(ctx context.Context, key string) (r row, err error) {
-	rows, err := j.db.QueryContext(ctx, j.dialect.look, key)
+	rows, err := j.dialect.query(ctx, j.db, j.dialect.look, key)
 	_, err = scanRow(rows, err, r.columns()...)
 	return r, err
 }
 
 // lookMany returns the existing rows of keys, by their key.
 func (j *Journal) lookMany(ctx context.Context, keys []string) (map[string]row, error) {
-	rows, err := j.db.QueryContext(ctx, j.dialect.lookMany, arrayOf(keys))
+	rows, err := j.dialect.query(ctx, j.db, j.dialect.lookMany, arrayOf(keys))
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (j *Journal) Note(ctx context.Context, b []byte) error {
 	case !run.Intent:
 		return errNoIntent
 	}
-	n, err := changed(j.db.ExecContext(ctx, j.dialect.note, run.Key, run.Token, joinNote(run.Note, b)))
+	n, err := j.dialect.exec(ctx, j.db, j.dialect.note, run.Key, run.Token, joinNote(run.Note, b))
 	return expectOneRow("note", n, err)
 }
 

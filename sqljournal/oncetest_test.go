@@ -25,7 +25,7 @@ import (
 type paying struct {
 	*testing.T
 	db      *sql.DB
-	pool    *pgxpool.Pool // nil with SQLite
+	pool    *pgxpool.Pool // only with PostgreSQL
 	journal *sqljournal.Journal
 	charged atomic.Int64 // by a provider
 }
@@ -139,7 +139,7 @@ func TestOncetest(t *testing.T) {
 			dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 				p := &paying{T: t, db: d.Open(t), journal: modes[c.mode](d, t)}
 				mustExec(t, p.db, "create table payments (amount integer not null)")
-				if d.Server() != nil {
+				if d.Kind() == dbtest.KindPostgreSQL {
 					pool, err := pgxpool.New(t.Context(), d.URL())
 					if err != nil {
 						t.Fatal(err)

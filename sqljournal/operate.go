@@ -49,7 +49,7 @@ const (
 // Inspect returns what the journal has under key, the key as it stands in Redis. It changes nothing, and does not wait
 // for open transactions. A row that has expired is Absent.
 func (j *Journal) Inspect(ctx context.Context, key string) (Info, error) {
-	found, err := j.infos(ctx, j.operator().inspect, key)
+	found, err := j.infos(ctx, j.dialect.inspect, key)
 	switch {
 	case err != nil:
 		return Info{}, fmt.Errorf("sqljournal: inspect: %w", err)
@@ -63,7 +63,7 @@ func (j *Journal) Inspect(ctx context.Context, key string) (Info, error) {
 // limit first, then those that are done without a response. It changes nothing. It is one statement that reads the whole
 // table.
 func (j *Journal) Scan(ctx context.Context) ([]Info, error) {
-	found, err := j.infos(ctx, j.operator().scan, j.keyPrefix())
+	found, err := j.infos(ctx, j.dialect.scan, j.keyPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("sqljournal: scan: %w", err)
 	}
@@ -85,7 +85,7 @@ func (j *Journal) Forget(ctx context.Context, key, token string, evenIfLive bool
 	if _, err := uuid.Parse(plain); err != nil {
 		return fmt.Errorf("%w: this is no token that Inspect returns", ErrLost)
 	}
-	n, err := changed(j.db.ExecContext(ctx, j.operator().forget, key, plain, state, unanswered, evenIfLive))
+	n, err := j.dialect.exec(ctx, j.db, j.dialect.forget, key, plain, state, unanswered, evenIfLive)
 	if err != nil {
 		return fmt.Errorf("sqljournal: forget: %w", err)
 	}
@@ -103,7 +103,7 @@ func (j *Journal) Forget(ctx context.Context, key, token string, evenIfLive bool
 
 // infos returns the rows that a query selects, without those that have expired.
 func (j *Journal) infos(ctx context.Context, query string, arg any) (found []Info, _ error) {
-	rows, err := j.db.QueryContext(ctx, query, arg)
+	rows, err := j.dialect.query(ctx, j.db, query, arg)
 	if err != nil {
 		return nil, err
 	}

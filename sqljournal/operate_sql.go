@@ -8,13 +8,6 @@ type operatorStatements struct {
 	forget  string // key, token, state, whether the record is NULL, whether its time may be left
 }
 
-func (j *Journal) operator() *operatorStatements {
-	if j.dialect == &sqlite {
-		return &sqliteOperator
-	}
-	return &postgresqlOperator
-}
-
 var postgresqlOperator = operatorStatements{
 	inspect: postgresqlInfo + ` where key = $1::text`,
 	scan: postgresqlInfo + `

@@ -2,7 +2,6 @@ package sqljournal_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -48,11 +47,7 @@ func TestPauseOfAnUnknownOutcome(t *testing.T) {
 		} {
 			ask()
 			expireLimit(t, d, db, journal.Run{Key: key})
-			began := fmt.Sprintf("now() - interval '%v'", test.age)
-			if d.Server() == nil {
-				began = fmt.Sprintf("began_at - %d", test.age.Milliseconds())
-			}
-			mustExec(t, db, "update onceguard_journal set began_at = "+began)
+			mustExec(t, db, "update onceguard_journal set began_at = "+d.Now()+" - "+d.Interval(test.age))
 			check := func(when string) {
 				t.Helper()
 				w := ask()

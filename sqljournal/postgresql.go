@@ -10,6 +10,9 @@ import (
 // and cast from text. The time is statement_timestamp(): clock_timestamp() is volatile and would prevent the use of
 // indexes.
 var postgresql = dialect{
+	operatorStatements: postgresqlOperator,
+	check:              checkPostgreSQL,
+
 	unit: time.Microsecond,
 
 	look: postgresqlLook + ` where key = $1::text`,

@@ -3,6 +3,8 @@ package sqljournal
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"time"
 
 	"github.com/onceguard/onceguard/journal"
@@ -43,6 +45,9 @@ func (j *Journal) probe(ctx context.Context, run journal.Run) (journal.Entry, er
 		if known {
 			return e, nil
 		}
+		if errors.Is(err, driver.ErrBadConn) { // the pool's, from before a restart: it is gone now
+			continue
+		}
 		pause := time.NewTimer(probePause)
 		select {
 		case <-pause.C:
@@ -62,17 +67,28 @@ func (j *Journal) probe(ctx context.Context, run journal.Run) (journal.Entry, er
 // Until then the transaction has its locks: an INSERT of the same key waits for its INSERT, and FOR UPDATE for its
 // UPDATE.
 func (j *Journal) tryProbe(ctx context.Context, run journal.Run) (e journal.Entry, known bool, err error) {
-	tx, err := j.db.BeginTx(ctx, &sql.TxOptions{Isolation: j.dialect.readCommitted})
+	conn, err := j.db.Conn(ctx)
+	if err != nil {
+		return e, false, err
+	}
+	defer conn.Close()
+	if j.dialect.probeLimit != "" {
+		defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }() // closes it: nobody else shall have the limit
+		if _, err := conn.ExecContext(ctx, j.dialect.probeLimit); err != nil {
+			return e, false, err
+		}
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: j.dialect.readCommitted})
 	if err != nil {
 		return e, false, err
 	}
 	defer rollBack(tx)
-	if err := j.takeWriteLock(ctx, tx); err != nil {
+	if err := j.open(ctx, tx); err != nil {
 		return e, false, err
 	}
 	if j.dialect.probe != "" {
-		n, err := changed(tx.ExecContext(ctx, j.dialect.probe, run.Key, run.Token))
-		if err != nil {
+		n, err := j.dialect.exec(ctx, tx, j.dialect.probe, run.Key, run.Token)
+		if err != nil && !isDuplicate(err) {
 			return e, false, err
 		}
 		if n == 1 { // the row is the probe's own: the key had none
@@ -80,13 +96,13 @@ func (j *Journal) tryProbe(ctx context.Context, run journal.Run) (e journal.Entr
 		}
 	}
 	var r row
-	rows, err := tx.QueryContext(ctx, j.dialect.probeFound, run.Key)
+	rows, err := j.dialect.query(ctx, tx, j.dialect.probeFound, run.Key)
 	found, err := scanRow(rows, err, r.columns()...)
 	if err != nil {
 		return e, false, err
 	}
 	if !found {
-		wasLocked := j.dialect.probe == "" // by takeWriteLock: the row cannot have been removed in between
+		wasLocked := j.dialect.probe == "" // by opening: the row cannot have been removed in between
 		return e, wasLocked, nil
 	}
 	if r.expired() && r.owner.String == run.Token { // the run's own row is its outcome although it has expired

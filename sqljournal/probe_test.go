@@ -22,14 +22,9 @@ type faulty struct {
 	ctx   context.Context
 }
 
-func newFaulty(t *testing.T, mode string) *faulty {
+func newFaulty(t *testing.T, d dbtest.Database, mode string) *faulty {
 	t.Helper()
-	return newFaultyOn(t, dbtest.PostgreSQL(t), mode)
-}
-
-func newFaultyOn(t *testing.T, d dbtest.Database, mode string) *faulty {
-	t.Helper()
-	f := &faulty{proxy: dbtest.NewProxy(t, d.Server().Addr()), db: withEffects(t, d), d: d}
+	f := &faulty{proxy: dbtest.NewProxy(t, d.Server()), db: withEffects(t, d), d: d}
 	f.j = modes[mode](d, t, dbtest.Through(f.proxy))
 	f.run = begin(t, f.j, newRun(time.Hour))
 	f.x, f.ctx = protected(f.j, f.run, "response")
@@ -62,34 +57,27 @@ func completes(mode string) dbtest.Match {
 // awaitProbe waits until a transaction that finds out what has become of another one waits for it.
 func (f *faulty) awaitProbe(t *testing.T) {
 	t.Helper()
-	eventually(t, "a probe that waits", func() bool {
-		var n int
-		err := f.db.QueryRow(`select count(*) from pg_stat_activity where wait_event_type = 'Lock'
-			and position('onceguard_journal' in query) > 0
-			and pid in (select pid from pg_locks l join pg_class c on c.oid = l.relation
-				join pg_namespace n on n.oid = c.relnamespace where nspname = $1::text)`, f.d.Name()).Scan(&n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n == 1
-	})
+	eventually(t, "a probe that waits", func() bool { return f.d.Waiting(t, f.db) == 1 })
 }
 
-func eachPostgreSQLMode(t *testing.T, test func(t *testing.T, mode string)) {
+// eachServerMode runs a test on every kind of server, in both modes.
+func eachServerMode(t *testing.T, test func(t *testing.T, d dbtest.Database, mode string)) {
 	t.Helper()
-	for mode := range modes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			test(t, mode)
-		})
-	}
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		for mode := range modes {
+			t.Run(mode, func(t *testing.T) {
+				t.Parallel()
+				test(t, d.Server().Database(t), mode)
+			})
+		}
+	})
 }
 
 // fault: the reply to COMMIT is lost. The transaction is committed, and InTx says so.
 func TestReplyToCommitIsLost(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		lost := f.proxy.DropReply(dbtest.Statement("commit"))
 		err := f.pay()
 		lost.Wait(t)
@@ -103,8 +91,8 @@ func TestReplyToCommitIsLost(t *testing.T) {
 // fault: COMMIT never reaches the server. Nothing has happened, and the same transaction may be tried again.
 func TestCommitIsLost(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		lost := f.proxy.CutBefore(dbtest.Statement("commit"))
 		err := f.pay()
 		lost.Wait(t)
@@ -119,8 +107,8 @@ func TestCommitIsLost(t *testing.T) {
 // fault: COMMIT reaches the server after its connection broke. InTx waits for it, where a SELECT would have seen nothing.
 func TestCommitArrivesLate(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		late := f.proxy.Delay(dbtest.Statement("commit"))
 		paid := make(chan error, 1)
 		go func() { paid <- f.pay() }()
@@ -140,8 +128,8 @@ func TestCommitArrivesLate(t *testing.T) {
 // fault: COMMIT neither arrives nor fails for longer than InTx waits. It is not known whether it takes effect.
 func TestCommitIsTooLate(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		sqljournal.SetProbeTime(f.j, sqljournal.ProbeTime)
 		late := f.proxy.Delay(dbtest.Statement("commit"))
 		start := time.Now()
@@ -173,8 +161,8 @@ func TestCommitIntoSilence(t *testing.T) {
 		"reply is held for a while": {(*dbtest.Proxy).HoldReply, 6 * sqljournal.ProbeTime, true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-				f := newFaulty(t, mode)
+			eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+				f := newFaulty(t, d, mode)
 				sqljournal.SetProbeTime(f.j, c.probeTime)
 				ctx, cancel := context.WithTimeout(f.ctx, time.Hour)
 				defer cancel()
@@ -219,8 +207,8 @@ func TestCompleteIsLost(t *testing.T) {
 		"reply":   (*dbtest.Proxy).DropReply,
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-				f := newFaulty(t, mode)
+			eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+				f := newFaulty(t, d, mode)
 				lost := fault(f.proxy, completes(mode))
 				err := f.pay()
 				lost.Wait(t)
@@ -237,8 +225,8 @@ func TestCompleteIsLost(t *testing.T) {
 // fault: the database goes away before COMMIT, and cannot be asked. It is certain all the same that nothing has happened.
 func TestLookAfterAFailureFails(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		f.proxy.CutBefore(completes(mode))
 		looks := f.proxy.CutBefore(dbtest.Statement("select key"))
 		err := f.pay()
@@ -254,9 +242,9 @@ func TestLookAfterAFailureFails(t *testing.T) {
 // fault: the first connection on which InTx asks what has become of a COMMIT breaks as well. It asks again.
 func TestProbeFailsOnce(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		for _, statement := range []string{"begin isolation level read committed", "insert into onceguard_journal (key, token, state, until)"} {
-			f := newFaulty(t, mode)
+			f := newFaulty(t, d.Server().Database(t), mode)
 			f.proxy.DropReply(dbtest.Statement("commit"))
 			fails := f.proxy.CutBefore(dbtest.Statement(statement))
 			err := f.pay()
@@ -269,8 +257,8 @@ func TestProbeFailsOnce(t *testing.T) {
 // fault: the caller's context ends while COMMIT is under way.
 func TestContextEndsDuringCommit(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
-		f := newFaulty(t, mode)
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		f := newFaulty(t, d, mode)
 		held := f.proxy.HoldReply(dbtest.Statement("commit"))
 		defer held.Lift()
 		ctx, cancel := context.WithCancel(f.ctx)

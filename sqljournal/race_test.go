@@ -20,7 +20,7 @@ func TestTwoHandlersAtOnce(t *testing.T) {
 	handlers := map[string]func(tx *sql.Tx, run journal.Run) error{
 		"insert": take,
 		"unique key": func(tx *sql.Tx, run journal.Run) error {
-			_, err := tx.Exec("insert into orders (key) values ('" + run.Key + "')")
+			_, err := tx.Exec("insert into orders (id) values ('" + run.Key + "')")
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ func TestTwoHandlersAtOnce(t *testing.T) {
 	}
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		db := withEffects(t, d)
-		mustExec(t, db, "create table orders (key text primary key)")
+		mustExec(t, db, "create table orders (id varchar(200) primary key)")
 		mustExec(t, db, "create table accounts (balance integer not null)")
 		mustExec(t, db, "insert into accounts values (0)")
 		levels := []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}

@@ -81,12 +81,20 @@ func scanRow(rows *sql.Rows, err error, dest ...any) (found bool, _ error) {
 	return found, rows.Err()
 }
 
-// changed returns how many rows a statement has changed.
-func changed(res sql.Result, err error) (int64, error) {
+// scanKeys reads the keys that a query selects.
+func scanKeys(rows *sql.Rows, err error) (keys []string, _ error) {
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return res.RowsAffected()
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, rows.Err()
 }
 
 // expectOneRow returns nil if a statement, which belongs to operation, has changed the one row that it is for. The

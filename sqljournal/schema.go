@@ -10,12 +10,16 @@ type Dialect string
 
 const (
 	DialectPostgreSQL Dialect = "postgresql" // docs/servers.md lists the versions on which the tests have passed
+	DialectMySQL      Dialect = "mysql"      // MySQL and MariaDB: likewise
 	DialectSQLite     Dialect = "sqlite"     // version 3.35 or later
 )
 
 var (
 	//go:embed schema/postgresql.sql
 	schemaPostgreSQL string
+
+	//go:embed schema/mysql.sql
+	schemaMySQL string
 
 	//go:embed schema/sqlite.sql
 	schemaSQLite string
@@ -33,12 +37,14 @@ const SchemaVersion = 2
 // Schema returns the statements that create the table of a journal and its indexes, separated by semicolons. They fail
 // if the table exists. It panics on an unknown dialect.
 //
-// The table belongs to the first schema of PostgreSQL's search_path; the statements of a [Journal] find it by the same
-// rule. The user of a Journal needs SELECT, INSERT, UPDATE and DELETE on it.
+// The table belongs to the first schema of PostgreSQL's search_path, or to MySQL's database in the DSN; the statements of
+// a [Journal] find it by the same rule. The user of a Journal needs SELECT, INSERT, UPDATE and DELETE on it.
 func Schema(dialect Dialect) string {
 	switch dialect {
 	case DialectPostgreSQL:
 		return schemaPostgreSQL
+	case DialectMySQL:
+		return schemaMySQL
 	case DialectSQLite:
 		return schemaSQLite
 	}
@@ -51,12 +57,14 @@ func Schema(dialect Dialect) string {
 //
 // Run them before the first instance of this release starts: its journals need the new columns, and [Journal.Check]
 // returns [ErrOldSchema] without them. Instances of the release before work on the upgraded table, so no instance has to
-// stop. Until the last of them is gone, a row that one of them has swept takes no late response. Upgrade panics on an
-// unknown dialect.
+// stop. Until the last of them is gone, a row that one of them has swept takes no late response. For MySQL there are no statements, as
+// its first table had version 2. Upgrade panics on an unknown dialect.
 func Upgrade(dialect Dialect) string {
 	switch dialect {
 	case DialectPostgreSQL:
 		return upgradePostgreSQL
+	case DialectMySQL:
+		return ""
 	case DialectSQLite:
 		return upgradeSQLite
 	}

@@ -71,9 +71,9 @@ func (c client) handle(run journal.Run, response string, deadline time.Time) str
 // one effect and one answer.
 func TestConnectionsBreakAllTheTime(t *testing.T) {
 	t.Parallel()
-	eachPostgreSQLMode(t, func(t *testing.T, mode string) {
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		const requests, clients = 16, 4
-		f := newFaulty(t, mode)
+		f := newFaulty(t, d, mode)
 		stop := make(chan struct{})
 		var breaking, asking sync.WaitGroup
 		breaking.Go(func() {

@@ -5,6 +5,9 @@ import "time"
 // sqlite has one writer at a time. A transaction that reads first and writes later fails if another has written in
 // between, despite the busy timeout. So a transaction takes the write lock first.
 var sqlite = dialect{
+	operatorStatements: sqliteOperator,
+	check:              checkSQLite,
+
 	unit: time.Millisecond,
 
 	look: sqliteLook + ` where key = ?1`,
@@ -41,7 +44,7 @@ update onceguard_journal set state = 2, record = ?3, note = null, until = null, 
 where key = ?1 and ` + ownerOfRow + ` = ?2 and (state = 2 and record is null or state = 1 and ?5)`,
 	freeSwept: `delete from onceguard_journal where key = ?1 and ` + ownerOfRow + ` = ?2 and state = 1`,
 
-	writeLock:  `update onceguard_journal set attempts = attempts where 0`,
+	opening:    `update onceguard_journal set attempts = attempts where 0`,
 	probeFound: sqliteLook + ` where key = ?1`,
 
 	sweep: `

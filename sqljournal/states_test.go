@@ -64,13 +64,15 @@ func insertRow(t testing.TB, d dbtest.Database, db *sql.DB, key, token string, s
 	if state == 2 {
 		column = "expires_at"
 	}
-	statement := `insert into onceguard_journal (key, token, state, note, record, ` + column + `)
-		values ($1::text, $2::text::uuid, $3::int, $4::bytea, $5::bytea, now() + $6::bigint * interval '1 millisecond')`
-	if d.Server() == nil {
-		statement = `insert into onceguard_journal (key, token, state, note, record, ` + column + `)
-			values (?1, ?2, ?3, ?4, ?5, cast(round((julianday('now') - 2440587.5) * 86400000) as integer) + ?6)`
+	columns, values := `key, token, state, note, record, began_at, `+column, `$1::text, $2::text::uuid, $3::int, $4::bytea, $5::bytea, `
+	switch d.Kind() {
+	case dbtest.KindMySQL:
+		columns, values = "onceguard_journal."+columns, "?, ?, ?, ?, ?, "
+	case dbtest.KindSQLite:
+		values = "?, ?, ?, ?, ?, "
 	}
-	args := []any{key, token, state, nil, nil, left.Milliseconds()}
+	statement := "insert into onceguard_journal (" + columns + ") values (" + values + d.Now() + ", " + d.Now() + " + " + d.Interval(left) + ")"
+	args := []any{key, token, state, nil, nil}
 	if note != nil {
 		args[3] = note
 	}

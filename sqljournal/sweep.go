@@ -2,6 +2,7 @@ package sqljournal
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -60,6 +61,19 @@ func (j *Journal) Sweep(ctx context.Context, grace, lease time.Duration, fn func
 	}
 }
 
+// ownTransaction runs fn in a transaction that only waits for rows, and commits it.
+func (j *Journal) ownTransaction(ctx context.Context, fn func(*sql.Tx) error) error {
+	tx, err := j.db.BeginTx(ctx, &sql.TxOptions{Isolation: j.dialect.readCommitted})
+	if err != nil {
+		return err
+	}
+	defer rollBack(tx)
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 func (u *Unfinished) handOut(ctx context.Context, lease time.Duration, fn func(context.Context, Unfinished) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lease)
 	defer cancel()
@@ -75,10 +89,24 @@ func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration
 	var note []byte
 	var began int64
 	var found bool
+	take := func(q queryer) (err error) {
+		rows, err := j.dialect.query(ctx, q, j.dialect.sweep, args...)
+		found, err = scanRow(rows, err, &u.Key, &note, &began, &u.Attempts, &now)
+		return err
+	}
 	var err error
 	for range tries {
-		rows, queryErr := j.db.QueryContext(ctx, j.dialect.sweep, args...)
-		found, err = scanRow(rows, queryErr, &u.Key, &note, &began, &u.Attempts, &now)
+		if j.dialect.sweepTake == "" {
+			err = take(j.db)
+		} else {
+			err = j.ownTransaction(ctx, func(tx *sql.Tx) error {
+				if err := take(tx); err != nil || !found {
+					return err
+				}
+				_, err := j.dialect.exec(ctx, tx, j.dialect.sweepTake, u.Key, u.token, j.dialect.units(lease))
+				return err
+			})
+		}
 		if !isConflict(err) {
 			break
 		}
@@ -102,12 +130,12 @@ func (u Unfinished) Done(ctx context.Context, e Execer, keep time.Duration, reco
 	if keep <= 0 {
 		return errors.New("sqljournal: done: the time to keep it is not positive")
 	}
-	n, err := changed(e.ExecContext(ctx, u.dialect.finishSwept, u.Key, u.token, bytesOf(record), u.dialect.units(keep), bytesOf(u.fingerprint)))
+	n, err := u.dialect.exec(ctx, e, u.dialect.finishSwept, u.Key, u.token, bytesOf(record), u.dialect.units(keep), bytesOf(u.fingerprint))
 	return expectOneRow("done", n, err)
 }
 
 // Free removes the row of a run that did not take effect, so that a retry runs. e and the error are as for Done.
 func (u Unfinished) Free(ctx context.Context, e Execer) error {
-	n, err := changed(e.ExecContext(ctx, u.dialect.free, u.Key, u.token))
+	n, err := u.dialect.exec(ctx, e, u.dialect.free, u.Key, u.token)
 	return expectOneRow("free", n, err)
 }

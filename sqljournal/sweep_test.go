@@ -5,9 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
@@ -143,7 +146,10 @@ func TestManySweepers(t *testing.T) {
 // A row whose run has its transaction open is left out, and that transaction commits.
 func TestSweepSkipsAnOpenTransaction(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
+	dbtest.EachServer(t, testSweepSkipsAnOpenTransaction)
+}
+
+func testSweepSkipsAnOpenTransaction(t *testing.T, d dbtest.Database) {
 	j, db := modes["intent"](d, t), withEffects(t, d)
 	run := begin(t, j, newRun(time.Microsecond))
 	awaitState(t, j, run.Key, journal.Unfinished)
@@ -186,7 +192,7 @@ func TestNote(t *testing.T) {
 		j, db := modes["intent"](d, t), d.Open(t)
 		run := begin(t, j, newRun(time.Hour))
 		_, ctx := protected(j, run, "response")
-		for _, note := range []string{"draft", "order 7", "order 8"} {
+		for _, note := range []string{"draft", "order 7", "order 8", "order 8"} {
 			if err := j.Note(ctx, []byte(note)); err != nil {
 				t.Fatalf("Note: %v", err)
 			}
@@ -223,39 +229,36 @@ func TestNote(t *testing.T) {
 // fault: the database does not answer Note. The error says so, and the run goes on.
 func TestNoteIsLost(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t, "intent")
-	lost := f.proxy.CutBefore(dbtest.Statement("update onceguard_journal set note"))
-	if err := f.j.Note(f.ctx, []byte("order 7")); err == nil || errors.Is(err, journal.ErrAnswered) {
-		t.Errorf("Note: got error %v, want the connection's", err)
-	}
-	lost.Wait(t)
-	if err := f.j.Note(f.ctx, []byte("order 7")); err != nil {
-		t.Errorf("Note again: %v", err)
-	}
-	f.mustBeCommitted(t, f.pay())
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		f := newFaulty(t, d, "intent")
+		lost := f.proxy.CutBefore(dbtest.Statement("update onceguard_journal set note"))
+		if err := f.j.Note(f.ctx, []byte("order 7")); err == nil || errors.Is(err, journal.ErrAnswered) {
+			t.Errorf("Note: got error %v, want the connection's", err)
+		}
+		lost.Wait(t)
+		if err := f.j.Note(f.ctx, []byte("order 7")); err != nil {
+			t.Errorf("Note again: %v", err)
+		}
+		f.mustBeCommitted(t, f.pay())
+	})
 }
 
 // expireLimit lets a run's limit be over.
 func expireLimit(t testing.TB, d dbtest.Database, db *sql.DB, run journal.Run) {
 	t.Helper()
-	before := "now() - interval '1 minute'"
-	if d.Server() == nil {
-		before = "until - 24 * 3600 * 1000"
-	}
-	mustExec(t, db, "update onceguard_journal set until = "+before+" where key = '"+run.Key+"'")
+	mustExec(t, db, "update onceguard_journal set until = "+d.Now()+" - "+d.Interval(time.Minute)+" where onceguard_journal.key = '"+run.Key+"'")
 }
 
 func TestExpire(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		j, db := modes["transactional"](d, t), d.Open(t)
-		rows := "generate_series(1, 2500) i"
-		token, past := "gen_random_uuid()", "now() - i * interval '1 second'"
-		if d.Server() == nil {
-			rows = "(with recursive n(i) as (select 1 union all select i + 1 from n where i < 2500) select i from n)"
-			token, past = "'t'", "1000 * i"
+		expired := make([]string, 2500)
+		for i := range expired {
+			past := fmt.Sprintf("%s - %s", d.Now(), d.Interval(time.Duration(i+1)*time.Second))
+			expired[i] = fmt.Sprintf("('%s:{0000}old%d', '%s', 2, null, null, %s, null, %s, 0, null, null)", namespace, i, uuid.NewString(), past, past)
 		}
-		mustExec(t, db, "insert into onceguard_journal (key, token, state, expires_at) select '"+namespace+":{0000}old' || i, "+token+", 2, "+past+" from "+rows)
+		mustExec(t, db, "insert into onceguard_journal values "+strings.Join(expired, ", "))
 		living := []standing{ownBegun, othersUnfished, othersDone}
 		runs := make([]journal.Run, len(living))
 		for i, s := range living {

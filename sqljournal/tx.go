@@ -44,7 +44,7 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 // rolled back if ctx ends before the commit. In a run without a journal, and outside of a run, InTx is just a
 // transaction.
 func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
-	_, ok, err := j.runHere(ctx)
+	run, ok, err := j.runHere(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -52,7 +52,7 @@ func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx
 		_, err := j.transaction(ctx, opts, fn, (*sql.Tx).Commit)
 		return err
 	}
-	t := recordingTx{journal: j, ctx: ctx, opts: opts}
+	t := recordingTx{journal: j, forRun: run, ctx: ctx, opts: opts}
 	return journal.Transact(ctx, func(seal func() (journal.Commit, error)) error {
 		return t.run(func(tx *sql.Tx) (journal.Commit, error) {
 			if err := fn(tx); err != nil {
@@ -77,7 +77,7 @@ func (j *Journal) transaction(ctx context.Context, opts *sql.TxOptions, fn, comm
 		}
 	}()
 	if opts == nil || !opts.ReadOnly {
-		if err := j.takeWriteLock(ctx, tx); err != nil {
+		if err := j.open(ctx, tx); err != nil {
 			return false, err
 		}
 	}
@@ -86,15 +86,6 @@ func (j *Journal) transaction(ctx context.Context, opts *sql.TxOptions, fn, comm
 	}
 	commitSent = true
 	return commitSent, commit(tx)
-}
-
-// takeWriteLock waits until tx is the only transaction that writes, if the database allows only one.
-func (j *Journal) takeWriteLock(ctx context.Context, tx *sql.Tx) error {
-	if j.dialect.writeLock == "" {
-		return nil
-	}
-	_, err := tx.ExecContext(ctx, j.dialect.writeLock)
-	return err
 }
 
 // rollBack ends a transaction that must not be committed. An error would mean that it has already ended, or that its

@@ -16,20 +16,20 @@ import (
 func withEffects(t testing.TB, d dbtest.Database) *sql.DB {
 	t.Helper()
 	db := d.Open(t)
-	mustExec(t, db, "create table effects (key text not null)")
+	mustExec(t, db, "create table effects (id text not null)")
 	return db
 }
 
 // take takes effect.
 func take(tx *sql.Tx, run journal.Run) error {
-	_, err := tx.Exec("insert into effects (key) values ('" + run.Key + "')")
+	_, err := tx.Exec("insert into effects (id) values ('" + run.Key + "')")
 	return err
 }
 
 func mustHaveEffects(t testing.TB, db *sql.DB, run journal.Run, want int) {
 	t.Helper()
 	var got int
-	if err := db.QueryRow("select count(*) from effects where key = '" + run.Key + "'").Scan(&got); err != nil {
+	if err := db.QueryRow("select count(*) from effects where id = '" + run.Key + "'").Scan(&got); err != nil {
 		t.Fatal(err)
 	}
 	if got != want {
@@ -133,7 +133,7 @@ func TestLateHandler(t *testing.T) {
 func testLateHandler(t *testing.T, d dbtest.Database, then string) {
 	j, db := modes["intent"](d, t), d.Open(t)
 	mustExec(t, db, "drop table if exists effects")
-	mustExec(t, db, "create table effects (key text not null)")
+	mustExec(t, db, "create table effects (id text not null)")
 	run := begin(t, j, newRun(time.Microsecond))
 	awaitState(t, j, run.Key, journal.Unfinished)
 	n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
@@ -200,21 +200,22 @@ func TestExpiredRowIsReplaced(t *testing.T) {
 // A row that was stored and has expired since Begin keeps a transaction from being committed. The next run replaces it.
 func TestRowExpiresDuringTheRun(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
-	j, db := modes["transactional"](d, t), withEffects(t, d)
-	run := begin(t, j, newRun(time.Hour))
-	othersExpired.put(t, d, db, run)
-	pay := func() error {
-		_, ctx := protected(j, run, "new")
-		return j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
-	}
-	mustFail(t, "InTx", pay(), sqljournal.ErrLost)
-	mustStand(t, j, db, run)
-	run = begin(t, j, retried(run))
-	if err := pay(); err != nil {
-		t.Errorf("the next run: %v", err)
-	}
-	mustHaveEffects(t, db, run, 1)
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		j, db := modes["transactional"](d, t), withEffects(t, d)
+		run := begin(t, j, newRun(time.Hour))
+		othersExpired.put(t, d, db, run)
+		pay := func() error {
+			_, ctx := protected(j, run, "new")
+			return j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
+		}
+		mustFail(t, "InTx", pay(), sqljournal.ErrLost)
+		mustStand(t, j, db, run)
+		run = begin(t, j, retried(run))
+		if err := pay(); err != nil {
+			t.Errorf("the next run: %v", err)
+		}
+		mustHaveEffects(t, db, run, 1)
+	})
 }
 
 // A run of another journal is refused before anything happens.

@@ -23,15 +23,14 @@ func downgrade(t *testing.T, db *sql.DB) {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		if d.Kind() == dbtest.KindMySQL {
+			t.Skip("its table has no version 1")
+		}
 		db, j := d.Open(t), modes["intent"](d, t)
 		downgrade(t, db)
 		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrOldSchema)
 		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrTable)
-		dialect := sqljournal.DialectPostgreSQL
-		if len(d.Options()) > 0 {
-			dialect = sqljournal.DialectSQLite
-		}
-		mustExec(t, db, sqljournal.Upgrade(dialect))
+		mustExec(t, db, sqljournal.Upgrade(d.Dialect()))
 		if err := j.Check(t.Context()); err != nil {
 			t.Errorf("Check after the upgrade: %v", err)
 		}

@@ -139,14 +139,14 @@ func (s *Server) command(args ...string) *exec.Cmd {
 }
 
 // start runs the server and waits until it accepts connections.
-func (s *Server) start(args ...string) error {
+func (s *Server) start() error {
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_TRUNC|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := s.command(append([]string{"--port=" + strconv.Itoa(s.port), "--bind-address=127.0.0.1", "--socket=" + filepath.Join(s.dir, "socket"),
-		"--pid-file=" + filepath.Join(s.dir, "pid"), "--max-connections=300"}, args...)...)
+	cmd := s.command("--port="+strconv.Itoa(s.port), "--bind-address=127.0.0.1", "--socket="+filepath.Join(s.dir, "socket"),
+		"--pid-file="+filepath.Join(s.dir, "pid"), "--max-connections=300")
 	if !s.maria {
 		cmd.Args = append(cmd.Args, "--mysqlx=OFF", "--secure-file-priv=NULL")
 	}
@@ -200,9 +200,9 @@ func (s *Server) stop(how syscall.Signal) error {
 	return s.process.Stop(how)
 }
 
-// Restart starts a server that has stopped or crashed, on the same port and with these options, and returns when it has
-// recovered and accepts connections.
-func (s *Server) Restart(options ...string) error { return s.start(options...) }
+// Restart starts a server that has stopped or crashed, on the same port, and returns when it has recovered and
+// accepts connections.
+func (s *Server) Restart() error { return s.start() }
 
 // Close shuts the server down, and removes what it has stored.
 func (s *Server) Close() error {

@@ -179,11 +179,8 @@ func (j *journaled) isSealed() bool {
 // findOutcome has returned.
 func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Entry, lookErr error) (txState, error) {
 	rolledBack := txState{phase: txNone}
-	if lookErr != nil && sealed { // the COMMIT may have taken effect
+	if lookErr != nil {
 		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, journal.ErrAnswered
-	}
-	if lookErr != nil { // no COMMIT can have been sent
-		return rolledBack, doErr
 	}
 	if sealed && isOurEnd(entry, j.run, j.record) {
 		return txState{phase: txCommitted}, nil

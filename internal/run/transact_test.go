@@ -80,7 +80,7 @@ func TestTransactionEnds(t *testing.T) {
 		"failed, own row is done":   {fail(unsealed), found(journal.Done, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.NotStored},
 		"failed, another's begun":   {fail(unsealed), found(journal.Begun, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
 		"failed, another's runs":    {fail(unsealed), found(journal.Running, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
-		"failed, no answer":         {fail(unsealed), down, errDo, rolledBack, nil, run.Own},
+		"failed, no answer":         {fail(unsealed), down, journal.ErrAnswered, unknown, journal.ErrAnswered, run.CommitUnknown},
 		"sealed, failed":            {fail(sealed), nothing, errDo, []string{"begin", "seal", "rewind"}, nil, run.Own},
 		"sealed, failed, committed": {fail(sealed), own, nil, []string{"begin", "seal", "keep"}, journal.ErrTwice, run.Own},
 		"sealed, failed, another's": {fail(sealed), found(journal.Done, false), journal.ErrAnswered, answered, journal.ErrAnswered, run.NotStored},

@@ -3,21 +3,38 @@ package dbtest
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	_ "modernc.org/sqlite"             // the driver sqlite
 
 	"github.com/onceguard/onceguard/sqljournal"
 )
 
-// Database is a new schema in the PostgreSQL server, or a new SQLite file. It has an empty journal's table.
+// Kind is a kind of database.
+type Kind string
+
+const (
+	KindPostgreSQL Kind = "postgresql"
+	KindMySQL      Kind = "mysql" // or MariaDB
+	KindSQLite     Kind = "sqlite"
+)
+
+// Servers are the kinds that have a server, which can be crashed, and whose messages can be lost.
+var Servers = []Kind{KindPostgreSQL, KindMySQL}
+
+// Database is a new schema in a server, or a new SQLite file. It has an empty journal's table.
 type Database struct {
+	kind   Kind
 	server *Server // nil: SQLite
 	name   string  // of the schema, or of the file
 }
@@ -25,32 +42,56 @@ type Database struct {
 // Each runs a test on every installed kind of database, each in a parallel subtest.
 func Each(t *testing.T, test func(*testing.T, Database)) {
 	t.Helper()
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		test(t, PostgreSQL(t))
-	})
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		test(t, SQLite(t))
-	})
+	for _, kind := range []Kind{KindPostgreSQL, KindMySQL, KindSQLite} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			test(t, New(t, kind))
+		})
+	}
+}
+
+// EachServer is [Each] without SQLite.
+func EachServer(t *testing.T, test func(*testing.T, Database)) {
+	t.Helper()
+	for _, kind := range Servers {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			test(t, New(t, kind))
+		})
+	}
 }
 
 var schemas atomic.Int64
 
-// PostgreSQL returns a new schema. Without PostgreSQL the test is skipped, or fails if CI=true.
-func PostgreSQL(t testing.TB) Database {
+// New returns a new database of that kind. Without its server the test is skipped, or fails if CI=true.
+func New(t testing.TB, kind Kind) Database {
 	t.Helper()
-	return shared.get(t).Database(t)
+	if kind == KindSQLite {
+		return SQLite(t)
+	}
+	return shared[kind].get(t).Database(t)
 }
 
-// OwnPostgreSQL is [PostgreSQL] in a server that only this test uses, and may end by [Server.Stop] or [Server.Crash].
-func OwnPostgreSQL(t testing.TB) Database {
+// PostgreSQL is [New] for PostgreSQL.
+func PostgreSQL(t testing.TB) Database {
 	t.Helper()
-	var own sharedServer
+	return New(t, KindPostgreSQL)
+}
+
+// MySQL is [New] for MySQL or MariaDB.
+func MySQL(t testing.TB) Database {
+	t.Helper()
+	return New(t, KindMySQL)
+}
+
+// Own is [New] in a server that only this test uses, and may end by [Server.Stop] or [Server.Crash].
+func Own(t testing.TB, kind Kind) Database {
+	t.Helper()
+	own := sharedServer{kind: kind}
 	server := own.get(t)
 	t.Cleanup(func() {
 		if err := own.stop(); err != nil {
-			t.Errorf("dbtest: stopping PostgreSQL: %v", err)
+			t.Errorf("dbtest: stopping a server: %v", err)
 		}
 	})
 	return server.Database(t)
@@ -59,17 +100,20 @@ func OwnPostgreSQL(t testing.TB) Database {
 // Database returns another schema in the server.
 func (s *Server) Database(t testing.TB) Database {
 	t.Helper()
-	d := Database{server: s, name: fmt.Sprintf("test%d", schemas.Add(1))}
-	db := d.Open(t)
-	mustExec(t, db, "create schema "+d.name)
-	mustExec(t, db, sqljournal.Schema(sqljournal.DialectPostgreSQL))
+	d := Database{kind: s.kind, server: s, name: fmt.Sprintf("test%d", schemas.Add(1))}
+	nowhere := d
+	if s.kind == KindMySQL { // where a connection needs a schema that exists
+		nowhere.name = ""
+	}
+	mustExec(t, nowhere.Open(t), "create schema "+d.name)
+	mustExec(t, d.Open(t), sqljournal.Schema(d.Dialect()))
 	return d
 }
 
 // SQLite returns a new file.
 func SQLite(t testing.TB) Database {
 	t.Helper()
-	d := Database{name: filepath.Join(t.TempDir(), "journal.db")}
+	d := Database{kind: KindSQLite, name: filepath.Join(t.TempDir(), "journal.db")}
 	db := d.Open(t)
 	mustExec(t, db, sqljournal.Schema(sqljournal.DialectSQLite))
 	if err := db.Close(); err != nil { // otherwise no other connection could leave the WAL mode
@@ -78,18 +122,79 @@ func SQLite(t testing.TB) Database {
 	return d
 }
 
-// Server returns the PostgreSQL server, nil with SQLite.
+// Kind returns the kind of the database.
+func (d Database) Kind() Kind { return d.kind }
+
+// Server returns the server, nil with SQLite.
 func (d Database) Server() *Server { return d.server }
 
-// Name returns the name of PostgreSQL's schema, or of SQLite's file.
+// Name returns the name of the server's schema, or of SQLite's file.
 func (d Database) Name() string { return d.name }
 
+// Dialect returns the dialect of the database.
+func (d Database) Dialect() sqljournal.Dialect { return sqljournal.Dialect(d.kind) }
+
 // Options returns the options that a Journal on this database needs.
-func (d Database) Options() []sqljournal.Option {
-	if d.server == nil {
+func (d Database) Options() []sqljournal.Option { return d.kind.Options() }
+
+// Options returns the options that a Journal on a database of this kind needs.
+func (k Kind) Options() []sqljournal.Option {
+	switch k {
+	case KindMySQL:
+		return []sqljournal.Option{sqljournal.MySQL()}
+	case KindSQLite:
 		return []sqljournal.Option{sqljournal.SQLite()}
 	}
 	return nil
+}
+
+// Driver returns the name of the driver for databases of this kind.
+func (k Kind) Driver() string {
+	return map[Kind]string{KindPostgreSQL: "pgx", KindMySQL: "mysql", KindSQLite: "sqlite"}[k]
+}
+
+// KindOf returns the kind of server that a URL of [Database.URL] is for.
+func KindOf(url string) Kind {
+	if strings.HasPrefix(url, "postgres://") {
+		return KindPostgreSQL
+	}
+	return KindMySQL
+}
+
+// Now returns the time in SQL, as the table has it.
+func (d Database) Now() string {
+	return map[Kind]string{
+		KindPostgreSQL: "now()",
+		KindMySQL:      "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))",
+		KindSQLite:     "cast(round((julianday('now') - 2440587.5) * 86400000) as integer)",
+	}[d.kind]
+}
+
+// Interval returns a duration in SQL, to be added to a time of the table.
+func (d Database) Interval(of time.Duration) string {
+	return map[Kind]string{
+		KindPostgreSQL: fmt.Sprintf("interval '%d microseconds'", of.Microseconds()),
+		KindMySQL:      fmt.Sprint(of.Microseconds()),
+		KindSQLite:     fmt.Sprint(of.Milliseconds()),
+	}[d.kind]
+}
+
+// Waiting returns how many transactions wait for another one with a statement on the journal's table. db is a pool of the
+// database.
+func (d Database) Waiting(t testing.TB, db *sql.DB) (n int) {
+	t.Helper()
+	query := `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and position('onceguard_journal' in query) > 0
+		and pid in (select pid from pg_locks l join pg_class c on c.oid = l.relation
+			join pg_namespace n on n.oid = c.relnamespace where nspname = '` + d.name + `')`
+	if d.kind == KindMySQL {
+		// What InnoDB says of its transactions does not change while it is asked more often than every 0.1 s.
+		query = `select count(*) from information_schema.processlist
+			where db = '` + d.name + `' and id <> connection_id() and info like '%onceguard_journal%'`
+	}
+	if err := db.QueryRowContext(context.Background(), query).Scan(&n); err != nil {
+		t.Fatalf("dbtest: %v", err)
+	}
+	return n
 }
 
 // Setting changes how a Database is opened.
@@ -115,30 +220,49 @@ func (d Database) settings(opts []Setting) settings {
 	return s
 }
 
-// Through makes the connections to PostgreSQL go through a proxy.
+// Through makes the connections to the server go through a proxy.
 func Through(p *Proxy) Setting { return func(s *settings) { s.addr = p.Addr() } }
 
-// Param sets a parameter of the connection string: one of pgx, or one of the server's run-time parameters. SQLite has
+// Param sets a parameter of the connection string: one of the driver, or a run-time parameter of the server. SQLite has
 // none.
 func Param(name, value string) Setting { return func(s *settings) { s.params.Set(name, value) } }
 
+// Isolation sets the default level of isolation, such as "read committed". SQLite has one level.
+func (d Database) Isolation(t testing.TB, level string) Setting {
+	t.Helper()
+	switch d.kind {
+	case KindPostgreSQL:
+		return Param("default_transaction_isolation", level)
+	case KindMySQL:
+		name, value := "transaction_isolation", "" // MySQL, and MariaDB from 11.1 on
+		if d.Open(t).QueryRowContext(context.Background(), "select @@"+name).Scan(&value) != nil {
+			name = "tx_isolation"
+		}
+		return Param(name, "'"+strings.ReplaceAll(strings.ToUpper(level), " ", "-")+"'")
+	}
+	return func(*settings) {}
+}
+
 // Pragma sets one of SQLite's pragmas on each connection. Without it there are busy_timeout, journal_mode(wal) and
-// synchronous(full). PostgreSQL has none.
+// synchronous(full). Servers have none.
 func Pragma(name, value string) Setting { return func(s *settings) { s.pragmas[name] = value } }
 
-// URL returns the connection string of a PostgreSQL.
+// URL returns the connection string of a database in a server.
 func (d Database) URL(opts ...Setting) string {
 	s := d.settings(opts)
 	params := strings.ReplaceAll(s.params.Encode(), "+", "%20") // pgx takes a plus as it is
-	return d.server.URL(s.addr, d.name) + "&" + params          // if a parameter occurs twice, the last one counts
+	if d.kind == KindMySQL {
+		return fmt.Sprintf("root@tcp(%s)/%s?%s", s.addr, d.name, params)
+	}
+	return d.server.postgresql.URL(s.addr, d.name) + "&" + params // if a parameter occurs twice, the last one counts
 }
 
 // Open returns a pool of connections to the database. It is closed when the test ends.
 func (d Database) Open(t testing.TB, opts ...Setting) *sql.DB {
 	t.Helper()
-	driver, source := "sqlite", ""
+	source := ""
 	if d.server != nil {
-		driver, source = "pgx", d.URL(opts...)
+		source = d.URL(opts...)
 	} else {
 		s := d.settings(opts)
 		for name, value := range s.pragmas {
@@ -146,19 +270,22 @@ func (d Database) Open(t testing.TB, opts ...Setting) *sql.DB {
 		}
 		source = (&url.URL{Scheme: "file", Path: d.name, RawQuery: s.params.Encode()}).String()
 	}
-	db, err := sql.Open(driver, source)
+	db, err := sql.Open(d.kind.Driver(), source)
 	if err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
 	db.SetMaxIdleConns(16) // otherwise a test with many callers would mostly connect
 	db.SetMaxOpenConns(32)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
+		if err := db.Close(); err != nil && !errors.Is(err, driver.ErrBadConn) { // MySQL's driver says so of what a proxy has cut
 			t.Errorf("dbtest: closing a pool: %v", err)
 		}
 	})
 	return db
 }
+
+// The driver would print each connection that a proxy cuts.
+func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 
 func mustExec(t testing.TB, db *sql.DB, statements string) {
 	t.Helper()

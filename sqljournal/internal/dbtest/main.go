@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/onceguard/onceguard/internal/mysqltest"
 	"github.com/onceguard/onceguard/internal/pgtest"
 )
 
@@ -21,8 +22,10 @@ import (
 // goroutine is left, and exits. Without -test.parallel, at least eight tests run in parallel: they wait for the
 // database most of the time.
 func Main(m *testing.M) {
-	if _, err := pgtest.Find(); err != nil && !required() {
-		fmt.Fprintf(os.Stderr, "dbtest: left out: the tests on PostgreSQL, as %v (the others run on SQLite)\n", err)
+	for _, kind := range Servers {
+		if err := find[kind](); err != nil && !required() {
+			fmt.Fprintf(os.Stderr, "dbtest: left out: the tests on %s, as %v\n", kind, err)
+		}
 	}
 	flag.Parse()
 	if err := raiseParallel(8); err != nil {
@@ -37,9 +40,11 @@ type run struct{ m *testing.M }
 
 func (r run) Run() int {
 	code := r.m.Run()
-	if err := shared.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "dbtest: stopping PostgreSQL:", err)
-		code = max(code, 1)
+	for kind, server := range shared {
+		if err := server.stop(); err != nil {
+			fmt.Fprintf(os.Stderr, "dbtest: stopping %s: %v\n", kind, err)
+			code = max(code, 1)
+		}
 	}
 	return code
 }
@@ -58,11 +63,18 @@ func raiseParallel(least int) error {
 // required reports whether a test without its server fails: CI relies on the test having run.
 func required() bool { return os.Getenv("CI") == "true" }
 
-// shared is the server of this test binary.
-var shared sharedServer
+// find returns an error if a kind of server is not installed.
+var find = map[Kind]func() error{
+	KindPostgreSQL: func() error { _, err := pgtest.Find(); return err },
+	KindMySQL:      func() error { _, err := mysqltest.Find(); return err },
+}
+
+// shared are the servers of this test binary.
+var shared = map[Kind]*sharedServer{KindPostgreSQL: {kind: KindPostgreSQL}, KindMySQL: {kind: KindMySQL}}
 
 // sharedServer is a server that is started when a test first needs it.
 type sharedServer struct {
+	kind   Kind
 	once   sync.Once
 	server *Server
 	err    error
@@ -70,15 +82,10 @@ type sharedServer struct {
 
 func (s *sharedServer) get(t testing.TB) *Server {
 	t.Helper()
-	if _, err := pgtest.Find(); err != nil && !required() {
-		t.Skipf("left out: needs PostgreSQL: %v", err)
+	if err := find[s.kind](); err != nil && !required() {
+		t.Skipf("left out: %v", err)
 	}
-	s.once.Do(func() {
-		var server *pgtest.Server
-		if server, s.err = pgtest.Start(); s.err == nil {
-			s.server = &Server{server}
-		}
-	})
+	s.once.Do(func() { s.server, s.err = startServer(s.kind) })
 	if s.err != nil {
 		t.Fatalf("dbtest: %v", s.err)
 	}

@@ -8,16 +8,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Proxy forwards between clients and a PostgreSQL server, and causes the faults that a test asks for: at single
+// Proxy forwards between clients and a server, and causes the faults that a test asks for: at single
 // requests by a [Rule], or on all connections by Cut and Down. It supports neither TLS nor COPY. Its methods may be
 // called concurrently.
 type Proxy struct {
 	t        testing.TB
-	target   string
+	target   *Server
 	listener net.Listener
 	running  sync.WaitGroup // the accept loop and the links
 
@@ -27,9 +25,9 @@ type Proxy struct {
 	down  bool               // between Down and Up
 }
 
-// NewProxy starts a proxy on a free loopback port for the server at target. When the test ends, it closes every
+// NewProxy starts a proxy on a free loopback port for the target. When the test ends, it closes every
 // connection.
-func NewProxy(t testing.TB, target string) *Proxy {
+func NewProxy(t testing.TB, target *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,7 +92,7 @@ func (p *Proxy) accept() {
 // client's.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", p.target.Addr())
 	if err != nil {
 		return
 	}
@@ -142,22 +140,18 @@ type link struct {
 
 // run forwards in both directions until both sides have ended.
 func (l *link) run() {
-	client, server := pgproto3.NewBackend(l.client, l.client), pgproto3.NewFrontend(l.server, l.server)
-	first, err := client.ReceiveStartupMessage()
-	if err != nil {
-		return
+	var w wire = newMySQLWire(l.client, l.server)
+	if l.proxy.target.kind == KindPostgreSQL {
+		p, err := newPostgreSQLWire(l.client, l.server)
+		if err != nil {
+			return
+		}
+		w = p
+		l.unanswered = [][]*Rule{nil} // the server becomes ready for the first time
 	}
-	server.Send(first)
-	if server.Flush() != nil {
-		return
-	}
-	if _, ok := first.(*pgproto3.StartupMessage); !ok { // the connection only cancels a statement
-		return
-	}
-	l.unanswered = [][]*Rule{nil} // the server becomes ready for the first time
 	var replies sync.WaitGroup
-	replies.Go(func() { l.replies(client, server) })
-	l.requests(&requests{client: client, server: server, prepared: map[string]string{}})
+	replies.Go(func() { l.replies(w) })
+	l.requests(w)
 	replies.Wait()
 }
 
@@ -189,9 +183,9 @@ func (l *link) await(c <-chan struct{}) {
 
 // requests forwards requests to the server. When the client closes its end, the server sees that after the last
 // request.
-func (l *link) requests(in *requests) {
+func (l *link) requests(w wire) {
 	for {
-		q, err := in.next()
+		q, err := w.readRequest()
 		if err != nil {
 			if conn, ok := l.server.(*net.TCPConn); ok {
 				_ = conn.CloseWrite() // the server may be gone already
@@ -208,12 +202,12 @@ func (l *link) requests(in *requests) {
 		if len(onRequest) > 0 && l.isClosed() { // otherwise what was held might reach the server
 			return
 		}
-		if !q.quits {
+		if q.hasReply {
 			l.mu.Lock()
 			l.unanswered = append(l.unanswered, onReply)
 			l.mu.Unlock()
 		}
-		if in.server.Flush() != nil {
+		if w.sendRequest() != nil {
 			l.close()
 			return
 		}
@@ -222,15 +216,13 @@ func (l *link) requests(in *requests) {
 
 // replies forwards replies to the client until the server closes its end. It goes on without the client, so that the
 // server executes all that it was sent.
-func (l *link) replies(client *pgproto3.Backend, server *pgproto3.Frontend) {
+func (l *link) replies(w wire) {
 	defer l.close()
 	for {
-		m, err := server.Receive()
+		ready, err := w.readReply()
 		if err != nil {
 			return
 		}
-		client.Send(m)
-		_, ready := m.(*pgproto3.ReadyForQuery)
 		rules := l.onReply(ready)
 		if !ready && len(rules) > 0 {
 			continue
@@ -241,11 +233,11 @@ func (l *link) replies(client *pgproto3.Backend, server *pgproto3.Frontend) {
 		if len(rules) > 0 && l.isClosed() { // otherwise what was held might reach the client
 			return
 		}
-		_ = client.Flush()
+		_ = w.sendReply()
 	}
 }
 
-// onReply returns the rules on the reply that the server is sending, which ends with a ReadyForQuery.
+// onReply returns the rules on the reply that the server is sending. With ready, they act now.
 func (l *link) onReply(ready bool) []*Rule {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ type noted struct {
 func newNoted(t *testing.T) noted {
 	t.Helper()
 	d := dbtest.PostgreSQL(t)
-	n := noted{proxy: dbtest.NewProxy(t, d.Server().Addr()), direct: d.Open(t)}
+	n := noted{proxy: dbtest.NewProxy(t, d.Server()), direct: d.Open(t)}
 	n.db = d.Open(t, dbtest.Through(n.proxy))
 	if _, err := n.direct.ExecContext(t.Context(), "create table notes (n integer)"); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestDownClosesAllAtOnce(t *testing.T) {
 // A server of a test's own keeps what is committed, whether it ends in order or crashes.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	d := dbtest.OwnPostgreSQL(t)
+	d := dbtest.Own(t, dbtest.KindPostgreSQL)
 	for _, end := range []func(testing.TB){d.Server().Stop, d.Server().Crash} {
 		if _, err := d.Open(t).ExecContext(t.Context(), "create table if not exists notes (n integer); insert into notes values (1)"); err != nil {
 			t.Fatal(err)

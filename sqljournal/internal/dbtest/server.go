@@ -3,17 +3,46 @@ package dbtest
 import (
 	"testing"
 
+	"github.com/onceguard/onceguard/internal/mysqltest"
 	"github.com/onceguard/onceguard/internal/pgtest"
 )
 
-// Server is a PostgreSQL server that a test may stop or crash.
-type Server struct{ *pgtest.Server }
+// Server is a server that a test may stop or crash.
+type Server struct {
+	process
+	kind       Kind
+	postgresql *pgtest.Server // nil if it is another
+}
+
+// process is *pgtest.Server or *mysqltest.Server.
+type process interface {
+	Addr() string
+	Crash() error
+	Stop() error
+	Restart() error
+	Close() error
+}
+
+func startServer(kind Kind) (*Server, error) {
+	if kind == KindMySQL {
+		process, err := mysqltest.Start()
+		if err != nil {
+			return nil, err
+		}
+		return &Server{process: process, kind: kind}, nil
+	}
+	process, err := pgtest.Start()
+	if err != nil {
+		return nil, err
+	}
+	return &Server{process: process, kind: kind, postgresql: process}, nil
+}
 
 // Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
 // connections break.
 func (s *Server) Crash(t testing.TB) {
 	t.Helper()
-	if err := s.Server.Crash(); err != nil {
+	if err := s.process.Crash(); err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
 }
@@ -21,7 +50,7 @@ func (s *Server) Crash(t testing.TB) {
 // Stop shuts the server down: it rolls back open transactions.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
-	if err := s.Server.Stop(); err != nil {
+	if err := s.process.Stop(); err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
 }
@@ -29,7 +58,7 @@ func (s *Server) Stop(t testing.TB) {
 // Restart starts a server that has stopped or crashed, on the same port, and returns when it has recovered and answers.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	if err := s.Server.Restart(); err != nil {
+	if err := s.process.Restart(); err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
 }

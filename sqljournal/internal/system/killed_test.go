@@ -13,8 +13,10 @@ import (
 // fault: journal: process killed -9 before Begin, the handler, complete, COMMIT, End, Settle, the response
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	server := dbtest.OwnPostgreSQL(t).Server()
+	eachServer(t, testKilled)
+}
 
+func testKilled(t *testing.T, server *dbtest.Server) {
 	shops := map[string]shop{
 		"transactional InTx":       {Journal: transactional},
 		"intent InTx":              {Journal: intent},

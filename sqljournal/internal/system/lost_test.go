@@ -20,7 +20,10 @@ import (
 // fault: journal: Redis forgot, anywhere
 func TestLost(t *testing.T) {
 	t.Parallel()
-	server := dbtest.OwnPostgreSQL(t).Server()
+	eachServer(t, testLost)
+}
+
+func testLost(t *testing.T, server *dbtest.Server) {
 	for _, row := range []struct {
 		lost      string
 		elsewhere bool // the handler does not use InTx
@@ -182,15 +185,7 @@ func (l *losing) commitLate(t *testing.T) {
 	late := l.dbProxy.Delay(commits)
 	got := l.customer.asks(t.Context(), lostKey)
 	late.Wait(t)
-	await(t, "the probe, which waits for the transaction", func() bool {
-		var waits bool
-		err := l.db.QueryRowContext(t.Context(), `select exists (select from pg_stat_activity
-			where wait_event_type = 'Lock' and pid in (select pid from pg_locks where relation = 'onceguard_journal'::regclass))`).Scan(&waits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return waits
-	})
+	await(t, "the probe, which waits for the transaction", func() bool { return l.database.Waiting(t, l.db) > 0 })
 	l.wantEffects(t, lostKey, 0)
 	second := time.After(time.Second)
 	select {

@@ -50,7 +50,7 @@ var safePairs = map[bool]map[string]bool{ // by whether Redis forgets
 // fault: journal: rollout, Redis forgot
 func TestRollout(t *testing.T) {
 	t.Parallel()
-	server := dbtest.OwnPostgreSQL(t).Server()
+	server := dbtest.Own(t, dbtest.KindPostgreSQL).Server()
 	for _, mode := range []journalMode{transactional, intent} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

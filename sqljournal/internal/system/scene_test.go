@@ -41,15 +41,26 @@ func newScene(t *testing.T, server *dbtest.Server) *scene {
 	t.Helper()
 	c := &scene{redis: redistest.Start(t), database: server.Database(t), provider: newProvider(t)}
 	c.redisProxy = redistest.NewProxy(t, c.redis.Addr())
-	c.dbProxy = dbtest.NewProxy(t, server.Addr())
+	c.dbProxy = dbtest.NewProxy(t, server)
 	c.db = c.database.Open(t)
 	createPayments(t, c.db)
 	return c
 }
 
+// eachServer runs a test on each kind of server, which only this test uses.
+func eachServer(t *testing.T, test func(*testing.T, *dbtest.Server)) {
+	t.Helper()
+	for _, kind := range dbtest.Servers {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			test(t, dbtest.Own(t, kind).Server())
+		})
+	}
+}
+
 func createPayments(t *testing.T, db *sql.DB) {
 	t.Helper()
-	if _, err := db.ExecContext(t.Context(), "create table payments (key text, nonce text)"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "create table payments (id text, nonce text)"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -83,7 +94,7 @@ func (c *scene) elapseLease(t *testing.T) {
 // elapseLimit lets the limits in the journal pass.
 func (c *scene) elapseLimit(t *testing.T) {
 	t.Helper()
-	_, err := c.db.ExecContext(t.Context(), "update onceguard_journal set until = until - interval '2 minutes' where state = 1")
+	_, err := c.db.ExecContext(t.Context(), "update onceguard_journal set until = until - "+c.database.Interval(sceneLimit)+" where state = 1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +115,7 @@ func (c *scene) isClaimed(t *testing.T) bool {
 func (c *scene) sweep(t *testing.T, end func(context.Context, sqljournal.Unfinished) error) {
 	t.Helper()
 	await(t, "a row for Sweep", func() bool {
-		n, err := sqljournal.Intent(c.db, namespace).Sweep(t.Context(), 0, time.Minute, end)
+		n, err := sqljournal.Intent(c.db, namespace, c.database.Options()...).Sweep(t.Context(), 0, time.Minute, end)
 		if err != nil || n > 1 {
 			t.Fatalf("Sweep: %d, %v", n, err)
 		}
@@ -126,7 +137,7 @@ func (c *scene) sweepDone(t *testing.T) {
 func (c *scene) effects(t *testing.T, key string) int {
 	t.Helper()
 	var n int
-	if err := c.db.QueryRowContext(t.Context(), "select count(*) from payments where key = $1", key).Scan(&n); err != nil {
+	if err := c.db.QueryRowContext(t.Context(), "select count(*) from payments where id = '"+key+"'").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n + c.provider.count(key)

@@ -20,6 +20,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/once"
 	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
 // namespace is the shop's, in Redis and in the journal.
@@ -56,7 +57,8 @@ type receipt struct {
 
 // open returns the instance's handler, and what closes the instance.
 func (s shop) open() (http.Handler, func() error, error) {
-	db, err := sql.Open("pgx", s.Database)
+	kind := dbtest.KindOf(s.Database)
+	db, err := sql.Open(kind.Driver(), s.Database)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,9 +66,9 @@ func (s shop) open() (http.Handler, func() error, error) {
 	db.SetMaxIdleConns(16)
 	locker, closeLocker := s.newLocker()
 	opts := []middleware.Option{middleware.WithRequired(), middleware.WithMaxDuration(s.Limit)}
-	journal := sqljournal.Transactional(db, namespace)
+	journal := sqljournal.Transactional(db, namespace, kind.Options()...)
 	if s.Journal == intent {
-		journal = sqljournal.Intent(db, namespace)
+		journal = sqljournal.Intent(db, namespace, kind.Options()...)
 	}
 	if s.Journal != noJournal {
 		opts = append(opts, middleware.WithJournal(journal))
@@ -119,7 +121,7 @@ func payIn(journal *sqljournal.Journal) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		paid := newReceipt(r)
 		err := journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(r.Context(), "insert into payments values ($1, $2)", paid.Key, paid.Nonce)
+			_, err := tx.ExecContext(r.Context(), "insert into payments values ('"+paid.Key+"', '"+paid.Nonce+"')")
 			if err != nil {
 				return err
 			}

@@ -98,7 +98,7 @@ func (k *soak) effects() map[string]int {
 		n[key] = paid
 	}
 	k.provider.mu.Unlock()
-	rows, err := k.db.QueryContext(k.t.Context(), "select key, count(*) from payments group by key")
+	rows, err := k.db.QueryContext(k.t.Context(), "select id, count(*) from payments group by id")
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func (k *soak) endUnfinished() map[string]bool {
 	var begun int
 	err := k.db.QueryRowContext(k.t.Context(), "select count(*) from onceguard_journal where state = 1").Scan(&begun)
 	if err == nil {
-		_, err = k.db.ExecContext(k.t.Context(), "update onceguard_journal set until = until - interval '2 seconds' where state = 1")
+		_, err = k.db.ExecContext(k.t.Context(), "update onceguard_journal set until = until - "+k.database.Interval(2*time.Second)+" where state = 1")
 	}
 	if err != nil {
 		k.t.Fatal(err)
@@ -133,7 +133,7 @@ func (k *soak) endUnfinished() map[string]bool {
 		k.t.Errorf("%d rows are left without an end", begun)
 	}
 	ended := map[string]bool{}
-	n, err := sqljournal.Intent(k.db, namespace).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
+	n, err := sqljournal.Intent(k.db, namespace, k.database.Options()...).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
 		key := string(u.Note)
 		paid := k.provider.count(key) > 0
 		if u.Note != nil {

@@ -40,7 +40,13 @@ func soakTime() time.Duration {
 // fault: journal: database restarted every second under load
 // fault: journal: Redis off from beginning to end
 func TestSoak(t *testing.T) { // not parallel to other tests: it keeps the machine busy
-	shared := dbtest.OwnPostgreSQL(t).Server()
+	for _, kind := range dbtest.Servers {
+		t.Run(string(kind), func(t *testing.T) { testSoak(t, kind) })
+	}
+}
+
+func testSoak(t *testing.T, kind dbtest.Kind) {
+	shared := dbtest.Own(t, kind).Server()
 	for _, trouble := range []struct {
 		name      string
 		restarts  bool // of the database
@@ -71,7 +77,7 @@ func TestSoak(t *testing.T) { // not parallel to other tests: it keeps the machi
 					t.Parallel()
 					server := shared
 					if trouble.restarts {
-						server = dbtest.OwnPostgreSQL(t).Server()
+						server = dbtest.Own(t, kind).Server()
 					}
 					k := newSoak(t, server, shops.mode, shops.elsewhere, trouble.redisAway)
 					k.keys, k.lasts = redistest.Rounds(30, 300), soakTime()
@@ -96,6 +102,7 @@ type soak struct {
 	redisAway bool
 	redisKept bool // Redis keeps its data: without a journal nothing else prevents a second effect
 	server    *dbtest.Server
+	database  dbtest.Database
 	db        *sql.DB
 	provider  *provider
 	customer  customer // without a URL
@@ -124,10 +131,10 @@ func newSoak(t *testing.T, server *dbtest.Server, mode journalMode, elsewhere, r
 		t: t, elsewhere: elsewhere, clicks: 6, redis: redistest.Start(t), redisAway: redisAway, server: server,
 		provider: newProvider(t), customer: newCustomer(t, ""),
 	}
-	database := k.server.Database(t)
-	k.db = database.Open(t)
+	k.database = k.server.Database(t)
+	k.db = k.database.Open(t)
 	createPayments(t, k.db)
-	k.shop = shop{Redis: k.redis.Addr(), Database: database.URL(), Journal: mode, Lease: soakLease, Limit: soakLimit}
+	k.shop = shop{Redis: k.redis.Addr(), Database: k.database.URL(), Journal: mode, Lease: soakLease, Limit: soakLimit}
 	if elsewhere {
 		k.shop.Provider = k.provider.url
 	}
@@ -240,7 +247,7 @@ func (k *soak) flush(ctx context.Context) {
 // sweep frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may
 // restart.
 func (k *soak) sweep(ctx context.Context) {
-	journal := sqljournal.Intent(k.db, namespace)
+	journal := sqljournal.Intent(k.db, namespace, k.database.Options()...)
 	every := time.NewTicker(50 * time.Millisecond)
 	defer every.Stop()
 	for {

@@ -1,0 +1,145 @@
+package sqljournal
+
+import (
+	"database/sql"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// mysql is for MySQL and MariaDB. What is different there:
+//
+//   - How many rows an UPDATE has changed depends on the DSN: see note. No statement has ON DUPLICATE KEY UPDATE.
+//   - An UPDATE assigns from left to right, so that a later expression reads the new value of a column.
+//   - A row that a statement has waited for is read as it is now, but at REPEATABLE READ a plain SELECT reads an older one. So
+//     a look is a statement of its own.
+//   - A statement may end the transaction, or commit it: see opening.
+//   - UTC_TIMESTAMP does not depend on the session's time zone, and is the same throughout a statement.
+var mysql = dialect{
+	unit:         time.Microsecond,
+	rewrite:      positional,
+	maxNamespace: 600, // the column of the key takes 767 bytes
+
+	look: mysqlLook + ` where j.key = $1`,
+
+	begin: `
+insert into onceguard_journal (onceguard_journal.key, token, state, note, began_at, until)
+values ($1, $2, 1, $3, ` + mysqlNow + `, ` + mysqlNow + ` + $4)`,
+
+	insertNew: `
+insert into onceguard_journal (onceguard_journal.key, token, state, record, began_at, expires_at)
+values ($1, $2, 2, $3, ` + mysqlNow + `, ` + mysqlNow + ` + $4)`,
+	removeExpired: `delete from onceguard_journal where onceguard_journal.key = $1 and expires_at <= ` + mysqlNow,
+
+	finish: `
+update onceguard_journal j set state = 2, record = $3, note = null, until = null, expires_at = ` + mysqlNow + ` + $4
+where j.key = $1 and token = $2 and state = 1`,
+
+	free: `delete from onceguard_journal where onceguard_journal.key = $1 and token = $2 and state = 1`,
+
+	// The same note once more moves the limit by a microsecond. Otherwise it would count as no change.
+	note: `
+update onceguard_journal j set until = until + (note <=> $3), note = $3 where j.key = $1 and token = $2 and state = 1`,
+
+	finishSwept: `
+update onceguard_journal j set state = 2, token = coalesce(run, token), record = $3, note = null, until = null, fingerprint = $5,
+  expires_at = ` + mysqlNow + ` + $4
+where j.key = $1 and token = $2 and state = 1`,
+	fill: `
+update onceguard_journal j set state = 2, record = $3, note = null, until = null, fingerprint = null,
+  expires_at = ` + mysqlNow + ` + $4
+where j.key = $1 and ` + ownerOfRow + ` = $2 and (state = 2 and record is null or state = 1 and $5)`,
+	freeSwept: `delete from onceguard_journal where onceguard_journal.key = $1 and ` + ownerOfRow + ` = $2 and state = 1`,
+
+	readCommitted: sql.LevelReadCommitted,
+
+	// A savepoint goes with its transaction, however that ends.
+	opening:   `savepoint onceguard_journal`,
+	stillOpen: `release savepoint onceguard_journal`,
+	abort:     `rollback`,
+
+	probeLimit: `set innodb_lock_wait_timeout = 3`, // seconds, as probeTime
+	probe: `
+insert into onceguard_journal (onceguard_journal.key, token, state, began_at, until)
+values ($1, $2, 1, ` + mysqlNow + `, ` + mysqlNow + `)`,
+	probeFound: mysqlLook + ` where j.key = $1 for update`,
+
+	sweep: `
+select j.key, note, began_at, attempts + 1, ` + mysqlNow + ` from onceguard_journal j
+where state = 1 and until < coalesce($4, ` + mysqlNow + `)
+  and (attempts > 0 or until < coalesce($4, ` + mysqlNow + `) - $3)
+  and left(j.key, octet_length($5)) = $5
+order by until limit 1 for update skip locked`,
+	sweepTake: `
+update onceguard_journal j set run = ` + ownerOfRow + `, token = $2, attempts = attempts + 1, until = ` + mysqlNow + ` + $3
+where j.key = $1`,
+
+	expire: `
+select j.key from onceguard_journal j
+where state = 2 and expires_at <= ` + mysqlNow + ` and left(j.key, octet_length($1)) = $1
+order by expires_at limit 1000 for update skip locked`,
+	expireTake: func(keys []string) (statement string, args []any) {
+		for _, key := range keys {
+			args = append(args, key)
+		}
+		return `delete from onceguard_journal where onceguard_journal.key in (?` + strings.Repeat(`, ?`, len(keys)-1) + `)`, args
+	},
+
+	operatorStatements: operatorStatements{
+		inspect: mysqlInfo + ` where j.key = $1`,
+		scan: mysqlInfo + `
+where left(j.key, octet_length($1)) = $1 and (state = 1 or record is null)
+order by state, until, j.key`,
+		forget: `
+delete from onceguard_journal
+where onceguard_journal.key = $1 and ` + ownerOfRow + ` = $2 and state = $3 and (record is null) = $4
+  and (state = 2 or until < ` + mysqlNow + ` or $5)`,
+	},
+	check: checkMySQL,
+}
+
+const (
+	// mysqlNow is the time in microseconds since 1970.
+	mysqlNow = `timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', utc_timestamp(6))`
+
+	mysqlLook = `
+select j.key, ` + ownerOfRow + `, state, note, record, coalesce(until, expires_at) - ` + mysqlNow + `,
+  ` + mysqlNow + ` - began_at, attempts > 0, ` + fingerprintOfRow + `
+from onceguard_journal j`
+
+	mysqlInfo = `
+select j.key, ` + ownerOfRow + `, state, note, began_at, coalesce(until, expires_at) - ` + mysqlNow + `,
+  attempts, record is not null, coalesce(octet_length(record), 0)
+from onceguard_journal j`
+)
+
+var (
+	numbered    = regexp.MustCompile(`\$[1-9]`)
+	positionals sync.Map // by the statement with numbers
+)
+
+// positionalStatement is a statement whose parameters have no numbers.
+type positionalStatement struct {
+	text  string
+	order []int // of its parameters, the number of each
+}
+
+// positional replaces the numbers of a statement's parameters by their order.
+func positional(statement string, args []any) (string, []any) {
+	found, ok := positionals.Load(statement)
+	if !ok {
+		var s positionalStatement
+		s.text = numbered.ReplaceAllStringFunc(statement, func(number string) string {
+			s.order = append(s.order, int(number[1]-'1'))
+			return "?"
+		})
+		found, _ = positionals.LoadOrStore(statement, s)
+	}
+	s := found.(positionalStatement)
+	ordered := make([]any, len(s.order))
+	for i, n := range s.order {
+		ordered[i] = args[n]
+	}
+	return s.text, ordered
+}
