@@ -21,6 +21,7 @@ import (
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/middleware/internal/capture"
 	"github.com/onceguard/onceguard/middleware/internal/response"
+	"github.com/onceguard/onceguard/middleware/internal/shadow"
 )
 
 var (
@@ -33,7 +34,7 @@ var (
 type watched struct {
 	*exchange
 	exec  Execution
-	ahead prefetch
+	ahead shadow.Body
 }
 
 // prediction is what would happen without shadow: the handler would run under a lease, or the client would get an answer.
@@ -63,8 +64,8 @@ func (x *exchange) serveShadow(next http.Handler) {
 func (s *watched) predict() prediction {
 	way, refusal := s.readCopy()
 	switch {
-	case refusal != nil && errors.Is(refusal.event.Err, errShadowStream):
-		return prediction{event: Event{Outcome: Unprotected, Err: errShadowStream}}
+	case refusal != nil && errors.Is(refusal.event.Err, shadow.ErrStream):
+		return prediction{event: Event{Outcome: Unprotected, Err: shadow.ErrStream}}
 	case refusal != nil:
 		return s.predictRefusal(refusal)
 	case way == nested:
@@ -104,7 +105,7 @@ func (s *watched) predictReplay(result *run.Result) prediction {
 // readCopy reads the key and the fingerprint, on a copy of the request. The handler's request stays as it is, and no
 // error reaches the ResponseWriter.
 func (s *watched) readCopy() (way way, refusal *refusal) {
-	s.ahead.open(s.r)
+	s.ahead.Open(s.r)
 	copied := s.r.WithContext(s.r.Context())
 	copied.Body = &s.ahead
 	defer func() {
@@ -137,7 +138,7 @@ func (s *watched) request() *http.Request {
 	if hasKey && !outerActs {
 		r = r.WithContext(context.WithValue(r.Context(), executionKey{}, &s.exec))
 	}
-	r.Body = s.ahead.handOver()
+	r.Body = s.ahead.HandOver()
 	return r
 }
 
@@ -147,8 +148,7 @@ func (s *watched) handle(next http.Handler, w http.ResponseWriter, r *http.Reque
 	start := time.Now()
 	defer func() {
 		s.in.run.Phases.Operation, s.pattern = run.PhaseSince(start), r.Pattern
-		s.ahead.rest.CutOff()
-		s.r.Body = s.ahead.source
+		s.r.Body = s.ahead.CutOff()
 		s.r.Pattern = r.Pattern
 		s.removeTemporaryFiles(r)
 	}()
@@ -164,7 +164,7 @@ func (s *watched) runAnyway(next http.Handler, r *http.Request, predicted *predi
 		s.handle(next, s.w, r)
 		return
 	}
-	tee := capture.NewTee(s.w, r)
+	tee := shadow.NewTee(s.w, r)
 	s.handle(next, tee.Writer(), r)
 	if len(predicted.digest) > 0 && !s.isDisconnected() {
 		seen := tee.End(s.m.maxResponse)
@@ -177,32 +177,18 @@ func (s *watched) runAnyway(next http.Handler, r *http.Request, predicted *predi
 // context it ends in shadow.
 func (s *watched) isDisconnected() bool { return errors.Is(s.r.Context().Err(), context.Canceled) }
 
-// digest is a watched response as a [run.Product]: what a later one is compared with.
-type digest struct {
-	run.Product // nil: a run in shadow has no journal and nothing replaces its product, so the other methods are not called
-	status      int
-	sum         []byte // of the body; empty if it is not to be compared
-	keeps       bool
-}
-
-func (d *digest) Payload() (head, body []byte, ok bool) {
-	return response.Tombstone(d.status), d.sum, true
-}
-func (d *digest) Tombstone(bool) []byte { return response.Tombstone(d.status) }
-func (d *digest) Keeps(bool) bool       { return d.keeps }
-
 // runWatched runs the handler of a request that would have run under a lease, and stores what a duplicate's response is
 // compared with.
 func (s *watched) runWatched(next http.Handler, r *http.Request) {
 	rn := &s.in.run
-	tee, left := capture.NewTee(s.w, r), new(digest)
+	tee, left := shadow.NewTee(s.w, r), new(shadow.Product)
 	s.exec.control = rn.Control()
 	rn.Start(left) // the handler keeps the context of its request
 	returned := false
 	defer func() {
 		rn.CutOff()
 		seen := tee.End(s.m.maxResponse)
-		left.status, left.sum = seen.Status, seen.Digest
+		left.Status, left.Digest = seen.Status, seen.Digest
 		result := s.conclude(rn, s.ending(rn, &seen, left, returned))
 		e := eventOf(&result, seen.Status)
 		e.Shadow = true
@@ -219,7 +205,7 @@ func (s *watched) runWatched(next http.Handler, r *http.Request) {
 }
 
 // ending returns how a watched run has ended. A panic of the function of WithStored or WithTraceparent is recovered.
-func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, returned bool) (end run.Ending) {
+func (s *watched) ending(rn *run.Run, seen *shadow.Observed, left *shadow.Product, returned bool) (end run.Ending) {
 	defer func() {
 		if recover() != nil {
 			end = run.Ending{How: run.Interrupted, Err: errShadowStored}
@@ -238,13 +224,13 @@ func (s *watched) ending(rn *run.Run, seen *capture.Observed, left *digest, retu
 	case !returned:
 		return run.Ending{How: run.Interrupted, Err: run.ErrNoReturn}
 	case s.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
-		left.sum, left.keeps = nil, true
+		left.Digest, left.IsKept = nil, true
 		return run.Ending{How: run.Whole}
-	case s.m.forbids(seen.Verdict, left.status):
+	case s.m.forbids(seen.Verdict, left.Status):
 		return s.exec.forbidden()
 	case seen.Verdict == capture.Whole:
-		left.keeps = s.m.keeps(left.status, rn.IsStrict())
-		return s.exec.endingWith(left.status)
+		left.IsKept = s.m.keeps(left.Status, rn.IsStrict())
+		return s.exec.endingWith(left.Status)
 	}
 	return endingOf(seen.Verdict, s.w)
 }

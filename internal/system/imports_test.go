@@ -15,9 +15,10 @@ import (
 var allowedImports = map[string][]string{
 	"middleware": {
 		"keyfunc", "lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/reread", "internal/option",
-		"middleware/internal/capture", "middleware/internal/problem", "middleware/internal/response", "middleware/internal/buffer",
+		"middleware/internal/capture", "middleware/internal/shadow", "middleware/internal/problem", "middleware/internal/response", "middleware/internal/buffer",
 	},
 	"middleware/internal/capture":  {"journal", "middleware/internal/response", "middleware/internal/buffer"},
+	"middleware/internal/shadow":   {"internal/run", "internal/reread", "middleware/internal/capture", "middleware/internal/response"},
 	"middleware/internal/problem":  {"keyfunc", "internal/run"},
 	"middleware/internal/response": {"internal/record", "middleware/internal/buffer"},
 	"middleware/internal/buffer":   {},

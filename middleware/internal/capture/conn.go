@@ -26,7 +26,7 @@ func (w *Writer) FlushError() error {
 		return journal.ErrAnswered
 	case w.hijacked:
 		return http.ErrHijacked
-	case !canFlush(w.under):
+	case !CanFlush(w.under):
 		return http.ErrNotSupported
 	case w.status == 0:
 		w.setStatus(http.StatusOK)
@@ -117,8 +117,8 @@ func (w *Writer) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// canFlush reports whether the Flush of http.ResponseController would find a method to call.
-func canFlush(under http.ResponseWriter) bool {
+// CanFlush reports whether the Flush of http.ResponseController would find a method to call.
+func CanFlush(under http.ResponseWriter) bool {
 	return wrapsA[http.Flusher](under) || wrapsA[interface{ FlushError() error }](under)
 }
 
@@ -130,8 +130,8 @@ func wrapsA[T any](w http.ResponseWriter) bool {
 	})
 }
 
-// isAnswered reports whether a writer has a method Written, as those of gin and negroni have, that returns true.
-func isAnswered(under http.ResponseWriter) bool {
+// IsAnswered reports whether a writer has a method Written, as those of gin and negroni have, that returns true.
+func IsAnswered(under http.ResponseWriter) bool {
 	return wraps(under, func(w http.ResponseWriter) bool {
 		writer, ok := w.(interface{ Written() bool })
 		return ok && writer.Written()

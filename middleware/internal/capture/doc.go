@@ -14,15 +14,12 @@
 // client, and also to memory while the body fits. After Seal and Abort the handler's calls return ErrReturned. The
 // table of the type state (writer.go) has all transitions.
 //
-// A [Tee] does not buffer. It passes the response on and observes it.
-//
-//	writer.go               the Writer and its state
-//	gate.go                 lets one goroutine at a time into the Writer
-//	handler.go, conn.go     what the handler calls
-//	send.go                 sends the response to the underlying writer
-//	seal.go                 what the serving goroutine calls
-//	part.go                 undoes or ends a response before the handler has returned
-//	tee.go, tee_writer.go   the Tee
+//	writer.go            the Writer and its state
+//	gate.go              lets one goroutine at a time into the Writer
+//	handler.go, conn.go  what the handler calls
+//	send.go              sends the response to the underlying writer
+//	seal.go              what the serving goroutine calls
+//	part.go              undoes or ends a response before the handler has returned
 //
 // # Transactions
 //

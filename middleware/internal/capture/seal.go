@@ -66,10 +66,10 @@ func (w *Writer) isBroken() bool {
 // isBypassed reports, once the gate is closed, whether the handler answered on a writer that the underlying one wraps.
 // A framework may give the handler its own writer besides the one that the middleware gave it.
 func (w *Writer) isBypassed() bool {
-	if w.state != unsent || w.sent1xx || w.gate.leftInCall || w.writtenBefore { // then isAnswered may be due to that
+	if w.state != unsent || w.sent1xx || w.gate.leftInCall || w.writtenBefore { // then IsAnswered may be due to that
 		return false
 	}
-	return isAnswered(w.under)
+	return IsAnswered(w.under)
 }
 
 // noteBypass records that the client may have a response that this Writer does not know.

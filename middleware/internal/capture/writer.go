@@ -103,7 +103,7 @@ func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, observer Send
 	if h := under.Header(); len(h) > 0 {
 		w.outerHeader = h.Clone()
 	}
-	w.writtenBefore = isAnswered(under)
+	w.writtenBefore = IsAnswered(under)
 }
 
 func (w *Writer) underlying() http.ResponseWriter { return w.under }

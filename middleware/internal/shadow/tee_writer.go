@@ -1,4 +1,4 @@
-package capture
+package shadow
 
 // This file contains the optional methods of a ResponseWriter, which handlers find by a type assertion. The assertion
 // must succeed if and only if it would on the underlying writer. So a Tee's Writer has one type for each set of

@@ -1,4 +1,4 @@
-package capture
+package shadow
 
 import (
 	"crypto/sha256"
@@ -9,13 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceguard/onceguard/middleware/internal/capture"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
 // Tee passes a handler's response on at once, unchanged, and observes its status, length and digest. It returns what
 // the underlying writer returns. The handler gets its Writer.
 //
-// Like a [Writer] it has no Unwrap, so that nothing is written around it.
+// Like a [capture.Writer] it has no Unwrap, so that nothing is written around it.
 type Tee struct {
 	under         http.ResponseWriter // the underlying writer
 	isHEAD        bool                // the request is a HEAD
@@ -37,23 +38,23 @@ type Tee struct {
 // NewTee returns a Tee for the response to r that is written to under.
 func NewTee(under http.ResponseWriter, r *http.Request) *Tee {
 	return &Tee{
-		under: under, isHEAD: r.Method == http.MethodHead, writtenBefore: isAnswered(under),
+		under: under, isHEAD: r.Method == http.MethodHead, writtenBefore: capture.IsAnswered(under),
 		outerHeader: under.Header().Clone(), length: -1, digest: sha256.New(),
 	}
 }
 
 // Observed is what a Tee has observed of a response.
 type Observed struct {
-	Verdict     Verdict // how much of a response there was; never Expired
-	Status      int     // final status, 0 if the handler has set none
-	Digest      []byte  // the SHA-256 of the body
-	Started     bool    // a Writer would have sent a part of the response before Seal
-	SetsCookies bool    // a Writer's Response would have left out cookies
+	Verdict     capture.Verdict // how much of a response there was; never Expired
+	Status      int             // final status, 0 if the handler has set none
+	Digest      []byte          // the SHA-256 of the body
+	Started     bool            // a capture.Writer would have sent a part of the response before Seal
+	SetsCookies bool            // a capture.Writer's Response would have left out cookies
 }
 
 // End stops observing. A body longer than limit is Partial. What a goroutine left behind still writes is passed on.
 func (t *Tee) End(limit int) Observed {
-	answered := !t.writtenBefore && isAnswered(t.under)
+	answered := !t.writtenBefore && capture.IsAnswered(t.under)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
@@ -65,31 +66,31 @@ func (t *Tee) End(limit int) Observed {
 	}
 	return Observed{
 		Verdict: verdict, Status: t.status, Digest: t.digest.Sum(nil), SetsCookies: t.setsCookies,
-		Started: t.flushed || verdict == Partial || verdict == Bypassed,
+		Started: t.flushed || verdict == capture.Partial || verdict == capture.Bypassed,
 	}
 }
 
 // judge is called with mu locked. answered reports whether the underlying writer was written to since NewTee.
-func (t *Tee) judge(answered bool, limit int) Verdict {
+func (t *Tee) judge(answered bool, limit int) capture.Verdict {
 	byTee := t.status != 0 || t.hijacked
 	switch {
 	case answered && !byTee:
-		return Bypassed
+		return capture.Bypassed
 	case t.hijacked:
-		return Partial
-	case t.status == 0 && WhyLeftOpen(t.under) != nil:
-		return LeftOpen
+		return capture.Partial
+	case t.status == 0 && capture.WhyLeftOpen(t.under) != nil:
+		return capture.LeftOpen
 	case t.status == 0:
 		t.noteStatus(http.StatusOK)
 	}
 	hasBody := !t.isHEAD && response.BodyAllowed(t.status)
 	switch {
 	case hasBody && t.length >= 0 && t.written != t.length:
-		return Broken
+		return capture.Broken
 	case t.written > int64(limit), t.status == http.StatusSwitchingProtocols:
-		return Partial
+		return capture.Partial
 	}
-	return Whole
+	return capture.Whole
 }
 
 func (t *Tee) underlying() http.ResponseWriter { return t.under }
@@ -143,7 +144,7 @@ func (t *Tee) WriteString(s string) (int, error) { return t.Write([]byte(s)) }
 
 // FlushError passes the call on. It returns http.ErrNotSupported where http.ResponseController would.
 func (t *Tee) FlushError() error {
-	if canFlush(t.under) {
+	if capture.CanFlush(t.under) {
 		t.observeStatus(http.StatusOK)
 		t.observeFlush()
 	}
