@@ -84,7 +84,7 @@ func (e *Execution) Fence() int64 {
 // handler then leaves no response to store, because it panics, for example, a retry still does not run: it gets 409
 // response-not-stored or, with [WithAtMostOnce], in-flight and then outcome-unknown.
 //
-// Keep overrides Discard. If both Keep and Unknown are called, the last call wins.
+// Keep overrides Discard. It has no effect on a response of 500 and above with [WithoutServerErrors]. If both Keep and Unknown are called, the last call wins.
 func (e *Execution) Keep() { e.controls().Keep() }
 
 // Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for

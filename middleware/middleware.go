@@ -72,9 +72,9 @@ func newMiddleware(caller string, l *lock.Locker, key keyfunc.Func, opts []Optio
 //     the body nor write after the handler has returned. If it is in a Write or a Flush at that time, the response is
 //     stored at once and sent after that call.
 //  6. The response is buffered until it is stored: a client that has seen it can rely on its replay. A Flush, a
-//     Hijack, or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed, and if the
-//     response cannot be stored in full, a duplicate gets 409 response-not-stored. The same applies to a handler that
-//     answers on a ResponseWriter other than the one it is given, such as a framework's own, if that writer has a
+//     Hijack, or a body longer than [WithMaxResponse] sends it at once. From then on the key is never freed (but see
+//     [WithoutServerErrors]), and if the response cannot be stored in full, a duplicate gets 409 response-not-stored. The
+//     same applies to a handler that answers on a ResponseWriter other than the one it is given, such as a framework's own, if that writer has a
 //     method Written() bool; the Event then has an error.
 //  7. One round trip stores the response, or frees the key if the response is not to be stored ([WithStored]). This
 //     does not depend on the client either. If Redis does not answer, the response is sent unchanged, the Event has the

@@ -19,7 +19,7 @@ func WithRetention(d time.Duration) Option {
 // WithStored chooses by status which responses are stored. The default is [StoreDefault]. A response that is not stored
 // frees the key: a retry runs again. f is called concurrently. WithStored panics when f is nil.
 //
-// Whatever f returns,
+// Whatever f returns, and except what [WithoutServerErrors] says of a response of 500 and above,
 //
 //   - a response of 500 and above is stored with [WithAtMostOnce] and with an intent journal
 //   - a response is stored, or a tombstone if it cannot be replayed, after [Execution.Keep], once a byte of it was sent,

@@ -55,7 +55,8 @@
 // # What a refused call gets
 //
 // Each status has an ErrorInfo with the domain "onceguard", the reason below, and in its metadata instance, the name of
-// the key, for a person who looks it up. The statuses that may be tried again have a RetryInfo.
+// the key, for a person who looks it up. The statuses that may be tried again have a RetryInfo. After KEY_REUSED the metadata
+// has first_running or first_ended, a time, of the call that has the key.
 //
 //	Aborted             IN_FLIGHT            another call with this key runs, or its process died a moment ago; retry
 //	Unavailable         RUN_FAILED           the call that this one waited for has left no response; retry

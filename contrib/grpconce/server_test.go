@@ -74,7 +74,15 @@ func TestOtherCalls(t *testing.T) {
 			}
 		}
 		amount["amount"] = 1251
-		s.wantRefused(s.call(payMethod, amount, "idempotency-key", "k1"), codes.InvalidArgument, "KEY_REUSED")
+		a := s.call(payMethod, amount, "idempotency-key", "k1")
+		s.wantRefused(a, codes.InvalidArgument, "KEY_REUSED")
+		for _, detail := range status.Convert(a.err).Details() {
+			told := detail.(*errdetails.ErrorInfo).GetMetadata()
+			ended, err := time.Parse(time.RFC3339, told["first_ended"])
+			if err != nil || time.Since(ended) > time.Hour || told["first_running"] != "" || told["instance"] == "" {
+				t.Errorf("metadata %v, %v", told, err)
+			}
+		}
 		s.wantRuns(5)
 	})
 }
