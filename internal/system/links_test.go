@@ -10,10 +10,10 @@ import (
 	"unicode"
 )
 
-// pages returns the Markdown files of the root and of docs.
+// pages returns the Markdown files of the root and of docs, and llms.txt, which is Markdown too.
 func pages(t *testing.T) (names []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "llms.txt"} {
 		found, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -56,6 +56,31 @@ func TestLinks(t *testing.T) {
 	}
 	if checked < 50 {
 		t.Errorf("%d links found, want more", checked)
+	}
+}
+
+// llms.txt names every page and every package, and begins with ten lines of README's program.
+func TestMachinesFindEverything(t *testing.T) {
+	t.Parallel()
+	index, program := readPage(t, "llms.txt"), goBlocks(readPage(t, "README.md"))[0]
+	for _, page := range pages(t) {
+		if page != "llms.txt" && !strings.Contains(index, "]("+page+")") {
+			t.Errorf("llms.txt does not name %s", page)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^pkg ([^,]+),`).FindAllStringSubmatch(readPage(t, "api.txt"), -1) {
+		if !strings.Contains(index, "`"+m[1]+"`") {
+			t.Errorf("llms.txt does not name package %s", m[1])
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(goBlocks(index)[0]), "\n")
+	for _, line := range lines {
+		if !strings.Contains(program, "\t"+line+"\n") {
+			t.Errorf("llms.txt: not in README's program: %s", line)
+		}
+	}
+	if len(lines) != 10 {
+		t.Errorf("llms.txt begins with %d lines of Go, want 10", len(lines))
 	}
 }
 
