@@ -21,7 +21,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	}
 	k := l.namespace.Key(key)
 	if lease := l.join(ctx, k); lease != nil {
-		return lease, true, nil
+		lease, err = l.keep(lease)
+		return lease, err == nil, err
 	}
 	owner, err := ownerOf(ctx)
 	if err != nil {
@@ -33,8 +34,11 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 		return nil, false, err
 	case claim.State == Settled:
 		return nil, false, ErrSettled
+	case claim.State != Granted:
+		return nil, false, nil
 	}
-	return claim.Lease, claim.State == Granted, nil
+	lease, err = l.keep(claim.Lease)
+	return lease, err == nil, err
 }
 
 // Acquire takes key, and waits while another caller holds it. A message wakes it when the holder releases or settles
@@ -52,7 +56,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	}
 	k := l.namespace.Key(key)
 	if lease := l.join(ctx, k); lease != nil {
-		return lease, nil
+		return l.keep(lease)
 	}
 	owner, err := ownerOf(ctx)
 	if err != nil {
@@ -65,7 +69,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	case claim.State == Settled:
 		return nil, ErrSettled
 	}
-	return claim.Lease, nil
+	return l.keep(claim.Lease)
 }
 
 // Wait waits until key is [Settled], [Free] or [Abandoned]. It never takes the key. A message wakes it, and it polls,

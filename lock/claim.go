@@ -86,7 +86,7 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte, hold time.D
 
 // claim takes key if it is free, and returns what it holds.
 func (l *Locker) claim(ctx context.Context, key store.Key, opts store.ClaimOptions) (claim Claim, err error) {
-	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken(), Hold: opts.Hold}
+	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken(), Hold: opts.Hold, IsLock: opts.IsLock}
 	if claim, err = l.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
 		return claim, err
 	}

@@ -148,3 +148,31 @@ func ExampleNewOwnerContext() {
 	// held by batch-7, pid 4711: nightly report
 	// for less than a minute: true
 }
+
+// A process that is deployed anew leaves no lock behind.
+func ExampleWithReleaseOnClose() {
+	server, client := newServer()
+	defer server.Close()
+	defer client.Close()
+	ctx := context.Background()
+	locker := lock.New(client, "reports", lock.WithReleaseOnClose())
+	lease, err := locker.Acquire(ctx, "nightly")
+	if err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+
+	// On SIGTERM, once the work has ended.
+	if err := locker.Close(ctx); err != nil {
+		fmt.Println("not all is released:", err)
+	}
+	fmt.Println("the lease:", context.Cause(lease.Context()))
+
+	next := lock.New(client, "reports")
+	defer next.Close(ctx)
+	_, ok, err := next.TryAcquire(ctx, "nightly")
+	fmt.Println("the next process has it:", ok, err)
+	// Output:
+	// the lease: context canceled
+	// the next process has it: true <nil>
+}

@@ -39,8 +39,8 @@ func (l *Locker) newLease(ctx context.Context, id lease.ID, fence int64, start t
 	return first, nil
 }
 
-// Context returns a context that is done when the lease is over. Its cause is [context.Canceled] after Release or
-// Settle, and [ErrLost] when the lease is lost. A lease is lost in two cases:
+// Context returns a context that is done when the lease is over. Its cause is [context.Canceled] after Release,
+// Settle, or Close with [WithReleaseOnClose], and [ErrLost] when the lease is lost. A lease is lost in two cases:
 //
 //   - The lease cannot be renewed. It is lost at [Lease.Until], before the key expires.
 //   - The key no longer holds the claim: the server has lost it, or has granted the key to another caller. The lease is

@@ -28,6 +28,7 @@ type Locker struct {
 	waiters   waiters
 	leases    lease.Config  // shared by its leases
 	backlog   lease.Backlog // the values that its leases could not store yet
+	held      held
 }
 
 // New returns a Locker on one Redis deployment: a single server, a master behind Sentinel, or a Cluster. New sends
@@ -104,11 +105,13 @@ func (l *Locker) Go(f func(context.Context)) {
 // is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.
 //
 // Close a Locker after http.Server.Shutdown and before its client. A closed Locker takes no key ([ErrClosed]). It does
-// not renew its leases, which run out, but they can still be settled and released.
+// not renew its leases, which run out, but they can still be settled and released. With [WithReleaseOnClose] it releases
+// those of locks.
 func (l *Locker) Close(ctx context.Context) error {
+	l.releaseHeld()
 	l.backlog.Close()
 	err := l.group.Close(ctx)
-	return errors.Join(err, l.backlog.TakeUnstored(), l.store.TakeUnreleased())
+	return errors.Join(err, l.held.takeFailed(), l.backlog.TakeUnstored(), l.store.TakeUnreleased())
 }
 
 // ready returns an error if the Locker is without Redis or closed, or ctx is done.

@@ -19,6 +19,8 @@ type options struct {
 	renew bool
 	retry Retry
 	base  context.Context
+
+	releaseOnClose bool
 }
 
 func defaultOptions() options {
@@ -126,6 +128,22 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	option.Check(n >= 1, "lock.WithReplicas: n is %d, want 1 or more", n)
 	option.Check(timeout >= time.Millisecond, "lock.WithReplicas: %v is below a millisecond", timeout)
 	return func(o *options) { o.store.Replicas, o.store.ReplicaTimeout = n, timeout.Truncate(time.Millisecond) }
+}
+
+// WithReleaseOnClose makes [Locker.Close] release the leases of TryAcquire, Acquire and Resume that are still held, so
+// that after a deployment the next process does not wait until they have run out. The Context of each lease is done
+// first, with the cause [context.Canceled]. Close waits for the releases. If some fail, these leases run out, and the
+// error of Close has their number, and wraps the reason of one of them.
+//
+// By default Close releases nothing, because it does not know whether the holder has stopped its work: a holder that
+// goes on when its Context is done has until the end of the lease, and with this option no time at all. So end the work
+// before you call Close.
+//
+// Close never releases what may have had its effect: a lease of [Locker.Claim], with or without a hold, one that was
+// abandoned, perhaps for another process to resume, and one on which Settle was called. Packages middleware and once use
+// Claim alone.
+func WithReleaseOnClose() Option {
+	return func(o *options) { o.releaseOnClose = true }
 }
 
 // WithBaseContext sets the context whose values go-redis's hooks see in commands that belong to no single caller:

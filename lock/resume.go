@@ -43,7 +43,7 @@ func (l *Locker) Resume(ctx context.Context, key, token string) (*Lease, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%w: it has no such token", ErrLost)
 	}
-	start, id := time.Now(), lease.ID{Key: l.namespace.Key(key), Token: store.NewToken()}
+	start, id := time.Now(), lease.ID{Key: l.namespace.Key(key), Token: store.NewToken(), IsLock: true}
 	switch claim, err := l.settlePending(ctx, id.Key, nil); {
 	case err != nil:
 		return nil, err
@@ -54,5 +54,9 @@ func (l *Locker) Resume(ctx context.Context, key, token string) (*Lease, error) 
 	if err != nil {
 		return nil, err
 	}
-	return l.newLease(ctx, id, e.Fence, start)
+	resumed, err := l.newLease(ctx, id, e.Fence, start)
+	if err != nil {
+		return nil, err
+	}
+	return l.keep(resumed)
 }

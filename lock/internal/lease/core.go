@@ -49,6 +49,7 @@ type ID struct {
 	Token     uuid.UUID
 	Hold      time.Duration // for which the claim stays after its lease; 0 without a hold
 	Written   []byte        // the whole claim, if it is known
+	IsLock    bool          // TryAcquire, Acquire or Resume has written it
 	MayReturn bool          // a command may still arrive, and write the claim again after its end: see Core.keepReleasing
 }
 

@@ -114,11 +114,15 @@ func (h *Handle) AbandonAt(t time.Time) {
 }
 
 // markReleased marks the handle as released, and reports whether it is the lease's last one. The caller then releases
-// the claim, which also ends the handle. A handle that is not the last is ended by markReleased.
-func (h *Handle) markReleased() (last bool) {
+// the claim, which also ends the handle. A handle that is not the last is ended by markReleased. With onlyHeld it does
+// nothing if the lease is over or abandoned, or Settle was called.
+func (h *Handle) markReleased(onlyHeld bool) (last bool) {
 	c := h.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if onlyHeld && (!c.valid() || c.abandoned() || c.settling) {
+		return false
+	}
 	i := slices.Index(c.handles, h)
 	if i < 0 { // released before
 		return false

@@ -14,7 +14,16 @@ import (
 
 // Release ends the handle and, if it is the last one, releases the claim. ctx must never be done.
 func (h *Handle) Release(ctx context.Context) error {
-	if !h.markReleased() {
+	if !h.markReleased(false) {
+		return nil
+	}
+	return h.core.release(ctx)
+}
+
+// ReleaseHeld is Release, unless the lease is over or abandoned, or Settle was called: then it does nothing. ctx must never
+// be done.
+func (h *Handle) ReleaseHeld(ctx context.Context) error {
+	if !h.markReleased(true) {
 		return nil
 	}
 	return h.core.release(ctx)
@@ -22,7 +31,7 @@ func (h *Handle) Release(ctx context.Context) error {
 
 // ReleaseInBackground is Release, except that it does not wait for the reply.
 func (h *Handle) ReleaseInBackground(ctx context.Context) {
-	if h.markReleased() {
+	if h.markReleased(false) {
 		h.core.config.Group.Go(func() { _ = h.core.release(ctx) }) // the error is ignored: release retries
 	}
 }

@@ -1,0 +1,309 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// leaveAll leaves a lease of every kind in Redis. It returns those that Close releases, and the keys of those that it
+// must not release.
+func leaveAll(t *testing.T, b redistest.Backend, locker *lock.Locker) (held []*lock.Lease, kept []string) {
+	t.Helper()
+	ctx := t.Context()
+	acquired, err := locker.Acquire(ctx, "acquired")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := acquire(t, locker, "joined")
+	joined, err := locker.Acquire(lock.NewContext(ctx, first), "joined")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := acquire(t, locker, "left by the first")
+	rest, _, err := locker.TryAcquire(lock.NewContext(ctx, left), "left by the first")
+	if err := errors.Join(err, left.Release(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	resumed := resume(t, locker, "resumed", acquire(t, newLocker(t, b.Client(t)), "resumed").Token())
+	held = []*lock.Lease{acquire(t, locker, "tried"), acquired, first, joined, rest, resumed}
+
+	claim := claimUnder(t, locker, "a claim", 0)
+	if _, _, err := locker.TryAcquire(lock.NewContext(ctx, claim), "a claim"); err != nil {
+		t.Fatal(err)
+	}
+	last := claimUnder(t, locker, "a claim's last handle", 0)
+	if _, _, err := locker.TryAcquire(lock.NewContext(ctx, last), "a claim's last handle"); err != nil {
+		t.Fatal(err)
+	}
+	if err := last.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	claimUnder(t, locker, "a hold", time.Hour)
+	acquire(t, locker, "abandoned").Abandon()
+	acquire(t, locker, "abandoned at").AbandonAt(time.Now())
+	if err := acquire(t, locker, "settled").Settle(ctx, nil, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := acquire(t, locker, "released").Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	handedOver := resume(t, newLocker(t, b.Client(t)), "handed over", acquire(t, locker, "handed over").Token())
+	t.Cleanup(func() { _ = handedOver.Release(context.Background()) })
+	return held, []string{"a claim", "a claim's last handle", "a hold", "abandoned", "abandoned at", "settled", "handed over"}
+}
+
+func TestReleaseOnClose(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]lock.Option{"with": {lock.WithReleaseOnClose()}, "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachFenced(t, func(t *testing.T, b redistest.Backend, fencing []lock.Option) {
+				locker := newLocker(t, b.Client(t), append(append(fencing, opts...), lock.WithTTL(time.Hour))...)
+				held, kept := leaveAll(t, b, locker)
+				// A lost lease is nobody's to release: the key is another's.
+				lost := acquire(t, locker, "lost")
+				if err := forget(t.Context(), locker, "lost"); err != nil {
+					t.Fatal(err)
+				}
+				rival := newLocker(t, b.Client(t))
+				kept = append(kept, "lost")
+				acquire(t, rival, "lost")
+				if err := lost.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+					t.Fatal(err)
+				}
+
+				closeWithin(t, locker)
+				for _, lease := range held {
+					if got := context.Cause(lease.Context()); (opts == nil) != (got == nil) || got != nil && got != context.Canceled {
+						t.Errorf("a lease that was held: %v", got)
+					}
+				}
+				for _, key := range kept {
+					if info, err := rival.Inspect(t.Context(), rival.StorageKey(key)); err != nil || info.State == lock.Free {
+						t.Errorf("%s: %v, %v", key, info.State, err)
+					}
+				}
+				for _, key := range []string{"acquired", "joined", "left by the first", "resumed", "tried"} {
+					info, err := rival.Inspect(t.Context(), rival.StorageKey(key))
+					if err != nil || (info.State == lock.Free) != (opts != nil) {
+						t.Errorf("%s: %v, %v", key, info.State, err)
+					}
+				}
+				for _, lease := range held { // as a deferred Release does
+					if err := lease.Release(t.Context()); err != nil {
+						t.Errorf("Release after Close: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// eachFenced runs test on each server, with and without fences.
+func eachFenced(t *testing.T, test func(*testing.T, redistest.Backend, []lock.Option)) {
+	for name, opts := range map[string][]lock.Option{"plain": nil, "fenced": {lock.WithFencing()}} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) { test(t, b, opts) })
+		})
+	}
+}
+
+// The holder is told before the key is free, and a waiter elsewhere is woken at once.
+//
+// fault: reply to the release of a Close held, and dropped
+func TestContextEndsBeforeCloseReleases(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		locker := newLocker(t, p.Client(t), lock.WithReleaseOnClose(), lock.WithTTL(time.Hour))
+		rival := newLocker(t, b.Client(t), byMessage)
+		load(t, rival)
+		lease := acquire(t, locker, "k")
+		waits := acquireFor(t.Context(), rival, "k")
+		awaitSubscribers(t, b, rival.StorageKey("k"), 1)
+		held, lost := p.HoldRequest(redistest.Nth(1, script)), p.DropReply(redistest.Nth(1, script))
+		closed := make(chan error, 1)
+		go func() { closed <- locker.Close(context.Background()) }()
+		held.Wait(t)
+		if got := context.Cause(lease.Context()); got != context.Canceled {
+			t.Errorf("the release is sent, and the lease's context: %v", got)
+		}
+		inspect(t, rival, "k", lock.Held)
+		if _, _, err := locker.TryAcquire(t.Context(), "other"); !errors.Is(err, lock.ErrClosed) {
+			t.Errorf("TryAcquire: %v", err)
+		}
+		held.Lift()
+		lost.Wait(t)
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if waits.end(t); waits.err != nil {
+			t.Fatal(waits.err)
+		}
+		if err := waits.claim.Lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A key that is granted while Close runs is freed.
+//
+// fault: the reply to a claim comes during Close
+func TestGrantedDuringClose(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
+		locker := newLocker(t, p.Client(t), lock.WithReleaseOnClose(), lock.WithTTL(time.Hour))
+		load(t, locker)
+		for range 2 { // the second time in vain
+			closeWithin(t, newLocker(t, b.Client(t), lock.WithReleaseOnClose()))
+		}
+		late := p.HoldReply(redistest.Named("SET"))
+		tried := tryInBackground(t.Context(), locker)
+		late.Wait(t)
+		closed := make(chan error, 1)
+		go func() { closed <- locker.Close(context.Background()) }()
+		eventually(t, "the end", func() bool {
+			_, err := locker.Look(t.Context(), "other")
+			return errors.Is(err, lock.ErrClosed)
+		})
+		late.Lift()
+		if err := <-tried; !errors.Is(err, lock.ErrClosed) {
+			t.Errorf("TryAcquire: %v, want ErrClosed", err)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		eventually(t, "free", func() bool {
+			info, err := rival.Inspect(t.Context(), rival.StorageKey("k"))
+			return err == nil && info.State == lock.Free
+		})
+	})
+}
+
+// Redis answers nothing: the holders are told all the same, and Close says what it could not release.
+//
+// fault: redis-server SIGSTOP, longer
+func TestCloseCannotRelease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, honorsDeadlines)
+		locker := lock.New(b.client, "test", lock.WithReleaseOnClose(), lock.WithOpTimeout(time.Second), lock.WithTTL(time.Minute))
+		var leases []*lock.Lease
+		for i := range 3 {
+			leases = append(leases, acquire(t, locker, fmt.Sprint(i)))
+		}
+		b.silent.Store(true)
+		start := time.Now()
+		err := locker.Close(t.Context())
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if want := "lock: close: 3 leases are not released"; err == nil || err.Error()[:len(want)] != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		for _, lease := range leases {
+			if lease.Err() != context.Canceled {
+				t.Errorf("%v", lease.Err())
+			}
+		}
+		b.silent.Store(false)
+		time.Sleep(time.Minute)
+		if keys := b.server.Keys(); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
+}
+
+// fault: redis-server SIGSTOP, a Settle pending at Close
+func TestCloseKeepsAPendingValue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := lock.New(b.client, "test", lock.WithReleaseOnClose(), lock.WithTTL(time.Minute))
+		lease := acquire(t, locker, "k")
+		b.full.Store(true)
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrPending) {
+			t.Fatal(err)
+		}
+		b.full.Store(false)
+		if err := locker.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		rival := newLocker(t, b.client)
+		if met, err := rival.Look(t.Context(), "k"); string(met.Value) != "v" || err != nil {
+			t.Errorf("the key has %v %q, %v", met.State, met.Value, err)
+		}
+	})
+}
+
+// Release, Settle and Abandon by the holder beside Close: the key is free, has the value, or its claim runs out.
+func TestCloseRacesTheHolder(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		client := b.Client(t)
+		rival := newLocker(t, client)
+		for i := range redistest.Rounds(30, 300) {
+			locker := lock.New(client, "test", lock.WithReleaseOnClose(), lock.WithOpTimeout(20*time.Second))
+			leases := make([]*lock.Lease, 3)
+			for j := range leases {
+				leases[j] = acquire(t, locker, fmt.Sprint(i, j))
+			}
+			var all sync.WaitGroup
+			var settled error
+			all.Go(func() { closeWithin(t, locker) })
+			all.Go(func() {
+				if err := leases[0].Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			})
+			all.Go(func() { settled = leases[1].Settle(t.Context(), []byte("v"), time.Hour) })
+			all.Go(leases[2].Abandon)
+			all.Wait()
+			inspect(t, rival, fmt.Sprint(i, 0), lock.Free)
+			switch met, err := rival.Look(t.Context(), fmt.Sprint(i, 1)); {
+			case err != nil, settled == nil && string(met.Value) != "v", errors.Is(settled, lock.ErrLost) && met.State != lock.Free:
+				t.Errorf("Settle: %v, and the key has %v, %v", settled, met.State, err)
+			}
+		}
+	})
+}
+
+// What is over is not kept in memory.
+func TestLeasesAreNotKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker := newLocker(t, newBubble(t).client, lock.WithReleaseOnClose(), lock.WithoutRenewal())
+		for what, end := range map[string]func(*lock.Lease){
+			"released": func(lease *lock.Lease) { _ = lease.Release(t.Context()) },
+			"settled":  func(lease *lock.Lease) { _ = lease.Settle(t.Context(), nil, time.Hour) },
+			"run out":  func(*lock.Lease) {},
+		} {
+			var ended weak.Pointer[lock.Lease]
+			func() {
+				lease := acquire(t, locker, what)
+				ended = weak.Make(lease)
+				end(lease)
+			}()
+			time.Sleep(locker.TTL())
+			for n := 0; ; n++ {
+				if runtime.GC(); ended.Value() == nil {
+					break
+				}
+				if n == 100 {
+					t.Fatalf("a lease that was %s is kept", what)
+				}
+				time.Sleep(time.Second)
+			}
+		}
+	})
+}
