@@ -8,7 +8,7 @@ import (
 )
 
 // A process is killed at each arrow of a run, and another one answers the retries: the table of "A process that dies"
-// in docs/guarantees.md. A cell has the number of effects after the kill, and then each event and what a retry gets.
+// in docs/guarantees.md. A case has the number of effects after the kill, and then each event and what a retry gets.
 //
 // fault: journal: process killed -9 before Begin, the handler, complete, COMMIT, End, Settle, the response
 func TestKilled(t *testing.T) {
