@@ -83,6 +83,6 @@ func bareSite(
 		newVisitor := func() visitor {
 			return func(key string) (int, []byte, error) { return visit(context.Background(), commands, s, key) }
 		}
-		return &site{newVisitor, client.Close}, err
+		return &site{newVisitor: newVisitor, close: client.Close}, err
 	}
 }

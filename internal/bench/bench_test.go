@@ -11,6 +11,15 @@ import (
 	"github.com/onceguard/onceguard/internal/pgtest"
 )
 
+// TestMain serves if this process is the server of openServed.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == serveCommand {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // redisFor returns a server that ends with the test. Without redis-server the test is skipped, or fails if CI=true.
 func redisFor(t testing.TB) *server {
 	t.Helper()
@@ -79,6 +88,7 @@ func forEach(t *testing.T, s suite, pg *postgres) {
 }
 
 func TestContenders(t *testing.T)        { forEach(t, comparisonSuite(), nil) }
+func TestHTTPContenders(t *testing.T)    { forEach(t, httpSuite(), nil) }
 func TestJournalContenders(t *testing.T) { forEach(t, journalSuite(), postgresFor(t)) }
 
 func testContender(t *testing.T, of contender, c conditions) {

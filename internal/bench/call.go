@@ -86,14 +86,17 @@ func newFastCall(h fasthttp.RequestHandler, body []byte) *fastCall {
 func (c *fastCall) visit(key string) (int, []byte, error) {
 	c.ctx.ResetUserValues()
 	c.ctx.Response.Reset()
-	r := &c.ctx.Request
+	fillRequest(&c.ctx.Request, "/payments", key, c.body)
+	c.handler(&c.ctx)
+	return c.ctx.Response.StatusCode(), c.ctx.Response.Body(), nil
+}
+
+func fillRequest(r *fasthttp.Request, uri, key string, body []byte) {
 	r.Reset()
 	r.Header.SetMethod(http.MethodPost)
-	r.SetRequestURI("/payments")
+	r.SetRequestURI(uri)
 	r.Header.SetHost("127.0.0.1")
 	r.Header.SetContentType("application/json")
 	r.Header.Set(idempotencyKey, key)
-	r.SetBodyRaw(c.body)
-	c.handler(&c.ctx)
-	return c.ctx.Response.StatusCode(), c.ctx.Response.Body(), nil
+	r.SetBodyRaw(body)
 }

@@ -46,12 +46,16 @@ func compare(ctx context.Context, s session, cfg compareConfig) error {
 	if err != nil {
 		return err
 	}
+	overHTTP, err := measureHTTP(ctx, s, cfg)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); bodies of %s; pools as large as the number of callers\n",
 		head, plural(cfg.rounds, "round"), cfg.time, size(bodySize))
 	for _, c := range columns {
 		fmt.Fprintf(s.out, "- %s: %s\n", plural(c.callers, "caller"), s.cores.describe(c.callers))
 	}
-	return suite.writeTables(s.out, columns)
+	return errors.Join(suite.writeTables(s.out, columns), writeHTTP(s, overHTTP))
 }
 
 // measureColumns measures the suite for each number of callers. pg is nil if the suite needs none.
@@ -101,6 +105,7 @@ func (b *board) play(ctx context.Context) error {
 	defer s.stop()
 	b.conditions = conditions{
 		server: s, postgres: b.conditions.postgres, callers: b.callers, pool: b.callers, body: jsonOf(bodySize),
+		core: b.cores.first,
 	}
 	defer func() {
 		for _, c := range b.ready {

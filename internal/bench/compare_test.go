@@ -45,8 +45,9 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, want := range []string{
-		"go1.", "Redis server v=", "fiber/v2 v2.", "- 1 caller: not pinned",
+		"go1.", "Redis server v=", "fiber/v3 v3.", "- 1 caller: not pinned",
 		"### Replay, thousands a second", "| replay / fiber | ",
+		"## Over HTTP", "| replay / net/http alone | ",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out.String())

@@ -32,6 +32,7 @@ type conditions struct {
 	server   *server
 	postgres *postgres // nil: not needed
 	callers  int
+	core     string // of a server's process; empty if it is not pinned
 	pool     int    // connections that a Redis client may have
 	db       int    // the database in Redis
 	body     []byte // of requests and responses
@@ -73,6 +74,7 @@ type suite struct {
 	groups      []group      // in the order of the tables
 	comparisons []comparison // the rows of the table of ratios
 	rate        rateUnit
+	served      bool          // the sites are in processes of their own
 	warmUp      time.Duration // the most that the first measurement of each contender takes, which does not count
 }
 
@@ -113,7 +115,7 @@ func contenders() []contender {
 		get     = "bare: `GET`"
 		auto    = ", AutoPipeline"
 		duplex  = ", AutoPipeline, full duplex"
-		fiber   = "fiber v2 idempotency"
+		fiber   = "fiber v3 idempotency"
 		ours    = "onceguard"
 		late    = "onceguard, client without `ContextTimeoutEnabled`"
 	)

@@ -120,7 +120,7 @@ func payments(transact transactor, protect protector, keys, rows int) setUp {
 		c.postgres.allow(c.callers)
 		in, opts := transact(c.postgres.pool)
 		h, closeStore := protect(c, &cashier{service: s, inTx: in}, opts)
-		return &site{func() visitor { return newCall(h, c.body).visit }, closeStore}, nil
+		return &site{newVisitor: func() visitor { return newCall(h, c.body).visit }, close: closeStore}, nil
 	}
 	return onSite(open, func(w *web) subject {
 		w.postgres.newKeys(w.keys)

@@ -33,6 +33,9 @@ func newWeb(ctx context.Context, c conditions, open opener) (*web, error) {
 	if w.site, err = open(ctx, c, w.service); err != nil {
 		return nil, err
 	}
+	if w.runs == nil {
+		w.runs = func() (int64, error) { return w.service.runs.Swap(0), nil }
+	}
 	for i := range c.callers {
 		w.visitors = append(w.visitors, w.newVisitor())
 		w.keys[i].caller = i
@@ -63,10 +66,11 @@ func (w *web) repeat(i int, key func() string, want int) func() error {
 
 // wantRuns returns an error unless the handler ran so many times since the call before.
 func (w *web) wantRuns(want int) error {
-	if got := w.service.runs.Swap(0); got != int64(want) {
-		return fmt.Errorf("the handler ran %d times, want %d", got, want)
+	got, err := w.runs()
+	if err == nil && got != int64(want) {
+		err = fmt.Errorf("the handler ran %d times, want %d", got, want)
 	}
-	return nil
+	return err
 }
 
 // onSite returns the setUp of a subject on such a site.

@@ -61,7 +61,7 @@ func lockWith(cycle func(ctx context.Context, key string) error) setUp {
 // openMute opens a site that does not call the service.
 func openMute(_ context.Context, c conditions, s *service) (*site, error) {
 	visit := func(string) (int, []byte, error) { return http.StatusCreated, s.body, nil }
-	return &site{func() visitor { return visit }, closeNothing}, nil
+	return &site{newVisitor: func() visitor { return visit }, close: closeNothing}, nil
 }
 
 // openForgetful opens a site that replays the status only.
@@ -74,7 +74,7 @@ func openForgetful(_ context.Context, c conditions, s *service) (*site, error) {
 		s.run()
 		return http.StatusCreated, s.body, nil
 	}
-	return &site{func() visitor { return visit }, closeNothing}, nil
+	return &site{newVisitor: func() visitor { return visit }, close: closeNothing}, nil
 }
 
 func TestKeys(t *testing.T) {

@@ -9,7 +9,7 @@
 //
 // Each has a -help. For a first look: go run . -rounds 3 -time 100ms
 //
-// Everything is in process: a request is a call of a handler. On Linux, with taskset on the PATH, bench has one core
+// A request is a call of a handler in this process, except over HTTP. On Linux, with taskset on the PATH, bench has one core
 // and Redis another; with one caller they share one. Every answer is checked, and so is what lies behind it: how often
 // the handler ran and what Redis holds.
 //
@@ -20,6 +20,8 @@
 // seconds. The tables have the medians of the rounds and the quartiles. Every pool has as many connections as there are
 // callers. A contender that fails is missing in the tables, and the reason is below them. TestContenders runs each
 // contender for its errors and not for its times.
+//
+// Over HTTP the server is a process of its own and has a core, and the callers share the other one with Redis.
 //
 // # The curve
 //
@@ -60,7 +62,7 @@ import (
 // commands are the commands by name. The comparison has none.
 var commands = map[string]command{
 	"": commandOf(parseCompare, compare), "curve": commandOf(parseCurve, curve), "soak": commandOf(parseSoak, soak),
-	journalCommand: commandOf(parseJournal, journal),
+	journalCommand: commandOf(parseJournal, journal), serveCommand: commandOf(parseServe, serve),
 }
 
 type command func(context.Context, session) error
@@ -105,7 +107,7 @@ func main() {
 		name, args = args[0], args[1:]
 	}
 	s := session{args: args, out: os.Stdout, progress: os.Stderr}
-	if name != journalCommand {
+	if name != journalCommand && name != serveCommand {
 		s.cores = pin(ctx, s.progress)
 	}
 	err := commands[name](ctx, s)

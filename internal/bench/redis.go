@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -19,8 +17,7 @@ import (
 type server struct {
 	addr    string
 	client  *redis.Client // for checks, not for what is measured
-	process *exec.Cmd
-	ended   chan struct{} // closed once the process is gone
+	process *process
 }
 
 // startRedis returns a server that answers, pinned to the core unless that is empty.
@@ -36,13 +33,9 @@ func startRedis(ctx context.Context, core string) (s *server, err error) {
 func launch(ctx context.Context, core string) (*server, error) {
 	// Ports for outgoing connections are above these.
 	port := strconv.Itoa(10_000 + rand.IntN(10_000))
-	command := []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}
-	if core != "" {
-		command = append([]string{"taskset", "--cpu-list", core}, command...)
-	}
-	s := &server{addr: "127.0.0.1:" + port, process: exec.Command(command[0], command[1:]...), ended: make(chan struct{})}
-	s.process.SysProcAttr = diesWithParent()
-	if err := s.start(); err != nil {
+	s := &server{addr: "127.0.0.1:" + port}
+	s.process = newProcess(core, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+	if err := s.process.start(); err != nil {
 		return nil, err
 	}
 	s.client = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1})
@@ -53,7 +46,7 @@ func launch(ctx context.Context, core string) (*server, error) {
 			return s, nil
 		}
 		select {
-		case <-s.ended:
+		case <-s.process.ended:
 			return nil, fmt.Errorf("it ended at once: %v", s.process.ProcessState)
 		case <-ctx.Done():
 			return nil, errors.Join(context.Cause(ctx), s.stop())
@@ -63,27 +56,9 @@ func launch(ctx context.Context, core string) (*server, error) {
 	return nil, errors.Join(errors.New("no answer"), s.stop())
 }
 
-// start starts the process from a thread that lives as long as it: to the kernel, the thread is the parent that the
-// process dies with.
-func (s *server) start() error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := s.process.Start()
-		started <- err
-		if err == nil {
-			_ = s.process.Wait() // it is killed
-			close(s.ended)
-		}
-	}()
-	return <-started
-}
-
 // stop kills the process and returns when it is gone.
 func (s *server) stop() error {
-	_ = s.process.Process.Kill() // an error means that it has ended by itself
-	<-s.ended
+	s.process.stop()
 	return s.client.Close()
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v3"
 )
 
 // bodySize is the length of the bodies of requests and responses in bytes, where nothing else is said.
@@ -50,7 +50,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(s.body) // into memory
 }
 
-func (s *service) fiber(c *fiber.Ctx) error {
+func (s *service) fiber(c fiber.Ctx) error {
 	s.run()
 	c.Set("Content-Type", "application/json")
 	c.Set("Cache-Control", "no-store")

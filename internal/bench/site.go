@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/idempotency"
+	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/idempotency"
 	fiberredis "github.com/gofiber/storage/redis/v3"
 
 	"github.com/onceguard/onceguard/keyfunc"
@@ -22,6 +22,7 @@ import (
 type site struct {
 	newVisitor func() visitor // one for each caller
 	close      func() error
+	runs       func() (int64, error) // of the handler since the last call; nil if the service is in this process
 }
 
 // visitor sends the request with that key and returns the answer. The body is valid until the next call. It does little
@@ -35,7 +36,7 @@ func closeNothing() error { return nil }
 
 // openHandler opens a site without middleware.
 func openHandler(_ context.Context, c conditions, s *service) (*site, error) {
-	return &site{func() visitor { return newCall(s, c.body).visit }, closeNothing}, nil
+	return &site{newVisitor: func() visitor { return newCall(s, c.body).visit }, close: closeNothing}, nil
 }
 
 // openOurs opens a site under onceguard.
@@ -43,7 +44,7 @@ func openOurs(opts ...middleware.Option) opener {
 	return func(_ context.Context, c conditions, s *service) (*site, error) {
 		protect, closeStore := protection(c, opts...)
 		h := protect(s)
-		return &site{func() visitor { return newCall(h, c.body).visit }, closeStore}, nil
+		return &site{newVisitor: func() visitor { return newCall(h, c.body).visit }, close: closeStore}, nil
 	}
 }
 
@@ -79,12 +80,16 @@ func newLocker(client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 // with the one before. Nothing is renewed or written conditionally. All headers are kept.
 func openFiber(_ context.Context, c conditions, s *service) (*site, error) {
 	client := c.newClient()
-	h := idempotency.New(idempotency.Config{
+	return fiberSite(c, client.Close, fiberProtection(client), s.fiber), nil
+}
+
+// fiberProtection returns fiber's middleware.
+func fiberProtection(client *redis.Client) fiber.Handler {
+	return idempotency.New(idempotency.Config{
 		KeyHeader: idempotencyKey,
 		Lifetime:  24 * time.Hour,
 		Storage:   fiberredis.NewFromConnection(client),
 	})
-	return fiberSite(c, client.Close, h, s.fiber), nil
 }
 
 // openFiberHandler opens a site on fiber without middleware.
@@ -92,9 +97,13 @@ func openFiberHandler(_ context.Context, c conditions, s *service) (*site, error
 	return fiberSite(c, closeNothing, s.fiber), nil
 }
 
-func fiberSite(c conditions, closeStore func() error, handlers ...fiber.Handler) *site {
-	app := fiber.New(fiber.Config{DisableStartupMessage: true})
-	app.Post("/payments", handlers...)
-	h := app.Handler()
-	return &site{func() visitor { return newFastCall(h, c.body).visit }, closeStore}
+func fiberSite(c conditions, closeStore func() error, handlers ...any) *site {
+	h := fiberApp(handlers...).Handler()
+	return &site{newVisitor: func() visitor { return newFastCall(h, c.body).visit }, close: closeStore}
+}
+
+func fiberApp(handlers ...any) *fiber.App {
+	app := fiber.New()
+	app.Post("/payments", handlers[0], handlers[1:]...)
+	return app
 }

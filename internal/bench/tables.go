@@ -95,7 +95,9 @@ func (s suite) writeTables(w io.Writer, columns []column) error {
 		}
 		rates.write(w)
 	}
-	allocations.write(w)
+	if !s.served {
+		allocations.write(w)
+	}
 	var failures []error
 	for _, c := range columns {
 		for _, failure := range c.failures {
