@@ -61,13 +61,13 @@ func (x *exchange) handle(next http.Handler) (expired error) {
 
 // ending returns how the handler has ended.
 func (x *exchange) ending(expired error) run.Ending {
-	verdict, status := x.product.writer.Seal(expired != nil), x.product.writer.Status()
+	verdict, status := x.product.writer.Finish(expired != nil), x.product.writer.Status()
 	switch {
 	case x.m.forbids(verdict, status):
 		return x.exec.forbidden()
 	case verdict == capture.Whole:
 		return x.exec.endingWith(status)
-	case verdict == capture.Expired:
+	case verdict == capture.TimedOut:
 		return run.Ending{How: run.TimedOut, Err: fmt.Errorf("%w: %w", errExpired, expired)}
 	}
 	return endingOf(verdict, x.w)

@@ -46,10 +46,12 @@ func (p *product) Seal(store func(head, body []byte)) error {
 }
 
 func (p *product) Changed() bool { return p.writer.WrittenSince() }
-func (p *product) Refuses() bool { return p.writer.Status() >= 400 && p.writer.Status() < 500 }
-func (p *product) Keep()         { p.writer.Keep() }
-func (p *product) Rewind()       { p.writer.Rewind() }
-func (p *product) Refuse()       { p.writer.Refuse() }
+func (p *product) NeedsNoTx() bool {
+	return p.writer.Status() >= 400 && p.writer.Status() < 500
+}
+func (p *product) Keep()   { p.writer.Keep() }
+func (p *product) Rewind() { p.writer.Rewind() }
+func (p *product) Freeze() { p.writer.Freeze() }
 
 func (p *product) Payload() (head, body []byte, ok bool) {
 	r, dropped := p.writer.Response(p.options.cookies)

@@ -166,7 +166,7 @@ func (m *Middleware) response(r *Resolution) (*run.Left, error) {
 	if _, err := w.Write(r.body); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrResolution, err)
 	}
-	switch w.Seal(false) {
+	switch w.Finish(false) {
 	case capture.Broken:
 		return nil, fmt.Errorf("%w: its body is shorter than its Content-Length", ErrResolution)
 	case capture.Partial:

@@ -56,8 +56,8 @@ func (p *product) Seal(store func(head, body []byte)) error {
 
 func (p *product) Changed() bool { return false }
 
-// Refuses reports whether the function has returned an error: sqljournal.Do has rolled its transaction back.
-func (p *product) Refuses() bool { return p.form[0] == record.FormError }
-func (p *product) Keep()         {}
-func (p *product) Rewind()       {}
-func (p *product) Refuse()       {}
+// NeedsNoTx reports whether the function has returned an error: sqljournal.Do has rolled its transaction back.
+func (p *product) NeedsNoTx() bool { return p.form[0] == record.FormError }
+func (p *product) Keep()           {}
+func (p *product) Rewind()         {}
+func (p *product) Freeze()         {}

@@ -89,7 +89,7 @@ type ended struct{ body string }
 func (e ended) Payload() (head, body []byte, ok bool) { return nil, []byte(e.body), true }
 func (ended) Tombstone(bool) []byte                   { return nil }
 func (e ended) Keeps(bool) bool                       { return e.body != "" }
-func (ended) Refuses() bool                           { return false }
+func (ended) NeedsNoTx() bool                         { return false }
 func (ended) Abort()                                  {}
 func (ended) Sent() bool                              { return false }
 func (ended) String() string                          { return "ended" }
@@ -102,7 +102,7 @@ func (transacted) Seal(func(head, body []byte)) error { return nil }
 func (transacted) Changed() bool                      { return false }
 func (transacted) Keep()                              {}
 func (transacted) Rewind()                            {}
-func (transacted) Refuse()                            {}
+func (transacted) Freeze()                            {}
 
 // endingJournal is a journal whose End does what a test says.
 type endingJournal struct {

@@ -161,7 +161,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 		return j.concludeUndecided(r)
 	}
 	d := r.decide(end)
-	outsideTx := j.product == nil && !r.product.Refuses() // after a rollback it is a failure that is stored
+	outsideTx := j.product == nil && !r.product.NeedsNoTx() // after a rollback it is a failure that is stored
 	if d.action == Store && !j.run.Intent && outsideTx {
 		d.err = errors.Join(ErrOutsideTx, d.err)
 	}

@@ -39,8 +39,8 @@ type Product interface {
 	// Keeps reports whether the door's rule keeps such a product. It is called if nothing else decides. strict is that of
 	// Run.IsStrict.
 	Keeps(strict bool) bool
-	// Refuses reports whether the product says that nothing has happened, so that it needs no transaction of a journal.
-	Refuses() bool
+	// NeedsNoTx reports whether the product needs no transaction of a journal, because it says that nothing has happened.
+	NeedsNoTx() bool
 	// Abort is called if the operation has not returned. Nothing of the product is handed out any more.
 	Abort()
 	Sent() bool     // reports whether a part of the product was sent, so that nothing can replace it
@@ -48,7 +48,7 @@ type Product interface {
 }
 
 // TxProduct is a Product that a transaction of the operation can commit. The transaction calls BeginTx, Seal, Changed,
-// Keep, Rewind and Refuse, in any goroutine of the operation. A Guard with a journal is for such products only.
+// Keep, Rewind and Freeze, in any goroutine of the operation. A Guard with a journal is for such products only.
 //
 // Each may panic in code that is not this module's, and has then done what it says as far as it concerns the product.
 type TxProduct interface {
@@ -62,7 +62,7 @@ type TxProduct interface {
 	Changed() bool // reports whether the product was changed since Seal
 	Keep()         // the transaction is committed: the product is what was sealed last, and is final
 	Rewind()       // the transaction is rolled back: the product is as it was at BeginTx
-	Refuse()       // it is not known, or the product will be replaced: later changes fail
+	Freeze()       // it is not known, or the product will be replaced: later changes fail
 }
 
 // Ending is how an operation has ended.

@@ -65,10 +65,10 @@ func (p *product) Seal(store func(head, body []byte)) error {
 	return nil
 }
 func (p *product) Changed() bool                  { return p.body != p.sealed }
-func (p *product) Refuses() bool                  { return false }
+func (p *product) NeedsNoTx() bool                { return false }
 func (p *product) Keep()                          {}
 func (p *product) Rewind()                        {}
-func (p *product) Refuse()                        {}
+func (p *product) Freeze()                        {}
 func (p *product) Abort()                         { p.aborted = true }
 func (p *product) Payload() (_, _ []byte, _ bool) { return []byte("h"), []byte(p.body), !p.unable }
 func (p *product) Tombstone(known bool) []byte {

@@ -212,7 +212,7 @@ func (j *journaled) finishTx(state txState) {
 	case txNone:
 		j.product.Rewind()
 	default:
-		j.product.Refuse()
+		j.product.Freeze()
 	}
 }
 

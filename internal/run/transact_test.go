@@ -27,7 +27,7 @@ func (p *txProduct) Seal(store func(head, body []byte)) error {
 }
 func (p *txProduct) Keep()   { p.calls = append(p.calls, "keep") }
 func (p *txProduct) Rewind() { p.calls = append(p.calls, "rewind") }
-func (p *txProduct) Refuse() { p.calls = append(p.calls, "refuse") }
+func (p *txProduct) Freeze() { p.calls = append(p.calls, "freeze") }
 
 type (
 	seal = func() (journal.Commit, error)
@@ -61,7 +61,7 @@ func TestTransactionEnds(t *testing.T) {
 	}
 	nothing := func(journal.Run, journal.Commit) (journal.Entry, error) { return journal.Entry{}, nil }
 	down := func(journal.Run, journal.Commit) (journal.Entry, error) { return journal.Entry{}, errDown }
-	rolledBack, unknown, answered := []string{"begin", "rewind"}, []string{"begin", "refuse"}, []string{"begin", "seal", "refuse"}
+	rolledBack, unknown, answered := []string{"begin", "rewind"}, []string{"begin", "freeze"}, []string{"begin", "seal", "freeze"}
 	for name, test := range map[string]struct {
 		do    func(seal) error
 		find  find
@@ -329,7 +329,7 @@ func (p *panicky) Seal(store func(head, body []byte)) error {
 func (p *panicky) Changed() bool { p.panicIn("changed"); return false }
 func (p *panicky) Keep()         { p.panicIn("keep") }
 func (p *panicky) Rewind()       { p.panicIn("rewind") }
-func (p *panicky) Refuse()       { p.panicIn("refuse") }
+func (p *panicky) Freeze()       { p.panicIn("freeze") }
 
 // fault: the product panics while a transaction begins, is sealed or ends. Expected: CutOff returns in the goroutine that
 // panicked, and the transaction has ended as it has in the database.
@@ -346,7 +346,7 @@ func TestProductPanicsInATransaction(t *testing.T) {
 		"changed": {false, nil, run.CommitUnknown, run.OutcomeRunUnknown},
 		"keep":    {false, nil, run.Own, run.OutcomeExecuted},
 		"rewind":  {true, nil, run.Own, run.OutcomePanicked},
-		"refuse":  {true, errDown, run.CommitUnknown, run.OutcomeRunUnknown},
+		"freeze":  {true, errDown, run.CommitUnknown, run.OutcomeRunUnknown},
 	} {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()

@@ -70,7 +70,7 @@ func TestBufferedUntilDeliver(t *testing.T) {
 	w.Header().Set("Location", "/1")
 	w.WriteHeader(http.StatusCreated)
 	write(t, w, "created")
-	if v := w.Seal(false); v != capture.Whole {
+	if v := w.Finish(false); v != capture.Whole {
 		t.Fatalf("verdict %v, want Whole", v)
 	}
 	wantClosed(t, w, under)
@@ -115,7 +115,7 @@ func TestStarted(t *testing.T) {
 			if under.Body.String() != c.body || !w.Started() || w.SentStatus() != http.StatusOK || *observer != 1 {
 				t.Errorf("sent %q, status %d, %d calls of Sending; want %q, 200, 1", under.Body, w.SentStatus(), *observer, c.body)
 			}
-			if v := w.Seal(false); v != c.want {
+			if v := w.Finish(false); v != c.want {
 				t.Errorf("verdict %v, want %v", v, c.want)
 			}
 			w.Deliver(t.Context())
@@ -137,7 +137,7 @@ func TestVerdict(t *testing.T) {
 		status  int
 	}{
 		"nothing written":             {"POST", t.Context(), func(http.ResponseWriter) {}, capture.Whole, 200},
-		"nothing, and ctx is done":    {"POST", done, func(http.ResponseWriter) {}, capture.Expired, 504},
+		"nothing, and ctx is done":    {"POST", done, func(http.ResponseWriter) {}, capture.TimedOut, 504},
 		"a status, and ctx is done":   {"POST", done, func(w http.ResponseWriter) { w.WriteHeader(201) }, capture.Whole, 201},
 		"shorter than Content-Length": {"POST", t.Context(), withLength("3", "ab"), capture.Broken, 200},
 		"as long as Content-Length":   {"POST", t.Context(), withLength("2", "ab"), capture.Whole, 200},
@@ -150,7 +150,7 @@ func TestVerdict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, _, _ := begin(c.method)
 			c.handler(w)
-			if v := w.Seal(c.ctx.Err() != nil); v != c.want || w.Status() != c.status {
+			if v := w.Finish(c.ctx.Err() != nil); v != c.want || w.Status() != c.status {
 				t.Errorf("verdict %v, status %d; want %v, %d", v, w.Status(), c.want, c.status)
 			}
 			w.Deliver(t.Context())
@@ -165,11 +165,11 @@ func withLength(length, body string) func(http.ResponseWriter) {
 	}
 }
 
-// An Expired response goes out without what the handler has prepared for one.
-func TestExpiredResponseIsBare(t *testing.T) {
+// A TimedOut response goes out without what the handler has prepared for one.
+func TestTimedOutResponseIsBare(t *testing.T) {
 	w, under, _ := begin(http.MethodPost)
 	w.Header().Set("Location", "/1")
-	w.Seal(true)
+	w.Finish(true)
 	w.Deliver(t.Context())
 	if under.Code != http.StatusGatewayTimeout || under.Header().Get("Location") != "" || under.Header().Get("X-Outer") != "1" {
 		t.Errorf("the client got %d, %v; want a 504 with the outer header alone", under.Code, under.Header())
@@ -179,9 +179,9 @@ func TestExpiredResponseIsBare(t *testing.T) {
 // After Withdraw and Abort another answer starts from the header that the outer middlewares left.
 func TestGivenUp(t *testing.T) {
 	for name, giveUp := range map[string]func(*capture.Writer){
-		"Withdraw":              func(w *capture.Writer) { w.Seal(false); w.Withdraw() },
-		"Abort":                 (*capture.Writer).Abort,
-		"Abort that has sealed": func(w *capture.Writer) { w.Seal(false); w.Abort() },
+		"Withdraw":                func(w *capture.Writer) { w.Finish(false); w.Withdraw() },
+		"Abort":                   (*capture.Writer).Abort,
+		"Abort that has finished": func(w *capture.Writer) { w.Finish(false); w.Abort() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, under, observer := begin(http.MethodPost)
@@ -205,7 +205,7 @@ func TestAbortLetsGoOfTheResponse(t *testing.T) {
 	t.Parallel()
 	w, _, _ := begin(http.MethodPost)
 	write(t, w, "body")
-	w.Seal(false)
+	w.Finish(false)
 	if r, _ := w.Response(false); string(r.Body) != "body" {
 		t.Fatalf("the body is %q", r.Body)
 	}
@@ -256,7 +256,7 @@ func TestNoHintBetweenMarkAndSetAside(t *testing.T) {
 	if w.WriteHeader(http.StatusEarlyHints); under.n != 1 {
 		t.Error("no 103 was sent after it")
 	}
-	w.Seal(false)
+	w.Finish(false)
 	w.Deliver(t.Context())
 }
 
@@ -309,7 +309,7 @@ func TestHeaderAfterA1xx(t *testing.T) {
 		extra bool // the handler's header is on the response
 	}{
 		"delivered": {func(t *testing.T, w *capture.Writer) {
-			w.Seal(false)
+			w.Finish(false)
 			if r, _ := w.Response(false); len(r.Header) != 2 || slices.ContainsFunc(r.Header, isEncoding) {
 				t.Errorf("stored %+v, want the handler's header alone", r.Header)
 			}
@@ -317,11 +317,11 @@ func TestHeaderAfterA1xx(t *testing.T) {
 		}, "[Origin Accept-Encoding]", true},
 		"sent at once": {func(t *testing.T, w *capture.Writer) {
 			write(t, w, strings.Repeat("x", limit+1))
-			w.Seal(false)
+			w.Finish(false)
 			w.Deliver(t.Context())
 		}, "[Origin Accept-Encoding]", true},
-		"timed out":     {func(t *testing.T, w *capture.Writer) { w.Seal(true); w.Deliver(t.Context()) }, "[Accept-Encoding]", false},
-		"withdrawn":     {func(_ *testing.T, w *capture.Writer) { w.Seal(false); w.Withdraw() }, "[Accept-Encoding]", false},
+		"timed out":     {func(t *testing.T, w *capture.Writer) { w.Finish(true); w.Deliver(t.Context()) }, "[Accept-Encoding]", false},
+		"withdrawn":     {func(_ *testing.T, w *capture.Writer) { w.Finish(false); w.Withdraw() }, "[Accept-Encoding]", false},
 		"aborted early": {func(_ *testing.T, w *capture.Writer) { w.Abort() }, "[Origin Accept-Encoding]", true},
 		"aborted":       {func(_ *testing.T, w *capture.Writer) { w.WriteHeader(201); w.Abort() }, "[Accept-Encoding]", false},
 	} {
@@ -353,7 +353,7 @@ func TestHeaderAfterA1xxLeftBehind(t *testing.T) {
 	w.Header().Set("X-Mine", "1")
 	go w.WriteHeader(http.StatusEarlyHints)
 	<-under.entered
-	if v := w.Seal(false); v != capture.Whole {
+	if v := w.Finish(false); v != capture.Whole {
 		t.Fatalf("verdict %v, want Whole", v)
 	}
 	if r, _ := w.Response(false); len(r.Header) != 1 || r.Header[0].Name != "X-Mine" {

@@ -80,7 +80,7 @@ func (w *Writer) Hijack() (conn net.Conn, buf *bufio.ReadWriter, err error) {
 	return conn, buf, nil
 }
 
-// SetReadDeadline passes the call on. It returns ErrReturned after Seal and Abort. A call that has begun before may
+// SetReadDeadline passes the call on. It returns ErrReturned after Finish and Abort. A call that has begun before may
 // take effect after them.
 func (w *Writer) SetReadDeadline(deadline time.Time) error {
 	if w.gate.isClosed() {
@@ -89,7 +89,7 @@ func (w *Writer) SetReadDeadline(deadline time.Time) error {
 	return http.NewResponseController(w.under).SetReadDeadline(deadline)
 }
 
-// SetWriteDeadline passes the call on. It returns ErrReturned after Seal and Abort.
+// SetWriteDeadline passes the call on. It returns ErrReturned after Finish and Abort.
 func (w *Writer) SetWriteDeadline(deadline time.Time) error {
 	if w.gate.isClosed() {
 		return ErrReturned
@@ -97,7 +97,7 @@ func (w *Writer) SetWriteDeadline(deadline time.Time) error {
 	return http.NewResponseController(w.under).SetWriteDeadline(deadline)
 }
 
-// EnableFullDuplex passes the call on. It returns ErrReturned after Seal and Abort.
+// EnableFullDuplex passes the call on. It returns ErrReturned after Finish and Abort.
 func (w *Writer) EnableFullDuplex() error {
 	if w.gate.isClosed() {
 		return ErrReturned
@@ -106,7 +106,7 @@ func (w *Writer) EnableFullDuplex() error {
 }
 
 // Push passes the call on. It returns http.ErrNotSupported where the underlying writer cannot push, as with HTTP/1.1,
-// and ErrReturned after Seal and Abort.
+// and ErrReturned after Finish and Abort.
 func (w *Writer) Push(target string, opts *http.PushOptions) error {
 	if w.gate.isClosed() {
 		return ErrReturned

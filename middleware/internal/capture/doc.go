@@ -3,7 +3,7 @@
 // A [Writer] knows neither keys nor Redis. The goroutine that serves the request calls, in this order:
 //
 //	Begin      before the handler
-//	Seal       when the handler has returned; the Verdict is how much of the response can be stored
+//	Finish     when the handler has returned; the Verdict is how much of the response can be stored
 //	Deliver    when the key is settled: sends what has not been sent
 //
 // It calls Withdraw instead of Deliver if the client gets another response, and Abort if the handler panics or calls
@@ -11,14 +11,14 @@
 //
 // What the handler writes goes to memory. Except for 1xx statuses, the client gets nothing before Deliver, unless a
 // Flush, a Hijack, or a body longer than the limit starts sending. From then on what the handler writes goes to the
-// client, and also to memory while the body fits. After Seal and Abort the handler's calls return ErrReturned. The
+// client, and also to memory while the body fits. After Finish and Abort the handler's calls return ErrReturned. The
 // table of the type state (writer.go) has all transitions.
 //
 //	writer.go            the Writer and its state
 //	gate.go              lets one goroutine at a time into the Writer
 //	handler.go, conn.go  what the handler calls
 //	send.go              sends the response to the underlying writer
-//	seal.go              what the serving goroutine calls
+//	finish.go            what the serving goroutine calls
 //	part.go              undoes or ends a response before the handler has returned
 //
 // # Transactions
@@ -26,17 +26,17 @@
 // A handler may roll back a part of its work, and with it whatever it wrote during that part. BeginPart begins such a part,
 // in which nothing is sent. SetAside encodes the response and puts it aside, in case the part is run again. Keep and
 // Rewind end the part. Keep takes the response that was set aside, and later writes fail with [journal.ErrAnswered].
-// Rewind restores the response as it was at BeginPart. Refuse makes later writes fail, too, for a response that will be
+// Rewind restores the response as it was at BeginPart. Freeze makes later writes fail, too, for a response that will be
 // withdrawn.
 //
 // # Goroutines that the handler leaves behind
 //
-// A Writer's memory is reused for other requests, like that of net/http's own writer. So Seal and Abort cut off
+// A Writer's memory is reused for other requests, like that of net/http's own writer. So Finish and Abort cut off
 // every goroutine that still has the Writer. They cannot protect the map of Header, which is net/http's own. A
 // SetReadDeadline, SetWriteDeadline, EnableFullDuplex or Push that has already begun may still take effect.
 //
-// When Seal or Abort is called, a goroutine may be in a call to the underlying writer. The call lasts for as long as
-// the client reads nothing. Seal does not wait for it, because the key must be settled first. When the call returns,
+// When Finish or Abort is called, a goroutine may be in a call to the underlying writer. The call lasts for as long as
+// the client reads nothing. Finish does not wait for it, because the key must be settled first. When the call returns,
 // the goroutine changes nothing in the Writer and does not call the underlying writer again. Deliver and Withdraw wait
 // for the call before they write. Abort does not wait: the call is then as dangerous as one on net/http's writer.
 package capture

@@ -2,7 +2,7 @@ package capture
 
 import "sync"
 
-// gate lets one goroutine at a time into the Writer. Seal and Abort close it: then only the serving goroutine may use
+// gate lets one goroutine at a time into the Writer. Finish and Abort close it: then only the serving goroutine may use
 // the Writer.
 //
 // A goroutine of the handler holds mu from enter to leave, but not during a call to the underlying writer, which lasts

@@ -1,7 +1,7 @@
 package capture
 
 // This file contains the methods of http.ResponseWriter, which the handler calls. All but Header enter the gate. The
-// other functions are called inside the gate, or by the serving goroutine after Seal.
+// other functions are called inside the gate, or by the serving goroutine after Finish.
 
 import (
 	"fmt"
@@ -97,7 +97,7 @@ func (w *Writer) readLength() {
 	}
 }
 
-// Write appends p to the response. It returns the errors of net/http's writer, and ErrReturned after Seal and Abort.
+// Write appends p to the response. It returns the errors of net/http's writer, and ErrReturned after Finish and Abort.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.gate.enter()
 	defer w.gate.leave()

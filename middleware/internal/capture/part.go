@@ -37,7 +37,7 @@ func (p *part) touch() {
 }
 
 // BeginPart begins a part of the response that Rewind can undo. Nothing is sent until Keep or Rewind. It returns ErrSent if
-// a part of the response was sent already, ErrAnswered after Keep and Refuse, and ErrReturned after Seal.
+// a part of the response was sent already, ErrAnswered after Keep and Freeze, and ErrReturned after Finish.
 func (w *Writer) BeginPart() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -98,7 +98,7 @@ func (w *Writer) WrittenSince() bool {
 }
 
 // Keep makes the response that was set aside last final, and discards what was written since. It does nothing after
-// Seal, or without SetAside.
+// Finish, or without SetAside.
 func (w *Writer) Keep() {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -111,7 +111,7 @@ func (w *Writer) Keep() {
 	response.Replace(w.Header(), p.asideLive)
 }
 
-// Rewind restores the response as it was at BeginPart, also after SetAside. It does nothing after Seal, or without a
+// Rewind restores the response as it was at BeginPart, also after SetAside. It does nothing after Finish, or without a
 // BeginPart.
 func (w *Writer) Rewind() {
 	w.gate.enter()
@@ -127,8 +127,8 @@ func (w *Writer) Rewind() {
 	response.Replace(w.Header(), p.live) // last: the underlying writer may panic
 }
 
-// Refuse makes later writes fail with ErrAnswered. The response will be withdrawn. It does nothing after Seal.
-func (w *Writer) Refuse() {
+// Freeze makes later writes fail with ErrAnswered. The response will be withdrawn. It does nothing after Finish.
+func (w *Writer) Freeze() {
 	w.gate.enter()
 	defer w.gate.leave()
 	if !w.gate.closed {

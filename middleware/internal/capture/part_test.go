@@ -56,7 +56,7 @@ func TestSetAside(t *testing.T) {
 			if w.Header().Get("Location") != "/2" || *observer != 0 {
 				t.Errorf("after Keep: %v, %d calls of Sending", w.Header(), *observer)
 			}
-			w.Seal(false)
+			w.Finish(false)
 			w.Deliver(t.Context())
 			h := under.Result().Header
 			if under.Code != http.StatusCreated || under.Body.String() != "2" || len(h["Location"]) != 1 || h.Get("Location") != "/2" || h.Get("X-Before") != "" {
@@ -92,7 +92,7 @@ func TestSetAsideAfterAWrite(t *testing.T) {
 		} else {
 			w.Keep()
 		}
-		w.Seal(false)
+		w.Finish(false)
 		w.Deliver(t.Context())
 		if under.Code != http.StatusAccepted || under.Body.String() != want || under.Result().Trailer.Get("X-Sum") != sum {
 			t.Errorf("rewind %t: %d %q, trailer %v; want 202 %q, %q", rewind, under.Code, under.Body, under.Result().Trailer, want, sum)
@@ -112,7 +112,7 @@ func TestSetAsideThenNoResponse(t *testing.T) {
 		t.Errorf("SetAside: %v, want ErrNoResponse", err)
 	}
 	w.Keep()
-	w.Seal(false)
+	w.Finish(false)
 	w.Deliver(t.Context())
 	if under.Body.String() != "paid" || under.Header().Get("Location") != "/1" {
 		t.Errorf("the client got %v %q", under.Header(), under.Body)
@@ -163,7 +163,7 @@ func TestPanicAtTheEndOfAPart(t *testing.T) {
 		if isKept := name == "keep"; isKept != errors.Is(err, journal.ErrAnswered) {
 			t.Errorf("%s: Write: %v", name, err)
 		}
-		w.Seal(false)
+		w.Finish(false)
 		w.Deliver(t.Context())
 		if got := under.Body.String(); got != c.want || (under.Result().Header.Get("Location") == "/1") != (name == "keep") {
 			t.Errorf("%s: the client got %v %q, want %q", name, under.Result().Header, got, c.want)

@@ -9,7 +9,7 @@ import (
 )
 
 // Writer is the http.ResponseWriter of a handler. Its methods of http.ResponseWriter and of http.ResponseController may
-// be called concurrently. Begin, Seal, Deliver, Withdraw, Abort and what they return are for the serving goroutine
+// be called concurrently. Begin, Finish, Deliver, Withdraw, Abort and what they return are for the serving goroutine
 // alone.
 //
 // While the buffer has the whole body, the handler does not learn that its client has disconnected: the response must
@@ -23,11 +23,11 @@ type Writer struct {
 	observer SendObserver
 	gate     gate
 	state    state
-	verdict  Verdict // set by Seal
+	verdict  Verdict // set by Finish
 	isHEAD   bool    // the request is a HEAD: its response has no body on the wire
 	http2    bool    // or a later version
 
-	content // guarded by the gate until Seal, then the serving goroutine's
+	content // guarded by the gate until Finish, then the serving goroutine's
 
 	// The header. Guarded as content is.
 	outerHeader   http.Header       // as the outer middlewares left it; nil if empty
@@ -44,7 +44,7 @@ type Writer struct {
 	hijacked bool // implies that state is sent
 
 	part  *part // set by BeginPart, nil again after Rewind
-	final bool  // by Keep or Refuse: later writes fail although the handler has not returned
+	final bool  // by Keep or Freeze: later writes fail although the handler has not returned
 }
 
 // content is a response, as far as the handler has written it.
@@ -61,7 +61,7 @@ type content struct {
 // SendObserver learns that the client may get a part of the response, so that the request must not run again.
 type SendObserver interface {
 	// Sending is called before the first byte is sent. After a Hijack, it is called before the handler gets the
-	// connection. If the handler has answered around the Writer, Seal or Abort calls it. It may be called twice. It must
+	// connection. If the handler has answered around the Writer, Finish or Abort calls it. It may be called twice. It must
 	// not call the Writer.
 	Sending()
 }
@@ -73,14 +73,14 @@ type SendObserver interface {
 //	unsent      Flush, Write past the limit, Hijack           headerSent   the status and the header
 //	unsent      Hijack before a status is set                 sent         what the handler writes to the connection
 //	headerSent  the same Flush, Write or Hijack continues     sent         also the body so far
-//	headerSent  Seal or Abort cuts the call off               headerSent   the status and the header
+//	headerSent  Finish or Abort cuts the call off             headerSent   the status and the header
 //	headerSent  the underlying writer panics in that call     sent         an unknown part of it
 //	sent        Write, Flush                                  sent         also what was written
 //	sent        Hijack                                        sent         also what the handler writes to the connection
-//	any         Seal, Abort                                   unchanged    what it had
+//	any         Finish, Abort                                 unchanged    what it had
 //	unsent      Withdraw                                      unsent       at most 1xx statuses from this Writer
 //	any         Deliver if Whole, Partial or Broken           sent         all that the Writer has
-//	unsent      Deliver if Expired                            unsent       a 504 without a body
+//	unsent      Deliver if TimedOut                           unsent       a 504 without a body
 //	unsent      Deliver if Bypassed                           unsent       what the handler sent around the Writer
 //	unsent      Deliver if LeftOpen                           unsent       at most 1xx statuses from this Writer
 type state uint8
@@ -91,7 +91,7 @@ const (
 	sent                    // also the body so far; each Write is passed on
 )
 
-// ErrReturned is the error of a method that is called after Seal or Abort.
+// ErrReturned is the error of a method that is called after Finish or Abort.
 var ErrReturned = errors.New("middleware: the handler has returned")
 
 // Begin makes w buffer the response to r, and at most limit bytes of its body. under is the underlying writer.

@@ -21,7 +21,7 @@ func (p *Product) Payload() (head, body []byte, ok bool) {
 
 func (p *Product) Tombstone(bool) []byte { return response.Tombstone(p.Status) }
 func (p *Product) Keeps(bool) bool       { return p.IsKept }
-func (*Product) Refuses() bool           { return false } // it is asked with a journal only
+func (*Product) NeedsNoTx() bool         { return false } // it is asked with a journal only
 func (*Product) Abort()                  {}
 func (*Product) Sent() bool              { return true }
 func (*Product) String() string          { return "answered" }

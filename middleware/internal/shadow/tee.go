@@ -48,7 +48,7 @@ type Observed struct {
 	Verdict     capture.Verdict // how much of a response there was; never Expired
 	Status      int             // final status, 0 if the handler has set none
 	Digest      []byte          // the SHA-256 of the body
-	Started     bool            // a capture.Writer would have sent a part of the response before Seal
+	Started     bool            // a capture.Writer would have sent a part of the response before Finish
 	SetsCookies bool            // a capture.Writer's Response would have left out cookies
 }
 

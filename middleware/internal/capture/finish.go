@@ -17,14 +17,14 @@ const (
 	Whole    Verdict = iota + 1 // all of it, in memory: it can be replayed
 	Partial                     // not all of it is in memory (too long), or not all of it is HTTP (hijacked, a 101)
 	Broken                      // its body is shorter or longer than its Content-Length
-	Expired                     // none: the handler returned without one after its context was done, and a 504 is sent
+	TimedOut                    // none: the handler returned without one after its context was done, and a 504 is sent
 	Bypassed                    // unknown: the handler answered on a ResponseWriter other than the one it was given
 	LeftOpen                    // none: an outer middleware answers, see WhyLeftOpen
 )
 
-// Seal makes the response final, cuts off the handler's goroutines, and returns how much of the response can be stored. A
+// Finish makes the response final, cuts off the handler's goroutines, and returns how much of the response can be stored. A
 // handler that has written nothing has answered 200, or 504 if its context has expired.
-func (w *Writer) Seal(expired bool) Verdict {
+func (w *Writer) Finish(expired bool) Verdict {
 	w.gate.close()
 	w.verdict = w.judge(expired)
 	return w.verdict
@@ -42,7 +42,7 @@ func (w *Writer) judge(expired bool) Verdict {
 		return LeftOpen
 	case w.status == 0 && expired:
 		w.status = http.StatusGatewayTimeout
-		return Expired
+		return TimedOut
 	case w.status == 0:
 		w.setStatus(http.StatusOK)
 	}
@@ -101,7 +101,7 @@ func (w *Writer) Deliver(outer context.Context) {
 	case Bypassed: // the client has a response that w does not know
 	case LeftOpen: // it will get one
 		response.Apply(w.Header(), w.outerChanges)
-	case Expired:
+	case TimedOut:
 		w.deliverTimeout(outer)
 	default:
 		w.deliver()
@@ -153,7 +153,7 @@ func (w *Writer) restoreHeader() {
 // Abort discards the response of a handler that did not return. If the handler has set a status and nothing was sent,
 // it restores the header as it was at Begin, so that an outer middleware can answer. Without a status the header stays
 // as the handler left it, as with net/http. It also stays if a goroutine is still in a call to the underlying writer,
-// which may be reading it. Abort may follow Seal. Status, SentStatus and Scratch are valid after it.
+// which may be reading it. Abort may follow Finish. Status, SentStatus and Scratch are valid after it.
 func (w *Writer) Abort() {
 	w.gate.close()
 	switch {
