@@ -6,40 +6,33 @@ import (
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
 )
 
 // choose returns the checks that -only and -skip leave, with the levels of -at-most-once.
-func (o *options) choose() ([]plan.Check, error) {
+func (o *options) choose() ([]check.Check, error) {
 	for _, pattern := range slices.Concat(o.only, o.skip) {
-		if !slices.ContainsFunc(plan.All(), func(c plan.Check) bool { return matches(pattern, c.ID) }) {
+		if !slices.ContainsFunc(check.All(), func(c check.Check) bool { return c.Is(pattern) }) {
 			return nil, fmt.Errorf("there is no check %q: -list has them all", pattern)
 		}
 	}
-	var chosen []plan.Check
-	for _, c := range plan.All() {
-		isIt := func(pattern string) bool { return matches(pattern, c.ID) }
-		if len(o.only) > 0 && !slices.ContainsFunc(o.only, isIt) || slices.ContainsFunc(o.skip, isIt) {
+	var chosen []check.Check
+	for _, c := range check.All() {
+		if len(o.only) > 0 && !slices.ContainsFunc(o.only, c.Is) || slices.ContainsFunc(o.skip, c.Is) {
 			continue
 		}
 		if c.ID == "crash/at-most-once" && o.atMostOnce {
-			c.Level = plan.Must
+			c.Level = check.Must
 		}
 		chosen = append(chosen, c)
 	}
 	return chosen, nil
 }
 
-// matches reports whether an id is the pattern, or begins with it if it ends in *.
-func matches(pattern, id string) bool {
-	prefix, isPrefix := strings.CutSuffix(pattern, "*")
-	return pattern == id || isPrefix && strings.HasPrefix(id, prefix)
-}
-
 // counts reports whether a failure of the level makes the run fail.
-func (o *options) counts(level plan.Level) bool {
-	return level == plan.Must || level == plan.Should && o.strict
+func (o *options) counts(level check.Level) bool {
+	return level == check.Must || level == check.Should && o.strict
 }
 
 // parseExpected reads known failures: one id a line. What follows # is a comment.
@@ -49,10 +42,11 @@ func parseExpected(text string) (ids []string, err error) {
 		if id = strings.TrimSpace(id); id == "" {
 			continue
 		}
-		if _, ok := plan.Find(id); !ok {
+		known, ok := check.Find(id)
+		if !ok {
 			return nil, fmt.Errorf("line %d: there is no check %q", i+1, id)
 		}
-		ids = append(ids, id)
+		ids = append(ids, known.ID)
 	}
 	return ids, nil
 }

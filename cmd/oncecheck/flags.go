@@ -33,8 +33,8 @@ type options struct {
 
 const usage = `usage: oncecheck [flags] URL
 
-Asks the server at URL whether a request that arrives twice with one Idempotency-Key takes effect once. It sends that
-request some hundred times: use a database that may fill up. Begin with these flags, as for curl:
+Asks the server at URL whether a request that arrives twice with one Idempotency-Key takes effect once. It sends
+about 1,500 requests: use a database that may fill up. Begin with these flags, as for curl:
 
   oncecheck -H 'Authorization: Bearer ann' -d '{"amount":{{n}}}' -effects http://127.0.0.1:8080/payments \
     http://127.0.0.1:8080/payments
@@ -78,12 +78,10 @@ func (o *options) requestFlags(set *flag.FlagSet) {
 	set.Func("other-d", "`body` of another request (default: -d with another {{n}})", bodyFlag(&o.OtherBody))
 	set.Func("bad-d", "`body` that the server refuses (default: JSON that is cut)", bodyFlag(&o.BadBody))
 	set.StringVar(&o.KeyHeader, "key-header", "Idempotency-Key", "`name` of the key's header")
-	set.StringVar(&o.Slow, "slow", "", "`query` that makes the server take about a second")
-	set.StringVar(&o.Fail, "fail", "", "`query` that makes the server fail")
-	set.Func("sample", "`query` whose response is of another kind; repeatable", func(s string) error {
-		o.Samples = append(o.Samples, s)
-		return nil
-	})
+	set.StringVar(&o.KeyFormat, "key", "", "`format` of the key in its header, with {{key}} (default: in quotes or, if that is refused, without)")
+	set.Func("slow", "`query` that makes the server take about a second; repeatable, such as before and after the effect", queryFlag(&o.Slow))
+	set.Func("fail", "`query` that makes the server fail; repeatable, such as before and after the effect", queryFlag(&o.Fail))
+	set.Func("sample", "`query` whose response is of another kind; repeatable", queryFlag(&o.Samples))
 }
 
 func (o *options) serverFlags(set *flag.FlagSet) {
@@ -139,12 +137,14 @@ func (o *options) complete() error {
 	} else {
 		o.Effects = hook.Command(o.effects)
 	}
-	for _, template := range append([]string{o.url, o.Body, o.OtherBody, o.BadBody}, values(o.Header, o.User2)...) {
+	for _, template := range append([]string{o.url, o.Body, o.OtherBody, o.BadBody, o.KeyFormat}, values(o.Header, o.User2)...) {
 		if err := ask.CheckTemplate(template); err != nil {
 			return err
 		}
 	}
 	switch {
+	case o.KeyFormat != "" && !strings.Contains(o.KeyFormat, "{{key}}"):
+		return errors.New("-key must contain {{key}}")
 	case o.StoreDown.Given() != o.StoreUp.Given():
 		return errors.New("-store-down and -store-up belong together")
 	case o.parallel < 1:
@@ -162,7 +162,11 @@ func values(lists ...[]ask.Field) (all []string) {
 	return all
 }
 
+// parseURL parses a URL. Without a scheme it is that of a server that speaks plain HTTP, as for curl.
 func parseURL(s string) (*url.URL, error) {
+	if s != "" && !strings.Contains(s, "://") {
+		s = "http://" + s
+	}
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
@@ -200,6 +204,15 @@ func bodyFlag(into *string) func(string) error {
 		content, err := os.ReadFile(file)
 		*into = string(content)
 		return err
+	}
+}
+
+func queryFlag(into *[]string) func(string) error {
+	return func(s string) error {
+		if *into = append(*into, s); s == "" {
+			return errors.New("want a query, such as delay=1s")
+		}
+		return nil
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 )
 
 // Nothing is sent to a host on the public internet, whichever flag names it.
@@ -46,12 +46,15 @@ func TestReach(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"", "localhost:80/x", "ftp://127.0.0.1", "http://", "http://ann:secret@127.0.0.1", "http://%zz"} {
+	for _, bad := range []string{"", "ftp://127.0.0.1", "http://", "http://ann:secret@127.0.0.1", "http://%zz"} {
 		if u, err := parseURL(bad); err == nil {
 			t.Errorf("%q: %v", bad, u)
 		} else if strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: the error shows a credential: %v", bad, err)
 		}
+	}
+	if u, err := parseURL("localhost:80/x"); err != nil || u.String() != "http://localhost:80/x" { // as curl has it
+		t.Errorf("%v, %v", u, err)
 	}
 	if u, err := parseURL("http://127.0.0.1:80#x"); err != nil || u.String() != "http://127.0.0.1:80/" {
 		t.Errorf("%v, %v", u, err)
@@ -92,7 +95,7 @@ func FuzzExpect(f *testing.F) {
 			return
 		}
 		for _, id := range ids {
-			if _, ok := plan.Find(id); !ok {
+			if _, ok := check.Find(id); !ok {
 				t.Errorf("%q", id)
 			}
 		}

@@ -12,11 +12,12 @@
 //
 // -X, -H and -d say what one operation is, as for curl; -d @FILE reads the body from a file. {{n}} is a number that
 // differs from operation to operation and is the same in its repetitions, and so are {{uuid}} and {{key}}, the
-// idempotency key. {{n}} begins at 1001 in each run; the other two are never used again. They may stand in the URL, in
-// headers and in bodies. A body that begins with { or [ is sent as JSON unless -H has a Content-Type. The key goes into
-// Idempotency-Key, or the header that -key-header names.
+// idempotency key. {{n}} has six to eight digits and begins elsewhere in each run. They may stand in the URL, in headers and
+// in bodies. A body that begins with { or [ is sent as JSON unless -H has a Content-Type. The key goes into
+// Idempotency-Key, or the header that -key-header names, in quotes or, if the server refuses that, without; -key says it,
+// as in -key 'order-{{key}}'.
 //
-// The server must answer the plain request with a success (2xx or 3xx).
+// The server must answer the plain request with a success (2xx or 3xx), again and again.
 //
 // # What tells a second run from a replay
 //
@@ -30,9 +31,10 @@
 // Nothing is guessed. What needs one of these flags is "not asked" without it:
 //
 //	-H2           headers of a second user, in place of those of the same names
-//	-slow         a query that makes the server take about a second, such as delay=1s; without it, only what happens
-//	              when the server is killed is not asked, and duplicates of a running request are several sent at once
-//	-fail         a query that makes the server fail with a 5xx, or break the connection
+//	-slow         a query that makes the server take about a second, such as delay=1s; repeatable, once for a delay before
+//	              and once after the effect; without it, only what happens when the server is killed is not asked, and
+//	              duplicates of a running request are several sent at once
+//	-fail         a query that makes the server fail with a 5xx, or break the connection; repeatable, in the same way
 //	-sample       a query whose response is of another kind (binary, empty, 1 MiB, a redirection, with trailers); repeatable
 //	-also         the URL of a second instance of the same service
 //	-other-url    another route of the service that takes the same request
@@ -52,18 +54,20 @@
 //
 // # Bounds
 //
-// A run sends at most 3,000 requests, at most -parallel at a time, and never a key that an earlier run has used. It
-// creates a few hundred operations on the server, and 200 more for load/shuffled. It refuses a host that is neither on
-// this machine nor on a private network, unless -i-may-test-this is given.
+// A run sends 1,300 to 2,000 requests, at most 3,000 and -parallel at a time, and never a key that an earlier run has used. It
+// creates some 450 operations on the server, 200 of them for load/shuffled. It refuses a host that is neither on this machine
+// nor on a private network, unless -i-may-test-this is given. Of a response it reads at most 64 MiB and 1 MiB of header, and
+// keeps 128 KiB; what is longer is compared by its length and SHA-256.
 //
 // # Output
 //
-// A table with a line for each check; the gravest failures in full; and last the result in a sentence or two, curl lines
-// that show it, and what to do next. Failures that follow from one cause, such as a server that ignores the key, are told
-// once. -verbose tells every failure in full: what was seen and expected, which text says so, what it means for a
-// customer, and lines for sh that show it again, with curl 7.68 or newer. Credentials and your commands are shell
-// variables there, named after the headers and flags. -json prints JSON instead; -junit and -markdown write files beside
-// it. -seed makes the order of load/shuffled that of an earlier run.
+// A line for each cause of failures, the gravest first; the numbers; and last the result in a sentence or two, curl lines that
+// show it, and what to do next. A failure that does not count is noted. -verbose prints a line for each check, and tells every
+// failure in full: what was seen and expected, which text says so, what it means for a customer, and lines for sh that show it
+// again, with curl 7.68 or newer. Credentials and your commands are shell variables there, named after the headers and flags;
+// so are the values of -H and -H2 wherever a server repeats them. -json prints JSON instead; -junit and -markdown write
+// files beside it. -seed makes the order of load/shuffled that of an earlier run. What runs, and for how long, is shown on the
+// standard error. A run that is interrupted prints what it knows, and exits with 2.
 package main
 
 import (

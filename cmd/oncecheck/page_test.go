@@ -85,13 +85,13 @@ func TestCheckPageJob(t *testing.T) {
 // The page's line that writes the known failures takes their ids out of a table.
 func TestCheckPageKnownFailures(t *testing.T) {
 	t.Parallel()
-	line := regexp.MustCompile(`(?m)^oncecheck \.\.\. \| (awk .*) > oncecheck.known$`).FindStringSubmatch(read(t, page))
+	line := regexp.MustCompile(`(?m)^oncecheck -verbose \.\.\. \| (awk .*) > oncecheck.known$`).FindStringSubmatch(read(t, page))
 	if line == nil {
 		t.Fatal("the page has no such line")
 	}
 	filter := exec.CommandContext(t.Context(), "sh", "-c", line[1])
-	filter.Stdin = strings.NewReader(read(t, "internal/report/testdata/report.text"))
-	if out, err := filter.Output(); err != nil || string(out) != "once/concurrent-2\n" {
+	filter.Stdin = strings.NewReader(read(t, "internal/report/testdata/report.verbose.text"))
+	if out, err := filter.Output(); err != nil || string(out) != "once/concurrent\n" {
 		t.Errorf("%q, %v", out, err)
 	}
 }

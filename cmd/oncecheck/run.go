@@ -9,17 +9,19 @@ import (
 	"os"
 	"slices"
 	"text/tabwriter"
+	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
 )
 
 // environment is what the command uses of its process.
 type environment struct {
 	stdout, stderr io.Writer
-	terminal       bool // stderr is one
+	terminal       bool          // stderr is one
+	tick           time.Duration // how often progress is shown; 0: each second on a terminal, otherwise each 15
 }
 
 // The exit codes.
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string, env environment) int {
 // list prints the table of all checks.
 func list(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, c := range plan.All() {
+	for _, c := range check.All() {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", c.ID, c.Level, c.Title)
 	}
 	return table.Flush()
@@ -81,24 +83,25 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	}
 	o.Client = ask.NewClient(o.timeout, o.parallel, budget, o.insecure)
 	defer o.Client.Close()
+	progress := newProgress(env, len(checks))
+	defer progress.end()
 	session := check.NewSession(o.Config)
 	if err := session.Start(ctx); err != nil {
 		return 0, err
 	}
 	r := report.Report{Target: o.Method + " " + o.URL.String(), KeyHeader: o.KeyHeader, Seed: o.Seed, Verbose: o.verbose}
-	progress := newProgress(env, checks)
-	session.Run(ctx, checks, progress.next, func(result check.Result) {
+	session.Run(ctx, checks, func(c check.Check) { progress.next(c.ID) }, func(result check.Result) {
 		r.Entries = append(r.Entries, report.Entry{
 			Result: result, Counts: o.counts(result.Check.Level), Known: slices.Contains(expected, result.Check.ID),
 		})
 	})
 	progress.end()
 	r.Requests = budget - o.Client.Left()
-	if ctx.Err() != nil {
-		return 0, errors.New("interrupted")
-	}
 	if err := o.write(r, env.stdout); err != nil {
 		return 0, err
+	}
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("interrupted: %d of %d checks were asked", len(r.Entries), len(checks))
 	}
 	return o.conclude(r, expected, env.stderr)
 }
@@ -158,31 +161,4 @@ func (o *options) conclude(r report.Report, expected []string, stderr io.Writer)
 		code = exitFailed
 	}
 	return code, nil
-}
-
-// progress shows on a terminal which check is running.
-type progress struct {
-	w     io.Writer // nil if stderr is no terminal
-	n, of int
-}
-
-func newProgress(env environment, checks []plan.Check) *progress {
-	p := &progress{of: len(checks)}
-	if env.terminal {
-		p.w = env.stderr
-	}
-	return p
-}
-
-func (p *progress) next(c plan.Check) {
-	p.n++
-	if p.w != nil {
-		fmt.Fprintf(p.w, "\r\x1b[K%d of %d: %s", p.n, p.of, c.ID)
-	}
-}
-
-func (p *progress) end() {
-	if p.w != nil {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
 }

@@ -24,7 +24,7 @@ var quick = []string{"-only", "key/*,once/repeat,once/concurrent*,once/instances
 
 // unasked are the checks that no server here can be asked: it has no such responses, or no such route.
 var unasked = []string{
-	"once/http2", "replay/body-binary", "replay/body-empty", "replay/body-large", "replay/redirect", "replay/headers-multiple",
+	"once/http2", "once/samples", "replay/body-binary", "replay/body-empty", "replay/body-large", "replay/redirect", "replay/headers-multiple",
 	"replay/trailers", "replay/no-cookie", "replay/encoding", "scope/route", "errors/failed-once", "errors/failed-answered",
 	"errors/failed-not-success", "cors/allowed", "cors/exposed",
 }

@@ -13,7 +13,6 @@ type defect struct {
 	spoil func(s *server, h http.Handler) http.Handler
 
 	wait  bool     // a duplicate of a running request waits for its response
-	fail  string   // how -fail makes the server fail: after the payment if empty, before it, or by a panic
 	fails []string // exactly the checks of oncecheck that do not hold, in its order
 	brief bool     // asked in short test runs, too
 	hangs bool     // some requests get no answer: -timeout is short

@@ -35,10 +35,7 @@ var refusalDefects = []defect{{
 	spoil: running(func(w http.ResponseWriter) { problem(w, http.StatusInternalServerError, 1, "unknown error") }),
 }, {
 	name: "running-200", about: "a duplicate of a running request is told that all is well",
-	fails: []string{
-		"once/concurrent-2", "once/concurrent-10", "once/concurrent-50", "once/instances-concurrent-2",
-		"once/instances-concurrent-10", "once/instances-concurrent-50", "once/http2", "inflight/answer", "load/shuffled",
-	},
+	fails: []string{"once/concurrent", "once/instances-concurrent", "once/http2", "inflight/answer", "load/shuffled"},
 	spoil: running(func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"state":"running"}`))
@@ -80,7 +77,7 @@ var refusalDefects = []defect{{
 	name: "never-unlocked", about: "the response is sent and not stored: a repetition gets 409 for ever",
 	fails: []string{
 		"once/client-leaves-answered", "replay/answered", "replay/error", "mismatch/whitespace", "inflight/then-replay",
-		"errors/failed-answered", "store/remembers", "crash/after-answer",
+		"errors/failed-answered", "store/remembers", "crash/at-most-once", "crash/after-answer",
 	},
 	spoil: inside(func(s *server) {
 		s.commit = func(_ *claim, _ *http.Request, _ *response, made []payment) error {

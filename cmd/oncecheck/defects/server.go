@@ -162,6 +162,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, mine *claim, body [
 		s.failed(w, err)
 		return
 	}
+	linger(r)
 	s.send(w, answer)
 }
 
@@ -177,6 +178,12 @@ func (s *server) failed(w http.ResponseWriter, err error) {
 func work(r *http.Request) {
 	d, _ := time.ParseDuration(r.URL.Query().Get("slow"))
 	time.Sleep(10*time.Millisecond + min(d, 10*time.Second))
+}
+
+// linger takes as long as the request asks for after the payment, at most 10 s.
+func linger(r *http.Request) {
+	d, _ := time.ParseDuration(r.URL.Query().Get("late"))
+	time.Sleep(min(d, 10*time.Second))
 }
 
 // pay is the handler. It knows nothing of keys. It fails before the payment or after it if the request asks for that.

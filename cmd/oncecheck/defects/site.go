@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -141,7 +140,7 @@ func (s *site) questions() []string {
 	return []string{
 		"-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-d", `{"amount":{{n}}}`,
 		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-effects", "http://" + s.control + "/effects",
-		"-slow", "slow=1s", "-fail", "fail=" + cmp.Or(s.defect.fail, "after"), "-at-most-once",
+		"-slow", "slow=1s", "-slow", "late=1s", "-fail", "fail=after", "-fail", "fail=before", "-fail", "fail=panic", "-at-most-once",
 		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other", "-sample", "as=trailer",
 		"-restart", s.command("/restart"), "-store-down", s.command("/store/down"), "-store-up", s.command("/store/up"),
 		"-timeout", timeout, "-patience", "6s", url(0, "/payments"),

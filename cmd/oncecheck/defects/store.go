@@ -164,6 +164,13 @@ func (s *store) commit(c *claim, r *response, payments ...payment) error {
 	return nil
 }
 
+// keep writes what commit writes, and does not end the claim.
+func (s *store) keep(c *claim, r *response, payments ...payment) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.write(c.epoch, line{c.scope, c.print, r, payments})
+}
+
 // end ends the claim with the response, in memory. The caller holds s.mu.
 func (s *store) end(c *claim, r *response) {
 	c.response = r

@@ -3,13 +3,11 @@
 package ask
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -19,8 +17,13 @@ import (
 // ErrBudget means that the run has sent as many requests as it may.
 var ErrBudget = errors.New("the budget of requests is spent")
 
-// maxBody limits what is read of a response.
-const maxBody = 64 << 20
+// Limits of one response. Fifty may be read at once, and a thousand are compared in the end, so that of a long body only the
+// beginning is kept, with the length and the sum of the whole.
+const (
+	maxHead = 1 << 20   // the head, with all interim responses before it
+	maxBody = 64 << 20  // what is read of the body
+	maxKept = 128 << 10 // what is kept of it
+)
 
 // Client sends requests, each on a connection of its own. It may be used concurrently.
 type Client struct {
@@ -39,7 +42,7 @@ func NewClient(timeout time.Duration, parallel, budget int, insecure bool) *Clie
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	c.http2 = &http.Transport{Protocols: protocols, TLSClientConfig: c.tls.Clone(), DisableCompression: true}
+	c.http2 = &http.Transport{Protocols: protocols, TLSClientConfig: c.tls.Clone(), DisableCompression: true, MaxResponseHeaderBytes: maxHead}
 	return c
 }
 
@@ -112,23 +115,23 @@ func (c *Client) overHTTP1(ctx context.Context, e *Exchange, ready func()) {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	in := bufio.NewReader(conn)
+	in := newReader(conn)
 	early, err := writeRequest(conn, in, e.Request, ready)
 	e.Sent = time.Now()
 	if early == nil && err != nil {
 		// A server may answer and close before it has read everything.
-		if e.Response, _ = readResponse(in, e.Request.Method, nil); e.Response == nil {
+		if e.Response, _ = in.response(e.Request, nil); e.Response == nil {
 			e.Err = err
 		}
 	} else {
-		e.Response, e.Err = readResponse(in, e.Request.Method, early)
+		e.Response, e.Err = in.response(e.Request, early)
 	}
 	e.Ended = time.Now()
 }
 
 // writeRequest writes the request. With Expect, the body waits for a 100, for a second at most; a final response
 // that comes instead of the 100 is returned as early.
-func writeRequest(conn net.Conn, in *bufio.Reader, r Request, ready func()) (early *http.Response, err error) {
+func writeRequest(conn net.Conn, in *reader, r Request, ready func()) (early *http.Response, err error) {
 	raw, body := r.encode()
 	if r.Expect && body > 0 {
 		if _, err = conn.Write(raw[:len(raw)-body]); err != nil {
@@ -151,41 +154,18 @@ func writeRequest(conn net.Conn, in *bufio.Reader, r Request, ready func()) (ear
 }
 
 // awaitContinue waits for 100 Continue, for a second at most. It returns a final response, if that comes instead.
-func awaitContinue(conn net.Conn, in *bufio.Reader, method string) *http.Response {
+func awaitContinue(conn net.Conn, in *reader, method string) *http.Response {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
-	if _, err := in.Peek(1); err != nil {
+	if _, err := in.buffered.Peek(1); err != nil {
 		return nil
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	resp, err := http.ReadResponse(in, &http.Request{Method: method})
+	resp, err := in.head(method)
 	if err != nil || resp.StatusCode < 200 {
 		return nil
 	}
 	return resp
-}
-
-// readResponse reads the final response, or the rest of one whose head has been read.
-func readResponse(in *bufio.Reader, method string, resp *http.Response) (*Response, error) {
-	for resp == nil || resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		var err error
-		if resp, err = http.ReadResponse(in, &http.Request{Method: method}); err != nil {
-			return nil, fmt.Errorf("the connection ended before a response: %w", err)
-		}
-	}
-	return readBody(resp)
-}
-
-func readBody(resp *http.Response) (*Response, error) {
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("the response broke off in its body: %w", err)
-	case len(body) > maxBody:
-		return nil, errors.New("the response has more than 64 MiB")
-	}
-	return &Response{Status: resp.StatusCode, Header: resp.Header, Body: body, Trailer: resp.Trailer}, nil
 }
 
 // dial connects to the URL's host, or to the proxy.

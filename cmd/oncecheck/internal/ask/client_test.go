@@ -2,6 +2,7 @@ package ask_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -265,5 +268,76 @@ func TestNoAnswer(t *testing.T) {
 	cancel()
 	if e := client.Do(ctx, r); !errors.Is(e.Err, context.Canceled) {
 		t.Errorf("cancelled: %v", e)
+	}
+}
+
+// Fifty long bodies at once are compared whole, and of each only the beginning is kept. fault: fifty bodies of 60 MiB take 4 GiB.
+// Not parallel: it counts allocations.
+func TestLongBodies(t *testing.T) {
+	const n, size = 50, 4 << 20
+	chunk := bytes.Repeat([]byte("x"), 32<<10)
+	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		for range size/len(chunk) - 1 {
+			_, _ = w.Write(chunk)
+		}
+		last := bytes.Clone(chunk)
+		copy(last[len(last)-1:], r.Header.Get("X-Test"))
+		_, _ = w.Write(last)
+	})
+	client := newClient(t, patience, n, 2*n)
+	requests := slices.Repeat([]ask.Request{r}, n)
+	requests[1] = r.With("X-Test", "2")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	answers := client.Together(t.Context(), requests)
+	runtime.ReadMemStats(&after)
+	for i, e := range answers {
+		if !e.Success() || e.Response.Size != size || e.Response.IsWhole() || e.Response.SameBody(answers[0].Response) != (i != 1) {
+			t.Fatalf("%d: %s, %d bytes", i, e, e.Response.Size)
+		}
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > n*size/4 {
+		t.Errorf("%d MiB were allocated for %d MiB", got>>20, n*size>>20)
+	}
+	r.Whole = true
+	if e := client.Do(t.Context(), r); !e.Success() || !e.Response.IsWhole() || len(e.Response.Body) != size {
+		t.Errorf("%s", e)
+	}
+}
+
+// A head without end is cut off, in the final response and in those before it. fault: it takes 5 GiB in ten seconds.
+func TestEndlessHead(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]string{"final": "HTTP/1.1 200 OK\r\nX: ", "interim": ""} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		sent := make(chan int, 1)
+		go func() {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			piece, n := strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 1000), len(begin)
+			if begin != "" {
+				piece = strings.Repeat("x", 40_000)
+			}
+			_, err = io.WriteString(conn, begin)
+			for err == nil && n < 100<<20 {
+				_, err = io.WriteString(conn, piece)
+				n += len(piece)
+			}
+			sent <- n
+		}()
+		e := newClient(t, patience, 1, 1).Do(t.Context(), ask.Request{Method: "POST", URL: parse(t, "http://"+listener.Addr().String())})
+		if e.Err == nil || !strings.Contains(e.Err.Error(), "more than 1 MiB") {
+			t.Errorf("%s: %s", name, e)
+		}
+		if n := <-sent; n >= 100<<20 {
+			t.Errorf("%s: all %d bytes were taken", name, n)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package ask
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -23,6 +24,7 @@ type Request struct {
 	Chunked bool   // the body is sent in chunks, without Content-Length
 	Expect  bool   // Expect: 100-continue, and the body waits for it
 	HTTP2   bool   // over HTTP/2 instead of HTTP/1.1
+	Whole   bool   // a body of any length is kept, and not only its beginning
 	Via     string // host:port of a proxy that is dialled instead of the URL's host; plain TCP
 
 	// For the reader of a report:
@@ -109,9 +111,17 @@ func chunks(body []byte) []byte {
 type Response struct {
 	Status  int
 	Header  http.Header
-	Body    []byte
+	Body    []byte            // its first 128 KiB, unless the request says Whole
+	Size    int64             // of the whole body
+	Sum     [sha256.Size]byte // of the whole body
 	Trailer http.Header
 }
+
+// IsWhole reports whether Body has all of the body.
+func (r *Response) IsWhole() bool { return int64(len(r.Body)) == r.Size }
+
+// SameBody reports whether both have one body, byte for byte.
+func (r *Response) SameBody(other *Response) bool { return r.Size == other.Size && r.Sum == other.Sum }
 
 // Success reports whether the operation was done, as far as the status says: 2xx or 3xx.
 func (r *Response) Success() bool { return r != nil && r.Status >= 200 && r.Status < 400 }

@@ -1,7 +1,6 @@
 package ask
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -109,11 +108,6 @@ func (c *Client) overHTTP2(ctx context.Context, e *Exchange) {
 		e.Err = fmt.Errorf("the server speaks %s, not HTTP/2", resp.Proto)
 		return
 	}
-	e.Response, e.Err = readBody(resp)
+	e.Response, e.Err = readBody(resp, e.Request.Whole)
 	e.Ended = time.Now()
-}
-
-// Parse reads a response as it came over the wire, such as one that a proxy has kept to itself.
-func Parse(raw []byte, method string) (*Response, error) {
-	return readResponse(bufio.NewReader(bytes.NewReader(raw)), method, nil)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
 )
 
 // The tests wait more than they work.
@@ -27,19 +26,6 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
-}
-
-// Every row of the table has a function, and every function a row.
-func TestEveryRowHasAFunction(t *testing.T) {
-	t.Parallel()
-	var rows []string
-	for _, c := range plan.All() {
-		rows = append(rows, c.ID)
-	}
-	slices.Sort(rows)
-	if ids := check.IDs(); !slices.Equal(ids, rows) {
-		t.Errorf("functions %q, rows %q", ids, rows)
-	}
 }
 
 // askShop asks a shop with everything that a check may need, and returns the verdicts.
@@ -56,7 +42,7 @@ func askShop(t *testing.T, s *shop, ids string, change func(*check.Config)) map[
 		Client: client, URL: s.url(t, "/payments"), Also: &alsoURL, OtherURL: s.url(t, "/refunds"), EffectsURL: s.url(t, "/effects"),
 		Method: "POST", KeyHeader: "Idempotency-Key", Body: `{"amount":{{n}}}`,
 		Header: []ask.Field{{Name: "Authorization", Value: "ann"}}, User2: []ask.Field{{Name: "Authorization", Value: "bob"}},
-		Slow: "slow", Fail: "fail", Samples: []string{"sample=binary", "sample=empty", "sample=large"},
+		Slow: []string{"slow"}, Fail: []string{"fail"}, Samples: []string{"sample=binary", "sample=empty", "sample=large"},
 		Restart: control("restart"), StoreDown: control("down"), StoreUp: control("up"),
 		Statuses: check.Draft07(), Patience: 3 * time.Second,
 	}
@@ -65,14 +51,14 @@ func askShop(t *testing.T, s *shop, ids string, change func(*check.Config)) map[
 	if err := session.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var checks []plan.Check
-	for _, c := range plan.All() {
+	var checks []check.Check
+	for _, c := range check.All() {
 		if group, _, _ := strings.Cut(c.ID, "/"); ids == "" || slices.Contains(strings.Fields(ids), group) || slices.Contains(strings.Fields(ids), c.ID) {
 			checks = append(checks, c)
 		}
 	}
 	results := map[string]check.Result{}
-	session.Run(t.Context(), checks, func(plan.Check) {}, func(r check.Result) { results[r.Check.ID] = r })
+	session.Run(t.Context(), checks, func(check.Check) {}, func(r check.Result) { results[r.Check.ID] = r })
 	return results
 }
 
@@ -122,17 +108,17 @@ func TestFaults(t *testing.T) {
 		change func(*check.Config)
 		failed string
 	}{
-		{"no lock", "once/repeat once/concurrent-10 once/sent-twice-at-once inflight/once mismatch/in-flight", nothing,
-			"once/concurrent-10 once/sent-twice-at-once inflight/once mismatch/in-flight"},
+		{"no lock", "once/repeat once/concurrent once/sent-twice-at-once inflight/once mismatch/in-flight", nothing,
+			"once/concurrent once/sent-twice-at-once inflight/once mismatch/in-flight"},
 		{"no protection", "once/repeat once/instances-repeat once/chunked once/answer-lost once/sent-twice once/keys-differ", func(c *check.Config) { c.EffectsURL = nil },
 			"once/repeat once/instances-repeat once/chunked once/answer-lost once/sent-twice"},
-		{"malformed keys are no keys", "key/never-unprotected key/refused-not-run key/empty key/quoted key/missing key/missing-runs", nothing,
-			"key/never-unprotected key/empty key/missing-runs"},
+		{"malformed keys are no keys", "key/never-unprotected key/refused-not-run key/spelling key/quoted key/missing key/missing-runs", nothing,
+			"key/never-unprotected key/spelling key/missing-runs"},
 		{"empty replay", "replay/body replay/status replay/body-binary replay/body-large replay/location", nothing, "replay/body replay/body-binary replay/body-large"},
 		{"lost header", "replay/location replay/headers replay/redirect replay/status", nothing, "replay/location replay/headers replay/redirect"},
 		{"stored date", "replay/date", nothing, "replay/date"},
 		{"no quotes", "key/quoted key/bare once/repeat mismatch/body", nothing, "key/quoted"},
-		{"a crash locks the key", "errors/failed-answered errors/failed-once", func(c *check.Config) { c.Fail = "panic" }, "errors/failed-answered"},
+		{"a crash locks the key", "errors/failed-answered errors/failed-once", func(c *check.Config) { c.Fail = []string{"panic"} }, "errors/failed-answered"},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +154,7 @@ func TestStart(t *testing.T) {
 func TestCountCutToAPage(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
-	results := askShop(t, s, "once/repeat once/concurrent-2 load/shuffled", func(c *check.Config) {
+	results := askShop(t, s, "once/repeat once/concurrent load/shuffled", func(c *check.Config) {
 		c.EffectsURL = nil
 		c.Effects = hook.Command(`n=$(` + checktest.Command(http.MethodGet, s.main.URL+"/effects") + `); [ $n -lt 20 ] && echo $n || echo 20`)
 	})
@@ -184,7 +170,7 @@ func TestCountCutToAPage(t *testing.T) {
 func TestAskedOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
-	results := askShop(t, s, "errors/failed-once errors/failed-answered errors/failed-not-success", func(c *check.Config) { c.Fail = "nothing" })
+	results := askShop(t, s, "errors/failed-once errors/failed-answered errors/failed-not-success", func(c *check.Config) { c.Fail = []string{"nothing"} })
 	wantVerdicts(t, results, nil, []string{"errors/failed-once", "errors/failed-answered", "errors/failed-not-success"})
 	if s.done != 5 { // four at the start
 		t.Errorf("%d operations, want 5", s.done)
@@ -204,14 +190,14 @@ func TestBusyServer(t *testing.T) {
 		}
 		s.ServeHTTP(w, r)
 	})
-	ids := "key/quoted key/bare key/name-case key/missing-runs once/repeat once/concurrent-10 once/answer-lost once/chunked once/expect-continue scope/user-runs load/shuffled errors/validation"
+	ids := "key/quoted key/bare key/name-case key/missing-runs once/repeat once/concurrent once/answer-lost once/chunked once/expect-continue scope/user-runs load/shuffled errors/validation"
 	wantVerdicts(t, askShop(t, s, ids, nothing), nil, nil)
 }
 
 // A run that has spent its budget says so, and ends.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	results := askShop(t, newShop(t, ""), "once/concurrent-10 load/shuffled", func(c *check.Config) {
+	results := askShop(t, newShop(t, ""), "once/concurrent load/shuffled", func(c *check.Config) {
 		c.Client = ask.NewClient(20*time.Second, 50, 30, false)
 	})
 	for id, r := range results {

@@ -1,29 +1,83 @@
 package check
 
 import (
-	"bytes"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// concurrent returns the check that n requests at one instant have one effect.
-func concurrent(n, rounds int, instances bool) func(*T) {
+// bursts are how many requests are sent at one instant, and how often. On a machine too busy for two at once it is more often.
+var bursts = []struct{ size, rounds int }{{2, 10}, {10, 4}, {50, 2}}
+
+// concurrent returns the check that requests at one instant have one effect.
+func concurrent(instances bool) func(*T) {
 	return func(t *T) {
-		overlapped := 0
-		for i := 0; i < rounds || overlapped < 2 && i < 3*rounds; i++ { // more on a machine too busy for two at once
-			overlapped = max(overlapped, t.together(n, instances, func(r ask.Request) ask.Request { return r }))
+		var worst []burst // of each size
+		overlapped, biggest := 0, 0
+		for _, b := range bursts {
+			if b.size > t.s.Client.Parallel() && b.size > bursts[0].size {
+				continue
+			}
+			together, wrong := 0, burst{}
+			for i := 0; i < b.rounds || together < 2 && i < 3*b.rounds; i++ {
+				one := t.together(b.size, instances, func(r ask.Request) ask.Request { return r })
+				together = max(together, one.overlapped)
+				if one.isWorse(wrong) {
+					wrong = one
+				}
+			}
+			if wrong.isWrong() {
+				worst = append(worst, wrong)
+			}
+			overlapped, biggest = max(overlapped, together), b.size
+		}
+		for i, b := range slices.Backward(worst) {
+			also := make([]string, i)
+			for j, smaller := range worst[:i] {
+				also[j] = fmt.Sprintf("%d of %d", smaller.effects, smaller.size)
+			}
+			b.judge(t, also...)
 		}
 		if overlapped < 2 {
-			t.NotAsked("no two of %d requests were under way at the same time", n)
+			t.NotAsked("no two of %d requests were under way at the same time", biggest)
 		}
-		t.Say("up to %d of %d had been sent before the first was answered", overlapped, n)
+		t.Say("up to %d of %d had been sent before the first was answered", overlapped, biggest)
 	}
 }
 
-// together sends an operation n times at one instant, and fails unless there is one effect. It returns how many had been
-// sent before one was answered.
-func (t *T) together(n int, instances bool, change func(ask.Request) ask.Request) (overlapped int) {
+// burst is what came of an operation that was sent several times at one instant.
+type burst struct {
+	size, effects, overlapped int
+	answers                   []ask.Exchange
+	differ                    []ask.Exchange // two successes with two bodies, or none
+}
+
+func (b burst) isWrong() bool { return b.size > 0 && (b.effects != 1 || b.differ != nil) }
+
+func (b burst) isWorse(than burst) bool {
+	return b.isWrong() && (!than.isWrong() || b.effects > than.effects)
+}
+
+// judge fails the check if there was not one effect, or not one body. also are the effects of smaller bursts.
+func (b burst) judge(t *T, also ...string) {
+	t.Show(b.answers...)
+	smaller := ""
+	if len(also) > 0 {
+		smaller = "; " + strings.Join(also, ", ")
+	}
+	if b.effects != 1 {
+		t.Failf("one effect", "%s of %d requests at one instant%s", effects(b.effects), b.size, smaller)
+	}
+	if b.differ != nil {
+		t.Show(b.differ...)
+		t.Failf("one body for all successes", "two different bodies")
+	}
+}
+
+// together sends an operation n times at one instant, to both instances or to one.
+func (t *T) together(n int, instances bool, change func(ask.Request) ask.Request) burst {
 	op := t.s.operation()
 	requests := slices.Repeat([]ask.Request{change(t.s.request(op))}, n)
 	if instances {
@@ -32,32 +86,30 @@ func (t *T) together(n int, instances bool, change func(ask.Request) ask.Request
 		}
 	}
 	w := t.Watch()
-	answers := t.SendAll(requests)
-	if successes(answers...) == 0 {
+	b := burst{size: n, answers: t.SendAll(requests)}
+	if successes(b.answers...) == 0 {
 		settled := t.Settle(requests[0])
 		if !settled.Success() {
 			t.NotAsked("none of %d requests at once was a success, nor one after them: %s", n, settled)
 		}
 		w.See(settled)
 	}
-	w.See(answers...)
-	t.Show(answers...)
-	w.Once()
-	t.oneBody(answers)
-	return ask.Overlapped(answers)
+	w.See(b.answers...)
+	b.effects, b.differ, b.overlapped = w.Effects(1), twoBodies(b.answers), ask.Overlapped(b.answers)
+	return b
 }
 
-// oneBody fails unless all successes have the same body.
-func (t *T) oneBody(answers []ask.Exchange) {
+// twoBodies returns two successes with different bodies, or nothing.
+func twoBodies(answers []ask.Exchange) []ask.Exchange {
 	var first ask.Exchange
 	for _, e := range answers {
 		switch {
 		case !e.Success():
 		case first.Response == nil:
 			first = e
-		case !bytes.Equal(e.Response.Body, first.Response.Body):
-			t.Show(first, e)
-			t.Failf("one body for all successes", "two different bodies")
+		case !e.Response.SameBody(first.Response):
+			return []ask.Exchange{first, e}
 		}
 	}
+	return nil
 }

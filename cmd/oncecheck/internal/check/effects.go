@@ -25,10 +25,10 @@ func (s *Session) count(ctx context.Context) (int, error) {
 		return hook.ParseCount(out)
 	case s.EffectsURL != nil:
 		r := s.request(s.operation()).Bare("GET").Without(s.KeyHeader)
-		r.URL = s.EffectsURL
+		r.URL, r.Whole = s.EffectsURL, true
 		e := s.sendPatiently(ctx, r)
 		if !e.Success() {
-			return 0, fmt.Errorf("GET %s: %s%s", s.EffectsURL.Redacted(), e, excerpt(e))
+			return 0, fmt.Errorf("GET %s: %s%s", s.EffectsURL.Redacted(), e, s.excerpt(e))
 		}
 		return hook.ParseCount(e.Response.Body)
 	}
@@ -54,11 +54,12 @@ type watch struct {
 	t      *T
 	before int
 	seen   []ask.Exchange // whose ids are compared, if effects are not counted
+	known  int            // the runs that these tell of and that came before
 }
 
-// Watch counts from now on.
-func (t *T) Watch() *watch {
-	w := &watch{t: t}
+// Watch counts from now on. The runs that answered the known exchanges do not count.
+func (t *T) Watch(known ...ask.Exchange) *watch {
+	w := &watch{t: t, seen: known, known: t.s.ids.runs(known)}
 	var err error
 	if w.before, err = t.s.count(t.ctx); err != nil {
 		t.NotAsked("the effects cannot be counted: %v", err)
@@ -74,7 +75,7 @@ func (w *watch) See(exchanges ...ask.Exchange) { w.seen = append(w.seen, exchang
 func (w *watch) Effects(want int) int {
 	t := w.t
 	if !t.s.CountsEffects() {
-		return t.s.ids.runs(w.seen)
+		return t.s.ids.runs(w.seen) - w.known
 	}
 	// One that is too many may be as late as any other.
 	if err := pause(t.ctx, min(t.s.lag, lagLimit)); err != nil {

@@ -1,15 +1,10 @@
 package check
 
 import (
-	"maps"
 	"net/http"
-	"slices"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
-
-// IDs returns the ids of the checks that have a function.
-func IDs() []string { return slices.Sorted(maps.Keys(functions)) }
 
 // Runs returns how many runs the responses come from, by the ids that the first three tell.
 func Runs(responses []*ask.Response) int {
@@ -20,5 +15,8 @@ func Runs(responses []*ask.Response) int {
 	return findIDs(responses[:3]).runs(exchanges)
 }
 
-// RetryAfter parses a Retry-After.
-func RetryAfter(value string, h http.Header) (seconds int, ok bool) { return retryAfter(value, h) }
+// ParseRetryAfter parses a Retry-After.
+func ParseRetryAfter(value string, h http.Header) (seconds int, ok bool) { return retryAfter(value, h) }
+
+// Hide hides the values of the headers in the text.
+func Hide(first, second []ask.Field, text string) string { return newSecrets(first, second).hide(text) }

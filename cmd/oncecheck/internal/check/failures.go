@@ -2,6 +2,7 @@ package check
 
 import (
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/http"
 	"slices"
@@ -42,52 +43,77 @@ type failure struct {
 	effects  int
 }
 
-func (t *T) failure() *failure {
-	t.once("failure", t.s.shared.failed != nil, func() {
-		r := t.s.request(t.s.operation()).Query(t.s.Fail)
-		w := t.Watch()
-		f := &failure{tries: []ask.Exchange{t.Send(r)}}
-		if f.tries[0].Success() {
-			t.NotAsked("with -fail the server did not fail: %s", f.tries[0])
-		}
-		deadline := time.Now().Add(t.s.Patience)
-		for wait := 50 * time.Millisecond; len(f.tries) < 3 && time.Now().Before(deadline); wait = min(2*wait, time.Second) {
-			e := t.s.Client.Do(t.ctx, r)
-			if t.isInFlight(e) {
-				f.conflict = e
-				t.refused("in flight", e)
+// eachFailure calls judge for the failure with each query of -fail.
+func (t *T) eachFailure(judge func(f failure)) {
+	failures := memo(t, "failures", func() (all []failure) {
+		var healthy []string
+		for _, query := range t.s.Fail {
+			if f, ok := t.failure(query); ok {
+				all = append(all, f)
 			} else {
-				f.tries = append(f.tries, t.keep(e)...)
-			}
-			if err := pause(t.ctx, wait); err != nil {
-				t.NotAsked("%v", err)
+				healthy = append(healthy, fmt.Sprintf("with -fail %q the server did not fail: %s", query, f.tries[0]))
 			}
 		}
-		w.See(f.tries...)
-		f.effects = w.Effects(min(1, successes(f.tries...)))
-		t.s.shared.failed = f
+		if len(all) == 0 {
+			t.NotAsked("%s", strings.Join(healthy, "; "))
+		}
+		return all
 	})
-	t.Show(t.s.shared.failed.tries...)
-	return t.s.shared.failed
+	for _, f := range failures {
+		t.Show(f.tries...)
+		judge(f)
+	}
+}
+
+// failure sends an operation that fails, and repeats it. It reports whether it failed.
+func (t *T) failure(query string) (f failure, ok bool) {
+	r := t.s.request(t.s.operation()).Query(query)
+	w := t.Watch()
+	f.tries = []ask.Exchange{t.Send(r)}
+	if f.tries[0].Success() {
+		return f, false
+	}
+	deadline := time.Now().Add(t.s.Patience)
+	for wait := 50 * time.Millisecond; len(f.tries) < 3 && time.Now().Before(deadline); wait = min(2*wait, time.Second) {
+		e := t.s.Client.Do(t.ctx, r)
+		if t.isInFlight(e) {
+			f.conflict = e
+			t.refused("in flight", e)
+		} else {
+			f.tries = append(f.tries, t.keep(e)...)
+		}
+		if err := pause(t.ctx, wait); err != nil {
+			t.NotAsked("%v", err)
+		}
+	}
+	w.See(f.tries...)
+	f.effects = w.Effects(min(1, successes(f.tries...)))
+	return f, true
 }
 
 func errorsFailedOnce(t *T) {
-	if f := t.failure(); f.effects > 1 {
-		t.Failf("at most one effect", "%s", effects(f.effects))
-	}
+	t.eachFailure(func(f failure) {
+		if f.effects > 1 {
+			t.Failf("at most one effect", "%s", effects(f.effects))
+		}
+	})
 }
 
 func errorsFailedAnswered(t *T) {
-	if f := t.failure(); len(f.tries) < 2 {
-		t.Show(f.tries[0], f.conflict)
-		t.Failf("an answer", "%s for %v", f.conflict, t.s.Patience)
-	}
+	t.eachFailure(func(f failure) {
+		if len(f.tries) < 2 {
+			t.Show(f.tries[0], f.conflict)
+			t.Failf("an answer", "%s for %v", f.conflict, t.s.Patience)
+		}
+	})
 }
 
 func errorsFailedNotSuccess(t *T) {
-	if f := t.failure(); successes(f.tries...) > 0 && f.effects == 0 {
-		t.Failf("no success, or an effect", "a success, and %s", effects(f.effects))
-	}
+	t.eachFailure(func(f failure) {
+		if successes(f.tries...) > 0 && f.effects == 0 {
+			t.Failf("no success, or an effect", "a success, and %s", effects(f.effects))
+		}
+	})
 }
 
 // eachRefusal calls look for each refusal that concerns the key. It provokes them first.
@@ -129,7 +155,7 @@ func errorsProblem(t *T) {
 		}
 		var members map[string]any
 		if err := json.Unmarshal(e.Response.Body, &members); err != nil || members == nil {
-			t.Failf("a JSON object", "%.60q (the refusal: %s)", e.Response.Body, kind)
+			t.Failf("a JSON object", "%.60q (the refusal: %s)", t.s.secrets.hide(string(e.Response.Body)), kind)
 		}
 		if status, ok := members["status"]; ok && status != float64(e.Response.Status) {
 			t.Failf("the member status to be that of the response", "%v with a %d (the refusal: %s)", status, e.Response.Status, kind)

@@ -22,10 +22,7 @@ type outage struct {
 	afterEffects  int          // from when the store was back
 }
 
-func (t *T) outage() *outage {
-	t.once("outage", t.s.shared.outage != nil, func() { t.s.shared.outage = t.goThroughOutage() })
-	return t.s.shared.outage
-}
+func (t *T) outage() *outage { return memo(t, "outage", t.goThroughOutage) }
 
 // goThroughOutage stops the store, asks, and starts it again whatever happens.
 func (t *T) goThroughOutage() *outage {
@@ -57,12 +54,10 @@ func (t *T) goThroughOutage() *outage {
 	o.downEffects = w.Effects(min(1, successes(append(o.down, o.downAfter)...)))
 
 	o.recovered = t.recover()
-	w = t.Watch()
+	w = t.Watch(o.before)
 	o.after = t.Settle(completed)
-	w.See(o.before, o.after)
-	if o.afterEffects = w.Effects(0); !t.s.CountsEffects() {
-		o.afterEffects-- // the first run's id is among those seen
-	}
+	w.See(o.after)
+	o.afterEffects = w.Effects(0)
 	return o
 }
 
@@ -71,11 +66,8 @@ func (t *T) recover() ask.Exchange {
 	deadline := time.Now().Add(t.s.Patience)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		e := t.Send(t.s.request(t.s.operation()))
-		if e.Success() || time.Now().Add(wait).After(deadline) {
+		if e.Success() || time.Now().Add(wait).After(deadline) || pause(t.ctx, wait) != nil {
 			return e
-		}
-		if err := pause(t.ctx, wait); err != nil {
-			t.NotAsked("%v", err)
 		}
 	}
 }
@@ -168,21 +160,24 @@ type crash struct {
 	effects        int
 }
 
-func (t *T) crash() *crash {
-	t.once("crash", t.s.shared.crash != nil, func() { t.s.shared.crash = t.goThroughCrash() })
-	t.Show(t.s.shared.crash.first, t.s.shared.crash.settled)
-	return t.s.shared.crash
+// eachCrash calls judge for the crash during the request with each query of -slow.
+func (t *T) eachCrash(judge func(c *crash)) {
+	for _, query := range t.s.Slow {
+		c := memo(t, "crash "+query, func() *crash { return t.goThroughCrash(query) })
+		t.Show(c.first, c.settled)
+		judge(c)
+	}
 }
 
 // goThroughCrash kills the server while it works, and repeats the request until it is answered.
-func (t *T) goThroughCrash() *crash {
-	wait := t.meanwhile()
+func (t *T) goThroughCrash(query string) *crash {
+	wait := t.meanwhile(query)
 	var r ask.Request
 	var w *watch
 	c := new(crash)
 	t.inTime(func() bool {
 		t.First(t.s.request(t.s.operation())) // an effect that must survive
-		r, w = t.s.request(t.s.operation()).Query(t.s.Slow), t.Watch()
+		r, w = t.s.request(t.s.operation()).Query(query), t.Watch()
 		c.first = t.killDuring(r, wait)
 		w.Survives(0)
 		return c.first.Response == nil
@@ -209,23 +204,28 @@ func (t *T) killDuring(r ask.Request, wait time.Duration) ask.Exchange {
 }
 
 func crashAtMostOnce(t *T) {
-	c := t.crash()
-	if c.effects > 1 {
-		t.Failf("at most one effect", "%s", effects(c.effects))
-	}
-	t.Say("%s, and the repetition was answered %s", effects(c.effects), c.settled)
+	t.eachCrash(func(c *crash) {
+		if c.effects > 1 {
+			t.Failf("at most one effect", "%s", effects(c.effects))
+		}
+		t.Say("%s, and the repetition was answered %s", effects(c.effects), c.settled)
+	})
 }
 
 func crashNoWrongSuccess(t *T) {
-	if c := t.crash(); c.settled.Success() && c.effects == 0 {
-		t.Failf("no success, or an effect", "%s, and %s", c.settled, effects(c.effects))
-	}
+	t.eachCrash(func(c *crash) {
+		if c.settled.Success() && c.effects == 0 {
+			t.Failf("no success, or an effect", "%s, and %s", c.settled, effects(c.effects))
+		}
+	})
 }
 
 func crashAnswered(t *T) {
-	if c := t.crash(); c.settled.Response == nil || t.isInFlight(c.settled) {
-		t.Failf("an answer", "%s after %v", c.settled, t.s.Patience)
-	}
+	t.eachCrash(func(c *crash) {
+		if c.settled.Response == nil || t.isInFlight(c.settled) {
+			t.Failf("an answer", "%s after %v", c.settled, t.s.Patience)
+		}
+	})
 }
 
 func crashAfterAnswer(t *T) {

@@ -76,6 +76,29 @@ func findIDs(responses []*ask.Response) (paths idPaths) {
 	return paths
 }
 
+// isID reports whether a place has an id by its name.
+func isID(path string) bool {
+	lower := strings.ToLower(path)
+	return path == locationPath || strings.HasSuffix(lower, "id") || strings.HasSuffix(lower, "number")
+}
+
+// echoes reports whether the place has what the request had, so that it is no id of the run.
+func echoes(path string, responses []*ask.Response, of []ask.Operation) bool {
+	for i, r := range responses {
+		value := facts(r)[path]
+		if strings.Contains(value, strconv.FormatInt(of[i].N, 10)) || strings.Contains(value, of[i].UUID) || strings.Contains(value, of[i].Key) {
+			return true
+		}
+	}
+	return false
+}
+
+// areIn reports whether the response has one of the places, so that a second run could be seen in it.
+func (p idPaths) areIn(r *ask.Response) bool {
+	says := facts(r)
+	return slices.ContainsFunc(p, func(path string) bool { _, ok := says[path]; return ok })
+}
+
 // differ reports whether the facts of two responses come from two runs: they have places of ids in common, and no value
 // there is the same. A response without ids, such as an empty one, comes from no run that could be told.
 func (p idPaths) differ(a, b map[string]string) bool {

@@ -74,12 +74,12 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := http.Header{"Date": {"Sun, 22 Nov 2026 20:43:26 GMT"}}
 	for value, want := range map[string]int{"0": 0, "7": 7, "Sun, 22 Nov 2026 20:43:36 GMT": 10, "Sun, 22 Nov 2026 20:43:16 GMT": -10} {
-		if got, ok := check.RetryAfter(value, now); !ok || got != want {
+		if got, ok := check.ParseRetryAfter(value, now); !ok || got != want {
 			t.Errorf("%q: %d, %v", value, got, ok)
 		}
 	}
 	for _, value := range []string{"", "1.5", "-1", "soon", "+1", "99999999999999"} {
-		if got, ok := check.RetryAfter(value, now); ok {
+		if got, ok := check.ParseRetryAfter(value, now); ok {
 			t.Errorf("%q: %d", value, got)
 		}
 	}

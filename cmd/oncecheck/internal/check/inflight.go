@@ -18,37 +18,38 @@ type inflight struct {
 }
 
 func (t *T) inflight() *inflight {
-	t.once("inflight", t.s.shared.inflight != nil, func() {
-		t.slowness()
-		f := new(inflight)
-		var r ask.Request
-		var w *watch
-		duplicates := 2
-		if t.s.Slow == "" {
-			duplicates = 9
-		}
-		t.inTime(func() (inTime bool) {
-			r, w = t.s.request(t.s.operation()).Query(t.s.Slow), t.Watch()
-			f.first, f.duplicates, inTime = t.during(r, slices.Repeat([]ask.Request{r}, duplicates)...)
-			return inTime
-		})
-		if !f.first.Success() {
-			t.NotAsked("the first request was no success: %s", f.first)
-		}
-		for _, e := range f.duplicates {
-			t.refused("in flight", e)
-		}
-		f.settled = t.Settle(r)
-		w.See(f.first, f.settled)
-		w.See(f.duplicates...)
-		if t.s.SeesEffects() {
-			f.effects = w.Effects(1)
-		}
-		t.s.shared.inflight = f
-	})
-	f := t.s.shared.inflight
+	f := memo(t, "inflight", t.askInflight)
 	t.sayAtOnce()
 	t.Show(append([]ask.Exchange{f.first}, f.duplicates...)...)
+	return f
+}
+
+func (t *T) askInflight() *inflight {
+	t.slowness(t.slowQuery())
+	f := new(inflight)
+	var r ask.Request
+	var w *watch
+	duplicates := 2
+	if t.s.Slow == nil {
+		duplicates = 9
+	}
+	t.inTime(func() (inTime bool) {
+		r, w = t.s.request(t.s.operation()).Query(t.slowQuery()), t.Watch()
+		f.first, f.duplicates, inTime = t.during(r, slices.Repeat([]ask.Request{r}, duplicates)...)
+		return inTime
+	})
+	if !f.first.Success() {
+		t.NotAsked("the first request was no success: %s", f.first)
+	}
+	for _, e := range f.duplicates {
+		t.refused("in flight", e)
+	}
+	f.settled = t.Settle(r)
+	w.See(f.first, f.settled)
+	w.See(f.duplicates...)
+	if t.s.SeesEffects() {
+		f.effects = w.Effects(1)
+	}
 	return f
 }
 

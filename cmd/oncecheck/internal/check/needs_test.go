@@ -1,22 +1,25 @@
 package check_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
 )
 
 // Without -slow, duplicates are sent at one instant.
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
 	const ids = "inflight scope/user-in-flight mismatch/in-flight mismatch/in-flight-status"
-	withoutSlow := func(c *check.Config) { c.Slow = "" }
+	withoutSlow := func(c *check.Config) { c.Slow = nil }
 	right := askShop(t, newShop(t, ""), ids, withoutSlow)
 	wantVerdicts(t, right, nil, nil)
 	for id, r := range right {
@@ -26,7 +29,7 @@ func TestAtOnce(t *testing.T) {
 	}
 	broken := []string{"inflight/answer", "inflight/once", "mismatch/in-flight"}
 	wantVerdicts(t, askShop(t, newShop(t, "no lock"), strings.Join(broken, " "), withoutSlow), broken, nil)
-	one := askShop(t, newShop(t, ""), ids, func(c *check.Config) { c.Slow, c.Client = "", ask.NewClient(20*time.Second, 1, 3000, false) })
+	one := askShop(t, newShop(t, ""), ids, func(c *check.Config) { c.Slow, c.Client = nil, ask.NewClient(20*time.Second, 1, 3000, false) })
 	for id, r := range one {
 		if r.Verdict != check.NotAsked || !strings.Contains(r.Sentence, "-parallel") {
 			t.Errorf("%s, one at a time: %s (%s)", id, r.Verdict, r.Sentence)
@@ -37,18 +40,18 @@ func TestAtOnce(t *testing.T) {
 // No check passes without what it needs: it says what is missing.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
-	for need, remove := range map[plan.Need]func(*check.Config){
-		plan.Counted:  func(c *check.Config) { c.EffectsURL = nil },
-		plan.Slow:     func(c *check.Config) { c.Slow = "" },
-		plan.User2:    func(c *check.Config) { c.User2 = nil },
-		plan.Also:     func(c *check.Config) { c.Also = nil },
-		plan.Restart:  func(c *check.Config) { c.Restart = "" },
-		plan.Store:    func(c *check.Config) { c.StoreDown = "" },
-		plan.Fail:     func(c *check.Config) { c.Fail = "" },
-		plan.OtherURL: func(c *check.Config) { c.OtherURL = nil },
+	for need, remove := range map[check.Need]func(*check.Config){
+		check.Counted:  func(c *check.Config) { c.EffectsURL = nil },
+		check.Slow:     func(c *check.Config) { c.Slow = nil },
+		check.User2:    func(c *check.Config) { c.User2 = nil },
+		check.Also:     func(c *check.Config) { c.Also = nil },
+		check.Restart:  func(c *check.Config) { c.Restart = "" },
+		check.Store:    func(c *check.Config) { c.StoreDown = "" },
+		check.Fail:     func(c *check.Config) { c.Fail = nil },
+		check.OtherURL: func(c *check.Config) { c.OtherURL = nil },
 	} {
 		var ids []string
-		for _, c := range plan.All() {
+		for _, c := range check.All() {
 			if slices.Contains(c.Needs, need) {
 				ids = append(ids, c.ID)
 			}
@@ -71,7 +74,7 @@ func TestNotSeen(t *testing.T) {
 	s := newShop(t, "")
 	s.main.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for id, r := range askShop(t, s, "", func(c *check.Config) { c.EffectsURL = nil }) {
-		if slices.Contains(r.Check.Needs, plan.Effects) && r.Verdict != check.NotAsked {
+		if slices.Contains(r.Check.Needs, check.Effects) && r.Verdict != check.NotAsked {
 			t.Errorf("%s: %s (%s)", id, r.Verdict, r.Sentence)
 		}
 	}
@@ -93,23 +96,92 @@ func TestNotAsked(t *testing.T) {
 	}
 }
 
-// A sample that fails is named, and no check passes on the others alone.
+// A sample that fails is named by one check, and the others are asked on what is left. fault: one bad sample hides sixteen.
 func TestFailingSample(t *testing.T) {
 	t.Parallel()
-	results := askShop(t, newShop(t, ""), "replay/status replay/body replay/body-binary", func(c *check.Config) {
+	results := askShop(t, newShop(t, ""), "replay/status replay/body replay/body-binary once/samples", func(c *check.Config) {
 		c.Samples = []string{"sample=empty", "fail", "sample=binary"}
 	})
-	for id, r := range results {
-		if r.Verdict != check.NotAsked || !strings.Contains(r.Sentence, `"fail"`) {
-			t.Errorf("%s: %s (%s)", id, r.Verdict, r.Sentence)
-		}
+	wantVerdicts(t, results, nil, []string{"once/samples"})
+	if r := results["once/samples"]; !strings.Contains(r.Sentence, `"fail"`) {
+		t.Errorf("%s", r.Sentence)
 	}
+}
+
+// A second user who can do nothing shows nothing. fault: 401 passes for a refusal of the key.
+func TestSecondUserWithoutRights(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	s.main.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "bob" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+	wantVerdicts(t, askShop(t, s, "scope/user scope/user-runs scope/user-in-flight", nothing), nil, []string{"scope/user", "scope/user-runs", "scope/user-in-flight"})
+}
+
+// A service that takes no order number twice is asked again and again, by the ids of its responses, too. fault: the numbers of an
+// earlier run come again; {{uuid}} in the body leaves no id to look at.
+func TestOrderNumbers(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`{"order":{{n}}}`, `{"order":"{{uuid}}"}`} {
+		s, orders := newShop(t, ""), newOrders()
+		s.main.Config.Handler = orders.guard(s)
+		for range 2 {
+			wantVerdicts(t, askShop(t, s, "once/repeat once/keys-differ replay/body", func(c *check.Config) { c.Body, c.EffectsURL = body, nil }), nil, []string{"once/keys-differ"})
+		}
+		broken := newShop(t, "no protection")
+		broken.main.Config.Handler = newOrders().guard(broken)
+		wantVerdicts(t, askShop(t, broken, "once/repeat", func(c *check.Config) { c.Body, c.EffectsURL = body, nil }), []string{"once/repeat"}, nil)
+	}
+}
+
+// A fixed order number ends the run at once, and says why. fault: each check repeats it for a minute.
+func TestFixedOrderNumber(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	s.main.Config.Handler = newOrders().guard(s)
+	cfg := check.Config{Client: ask.NewClient(20*time.Second, 1, 100, false), URL: s.url(t, "/payments"), Method: "POST", Patience: time.Minute,
+		KeyHeader: "Idempotency-Key", Body: `{"order":7}`, Statuses: check.Draft07()}
+	if err := check.NewSession(cfg).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "{{n}} and {{uuid}} differ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// orders knows which key each order number came with.
+type orders struct {
+	mu   sync.Mutex
+	keys map[string]string
+}
+
+func newOrders() *orders { return &orders{keys: map[string]string{}} }
+
+// guard refuses an order number that comes with a second key.
+func (o *orders) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		o.mu.Lock()
+		key := r.Header.Get("Idempotency-Key")
+		known, isKnown := o.keys[string(body)]
+		if !isKnown && json.Valid(body) {
+			o.keys[string(body)] = key
+		}
+		o.mu.Unlock()
+		if isKnown && known != key {
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // What needs several requests at a time is not asked with one, and nothing waits for ever.
 func TestOneAtATime(t *testing.T) {
 	t.Parallel()
-	ids := []string{"inflight/answer", "mismatch/in-flight", "scope/user-in-flight", "once/concurrent-2", "once/sent-twice-at-once"}
+	ids := []string{"inflight/answer", "mismatch/in-flight", "scope/user-in-flight", "once/concurrent", "once/sent-twice-at-once"}
 	results := askShop(t, newShop(t, ""), strings.Join(ids, " "), func(c *check.Config) { c.Client = ask.NewClient(20*time.Second, 1, 3000, false) })
 	wantVerdicts(t, results, nil, ids)
 	for id, r := range results {

@@ -30,24 +30,23 @@ func onceRepeat(t *T) {
 
 // later is a request and its repetition after two seconds, when the clock of a Date has moved on.
 func (t *T) later() trial {
-	const id, wait = "later", 2100 * time.Millisecond
-	if known, ok := t.s.shared.trials[id]; ok {
-		t.sent = append(t.sent, known.first, known.second)
-		return known
-	}
-	r := t.s.request(t.s.operation())
-	w := t.Watch()
-	tried := trial{first: t.First(r)}
-	if err := pause(t.ctx, wait); err != nil {
-		t.NotAsked("%v", err)
-	}
-	r.Before = fmt.Sprint("sleep ", wait.Seconds())
-	tried.second = t.Send(r)
-	w.See(tried.first, tried.second)
-	if t.s.SeesEffects() {
-		tried.effects = w.Effects(1)
-	}
-	t.s.shared.trials[id] = tried
+	const wait = 2100 * time.Millisecond
+	tried := memo(t, "later", func() trial {
+		r := t.s.request(t.s.operation())
+		w := t.Watch()
+		tried := trial{first: t.First(r)}
+		if err := pause(t.ctx, wait); err != nil {
+			t.NotAsked("%v", err)
+		}
+		r.Before = fmt.Sprint("sleep ", wait.Seconds())
+		tried.second = t.Send(r)
+		w.See(tried.first, tried.second)
+		if t.s.SeesEffects() {
+			tried.effects = w.Effects(1)
+		}
+		return tried
+	})
+	t.Show(tried.first, tried.second)
 	return tried
 }
 
@@ -76,7 +75,7 @@ func onceHTTP2(t *T) {
 	t.together(10, false, func(r ask.Request) ask.Request {
 		r.HTTP2, r.Note = true, "over HTTP/2"
 		return r
-	})
+	}).judge(t)
 }
 
 func onceExpectContinue(t *T) {
@@ -128,41 +127,52 @@ type departure struct {
 	effects       int
 }
 
-func (t *T) departure() *departure {
-	t.once("departure", t.s.shared.departure != nil, func() {
-		stay := t.meanwhile()
-		d := new(departure)
-		var r ask.Request
-		var w *watch
-		t.inTime(func() bool {
-			r, w = t.s.request(t.s.operation()).Query(t.s.Slow), t.Watch()
-			left := r
-			left.Note, left.Leaves = "the client leaves before the answer", max(t.s.slow/2, 50*time.Millisecond)
-			d.left = t.keep(t.s.Client.Leave(t.ctx, left, stay))[0]
-			return t.s.Slow == "" || !errors.Is(d.left.Err, ask.ErrAnswered)
-		})
-		r.Note = "until it is answered"
-		d.settled = t.Settle(r)
-		if t.s.CountsEffects() {
-			d.effects = w.Effects(1)
-		}
-		t.s.shared.departure = d
+// eachDeparture calls judge for the departure from the request with each query of -slow, or from the plain one.
+func (t *T) eachDeparture(judge func(d departure)) {
+	queries := t.s.Slow
+	if queries == nil {
+		queries = []string{""}
+	}
+	for _, query := range queries {
+		d := memo(t, "departure "+query, func() departure { return t.leave(query) })
+		t.Show(d.left, d.settled)
+		judge(d)
+	}
+}
+
+func (t *T) leave(query string) (d departure) {
+	stay := t.meanwhile(query)
+	var r ask.Request
+	var w *watch
+	t.inTime(func() bool {
+		r, w = t.s.request(t.s.operation()).Query(query), t.Watch()
+		left := r
+		left.Note, left.Leaves = "the client leaves before the answer", max(t.s.slow[query]/2, 50*time.Millisecond)
+		d.left = t.keep(t.s.Client.Leave(t.ctx, left, stay))[0]
+		return query == "" || !errors.Is(d.left.Err, ask.ErrAnswered)
 	})
-	d := t.s.shared.departure
-	t.Show(d.left, d.settled)
+	r.Note = "until it is answered"
+	d.settled = t.Settle(r)
+	if t.s.CountsEffects() {
+		d.effects = w.Effects(1)
+	}
 	return d
 }
 
 func onceClientLeaves(t *T) {
-	if d := t.departure(); d.effects != 1 {
-		t.Failf("one effect", "%s", effects(d.effects))
-	}
+	t.eachDeparture(func(d departure) {
+		if d.effects != 1 {
+			t.Failf("one effect", "%s", effects(d.effects))
+		}
+	})
 }
 
 func onceClientLeavesAnswered(t *T) {
-	if d := t.departure(); d.settled.Response == nil || t.isInFlight(d.settled) {
-		t.Failf("an answer", "%s after %v", d.settled, t.s.Patience)
-	}
+	t.eachDeparture(func(d departure) {
+		if d.settled.Response == nil || t.isInFlight(d.settled) {
+			t.Failf("an answer", "%s after %v", d.settled, t.s.Patience)
+		}
+	})
 }
 
 // onceSettled repeats the request until it is answered, and fails unless there was one effect.
@@ -176,14 +186,19 @@ func (t *T) onceSettled(w *watch, r ask.Request) {
 	w.Once()
 }
 
-// faulty returns the check that a request through a proxy with the fault, and then directly, has one effect. It asks
-// several times, each with a new operation.
-func faulty(fault proxy.Fault, rounds int, note string) func(*T) {
+// notes say what a fault of the proxy does.
+var notes = map[proxy.Fault]string{
+	proxy.LoseAnswer: "a proxy loses the answer", proxy.CutHead: "a proxy cuts the answer in its head", proxy.CutBody: "a proxy cuts the answer in its body",
+	proxy.CutRequest: "a proxy cuts the request in its body", proxy.Twice: "a proxy sends it twice", proxy.TwiceAtOnce: "a proxy sends it twice at once",
+}
+
+// faulty returns the check that a request through a proxy with each of the faults, and then directly, has one effect.
+func faulty(faults ...proxy.Fault) func(*T) {
 	return func(t *T) {
-		for range rounds {
+		for _, fault := range faults {
 			r := t.s.request(t.s.operation())
 			w := t.Watch()
-			seen := t.through(fault, r, note)
+			seen := t.through(fault, r)
 			w.See(seen...)
 			t.sent = seen
 			t.onceSettled(w, r)
@@ -197,7 +212,7 @@ func onceRequestCut(t *T) {
 		t.NotAsked("the request has no body: give -d")
 	}
 	w := t.Watch()
-	t.through(proxy.CutRequest, r, "a proxy cuts the request in its body")
+	t.through(proxy.CutRequest, r)
 	cut := t.sent[0]
 	cut.Request = cut.Request.With("Content-Length", strconv.Itoa(len(r.Body)))
 	cut.Request.Body, cut.Request.Leaves = r.Body[:len(r.Body)/2], time.Second
@@ -211,7 +226,7 @@ func onceRequestCut(t *T) {
 
 // through sends the request through a proxy with the fault. It returns what the server has answered, also where the
 // client has not seen it, or else what the client has seen.
-func (t *T) through(fault proxy.Fault, r ask.Request, note string) (seen []ask.Exchange) {
+func (t *T) through(fault proxy.Fault, r ask.Request) (seen []ask.Exchange) {
 	if fault == proxy.TwiceAtOnce {
 		t.needParallel(2)
 	}
@@ -223,9 +238,13 @@ func (t *T) through(fault proxy.Fault, r ask.Request, note string) (seen []ask.E
 		t.NotAsked("the proxy does not start: %v", err)
 	}
 	defer p.Close()
-	r.Via, r.Note, r.AtOnce = p.Addr(), note, fault == proxy.TwiceAtOnce
+	r.Via, r.Note, r.AtOnce = p.Addr(), notes[fault], fault == proxy.TwiceAtOnce
 	e := t.Send(r)
-	for _, raw := range p.Answers() {
+	answers, err := p.Answers()
+	if err != nil {
+		t.NotAsked("%v: too long for the proxy of this check", err)
+	}
+	for _, raw := range answers {
 		if answer, err := ask.Parse(raw, r.Method); err == nil {
 			seen = append(seen, ask.Exchange{Request: r, Response: answer})
 		}

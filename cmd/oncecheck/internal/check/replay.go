@@ -13,60 +13,20 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// pair is a request that was a success, and its repetition.
-type pair struct {
-	first, again ask.Exchange
-}
-
-// pairs returns the pairs of the plain request and of each sample. It sends them once in a run.
-func (t *T) pairs() []pair {
-	t.once("pairs", t.s.shared.pairs != nil, func() {
-		var pairs []pair
-		for _, query := range append([]string{""}, t.s.Samples...) {
-			r := t.s.request(t.s.operation()).Query(query)
-			first := t.SendPatiently(r)
-			if !first.Success() {
-				t.NotAsked("the first request with %q was no success: %s", query, first)
-			}
-			pairs = append(pairs, pair{first, t.Send(r)})
-		}
-		t.s.shared.pairs = pairs
-	})
-	return t.s.shared.pairs
-}
-
-// eachReplay calls compare for each pair that is of interest and whose repetition is a success. It ends the check if
-// there is none.
-func (t *T) eachReplay(absent string, ofInterest func(ask.Exchange) bool, compare func(first, again *ask.Response)) {
-	seen := 0
-	for _, p := range t.pairs() {
-		if !ofInterest(p.first) {
-			continue
-		}
-		if !p.again.Success() {
-			absent = "its repetition was no success: " + p.again.String()
-			continue
-		}
-		seen++
-		t.Show(p.first, p.again)
-		compare(p.first.Response, p.again.Response)
-	}
-	if seen == 0 {
-		t.NotAsked("%s", absent)
-	}
-}
-
 const (
 	noReplay = "no repetition was a success"
 	noSample = ": add a -sample whose response has one"
 )
 
-func every(ask.Exchange) bool { return true }
+func every(*ask.Response) bool { return true }
 
 func replayAnswered(t *T) {
-	if p := t.pairs()[0]; !p.again.Success() {
+	for _, p := range t.pairs().all {
+		if p.again.Success() || isLarge(p.first.Response) && isRefusal(p.again) {
+			continue
+		}
 		t.Show(p.first, p.again)
-		t.Failf("the first's response, "+p.first.String(), "%s", p.again)
+		t.Failf("the first's response, "+p.first.String(), "%s%s", p.again, p.of())
 	}
 }
 
@@ -79,25 +39,23 @@ func replayStatus(t *T) {
 }
 
 // replayBody returns the check that bodies of a kind are replayed byte for byte.
-func replayBody(absent string, ofKind func(body []byte) bool) func(*T) {
+func replayBody(absent string, ofKind func(*ask.Response) bool) func(*T) {
 	return func(t *T) {
-		t.eachReplay(absent, func(e ask.Exchange) bool { return ofKind(e.Response.Body) }, func(first, again *ask.Response) {
-			if !bytes.Equal(again.Body, first.Body) {
-				t.Failf(fmt.Sprintf("the first's body of %d bytes", len(first.Body)), "another body of %d bytes", len(again.Body))
+		t.eachReplay(absent, ofKind, func(first, again *ask.Response) {
+			if !again.SameBody(first) {
+				t.Failf(fmt.Sprintf("the first's body of %d bytes", first.Size), "another body of %d bytes", again.Size)
 			}
 		})
 	}
 }
 
-const large = 1 << 20
-
-func isText(body []byte) bool   { return len(body) > 0 && len(body) < large && utf8.Valid(body) }
-func isBinary(body []byte) bool { return !utf8.Valid(body) }
-func isEmpty(body []byte) bool  { return len(body) == 0 }
-func isLarge(body []byte) bool  { return len(body) >= large }
+func isText(r *ask.Response) bool   { return !isEmpty(r) && !isLarge(r) && utf8.Valid(r.Body) }
+func isBinary(r *ask.Response) bool { return !isLarge(r) && !utf8.Valid(r.Body) }
+func isEmpty(r *ask.Response) bool  { return r.Size == 0 }
+func isLarge(r *ask.Response) bool  { return r.Size >= 1<<20 }
 
 func replayRedirect(t *T) {
-	is3xx := func(e ask.Exchange) bool { return e.Response.Status >= 300 }
+	is3xx := func(r *ask.Response) bool { return r.Status >= 300 }
 	t.eachReplay("no redirection was seen"+noSample, is3xx, func(first, again *ask.Response) {
 		if again.Status != first.Status || again.Header.Get("Location") != first.Header.Get("Location") {
 			t.Failf(statuses([]int{first.Status})+" with Location "+first.Header.Get("Location"),
@@ -106,17 +64,19 @@ func replayRedirect(t *T) {
 	})
 }
 
-// replayField returns the check that a header is the first's.
-func replayField(name, absent string, always bool) func(*T) {
+// replayField returns the check that a header is the first's, where that is of interest.
+func replayField(name, absent string, ofInterest func(*ask.Response) bool) func(*T) {
 	return func(t *T) {
-		has := func(e ask.Exchange) bool { return always || e.Response.Header.Get(name) != "" }
-		t.eachReplay(absent, has, func(first, again *ask.Response) {
+		t.eachReplay(absent, ofInterest, func(first, again *ask.Response) {
 			if got, want := again.Header.Get(name), first.Header.Get(name); got != want {
 				t.Failf(name+" "+quote(want), "%s", quote(got))
 			}
 		})
 	}
 }
+
+func hasLocation(r *ask.Response) bool { return r.Header.Get("Location") != "" }
+func hasBody(r *ask.Response) bool     { return !isEmpty(r) }
 
 func quote(value string) string {
 	if value == "" {
@@ -144,7 +104,7 @@ func replayHeaders(t *T) {
 	t.eachReplay(noReplay, every, func(first, again *ask.Response) {
 		for name, values := range first.Header {
 			switch {
-			case isVolatile(name):
+			case isVolatile(name), name == "Content-Type" && isEmpty(first):
 			case len(again.Header.Values(name)) == 0:
 				t.Failf(name+" "+quote(values[0]), "none")
 			case slices.Contains(sameValue, name) && len(values) == 1 && again.Header.Get(name) != values[0]:
@@ -163,7 +123,7 @@ func replayHeadersMultiple(t *T) {
 		}
 		return names
 	}
-	has := func(e ask.Exchange) bool { return len(multiple(e.Response.Header)) > 0 }
+	has := func(r *ask.Response) bool { return len(multiple(r.Header)) > 0 }
 	t.eachReplay("no response has a header that occurs several times"+noSample, has, func(first, again *ask.Response) {
 		for _, name := range multiple(first.Header) {
 			if want, got := first.Header.Values(name), again.Header.Values(name); !slices.Equal(got, want) {
@@ -174,7 +134,7 @@ func replayHeadersMultiple(t *T) {
 }
 
 func replayTrailers(t *T) {
-	has := func(e ask.Exchange) bool { return len(e.Response.Trailer) > 0 }
+	has := func(r *ask.Response) bool { return len(r.Trailer) > 0 }
 	t.eachReplay("no response has trailers"+noSample, has, func(first, again *ask.Response) {
 		for name, want := range first.Trailer {
 			if got := again.Trailer.Values(name); !slices.Equal(got, want) {
@@ -185,7 +145,7 @@ func replayTrailers(t *T) {
 }
 
 func replayNoCookie(t *T) {
-	has := func(e ask.Exchange) bool { return len(e.Response.Header.Values("Set-Cookie")) > 0 }
+	has := func(r *ask.Response) bool { return len(r.Header.Values("Set-Cookie")) > 0 }
 	t.eachReplay("no response sets a cookie"+noSample, has, func(first, again *ask.Response) {
 		for _, cookie := range first.Header.Values("Set-Cookie") {
 			if slices.Contains(again.Header.Values("Set-Cookie"), cookie) {
@@ -204,7 +164,7 @@ func replayMarked(t *T) {
 }
 
 func replayFirstUnmarked(t *T) {
-	for _, p := range t.pairs() {
+	for _, p := range t.pairs().all {
 		if isReplay(p.first.Response) {
 			t.Show(p.first)
 			t.Failf("no header that says replay", "%s", replayHeader(p.first.Response))
@@ -230,7 +190,7 @@ func replayEncoding(t *T) {
 	compressed := false
 	for _, order := range [][2]string{{"gzip", "identity"}, {"identity", "gzip"}} {
 		r := t.s.request(t.s.operation())
-		first, again := t.First(r.With("Accept-Encoding", order[0])), t.Send(r.With("Accept-Encoding", order[1]))
+		first, again := t.First(r.With("Accept-Encoding", order[0])), t.Rest(r.With("Accept-Encoding", order[1]))
 		if !again.Success() {
 			t.NotAsked(noReplay)
 		}
@@ -252,6 +212,9 @@ func (t *T) decode(r *ask.Response, accepts string) (body []byte, compressed boo
 	if !strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
 		return r.Body, false
 	}
+	if !r.IsWhole() {
+		t.NotAsked("a response of %d bytes is too long to be compared", r.Size)
+	}
 	if accepts != "gzip" {
 		t.Failf("a body that the client accepts", "gzip for a client that accepts %s alone", accepts)
 	}
@@ -268,6 +231,7 @@ func (t *T) decode(r *ask.Response, accepts string) (body []byte, compressed boo
 func replayHead(t *T) {
 	r := t.s.request(t.s.operation())
 	t.First(r)
+	t.Rest(r)
 	head := r.Bare(http.MethodHead)
 	without, with := t.Send(head.Without(t.s.KeyHeader)), t.Send(head)
 	if without.Response == nil {
@@ -284,7 +248,7 @@ func replayError(t *T) {
 	if !isRefusal(first) {
 		t.NotAsked("the server does not refuse the bad body (%s): give -bad-d, one that it refuses", first)
 	}
-	if again := t.Send(r); again.Response == nil || again.Response.Status != first.Response.Status {
+	if again := t.Rest(r); again.Response == nil || again.Response.Status != first.Response.Status {
 		t.Failf(first.String()+" again", "%s", again)
 	}
 }

@@ -1,7 +1,7 @@
 package check
 
 import (
-	"bytes"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,59 +10,50 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// shared is what several checks look at. Each part is asked when the first of them runs.
-type shared struct {
-	trials    map[string]trial
-	departure *departure
-	pairs     []pair
-	mismatch  *mismatch
-	inflight  *inflight
-	failed    *failure
-	outage    *outage
-	crash     *crash
-
-	unasked map[string]string // why one of them could not be asked
-}
-
-// once runs ask, a part that several checks look at, unless it has been run. If it could not be asked, no later check
-// tries again.
-func (t *T) once(name string, asked bool, ask func()) {
-	if asked {
-		return
+// memo returns a part that several checks look at. It is asked when the first of them runs. If it could not be asked, no later
+// check tries again.
+func memo[P any](t *T, name string, ask func() P) P {
+	switch known := t.s.parts[name].(type) {
+	case P:
+		return known
+	case error:
+		t.NotAsked("%v", known)
 	}
-	if why, ok := t.s.shared.unasked[name]; ok {
-		t.NotAsked("%s", why)
-	}
-	done := false
 	defer func() {
-		if !done {
-			t.s.shared.unasked[name] = t.result.Sentence
+		if t.s.parts[name] == nil { // ask has ended the check
+			t.s.parts[name] = errors.New(t.result.Sentence)
 		}
 	}()
-	ask()
-	done = true
+	part := ask()
+	t.s.parts[name] = part
+	return part
 }
 
-// slowness returns how long the server takes with -slow, or 0 without. It ends the check if that is too short for anything
-// to happen meanwhile.
-func (t *T) slowness() time.Duration {
-	if t.s.Slow == "" {
+// slowQuery returns the first query of -slow, or nothing.
+func (t *T) slowQuery() string { return strings.Join(t.s.Slow[:min(1, len(t.s.Slow))], "") }
+
+// slowness returns how long the server takes with the query of -slow, or 0 without. It ends the check if that is too short for
+// anything to happen meanwhile.
+func (t *T) slowness(query string) time.Duration {
+	if query == "" {
 		return 0
 	}
-	if t.s.slow == 0 {
+	if t.s.slow[query] == 0 {
 		began := time.Now()
-		t.First(t.s.request(t.s.operation()).Query(t.s.Slow))
-		t.s.slow = time.Since(began)
+		t.First(t.s.request(t.s.operation()).Query(query))
+		t.s.slow[query] = time.Since(began)
 	}
-	if t.s.slow < 300*time.Millisecond {
-		t.NotAsked("with -slow %q the server took only %v", t.s.Slow, t.s.slow.Round(time.Millisecond))
+	if t.s.slow[query] < 300*time.Millisecond {
+		t.NotAsked("with -slow %q the server took only %v", query, t.s.slow[query].Round(time.Millisecond))
 	}
-	return t.s.slow
+	return t.s.slow[query]
 }
 
 // meanwhile returns how long to wait until a slow request runs: enough for it to arrive, and early in its time, since what
 // was measured may have been a slow moment of the machine.
-func (t *T) meanwhile() time.Duration { return min(t.slowness()/3, 400*time.Millisecond) }
+func (t *T) meanwhile(query string) time.Duration {
+	return min(t.slowness(query)/3, 400*time.Millisecond)
+}
 
 // inTime runs ask until it was in time: something happened while a request ran. On a busy machine that may take several
 // tries. It ends the check after the third.
@@ -72,7 +63,7 @@ func (t *T) inTime(ask func() bool) {
 			return
 		}
 	}
-	if t.s.Slow == "" {
+	if t.s.Slow == nil {
 		t.NotAsked("give -slow: three times no two of several requests at once were under way at the same time")
 	}
 	t.NotAsked("three times the first request had been answered before anything else could happen")
@@ -81,12 +72,12 @@ func (t *T) inTime(ask func() bool) {
 // during sends a request that takes long, and the others while it runs. It reports whether one of the others had been
 // sent before the first was answered. Without -slow it sends all at one instant, and the first is the one that ran.
 func (t *T) during(first ask.Request, others ...ask.Request) (one ask.Exchange, later []ask.Exchange, inTime bool) {
-	if t.s.Slow == "" {
+	if t.s.Slow == nil {
 		all := theRunFirst(t.SendAll(append([]ask.Request{first}, others...)))
 		return all[0], all[1:], ask.Overlapped(all) > 1
 	}
 	t.needParallel(len(others) + 1)
-	wait := t.meanwhile()
+	wait := t.meanwhile(t.slowQuery())
 	sent, ended := make(chan struct{}), make(chan ask.Exchange, 1)
 	first.Note, first.Runs = "runs", true
 	go func() { ended <- t.s.Client.DoNotify(t.ctx, first, func() { close(sent) }) }()
@@ -121,7 +112,7 @@ func theRunFirst(all []ask.Exchange) []ask.Exchange {
 
 // sayAtOnce says how a check that holds was asked, if -slow was not given.
 func (t *T) sayAtOnce() {
-	if t.s.Slow == "" {
+	if t.s.Slow == nil {
 		t.Say("tried by several at once: -slow makes sure that the first still runs")
 	}
 }
@@ -143,7 +134,7 @@ func replayHeader(r *ask.Response) string {
 
 // sameBody reports whether both are successes with one body.
 func sameBody(first, e ask.Exchange) bool {
-	return first.Success() && e.Success() && bytes.Equal(first.Response.Body, e.Response.Body)
+	return first.Success() && e.Success() && first.Response.SameBody(e.Response)
 }
 
 // isStored reports whether e, which is another request than first, was answered by the stored response of first. It ends

@@ -12,7 +12,6 @@ import (
 	"unicode"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
 )
 
 // Verdict is how a check ended.
@@ -26,7 +25,7 @@ const (
 
 // Result is the outcome of a check.
 type Result struct {
-	Check    plan.Check
+	Check    Check
 	Verdict  Verdict
 	Sentence string // what was seen, or why nothing could be
 
@@ -43,16 +42,21 @@ type T struct {
 	result Result
 }
 
-// Run runs the checks in order. It calls begin before each, and hands each result to report.
-func (s *Session) Run(ctx context.Context, checks []plan.Check, begin func(plan.Check), report func(Result)) {
+// Run runs the checks in order. It calls begin before each, and hands each result to report. When ctx is done, it returns
+// without a result of the check that runs.
+func (s *Session) Run(ctx context.Context, checks []Check, begin func(Check), report func(Result)) {
 	for _, c := range checks {
 		begin(c)
-		report(s.run(ctx, c))
+		result := s.run(ctx, c)
+		if ctx.Err() != nil {
+			return
+		}
+		report(result)
 	}
 }
 
 // run runs a check in a goroutine of its own, so that it can end anywhere.
-func (s *Session) run(ctx context.Context, c plan.Check) Result {
+func (s *Session) run(ctx context.Context, c Check) Result {
 	t := &T{s: s, ctx: ctx, result: Result{Check: c, Verdict: Held}}
 	if missing := s.missing(c); missing != "" {
 		t.result.Verdict, t.result.Sentence = NotAsked, missing
@@ -61,20 +65,24 @@ func (s *Session) run(ctx context.Context, c plan.Check) Result {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		functions[c.ID](t)
+		c.ask(t)
 	}()
 	<-done
+	s.secrets.hideIn(&t.result)
 	return t.result
 }
 
 // missing says what the check needs and was not given, or nothing.
-func (s *Session) missing(c plan.Check) string {
-	given := map[plan.Need]bool{
-		plan.Effects: s.SeesEffects(), plan.Counted: s.CountsEffects(), plan.Slow: s.Slow != "", plan.User2: len(s.User2) > 0, plan.Also: s.Also != nil,
-		plan.Restart: s.Restart.Given(), plan.Store: s.StoreDown.Given() && s.StoreUp.Given(), plan.Fail: s.Fail != "",
-		plan.OtherURL: s.OtherURL != nil,
+func (s *Session) missing(c Check) string {
+	given := map[Need]bool{
+		Effects: s.SeesEffects(), Counted: s.CountsEffects(), Slow: s.Slow != nil, User2: len(s.User2) > 0, Also: s.Also != nil,
+		Restart: s.Restart.Given(), Store: s.StoreDown.Given() && s.StoreUp.Given(), Fail: s.Fail != nil, Samples: s.Samples != nil,
+		OtherURL: s.OtherURL != nil,
 	}
 	for _, need := range c.Needs {
+		if need == Effects && !given[need] && s.noIDs != "" {
+			return s.noIDs
+		}
 		if !given[need] {
 			return need.Explain()
 		}
@@ -165,20 +173,25 @@ func (t *T) First(r ask.Request) ask.Exchange {
 // Settle repeats the request until it is answered: with a success, or with a refusal that is no invitation to try again.
 // The last exchange is returned; it may be none of these if the patience is over.
 func (t *T) Settle(r ask.Request) ask.Exchange {
-	began := time.Now()
-	deadline := began.Add(t.s.Patience)
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		waited := time.Since(began)
-		e := t.s.Client.Do(t.ctx, r)
-		if !t.mayChange(e) || time.Now().Add(wait).After(deadline) {
-			e.Request.Waited = waited
-			return t.keep(e)[0]
+	return t.keep(t.s.repeatWhile(t.ctx, r, t.s.Patience, func(e ask.Exchange) bool {
+		goOn := t.mayChange(e)
+		if goOn {
+			t.refused("in flight", e)
 		}
-		t.refused("in flight", e)
-		if err := pause(t.ctx, wait); err != nil {
-			t.NotAsked("%v", err)
-		}
+		return goOn
+	}))[0]
+}
+
+// Rest repeats a request that was answered until its key has come to rest: until it is no longer refused as in flight. Some
+// servers send a response first and store it a moment later. What is asked of the key before that says nothing.
+func (t *T) Rest(r ask.Request) ask.Exchange {
+	limit := t.s.Patience
+	if t.s.restless {
+		limit = min(limit, 2*time.Second)
 	}
+	e := t.s.repeatWhile(t.ctx, r, limit, func(e ask.Exchange) bool { return t.isInFlight(e) || isBusy(e) })
+	t.s.restless = t.s.restless || t.isInFlight(e)
+	return t.keep(e)[0]
 }
 
 // mayChange reports whether the same request may get another answer later.

@@ -23,7 +23,7 @@ func (c Command) Given() bool { return c != "" }
 // Run runs the command and returns its standard output.
 func (c Command) Run(ctx context.Context) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", string(c))
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr limited
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A command may leave a server behind, which keeps the pipes open.
 	cmd.WaitDelay = time.Second
@@ -32,9 +32,20 @@ func (c Command) Run(ctx context.Context) ([]byte, error) {
 		err = nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%q: %w: %s", string(c), err, firstLine(stderr.String()))
+		return nil, fmt.Errorf("the command failed: %w: %s", err, firstLine(stderr.String())) // which may have a password in it
 	}
 	return stdout.Bytes(), nil
+}
+
+// limited keeps what a command prints, and fails at 64 MiB.
+type limited struct{ bytes.Buffer }
+
+// Write keeps p.
+func (l *limited) Write(p []byte) (int, error) {
+	if l.Len()+len(p) > 64<<20 {
+		return 0, errors.New("it has printed more than 64 MiB")
+	}
+	return l.Buffer.Write(p)
 }
 
 func firstLine(s string) string {

@@ -1,13 +1,13 @@
 package proxy
 
-import "bufio"
+import "io"
 
-func ReadResponse(in *bufio.Reader, method string) (raw []byte, head int, interim bool, err error) {
-	m, interim, err := readResponse(in, method)
-	return m.raw, m.head, interim, err
+func ReadResponse(in io.Reader, method string) (raw []byte, head int, err error) {
+	m, err := newReader(in).response(method)
+	return m.raw, m.head, err
 }
 
-func ReadRequest(in *bufio.Reader) (raw []byte, head int, err error) {
-	m, err := readRequest(in, func() {})
+func ReadRequest(in io.Reader) (raw []byte, head int, err error) {
+	m, _, err := newReader(in).request(func() {})
 	return m.raw, m.head, err
 }

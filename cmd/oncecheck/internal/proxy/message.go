@@ -2,13 +2,9 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 )
 
 // message is an HTTP/1.1 message as it came over the wire, byte for byte.
@@ -19,166 +15,79 @@ type message struct {
 
 func (m message) body() []byte { return m.raw[m.head:] }
 
-// maxMessage limits what the proxy holds of one message.
-const maxMessage = 64 << 20
-
-var (
-	errTooLarge = errors.New("the message has more than 64 MiB")
-	errFolded   = errors.New("a header field has a second line, which is obsolete (RFC 9112, section 5.2)")
+// Limits of one message, which the proxy keeps whole.
+const (
+	maxHead    = 1 << 20
+	maxMessage = 16 << 20
 )
 
-// readRequest reads a request. It calls onExpect when the head is there and the client waits for 100 Continue.
-func readRequest(in *bufio.Reader, onExpect func()) (message, error) {
-	m, header, err := readHead(in)
-	if err != nil {
-		return m, err
+// ErrTooLarge means that a message was longer than the proxy can hold: 16 MiB, or 1 MiB of header.
+var ErrTooLarge = errors.New("a message has more than 16 MiB, or a head of more than 1 MiB")
+
+// recorder keeps what is read through it, up to a limit.
+type recorder struct {
+	from  io.Reader
+	raw   []byte
+	limit int
+}
+
+// Read reads from the source. At the limit it fails.
+func (r *recorder) Read(p []byte) (int, error) {
+	if len(r.raw) == r.limit {
+		return 0, ErrTooLarge
 	}
-	if strings.EqualFold(header.Get("Expect"), "100-continue") {
+	n, err := r.from.Read(p[:min(len(p), r.limit-len(r.raw))])
+	r.raw = append(r.raw, p[:n]...)
+	return n, err
+}
+
+// reader takes messages off a connection.
+type reader struct {
+	recorder
+	buffered *bufio.Reader
+	begin    int // of the message in raw
+}
+
+func newReader(from io.Reader) *reader {
+	r := &reader{recorder: recorder{from: from, limit: maxHead}}
+	r.buffered = bufio.NewReader(&r.recorder)
+	return r
+}
+
+// taken returns what has been taken of the message so far.
+func (r *reader) taken() []byte { return r.raw[r.begin : len(r.raw)-r.buffered.Buffered()] }
+
+// rest takes the body of a message whose head has been taken.
+func (r *reader) rest(body io.Reader) (message, error) {
+	head := len(r.taken())
+	r.limit = maxMessage
+	_, err := io.Copy(io.Discard, body)
+	return message{r.taken(), head}, err
+}
+
+// request takes a request. It calls onExpect when the head is there and the client waits for 100 Continue.
+func (r *reader) request(onExpect func()) (m message, method string, err error) {
+	request, err := http.ReadRequest(r.buffered)
+	if err != nil {
+		return message{}, "", err
+	}
+	if request.Header.Get("Expect") == "100-continue" {
 		onExpect()
 	}
-	return m, m.readBody(in, header, false)
+	m, err = r.rest(request.Body)
+	return m, request.Method, err
 }
 
-// readResponse reads a response to a request with the method. An interim response (1xx) is one of its own.
-func readResponse(in *bufio.Reader, method string) (m message, interim bool, err error) {
-	m, header, err := readHead(in)
-	if err != nil {
-		return m, false, err
-	}
-	status, err := m.status()
-	switch {
-	case err != nil:
-		return m, false, err
-	case status < 200:
-		return m, true, nil
-	case method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
-		return m, false, nil
-	}
-	return m, false, m.readBody(in, header, true)
-}
-
-// method returns the method of a request.
-func (m message) method() string {
-	method, _, _ := strings.Cut(string(m.raw[:m.head]), " ")
-	return method
-}
-
-// status returns the status of a response.
-func (m message) status() (int, error) {
-	line, _, _ := strings.Cut(string(m.raw[:m.head]), "\r\n")
-	fields := strings.SplitN(line, " ", 3)
-	if len(fields) < 2 || !strings.HasPrefix(fields[0], "HTTP/1.") {
-		return 0, fmt.Errorf("%.40q is no status line", line)
-	}
-	status, err := strconv.Atoi(fields[1])
-	if err != nil || status < 100 || status > 999 {
-		return 0, fmt.Errorf("%.40q is no status line", line)
-	}
-	return status, nil
-}
-
-// readHead reads up to the empty line.
-func readHead(in *bufio.Reader) (message, http.Header, error) {
-	var m message
-	header := http.Header{}
-	for first := true; ; first = false {
-		line, err := in.ReadSlice('\n')
-		m.raw = append(m.raw, line...)
-		m.head = len(m.raw)
-		switch {
-		case err != nil:
-			return m, nil, fmt.Errorf("the head broke off: %w", err)
-		case len(m.raw) > 1<<20:
-			return m, nil, errTooLarge
-		case line[0] == ' ', line[0] == '\t':
-			return m, nil, errFolded
-		}
-		text := strings.TrimRight(string(line), "\r\n")
-		if text == "" && !first {
-			return m, header, nil
-		}
-		if name, value, ok := strings.Cut(text, ":"); ok && !first {
-			header.Add(name, strings.TrimSpace(value))
-		}
-	}
-}
-
-// readBody reads the body that the header announces. Without an announcement a response lasts until the connection ends,
-// and a request has no body.
-func (m *message) readBody(in *bufio.Reader, header http.Header, response bool) error {
-	if codings := header.Values("Transfer-Encoding"); len(codings) > 0 {
-		if !strings.EqualFold(strings.TrimSpace(codings[len(codings)-1]), "chunked") {
-			return fmt.Errorf("transfer coding %q is not known", codings)
-		}
-		return m.readChunks(in)
-	}
-	if length := header.Get("Content-Length"); length != "" {
-		n, err := strconv.ParseInt(length, 10, 64)
-		if err != nil || n < 0 {
-			return fmt.Errorf("Content-Length %.40q is no length", length)
-		}
-		return m.take(in, n)
-	}
-	if !response {
-		return nil
-	}
-	rest, err := io.ReadAll(io.LimitReader(in, maxMessage+1))
-	m.raw = append(m.raw, rest...)
-	if len(rest) > maxMessage {
-		return errTooLarge
-	}
-	return err
-}
-
-// readChunks reads a chunked body with its trailers.
-func (m *message) readChunks(in *bufio.Reader) error {
+// response takes the final response to a request with the method. The interim ones (1xx) before it are dropped.
+func (r *reader) response(method string) (message, error) {
 	for {
-		line, err := m.line(in)
+		response, err := http.ReadResponse(r.buffered, &http.Request{Method: method})
 		if err != nil {
-			return err
+			return message{}, err
 		}
-		size, _, _ := bytes.Cut(line, []byte(";"))
-		n, err := strconv.ParseInt(string(bytes.TrimSpace(size)), 16, 64)
-		if err != nil || n < 0 {
-			return fmt.Errorf("%.40q is no size of a chunk", line)
+		if response.StatusCode >= 200 {
+			return r.rest(response.Body)
 		}
-		if n == 0 {
-			break
-		}
-		if err := m.take(in, n); err != nil {
-			return err
-		}
-		if end, err := m.line(in); err != nil || len(end) > 0 {
-			return errors.Join(err, errors.New("a chunk does not end where it should"))
-		}
+		r.begin += len(r.taken())
 	}
-	for {
-		if trailer, err := m.line(in); err != nil || len(trailer) == 0 {
-			return err
-		}
-	}
-}
-
-// line takes a line and returns it without its end.
-func (m *message) line(in *bufio.Reader) ([]byte, error) {
-	line, err := in.ReadSlice('\n')
-	m.raw = append(m.raw, line...)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(m.raw) > maxMessage:
-		return nil, errTooLarge
-	}
-	return bytes.TrimRight(line, "\r\n"), nil
-}
-
-// take takes n bytes.
-func (m *message) take(in *bufio.Reader, n int64) error {
-	if n > maxMessage-int64(len(m.raw)) {
-		return errTooLarge
-	}
-	var b bytes.Buffer // which grows with what comes, not with what is announced
-	_, err := io.CopyN(&b, in, n)
-	m.raw = append(m.raw, b.Bytes()...)
-	return err
 }

@@ -3,8 +3,8 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -36,6 +36,7 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	answers [][]byte // guarded by mu
+	failed  error    // guarded by mu
 }
 
 // Start starts a proxy whose connections to the server come from dial. Close it.
@@ -53,11 +54,24 @@ func Start(dial func(context.Context) (net.Conn, error), fault Fault) (*Proxy, e
 // Addr returns the proxy's address.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Answers returns all responses of the server, byte for byte, also those that no client has seen.
-func (p *Proxy) Answers() [][]byte {
+// Answers returns all responses of the server, byte for byte, also those that no client has seen. The error is ErrTooLarge if
+// a message was too long for the proxy, which has then not done what its fault says.
+func (p *Proxy) Answers() ([][]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.answers)
+	return slices.Clone(p.answers), p.failed
+}
+
+// note remembers an answer, or that a message was too long.
+func (p *Proxy) note(answer message, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		p.answers = append(p.answers, answer.raw)
+	case errors.Is(err, ErrTooLarge):
+		p.failed = ErrTooLarge
+	}
 }
 
 // Close ends the proxy and its connections, and waits for its goroutines.
@@ -88,15 +102,16 @@ func (p *Proxy) closeWhenDone(conn net.Conn) (stop func() bool) {
 
 // serve takes one request.
 func (p *Proxy) serve(client net.Conn) {
-	request, err := readRequest(bufio.NewReader(client), func() { _, _ = io.WriteString(client, "HTTP/1.1 100 Continue\r\n\r\n") })
+	request, method, err := newReader(client).request(func() { _, _ = io.WriteString(client, "HTTP/1.1 100 Continue\r\n\r\n") })
 	if err != nil {
+		p.note(request, err)
 		return
 	}
 	if p.fault == CutRequest {
 		p.sendHalf(request)
 		return
 	}
-	answer, err := p.fetch(request)
+	answer, err := p.fetch(request, method)
 	if err != nil {
 		return
 	}
@@ -129,23 +144,23 @@ func (p *Proxy) sendHalf(request message) {
 }
 
 // fetch sends the request as often as the fault says, and returns the answer to hand on.
-func (p *Proxy) fetch(request message) (message, error) {
+func (p *Proxy) fetch(request message, method string) (message, error) {
 	switch p.fault {
 	case Twice:
-		if _, err := p.roundTrip(request, atOnce); err != nil {
+		if _, err := p.roundTrip(request, method, atOnce); err != nil {
 			return message{}, err
 		}
 	case TwiceAtOnce:
-		return p.hedge(request)
+		return p.hedge(request, method)
 	}
-	return p.roundTrip(request, atOnce)
+	return p.roundTrip(request, method, atOnce)
 }
 
 // atOnce does not wait before the last byte.
 func atOnce() {}
 
 // hedge sends the request on two connections, the last bytes at one instant, and waits for both answers. It returns the one that came first.
-func (p *Proxy) hedge(request message) (message, error) {
+func (p *Proxy) hedge(request message, method string) (message, error) {
 	type result struct {
 		answer message
 		err    error
@@ -157,7 +172,7 @@ func (p *Proxy) hedge(request message) (message, error) {
 		p.running.Go(func() {
 			once := sync.OnceFunc(ready.Done)
 			defer once()
-			answer, err := p.roundTrip(request, func() {
+			answer, err := p.roundTrip(request, method, func() {
 				once()
 				ready.Wait()
 			})
@@ -172,7 +187,7 @@ func (p *Proxy) hedge(request message) (message, error) {
 }
 
 // roundTrip sends the request on a connection of its own and reads the whole answer. It calls wait before the last byte.
-func (p *Proxy) roundTrip(request message, wait func()) (message, error) {
+func (p *Proxy) roundTrip(request message, method string, wait func()) (message, error) {
 	server, err := p.dial(p.ctx)
 	if err != nil {
 		return message{}, err
@@ -188,16 +203,7 @@ func (p *Proxy) roundTrip(request message, wait func()) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	for in := bufio.NewReader(server); ; {
-		answer, interim, err := readResponse(in, request.method())
-		if err != nil {
-			return answer, err
-		}
-		if !interim {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.answers = append(p.answers, answer.raw)
-			return answer, nil
-		}
-	}
+	answer, err := newReader(server).response(method)
+	p.note(answer, err)
+	return answer, err
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 )
 
 // maxShown limits the requests of one failure.
@@ -39,7 +39,7 @@ func Curl(exchanges []ask.Exchange) []string {
 			break
 		}
 		var together []ask.Exchange
-		together, exchanges = group(exchanges)
+		together, exchanges = batch(exchanges)
 		r := together[0].Request
 		lines = appendCommands(lines, r.Before)
 		line := command(together, keys)
@@ -74,9 +74,9 @@ func appendCommands(lines []string, commands string) []string {
 	return append(lines, strings.Split(commands, "\n")...)
 }
 
-// group returns the exchanges that one command sends, and the others: those that are like the first, but for their URL,
+// batch returns the exchanges that one command sends, and the others: those that are like the first, but for their URL,
 // and were sent at the same instant.
-func group(exchanges []ask.Exchange) (together, others []ask.Exchange) {
+func batch(exchanges []ask.Exchange) (together, others []ask.Exchange) {
 	first := exchanges[0].Request
 	for i, e := range exchanges {
 		r := e.Request
@@ -139,9 +139,6 @@ func printable(body []byte, limit int) string {
 	}
 	return text
 }
-
-// credential matches the names of headers whose values are not for everybody.
-var credential = regexp.MustCompile(`(?i)auth|cookie|token|secret|api-?key|password`)
 
 // command returns the curl command of requests that differ in their URL alone.
 func command(exchanges []ask.Exchange, keys map[string]string) string {
@@ -214,12 +211,8 @@ func urls(exchanges []ask.Exchange) (list []string) {
 // header returns the argument of -H.
 func header(f ask.Field, r ask.Request, keys map[string]string) string {
 	switch {
-	case credential.MatchString(f.Name) && (r.Key == "" || !strings.Contains(f.Value, r.Key)):
-		variable := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if r.Second {
-			variable += "_2"
-		}
-		return `"` + f.Name + ": $" + variable + `"`
+	case check.Credential.MatchString(f.Name) && (r.Key == "" || !strings.Contains(f.Value, r.Key)):
+		return `"` + f.Name + ": $" + check.Variable(f.Name, r.Second) + `"`
 	case f.Value == "":
 		return "'" + f.Name + ";'" // curl's way to write a header without a value
 	}

@@ -1,14 +1,9 @@
 package report
 
-import "slices"
-
-// CauseIDs returns the patterns of all causes.
+// CauseIDs returns the ids in the table of causes.
 func CauseIDs() (ids []string) {
 	for _, c := range causes {
-		ids = slices.Concat(ids, c.shows, c.and, c.explains)
+		ids = append(append(append(ids, c.lead), c.and...), c.explains...)
 	}
 	return ids
 }
-
-// Matches is matches.
-func (e Entry) Matches(pattern string) bool { return e.matches(pattern) }

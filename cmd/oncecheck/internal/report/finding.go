@@ -9,19 +9,18 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 )
 
-// finding is the result of a run for a reader who does not know the checks.
-type finding struct {
-	verdict  string  // one or two sentences
-	next     string  // what to do
-	shown    *Entry  // the failure whose exchange shows it; nil if nothing failed
-	explains []Entry // the failures with the same cause, shown among them
+// group is a failure with those that have the same cause.
+type group struct {
+	lead  Entry
+	also  []Entry
+	cause cause
 }
 
 // cause is why several checks fail at once.
 type cause struct {
-	shows    []string // the first of these with two effects or more shows it
+	lead     string   // the check that shows it
 	and      []string // one of these fails as well, and none of them holds; empty if that does not matter
-	says     string   // what the server does; %s is the key's header
+	says     string   // what the server does if the lead tells of two effects or more; %s is the key's header
 	next     string
 	explains []string // failures that follow from it; an id may end in *
 }
@@ -29,104 +28,108 @@ type cause struct {
 var (
 	// repeated fail if a repetition runs again.
 	repeated = []string{
-		"key/bare-is-quoted", "key/parameters", "key/too-long", "key/never-unprotected", "key/name-case",
-		"once/repeat*", "once/instances-repeat", "once/http2", "once/expect-continue", "once/chunked", "once/client-leaves",
-		"once/answer-*", "once/sent-twice", "replay/*", "mismatch/original-stays", "mismatch/whitespace", "scope/user-runs",
-		"errors/failed-once", "store/down-once", "store/down-completed", "store/remembers", "crash/at-most-once",
-		"crash/after-answer", "load/shuffled",
+		"key/spelling", "key/too-long", "key/never-unprotected", "key/name-case", "once/repeat*", "once/instances-repeat",
+		"once/http2", "once/expect-continue", "once/chunked", "once/client-leaves", "once/answer-lost", "once/sent-twice", "once/samples",
+		"replay/*", "mismatch/original-stays", "mismatch/whitespace", "scope/user-runs", "errors/failed-once", "store/down-once",
+		"store/down-completed", "store/remembers", "crash/at-most-once", "crash/after-answer", "load/shuffled",
 	}
 	// raced fail if requests that arrive at the same time all run.
 	raced = []string{
-		"once/concurrent-*", "once/instances-concurrent-*", "once/sent-twice-at-once", "once/http2", "once/client-leaves",
+		"once/concurrent", "once/instances-concurrent", "once/sent-twice-at-once", "once/http2", "once/client-leaves",
 		"inflight/answer", "inflight/once", "inflight/then-replay", "mismatch/in-flight", "load/shuffled",
 	}
 	// unread fail if nothing reads the key.
-	unread = []string{
-		"key/empty", "key/empty-field", "key/bad-escape", "key/unterminated", "key/non-ascii", "key/list", "key/two-fields",
-		"key/missing-runs", "mismatch/body",
+	unread = []string{"key/spelling", "key/missing-runs", "mismatch/body"}
+	// differing fail if a replay has another body.
+	differing = []string{
+		"replay/body*", "replay/encoding", "once/concurrent", "once/instances-concurrent", "once/http2", "mismatch/original-stays",
+		"mismatch/whitespace", "scope/user-runs", "inflight/answer", "inflight/then-replay", "store/remembers", "crash/after-answer",
+		"load/shuffled",
 	}
-	concurrent = []string{"once/concurrent-2", "once/concurrent-10", "once/concurrent-50"}
-	instances  = []string{
-		"once/instances-repeat", "once/instances-concurrent-2", "once/instances-concurrent-10", "once/instances-concurrent-50",
+	// refused fail if there is no replay at all.
+	refused = []string{
+		"replay/error", "mismatch/whitespace", "once/client-leaves-answered", "inflight/then-replay", "errors/failed-answered",
+		"store/remembers", "crash/after-answer",
 	}
 )
 
 const (
 	takeKey = "Take the key in one atomic step before the handler runs (an INSERT under a unique index, or SET NX in Redis)"
 	replay  = "store the response under it, and answer repetitions with that response"
+	share   = "Keep keys and responses where all instances read them, such as a database or Redis, and not in a process."
 )
 
 // causes are tried in this order.
 var causes = []cause{
 	{
-		shows: []string{"once/repeat"}, and: slices.Concat(concurrent, unread),
+		lead: "once/repeat", and: append([]string{"once/concurrent"}, unread...),
 		says: "ignores %s", next: takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, unread),
-	},
-	{
-		shows: []string{"once/repeat"}, says: "runs a repeated request again, although it has the same %s",
+	}, {
+		lead: "once/repeat", says: "runs a repeated request again, although it has the same %s",
 		next: takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, []string{"mismatch/body"}),
-	},
-	{
-		shows: concurrent, says: "runs requests that have the same %s more than once if they arrive at the same instant",
+	}, {
+		lead: "once/concurrent", says: "runs requests that have the same %s more than once if they arrive at the same instant",
 		next: takeKey + ": between a look-up and a later write, others find nothing and run too.", explains: raced,
+	}, {
+		lead: "once/instances-repeat", says: "runs a request again if it reaches another instance with the same %s",
+		next: share, explains: []string{"once/instances-concurrent", "load/shuffled"},
+	}, {
+		lead: "once/instances-concurrent", says: "runs a request on each instance if it reaches them at the same instant with the same %s",
+		next: share, explains: []string{"load/shuffled"},
 	},
-	{
-		shows: instances, says: "runs a request again if it reaches another instance with the same %s",
-		next:     "Keep keys and responses where all instances read them, such as a database or Redis, and not in a process.",
-		explains: slices.Concat(instances, []string{"load/shuffled"}),
-	},
+	{lead: "replay/body", explains: differing},
+	{lead: "replay/answered", explains: refused},
+	{lead: "replay/location", explains: []string{"replay/redirect", "replay/headers"}},
+	{lead: "replay/status", explains: []string{"replay/redirect", "replay/error"}},
+	{lead: "scope/user", explains: []string{"scope/user-*"}},
+	{lead: "scope/user-runs", explains: []string{"scope/user-in-flight"}},
+	{lead: "mismatch/body", explains: []string{"mismatch/in-flight*", "mismatch/query"}},
+	{lead: "mismatch/path", explains: []string{"scope/route"}},
+	{lead: "mismatch/status", explains: []string{"mismatch/in-flight-status"}},
+	{lead: "mismatch/not-run", explains: []string{"mismatch/in-flight"}},
+	{lead: "inflight/answer", explains: []string{"inflight/once", "inflight/then-replay", "once/client-leaves", "mismatch/in-flight"}},
+	{lead: "inflight/retry-after", explains: []string{"errors/says-retry"}},
+	{lead: "key/never-unprotected", explains: []string{"key/spelling", "key/too-long", "key/refused-not-run"}},
+	{lead: "store/down-once", explains: []string{"store/down-completed"}},
+	{lead: "store/recovers", explains: []string{"store/remembers"}},
 }
 
-// finding returns the result in a few words. Known failures, and those that do not count, are no result.
-func (r Report) finding() finding {
+// groups returns the failures by their causes, the gravest first: money before form, and last what does not count.
+func (r Report) groups() (groups []group) {
+	var left []Entry
+	for _, e := range r.Entries {
+		if e.Verdict == check.Failed {
+			left = append(left, e)
+		}
+	}
 	for _, c := range causes {
-		i := slices.IndexFunc(r.Entries, func(e Entry) bool { return slices.Contains(c.shows, e.Check.ID) && e.Broken() && e.effects() > 1 })
-		if i >= 0 && r.applies(c) {
-			shown := &r.Entries[i]
-			f := finding{shown: shown, next: c.next}
-			f.verdict = fmt.Sprintf("%s "+c.says+"%s.", r.Target, cmp.Or(r.KeyHeader, "Idempotency-Key"), r.counted(*shown))
-			for _, e := range r.Entries {
-				if e.Verdict == check.Failed && (e.Check.ID == shown.Check.ID || slices.ContainsFunc(c.explains, e.matches)) {
-					f.explains = append(f.explains, e)
-				}
+		i := slices.IndexFunc(left, func(e Entry) bool { return c.lead == e.Check.ID })
+		if i < 0 || !r.applies(c, left[i]) {
+			continue
+		}
+		g := group{lead: left[i], cause: c}
+		left = slices.DeleteFunc(left, func(e Entry) bool {
+			isLead := e.is(g.lead)
+			follows := !isLead && slices.ContainsFunc(c.explains, e.Check.Is) && (g.lead.Broken() || !e.Broken())
+			if follows {
+				g.also = append(g.also, e)
 			}
-			return f
-		}
+			return isLead || follows
+		})
+		groups = append(groups, g)
 	}
-	if broken := r.broken(); len(broken) > 0 {
-		first := broken[0]
-		return finding{
-			verdict: fmt.Sprintf("%s fails %s. It should hold that %s; seen: %s.", r.Target, first.Check.ID, first.Check.Title, first.Got),
-			next:    "Mend this first. To ask it alone, add -only " + first.Check.ID + ".",
-			shown:   &first, explains: []Entry{first},
-		}
+	for _, e := range left {
+		groups = append(groups, group{lead: e})
 	}
-	return r.noFailure()
+	slices.SortStableFunc(groups, func(a, b group) int { return a.lead.rank() - b.lead.rank() })
+	return groups
 }
 
-// noFailure is the finding of a run without a failure that counts and is not known.
-func (r Report) noFailure() finding {
-	sums := r.Sums()
-	f := finding{next: r.more()}
-	known := ""
-	if sums.Known > 0 {
-		known = fmt.Sprintf(", but for the %d known", sums.Known)
+// applies reports whether the cause is that of the failure: its effects and the other checks agree.
+func (r Report) applies(c cause, lead Entry) bool {
+	if c.says != "" && lead.effects() < 2 {
+		return false
 	}
-	i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Check.ID == "once/repeat" })
-	switch {
-	case sums.NotAsked == len(r.Entries):
-		f.verdict = r.Target + ": nothing could be asked."
-	case i >= 0 && r.Entries[i].Verdict == check.NotAsked:
-		f.verdict = fmt.Sprintf("%s: nothing failed%s, but oncecheck could not see whether a repeated request runs again.", r.Target, known)
-		f.next = "For that, " + r.Entries[i].Sentence + "."
-	default:
-		f.verdict = fmt.Sprintf("%s: all that was asked holds%s.", r.Target, known)
-	}
-	return f
-}
-
-// applies reports whether the other checks agree with the cause.
-func (r Report) applies(c cause) bool {
 	agrees := len(c.and) == 0
 	for _, e := range r.Entries {
 		if !slices.Contains(c.and, e.Check.ID) {
@@ -140,28 +143,55 @@ func (r Report) applies(c cause) bool {
 	return agrees
 }
 
-// broken returns the failures that make the run fail, the gravest first: money before form.
-func (r Report) broken() (entries []Entry) {
-	for _, e := range r.Entries {
-		if e.Broken() {
-			entries = append(entries, e)
+// rank orders failures. Those that break the run are below the others.
+func (e Entry) rank() int {
+	name, _, _ := strings.Cut(e.Check.ID, "/")
+	rank := slices.Index([]string{"once", "scope", "store", "crash", "mismatch", "load", "inflight", "replay", "key"}, name)
+	if rank < 0 {
+		rank = 9
+	}
+	if !e.Broken() {
+		rank += 10 * (1 + slices.Index([]check.Level{check.Must, check.Should, check.May, check.Advice}, e.Check.Level))
+	}
+	return rank
+}
+
+// verdict says the result in one or two sentences to a reader who does not know the checks, and what to do. Known failures, and
+// those that do not count, are no result.
+func (r Report) verdict() (says, next string) {
+	if groups := r.groups(); len(groups) > 0 && groups[0].lead.Broken() {
+		g := groups[0]
+		if g.cause.says != "" {
+			return fmt.Sprintf("%s "+g.cause.says+"%s.", r.Target, cmp.Or(r.KeyHeader, "Idempotency-Key"), r.counted(g.lead)), g.cause.next
 		}
+		return fmt.Sprintf("%s fails %s. It should hold that %s; seen: %s.", r.Target, g.lead.Check.ID, g.lead.Check.Title, g.lead.Got),
+			"Mend this first. To ask it alone, add -only " + g.lead.Check.ID + "."
 	}
-	rank := func(e Entry) int {
-		group, _, _ := strings.Cut(e.Check.ID, "/")
-		return slices.Index([]string{"key", "replay", "inflight", "load", "mismatch", "crash", "store", "scope", "once"}, group)
+	sums, known := r.Sums(), ""
+	if sums.Known > 0 {
+		known = fmt.Sprintf(", but for the %d known", sums.Known)
+	} else if sums.Noted > 0 {
+		known = fmt.Sprintf(", but for the %d noted, which do not count", sums.Noted)
 	}
-	slices.SortStableFunc(entries, func(a, b Entry) int { return rank(b) - rank(a) })
-	return entries
+	unseen := slices.IndexFunc(r.Entries, func(e Entry) bool {
+		return e.Verdict == check.NotAsked && strings.HasPrefix(e.Sentence, "give -effects") && slices.Contains(e.Check.Needs, check.Effects)
+	})
+	switch {
+	case sums.NotAsked == len(r.Entries):
+		return r.Target + ": nothing could be asked.", ""
+	case unseen >= 0:
+		return fmt.Sprintf("%s: nothing failed%s, but oncecheck could not see whether a repeated request runs again.", r.Target, known),
+			"For that, " + r.Entries[unseen].Sentence + "."
+	}
+	return fmt.Sprintf("%s: all that was asked holds%s.", r.Target, known), ""
 }
 
 // counted says how often the request ran.
 func (r Report) counted(shown Entry) string {
-	says := fmt.Sprintf(": one request, sent %s with one key, took effect %s", shown.sent(), times(shown.effects()))
-	for _, e := range slices.Backward(r.Entries) {
-		if n := e.effects(); n > 1 && slices.Contains(concurrent, e.Check.ID) && e.Check.ID != shown.Check.ID {
-			return fmt.Sprintf("%s; sent %s, %s", says, e.sent(), times(n))
-		}
+	says := fmt.Sprintf(": one request, sent %s with one key, took effect %s", times(shown.sent()), times(shown.effects()))
+	i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Check.ID == "once/concurrent" && e.effects() > 1 && !e.is(shown) })
+	if i >= 0 {
+		return fmt.Sprintf("%s; sent %s at one instant, %s", says, times(r.Entries[i].sent()), times(r.Entries[i].effects()))
 	}
 	return says
 }
@@ -174,14 +204,12 @@ func (e Entry) effects() (n int) {
 	return n
 }
 
-// sent says how often the check sends its request.
-func (e Entry) sent() string {
-	if _, n, ok := strings.Cut(e.Check.ID, "concurrent-"); ok && n != "2" {
-		return n + " times at one instant"
-	} else if ok {
-		return "twice at one instant"
+// sent returns how often the check sends its request.
+func (e Entry) sent() (n int) {
+	if _, err := fmt.Sscanf(e.Got, "%d effects of %d requests", &n, &n); err != nil {
+		return 2
 	}
-	return "twice"
+	return n
 }
 
 func times(n int) string {
@@ -189,12 +217,6 @@ func times(n int) string {
 		return "twice"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-// matches reports whether the pattern is the check's id, or its beginning if it ends in *.
-func (e Entry) matches(pattern string) bool {
-	prefix, isPrefix := strings.CutSuffix(pattern, "*")
-	return pattern == e.Check.ID || isPrefix && strings.HasPrefix(e.Check.ID, prefix)
 }
 
 // more says which flags would ask more, or nothing.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
 )
 
 type jsonReport struct {
@@ -21,23 +20,24 @@ type jsonReport struct {
 }
 
 type jsonCheck struct {
-	ID       string           `json:"id"`
-	Level    plan.Level       `json:"level"`
-	Verdict  check.Verdict    `json:"verdict"`
-	Counts   bool             `json:"counts"` // a failure makes the run fail, unless it is known
-	Known    bool             `json:"known"`
-	Title    string           `json:"title"`
-	Sentence string           `json:"sentence,omitempty"`
-	Want     string           `json:"want,omitempty"`
-	Got      string           `json:"got,omitempty"`
-	Customer string           `json:"customer,omitempty"`
-	Texts    []plan.Reference `json:"texts,omitempty"`
-	Curl     []string         `json:"curl,omitempty"`
+	ID       string            `json:"id"`
+	Level    check.Level       `json:"level"`
+	Verdict  check.Verdict     `json:"verdict"`
+	Counts   bool              `json:"counts"` // a failure makes the run fail, unless it is known
+	Known    bool              `json:"known"`
+	Title    string            `json:"title"`
+	Sentence string            `json:"sentence,omitempty"`
+	Want     string            `json:"want,omitempty"`
+	Got      string            `json:"got,omitempty"`
+	Customer string            `json:"customer,omitempty"`
+	Texts    []check.Reference `json:"texts,omitempty"`
+	Curl     []string          `json:"curl,omitempty"`
 }
 
 // JSON writes the report as one JSON object. Later versions only add members.
 func (r Report) JSON(w io.Writer) error {
-	out := jsonReport{Target: r.Target, Seed: r.Seed, Requests: r.Requests, Summary: r.Sums(), Headline: r.finding().verdict, Checks: []jsonCheck{}}
+	headline, _ := r.verdict()
+	out := jsonReport{Target: r.Target, Seed: r.Seed, Requests: r.Requests, Summary: r.Sums(), Headline: headline, Checks: []jsonCheck{}}
 	for _, e := range r.Entries {
 		c := jsonCheck{ID: e.Check.ID, Level: e.Check.Level, Verdict: e.Verdict, Counts: e.Counts, Known: e.Known,
 			Title: e.Check.Title, Sentence: e.Sentence, Want: e.Want, Got: e.Got}

@@ -3,30 +3,21 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 )
 
 // Markdown writes the report for a page such as GitHub's summary of a job.
 func (r Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## oncecheck: %s\n\n`%s`: %s.\n", headline(r.Sums()), r.Target, r.Sums())
-	f := r.finding()
-	fmt.Fprintf(&b, "\n%s\n", cell(f.verdict))
-	if f.shown != nil {
-		f.shown.section(&b)
+	says, next := r.verdict()
+	fmt.Fprintf(&b, "\n%s\n", cell(says))
+	if next != "" {
+		fmt.Fprintf(&b, "\nNext: %s\n", cell(next))
 	}
-	if len(f.explains) > 1 {
-		fmt.Fprintf(&b, "\nThis explains %d lines of the table below.\n", len(f.explains))
-	}
-	if f.next != "" {
-		fmt.Fprintf(&b, "\nNext: %s\n", cell(f.next))
-	}
-	for _, e := range r.Entries {
-		if e.Verdict == check.Failed && e.Counts && !slices.ContainsFunc(f.explains, e.is) {
-			e.section(&b)
+	for _, g := range r.groups() {
+		if g.lead.Counts {
+			g.section(&b)
 		}
 	}
 	b.WriteString("\n<details><summary>All checks</summary>\n\n| | Level | Check | |\n|---|---|---|---|\n")
@@ -45,11 +36,15 @@ func headline(s Sums) string {
 	return "all that was asked holds"
 }
 
-// section writes one failure.
-func (e Entry) section(b *strings.Builder) {
+// section writes one failure, and names those that have its cause.
+func (g group) section(b *strings.Builder) {
+	e := g.lead
 	fmt.Fprintf(b, "\n### %s `%s`\n\n%s\n\n", e.word(), e.Check.ID, cell(e.Check.Title))
 	fmt.Fprintf(b, "| | |\n|---|---|\n| Seen | %s |\n| Expected | %s |\n| For a customer | %s |\n| Text | %s |\n",
 		cell(e.Got), cell(e.Want), cell(e.Check.Customer), cell(texts(e.Check.Texts)))
+	if len(g.also) > 0 {
+		fmt.Fprintf(b, "\n%d more failures have this cause.\n", len(g.also))
+	}
 	if lines := Curl(e.Shown); len(lines) > 0 {
 		fmt.Fprintf(b, "\n~~~sh\n%s\n~~~\n", strings.ReplaceAll(strings.Join(lines, "\n"), "~~~", "~ ~ ~"))
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
 )
 
 // Report is a run and its results.
@@ -69,6 +68,9 @@ func (e Entry) word() string {
 	return "noted"
 }
 
+// is reports whether both are results of one check.
+func (e Entry) is(other Entry) bool { return e.Check.ID == other.Check.ID }
+
 // sentence says what was seen, or what holds.
 func (e Entry) sentence() string {
 	switch {
@@ -83,7 +85,7 @@ func (e Entry) sentence() string {
 }
 
 // texts joins the references, or says that there is none.
-func texts(references []plan.Reference) string {
+func texts(references []check.Reference) string {
 	if len(references) == 0 {
 		return "no text; correctness demands it"
 	}

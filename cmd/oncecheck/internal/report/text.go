@@ -11,89 +11,97 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 )
 
-// maxDetails is how many failures Text tells in full.
-const maxDetails = 3
+// A screen has so many lines of failures, and so many characters in one.
+const (
+	maxLines = 16
+	maxWidth = 120
+)
 
-// Text writes a table with a line for each check, the gravest failures in full, and at the end, where a terminal shows it,
-// the finding.
+// Text writes what does not hold, a line for each cause, the gravest failure with what shows it, and the result. With Verbose
+// it writes a table of all checks, and every failure in full.
 func (r Report) Text(w io.Writer) error {
 	var b strings.Builder
-	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	for _, e := range r.Entries {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.word(), e.Check.Level, e.Check.ID, e.sentence())
+	if r.Verbose {
+		r.table(&b)
+	} else {
+		r.causes(&b)
 	}
-	_ = table.Flush() // into memory
+	says, next := r.verdict()
 	fmt.Fprintf(&b, "\n%s. %d requests, seed %d.\n", r.Sums(), r.Requests, r.Seed)
-	f := r.finding()
-	hidden := r.failures(&b, f)
-	f.text(&b)
-	if hidden > 0 {
-		fmt.Fprintf(&b, "%d more failed. ", hidden)
+	if more := r.more(); more != "" {
+		fmt.Fprintln(&b, more)
 	}
-	if f.shown != nil && !r.Verbose {
-		b.WriteString("For every failure in full, add -verbose; for one, -only and its id.\n")
+	fmt.Fprintf(&b, "\n%s\n", says)
+	if groups := r.groups(); len(groups) > 0 && groups[0].lead.Broken() {
+		groups[0].lead.shown(&b)
+		if !r.Verbose {
+			b.WriteString("For all checks, and every failure in full, add -verbose; for one, -only and its id.\n")
+		}
+	}
+	if next != "" {
+		fmt.Fprintf(&b, "Next: %s\n", next)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// failures writes the gravest failures that the finding does not explain, or all with Verbose. It returns how many it has
-// left out.
-func (r Report) failures(b *strings.Builder, f finding) (hidden int) {
-	if r.Verbose {
-		for _, e := range r.Entries {
-			if e.Verdict == check.Failed {
-				e.details(b)
-			}
+// table writes a line for each check, and each failure in full.
+func (r Report) table(b *strings.Builder) {
+	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	for _, e := range r.Entries {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.word(), e.Check.Level, e.Check.ID, e.sentence())
+	}
+	_ = table.Flush() // into memory
+	for _, e := range r.Entries {
+		if e.Verdict == check.Failed {
+			e.details(b)
 		}
-		return 0
 	}
-	others := slices.DeleteFunc(r.broken(), func(e Entry) bool { return slices.ContainsFunc(f.explains, e.is) })
-	for _, e := range others[:min(len(others), maxDetails)] {
-		e.details(b)
-	}
-	return max(0, len(others)-maxDetails)
 }
 
-// is reports whether both are results of one check.
-func (e Entry) is(other Entry) bool { return e.Check.ID == other.Check.ID }
+// causes writes a line for each group of failures, no more than a screen has.
+func (r Report) causes(b *strings.Builder) {
+	groups := r.groups()
+	width := 0
+	for _, g := range groups {
+		width = max(width, len(g.lead.Check.ID))
+	}
+	for _, g := range groups[:min(len(groups), maxLines)] {
+		also := ""
+		if len(g.also) > 0 {
+			also = fmt.Sprintf(" (and %d more by this)", len(g.also))
+		}
+		line := fmt.Sprintf("%-6s  %-6s  %-*s  ", g.lead.word(), g.lead.Check.Level, width, g.lead.Check.ID)
+		fmt.Fprintf(b, "%s%s%s\n", line, cut(g.lead.sentence(), maxWidth-len(line)-len(also)), also)
+	}
+	if more := len(groups) - maxLines; more > 0 {
+		fmt.Fprintf(b, "and %d lines more, which -verbose has\n", more)
+	}
+}
+
+// cut returns the beginning of a sentence.
+func cut(s string, width int) string {
+	if runes := []rune(s); len(runes) > width {
+		return string(runes[:max(0, width-1)]) + "…"
+	}
+	return s
+}
 
 // variable matches a header of a curl line whose value is a credential, or a command of the user's.
 var variable = regexp.MustCompile(`-H "[^"\s]+: \$[A-Z0-9_]+"|sh -c "\$`)
 
-// text writes the finding, what shows it, and what to do.
-func (f finding) text(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%s\n", f.verdict)
-	if f.shown != nil {
-		fmt.Fprintf(b, "For a customer: %s.\nExpected: %s (%s).\n\n", f.shown.Check.Customer, f.shown.Want, texts(f.shown.Check.Texts))
-		lines := Curl(f.shown.Shown)
-		for _, line := range lines {
-			fmt.Fprintf(b, "    %s\n", line)
-		}
-		if len(lines) > 0 {
-			b.WriteString("\n")
-		}
-		if slices.ContainsFunc(lines, variable.MatchString) {
-			b.WriteString("$AUTHORIZATION and the like stand for the values of your flags.\n\n")
-		}
+// shown writes what the failure means, and what shows it.
+func (e Entry) shown(b *strings.Builder) {
+	fmt.Fprintf(b, "For a customer: %s.\nExpected: %s (%s).\n\n", e.Check.Customer, e.Want, texts(e.Check.Texts))
+	lines := Curl(e.Shown)
+	for _, line := range lines {
+		fmt.Fprintf(b, "    %s\n", line)
 	}
-	if len(f.explains) > 1 {
-		fmt.Fprintf(b, "This explains %d lines of the table:\n", len(f.explains))
-		width := 0
-		for _, e := range f.explains {
-			if width += len(e.Check.ID) + 1; width > 116 {
-				b.WriteString("\n")
-				width = len(e.Check.ID) + 1
-			}
-			if width == len(e.Check.ID)+1 {
-				b.WriteString("   ")
-			}
-			b.WriteString(" " + e.Check.ID)
-		}
-		b.WriteString("\n\n")
+	if len(lines) > 0 {
+		b.WriteString("\n")
 	}
-	if f.next != "" {
-		fmt.Fprintf(b, "Next: %s\n", f.next)
+	if slices.ContainsFunc(lines, variable.MatchString) {
+		b.WriteString("$AUTHORIZATION and the like stand for the values of your flags. ")
 	}
 }
 

@@ -1,10 +1,9 @@
-// Package plan is the table of all checks: what each asserts, how strongly, which text says so, and what a server that
-// fails it does to a customer. It has no code that asks; package check has one function for each row.
-//
-// The ids are stable: users keep them in files of known failures.
-package plan
+package check
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Level is how strongly a check is meant.
 type Level string
@@ -21,16 +20,27 @@ const (
 	Advice Level = "ADVICE"
 )
 
-// Check is one row of the table.
+// Check is one row of the table. The ids are stable: users keep them in files of known failures.
 type Check struct {
-	ID    string
-	Level Level
+	ID      string
+	Aliases []string // the ids of earlier versions that are part of this check now
+	Level   Level
 
 	Title    string      // what holds if the check holds
 	Asserts  string      // what is sent, and what is compared
 	Texts    []Reference // which texts say so; empty if correctness alone demands it
 	Customer string      // what a failure means for a customer or a client
 	Needs    []Need      // what the check cannot be asked without
+
+	ask func(*T)
+}
+
+// Is reports whether the pattern is an id of the check, or its beginning if it ends in *.
+func (c Check) Is(pattern string) bool {
+	prefix, isPrefix := strings.CutSuffix(pattern, "*")
+	return slices.ContainsFunc(append(c.Aliases, c.ID), func(id string) bool {
+		return pattern == id || isPrefix && strings.HasPrefix(id, prefix)
+	})
 }
 
 // Reference names a place in a text.
@@ -78,44 +88,39 @@ const (
 	Restart  Need = "restart"   // -restart
 	Store    Need = "store"     // -store-down and -store-up
 	Fail     Need = "fail"      // -fail
+	Samples  Need = "samples"   // -sample
 	OtherURL Need = "other-url" // -other-url
 )
 
 // Explain returns how to give what is needed.
 func (n Need) Explain() string {
-	switch n {
-	case Effects:
-		return "give -effects: the responses have no id by which a second run could be told from a replay"
-	case Counted:
-		return "give -effects: ids in responses do not tell of a run whose response nobody has seen"
-	case Slow:
-		return "give -slow, a query that makes the server take about a second"
-	case User2:
-		return "give -H2, the headers of a second user"
-	case Also:
-		return "give -also, the URL of a second instance of the same service"
-	case Restart:
-		return "give -restart, a command that kills the server and starts it again"
-	case Store:
-		return "give -store-down and -store-up, commands that stop and start what the server stores keys in"
-	case Fail:
-		return "give -fail, a query that makes the server fail with a 5xx or break the connection"
-	case OtherURL:
-		return "give -other-url, another route of the service that takes the same request"
-	}
-	return string(n)
+	return map[Need]string{
+		Effects:  "give -effects: the responses have no id by which a second run could be told from a replay",
+		Counted:  "give -effects: ids in responses do not tell of a run whose response nobody has seen",
+		Slow:     "give -slow, a query that makes the server take about a second",
+		User2:    "give -H2, the headers of a second user",
+		Also:     "give -also, the URL of a second instance of the same service",
+		Restart:  "give -restart, a command that kills the server and starts it again",
+		Store:    "give -store-down and -store-up, commands that stop and start what the server stores keys in",
+		Fail:     "give -fail, a query that makes the server fail with a 5xx or break the connection",
+		Samples:  "give -sample, a query whose response is of another kind",
+		OtherURL: "give -other-url, another route of the service that takes the same request",
+	}[n]
 }
 
 // All returns the table, in the order in which the checks run.
 func All() []Check {
-	return slices.Concat(key(), keyRules(), once(), onceLost(), replay(), replayHeaders(), mismatch(), scope(), inflight(), failures(), store(), crash(), browser(), load())
+	return slices.Concat(
+		keyChecks(), keyRulesChecks(), onceChecks(), onceLostChecks(), replayChecks(), replayHeadersChecks(), mismatchChecks(),
+		scopeChecks(), inflightChecks(), failuresChecks(), storeChecks(), crashChecks(), browserChecks(), loadChecks(),
+	)
 }
 
-// Find returns the check with the id.
+// Find returns the check with the id, which may be one of an earlier version.
 func Find(id string) (Check, bool) {
 	all := All()
-	i := slices.IndexFunc(all, func(c Check) bool { return c.ID == id })
-	if i < 0 {
+	i := slices.IndexFunc(all, func(c Check) bool { return c.Is(id) })
+	if i < 0 || strings.HasSuffix(id, "*") {
 		return Check{}, false
 	}
 	return all[i], true

@@ -1,4 +1,4 @@
-package plan_test
+package check_test
 
 import (
 	"regexp"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/plan"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 )
 
 // Every row says all that a developer who has never read the draft needs.
@@ -14,12 +14,12 @@ func TestRowsAreComplete(t *testing.T) {
 	t.Parallel()
 	id := regexp.MustCompile(`^(key|once|replay|mismatch|scope|inflight|errors|store|crash|cors|cache|load)/[a-z0-9-]+$`)
 	seen := map[string]bool{}
-	for _, c := range plan.All() {
+	for _, c := range check.All() {
 		if !id.MatchString(c.ID) || seen[c.ID] {
 			t.Errorf("id %q", c.ID)
 		}
 		seen[c.ID] = true
-		if !slices.Contains([]plan.Level{plan.Must, plan.Should, plan.May, plan.Advice}, c.Level) {
+		if !slices.Contains([]check.Level{check.Must, check.Should, check.May, check.Advice}, c.Level) {
 			t.Errorf("%s: level %q", c.ID, c.Level)
 		}
 		for what, text := range map[string]string{"title": c.Title, "customer": c.Customer} {
@@ -44,7 +44,7 @@ func TestRowsAreComplete(t *testing.T) {
 // A MUST or SHOULD that no text demands is one that costs a customer something.
 func TestTextsOfWhatIsDemanded(t *testing.T) {
 	t.Parallel()
-	for _, c := range plan.All() {
+	for _, c := range check.All() {
 		for _, text := range c.Texts {
 			if !regexp.MustCompile(`^(draft-ietf-httpapi-idempotency-key-header-07|RFC 9\d\d\d|WHATWG Fetch), section [0-9.]+ \(.+\)$|^Stripe, `).MatchString(string(text)) {
 				t.Errorf("%s: text %q names no section", c.ID, text)
@@ -55,10 +55,15 @@ func TestTextsOfWhatIsDemanded(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	t.Parallel()
-	if c, ok := plan.Find("once/repeat"); !ok || c.Level != plan.Must {
+	if c, ok := check.Find("once/repeat"); !ok || c.Level != check.Must {
 		t.Errorf("once/repeat: %+v, %v", c, ok)
 	}
-	if _, ok := plan.Find("once/never"); ok {
+	for _, alias := range []string{"once/concurrent-10", "key/empty"} { // of earlier versions
+		if c, ok := check.Find(alias); !ok || c.ID == alias || !c.Is(alias) {
+			t.Errorf("%s: %s, %v", alias, c.ID, ok)
+		}
+	}
+	if _, ok := check.Find("once/never"); ok {
 		t.Error("a check that does not exist was found")
 	}
 }

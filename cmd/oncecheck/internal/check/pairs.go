@@ -1,0 +1,90 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+)
+
+// pair is a request that was a success, and its repetition when the key had come to rest.
+type pair struct {
+	query        string // the -sample; empty: the plain request
+	first, again ask.Exchange
+	effects      int
+	isSeen       bool // effects would tell a second run
+}
+
+// pairs are those of the plain request and of each sample.
+type pairs struct {
+	all []pair
+	bad []string // the samples that were no success, and what they got
+}
+
+// pairs sends the plain request and each sample twice, once in a run.
+func (t *T) pairs() pairs {
+	return memo(t, "pairs", func() (p pairs) {
+		for _, query := range append([]string{""}, t.s.Samples...) {
+			r, w := t.s.request(t.s.operation()).Query(query), t.Watch()
+			one := pair{query: query, first: t.SendPatiently(r)}
+			if !one.first.Success() {
+				p.bad = append(p.bad, fmt.Sprintf("the first request with %q was no success: %s", query, one.first))
+				continue
+			}
+			one.again = t.Rest(r)
+			if one.isSeen = t.s.CountsEffects() || t.s.ids.areIn(one.first.Response); one.isSeen {
+				w.See(one.first, one.again)
+				one.effects = w.Effects(1)
+			}
+			p.all = append(p.all, one)
+		}
+		return p
+	})
+}
+
+// eachReplay calls compare for each pair that is of interest and whose repetition is a success. It ends the check if
+// there is none.
+func (t *T) eachReplay(absent string, ofInterest func(*ask.Response) bool, compare func(first, again *ask.Response)) {
+	seen := 0
+	for _, p := range t.pairs().all {
+		if !ofInterest(p.first.Response) {
+			continue
+		}
+		if !p.again.Success() {
+			absent = "its repetition was no success: " + p.again.String()
+			continue
+		}
+		seen++
+		t.Show(p.first, p.again)
+		compare(p.first.Response, p.again.Response)
+	}
+	if seen == 0 {
+		t.NotAsked("%s", absent)
+	}
+}
+
+// of names the sample.
+func (p pair) of() string {
+	if p.query == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (with %q)", p.query)
+}
+
+// onceSamples also says which samples could not be asked: a run without them must not look complete.
+func onceSamples(t *T) {
+	p, unseen := t.pairs(), []string{}
+	for _, one := range p.all {
+		switch {
+		case one.query == "":
+		case !one.isSeen:
+			unseen = append(unseen, fmt.Sprintf("give -effects: the response with %q has no id", one.query))
+		case one.effects != 1:
+			t.Show(one.first, one.again)
+			t.Failf("one effect", "%s%s", effects(one.effects), one.of())
+		}
+	}
+	if rest := append(p.bad, unseen...); len(rest) > 0 {
+		t.NotAsked("%s", strings.Join(rest, "; "))
+	}
+}

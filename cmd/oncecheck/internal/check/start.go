@@ -1,0 +1,186 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
+)
+
+// Start finds out whether the server can be asked at all: two plain operations are successes, and the first is counted as
+// one effect. It also learns how ids stand in responses.
+func (s *Session) Start(ctx context.Context) error {
+	err := s.firstOperation(ctx)
+	if err == nil {
+		err = s.learnIDs(ctx)
+	}
+	if err != nil {
+		return errors.New(s.secrets.hide(err.Error()))
+	}
+	return nil
+}
+
+// sendPatiently sends a request, and again while the server is too busy for it: a rate limit, or a slow machine, is no
+// fault.
+func (s *Session) sendPatiently(ctx context.Context, r ask.Request) ask.Exchange {
+	return s.repeatWhile(ctx, r, s.Patience, isBusy)
+}
+
+// repeatWhile sends a request until its answer is another, and for no longer than the limit. The last exchange is returned.
+func (s *Session) repeatWhile(ctx context.Context, r ask.Request, limit time.Duration, goOn func(ask.Exchange) bool) ask.Exchange {
+	began := time.Now()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		waited := time.Since(began)
+		e := s.Client.Do(ctx, r)
+		if !goOn(e) || time.Since(began)+wait > limit || pause(ctx, wait) != nil {
+			e.Request.Waited = waited
+			return e
+		}
+	}
+}
+
+// isBusy reports whether the server says that it has no time now.
+func isBusy(e ask.Exchange) bool {
+	if e.Response == nil || e.Response.Header.Get("X-Should-Retry") == "false" {
+		return false
+	}
+	switch e.Response.Status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// firstOperation sends an operation. If it is refused, it does so again with the key written in another way.
+func (s *Session) firstOperation(ctx context.Context) error {
+	before, uncounted := s.count(ctx)
+	first := s.firstSpelled(ctx)
+	if !first.Success() {
+		return fmt.Errorf("%s %s must be a success before anything can be asked: %s%s\n%s", s.Method, s.URL.Redacted(), first, s.excerpt(first), s.advice(first))
+	}
+	if status := first.Response.Status; status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect {
+		return fmt.Errorf("%s %s is sent elsewhere: %s. Give that URL: %q", s.Method, s.URL.Redacted(), first, first.Response.Header.Get("Location"))
+	}
+	if uncounted != nil { // said only now: if the server is down, that is the better reason
+		return fmt.Errorf("the effects cannot be counted: %w\nCheck -effects: it is a command for sh, or a URL, which is asked with the headers of -H", uncounted)
+	}
+	if !s.CountsEffects() {
+		return nil
+	}
+	began := time.Now()
+	after, err := s.awaitCount(ctx, before+1)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the effects cannot be counted: %w", err)
+	case after != before+1:
+		return fmt.Errorf("the effects went from %d to %d with one successful request: they must go up by one (is the list that is counted cut to a page?)", before, after)
+	}
+	s.lag = time.Since(began)
+	return nil
+}
+
+// firstSpelled sends one operation until it is a success, with each way to write its key. It returns the first refusal if none
+// is. The body stays the same: a server that has refused the key has not used it.
+func (s *Session) firstSpelled(ctx context.Context) (first ask.Exchange) {
+	op, formats := s.operation(), []string{quoted, bare}
+	if s.KeyFormat != "" {
+		formats = []string{s.KeyFormat}
+	}
+	for i, format := range formats {
+		s.KeyFormat = format
+		e := s.sendPatiently(ctx, s.request(op))
+		if e.Success() {
+			return e
+		}
+		if i == 0 {
+			first = e
+		}
+		if e.Response == nil {
+			break
+		}
+	}
+	return first
+}
+
+// advice says what to do if the request is no success.
+func (s *Session) advice(e ask.Exchange) string {
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(e.Err, &untrusted):
+		return "Nobody vouches for the server's certificate. If it is your own, add -insecure."
+	case errors.As(e.Err, new(tls.RecordHeaderError)):
+		return "The server does not speak TLS here: give the URL with http://."
+	case e.Response == nil:
+		return "Is the server running, and is this its address? Try the request with curl first."
+	}
+	body := strings.ToLower(string(e.Response.Body))
+	switch status := e.Response.Status; {
+	case strings.Contains(body, "csrf") || strings.Contains(body, "forgery") || status == 419:
+		return csrf
+	case status == http.StatusUnauthorized:
+		return credentials
+	case status == http.StatusForbidden:
+		return credentials + " Or: " + csrf
+	case status == http.StatusNotFound:
+		return "Is the path right? Give the URL of a request that creates something, as you would give it to curl."
+	case status == http.StatusMethodNotAllowed:
+		return "Give the method of a request that creates something: -X PUT, for example."
+	case status == http.StatusTooManyRequests:
+		return "Raise the server's rate limit for this run."
+	case status >= 500:
+		return "The server's log should say why. If it refuses the key, -key says how a key is written."
+	case len(e.Request.Body) == 0:
+		return "Does the request need a body? Give it: -d '{\"amount\":{{n}}}', and its type with -H 'Content-Type: ...' unless it is JSON."
+	}
+	return "Is the request valid, and new each time? In -d, {{n}} and {{uuid}} differ from operation to operation. If the key is refused, -key says how it is written."
+}
+
+const (
+	credentials = "Give the credentials of a user who may do this: -H 'Authorization: Bearer ...', or -H 'Cookie: ...'."
+	csrf        = "The server may protect forms against CSRF: give the token and the cookie of a session with -H, or switch this protection off for the run."
+)
+
+// excerpt returns the beginning of the response's body, for an error.
+func (s *Session) excerpt(e ask.Exchange) string {
+	if e.Response == nil || len(e.Response.Body) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %.200q", s.secrets.hide(string(e.Response.Body)))
+}
+
+// learnIDs sends three operations that differ in their key alone or, if the service does not take equal orders, in all.
+func (s *Session) learnIDs(ctx context.Context) error {
+	first := s.operation()
+	seen, operations := []*ask.Response{}, []ask.Operation{}
+	for isSame := true; len(seen) < 3; {
+		op := s.operation()
+		if isSame {
+			op.N, op.UUID = first.N, first.UUID
+		}
+		e := s.sendPatiently(ctx, s.request(op))
+		switch {
+		case e.Success():
+			seen, operations = append(seen, e.Response), append(operations, op)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case len(seen) == 0:
+			return fmt.Errorf("one operation was a success, and the next, with another key, was none: %s%s\n%s", e, s.excerpt(e), s.advice(e))
+		case !isSame:
+			return nil
+		default:
+			isSame = false
+			s.noIDs = fmt.Sprintf("give -effects: the service does not take one body under two keys (%s), and its responses have no id", e)
+		}
+	}
+	s.ids = findIDs(seen)
+	if s.noIDs != "" {
+		s.ids = slices.DeleteFunc(s.ids, func(path string) bool { return !isID(path) || echoes(path, seen, operations) })
+	}
+	return nil
+}
