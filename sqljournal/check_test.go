@@ -54,6 +54,12 @@ func TestCheckFindsSettings(t *testing.T) {
 		{"postgresql", dbtest.Param("search_path", "nowhere"), "", sqljournal.ErrTable},
 		{"postgresql", nil, "alter table onceguard_journal alter column token type text", sqljournal.ErrTable},
 		{"postgresql", nil, "alter table onceguard_journal drop constraint onceguard_journal_pkey", sqljournal.ErrTable},
+		{"mysql", dbtest.Param("sql_mode", "''"), "", sqljournal.ErrSetting},
+		{"mysql", nil, "alter table onceguard_journal engine = MyISAM", sqljournal.ErrTable},
+		{"mysql", nil, "alter table onceguard_journal drop primary key", sqljournal.ErrTable},
+		{"mysql", nil, "alter table onceguard_journal modify token char(36)", sqljournal.ErrTable},
+		{"mysql", nil, "alter table onceguard_journal modify record blob", sqljournal.ErrTable},
+		{"mysql", nil, "drop table onceguard_journal", sqljournal.ErrTable},
 		{"sqlite", nil, "alter table onceguard_journal rename column note to notes", sqljournal.ErrTable},
 		{"sqlite", nil, "drop table onceguard_journal", sqljournal.ErrTable},
 		{"sqlite", dbtest.Pragma("query_only", "1"), "", sqljournal.ErrReadOnly},
@@ -63,7 +69,7 @@ func TestCheckFindsSettings(t *testing.T) {
 	} {
 		t.Run(row.want.Error()+row.before, func(t *testing.T) {
 			t.Parallel()
-			d := databaseNamed(t, row.database)
+			d := dbtest.New(t, dbtest.Kind(row.database))
 			if row.before != "" {
 				mustExec(t, d.Open(t), row.before)
 			}
@@ -77,6 +83,18 @@ func TestCheckFindsSettings(t *testing.T) {
 				t.Errorf("more than the finding: %v", err)
 			}
 		})
+	}
+}
+
+// At READ UNCOMMITTED a look would see a response that is rolled back.
+func TestCheckFindsReadUncommitted(t *testing.T) {
+	t.Parallel()
+	d := dbtest.MySQL(t)
+	mustFail(t, "Check", check(t, d, d.Isolation(t, "read uncommitted")), sqljournal.ErrSetting)
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		if err := check(t, d, d.Isolation(t, level)); err != nil {
+			t.Errorf("%s: %v", level, err)
+		}
 	}
 }
 
@@ -125,14 +143,6 @@ func mustPanic(t *testing.T, want string, f func()) {
 		}
 	}()
 	f()
-}
-
-func databaseNamed(t *testing.T, name string) dbtest.Database {
-	t.Helper()
-	if name == "sqlite" {
-		return dbtest.SQLite(t)
-	}
-	return dbtest.PostgreSQL(t)
 }
 
 func mustExec(t testing.TB, db *sql.DB, statement string, args ...any) {

@@ -358,18 +358,48 @@ func TestProbeLeavesNoSetting(t *testing.T) {
 	}
 }
 
-// Sweep, Expire and the probe lock no gaps between rows, into which others insert.
+// Sweep, Expire and the probe lock no gaps between rows, into which others insert, whatever the default isolation is.
+//
+// fault: MySQL: an INSERT while Sweep, Expire or the probe has its transaction open
 func TestOwnTransactionsLeaveGaps(t *testing.T) {
 	t.Parallel()
-	d := dbtest.MySQL(t)
-	j, db := modes["intent"](d, t, dbtest.Param("innodb_lock_wait_timeout", "1")), d.Open(t)
-	unfinishedRows(t, d, db, 1)
-	n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
-		begin(t, j, newRun(time.Hour))
-		return u.Free(ctx, db)
-	})
-	if n != 1 || err != nil {
-		t.Errorf("Sweep: %d, %v", n, err)
+	for name, own := range map[string]struct {
+		last dbtest.Match // its last statement
+		run  func(t *testing.T, j *sqljournal.Journal, key journal.Run) error
+	}{
+		"Sweep": {dbtest.Statement("update onceguard_journal set run"), func(t *testing.T, j *sqljournal.Journal, _ journal.Run) error {
+			_, err := j.Sweep(t.Context(), 0, time.Hour, func(context.Context, sqljournal.Unfinished) error { return nil })
+			return err
+		}},
+		"Expire": {dbtest.Statement("delete from onceguard_journal where key in"), func(t *testing.T, j *sqljournal.Journal, _ journal.Run) error {
+			_, err := j.Expire(t.Context())
+			return err
+		}},
+		"probe": {dbtest.Statement("select key"), func(t *testing.T, j *sqljournal.Journal, run journal.Run) error {
+			_, err := j.FindOutcome(t.Context(), run, true)
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := dbtest.MySQL(t)
+			proxy, db := dbtest.NewProxy(t, d.Server()), d.Open(t)
+			j := modes["intent"](d, t, dbtest.Through(proxy), d.Isolation(t, "repeatable read"))
+			run := unfinishedRows(t, d, db, 1)[0]
+			othersExpired.put(t, d, db, newRun(time.Hour))
+			held := proxy.HoldRequest(own.last)
+			ended := make(chan error, 1)
+			go func() { ended <- own.run(t, j, run) }()
+			held.Wait(t)
+			beside := modes["intent"](d, t, dbtest.Param("innodb_lock_wait_timeout", "1"))
+			for range 20 {
+				begin(t, beside, newRun(time.Hour))
+			}
+			held.Lift()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,53 @@
+package sqljournal_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/onceguard/onceguard/sqljournal"
+	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
+)
+
+// Settings that only the whole server has. Check finds each of them, and nothing else.
+func TestCheckFindsSettingsOfTheServer(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Own(t, dbtest.KindMySQL)
+	db := d.Open(t)
+	for _, row := range []struct {
+		name, value string
+		want        error
+		ofBinaryLog bool // it makes no difference without one
+	}{
+		{"innodb_flush_log_at_trx_commit", "2", sqljournal.ErrNotDurable, false},
+		{"innodb_flush_log_at_trx_commit", "0", sqljournal.ErrNotDurable, false},
+		{"sync_binlog", "0", sqljournal.ErrNotDurable, true},
+		{"binlog_format", "'STATEMENT'", sqljournal.ErrSetting, true},
+		{"max_allowed_packet", "1048576", sqljournal.ErrSetting, false},
+		{"read_only", "1", sqljournal.ErrReadOnly, false},
+		{"autocommit", "0", sqljournal.ErrSetting, false},
+		{"completion_type", "'CHAIN'", sqljournal.ErrSetting, false},
+	} {
+		var before string
+		var hasBinaryLog bool
+		if err := db.QueryRow("select @@global."+row.name+", @@log_bin").Scan(&before, &hasBinaryLog); err != nil {
+			t.Fatal(err)
+		}
+		set := func(value string) { mustExec(t, db, "set global "+row.name+" = "+value) }
+		set(row.value)
+		err := sqljournal.Intent(d.Open(t), namespace, sqljournal.MySQL()).Check(t.Context())
+		if before = strings.TrimSpace(before); strings.ContainsAny(before, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+			before = "'" + before + "'"
+		}
+		set(before)
+		if row.ofBinaryLog && !hasBinaryLog {
+			row.want = nil
+		}
+		mustFail(t, row.name, err, row.want)
+		if err != nil && strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("%s: more than the finding: %v", row.name, err)
+		}
+	}
+	if err := check(t, d); err != nil {
+		t.Errorf("in the end: %v", err)
+	}
+}
