@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // the driver sqlite
@@ -19,8 +22,8 @@ import (
 
 // errWrongURL is the error of every URL that is not accepted. It does not say what is wrong: the parts of a password that
 // is not in percent-encoding can be anywhere in what a parser has made of the URL.
-var errWrongURL = operate.UsageError("-journal: want postgres://[user[:password]@]host[:port]/database, " +
-	"with a password in percent-encoding, or sqlite:PATH")
+var errWrongURL = operate.UsageError("-journal: want postgres://[user[:password]@]host[:port]/database " +
+	"or mysql://..., with a password in percent-encoding, or sqlite:PATH")
 
 // openJournal is an [operate.OpenJournal]. It sends nothing yet.
 func openJournal(_ context.Context, source, namespace string) (operate.Journal, error) {
@@ -39,8 +42,15 @@ func openDatabase(source string) (*sql.DB, []sqljournal.Option, error) {
 		return db, []sqljournal.Option{sqljournal.SQLite()}, err
 	}
 	u, err := url.Parse(source)
-	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Fragment != "" ||
-		strings.Contains(u.EscapedPath()+u.RawQuery, "@") { // a password with a # or / or ? that is not encoded ends there
+	if err != nil || u.Fragment != "" || strings.Contains(u.EscapedPath()+u.RawQuery, "@") {
+		return nil, nil, errWrongURL // a password with a # or / or ? that is not encoded ends there
+	}
+	switch u.Scheme {
+	case "postgres", "postgresql":
+	case "mysql":
+		db, err := openMySQL(u)
+		return db, []sqljournal.Option{sqljournal.MySQL()}, err
+	default:
 		return nil, nil, errWrongURL
 	}
 	config, err := pgx.ParseConfig(source)
@@ -48,6 +58,22 @@ func openDatabase(source string) (*sql.DB, []sqljournal.Option, error) {
 		return nil, nil, errWrongURL
 	}
 	return stdlib.OpenDB(*config), nil, nil
+}
+
+func openMySQL(u *url.URL) (*sql.DB, error) {
+	config, err := mysql.ParseDSN("/?" + u.RawQuery)
+	if err != nil || u.Hostname() == "" || len(u.Path) < 2 {
+		return nil, errWrongURL
+	}
+	config.User, config.DBName = u.User.Username(), u.Path[1:]
+	config.Passwd, _ = u.User.Password()
+	config.Net, config.Addr = "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "3306"))
+	config.Logger = &mysql.NopLogger{} // the command prints the error
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, errWrongURL
+	}
+	return sql.OpenDB(connector), nil
 }
 
 // opened is a journal and its database.

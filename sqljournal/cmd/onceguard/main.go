@@ -1,5 +1,5 @@
 // Command onceguard is the command of the same name in the root module
-// (https://pkg.go.dev/github.com/onceguard/onceguard/cmd/onceguard), with drivers for PostgreSQL and SQLite: it also
+// (https://pkg.go.dev/github.com/onceguard/onceguard/cmd/onceguard), with drivers for PostgreSQL, MySQL and SQLite: it also
 // reads and settles the rows of a journal of package sqljournal. Use it for every service that has a journal.
 //
 //	onceguard inspect -redis URL -journal URL KEY
@@ -30,9 +30,10 @@
 // arguments of a process, so a URL with a password belongs in the environment, or its password in PGPASSFILE.
 //
 //	postgres://[user[:password]@]host[:port]/database[?search_path=SCHEMA]    as pgx takes it
+//	mysql://[user[:password]@]host[:port]/database[?parameters]               MariaDB as well; those of the driver go-sql-driver/mysql
 //	sqlite:PATH                                                               an existing file
 //
-// The user of PostgreSQL needs SELECT on onceguard_journal for inspect and scan, and UPDATE, INSERT and DELETE as well to
+// The user of a server needs SELECT on onceguard_journal for inspect and scan, and UPDATE, INSERT and DELETE as well to
 // change something.
 package main
 

@@ -51,6 +51,9 @@ func each(t *testing.T, test func(t *testing.T, s *shop)) {
 		if d.Server() != nil {
 			s.url = d.URL()
 		}
+		if d.Kind() == dbtest.KindMySQL {
+			s.url = "mysql://root@" + d.Server().Addr() + "/" + d.Name()
+		}
 		client := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
 		s.locker = lock.New(client, "shop", lock.WithOpTimeout(20*time.Second))
 		t.Cleanup(func() {
@@ -94,7 +97,7 @@ func (s *shop) strand(key string) string {
 	s.works = true
 	s.redis.FastForward(time.Minute)
 	storageKey := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", key))
-	s.exec(`update onceguard_journal set until = began_at where key = '` + storageKey + `'`)
+	s.exec(`update onceguard_journal set until = began_at where onceguard_journal.key = '` + storageKey + `'`)
 	return storageKey
 }
 
@@ -256,7 +259,7 @@ func TestSweptRows(t *testing.T) {
 			"journal  done, without a response")
 		s.run("scan", "-namespace", "shop", "-json").want(done, `"state":"abandoned"`, `"journal":{"state":"done"`, "and 1 that are done without")
 		s.run("scan", "-namespace", "shop", "-json").want(done, `"note":"order 7\u001b[2J"`)
-		s.exec(`update onceguard_journal set until = began_at, attempts = 2 where key = '` + left + `'`)
+		s.exec(`update onceguard_journal set until = began_at, attempts = 2 where onceguard_journal.key = '` + left + `'`)
 		s.run("inspect", left).want(done, "journal  unfinished: the time of its sweep ended ", "swept    2 times\n")
 		if w := s.post("done"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "response-not-stored") {
 			t.Errorf("%d %s", w.Code, w.Body)
@@ -294,7 +297,11 @@ func TestAClaimBesideARow(t *testing.T) {
 // strandOther puts the row of another run without an outcome under the key.
 func (s *shop) strandOther(key string) {
 	other := s.strand("other")
-	s.exec(`update onceguard_journal set key = '` + key + `' where key = '` + other + `'`)
+	column := "key"
+	if strings.HasPrefix(s.url, "mysql:") {
+		column = "`key`" // a reserved word
+	}
+	s.exec("update onceguard_journal set " + column + " = '" + key + "' where " + column + " = '" + other + "'")
 }
 
 func TestWrongURL(t *testing.T) {
@@ -304,7 +311,8 @@ func TestWrongURL(t *testing.T) {
 	key := "shop:{290c}a43065beb94174f18c2774127949e802b5db609eaa504db86bcae1f38564c511"
 	onceguard(t, env, "inspect", key).want(usage, "-journal is missing, and JOURNAL_URL is not set")
 	for _, url := range []string{
-		"secret", "mysql://a:secret@b/c", "sqlite:", "postgres://a:secret@host:port/db", "postgres://ops:12#secret@host/db",
+		"secret", "oracle://a:secret@b/c", "mysql://a:secret@b", "mysql://a:12#secret@b/c", "mysql://a:secret@b/c?tls=secret", "mysql:///secret",
+		"sqlite:", "postgres://a:secret@host:port/db", "postgres://ops:12#secret@host/db",
 		"postgres://ops:12/secret@host:x/db", "postgres://host:1/db?sslmode=secret",
 	} {
 		r := onceguard(t, env, "inspect", "-journal", url, key)
@@ -316,6 +324,7 @@ func TestWrongURL(t *testing.T) {
 	for url, want := range map[string]string{
 		"sqlite:" + t.TempDir() + "/missing.db":                    "unable to open database file",
 		"postgres://ops:secret@127.0.0.1:1/db":                     "connection refused",
+		"mysql://ops:secret@127.0.0.1:1/db":                        "connection refused",
 		"postgres://ops:secret@127.0.0.1:1/db?sslmode=verify-full": "connection refused",
 	} {
 		r := onceguard(t, env, "inspect", "-journal", url, key)
