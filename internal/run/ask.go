@@ -3,7 +3,6 @@ package run
 import (
 	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/onceguard/onceguard/journal"
@@ -19,20 +18,6 @@ func ask(ctx context.Context, f func(context.Context) (journal.Entry, error)) (j
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	return f(ctx)
-}
-
-// retryJournal calls try as [background.Turns.Retry] does, until try returns no error or the limit has passed. It returns
-// the last entry, and whether try has returned no error.
-func (g *Guard) retryJournal(
-	ctx context.Context, limit time.Duration, try func(context.Context) (journal.Entry, error),
-) (entry journal.Entry, ok bool) {
-	g.turns.Retry(ctx, time.Now().Add(limit), func() (done, answered bool) {
-		var err error
-		entry, err = ask(context.WithoutCancel(ctx), try)
-		ok = err == nil
-		return ok, errors.Is(err, journal.ErrHandedOut)
-	})
-	return entry, ok
 }
 
 // isOurEnd reports whether the entry that End returned is the one that End was to leave: the record or, without a

@@ -42,21 +42,10 @@ type journaled struct {
 	transaction
 }
 
-// keepFor returns how long a record is kept for which the operation or the policy has asked for retention.
-func (g *Guard) keepFor(retention time.Duration) time.Duration {
-	if g.Journal == nil || g.Journal.IsIntent() {
-		return retention
-	}
-	return max(retention, g.MaxDuration+lateSeal)
-}
-
 const (
-	lateSeal          = time.Minute // how long the statement that follows a seal may take to reach the database
-	journalRetry      = time.Hour   // how long to retry the undoing of a Begin, or an End
-	maxPendingRecords = 64 << 20    // bytes of records that wait for a journal, in one Guard; as much for small ones
-	maxSmallRecord    = 1 << 10     // bytes
-	pendingCost       = 16 << 10    // added to the size of each record
-	maxUndone         = 4096        // runs whose Begin is being undone, in one Guard
+	journalRetry   = time.Hour // how long to retry the undoing of a Begin, or an End
+	maxSmallRecord = 1 << 10   // bytes
+	pendingCost    = 16 << 10  // added to the size of each record
 )
 
 var (
@@ -135,6 +124,20 @@ func (g *Guard) undoBegin(run journal.Run) {
 			g.retryJournal(ctx, journalRetry, undo)
 		}
 	})
+}
+
+// retryJournal calls try as [background.Turns.Retry] does, until try returns no error or the limit has passed. It returns
+// the last entry, and whether try has returned no error.
+func (g *Guard) retryJournal(
+	ctx context.Context, limit time.Duration, try func(context.Context) (journal.Entry, error),
+) (entry journal.Entry, ok bool) {
+	g.turns.Retry(ctx, time.Now().Add(limit), func() (done, answered bool) {
+		var err error
+		entry, err = ask(context.WithoutCancel(ctx), try)
+		ok = err == nil
+		return ok, errors.Is(err, journal.ErrHandedOut)
+	})
+	return entry, ok
 }
 
 // start gives the context no lease: the journal decides who has run, so the loss of the lease must not end the operation.

@@ -1,0 +1,116 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceguard/onceguard/lock"
+)
+
+// Begin claims the key of r and, if it is free, begins the run. It sends nothing if ctx has passed its deadline, because
+// the run would end at once. Otherwise the end of ctx does not matter.
+//
+// A caller that gets InFlight may call Wait, once it has let go of its input. The request must not change until the run
+// is concluded.
+func (g *Guard) Begin(ctx context.Context, r *Run) Result {
+	r.guard, r.caller = g, ctx
+	req := &r.Request
+	claim, err := g.claim(ctx, r.detached(), req)
+	req.StorageKey = cmp.Or(req.StorageKey, claim.Key)
+	g.StorageKey(req)
+	isAlone := errors.Is(err, lock.ErrNoRedis)
+	switch {
+	case isAlone && !req.TooOld: // the claim is the row that an intent journal stores at Begin
+		return r.begin(nil, nil)
+	case isAlone:
+		return g.lookInJournal(ctx, req, refuse(Expired, nil))
+	case err != nil && !req.TooOld && g.mayFailOpen(ctx, err):
+		return refuse(Unprotected, err)
+	case err != nil && !req.TooOld && g.mayRunWithoutLease(ctx, err):
+		return r.begin(nil, err)
+	case errors.Is(err, lock.ErrSettled), err != nil && g.mayRunWithoutLease(ctx, err):
+		return g.lookInJournal(ctx, req, unclaimed(err))
+	case err != nil:
+		return unclaimed(err)
+	case claim.State == lock.Granted:
+		return r.begin(claim.Lease, nil)
+	case claim.State == lock.Abandoned, claim.State == lock.Free:
+		result := g.lookInJournal(ctx, req, g.ifNoRow(req, &claim))
+		if result.Kind == NoRecord { // that run has not happened
+			return r.beginAfter()
+		}
+		return result
+	}
+	return g.byClaim(req, &claim)
+}
+
+// beginAfter begins a run under a key whose claim was abandoned by a run with a journal, which has no row of it: see
+// ifNoRow. It frees that claim, and claims the key again.
+func (r *Run) beginAfter() Result {
+	g, req, ctx := r.guard, &r.Request, r.detached()
+	info, err := g.locker.Inspect(ctx, req.StorageKey)
+	if err == nil && info.State == lock.Abandoned {
+		err = g.free(ctx, req.StorageKey, info.Token, func(note []byte) error {
+			if theirs, err := g.Codec.DecodeNote(req.StorageKey, note); err != nil || !theirs.Journaled {
+				return errors.Join(lock.ErrChanged, err)
+			}
+			return nil
+		})
+	}
+	if err != nil && !errors.Is(err, lock.ErrChanged) && !errors.Is(err, lock.ErrLive) {
+		return unclaimed(err)
+	}
+	claim, err := g.sendClaim(ctx, req)
+	switch {
+	case err != nil:
+		return unclaimed(err)
+	case claim.State == lock.Granted:
+		return r.begin(claim.Lease, nil)
+	}
+	return g.byClaim(req, &claim)
+}
+
+// begin begins the run if its protection admits it. Without a lease the journal alone protects the run: claimErr is why
+// Redis has granted none, and nil without Redis.
+func (r *Run) begin(lease *lock.Lease, claimErr error) Result {
+	r.lease, r.claimErr, r.control.retention = lease, claimErr, r.guard.Retention
+	if r.guard.Journal == nil {
+		r.protection = leased{}
+	} else {
+		r.protection = newJournaled(r)
+	}
+	if err := deadlineError(r.caller); err != nil {
+		r.drop()
+		return refuse(NotBegun, errors.Join(err, claimErr))
+	}
+	result := r.protection.admit(r)
+	if result.Kind != Begun { // Conclude joins them
+		result.Err = errors.Join(result.Err, claimErr)
+	}
+	return result
+}
+
+// claim claims the key, or looks up one that is too old. It sends nothing if the deadline of ctx has passed, or during
+// the pause after a failure of Redis. detached has the values of ctx, and never ends.
+func (g *Guard) claim(ctx, detached context.Context, req *Request) (claim lock.Claim, err error) {
+	if err = deadlineError(ctx); err != nil {
+		return claim, err
+	}
+	pauses := (g.Pauses || g.mayRunWithoutLease(ctx, errRedisPaused)) && !g.locker.IsNone()
+	if pauses && g.redis.open() {
+		return claim, errRedisPaused
+	}
+	start := time.Now()
+	if req.TooOld {
+		claim, err = g.locker.Look(detached, req.Key)
+	} else {
+		claim, err = g.sendClaim(detached, req)
+	}
+	req.Phases.Claim = PhaseSince(start)
+	if pauses {
+		g.tripAfter(ctx, err)
+	}
+	return claim, err
+}
