@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 const page = "../../docs/check.md"
@@ -35,6 +33,7 @@ func build(t *testing.T, folder string) (binary string) {
 	return binary
 }
 
+// replaceOnce replaces what the page has for another API.
 func replaceOnce(t *testing.T, s, old, with string) string {
 	t.Helper()
 	if n := strings.Count(s, old); n != 1 {
@@ -52,34 +51,6 @@ func freeAddr(t *testing.T) string {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
-}
-
-// The shell of the CI job in docs/check.md works: the test gives it another API, and the program of this tree.
-func TestCheckPageJob(t *testing.T) {
-	checktest.MustHave(t, "bash", "curl")
-	t.Parallel()
-	_, script, ok := strings.Cut(read(t, page), "      - run: |\n")
-	if !ok {
-		t.Fatal("the page has no job")
-	}
-	script, _, _ = strings.Cut(script, "```")
-	script = replaceOnce(t, script, "go run github.com/onceguard/onceguard/cmd/oncecheck@latest", build(t, "."))
-	if checktest.Rounds(1, 2) == 1 {
-		script = replaceOnce(t, script, "-expect", "-only once/repeat,key/quoted,replay/body -expect")
-	}
-	dir, addr := t.TempDir(), freeAddr(t)
-	job := exec.CommandContext(t.Context(), "bash", "-e", "-c", "trap 'kill $!' EXIT\n"+script)
-	job.Dir = dir
-	job.Env = append(os.Environ(), "START=exec "+build(t, "../../examples/chi-server")+" -addr "+addr, "API=http://"+addr+"/payments",
-		"AUTH=Basic YW5uOg==", "COUNT=curl -fsS -u ann: http://"+addr+"/payments", "REDIS_URL=", "GITHUB_STEP_SUMMARY="+filepath.Join(dir, "summary.md"))
-	if output, err := job.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-	for name, want := range map[string]string{"oncecheck.xml": `failures="0"`, "summary.md": "all that was asked holds"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %v\n%s", name, err, text)
-		}
-	}
 }
 
 // The page's line that writes the known failures takes their ids out of a table.
