@@ -14,19 +14,19 @@ import (
 // Resume takes over the lease of a lock from another process, which has sent it the key and the token ([Lease.Token]), for
 // example a server that lets a worker do what it has acquired the lock for. In one step, Redis replaces the claim with
 // one of this Locker, which has another token and, with [WithFencing], a greater fence. The key is never free in
-// between. The new lease is as one of [Locker.Acquire]: it has the length of this Locker's leases ([WithTTL]), is renewed
-// here, and has the owner of [NewOwnerContext]. Its waiters go on waiting.
+// between, and callers that wait for it go on waiting. The new lease is as one of [Locker.Acquire]: it has the length of
+// this Locker's leases ([WithTTL]), is renewed here, and has the owner of [NewOwnerContext].
 //
 // The old lease is lost then. Its Extend returns [ErrLost], and so do Release and Settle as long as another lease or value
 // has the key. But its process learns of it only from the next renewal, as of any loss: see [Lease.Context]. So it must
-// stop to rely on the lease before it sends the token. Until the other process has resumed the lease, it either goes on
+// stop relying on the lease before it sends the token. Until the other process has resumed the lease, it either goes on
 // renewing it, or calls Abandon and leaves what remains of it. A Release would free the key.
 //
 // [ErrLost] means that the key does not hold the claim that token names: the lease is over, or was resumed before.
 // [ErrNotLock] means that the claim is that of [Locker.Claim], and so of packages middleware and once, or of a version of
-// this package that had no Resume. [ErrForeign] is as for Claim, and the error of an owner as for TryAcquire. After these
-// errors the key is as it was. After any other error the lease may have been taken over, and nobody has it: call Resume
-// again, and if that returns ErrLost, the key is free within the length of a lease.
+// this package that had no Resume. [ErrForeign] is as for Claim; [ErrSettled], and the error of an owner, are as for
+// TryAcquire. After these errors nothing has changed. After any other error the lease may have been taken over, and
+// nobody has it: call Resume again, and if that returns ErrLost, the key is free within the length of a lease.
 //
 // With [WithReplicas] the new lease counts once enough replicas have it; after [ErrNotReplicated], too, it may have been
 // taken over. Resume never joins a lease ([NewContext]); the handles that share the old lease lose it together. A
