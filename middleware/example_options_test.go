@@ -466,7 +466,8 @@ func ExampleWithProblem_inFlightAs503() {
 	// 201
 }
 
-// Errors for Stripe's own SDKs. stripe-node takes a body without a member "error" for a success, whatever the status is.
+// Errors for Stripe's own SDKs. stripe-node takes a body without a member "error" for a success, whatever the status is. Package
+// profile has the rest of the rules of Stripe's API.
 func ExampleWithProblem_stripe() {
 	locker, server := startLocker()
 	defer server.stop()
