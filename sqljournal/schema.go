@@ -57,7 +57,7 @@ func Schema(dialect Dialect) string {
 //
 // Run them before the first instance of this release starts: its journals need the new columns, and [Journal.Check]
 // returns [ErrOldSchema] without them. Instances of the release before work on the upgraded table, so no instance has to
-// stop. Until the last of them is gone, a row that one of them has swept takes no late response. For MySQL there are no statements, as
+// stop. While they run, a row that one of them has swept refuses a late response. For MySQL there are no statements, as
 // its first table had version 2. Upgrade panics on an unknown dialect.
 func Upgrade(dialect Dialect) string {
 	switch dialect {

@@ -113,8 +113,8 @@ var (
 	outcomeUnknown = Call{errors.New("once: it is not known whether this was done"), failedPrecondition, "OUTCOME_UNKNOWN",
 		"it is not known whether an earlier call with this idempotency key took effect"}
 	unreadable = Call{record.ErrUnreadable, internal, "RECORD_UNREADABLE", "what is stored for this idempotency key cannot be read"}
-	noStore    = Call{errors.New("once: it cannot be told whether this was done"), unavailable, "STORE_UNAVAILABLE",
-		"it cannot be told whether this call was made before"}
+	noStore    = Call{errors.New("once: the store cannot tell whether this was done"), unavailable, "STORE_UNAVAILABLE",
+		"the store cannot tell whether this call was made before"}
 )
 
 // answers has a row for each Kind but Begun and Own.
