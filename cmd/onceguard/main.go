@@ -54,13 +54,14 @@
 //
 // URL is of one of these forms; without -redis it is taken from REDIS_URL. Its password is never printed.
 //
-//	redis://[user:password@]host:port[/database]            a server; if it is of a Cluster, the Cluster
+//	redis://[user:password@]host:port[/database]            a server, or the Cluster that it is part of
 //	redis://host:port?addr=host2:port&addr=host3:port       a Cluster
-//	redis://host:port?master_name=NAME&addr=host2:port      a master behind Sentinels, and these are the Sentinels
+//	redis://host:port?master_name=NAME&addr=host2:port      a master behind these Sentinels
 //
-// With rediss:// the connection uses TLS. Options of the URL for pools and retries are ignored. -timeout is the time for one operation. -replicas is the number of replicas
-// that must have a change before it counts, as with lock.WithReplicas. An ACL user needs the rights of the
-// middleware's, and +scan for scan. If it may not send INFO, the URL of a Cluster needs at least two addresses.
+// With rediss:// the connection uses TLS. Options of the URL for pools and retries are ignored. -timeout is the time for one
+// operation. -replicas is the number of replicas that must have a change before it counts, as with lock.WithReplicas. An
+// ACL user needs the rights of the middleware's, and +scan for scan. If it may not send INFO, the URL of a Cluster needs at
+// least two addresses.
 //
 // # The keys file
 //

@@ -28,7 +28,7 @@ func (c *config) changeFlags(set *flag.FlagSet) {
 func forgetFlags(set *flag.FlagSet, c *config) {
 	c.changeFlags(set)
 	lockFlag(set, c)
-	set.BoolVar(&c.change.evenIfLive, "even-if-live", false, "remove a claim whose lease has not run out as well")
+	set.BoolVar(&c.change.evenIfLive, "even-if-live", false, "remove a claim even if its lease has not run out")
 }
 
 // prepareForget returns the action that removes the claim or the stored response that the token names.

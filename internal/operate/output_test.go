@@ -53,7 +53,7 @@ func TestNearestCommand(t *testing.T) {
 		"s": "", "redis://:secret@host": "", strings.Repeat("inspect", 1<<16): "",
 	} {
 		r := onceguard(t, given)
-		r.want(t, exitUsage, "the first argument is no command", want)
+		r.want(t, exitUsage, "the first argument is not a command", want)
 		if want == "" && strings.Contains(r.stderr, "command: ") || strings.Contains(r.stderr, "secret") {
 			t.Errorf("%.20s: %s", given, r.stderr)
 		}

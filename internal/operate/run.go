@@ -95,10 +95,10 @@ func dispatch(ctx context.Context, args []string, env Environment) int {
 		return exitDone
 	}
 	if near := nearest(args[0]); near != "" {
-		fmt.Fprintf(env.Stderr, "onceguard: the first argument is no command: %s?\n", near)
+		fmt.Fprintf(env.Stderr, "onceguard: the first argument is not a command: %s?\n", near)
 		return exitUsage
 	}
-	fmt.Fprintln(env.Stderr, "onceguard: the first argument is no command") // which may be -redis=URL
+	fmt.Fprintln(env.Stderr, "onceguard: the first argument is not a command") // which may be -redis=URL
 	printUsage(env.Stderr)
 	return exitUsage
 }

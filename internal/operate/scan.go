@@ -65,7 +65,7 @@ func (s *session) writeTally(t *tally) {
 		fmt.Fprintf(s.Stderr, ", and %d that are done without a response", t.unanswered)
 	}
 	if t.foreign > 0 {
-		fmt.Fprintf(s.Stderr, ", and %d that hold what onceguard did not write", t.foreign)
+		fmt.Fprintf(s.Stderr, ", and %d that another program wrote", t.foreign)
 	}
 	if s.journal == nil {
 		fmt.Fprint(s.Stderr, " in Redis; a journal may have others")

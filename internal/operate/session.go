@@ -44,7 +44,7 @@ type requestFlags struct {
 func (c *config) commonFlags(set *flag.FlagSet, takesKey bool) {
 	set.StringVar(&c.redis, "redis", "", "`URL` of Redis, or none (default: REDIS_URL from the environment)")
 	set.StringVar(&c.journal, "journal", "", "`URL` of the journal's database (default: JOURNAL_URL from the environment)")
-	set.StringVar(&c.namespace, "namespace", "", "the `name` that lock.New got; a whole KEY has it in front")
+	set.StringVar(&c.namespace, "namespace", "", "the `name` given to lock.New; a whole KEY begins with it")
 	set.BoolVar(&c.json, "json", false, "print JSON")
 	set.DurationVar(&c.timeout, "timeout", 5*time.Second, "time for one operation on Redis, or on the journal")
 	if !takesKey {
