@@ -84,7 +84,8 @@ func (e *Execution) Fence() int64 {
 // handler then leaves no response to store, because it panics, for example, a retry still does not run: it gets 409
 // response-not-stored or, with [WithAtMostOnce], in-flight and then outcome-unknown.
 //
-// Keep overrides Discard. It has no effect on a response of 500 and above with [WithoutServerErrors]. If both Keep and Unknown are called, the last call wins.
+// Keep overrides Discard. It has no effect on a response of 500 and above with [WithoutServerErrors]. If both Keep and
+// Unknown are called, the last call wins.
 func (e *Execution) Keep() { e.controls().Keep() }
 
 // Unknown declares that the handler does not know whether the effect has happened, because a COMMIT got no reply, for
@@ -102,8 +103,8 @@ func (e *Execution) Unknown() { e.controls().Unknown() }
 func (e *Execution) Discard() error { return e.controls().Discard() }
 
 // Retain sets how long this response is replayed, instead of [WithRetention]. A time below a millisecond is ignored. With
-// a transactional journal it is replayed for at least [WithMaxDuration] and a minute: another run of the key may not have
-// ended, and the row rolls it back.
+// a transactional journal it is replayed for at least [WithMaxDuration] and a minute: until then another run of the key may
+// try to commit, and the row makes its transaction fail.
 func (e *Execution) Retain(d time.Duration) { e.controls().Retain(d) }
 
 // controls returns the run's Control, or one that belongs to no run if e is nil.

@@ -117,9 +117,8 @@ func WithShadow() Option {
 // An intent journal also works without Redis, with a Locker of [lock.None]. A request then costs two commits. A duplicate
 // gets 409 until the run's time limit ([WithMaxDuration]), or waits by polling the journal ([WithWait]). If the process
 // dies, the outcome is unknown from that limit on until the row is swept or resolved. Every instance that shares keys must have the
-// same kind of Locker. Idempotency panics if the journal is transactional, because nothing would keep fifty clicks from
-// running fifty handlers, of which one commits; and if it is combined with WithAtMostOnce, which is what the journal
-// promises anyway.
+// same kind of Locker. With lock.None, Idempotency panics if the journal is transactional, as fifty clicks would run fifty
+// handlers, of which one commits; and with WithAtMostOnce, which the journal promises anyway.
 func WithJournal(j journal.Journal) Option {
 	option.Check(j != nil, "middleware.WithJournal: the journal is nil")
 	return func(o *options) { o.policy.Journal = j }

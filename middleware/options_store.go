@@ -42,8 +42,8 @@ func WithStored(f func(status int) bool) Option {
 //   - A transaction of a journal commits it ([WithJournal]). With the option Journal.InTx returns an error and rolls the
 //     transaction back. What the handler has written in it is gone; the handler then answers outside of it.
 //
-// A retry may then take effect again. To take effect once, the effect belongs into the transaction of a transactional
-// journal, which has not happened after a 5xx. A handler that panics, or that does not know what has happened and calls
+// A retry may then take effect again. An effect that must happen once belongs in the transaction of a transactional
+// journal, which a 5xx rolls back. A handler that panics, or that does not know what has happened and calls
 // [Execution.Unknown], is treated as always.
 //
 // Idempotency panics when it is combined with [WithAtMostOnce] or with an intent journal, which store such a response.

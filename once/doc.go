@@ -36,22 +36,22 @@
 // # Consumers of queues
 //
 // Use the default or a transactional journal for a message that is delivered until it succeeds, not [WithAtMostOnce] or an
-// intent journal. There an error that the function does not mark is stored: a timeout of a database would be the result
-// of that message for a day.
+// intent journal. These store an error that the function does not mark: a timeout of a database would be the result of that
+// message for a day.
 //
 // Acknowledge the message if err is nil, a [*StoredError] or [ErrNotStored]. If err is a [*Refused] that is Retryable,
 // have the message delivered again after RetryAfter. Any other Refused needs a person. After any other error have the
-// message delivered again. That includes what an inner Do has answered, if the function returns it: it matches none of
-// these. With WithAtMostOnce it is stored as any error is, unless the function marks it NothingHappened.
+// message delivered again. That includes an error of an inner Do that the function returns: it matches none of these. With
+// WithAtMostOnce it is stored as any error is, unless the function marks it NothingHappened.
 //
 // # Values
 //
 // A value is stored as JSON ([WithCodec]), in 1 MiB at most. The caller whose function ran gets the value itself, and
 // later callers get what is read back. A number in an interface, such as any or map[string]any, is then a float64:
 // 9007199254740993 is replayed as 9007199254740992. So let T be a struct, json.Number or json.RawMessage. Fields that
-// JSON leaves out are empty. A value that is longer, or that cannot be encoded, is returned to its caller and not stored: later calls get [ErrNotStored]. A stored value that T
-// cannot take is [ErrUnreadable], and nothing runs. So change T as you would change a message that is already in a
-// queue.
+// JSON leaves out are empty. A value that is longer, or that cannot be encoded, is returned to its caller and not stored:
+// later calls get [ErrNotStored]. If T cannot take a stored value, the call gets [ErrUnreadable], and nothing runs. So change
+// T as you would change a message that is already in a queue.
 //
 // # Words
 //
