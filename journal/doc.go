@@ -1,5 +1,5 @@
 // Package journal defines what a database beside Redis must do, so that an operation does not take effect twice even if
-// Redis loses its keys. Package sqljournal does it in PostgreSQL and SQLite. Those who use it do not need this package,
+// Redis loses its keys. Package sqljournal does it in PostgreSQL, MySQL and SQLite. Those who use it do not need this package,
 // except for the errors.
 //
 // A door is what protects operations: package middleware, for requests by HTTP. It takes a [Journal], which its option

@@ -1,4 +1,4 @@
-// Package sqljournal keeps a durable record of runs in PostgreSQL or SQLite, beside Redis. Redis remains the fast path.
+// Package sqljournal keeps a durable record of runs in PostgreSQL, MySQL or SQLite, beside Redis. Redis remains the fast path.
 // The database decides, so a request cannot take effect twice even if Redis loses its key.
 //
 // # Which mode
@@ -58,9 +58,9 @@
 // not have arrived yet. InTx and Around then open a second transaction and insert the same row in it. The INSERT waits
 // until the first transaction has ended. They roll the second one back. They wait 3 s at most.
 //
-// # PostgreSQL and SQLite
+// # The databases
 //
 // The package uses only database/sql, and imports no driver. Every parameter in a PostgreSQL statement has a cast, so
-// pgx's exec and simple_protocol modes work, as needed behind a transaction pooler. [SQLite] selects the other dialect.
-// SQLite has one writer at a time: use it for a service that is one process. The tests run on both.
+// pgx's exec and simple_protocol modes work, as needed behind a transaction pooler. [MySQL] and [SQLite] select the other dialects.
+// SQLite has one writer at a time: use it for a service that is one process. The tests run on all of them.
 package sqljournal

@@ -38,6 +38,10 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 //   - [journal.ErrTwice]: InTx has committed before in this run, and this transaction did not begin,
 //   - [ErrOtherJournal].
 //
+// In MySQL a statement may end the transaction: a deadlock rolls it back, and DDL commits it. If fn returns the error of a
+// deadlock, nothing has happened. Otherwise the effect of fn is unknown, and retries get 409 until an operator or, in an
+// intent journal, Sweep ends the row.
+//
 // If fn panics, the transaction is rolled back and the panic goes on.
 //
 // ctx must be the request's context, or one derived from it, because InTx finds the run by it. The transaction is

@@ -187,7 +187,7 @@ func TestPagesAreCompiled(t *testing.T) {
 	t.Parallel()
 	compiled := map[string]bool{}
 	for _, file := range []string{"middleware/example_test.go", "sqljournal/example_test.go",
-		"sqljournal/example_provider_test.go", "sqljournal/example_oncetest_test.go", "example_test.go", "once/example_test.go", "profile/example_test.go"} {
+		"sqljournal/example_provider_test.go", "sqljournal/example_mysql_test.go", "sqljournal/example_oncetest_test.go", "example_test.go", "once/example_test.go", "profile/example_test.go"} {
 		for line := range strings.Lines(readPage(t, file)) {
 			compiled[strings.TrimSpace(line)] = true
 		}
@@ -203,8 +203,8 @@ func TestPagesAreCompiled(t *testing.T) {
 			}
 		}
 	}
-	if blocks != 8 {
-		t.Errorf("%d blocks of Go, want 8", blocks)
+	if blocks != 9 {
+		t.Errorf("%d blocks of Go, want 9", blocks)
 	}
 	for line := range strings.Lines(readPage(t, "doc.go")) {
 		if code, ok := strings.CutPrefix(line, "//\t"); ok && !compiled[strings.TrimSpace(code)] {

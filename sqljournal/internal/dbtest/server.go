@@ -12,6 +12,7 @@ type Server struct {
 	process
 	kind       Kind
 	postgresql *pgtest.Server // nil if it is another
+	isMariaDB  bool
 }
 
 // process is *pgtest.Server or *mysqltest.Server.
@@ -29,7 +30,7 @@ func startServer(kind Kind) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Server{process: process, kind: kind}, nil
+		return &Server{process: process, kind: kind, isMariaDB: process.IsMariaDB()}, nil
 	}
 	process, err := pgtest.Start()
 	if err != nil {
@@ -37,6 +38,9 @@ func startServer(kind Kind) (*Server, error) {
 	}
 	return &Server{process: process, kind: kind, postgresql: process}, nil
 }
+
+// IsMariaDB reports whether the server is MariaDB, and not MySQL.
+func (s *Server) IsMariaDB() bool { return s.isMariaDB }
 
 // Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
 // connections break.
