@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -106,6 +108,7 @@ func FuzzStored(f *testing.F) {
 		f.Add(stored, uint32(1000))
 		f.Add(stored[:len(stored)-1], uint32(time.Hour.Milliseconds()))
 	}
+	f.Add([]byte(claimStart+someToken+"\x00"+noFence+noHold+someTime+someToken+"owner\xff\n"), uint32(1000))
 	f.Add([]byte{}, uint32(0))
 	f.Add([]byte("foreign"), uint32(1))
 	f.Add([]byte(claimStart), uint32(0))
@@ -127,9 +130,15 @@ func FuzzStored(f *testing.F) {
 			switch {
 			case foreign && claim.State == 0:
 			case err == nil && (claim.State == lock.Held || claim.State == lock.Abandoned):
-				if !bytes.HasPrefix(stored, []byte(claimStart)) || !bytes.Equal(claim.Note, stored[claimLength:]) {
+				note := stored[claimLength:]
+				owner, isLock := bytes.CutPrefix(note, stored[len(claimStart):awaitedByte])
+				if isLock {
+					note = nil
+				}
+				if !bytes.HasPrefix(stored, []byte(claimStart)) || !bytes.Equal(claim.Note, note) {
 					t.Errorf("note %q", claim.Note)
 				}
+				wantInfo(t, locker, isLock, owner)
 			case err == nil && claim.State == lock.Settled:
 				if !bytes.HasPrefix(stored, []byte(valueStart)) || !bytes.Equal(claim.Value, stored[valueLength:]) {
 					t.Errorf("value %q", claim.Value)
@@ -167,6 +176,20 @@ func FuzzStored(f *testing.F) {
 			}
 		}
 	})
+}
+
+// wantInfo checks what Inspect says of a claim, which has an owner if it is a lock's.
+func wantInfo(t *testing.T, locker *lock.Locker, isLock bool, owner []byte) {
+	t.Helper()
+	info, err := locker.Inspect(t.Context(), locker.StorageKey("k"))
+	isBad := func(c rune) bool { return !unicode.IsPrint(c) }
+	if err != nil || info.IsLock != isLock || strings.ContainsFunc(info.Owner, isBad) || !utf8.ValidString(info.Owner) {
+		t.Errorf("%+v, %v", info, err)
+	}
+	isSame := len(owner) <= lock.MaxOwner && utf8.Valid(owner) && !bytes.ContainsFunc(owner, isBad)
+	if isLock && isSame && info.Owner != string(owner) || !isLock && info.Owner != "" {
+		t.Errorf("owner %q, want %q", info.Owner, owner)
+	}
 }
 
 // stays fails the test unless the key holds want.

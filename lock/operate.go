@@ -25,8 +25,8 @@ type Info struct {
 	Fence int64 // of a claim, see Lease.Fence; 0 without WithFencing
 	Size  int   // of what the key holds, in bytes: the note, owner or value, and up to 69 bytes before it
 
-	// IsLock means that TryAcquire or Acquire has written the claim. Owner is then who: see NewOwnerContext. What
-	// cannot be printed is shown as U+FFFD, and no more than MaxOwner bytes are shown.
+	// IsLock means that TryAcquire, Acquire or Resume has written the claim. Owner is then who: see NewOwnerContext. It
+	// is made of at most MaxOwner bytes, and has U+FFFD in place of what cannot be printed.
 	IsLock bool
 	Owner  string
 

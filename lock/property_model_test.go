@@ -23,6 +23,7 @@ type propEntry struct {
 	owner  *propLease    // of a claim or a value: the lease that wrote it
 	data   string        // the note, the value, or what the foreign text is
 	hold   time.Duration // of a claim
+	isLock bool          // of a claim: TryAcquire or Resume has written it
 	expiry time.Duration // by Redis's clock; 0 is never
 }
 
@@ -57,7 +58,7 @@ var errPropOther = errors.New("another error")
 
 // propClass returns which of the package's errors err is.
 func propClass(err error) error {
-	for _, class := range []error{lock.ErrLost, lock.ErrSettled, lock.ErrForeign, lock.ErrHeld, lock.ErrClosed} {
+	for _, class := range []error{lock.ErrLost, lock.ErrSettled, lock.ErrForeign, lock.ErrHeld, lock.ErrClosed, lock.ErrNotLock} {
 		if errors.Is(err, class) {
 			return class
 		}
@@ -102,6 +103,23 @@ func (m *propModel) claim(l *propLease, note string, hold time.Duration, renew b
 		return lock.Abandoned, e.data, nil
 	}
 	return lock.Held, e.data, nil
+}
+
+// resume is Resume by l of the lease old.
+func (m *propModel) resume(l, old *propLease, renew bool) error {
+	e := m.keys[l.key]
+	switch {
+	case e != nil && e.kind != propClaim && e.kind != propValue:
+		return lock.ErrForeign
+	case !m.stands(old):
+		return lock.ErrLost
+	case !e.isLock:
+		return lock.ErrNotLock
+	}
+	delete(m.keys, l.key)
+	_, _, _ = m.claim(l, "", 0, renew)
+	m.keys[l.key].isLock = true
+	return nil
 }
 
 func (m *propModel) settle(l *propLease, value string, ttl time.Duration) error {

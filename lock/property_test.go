@@ -182,6 +182,15 @@ var propOps = []propOp{
 		})
 	}},
 	{"TryAcquire", 10, func(g *propGame, s propStep) (string, any, any) { return g.tryAcquire(s) }},
+	{"Resume", 8, propOnLease(func(g *propGame, s propStep, l *propLease) (string, any, any) {
+		resumed := &propLease{step: s.id, key: l.key, ttl: g.site.leases[s.locker]}
+		want := g.model.resume(resumed, l, g.site.renewing)
+		lease, err := g.lockers[s.locker].Resume(g.ctx, l.key, l.real.Token())
+		if lease != nil {
+			resumed.real, resumed.token = lease, string(tokenBytes(lease))
+		}
+		return fmt.Sprintf("by locker %d", s.locker), propClass(err), want
+	})},
 	{"Settle", 7, propOnLease(func(g *propGame, s propStep, l *propLease) (string, any, any) {
 		what := fmt.Sprintf("%s for %v", propShort(s.data), g.time(s))
 		return what, propClass(l.real.Settle(g.ctx, []byte(s.data), g.time(s))), g.model.settle(l, s.data, g.time(s))
@@ -340,8 +349,7 @@ func (g *propGame) claim(s propStep, note string, hold time.Duration, claim func
 	case c.State == lock.Settled && c.Note != nil, c.State != lock.Settled && c.Value != nil:
 		g.fail("#%d: %v with both note and value", s.id, c.State)
 	case granted:
-		token := uuid.MustParse(c.Lease.Token())
-		l.real, l.token = c.Lease, string(token[:])
+		l.real, l.token = c.Lease, string(tokenBytes(c.Lease))
 	}
 	return fmt.Sprintf("%s by locker %d, %v and %v, %s", s.key, s.locker, l.ttl, hold, propShort(note)), got, want
 }
@@ -358,6 +366,9 @@ func (g *propGame) tryAcquire(s propStep) (string, any, any) {
 		return lock.Claim{State: lock.Granted, Lease: lease}, err
 	})
 	answer := want.(propAnswer)
+	if answer.state == lock.Granted {
+		g.model.keys[s.key].isLock = true
+	}
 	if answer.state == lock.Settled {
 		answer.err = lock.ErrSettled
 	}

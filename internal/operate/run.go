@@ -135,7 +135,7 @@ func distance(a, b string) int {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "onceguard looks at the keys of packages middleware and once in Redis, and settles requests\nand functions whose outcome is unknown.\n\n")
+	fmt.Fprint(w, "onceguard looks at the keys of packages middleware and once, and at locks, in Redis, and settles\nrequests and functions whose outcome is unknown.\n\n")
 	for _, c := range commands {
 		fmt.Fprintf(w, "  onceguard %-8s %s\n", c.name, c.summary)
 	}
