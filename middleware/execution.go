@@ -2,11 +2,19 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/run"
+)
+
+// Why the outcome of a run is not Executed, by what its handler has said.
+var (
+	errRefusedInside = errors.New("middleware: the handler answered an error after a middleware inside of it, under another " +
+		"key, had refused the request for now")
+	errServerErrorKept = errors.New("middleware: Keep has no effect on a response of 500 or above (WithoutServerErrors)")
 )
 
 // ErrCommitted means that a key can no longer be freed: the response has begun to be sent, the handler has called

@@ -80,8 +80,8 @@ var (
 
 // fingerprints appends the request's fingerprint by each rule. It makes all of them now, because a waiter no longer has
 // the body when it compares.
-func (m *Middleware) fingerprints(r *http.Request, body *buffer.Buffer, made []record.Fingerprint) []record.Fingerprint {
-	for _, rule := range m.rules {
+func (o *options) fingerprints(r *http.Request, body *buffer.Buffer, made []record.Fingerprint) []record.Fingerprint {
+	for _, rule := range o.rules {
 		if rule.lends {
 			body.SetLent(true)
 			original := r.Body

@@ -17,8 +17,6 @@ var (
 	errExpired  = errors.New("middleware: the handler returned without a response after its context was done")
 	errBypassed = errors.New("middleware: the handler answered on a ResponseWriter other than the one that it was given, " +
 		"so its response cannot be stored")
-	errRefusedInside = errors.New("middleware: the handler answered an error after a middleware inside of it, under another " +
-		"key, had refused the request for now")
 )
 
 // protect runs the handler, concludes the run, and sends the response. The numbers are the steps of

@@ -33,11 +33,11 @@ func (o *options) applyKeyAge() {
 }
 
 // isTooOld reports whether the request's key is too old to run. The error is one of part, or errKeyOfFuture.
-func (m *Middleware) isTooOld(r *http.Request) (bool, error) {
-	if m.keyAge == 0 {
+func (o *options) isTooOld(r *http.Request) (bool, error) {
+	if o.keyAge == 0 {
 		return false, nil
 	}
-	part, err := m.keyPart(r)
+	part, err := o.keyPart(r)
 	switch {
 	case errors.Is(err, keyfunc.ErrMissing):
 		return false, nil // the key has another source, such as the second one of keyfunc.First
@@ -52,7 +52,7 @@ func (m *Middleware) isTooOld(r *http.Request) (bool, error) {
 	if age < -maxKeyLead {
 		return false, errKeyOfFuture
 	}
-	return age > m.keyAge, nil
+	return age > o.keyAge, nil
 }
 
 // madeAt returns when a key was made, if it is a UUID of version 7: its first 48 bits are the Unix time in milliseconds

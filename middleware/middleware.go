@@ -40,6 +40,19 @@ func newMiddleware(caller string, l *lock.Locker, key keyfunc.Func, opts []Optio
 	return m
 }
 
+// newOptions returns the defaults with opts. It panics when one of them is nil. run.New finds most contradictions.
+func newOptions(caller string, opts []Option) options {
+	o := defaultOptions()
+	option.Apply(caller, &o, opts)
+	o.applyKeyAge()
+	o.checkServerErrors()
+	if o.shadow {
+		option.Check(o.policy.Journal == nil, "middleware.WithShadow: cannot be kept with WithJournal")
+		o.policy.Wait, o.policy.Pauses = 0, true // no request waits, nor asks a Redis that has just failed
+	}
+	return o
+}
+
 // Handler returns a handler that lets each request take effect once, and calls next for the first. Requests with the
 // same key are one request: the first runs next and its response is stored in Redis; the others get that response, with
 // Idempotent-Replayed: true, or 409 while the first still runs.

@@ -49,19 +49,6 @@ func defaultOptions() options {
 	}
 }
 
-// newOptions returns the defaults with opts. It panics when one of them is nil. run.New finds most contradictions.
-func newOptions(caller string, opts []Option) options {
-	o := defaultOptions()
-	option.Apply(caller, &o, opts)
-	o.applyKeyAge()
-	o.checkServerErrors()
-	if o.shadow {
-		option.Check(o.policy.Journal == nil, "middleware.WithShadow: cannot be kept with WithJournal")
-		o.policy.Wait, o.policy.Pauses = 0, true // no request waits, nor asks a Redis that has just failed
-	}
-	return o
-}
-
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that
 // served it. By default nothing is called. Use it to log and to measure. f is called concurrently. If the option is
 // given more than once, each f is called, in that order. WithObserver panics when f is nil.

@@ -80,10 +80,10 @@ func WithReplayHeader(name string) Option {
 }
 
 // echo sets the echo of the request's key, if there is one.
-func (m *Middleware) echo(w http.ResponseWriter, r *http.Request) {
-	key, err := m.echoPart(r)
+func (o *options) echo(w http.ResponseWriter, r *http.Request) {
+	key, err := o.echoPart(r)
 	isSendable := !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
 	if err == nil && key != "" && isSendable {
-		w.Header()[m.echoName] = []string{key}
+		w.Header()[o.echoName] = []string{key}
 	}
 }

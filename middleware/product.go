@@ -18,10 +18,7 @@ type product struct {
 }
 
 // Why a response of 500 and above is not stored, with WithoutServerErrors.
-var (
-	errServerErrorInTx = errors.New("middleware: the transaction is rolled back, because its response is of 500 or above (WithoutServerErrors)")
-	errServerErrorKept = errors.New("middleware: Keep has no effect on a response of 500 or above (WithoutServerErrors)")
-)
+var errServerErrorInTx = errors.New("middleware: the transaction is rolled back, because its response is of 500 or above (WithoutServerErrors)")
 
 func (p *product) BeginTx() error {
 	err := p.writer.BeginPart()
