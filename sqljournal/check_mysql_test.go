@@ -8,6 +8,21 @@ import (
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
+// A version without SKIP LOCKED is refused. All other tests leave it out.
+func TestCheckFindsAnOldVersion(t *testing.T) {
+	t.Parallel()
+	d := dbtest.AnyMySQL(t)
+	var want error
+	if d.Server().IsTooOld() {
+		want = sqljournal.ErrSetting
+	}
+	mustFail(t, "Check", check(t, d), want)
+	_, err := sqljournal.Intent(d.Open(t), namespace, sqljournal.MySQL()).Expire(t.Context())
+	if (err != nil) != d.Server().IsTooOld() {
+		t.Errorf("Expire: %v", err)
+	}
+}
+
 // Settings that only the whole server has. Check finds each of them, and nothing else.
 func TestCheckFindsSettingsOfTheServer(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,9 +26,10 @@ import (
 // Server is a server on this machine, with its defaults except for 300 connections. It listens only on the loopback
 // address. Its user root has no password. Its methods must not be called concurrently.
 type Server struct {
-	program string         // that runs it
-	base    string         // the directory above the program's
-	maria   bool           // it is MariaDB
+	program string // that runs it
+	base    string // the directory above the program's
+	maria   bool   // it is MariaDB
+	version [2]int
 	as      *child.Account // that it runs as
 	dir     string         // its own directory
 	port    int
@@ -57,6 +60,10 @@ func Start() (_ *Server, err error) {
 		return nil, fmt.Errorf("%s --version: %w", s.program, err)
 	}
 	s.maria = strings.Contains(string(version), "MariaDB")
+	if m := regexp.MustCompile(`Ver (\d+)\.(\d+)`).FindSubmatch(version); m != nil {
+		s.version[0], _ = strconv.Atoi(string(m[1]))
+		s.version[1], _ = strconv.Atoi(string(m[2]))
+	}
 	if s.as, err = child.Unprivileged("mysql"); err != nil {
 		return nil, err
 	}
@@ -176,6 +183,14 @@ func (s *Server) start() error {
 
 // IsMariaDB reports whether the server is MariaDB, and not MySQL.
 func (s *Server) IsMariaDB() bool { return s.maria }
+
+// KnowsSkipLocked reports whether the server is so new that it knows SELECT ... FOR UPDATE SKIP LOCKED.
+func (s *Server) KnowsSkipLocked() bool {
+	if s.maria {
+		return slices.Compare(s.version[:], []int{10, 6}) >= 0
+	}
+	return s.version[0] >= 8
+}
 
 // Addr is the server's host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }

@@ -63,13 +63,22 @@ func EachServer(t *testing.T, test func(*testing.T, Database)) {
 
 var schemas atomic.Int64
 
-// New returns a new database of that kind. Without its server the test is skipped, or fails if CI=true.
+// New returns a new database of that kind. Without its server the test is skipped, or fails if CI=true. It is also skipped
+// if the server is too old.
 func New(t testing.TB, kind Kind) Database {
 	t.Helper()
 	if kind == KindSQLite {
 		return SQLite(t)
 	}
-	return shared[kind].get(t).Database(t)
+	server := shared[kind].get(t)
+	server.skipIfTooOld(t)
+	return server.Database(t)
+}
+
+// AnyMySQL is [MySQL], but also of a version that is too old.
+func AnyMySQL(t testing.TB) Database {
+	t.Helper()
+	return shared[KindMySQL].get(t).Database(t)
 }
 
 // PostgreSQL is [New] for PostgreSQL.
@@ -94,6 +103,7 @@ func Own(t testing.TB, kind Kind) Database {
 			t.Errorf("dbtest: stopping a server: %v", err)
 		}
 	})
+	server.skipIfTooOld(t)
 	return server.Database(t)
 }
 

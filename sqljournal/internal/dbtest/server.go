@@ -13,6 +13,7 @@ type Server struct {
 	kind       Kind
 	postgresql *pgtest.Server // nil if it is another
 	isMariaDB  bool
+	isTooOld   bool
 }
 
 // process is *pgtest.Server or *mysqltest.Server.
@@ -30,7 +31,7 @@ func startServer(kind Kind) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Server{process: process, kind: kind, isMariaDB: process.IsMariaDB()}, nil
+		return &Server{process: process, kind: kind, isMariaDB: process.IsMariaDB(), isTooOld: !process.KnowsSkipLocked()}, nil
 	}
 	process, err := pgtest.Start()
 	if err != nil {
@@ -41,6 +42,16 @@ func startServer(kind Kind) (*Server, error) {
 
 // IsMariaDB reports whether the server is MariaDB, and not MySQL.
 func (s *Server) IsMariaDB() bool { return s.isMariaDB }
+
+// IsTooOld reports whether the server is so old that a journal does not work there.
+func (s *Server) IsTooOld() bool { return s.isTooOld }
+
+func (s *Server) skipIfTooOld(t testing.TB) {
+	t.Helper()
+	if s.isTooOld {
+		t.Skip("left out: the server is too old for a journal")
+	}
+}
 
 // Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
 // connections break.
