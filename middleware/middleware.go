@@ -96,7 +96,7 @@ func newOptions(caller string, opts []Option) options {
 //
 // A lease that has only run out does not matter in step 7, if the key is still free. But a run may find there that
 // another request, or an operator, has taken its key. If no byte of its response was sent, it claims the key again, in case the other
-// request has freed it. If the key is still taken, the client gets what the key holds, or 409, instead of this run's
+// request has freed it. If the key is still taken, the client gets what the key holds, or a problem, instead of this run's
 // response, so that it does not get a response that differs from the stored one.
 //
 // The outcome is unknown if the handler panicked, returned without a response after its context was done, sent more or

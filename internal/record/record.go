@@ -77,7 +77,7 @@ const (
 
 // Record is a record as a value.
 type Record struct {
-	Tombstone   bool // the run ended without a result that can be handed out again
+	Tombstone   bool // the run ended without a result that can be replayed
 	Unknown     bool // it is not known whether the run took effect; for a Tombstone
 	Fingerprint Fingerprint
 	Completed   time.Time // in whole milliseconds, by the wall clock of the run's process: for information only

@@ -6,17 +6,17 @@ import (
 	"github.com/onceguard/onceguard/internal/record"
 )
 
-// This file is the table of all that a request can get that does not run: what it is called, and what HTTP, a function
-// and gRPC answer.
+// This file is the table of all that a request can get that does not run, or whose product is replaced: what it is called,
+// and what HTTP, a function and gRPC answer.
 
-// Kind is what a door does next: run the operation, hand out a product or a record, or answer why there is none.
+// Kind is what a door does next: run the operation, return a product or a record, or answer why there is none.
 type Kind uint8
 
 const (
 	Begun              Kind = iota + 1 // run the operation
-	Own                                // from Conclude: hand out the run's own product
+	Own                                // from Conclude: return the run's own product
 	Unprotected                        // run the operation without protection: the store does not answer, and Policy.FailOpen is set
-	Stored                             // hand out Result.Record
+	Stored                             // return Result.Record
 	InFlight                           // another run with this key has not ended
 	Expired                            // the key is too old, and nothing is stored under it: nothing ran
 	NoRecord                           // the run that was waited for has ended without a record: a retry may run

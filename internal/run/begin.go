@@ -22,7 +22,7 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 	g.StorageKey(req)
 	isAlone := errors.Is(err, lock.ErrNoRedis)
 	switch {
-	case isAlone && !req.TooOld: // the claim is the row that an intent journal stores at Begin
+	case isAlone && !req.TooOld: // the row that an intent journal stores at Begin takes the place of the claim
 		return r.begin(nil, nil)
 	case isAlone:
 		return g.lookInJournal(ctx, req, refuse(Expired, nil))

@@ -15,7 +15,7 @@ var ErrCommitted = errors.New("onceguard: the response is committed")
 type Control struct {
 	mu        sync.Mutex // guards the fields below
 	wish      Wish
-	sent      bool // a part of the product was sent, or the run's transaction is committed
+	final     bool // a part of the product was sent, or the run's transaction is committed
 	ended     bool // the operation has ended: later calls are ignored
 	retention time.Duration
 }
@@ -51,7 +51,7 @@ func (c *Control) setWish(w Wish) {
 func (c *Control) Discard() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended || c.sent || c.wish == WishKeep || c.wish == WishUnknown {
+	if c.ended || c.final || c.wish == WishKeep || c.wish == WishUnknown {
 		return ErrCommitted
 	}
 	c.wish = WishDiscard
@@ -72,7 +72,7 @@ func (c *Control) Retain(d time.Duration) {
 func (c *Control) Sending() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent = true
+	c.final = true
 	if c.wish == WishDiscard {
 		c.wish = WishNothing
 	}
@@ -85,9 +85,10 @@ func (c *Control) CutOff() {
 	c.ended = true
 }
 
-// Said returns the operation's wish, whether a part of its product was sent, and how long its record is kept.
-func (c *Control) Said() (wish Wish, sent bool, retention time.Duration) {
+// Said returns the operation's wish, whether a part of its product was sent or its transaction is committed, and how long
+// its record is kept.
+func (c *Control) Said() (wish Wish, final bool, retention time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.wish, c.sent, c.retention
+	return c.wish, c.final, c.retention
 }

@@ -19,8 +19,8 @@ var (
 	errTooManyWaiting = errors.New("onceguard: too many are waiting, or too many for this key (WithMaxWaiters)")
 )
 
-// byClaim returns what follows from what the key holds: a record, another run's claim, or nothing. It holds nothing after
-// a wait for a run that left no record, and for a key that is too old.
+// byClaim returns what follows from what the key holds: a record, another run's claim, or nothing. The State is Free only
+// after a wait for a run that left no record, and for a key that is too old.
 func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
 	switch {
 	case claim.State == lock.Settled:
@@ -42,9 +42,10 @@ func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
 	return g.inFlight(claim.ClaimedAt, nil)
 }
 
-// ifNoRow returns what follows from the claim if the journal has no row of the key: as byClaim, but for one case. A claim may
-// have a hold, for instances without the journal, and be abandoned. If its note says that its run has the journal too, that run has not happened as far as the
-// journal protects it: it died before the row, the row was freed, or only one of it and the next can commit.
+// ifNoRow returns what follows from the claim if the journal has no row of the key. That is what byClaim returns, but for one
+// case: the claim is abandoned, and its note says that its run has the journal. That run died before it had a row, or its
+// row was freed, or its transaction cannot be committed beside the next one's. So nothing that the journal protects has
+// happened, and the next request may run. A claim that a run without the journal has left stays unresolved.
 func (g *Guard) ifNoRow(req *Request, claim *lock.Claim) Result {
 	result := g.byClaim(req, claim)
 	if g.Journal == nil || claim.State != lock.Abandoned || result.Kind != Unresolved {
@@ -115,7 +116,7 @@ func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 		return g.unfinished(entry.Age)
 	}
 	r := g.inFlight(time.Now().Add(-entry.Age), nil)
-	r.inJournal = true
+	r.rowInJournal = true
 	return r
 }
 
@@ -187,10 +188,10 @@ func (g *Guard) Wait(ctx context.Context, r *Run, inFlight Result) Result {
 	}
 	result := inFlight
 	err := g.waitTurn(ctx, req, func(ctx context.Context) (err error) {
-		if !result.inJournal {
+		if !result.rowInJournal {
 			result, err = g.waitForClaim(ctx, req)
 		}
-		if err == nil && result.inJournal { // without Redis, or when the lease has ended before the run
+		if err == nil && result.rowInJournal { // without Redis, or when the lease has ended before the run
 			result, err = g.waitForRow(ctx, req)
 		}
 		return err

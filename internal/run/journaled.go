@@ -151,7 +151,7 @@ func (j *journaled) hasRow() bool { return j.run.Intent }
 func (j *journaled) conclude(r *Run, end Ending) Result {
 	switch j.phase {
 	case txCommitted:
-		d := decision{action: Store, encoded: j.record, size: len(j.record), keep: j.keep, outcome: OutcomeExecuted, inJournal: true}
+		d := decision{action: Store, encoded: j.record, size: len(j.record), retention: j.keep, outcome: OutcomeExecuted, ended: true}
 		if end.How == Interrupted {
 			d.err = end.Err
 		}
@@ -164,7 +164,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 		return j.concludeUndecided(r)
 	}
 	d := r.decide(end)
-	outsideTx := j.product == nil && !r.product.NeedsNoTx() // after a rollback it is a failure that is stored
+	outsideTx := j.product == nil && !r.product.NeedsNoTx() // after a rollback, which leaves j.product set, a failure is stored
 	if d.action == Store && !j.run.Intent && outsideTx {
 		d.err = errors.Join(ErrOutsideTx, d.err)
 	}
@@ -184,7 +184,7 @@ func (j *journaled) concludeUndecided(r *Run) Result {
 		r.abandon()
 		return refuse(CommitUnknown, j.cause)
 	}
-	d := decision{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), keep: r.guard.keepFor(max(retention, r.guard.Retention))}
+	d := decision{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), retention: r.guard.keepFor(max(retention, r.guard.Retention))}
 	r.encodeDecision(&d)
 	return refuse(CommitUnknown, j.endInBackground(r, &d, j.cause))
 }
@@ -193,12 +193,12 @@ func (j *journaled) concludeUndecided(r *Run) Result {
 // returned.
 func (j *journaled) end(r *Run, d *decision) Result {
 	r.encodeDecision(d)
-	entry, err := r.guard.end(r.detached(), j.run, d.encoded, d.keep)
+	entry, err := r.guard.end(r.detached(), j.run, d.encoded, d.retention)
 	if err != nil {
 		return r.own(d, j.endInBackground(r, d, err))
 	}
 	if isOurEnd(entry, j.run, d.encoded) {
-		d.inJournal = true
+		d.ended = true
 		return r.own(d, r.apply(d))
 	}
 	if r.product.Sent() { // the caller has a part of this run's product, so no other can replace it
@@ -227,9 +227,9 @@ func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
 // abandons the key instead, and returns cause unchanged.
 func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 	g, run, lease := r.guard, j.run, r.lease
-	encoded, keep, completed := d.encoded, d.keep, r.completed
+	encoded, keep, completed := d.encoded, d.retention, r.completed
 	free := g.reserve(encoded)
-	if free == nil && d.stores() {
+	if free == nil && d.leavesRecord() {
 		short := r.shorten(d.record)
 		encoded = r.encode(&short)
 		free = g.reserve(encoded)

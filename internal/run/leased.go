@@ -70,7 +70,7 @@ func (r *Run) apply(d *decision) error {
 	case d.action == Free:
 		return r.lease.Release(r.detached())
 	case d.encoded != nil:
-		return r.lease.Settle(r.detached(), d.encoded, d.keep)
+		return r.lease.Settle(r.detached(), d.encoded, d.retention)
 	}
 	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory. In an outage a tombstone takes the
 	// place of a record for which there is no room.
@@ -81,15 +81,15 @@ func (r *Run) apply(d *decision) error {
 	}, func(b []byte) []byte {
 		short := r.shorten(d.record)
 		return r.guard.Codec.Append(b, r.StorageKey, &short)
-	}, d.keep)
+	}, d.retention)
 }
 
 // reclaimOrGiveWay handles a run that lost its key before any of its product was sent: another request, an operator or
 // another program has written the key. By now the key may be free again, and the next retry would run. So
 // reclaimOrGiveWay claims the key again.
 //
-//   - If the claim is granted, and the key is not lost again, it applies the decision, and the run's own product is
-//     handed out.
+//   - If the claim is granted, and the key is not lost again, it applies the decision, and the caller gets the run's own
+//     product.
 //   - Otherwise the run gives way: the caller gets what the key holds, or a reason, so that it does not get a product that
 //     differs from the stored one.
 //

@@ -13,7 +13,7 @@ type Product interface {
 	Keeps(strict bool) bool
 	// NeedsNoTx reports whether the product needs no transaction of a journal, because it says that nothing has happened.
 	NeedsNoTx() bool
-	// Abort is called if the operation has not returned. Nothing of the product is handed out any more.
+	// Abort is called if the operation has not returned. Nothing of the product is returned or sent any more.
 	Abort()
 	Sent() bool     // reports whether a part of the product was sent, so that nothing can replace it
 	String() string // describes the product in an error: "answered 201"

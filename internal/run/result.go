@@ -12,13 +12,13 @@ type Result struct {
 	Outcome Outcome // empty if Kind is Begun
 	Err     error   // for an observer: why something failed, or why the outcome is what it is
 
-	Record     record.Record // if Kind is Stored or NotStored; of the latter the payload may be empty
-	Size       int           // of the record in bytes, as it is stored or pending; 0 if there is none
-	Settle     Phase         // from Conclude: from the end of the operation until the key was settled
-	RetryAfter time.Duration // if Kind is InFlight or UnresolvedYet
-	First      First         // if Kind is Reused
-	claimedAt  time.Time     // if Kind is InFlight: by the run that has the key
-	inJournal  bool          // if Kind is InFlight: the journal has the run's row, and perhaps Redis no longer its claim
+	Record       record.Record // if Kind is Stored or NotStored; of the latter the payload may be empty
+	Size         int           // of the record in bytes, as it is stored or pending; 0 if there is none
+	Settle       Phase         // from Conclude: from the end of the operation until the key was settled
+	RetryAfter   time.Duration // if Kind is InFlight or UnresolvedYet
+	First        First         // if Kind is Reused
+	claimedAt    time.Time     // if Kind is InFlight: by the run that has the key
+	rowInJournal bool          // if Kind is InFlight: the journal has the run's row, and perhaps Redis no longer its claim
 }
 
 // First is what a request under a key that belongs to another one is told of that one. It is zero if it is not known how

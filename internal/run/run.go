@@ -106,7 +106,7 @@ func (r *Run) CutOff() (expired error) {
 }
 
 // Conclude does with the key what follows from the ending, and returns what the caller gets: Own, or what replaces the
-// run's own product because another has the key.
+// run's own product: another has the key, or it is not known whether one has, or whether the transaction was committed.
 //
 // From now on the lease is renewed until the key is settled. If Conclude does not return, because a journal, a product or
 // a hook of the Redis client panics, the lease runs out. Conclude may then be called again.
@@ -151,10 +151,10 @@ type decision struct {
 	record    record.Record // if the action stores one
 	encoded   []byte        // the record, once a journal has needed it
 	size      int           // of the encoded record, once it is known
-	keep      time.Duration // how long the record is kept
+	retention time.Duration // how long the record is kept
 	outcome   Outcome       // if the action succeeds
 	err       error         // why the outcome is not Executed
-	inJournal bool          // the journal has the record, so outcome holds whatever happens in Redis
+	ended     bool          // the run has ended in the journal, so outcome holds whatever happens in Redis
 }
 
 // decide returns what the run does with its key.
@@ -165,7 +165,7 @@ func (r *Run) decide(end Ending) decision {
 		f.RuleKeeps = r.product.Keeps(f.Strict)
 	}
 	action, unknown := Decide(f)
-	d := decision{action: action, keep: r.guard.keepFor(retention)}
+	d := decision{action: action, retention: r.guard.keepFor(retention)}
 	switch {
 	case end.How == Interrupted: // then unknown, too
 		d.outcome, d.err = OutcomePanicked, end.Err
@@ -186,7 +186,7 @@ func (r *Run) decide(end Ending) decision {
 		d.outcome = OutcomeExecuted
 	}
 	if unknown { // a short Retain was meant for the product
-		d.keep = max(d.keep, r.guard.Retention)
+		d.retention = max(d.retention, r.guard.Retention)
 	}
 	switch action {
 	case Store:
@@ -201,8 +201,8 @@ func (r *Run) decide(end Ending) decision {
 	return d
 }
 
-// stores reports whether d leaves a record behind.
-func (d *decision) stores() bool {
+// leavesRecord reports whether d leaves a record or a tombstone behind.
+func (d *decision) leavesRecord() bool {
 	return d.action == Store || d.action == Tombstone || d.action == UnknownTombstone
 }
 
@@ -242,16 +242,16 @@ func (r *Run) encode(rec *record.Record) []byte {
 
 // encodeDecision encodes the record of d, if it has one: the journal and Redis get the same bytes.
 func (r *Run) encodeDecision(d *decision) {
-	if d.stores() {
+	if d.leavesRecord() {
 		d.encoded = r.encode(&d.record)
 		d.size = len(d.encoded)
 	}
 }
 
-// own returns the result of a run whose own product is handed out. err is what its action on the key has returned.
+// own returns the result of a run whose caller gets its own product. err is what its action on the key has returned.
 func (r *Run) own(d *decision, err error) Result {
 	result := Result{Kind: Own, Outcome: d.outcomeAfter(err), Err: errors.Join(d.err, err)}
-	if err == nil || errors.Is(err, lock.ErrPending) || d.inJournal {
+	if err == nil || errors.Is(err, lock.ErrPending) || d.ended {
 		result.Size = d.size
 	}
 	if d.action != Leave {
@@ -263,11 +263,11 @@ func (r *Run) own(d *decision, err error) Result {
 // outcomeAfter returns the outcome of the run after its action has returned err.
 func (d *decision) outcomeAfter(err error) Outcome {
 	switch {
-	case d.inJournal:
+	case d.ended:
 		return d.outcome
 	case errors.Is(err, lock.ErrLost) && d.action != Leave:
 		return OutcomeLeaseLost
-	case err != nil && d.stores() && d.outcome != OutcomeRunUnknown && d.outcome != OutcomePanicked:
+	case err != nil && d.leavesRecord() && d.outcome != OutcomeRunUnknown && d.outcome != OutcomePanicked:
 		return OutcomeNotStored
 	}
 	return d.outcome

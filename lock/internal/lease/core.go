@@ -28,17 +28,17 @@ import (
 
 // Backend stores claims: a store.Store, or what tests put in its place. Its methods may be called concurrently, and
 // return within the time for one operation. Release and Settle may be sent inline, because every request sends
-// them.
+// one of them.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
-	Extend(ctx context.Context, key store.Key, token uuid.UUID, d time.Duration) store.Outcome
+	Extend(ctx context.Context, key store.Key, token uuid.UUID, d time.Duration) store.Found
 	// Release removes the claim. hasHold reports whether the claim has a hold.
-	Release(ctx context.Context, key store.Key, token uuid.UUID, written []byte, hasHold bool) store.Outcome
+	Release(ctx context.Context, key store.Key, token uuid.UUID, written []byte, hasHold bool) store.Found
 	// KeepReleasing releases a claim with a hold in the background: until Redis answers and, if the claim may return,
 	// several times after that. It returns at once. gone reports whether a reply has shown that the claim is gone.
 	KeepReleasing(key store.Key, token uuid.UUID, gone, mayReturn bool)
 	// Settle replaces the claim with the value, for ttl.
-	Settle(ctx context.Context, key store.Key, token uuid.UUID, written, value []byte, ttl time.Duration) store.Outcome
+	Settle(ctx context.Context, key store.Key, token uuid.UUID, written, value []byte, ttl time.Duration) store.Found
 	// Node returns what identifies the server that has the key now. It sends nothing.
 	Node(key store.Key) any
 }

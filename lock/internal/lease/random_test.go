@@ -139,7 +139,7 @@ func (s *server) holder() store.Holder {
 }
 
 // do lets a command arrive, or not, and execute it: that returns whose the key was, with mu held.
-func (s *server) do(ctx context.Context, name string, execute func() (store.Holder, error)) store.Outcome {
+func (s *server) do(ctx context.Context, name string, execute func() (store.Holder, error)) store.Found {
 	s.mu.Lock()
 	s.check()
 	f, takes := s.fault()
@@ -152,7 +152,7 @@ func (s *server) do(ctx context.Context, name string, execute func() (store.Hold
 	}
 	s.mu.Unlock()
 
-	var o store.Outcome
+	var o store.Found
 	run := func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -162,9 +162,9 @@ func (s *server) do(ctx context.Context, name string, execute func() (store.Hold
 	}
 	limited, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	noReply := func() store.Outcome {
+	noReply := func() store.Found {
 		<-limited.Done()
-		return store.Outcome{Err: context.DeadlineExceeded, Unsure: true}
+		return store.Found{Err: context.DeadlineExceeded, Unsure: true}
 	}
 	switch f {
 	case requestLost:
@@ -174,7 +174,7 @@ func (s *server) do(ctx context.Context, name string, execute func() (store.Hold
 		return noReply()
 	case refused:
 		_ = background.Pause(limited, takes)
-		return store.Outcome{Err: errDown}
+		return store.Found{Err: errDown}
 	}
 	if background.Pause(limited, takes/2) != nil {
 		return noReply()
@@ -186,7 +186,7 @@ func (s *server) do(ctx context.Context, name string, execute func() (store.Hold
 	return o
 }
 
-func (s *server) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Duration) store.Outcome {
+func (s *server) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Duration) store.Found {
 	name := "extend"
 	if d == ttl {
 		name = "renew"
@@ -221,7 +221,7 @@ func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, _, _ bool) {
 
 func (s *server) Settle(
 	ctx context.Context, _ store.Key, _ uuid.UUID, _, value []byte, d time.Duration,
-) store.Outcome {
+) store.Found {
 	s.mu.Lock()
 	s.settled = true
 	s.mu.Unlock()
@@ -238,7 +238,7 @@ func (s *server) Settle(
 	})
 }
 
-func (s *server) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byte, _ bool) store.Outcome {
+func (s *server) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byte, _ bool) store.Found {
 	s.mu.Lock()
 	s.released = true
 	s.mu.Unlock()

@@ -94,7 +94,7 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 // to d, unless the lease is longer, and returns nil. If the key holds our value, it changes nothing and returns nil. If
 // the key is absent or holds anything else, it loses the lease and returns ErrLost. After any other error it changes
 // nothing and returns that error. The caller holds mu.
-func (c *Core) applyOutcome(o store.Outcome, start time.Time, d time.Duration) error {
+func (c *Core) applyOutcome(o store.Found, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent
 		return store.ErrLost

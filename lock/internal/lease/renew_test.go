@@ -146,7 +146,7 @@ func TestExtend(t *testing.T) {
 		"our own value": {ourValue, nil, nil, valid},
 		"an error":      {down, errDown, nil, valid},
 		"no reply":      {lost, context.DeadlineExceeded, nil, valid},
-		"no holder":     {answer{Outcome: store.Outcome{Holder: store.Another + 1}}, store.ErrLost, store.ErrLost, valid},
+		"no holder":     {answer{Found: store.Found{Holder: store.Another + 1}}, store.ErrLost, store.ErrLost, valid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

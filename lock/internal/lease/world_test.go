@@ -31,20 +31,20 @@ var (
 // answer is what a backend answers to one command, and how long that takes.
 type answer struct {
 	after time.Duration
-	store.Outcome
+	store.Found
 }
 
 // The answers of a backend.
 var (
-	ours     = answer{Outcome: store.Outcome{Holder: store.Ours}}
-	nobody   = answer{Outcome: store.Outcome{Holder: store.Nobody}}
-	ourValue = answer{Outcome: store.Outcome{Holder: store.OurValue}}
-	another  = answer{Outcome: store.Outcome{Holder: store.Another}}
-	down     = answer{Outcome: store.Outcome{Err: errDown}}
-	lost     = answer{after: opTimeout, Outcome: store.Outcome{Err: context.DeadlineExceeded, Unsure: true}} // no reply
+	ours     = answer{Found: store.Found{Holder: store.Ours}}
+	nobody   = answer{Found: store.Found{Holder: store.Nobody}}
+	ourValue = answer{Found: store.Found{Holder: store.OurValue}}
+	another  = answer{Found: store.Found{Holder: store.Another}}
+	down     = answer{Found: store.Found{Err: errDown}}
+	lost     = answer{after: opTimeout, Found: store.Found{Err: context.DeadlineExceeded, Unsure: true}} // no reply
 
 	// unsureAnother is the answer to a second try when the reply to the first one was lost.
-	unsureAnother = answer{Outcome: store.Outcome{Holder: store.Another, Unsure: true}}
+	unsureAnother = answer{Found: store.Found{Holder: store.Another, Unsure: true}}
 )
 
 func slow(after time.Duration, a answer) answer {
@@ -66,7 +66,7 @@ type backend struct {
 	holds  []bool // what Release was told
 }
 
-func (b *backend) answer(ctx context.Context, command string) store.Outcome {
+func (b *backend) answer(ctx context.Context, command string) store.Found {
 	if b.onSend != nil {
 		b.onSend(command)
 	}
@@ -81,19 +81,19 @@ func (b *backend) answer(ctx context.Context, command string) store.Outcome {
 	}
 	b.mu.Unlock()
 	if err := background.Pause(ctx, a.after); err != nil {
-		return store.Outcome{Err: err, Unsure: true}
+		return store.Found{Err: err, Unsure: true}
 	}
-	return a.Outcome
+	return a.Found
 }
 
-func (b *backend) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Duration) store.Outcome {
+func (b *backend) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Duration) store.Found {
 	if d != ttl {
 		return b.answer(ctx, "extend "+d.String())
 	}
 	return b.answer(ctx, "renew")
 }
 
-func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byte, hasHold bool) store.Outcome {
+func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byte, hasHold bool) store.Found {
 	b.mu.Lock()
 	b.holds = append(b.holds, hasHold)
 	b.mu.Unlock()
@@ -117,7 +117,7 @@ func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, gone, mayReturn bool) 
 
 func (b *backend) Settle(
 	ctx context.Context, _ store.Key, token uuid.UUID, _, value []byte, d time.Duration,
-) store.Outcome {
+) store.Found {
 	head := len(store.NewValue(token, time.Now(), 0))
 	b.mu.Lock()
 	b.values = append(b.values, string(value[head:min(len(value), head+100)]))

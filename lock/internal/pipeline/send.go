@@ -93,8 +93,8 @@ func (c *command) replacement(err error) *command {
 // by a worker, through the queue of the command's node. A command is sent inline if
 //
 //  1. the Call allows it (MayInline), and this is its first command;
-//  2. go-redis returns by a deadline (Pipeline.endsInTime: on a *redis.Client with ContextTimeoutEnabled, without
-//     WithReplicas). Redis must have answered before, as go-redis's first handshake ignores deadlines;
+//  2. go-redis returns by a deadline (Pipeline.endsInTime: a *redis.Client with ContextTimeoutEnabled that honorsDeadlines
+//     accepts, without WithReplicas). Redis must have answered before, as go-redis's first handshake ignores deadlines;
 //  3. no argument is longer than maxInline;
 //  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline. It ends up to a
 //     tenth of OpTimeout before the operation times out, so a command is queued if the deadline of the caller's context

@@ -14,7 +14,7 @@ package store
 //     gave up, lateClaim releases the claim when its reply arrives after all.
 //  3. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
 //     (confirmClaim).
-//  4. lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
+//  4. lock/lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
 //  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was released,
 //     or after the settled value has expired. If the claim has a hold, Core.keepReleasing has it released again.
 //  6. internal/store/unneeded.go: ReleaseUnneeded releases a claim that no caller gets. For a claim with a hold, which
@@ -97,6 +97,7 @@ func (s *Store) Claim(
 ) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.markFor(opts.Waits)
+	o.MayInline = !opts.Waits // a caller that waits has to be able to cancel
 	o.Start, o.Late, o.token, o.hold = start, (*lateClaim)(o), token, opts.Hold
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
 	if opts.IsLock {
@@ -219,6 +220,7 @@ func classify(r *pipeline.Reply) (Entry, error) {
 func (s *Store) Look(ctx context.Context, key Key, waits bool) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.markFor(waits)
+	o.MayInline = !waits
 	r := o.Do(o.sendLook)
 	switch {
 	case r.Err != nil:
@@ -278,10 +280,8 @@ func (o *op) sendLook() (*pipeline.Reply, error) {
 }
 
 // markFor sets the last argument of claim.lua, which marks only what begins with it: a claim if the caller waits, and
-// otherwise nothing. It also decides that the command of a caller that waits, and has to be able to cancel, is not sent
-// inline.
+// otherwise nothing.
 func (o *op) markFor(waits bool) {
-	o.MayInline = !waits
 	if waits {
 		o.mark = claimMagic
 	}

@@ -20,37 +20,37 @@ var (
 // claim.
 func TestNatives(t *testing.T) {
 	t.Parallel()
-	settle := func(w *world) store.Outcome {
+	settle := func(w *world) store.Found {
 		return w.Settle(w.Context(), w.key, ours, []byte(ourClaim), []byte(value(ours, "value")), hold)
 	}
-	release := func(w *world) store.Outcome { return w.Release(w.Context(), w.key, ours, []byte(ourClaim), false) }
+	release := func(w *world) store.Found { return w.Release(w.Context(), w.key, ours, []byte(ourClaim), false) }
 	swap := []string{"set", value(ours, "value"), "ifeq", ourClaim, "px", "3600000"}
 	for name, test := range map[string]struct {
 		server  []string
-		act     func(w *world) store.Outcome
+		act     func(w *world) store.Found
 		answers []string
-		want    store.Outcome
+		want    store.Found
 		sent    string
 		first   []string // the first command in full
 	}{
-		"settle":                {redis84, settle, []string{"+OK\r\n"}, store.Outcome{Holder: store.Ours}, "set", swap},
-		"settle, marked":        {redis84, settle, []string{absent, text(head(ourClaim))}, store.Outcome{Holder: store.Ours}, "set settle", swap},
-		"settle, absent":        {redis84, settle, []string{absent, absent}, store.Outcome{Holder: store.Nobody}, "set settle", swap},
-		"settle, another":       {redis84, settle, []string{absent, text(head(held))}, store.Outcome{Holder: store.Another}, "set settle", swap},
-		"settle, foreign":       {redis84, settle, []string{"-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.Outcome{Holder: store.Another}, "set set", swap},
-		"settle, a lost reply":  {redis84, settle, []string{cut, absent, text(head(value(ours, "")))}, store.Outcome{Holder: store.OurValue, Unsure: true}, "set set settle", swap},
-		"settle, a refusal":     {redis84, settle, []string{"-ERR syntax error\r\n", text(head(ourClaim))}, store.Outcome{Holder: store.Ours}, "set settle", swap},
-		"settle, full":          {redis84, settle, []string{"-OOM x\r\n", "-OOM x\r\n"}, store.Outcome{Err: errAny}, "set set", swap},
-		"settle, valkey 8.1":    {valkey81, settle, []string{"+OK\r\n"}, store.Outcome{Holder: store.Ours}, "set", swap},
-		"settle, redis 7.0":     {redis70, settle, []string{text(head(ourClaim))}, store.Outcome{Holder: store.Ours}, "settle", nil},
-		"release":               {redis84, release, []string{one}, store.Outcome{Holder: store.Ours}, "delex", []string{"delex", "ifeq", ourClaim}},
-		"release, valkey":       {valkey90, release, []string{one}, store.Outcome{Holder: store.Ours}, "delifeq", []string{"delifeq", ourClaim}},
-		"release, marked":       {redis84, release, []string{none, text(head(ourClaim))}, store.Outcome{Holder: store.Ours}, "delex release", nil},
-		"release, absent":       {valkey90, release, []string{none, absent}, store.Outcome{Holder: store.Nobody}, "delifeq release", nil},
-		"release, another":      {redis84, release, []string{none, text(head(held))}, store.Outcome{Holder: store.Another}, "delex release", nil},
-		"release, a lost reply": {redis84, release, []string{cut, none, absent}, store.Outcome{Holder: store.Nobody, Unsure: true}, "delex delex release", nil},
-		"release, limited":      {limited, release, []string{text(head(ourClaim))}, store.Outcome{Holder: store.Ours}, "release", nil},
-		"release, valkey 8.1":   {valkey81, release, []string{absent}, store.Outcome{Holder: store.Nobody}, "release", nil},
+		"settle":                {redis84, settle, []string{"+OK\r\n"}, store.Found{Holder: store.Ours}, "set", swap},
+		"settle, marked":        {redis84, settle, []string{absent, text(head(ourClaim))}, store.Found{Holder: store.Ours}, "set settle", swap},
+		"settle, absent":        {redis84, settle, []string{absent, absent}, store.Found{Holder: store.Nobody}, "set settle", swap},
+		"settle, another":       {redis84, settle, []string{absent, text(head(held))}, store.Found{Holder: store.Another}, "set settle", swap},
+		"settle, foreign":       {redis84, settle, []string{"-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.Found{Holder: store.Another}, "set set", swap},
+		"settle, a lost reply":  {redis84, settle, []string{cut, absent, text(head(value(ours, "")))}, store.Found{Holder: store.OurValue, Unsure: true}, "set set settle", swap},
+		"settle, a refusal":     {redis84, settle, []string{"-ERR syntax error\r\n", text(head(ourClaim))}, store.Found{Holder: store.Ours}, "set settle", swap},
+		"settle, full":          {redis84, settle, []string{"-OOM x\r\n", "-OOM x\r\n"}, store.Found{Err: errAny}, "set set", swap},
+		"settle, valkey 8.1":    {valkey81, settle, []string{"+OK\r\n"}, store.Found{Holder: store.Ours}, "set", swap},
+		"settle, redis 7.0":     {redis70, settle, []string{text(head(ourClaim))}, store.Found{Holder: store.Ours}, "settle", nil},
+		"release":               {redis84, release, []string{one}, store.Found{Holder: store.Ours}, "delex", []string{"delex", "ifeq", ourClaim}},
+		"release, valkey":       {valkey90, release, []string{one}, store.Found{Holder: store.Ours}, "delifeq", []string{"delifeq", ourClaim}},
+		"release, marked":       {redis84, release, []string{none, text(head(ourClaim))}, store.Found{Holder: store.Ours}, "delex release", nil},
+		"release, absent":       {valkey90, release, []string{none, absent}, store.Found{Holder: store.Nobody}, "delifeq release", nil},
+		"release, another":      {redis84, release, []string{none, text(head(held))}, store.Found{Holder: store.Another}, "delex release", nil},
+		"release, a lost reply": {redis84, release, []string{cut, none, absent}, store.Found{Holder: store.Nobody, Unsure: true}, "delex delex release", nil},
+		"release, limited":      {limited, release, []string{text(head(ourClaim))}, store.Found{Holder: store.Ours}, "release", nil},
+		"release, valkey 8.1":   {valkey81, release, []string{absent}, store.Found{Holder: store.Nobody}, "release", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

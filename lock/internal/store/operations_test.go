@@ -18,13 +18,13 @@ import (
 )
 
 // acts are the operations on our claim.
-var acts = map[string]func(w *world) store.Outcome{
-	"extend": func(w *world) store.Outcome { return w.Extend(w.Context(), w.key, ours, time.Minute) },
-	"settle": func(w *world) store.Outcome {
+var acts = map[string]func(w *world) store.Found{
+	"extend": func(w *world) store.Found { return w.Extend(w.Context(), w.key, ours, time.Minute) },
+	"settle": func(w *world) store.Found {
 		return w.Settle(w.Context(), w.key, ours, nil, []byte(value(ours, "value")), hold)
 	},
-	"release":      func(w *world) store.Outcome { return w.Release(w.Context(), w.key, ours, nil, false) },
-	"release hold": func(w *world) store.Outcome { return w.Release(w.Context(), w.key, ours, nil, true) },
+	"release":      func(w *world) store.Found { return w.Release(w.Context(), w.key, ours, nil, false) },
+	"release hold": func(w *world) store.Found { return w.Release(w.Context(), w.key, ours, nil, true) },
 }
 
 // The reply of a script says who had the key.
@@ -32,21 +32,21 @@ func TestOutcome(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answers []string
-		want    store.Outcome
+		want    store.Found
 	}{
-		"our claim":       {[]string{text(head(ourClaim))}, store.Outcome{Holder: store.Ours}},
-		"nothing":         {[]string{absent}, store.Outcome{Holder: store.Nobody}},
-		"our value":       {[]string{text(head(value(ours, "")))}, store.Outcome{Holder: store.OurValue}},
-		"another claim":   {[]string{text(head(held))}, store.Outcome{Holder: store.Another}},
-		"another value":   {[]string{text(head(settled))}, store.Outcome{Holder: store.Another}},
-		"foreign":         {[]string{text(foreign)}, store.Outcome{Holder: store.Another}},
-		"a longer claim":  {[]string{text(ourClaim)}, store.Outcome{Holder: store.Another}},
-		"a longer value":  {[]string{text(value(ours, ""))}, store.Outcome{Holder: store.Another}},
-		"another type":    {[]string{"-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.Outcome{Holder: store.Another}},
-		"a lost reply":    {[]string{cut, absent}, store.Outcome{Holder: store.Nobody, Unsure: true}},
-		"then foreign":    {[]string{cut, "-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.Outcome{Holder: store.Another, Unsure: true}},
-		"an error":        {[]string{"-ERR x\r\n", "-ERR x\r\n"}, store.Outcome{Err: errAny}},
-		"no reply at all": {[]string{cut, cut, cut, cut}, store.Outcome{Err: errAny, Unsure: true}},
+		"our claim":       {[]string{text(head(ourClaim))}, store.Found{Holder: store.Ours}},
+		"nothing":         {[]string{absent}, store.Found{Holder: store.Nobody}},
+		"our value":       {[]string{text(head(value(ours, "")))}, store.Found{Holder: store.OurValue}},
+		"another claim":   {[]string{text(head(held))}, store.Found{Holder: store.Another}},
+		"another value":   {[]string{text(head(settled))}, store.Found{Holder: store.Another}},
+		"foreign":         {[]string{text(foreign)}, store.Found{Holder: store.Another}},
+		"a longer claim":  {[]string{text(ourClaim)}, store.Found{Holder: store.Another}},
+		"a longer value":  {[]string{text(value(ours, ""))}, store.Found{Holder: store.Another}},
+		"another type":    {[]string{"-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.Found{Holder: store.Another}},
+		"a lost reply":    {[]string{cut, absent}, store.Found{Holder: store.Nobody, Unsure: true}},
+		"then foreign":    {[]string{cut, "-WRONGTYPE x\r\n", "-WRONGTYPE x\r\n"}, store.Found{Holder: store.Another, Unsure: true}},
+		"an error":        {[]string{"-ERR x\r\n", "-ERR x\r\n"}, store.Found{Err: errAny}},
+		"no reply at all": {[]string{cut, cut, cut, cut}, store.Found{Err: errAny, Unsure: true}},
 	} {
 		for act, do := range acts {
 			t.Run(act+", "+name, func(t *testing.T) {

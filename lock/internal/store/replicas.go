@@ -12,7 +12,7 @@ import (
 // WAIT.
 
 // confirmClaim returns nil if enough replicas have the claim of o, or if the claim was not granted. r is the reply to
-// the claim.
+// the claim. Without WithReplicas confirmClaim only notes in o.arrived that the claim was granted.
 func (o *op) confirmClaim(r *pipeline.Reply) error {
 	granted := o.isGrantedBy(r)
 	o.arrived = o.arrived || granted

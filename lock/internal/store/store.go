@@ -4,7 +4,7 @@
 //
 // One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
 // returns the [Entry] that it holds. Extend, Settle and Release act on a claim, named by its token, and return an
-// [Outcome]: who had the key when the command ran.
+// [Found]: who had the key when the command ran.
 package store
 
 import (
@@ -104,15 +104,15 @@ const (
 	Another                    // the key held another lease's claim or value, or something foreign
 )
 
-// Outcome is the result of an operation on a claim.
-type Outcome struct {
+// Found is what an operation on a claim has found.
+type Found struct {
 	Holder Holder // 0 with an Err
 	Err    error  // no reply arrived, or the reply was an error; nil if the key holds another type
 	Unsure bool   // the server may have executed a try whose reply did not arrive
 }
 
 // Wrap returns Err with the name of the operation, or nil if Err is nil.
-func (o Outcome) Wrap(operation string) error { return wrap(operation, o.Err) }
+func (o Found) Wrap(operation string) error { return wrap(operation, o.Err) }
 
 func wrap(operation string, err error) error {
 	if err == nil {
@@ -121,15 +121,15 @@ func wrap(operation string, err error) error {
 	return fmt.Errorf("lock: %s: %w", operation, err)
 }
 
-// outcome returns r as an Outcome for the lease with that token.
-func outcome(r pipeline.Result, token uuid.UUID) Outcome {
+// found returns r as a Found for the lease with that token.
+func found(r pipeline.Result, token uuid.UUID) Found {
 	switch {
 	case r.Foreign:
-		return Outcome{Holder: Another, Unsure: r.Unsure}
+		return Found{Holder: Another, Unsure: r.Unsure}
 	case r.Err != nil:
-		return Outcome{Err: r.Err, Unsure: r.Unsure}
+		return Found{Err: r.Err, Unsure: r.Unsure}
 	}
-	return Outcome{Holder: holderOf(r.Reply, token), Unsure: r.Unsure}
+	return Found{Holder: holderOf(r.Reply, token), Unsure: r.Unsure}
 }
 
 // holderOf returns the holder of the key, from the head that a script has returned.
@@ -147,9 +147,9 @@ func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 
 // Extend extends the lease to at least d from now, and the key's expiry to d plus the claim's hold. It never shortens
 // either, and writes nothing under an absent key: see extend.lua.
-func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Duration) Outcome {
+func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Duration) Found {
 	o := s.actOn(ctx, key, token)
-	return outcome(o.Do(func() (*pipeline.Reply, error) {
+	return found(o.Do(func() (*pipeline.Reply, error) {
 		r, err := o.extend(d)
 		if err == nil && holderOf(r, token) == Ours {
 			err = r.WaitErr
@@ -171,11 +171,11 @@ func (o *op) extend(d time.Duration) (*pipeline.Reply, error) {
 // is absent: see settle.lua. written is Entry.Written of the claim.
 func (s *Store) Settle(
 	ctx context.Context, key Key, token uuid.UUID, written, value []byte, ttl time.Duration,
-) Outcome {
+) Found {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
 	o.value, o.valueTTL, o.written = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10), written
-	return outcome(o.Do(func() (*pipeline.Reply, error) {
+	return found(o.Do(func() (*pipeline.Reply, error) {
 		if r, err := o.swap(); r != nil || err != nil {
 			return r, err
 		}
@@ -190,11 +190,11 @@ func (s *Store) Settle(
 // Release removes the claim. written is as for Settle. If the claim has a hold, the release must reach replicas: a failover could bring the claim
 // back, for as long as its hold. Under WithReplicas the script then also writes if the key is absent, so that a WAIT
 // counts a release whose reply was lost.
-func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, written []byte, hasHold bool) Outcome {
+func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, written []byte, hasHold bool) Found {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true
 	o.written = written
-	return outcome(o.Do(func() (*pipeline.Reply, error) {
+	return found(o.Do(func() (*pipeline.Reply, error) {
 		if r, err := o.delete(); r != nil || err != nil {
 			return r, err
 		}
