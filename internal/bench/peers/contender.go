@@ -33,8 +33,8 @@ var contenders = []contender{
 			KeyHeader: keyHeader, Storage: fiberredis.NewFromConnection(client), KeyHeaderValidate: anyKey,
 		})
 	}},
-	{"fiber-memory", false, func(l net.Listener, _ *redis.Client, effects *os.File) error {
-		return serveFiber(l, effects, idempotency.Config{KeyHeader: keyHeader, KeyHeaderValidate: anyKey})
+	{"fiber-default", false, func(l net.Listener, _ *redis.Client, effects *os.File) error {
+		return serveFiber(l, effects, idempotency.Config{}) // in memory, and with the header that fiber names
 	}},
 	{"none", false, func(l net.Listener, _ *redis.Client, effects *os.File) error { return http.Serve(l, handler(effects)) }},
 }

@@ -17,11 +17,14 @@ type answer struct {
 	body   []byte
 }
 
-// pay is the handler of all contenders: it takes as long as the query says, makes a payment, which is one byte at the end
-// of the file, and answers in the way that the query asks for.
+// pay is the handler of all contenders: it takes as long as the query says before and after it makes a payment, which is one
+// byte at the end of the file, and answers in the way that the query asks for.
 func pay(effects *os.File, query url.Values, body []byte) (answer, error) {
 	d, _ := time.ParseDuration(query.Get("slow"))
 	time.Sleep(min(d, 10*time.Second))
+	if query.Get("fail") == "before" {
+		return answer{status: http.StatusBadGateway, body: []byte("the bank does not answer\n")}, nil
+	}
 	var order struct{ Amount int }
 	if err := json.Unmarshal(body, &order); err != nil || order.Amount <= 0 {
 		return answer{status: http.StatusBadRequest, body: []byte("amount must be a number above 0\n")}, nil
@@ -29,6 +32,8 @@ func pay(effects *os.File, query url.Values, body []byte) (answer, error) {
 	if _, err := effects.Write([]byte(".")); err != nil {
 		return answer{}, err
 	}
+	d, _ = time.ParseDuration(query.Get("late"))
+	time.Sleep(min(d, 10*time.Second))
 	if query.Has("fail") {
 		return answer{status: http.StatusInternalServerError, body: []byte("the receipt cannot be printed\n")}, nil
 	}

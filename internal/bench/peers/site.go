@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/gofiber/fiber/v3/middleware/idempotency"
 )
 
 // A site is a contender's two instances, each a process, and a redis-server of their own.
@@ -123,9 +125,13 @@ func (s *site) questions() []string {
 	args := []string{
 		"-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-d", `{"amount":{{n}}}`,
 		"-effects", fmt.Sprintf("wc -c < %s", s.effects),
-		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-slow", "slow=1s", "-fail", "fail",
+		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-slow", "slow=1s", "-slow", "late=1s",
+		"-fail", "fail=before", "-fail", "fail=after",
 		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=redirect",
 		"-restart", "curl -fsS http://" + s.control.Addr().String(), "-timeout", "10s", "-patience", "20s",
+	}
+	if s.contender.name == "fiber-default" {
+		args = append(args, "-key-header", idempotency.ConfigDefault.KeyHeader)
 	}
 	if s.contender.redis {
 		pid := s.redis.Process.Pid

@@ -77,6 +77,7 @@ var causes = []cause{
 		lead: "once/instances-concurrent", says: "runs a request on each instance if it reaches them at the same instant with the same %s",
 		next: share, explains: []string{"load/shuffled"},
 	},
+	{lead: "once/samples", explains: []string{"replay/*"}},
 	{lead: "replay/body", explains: differing},
 	{lead: "replay/answered", explains: refused},
 	{lead: "replay/location", explains: []string{"replay/redirect", "replay/headers"}},

@@ -110,7 +110,7 @@ func TestFinding(t *testing.T) {
 		"ignores the key": {
 			[]report.Entry{result("key/spelling", "201 Created"), result("once/repeat", "2 effects"), result("once/concurrent", "10 effects of 10 requests at one instant"), result("mismatch/body", "201 Created")},
 			[]string{
-				"FAILED  MUST    once/repeat  a repetition does not run again: 2 effects, want one effect (and 3 more by this)\n",
+				"FAILED  MUST    once/repeat  a repetition does not run again: 2 effects (and 3 more by this)\n",
 				"POST http://127.0.0.1:8080/payments ignores Order-Key: one request, sent twice with one key, took effect twice; sent 10 times at one instant, 10 times.\n",
 				"For a customer: charged twice.\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like", "-verbose", "Next: Take the key",
 			},
@@ -159,6 +159,30 @@ func TestFinding(t *testing.T) {
 			}
 			rest = after
 		}
+	}
+}
+
+// A report is no more than a screen, and what was seen stands in each line. fault: 154 lines and 2,100 words.
+func TestTextIsAScreen(t *testing.T) {
+	t.Parallel()
+	r := report.Report{Target: "POST http://127.0.0.1:8080/payments"}
+	for _, c := range check.All() {
+		e := result(c.ID, "seen "+strings.Repeat("very much ", 30))
+		e.Check.Title = strings.Repeat("a long title ", 20)
+		r.Entries = append(r.Entries, e)
+	}
+	var out bytes.Buffer
+	if err := r.Text(&out); err != nil {
+		t.Fatal(err)
+	}
+	table, rest, _ := strings.Cut(out.String(), "\n\n")
+	for line := range strings.Lines(table) {
+		if n := len([]rune(line)); n > 121 || !strings.Contains(line, "seen very") && !strings.HasPrefix(line, "and ") {
+			t.Errorf("%d: %s", n, line)
+		}
+	}
+	if n := strings.Count(out.String(), "\n"); n > 40 || !strings.Contains(rest, "-verbose") {
+		t.Errorf("%d lines:\n%s", n, out.String())
 	}
 }
 

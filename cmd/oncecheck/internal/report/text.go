@@ -72,7 +72,8 @@ func (r Report) causes(b *strings.Builder) {
 			also = fmt.Sprintf(" (and %d more by this)", len(g.also))
 		}
 		line := fmt.Sprintf("%-6s  %-6s  %-*s  ", g.lead.word(), g.lead.Check.Level, width, g.lead.Check.ID)
-		fmt.Fprintf(b, "%s%s%s\n", line, cut(g.lead.sentence(), maxWidth-len(line)-len(also)), also)
+		seen := cut(g.lead.Got, 44)
+		fmt.Fprintf(b, "%s%s: %s%s\n", line, cut(g.lead.Check.Title, maxWidth-len(line)-len([]rune(seen))-len(also)-2), seen, also)
 	}
 	if more := len(groups) - maxLines; more > 0 {
 		fmt.Fprintf(b, "and %d lines more, which -verbose has\n", more)
