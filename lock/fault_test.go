@@ -44,11 +44,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b redistest.Backend, p *redist
 // load lets the server know the scripts, so that a test sees EVALSHA alone.
 func load(t *testing.T, locker *lock.Locker) {
 	t.Helper()
-	old := acquire(t, locker, "load")
-	lease := resume(t, locker, "load", old.Token())
-	if err := old.Release(t.Context()); !errors.Is(err, lock.ErrLost) { // renews no more
-		t.Fatal(err)
-	}
+	lease := acquire(t, locker, "load")
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}

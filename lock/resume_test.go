@@ -28,6 +28,19 @@ func resume(t *testing.T, locker *lock.Locker, key, token string) *lock.Lease {
 	return lease
 }
 
+// loadResume lets the server know the script of Resume: see load.
+func loadResume(t *testing.T, locker *lock.Locker) {
+	t.Helper()
+	old := acquire(t, locker, "load")
+	lease := resume(t, locker, "load", old.Token())
+	if err := old.Release(t.Context()); !errors.Is(err, lock.ErrLost) { // renews no more
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // wantResumed checks that the key has the claim of lease.
 func wantResumed(t *testing.T, locker *lock.Locker, key string, lease *lock.Lease) {
 	t.Helper()
@@ -251,6 +264,7 @@ func TestResumeOfAPendingValue(t *testing.T) {
 func TestReplyToResumeIsLost(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		loadResume(t, rival)
 		old := acquire(t, rival, "k")
 		lost := p.DropReply(redistest.Nth(1, resumes(old)))
 		lease := resume(t, locker, "k", old.Token())
@@ -297,6 +311,7 @@ func resumes(old *lock.Lease) redistest.Match {
 func TestResumeIsSentAgain(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		loadResume(t, rival)
 		old := acquire(t, rival, "k")
 		cut := p.CutBefore(redistest.Nth(1, resumes(old)))
 		lease := resume(t, locker, "k", old.Token())
@@ -318,6 +333,7 @@ func TestResumeWhoseReplyNeverComes(t *testing.T) {
 		locker := newLocker(t, p.Client(t, redistest.OneTry, honorsDeadlines), lock.WithOpTimeout(2*time.Second), lock.WithTTL(time.Minute))
 		rival := newLocker(t, b.Client(t), lock.WithTTL(time.Minute))
 		load(t, rival)
+		loadResume(t, rival)
 		old := acquire(t, rival, "k")
 		silent := p.SwallowReply(resumes(old))
 		if lease, err := locker.Resume(t.Context(), "k", old.Token()); lease != nil || !errors.Is(err, context.DeadlineExceeded) {
@@ -347,6 +363,7 @@ func TestResumeWhoseReplyNeverComes(t *testing.T) {
 func TestResumeIsCanceled(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		loadResume(t, rival)
 		old := acquire(t, rival, "k")
 		ctx, leave := context.WithCancel(t.Context())
 		held := p.HoldRequest(resumes(old))
@@ -378,6 +395,7 @@ func TestResumeIsNotReplicated(t *testing.T) {
 	held := newLocker(t, master.Client(t), lock.WithTTL(time.Minute))
 	good, short := newLocker(t, p.Client(t), acknowledged), newLocker(t, master.Client(t), briefly)
 	load(t, held)
+	loadResume(t, held)
 	lost := acquire(t, held, "k")
 	dropped := p.DropReply(redistest.Nth(1, resumes(lost)))
 	lease := resume(t, good, "k", lost.Token()) // the second try, too, waits for the replica

@@ -22,7 +22,8 @@
 // only with ballots and a second round, as in Paxos, which is another protocol. It has no fence: counters that each
 // master draws in the round trip of the grant do not grow from one majority to the next. So a holder that was paused
 // cannot be refused by its number (Kleppmann, How to do distributed locking, 2016, "Making the lock safe with
-// fencing"). Masters that share a machine, a disk or a power supply do not fail independently.
+// fencing"). Its leases are neither handed over (lock.Locker.Resume) nor released by Close. Masters that share a
+// machine, a disk or a power supply do not fail independently.
 package quorum
 
 import (
