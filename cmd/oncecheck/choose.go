@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
 )
 
-// choose returns the checks that -only and -skip leave, with the levels of -at-most-once.
+// choose returns the checks that -only, -skip and -profile leave, with the levels of -at-most-once and -profile.
 func (o *options) choose() ([]check.Check, error) {
 	for _, pattern := range slices.Concat(o.only, o.skip) {
 		if !slices.ContainsFunc(check.All(), func(c check.Check) bool { return c.Is(pattern) }) {
@@ -19,10 +19,10 @@ func (o *options) choose() ([]check.Check, error) {
 	}
 	var chosen []check.Check
 	for _, c := range check.All() {
-		if len(o.only) > 0 && !slices.ContainsFunc(o.only, c.Is) || slices.ContainsFunc(o.skip, c.Is) {
+		if len(o.only) > 0 && !slices.ContainsFunc(o.only, c.Is) || slices.ContainsFunc(o.skip, c.Is) || slices.Contains(o.profile.skip, c.ID) {
 			continue
 		}
-		if c.ID == "crash/at-most-once" && o.atMostOnce {
+		if c.ID == "crash/at-most-once" && o.atMostOnce || slices.Contains(o.profile.must, c.ID) {
 			c.Level = check.Must
 		}
 		chosen = append(chosen, c)

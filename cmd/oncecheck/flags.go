@@ -25,6 +25,7 @@ type options struct {
 	list, strict, atMostOnce, json, insecure, mayTest, verbose bool
 	only, skip                                                 []string
 	expect, junit, markdown                                    string
+	profile                                                    profile
 	timeout                                                    time.Duration
 	parallel                                                   int
 
@@ -102,6 +103,7 @@ func (o *options) runFlags(set *flag.FlagSet) {
 	set.StringVar(&o.expect, "expect", "", "`file` of known failures, one id a line")
 	set.BoolVar(&o.strict, "strict", false, "failures of a SHOULD count")
 	set.BoolVar(&o.atMostOnce, "at-most-once", false, "the server promises that nothing runs twice even after a crash")
+	set.Func("profile", "`name` of an API whose rules apply in place of the draft's: acp, ucp, stripe", o.profileFlag)
 	set.Func("status", "`kind=status,...` of refusals: missing, invalid, reused, in-flight; repeatable", o.statusFlag)
 	set.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` for one response")
 	set.DurationVar(&o.Patience, "patience", time.Minute, "`time` for which a request is repeated until it is answered")

@@ -3,10 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
@@ -84,6 +91,57 @@ func TestManual(t *testing.T) {
 			t.Errorf("the manual does not name -%s", name)
 		}
 	}
+}
+
+// A profile names checks that there are, has its statuses, and yields to a -status behind it.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	for name, p := range profiles {
+		for _, id := range slices.Concat(p.skip, p.must) {
+			if c, ok := check.Find(id); !ok || c.ID != id {
+				t.Errorf("%s: there is no check %s", name, id)
+			}
+		}
+		for _, id := range p.must {
+			if slices.Contains(p.skip, id) {
+				t.Errorf("%s leaves out %s, which is a MUST", name, id)
+			}
+		}
+	}
+	for _, c := range []struct {
+		args string
+		want int
+		says string
+	}{
+		{"-profile acp -only key/missing-runs", exitFailed, "FAILED  MUST    key/missing-runs"},
+		{"-profile ucp -only key/*", exitHeld, "0 failed"},
+		{"-profile stripe -only replay/marked,key/spelling", exitFailed, "0 held, 1 failed"},
+		{"-profile paypal", exitNotAsked, "none of acp, stripe, ucp"},
+	} {
+		if code, out, errs := runWith(t, false, append(strings.Fields(c.args), onceServer(t))...); code != c.want || !strings.Contains(out+errs, c.says) {
+			t.Errorf("%s: %d, %q; want %d and %q", c.args, code, out+errs, c.want, c.says)
+		}
+	}
+	o, err := parse([]string{"-profile", "ucp", "-status", "reused=422", "http://127.0.0.1/"}, new(bytes.Buffer))
+	if err != nil || !slices.Equal(o.Statuses.Reused, []int{422}) || !slices.Equal(o.Statuses.InFlight, []int{409}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// onceServer returns the URL of a server that runs each key once, takes any string for a key, and has no lock.
+func onceServer(t *testing.T) string {
+	t.Helper()
+	var n atomic.Int64
+	var known sync.Map
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, answer := strings.Join(r.Header["Idempotency-Key"], "|"), fmt.Sprintf(`{"id":%d}`, n.Add(1))
+		if stored, ok := known.LoadOrStore(key, answer); ok && key != "" {
+			answer = stored.(string)
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 func FuzzExpect(f *testing.F) {

@@ -56,17 +56,17 @@ func (t *T) meanwhile(query string) time.Duration {
 }
 
 // inTime runs ask until it was in time: something happened while a request ran. On a busy machine that may take several
-// tries. It ends the check after the third.
+// tries. It ends the check after the sixth.
 func (t *T) inTime(ask func() bool) {
-	for range 3 {
+	for range 6 {
 		if ask() {
 			return
 		}
 	}
 	if t.s.Slow == nil {
-		t.NotAsked("give -slow: three times no two of several requests at once were under way at the same time")
+		t.NotAsked("give -slow: six times no two of several requests at once were under way at the same time")
 	}
-	t.NotAsked("three times the first request had been answered before anything else could happen")
+	t.NotAsked("six times the first request had been answered before anything else could happen")
 }
 
 // during sends a request that takes long, and the others while it runs. It reports whether one of the others had been
