@@ -21,7 +21,7 @@ import (
 
 // The bounds of batches, as internal/pipeline/pacer.go has them.
 const (
-	maxInFlight = 4
+	maxInFlight = 3
 	minBatch    = 16
 )
 
@@ -644,16 +644,16 @@ func testClusterBatchesByOwner(
 	var held []*redistest.Rule
 	for s, keys := range keys {
 		acquire(t, locker, keys[0]) // from now on it knows where the slot is
-		rule := proxies[s].HoldReply(onKeys(locker, keys[1:5]...))
+		rule := proxies[s].HoldReply(onKeys(locker, keys[1:maxInFlight+1]...))
 		held = append(held, rule)
-		under[s] = tryAll(t, locker, keys[1:5])
+		under[s] = tryAll(t, locker, keys[1:maxInFlight+1])
 		for range maxInFlight { // each node has batches of its own
 			rule.Wait(t)
 		}
 	}
 	queued := map[*redistest.Server]*leases{}
 	for s, keys := range keys {
-		queued[s] = tryAll(t, locker, keys[5:25])
+		queued[s] = tryAll(t, locker, keys[maxInFlight+1:maxInFlight+21])
 		proxies[s].Reset()
 	}
 	for _, rule := range held {
@@ -684,18 +684,18 @@ func testClusterBatchIsMoved(t *testing.T, c *redistest.Cluster, newClient newCl
 		keys := siblings(locker, key, 20)
 		acquire(t, locker, key)
 		from, to := c.Servers()[0], c.Servers()[1]
-		rule := proxies[from].HoldReply(onKeys(locker, keys[:4]...))
-		under := tryAll(t, locker, keys[:4])
+		rule := proxies[from].HoldReply(onKeys(locker, keys[:maxInFlight]...))
+		under := tryAll(t, locker, keys[:maxInFlight])
 		for range maxInFlight {
 			rule.Wait(t)
 		}
-		queued := tryAll(t, locker, keys[4:16])
+		queued := tryAll(t, locker, keys[maxInFlight:16])
 		c.BeginMove(t, locker.StorageKey(key), to)
 		c.EndMove(t, locker.StorageKey(key), to)
 		rule.Lift()
 		under.succeed(t, name+": TryAcquire")
 		queued.succeed(t, name+": TryAcquire of what has moved")
-		for _, key := range keys[4:16] {
+		for _, key := range keys[maxInFlight:16] {
 			wantKeys(t, to, locker, true, key)
 		}
 		eventually(t, "the client knows the new owner", func() bool { // go-redis asks in the background

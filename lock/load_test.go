@@ -231,25 +231,25 @@ func TestStalledBatchIsNotMeasured(t *testing.T) {
 		silent := <-gate.batches
 		time.Sleep(60 * time.Millisecond) // a tenth of the time for one operation, and some
 		ask(maxInFlight - 1)
-		second, third, fourth := <-gate.batches, <-gate.batches, <-gate.batches
+		second, third := <-gate.batches, <-gate.batches
 		ask(400)
 		close(second.pass) // it overtakes the silent one, so there is room for two
-		fifth, sixth := <-gate.batches, <-gate.batches
+		fourth, fifth := <-gate.batches, <-gate.batches
 		time.Sleep(40 * time.Millisecond)
 		close(third.pass)
-		seventh := <-gate.batches
+		sixth := <-gate.batches
 		time.Sleep(40 * time.Millisecond)
 		close(silent.pass) // after more than a quarter of that time
 		synctest.Wait()
-		close(fifth.pass)
-		if eighth := <-gate.batches; eighth.commands <= minBatch {
+		close(fourth.pass)
+		if seventh := <-gate.batches; seventh.commands <= minBatch {
 			t.Errorf("after batches of %d, %d and %d comes one of %d",
-				fifth.commands, sixth.commands, seventh.commands, eighth.commands)
+				fourth.commands, fifth.commands, sixth.commands, seventh.commands)
 		} else {
-			close(eighth.pass)
+			close(seventh.pass)
 		}
 		close(gate.open)
-		for _, p := range []*passing{fourth, sixth, seventh} {
+		for _, p := range []*passing{fifth, sixth} {
 			close(p.pass)
 		}
 		callers.Wait()

@@ -3,7 +3,7 @@ package pipeline
 import "time"
 
 const (
-	maxInFlight   = 4         // batches of one queue, except for probes
+	maxInFlight   = 3         // batches of one queue, except for probes
 	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
 
 	smallBatch = 16  // commands: the limit of a batch is never lower; a short queue still gives smaller batches
@@ -26,7 +26,7 @@ const (
 //
 //	batchSize(n) = min((3*n+3)/4, max(n/maxInFlight, smallBatch), pacer.max)
 //
-// so 1 command goes alone; of 20 commands the first batch has 15 and the next 4; of 1,000 the first has 250.
+// so 1 command goes alone; of 20 commands the first batch has 15 and the next 4; of 999 the first has 333.
 //
 // A command whose reply comes after its caller has stopped waiting only adds load. So under overload, commands that
 // would be answered too late are dropped, and their callers time out, so that the others are answered in time. A batch
