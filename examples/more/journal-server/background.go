@@ -94,7 +94,7 @@ func (s *service) settle(ctx context.Context, u sqljournal.Unfinished) error {
 		return err
 	}
 	return s.chargesJournal.InTx(ctx, nil, func(tx *sql.Tx) error { // outside of a run: just a transaction
-		if err := insertCharge(ctx, tx, c); err != nil {
+		if err := s.insertCharge(ctx, tx, c); err != nil {
 			return err
 		}
 		return u.Done(ctx, tx, retention, record) // a retry gets the response

@@ -67,7 +67,7 @@ func (s *service) createCharge(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		c := newCharge(run.Key(), n, receipt)
 		err = s.chargesJournal.InTx(ctx, nil, func(tx *sql.Tx) error {
-			if err := insertCharge(ctx, tx, c); err != nil {
+			if err := s.insertCharge(ctx, tx, c); err != nil {
 				return err
 			}
 			return c.write(w)
@@ -91,9 +91,9 @@ func (s *service) storeNote(ctx context.Context, n note) error {
 
 // insertCharge does nothing if the charge is there: the customer has used a key again after its record had expired, and
 // the provider has answered with the charge of the first time.
-func insertCharge(ctx context.Context, tx *sql.Tx, c charge) error {
+func (s *service) insertCharge(ctx context.Context, tx *sql.Tx, c charge) error {
 	_, err := tx.ExecContext(ctx,
-		"insert into charges (id, customer, amount, currency, receipt) values ($1, $2, $3, $4, $5) on conflict (id) do nothing",
+		s.db.text("insert into charges (id, customer, amount, currency, receipt) values ($1, $2, $3, $4, $5) on conflict (id) do nothing"),
 		c.ID, c.customer, c.Amount, c.Currency, c.Receipt)
 	return err
 }
@@ -143,7 +143,7 @@ func (s *service) showCharge(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *service) findCharges(ctx context.Context, query string, args ...any) ([]charge, error) {
-	rows, err := s.db.QueryContext(ctx, query, args...)
+	rows, err := s.db.QueryContext(ctx, s.db.text(query), args...)
 	if err != nil {
 		return nil, err
 	}

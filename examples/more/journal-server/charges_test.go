@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
 )
 
 // startCharging runs a service without its background work.
@@ -33,10 +34,9 @@ func eachRedis(t *testing.T, test func(t *testing.T, db, redis string)) {
 // elapse puts the end of the time limit of the one run that has not ended, and its lease, into the past.
 func elapse(t *testing.T, s *database) {
 	t.Helper()
-	hour := "interval '1 hour'"
-	if s.options != nil {
-		hour = "3600000"
-	}
+	hour := map[sqljournal.Dialect]string{
+		sqljournal.DialectPostgreSQL: "interval '1 hour'", sqljournal.DialectMySQL: "3600000000", sqljournal.DialectSQLite: "3600000",
+	}[s.dialect]
 	res, err := s.ExecContext(t.Context(), "update onceguard_journal set until = until - "+hour+" where state = 1")
 	if err != nil {
 		t.Fatal(err)

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // the driver
@@ -45,10 +49,12 @@ func connect(source string) (*database, error) {
 		return openTemporary()
 	case isSQLite && path != "":
 		return openSQLite(path)
+	case strings.HasPrefix(source, "mysql://"):
+		return openMySQL(source)
 	case strings.HasPrefix(source, "postgres://"), strings.HasPrefix(source, "postgresql://"):
 		return openPostgreSQL(source)
 	}
-	return nil, errors.New("the database is neither sqlite:PATH nor a postgres:// URL")
+	return nil, errors.New("the database is neither sqlite:PATH nor a postgres:// or mysql:// URL")
 }
 
 func openPostgreSQL(source string) (*database, error) {
@@ -65,6 +71,49 @@ func openPostgreSQL(source string) (*database, error) {
 		dialect: sqljournal.DialectPostgreSQL,
 		name:    "PostgreSQL on " + cfg.Host,
 	}, nil
+}
+
+// openMySQL opens a database of MySQL or MariaDB. The URL's parameters are those of the driver.
+func openMySQL(source string) (*database, error) {
+	u, err := url.Parse(source)
+	if err != nil || u.Hostname() == "" || len(u.Path) < 2 {
+		return nil, errMySQL
+	}
+	cfg, err := mysql.ParseDSN("/?" + u.RawQuery)
+	if err != nil {
+		return nil, errMySQL
+	}
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = u.User.Username(), "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "3306")), u.Path[1:]
+	cfg.Passwd, _ = u.User.Password()
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, errMySQL
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(50)
+	db.SetMaxIdleConns(50)
+	return &database{
+		DB:      db,
+		options: []sqljournal.Option{sqljournal.MySQL()},
+		dialect: sqljournal.DialectMySQL,
+		name:    "MySQL on " + u.Hostname(),
+	}, nil
+}
+
+var errMySQL = errors.New("the database URL is malformed: want mysql://user:password@host:port/database")
+
+// numbered is a parameter as PostgreSQL and SQLite have it. Each statement has them in their order.
+var numbered = regexp.MustCompile(`\$\d`)
+
+// text returns a statement as the database takes it.
+func (d *database) text(statement string) string {
+	if d.dialect != sqljournal.DialectMySQL {
+		return statement
+	}
+	return numbered.ReplaceAllLiteralString(strings.NewReplacer(
+		"text primary key", "varchar(200) primary key",
+		"on conflict (id) do nothing", "on duplicate key update id = id",
+	).Replace(statement), "?")
 }
 
 // openSQLite opens a file in WAL mode, in which readers do not wait for the writer. A writer waits for another for 10
@@ -122,7 +171,7 @@ const paymentsTable = `create table if not exists payments (
 // start at the same time with an empty database are in each other's way here.
 func (d *database) createTables(ctx context.Context) error {
 	for _, table := range []string{paymentsTable, chargesTable} {
-		if _, err := d.ExecContext(ctx, table); err != nil {
+		if _, err := d.ExecContext(ctx, d.text(table)); err != nil {
 			return err
 		}
 	}

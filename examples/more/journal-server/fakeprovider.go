@@ -17,7 +17,7 @@ import (
 const cardLimit = 100_000
 
 const providerTable = `create table if not exists provider_charges (
-  key      text primary key,
+  id       text primary key, -- the idempotency key
   receipt  text not null,
   amount   bigint not null,
   currency text not null
@@ -31,21 +31,21 @@ const providerTable = `create table if not exists provider_charges (
 //
 // It answers 402 if it declines, and 422 if the key belongs to another charge.
 type fakeProvider struct {
-	db *sql.DB
+	db *database
 }
 
 // newFakeProvider creates the provider's table if it is missing.
-func newFakeProvider(ctx context.Context, db *sql.DB) (http.Handler, error) {
+func newFakeProvider(ctx context.Context, db *database) (http.Handler, error) {
 	f := &fakeProvider{db}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /charges", f.charge)
 	mux.HandleFunc("GET /charges", f.show)
-	_, err := db.ExecContext(ctx, providerTable)
+	_, err := db.ExecContext(ctx, db.text(providerTable))
 	return mux, err
 }
 
 // startFakeProvider serves a fake provider on a loopback port. It returns its URL and what stops it.
-func startFakeProvider(ctx context.Context, log *slog.Logger, db *sql.DB) (url string, stop func() error, err error) {
+func startFakeProvider(ctx context.Context, log *slog.Logger, db *database) (url string, stop func() error, err error) {
 	handler, err := newFakeProvider(ctx, db)
 	if err != nil {
 		return "", nil, err
@@ -82,7 +82,7 @@ func (f *fakeProvider) charge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, err := f.db.ExecContext(r.Context(),
-		"insert into provider_charges (key, receipt, amount, currency) values ($1, $2, $3, $4) on conflict (key) do nothing",
+		f.db.text("insert into provider_charges (id, receipt, amount, currency) values ($1, $2, $3, $4) on conflict (id) do nothing"),
 		key, uuid.NewString(), o.Amount, o.Currency)
 	var receipt string
 	if err == nil {
@@ -101,7 +101,7 @@ func (f *fakeProvider) show(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeProvider) find(ctx context.Context, key string) (receipt string, o order, err error) {
-	row := f.db.QueryRowContext(ctx, "select receipt, amount, currency from provider_charges where key = $1", key)
+	row := f.db.QueryRowContext(ctx, f.db.text("select receipt, amount, currency from provider_charges where id = $1"), key)
 	err = row.Scan(&receipt, &o.Amount, &o.Currency)
 	return receipt, o, err
 }

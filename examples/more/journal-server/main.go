@@ -8,6 +8,7 @@
 //
 //	go run . -db sqlite:payments.db -redis redis://localhost:6379
 //	go run . -db postgres://user:password@localhost/payments -redis redis://localhost:6379
+//	go run . -db mysql://user:password@localhost/payments -redis redis://localhost:6379
 //	go run . -db sqlite:payments.db -redis none    # the database alone protects
 //
 // # The effect is in the database: POST /payments
@@ -67,7 +68,7 @@ import (
 // config has the values of the command line.
 type config struct {
 	addr  string // host:port to listen on; port 0 is any free port, and the log names it
-	db    string // sqlite:PATH or a URL of PostgreSQL; empty means a SQLite file that is removed at exit
+	db    string // sqlite:PATH or a URL of PostgreSQL or MySQL; empty means a SQLite file that is removed at exit
 	redis string // the URL of a Redis server, or none; empty means an embedded one
 
 	provider  string        // the URL of the payment provider; empty means a fake one in this program
@@ -77,7 +78,7 @@ type config struct {
 func main() {
 	var cfg config
 	flag.StringVar(&cfg.addr, "addr", "127.0.0.1:8080", "`host:port` to listen on")
-	flag.StringVar(&cfg.db, "db", "", "`database`, sqlite:PATH or postgres://... (default: DATABASE_URL, or else a SQLite file that is removed at exit)")
+	flag.StringVar(&cfg.db, "db", "", "`database`, sqlite:PATH, postgres://... or mysql://... (default: DATABASE_URL, or else a SQLite file that is removed at exit)")
 	flag.StringVar(&cfg.redis, "redis", "", "`URL` of a Redis server, or none (default: REDIS_URL, or else an embedded miniredis)")
 	flag.StringVar(&cfg.provider, "provider", "", "`URL` of a payment provider with the API of the fake one (default: a fake one in this program)")
 	flag.DurationVar(&cfg.opTimeout, "op-timeout", 500*time.Millisecond, "time for one operation on Redis")

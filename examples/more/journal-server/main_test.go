@@ -92,10 +92,12 @@ func TestRunRefuses(t *testing.T) {
 		cfg        config
 	}{
 		{"address", taken.Addr().String(), config{addr: taken.Addr().String()}},
-		{"database", "neither sqlite:PATH nor a postgres:// URL", config{addr: free, db: "mysql://u:hunter2@localhost/payments"}},
+		{"database", "neither sqlite:PATH nor a postgres:// or mysql:// URL", config{addr: free, db: "oracle://u:hunter2@localhost/payments"}},
 		{"no path", "neither sqlite:PATH", config{addr: free, db: "sqlite:"}},
 		{"no such folder", "creating the tables", config{addr: free, db: "sqlite:" + filepath.Join(t.TempDir(), "no", "pay.db")}},
 		{"database URL", "database URL is malformed", config{addr: free, db: "postgres://u:hunter2@host:port/"}},
+		{"MySQL's URL", "database URL is malformed", config{addr: free, db: "mysql://u:hunter2@host"}},
+		{"MySQL away", "creating the tables in MySQL", config{addr: free, db: "mysql://u:hunter2@127.0.0.1:1/payments"}},
 		{"database away", "creating the tables in PostgreSQL", config{addr: free, db: "postgres://u:hunter2@127.0.0.1:1/payments"}},
 		{"Redis URL", "Redis URL is malformed", config{addr: free, redis: "redis://:hunter2@ host"}},
 	}

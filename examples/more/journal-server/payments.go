@@ -44,7 +44,7 @@ func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
 	}
 
 	err := s.paymentsJournal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
-		p, err := insertPayment(r.Context(), tx, customer(r), o)
+		p, err := s.insertPayment(r.Context(), tx, customer(r), o)
 		if err != nil {
 			return err
 		}
@@ -57,13 +57,13 @@ func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func insertPayment(ctx context.Context, tx *sql.Tx, customer string, o order) (payment, error) {
+func (s *service) insertPayment(ctx context.Context, tx *sql.Tx, customer string, o order) (payment, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return payment{}, err
 	}
 	p := payment{ID: id.String(), order: o}
-	_, err = tx.ExecContext(ctx, "insert into payments (id, customer, amount, currency) values ($1, $2, $3, $4)",
+	_, err = tx.ExecContext(ctx, s.db.text("insert into payments (id, customer, amount, currency) values ($1, $2, $3, $4)"),
 		p.ID, customer, p.Amount, p.Currency)
 	return p, err
 }
@@ -107,7 +107,7 @@ func (s *service) showPayment(w http.ResponseWriter, r *http.Request) {
 
 // payments returns the payments that a query finds. The slice is never nil, so that its JSON is [] and not null.
 func (s *service) payments(ctx context.Context, query string, args ...any) ([]payment, error) {
-	rows, err := s.db.QueryContext(ctx, query, args...)
+	rows, err := s.db.QueryContext(ctx, s.db.text(query), args...)
 	if err != nil {
 		return nil, err
 	}

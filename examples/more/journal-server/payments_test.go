@@ -147,6 +147,9 @@ func TestRedisAway(t *testing.T) {
 // fault: the COMMIT fails. Nothing was paid, and a retry pays once.
 func TestCommitFails(t *testing.T) {
 	eachRedis(t, func(t *testing.T, db, redis string) {
+		if strings.HasPrefix(db, "mysql:") {
+			t.Skip("it has no constraint that is checked by COMMIT")
+		}
 		source, err := connect(db)
 		if err != nil {
 			t.Fatal(err)

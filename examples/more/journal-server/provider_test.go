@@ -36,7 +36,7 @@ func openBank(t *testing.T, f fault) *bank {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fake, err := newFakeProvider(t.Context(), d.DB)
+	fake, err := newFakeProvider(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func openService(ctx context.Context, log *slog.Logger, cfg config) (*service, e
 	s := &service{log: log, db: db, redis: redis, locker: redis.locker(cfg.opTimeout), metrics: prometheus.NewRegistry(), pause: sleep}
 	url := cfg.provider
 	if s.stopProvider = func() error { return nil }; url == "" {
-		if url, s.stopProvider, err = startFakeProvider(ctx, log, db.DB); err != nil {
+		if url, s.stopProvider, err = startFakeProvider(ctx, log, db); err != nil {
 			return nil, errors.Join(err, redis.close(), db.close())
 		}
 	}

@@ -25,13 +25,35 @@ const (
 	patience = 20 * time.Second // bounds every wait: only a failing test waits this long
 )
 
-// each runs a test with SQLite, and with PostgreSQL if ONCEGUARD_POSTGRES has the URL of a server, in which each test
-// has a schema of its own.
+// each runs a test with SQLite, and with PostgreSQL and MySQL or MariaDB if ONCEGUARD_POSTGRES and ONCEGUARD_MYSQL have the URLs
+// of servers, in which each test has a schema of its own.
 func each(t *testing.T, test func(t *testing.T, db string)) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		test(t, "sqlite:"+filepath.Join(t.TempDir(), "payments.db"))
+	})
+	t.Run("mysql", func(t *testing.T) {
+		t.Parallel()
+		server := os.Getenv("ONCEGUARD_MYSQL")
+		if server == "" {
+			t.Skip("left out: needs mysql://user:password@host:port in ONCEGUARD_MYSQL")
+		}
+		d, err := openMySQL(server + "/mysql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("journal_server_%d_%d", os.Getpid(), schemas.Add(1))
+		exec(t, d.DB, "create schema "+name)
+		t.Cleanup(func() {
+			if _, err := d.Exec("drop schema " + name); err != nil {
+				t.Error(err)
+			}
+			if err := d.close(); err != nil {
+				t.Error(err)
+			}
+		})
+		test(t, server+"/"+name)
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
@@ -267,7 +289,7 @@ func TestFindings(t *testing.T) {
 		if log := s.log.String(); !strings.Contains(log, `"database check"`) {
 			t.Errorf("got %s, want a finding about the database", log)
 		}
-		exec(t, s.db.DB, "create table onceguard_journal (key text)")
+		exec(t, s.db.DB, "create table onceguard_journal (id text)")
 		if _, err := openDatabase(t.Context(), db); err == nil {
 			t.Error("started with another table of that name")
 		}
