@@ -1,8 +1,6 @@
 package middleware_test
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -32,45 +30,6 @@ func TestRunEndsWithinItsLimit(t *testing.T) {
 			})
 			s.want(s.send(), http.StatusOK, middleware.Executed)
 		})
-	})
-}
-
-// A run whose time is over before it begins does not begin, and its row is freed.
-func TestBeginTakesTooLong(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		for name, limit := range map[string]time.Duration{"WithMaxDuration": 20 * time.Millisecond, "deadline": time.Minute} {
-			t.Run(name, func(t *testing.T) {
-				modes(t, func(t *testing.T, j *memJournal) {
-					s, _ := journaled(t, b, j, payInTx(j), middleware.WithMaxDuration(limit))
-					if name == "deadline" {
-						s.outer = func(next http.Handler) http.Handler {
-							return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-								ctx, cancel := context.WithTimeout(r.Context(), 200*time.Millisecond)
-								defer cancel()
-								next.ServeHTTP(w, r.WithContext(ctx))
-							})
-						}
-					}
-					j.setHooks(nil, func(op string) error {
-						if op == "begin" {
-							time.Sleep(300 * time.Millisecond)
-						}
-						return nil
-					})
-					e := s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable)
-					if !errors.Is(e.Err, context.DeadlineExceeded) {
-						t.Errorf("error %v", e.Err)
-					}
-					s.wantRuns(0)
-					s.awaitFree(b)
-					eventually(t, "the row to be freed", func() bool {
-						j.mu.Lock()
-						defer j.mu.Unlock()
-						return len(j.rows) == 0
-					})
-				})
-			})
-		}
 	})
 }
 

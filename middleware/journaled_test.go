@@ -187,30 +187,6 @@ func TestJournalIsDownAtBegin(t *testing.T) {
 	})
 }
 
-// A Begin whose reply was lost is repeated with the same token; one that stays without a reply is undone.
-func TestReplyToBeginIsLost(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		modes(t, func(t *testing.T, j *memJournal) {
-			s, _ := journaled(t, b, j, payInTx(j))
-			j.setHooks(nil, at("begin", 1))
-			s.want(s.send(), http.StatusCreated, middleware.Executed)
-			j.want(t, 1, 1)
-
-			j.setHooks(at("end", 3), at("begin", -1))
-			s.want(s.send(key("k2")), http.StatusServiceUnavailable, middleware.StoreUnavailable)
-			j.setHooks(nil, nil)
-			eventually(t, "Begin to be undone", func() bool {
-				j.mu.Lock()
-				defer j.mu.Unlock()
-				return len(j.rows) == 1 && j.calls["end"] > 0
-			})
-			b.FlushAll(t)
-			s.want(s.send(key("k2")), http.StatusCreated, middleware.Executed)
-			s.wantRuns(2)
-		})
-	})
-}
-
 // eventually polls until done reports true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()

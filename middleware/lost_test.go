@@ -242,22 +242,6 @@ func TestKeyTakenAndFreedAgain(t *testing.T) {
 	}
 }
 
-// The second claim fails: another request took the key, and may have freed it. The client is not told to retry.
-func TestKeyTakenAndClaimFails(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		run := beginLost(t, b, own, middleware.WithFailOpen())
-		rival := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, payOnce())
-		rival.want(rival.send(), http.StatusCreated, middleware.Executed)
-		cut := run.proxy.CutBefore(redistest.Named("SET"))
-		run.wantLost(run.end(), http.StatusConflict, "outcome-unknown")
-		if cut.Hits() == 0 {
-			t.Error("it did not look")
-		}
-		cut.Lift()
-		run.want(run.send(), http.StatusCreated, middleware.Replayed)
-	})
-}
-
 // A response of which a byte has left is sent to its end, and what another request has stored stays.
 func TestKeyTakenAfterAByteHasLeft(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

@@ -200,32 +200,6 @@ func TestClaimSaysThatThereIsAJournal(t *testing.T) {
 	})
 }
 
-// Once the journal has the outcome, Resolve has done its work, whatever becomes of the claim meanwhile.
-func TestResolveHasEndedInTheJournal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		modes(t, func(t *testing.T, j *memJournal) {
-			s, info, works := stranded(t, b, j)
-			works.Store(true)
-			j.setHooks(nil, func(op string) error {
-				if op == "end" {
-					b.FlushAll(t)
-				}
-				return nil
-			})
-			said := middleware.Responded(http.StatusAccepted, nil, []byte("said"))
-			err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said, middleware.WithJournal(j))
-			if err != nil {
-				t.Errorf("%v although the journal has the outcome", err)
-			}
-			j.setHooks(nil, nil)
-			if a := s.send(); a.body != "said" {
-				t.Errorf("a retry got %+v", a)
-			}
-			s.wantRuns(1)
-		})
-	})
-}
-
 // With other keys than the middleware's nothing is freed, in the journal neither.
 func TestResolveReadsTheNoteOfTheJournal(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

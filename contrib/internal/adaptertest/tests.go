@@ -23,7 +23,7 @@ func (f Framework[M]) Tests(t *testing.T) {
 		"conflicts": f.conflicts, "shadow": f.shadow, "shadow, hijacked": f.shadowHijack, "hijacked": f.hijacked,
 		"panic, Recover outside": f.recoverOutside, "panic, Recover inside": f.recoverInside, "panic, no Recover": f.noRecover,
 		"error rendered inside": f.renderedInside, "error rendered outside": f.renderedOutside, "rolled back": f.rolledBack,
-		"no route": f.noRoute, "unprotected": f.unprotected, "fail open": f.failOpen, "store unavailable": f.storeUnavailable,
+		"no route": f.noRoute, "unprotected": f.unprotected, "without Redis": f.withoutRedis,
 		"mounted twice": f.mountedTwice, "context": f.context, "discard": f.discard, "cookies": f.cookies, "deadline": f.deadline,
 		"user": f.user, "panics": f.panics,
 	} {
@@ -249,23 +249,29 @@ func (f Framework[M]) unprotected(t *testing.T) {
 	s.Want(s.Pay("", "1"), 402, "1", middleware.Unprotected)
 }
 
-// With WithFailOpen the request runs with its body although Redis is gone.
-func (f Framework[M]) failOpen(t *testing.T) {
-	s := f.NewSite(t, middleware.WithFailOpen())
-	s.Protect(func(c Context) error {
-		body, _ := io.ReadAll(c.Request().Body)
-		return c.String(http.StatusOK, string(body))
-	})
-	s.Away.Store(true)
-	s.Want(s.Pay("k", "1"), http.StatusOK, "1", middleware.Unprotected)
-}
-
-func (f Framework[M]) storeUnavailable(t *testing.T) {
-	s := f.NewSite(t)
-	s.Protect(pay)
-	s.Away.Store(true)
-	s.Want(s.Pay("k", "1"), http.StatusServiceUnavailable, "*", middleware.StoreUnavailable)
-	s.WantRuns(0)
+// Without Redis a request is refused or, with WithFailOpen, runs with its body.
+func (f Framework[M]) withoutRedis(t *testing.T) {
+	for name, test := range map[string]struct {
+		opts    []middleware.Option
+		status  int
+		body    string
+		outcome middleware.Outcome
+		runs    int64
+	}{
+		"refused":   {nil, http.StatusServiceUnavailable, "*", middleware.StoreUnavailable, 0},
+		"fail open": {[]middleware.Option{middleware.WithFailOpen()}, http.StatusOK, "1", middleware.Unprotected, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := f.NewSite(t, test.opts...)
+			s.Protect(func(c Context) error {
+				body, _ := io.ReadAll(c.Request().Body)
+				return c.String(http.StatusOK, string(body))
+			})
+			s.Away.Store(true)
+			s.Want(s.Pay("k", "1"), test.status, test.body, test.outcome)
+			s.WantRuns(test.runs)
+		})
+	}
 }
 
 // Mounted twice, it takes effect once.
