@@ -41,12 +41,12 @@ var profiles = map[string]profile{
 	},
 }
 
-// profileFlag sets the statuses, which a -status behind it may change, and the checks.
+// profileFlag sets the statuses and the form of the key, which a -status or -key behind it may change, and the checks.
 func (o *options) profileFlag(name string) error {
 	p, ok := profiles[name]
 	if !ok {
 		return fmt.Errorf("%q is none of %s", name, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	}
-	o.profile, o.Statuses = p, p.statuses
+	o.profile, o.Statuses, o.KeyFormat = p, p.statuses, "{{key}}"
 	return nil
 }
