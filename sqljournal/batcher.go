@@ -10,7 +10,8 @@ import (
 
 // batcher sends concurrent looks together. While fewer than maxSenders callers are sending, a look is sent at once and
 // alone. Otherwise it waits. A sender that has finished makes the first waiting look a sender, which sends a batch: its
-// own look and the others that wait. The batcher starts no goroutine. Without it 64 callers reach about four fifths of the rate.
+// own look and the others that wait. The batcher starts no goroutine. Without it 64 callers reach about four fifths of
+// the rate.
 //
 // A batch is sent with its sender's context, so it can fail for a reason that concerns only the sender. Then the others
 // in it are sent alone. So is a look that has waited for maxWait, in case the senders' connections are silent.
