@@ -93,8 +93,6 @@ func (t *Tee) judge(answered bool, limit int) capture.Verdict {
 	return capture.Whole
 }
 
-func (t *Tee) underlying() http.ResponseWriter { return t.under }
-
 // Header returns the underlying writer's header.
 func (t *Tee) Header() http.Header { return t.under.Header() }
 
