@@ -177,7 +177,7 @@ func wantAllHeld(t *testing.T, round int, isBusy bool, report []byte, unasked []
 			return c.ID == pattern || isPrefix && strings.HasPrefix(c.ID, prefix)
 		})
 		switch {
-		case c.Verdict == "held" && mayBeUnasked:
+		case c.Verdict == "held" && mayBeUnasked && !strings.HasPrefix(c.ID, "inflight/"): // luck, where no run can be made slow
 			t.Errorf("round %d: %s held, and was not to be asked", round, c.ID)
 		case c.Verdict == "not asked" && !mayBeUnasked && !(isBusy && strings.Contains(c.Sentence, "under way at the same time")):
 			t.Errorf("round %d: %s was not asked: %s", round, c.ID, c.Sentence)
