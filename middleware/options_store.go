@@ -68,7 +68,8 @@ func (o *options) forbids(verdict capture.Verdict, status int) bool {
 }
 
 // StoreDefault stores every final status except 401, 403, 404, 405, 408, 415, 425, 429, and 500 and above. These mean
-// that the request was not carried out, or that it failed for another reason than its own content. A retry runs again.
+// that the request was not carried out, or that it failed for another reason than its own content. A retry runs again, except
+// after a 5xx with [WithAtMostOnce] or an intent journal: see [WithStored].
 func StoreDefault(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,

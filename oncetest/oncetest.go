@@ -12,7 +12,7 @@
 //	}
 //
 // Redis is embedded: the package starts a miniredis for each scenario, and advances its clock where a lease has to run
-// out. It uses no network but loopback. All scenarios together take about two seconds, mostly for Redis operations that
+// out. It uses no network but loopback. All scenarios together take a second or two, mostly for Redis operations that
 // have to time out.
 //
 // For a test of your own, see the Example (Testing) of package middleware: miniredis needs no server, and its FastForward
