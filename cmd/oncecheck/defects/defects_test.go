@@ -41,8 +41,9 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// TestRight asks the right servers again and again: nothing may fail by chance, and nothing may be left out. Before a
-// release, ask 20 times, with -count=4 and the long tests.
+// TestRight asks the right servers again and again: nothing may fail by chance, and nothing may be left out unless the machine
+// is so busy that a request is answered before the next one is sent. Before a release, ask 20 times, with -count=4 and the long
+// tests.
 func TestRight(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"none", "none-wait"} {
@@ -57,6 +58,7 @@ func TestRight(t *testing.T) {
 					switch {
 					case v.Verdict == "failed":
 						t.Errorf("%s failed: %s\n%s", v.ID, v.Sentence, strings.Join(v.Curl, "\n"))
+					case strings.HasSuffix(v.Sentence, "answered before anything else could happen"): // the tests beside this one
 					case v.Verdict != "held" && !slices.Contains(neverAsked[name], v.ID):
 						t.Errorf("%s %s: %s", v.ID, v.Verdict, v.Sentence)
 					}
