@@ -16,8 +16,8 @@ var ErrNotLock = errors.New("lock: the token is that of a claim, not of a lock")
 // Resume replaces the claim of a lock, that of the token from, with one of the token to, which begins at start. It returns
 // it as Granted. A try whose reply was lost is recognized by the token to.
 //
-// If Resume fails, the claim may have been replaced nevertheless. It is then left to expire: whoever had the claim may
-// not know yet that it is lost.
+// If Resume fails, the claim may have been replaced nevertheless. It is then left to expire: its earlier holder
+// may not know yet that it is lost.
 func (s *Store) Resume(ctx context.Context, key Key, from, to uuid.UUID, start time.Time, owner string) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.Start = start

@@ -47,7 +47,7 @@ func concurrent(instances bool) func(*T) {
 	}
 }
 
-// burst is what came of an operation that was sent several times at one instant.
+// burst is the result of an operation that was sent several times at one instant.
 type burst struct {
 	size, effects, overlapped int
 	answers                   []ask.Exchange
