@@ -41,7 +41,6 @@ const (
 	mysqlRecordChanged = 1020 // since the transaction's snapshot: MariaDB's innodb_snapshot_isolation
 	mysqlDuplicate     = 1062
 	mysqlSyntax        = 1064
-	mysqlLockTimeout   = 1205
 	mysqlDeadlock      = 1213
 	mysqlNoSavepoint   = 1305
 )
