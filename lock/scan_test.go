@@ -42,7 +42,10 @@ func TestScan(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		client := b.Client(t)
 		const odd = `odd*?[a-z]\ namespace`
-		locker := lock.New(client, odd, lock.WithFencing(), lock.WithoutRenewal(), lock.WithOpTimeout(20*time.Second))
+		opts := []lock.Option{lock.WithFencing(), lock.WithoutRenewal(), lock.WithOpTimeout(20 * time.Second)}
+		dies := lock.New(client, odd, opts...)
+		defer closeWithin(t, dies)
+		locker := lock.New(client, odd, append(opts, lock.WithTTL(time.Minute))...)
 		defer closeWithin(t, locker)
 		similar := newLocker(t, client)
 		want := map[string]lock.State{}
@@ -50,12 +53,14 @@ func TestScan(t *testing.T) {
 		for i := range 150 {
 			key := fmt.Sprint("key ", i)
 			state := states[i/50]
-			leave(t, locker, b, key, state)
+			if state == lock.Abandoned {
+				leave(t, dies, b, key, state)
+				b.Elapse(t, time.Millisecond)
+			} else {
+				leave(t, locker, b, key, state)
+			}
 			want[locker.StorageKey(key)] = state
 			leave(t, similar, b, key, lock.Settled)
-			if state == lock.Abandoned {
-				b.Elapse(t, time.Millisecond)
-			}
 		}
 		foreign := locker.StorageKey("foreign")
 		want[foreign] = 0
