@@ -15,9 +15,9 @@ import (
 // A caller that gets InFlight may call Wait, once it has let go of its input. The request must not change until the run
 // is concluded.
 func (g *Guard) Begin(ctx context.Context, r *Run) Result {
-	r.guard, r.caller = g, ctx
 	req := &r.Request
-	claim, err := g.claim(ctx, r.detached(), req)
+	r.guard, req.caller = g, ctx
+	claim, err := g.claim(req)
 	req.StorageKey = cmp.Or(req.StorageKey, claim.Key)
 	g.StorageKey(req)
 	isAlone := errors.Is(err, lock.ErrNoRedis)
@@ -25,19 +25,19 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 	case isAlone && !req.TooOld: // the row that an intent journal stores at Begin takes the place of the claim
 		return r.begin(nil, nil)
 	case isAlone:
-		return g.lookInJournal(ctx, req, refuse(Expired, nil))
+		return g.lookInJournal(req, refuse(Expired, nil))
 	case err != nil && !req.TooOld && g.mayFailOpen(ctx, err):
 		return refuse(Unprotected, err)
 	case err != nil && !req.TooOld && g.mayRunWithoutLease(ctx, err):
 		return r.begin(nil, err)
 	case errors.Is(err, lock.ErrSettled), err != nil && g.mayRunWithoutLease(ctx, err):
-		return g.lookInJournal(ctx, req, unclaimed(err))
+		return g.lookInJournal(req, unclaimed(err))
 	case err != nil:
 		return unclaimed(err)
 	case claim.State == lock.Granted:
 		return r.begin(claim.Lease, nil)
 	case claim.State == lock.Abandoned, claim.State == lock.Free:
-		result := g.lookInJournal(ctx, req, g.ifNoRow(req, &claim))
+		result := g.lookInJournal(req, g.ifNoRow(req, &claim))
 		if result.Kind == NoRecord { // that run has not happened
 			return r.beginAfter()
 		}
@@ -62,7 +62,7 @@ func (r *Run) beginAfter() Result {
 	if err != nil && !errors.Is(err, lock.ErrChanged) && !errors.Is(err, lock.ErrLive) {
 		return unclaimed(err)
 	}
-	claim, err := g.sendClaim(ctx, req)
+	claim, err := g.sendClaim(req)
 	switch {
 	case err != nil:
 		return unclaimed(err)
@@ -92,9 +92,10 @@ func (r *Run) begin(lease *lock.Lease, claimErr error) Result {
 	return result
 }
 
-// claim claims the key, or looks up one that is too old. It sends nothing if the deadline of ctx has passed, or during
-// the pause after a failure of Redis. detached has the values of ctx, and never ends.
-func (g *Guard) claim(ctx, detached context.Context, req *Request) (claim lock.Claim, err error) {
+// claim claims the key, or looks up one that is too old. It sends nothing if the caller's deadline has passed, or during
+// the pause after a failure of Redis.
+func (g *Guard) claim(req *Request) (claim lock.Claim, err error) {
+	ctx := req.caller
 	if err = deadlineError(ctx); err != nil {
 		return claim, err
 	}
@@ -104,13 +105,26 @@ func (g *Guard) claim(ctx, detached context.Context, req *Request) (claim lock.C
 	}
 	start := time.Now()
 	if req.TooOld {
-		claim, err = g.locker.Look(detached, req.Key)
+		claim, err = g.locker.Look(req.detached(), req.Key)
 	} else {
-		claim, err = g.sendClaim(detached, req)
+		claim, err = g.sendClaim(req)
 	}
 	req.Phases.Claim = PhaseSince(start)
 	if pauses {
-		g.tripAfter(ctx, err)
+		g.redis.tripAfter(ctx, err)
 	}
 	return claim, err
+}
+
+// mayFailOpen reports whether the operation may run although the claim failed with err. ErrLost means that the claim
+// was written and is gone, so another caller may have the key.
+func (p *Policy) mayFailOpen(ctx context.Context, err error) bool {
+	return p.FailOpen && isUnanswered(ctx, err) && !errors.Is(err, lock.ErrLost)
+}
+
+// mayRunWithoutLease reports whether the journal alone decides about a request whose claim failed with err. It does not
+// if the deadline of ctx has passed, nor with AtMostOnce, whose holds also protect against instances without a journal.
+// It does after ErrLost: even if another request runs, the journal lets only one of the two take effect.
+func (p *Policy) mayRunWithoutLease(ctx context.Context, err error) bool {
+	return p.Journal != nil && !p.AtMostOnce && isUnanswered(ctx, err)
 }

@@ -178,7 +178,7 @@ func TestRenewals(t *testing.T) {
 		}, time.Hour},
 		"too much is pending": {fails, func(r *Run) {
 			time.Sleep(30 * time.Second)
-			r.guard.pendingSmall.Take(maxPendingRecords)
+			r.guard.ask.small.Take(maxPendingRecords)
 			whole(r)
 		}, 30 * time.Second},
 	} {

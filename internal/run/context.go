@@ -17,7 +17,7 @@ import (
 // of package context by Value, with a key that is an *int. Before Go 1.26 Cause does so before it calls Err. So Value,
 // too, makes the real context for such a key.
 type runContext struct {
-	run      *Run
+	req      *Request
 	lease    *lock.Lease // nil if a journal decides: the loss of the lease does not end the run
 	deadline time.Time
 
@@ -49,11 +49,11 @@ func (c *runContext) Err() error {
 
 // Value returns the Request's ContextValue, or the value of the caller's context.
 func (c *runContext) Value(key any) any {
-	if key == c.run.ContextKey {
-		return c.run.ContextValue
+	if key == c.req.ContextKey {
+		return c.req.ContextValue
 	}
 	if _, ok := key.(*int); !ok {
-		return c.run.caller.Value(key)
+		return c.req.caller.Value(key)
 	}
 	c.mu.Lock()
 	real := c.realize(time.Now())
@@ -85,7 +85,7 @@ func (c *runContext) isOver(now time.Time) bool {
 // parent returns the context that this one is derived from.
 func (c *runContext) parent() context.Context {
 	if c.lease == nil {
-		return c.run.detached()
+		return c.req.detached()
 	}
 	return c.lease.Context()
 }
@@ -117,22 +117,4 @@ func (c *runContext) realize(now time.Time) context.Context {
 		c.real, c.cancel = context.WithDeadline(parent, c.deadline)
 	}
 	return c.real
-}
-
-// detached is a Run as the context of what is sent for it: it has the values of the caller's context, and never ends.
-type detached Run
-
-func (r *Run) detached() context.Context { return (*detached)(r) }
-
-func (*detached) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
-func (*detached) Done() <-chan struct{}                   { return nil }
-func (*detached) Err() error                              { return nil }
-func (*detached) String() string                          { return "onceguard.detached" }
-
-// Value hides the key by which package context finds the caller's cancellation, as context.WithoutCancel does.
-func (d *detached) Value(key any) any {
-	if _, ok := key.(*int); ok {
-		return context.WithoutCancel(d.caller).Value(key)
-	}
-	return d.caller.Value(key)
 }

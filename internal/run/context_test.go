@@ -179,7 +179,7 @@ func TestContextIsLazy(t *testing.T) {
 		"package context":  {func(ctx context.Context) { ctx.Value(new(int)) }, true},
 		"a child that may": {func(ctx context.Context) { context.AfterFunc(ctx, func() {}) }, true},
 	} {
-		c := &runContext{run: &Run{caller: context.Background()}, deadline: time.Now().Add(time.Hour)}
+		c := &runContext{req: &Request{caller: context.Background()}, deadline: time.Now().Add(time.Hour)}
 		test.ask(c)
 		made := c.real != nil
 		expired := c.end(time.Now())
@@ -198,7 +198,7 @@ func TestDetached(t *testing.T) {
 	own := new(int) // a key of the same type as those of package context
 	caller, cancel := context.WithCancelCause(context.WithValue(context.WithValue(t.Context(), valueKey{}, "value"), own, "own"))
 	cancel(errors.New("the caller has gone"))
-	detached := (&Run{caller: caller}).detached()
+	detached := (&Request{caller: caller}).detached()
 	_, hasDeadline := detached.Deadline()
 	if detached.Done() != nil || detached.Err() != nil || hasDeadline {
 		t.Errorf("Done %v, Err %v, Deadline %v; want none", detached.Done(), detached.Err(), hasDeadline)
@@ -220,8 +220,8 @@ func TestDetached(t *testing.T) {
 func TestContextValue(t *testing.T) {
 	t.Parallel()
 	type key struct{}
-	r := &Run{caller: context.WithValue(t.Context(), key{}, "outer"), Request: Request{ContextKey: key{}, ContextValue: "inner"}}
-	c := &runContext{run: r, deadline: time.Now().Add(time.Hour)}
+	req := &Request{caller: context.WithValue(t.Context(), key{}, "outer"), ContextKey: key{}, ContextValue: "inner"}
+	c := &runContext{req: req, deadline: time.Now().Add(time.Hour)}
 	for _, when := range []string{"before", "after"} {
 		child, cancel := context.WithCancel(c)
 		if c.Value(key{}) != "inner" || child.Value(key{}) != "inner" {

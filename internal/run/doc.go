@@ -20,20 +20,21 @@
 //
 // # The files
 //
-//	guard.go       Begin: the claim, and what follows from it
+//	guard.go       the policy, and the Guard; how many wait
+//	begin.go       Begin: the claim, and what follows from it
+//	request.go     what a door asks for, and the context of what is sent for it
 //	duplicate.go   what a request gets whose key another run has; Wait
-//	waiting.go     how many wait
 //	result.go      what Begin, Wait and Conclude return
 //	answers.go     the table: what a request gets that does not run, by HTTP, in a function and by gRPC
-//	run.go         a run, from Start to Conclude
-//	do.go          calls the operation and concludes the run, also after a panic
+//	run.go         a run, from Start to Conclude; Do, also after a panic
 //	control.go     what the operation decides about its run: Keep, Discard, Unknown, Retain
 //	decide.go      the table: what a run does with its key
+//	decision.go    a row of it: what is stored, done to the key and told to the observer
 //	context.go     the context of the operation
 //	leased.go      the protection by a lease alone; a run that has lost its key
 //	journaled.go   the protection by a journal, beside a lease or alone
 //	transact.go    the transaction that has effect and record
-//	ask.go         how a journal is called
+//	ask.go         how a journal is called, and retried in the background
 //	outage.go      what happens while Redis does not answer
 //	resolve.go     how an operator ends a run whose outcome is unknown
 //	inspect.go     what an operator sees of a key

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
@@ -154,9 +153,9 @@ const (
 
 // lookInJournal returns what follows from the journal's entry, or fallback if the journal has none. It is for a key of
 // which Redis has no record, or cannot confirm it. Redis may have lost a run that has not ended.
-func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result) Result {
+func (g *Guard) lookInJournal(req *Request, fallback Result) Result {
 	start := time.Now()
-	result := g.byJournal(ctx, req, fallback)
+	result := g.byJournal(req, fallback)
 	if g.Journal != nil {
 		req.Phases.Journal = PhaseSince(start)
 	}
@@ -164,11 +163,11 @@ func (g *Guard) lookInJournal(ctx context.Context, req *Request, fallback Result
 }
 
 // byJournal is lookInJournal as a part of another phase.
-func (g *Guard) byJournal(ctx context.Context, req *Request, fallback Result) Result {
+func (g *Guard) byJournal(req *Request, fallback Result) Result {
 	if g.Journal == nil {
 		return fallback
 	}
-	entry, err := g.look(context.WithoutCancel(ctx), req.StorageKey)
+	entry, err := g.ask.look(req.detached(), req.StorageKey)
 	switch {
 	case err != nil:
 		return refuse(Unavailable, err)
@@ -213,14 +212,14 @@ func (g *Guard) waitForClaim(ctx context.Context, req *Request) (Result, error) 
 		return Result{}, err
 	}
 	if claim.State == lock.Abandoned || claim.State == lock.Free {
-		return g.byJournal(ctx, req, g.ifNoRow(req, &claim)), nil
+		return g.byJournal(req, g.ifNoRow(req, &claim)), nil
 	}
 	return g.byClaim(req, &claim), nil
 }
 
 // waitForRow waits until the run has ended whose row the journal has, and returns what follows from the entry.
 func (g *Guard) waitForRow(ctx context.Context, req *Request) (Result, error) {
-	entry, err := g.pollJournal(ctx, req.StorageKey)
+	entry, err := g.ask.poll(ctx, req.StorageKey)
 	switch {
 	case err != nil:
 		return Result{}, err
@@ -248,28 +247,6 @@ func (g *Guard) waitTurn(ctx context.Context, req *Request, wait func(context.Co
 	req.Phases.Wait = PhaseSince(start)
 	return err
 }
-
-// pollJournal looks at the row until its run has ended. If ctx ends first, the error is a [lock.WaitError]. The pauses
-// have full jitter and grow, so that many duplicates do not ask at the same time.
-func (g *Guard) pollJournal(ctx context.Context, key string) (journal.Entry, error) {
-	var last error // of the last look that ctx has not ended
-	for pause := minPoll; background.Pause(ctx, background.Jitter(pause)) == nil; pause = min(2*pause, maxPoll) {
-		entry, err := g.look(ctx, key)
-		if ctx.Err() != nil {
-			break
-		}
-		if err == nil && entry.State != journal.Running {
-			return entry, nil
-		}
-		last = err
-	}
-	return journal.Entry{}, &lock.WaitError{Err: ctx.Err(), Look: last}
-}
-
-const (
-	minPoll = 20 * time.Millisecond // the first pause of a duplicate that waits is at most that
-	maxPoll = time.Second           // and the longest that
-)
 
 // waitFailure returns the observer's error for a wait that ended with err. It is nil if only the deadline had passed,
 // or the caller has gone.

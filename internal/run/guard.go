@@ -1,12 +1,11 @@
 package run
 
 import (
-	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
@@ -33,17 +32,23 @@ func DefaultPolicy(door record.Door) Policy {
 	}
 }
 
+// keepFor returns how long a record is kept for which the operation or the policy has asked for retention.
+func (p *Policy) keepFor(retention time.Duration) time.Duration {
+	const lateSeal = time.Minute // how long the statement that follows a seal may take to reach the database
+	if p.Journal == nil || p.Journal.IsIntent() {
+		return retention
+	}
+	return max(retention, p.MaxDuration+lateSeal)
+}
+
 // Guard begins runs. It is safe for concurrent use.
 type Guard struct {
 	locker *lock.Locker
 	Policy
 
-	waiting        waiting           // callers in Wait
-	redis          breaker           // keeps callers from waiting for Redis during an outage: see Policy.Pauses
-	pendingRecords *background.Room  // bytes of records that wait for the journal, without those in pendingSmall
-	pendingSmall   *background.Room  // bytes of those that have at most maxSmallRecord
-	undoing        *background.Room  // runs in undoBegin
-	turns          *background.Turns // of those that retry a call to the journal
+	ask     asker   // calls the journal
+	waiting waiting // callers in Wait
+	redis   breaker // keeps callers from waiting for Redis during an outage: see Policy.Pauses
 }
 
 // New returns a Guard. It panics if p contradicts itself, or if its journal has another namespace than the locker. The
@@ -64,50 +69,40 @@ func New(door string, locker *lock.Locker, p Policy) *Guard {
 		notes := p.Journal.Namespace()
 		option.Check(notes == locks, "%s.WithJournal: the journal has the namespace %q, and the locker %q", door, notes, locks)
 	}
-	return &Guard{
-		locker: locker, Policy: p,
-		pendingRecords: background.NewRoom(maxPendingRecords), pendingSmall: background.NewRoom(maxPendingRecords),
-		undoing: background.NewRoom(maxUndone), turns: background.NewTurns(journalTurns, journalTimeout),
-	}
+	return &Guard{locker: locker, Policy: p, ask: newAsker(p.Journal, locker)}
 }
 
-// Request is a caller's request for a run under a key: the part of a Run that exists before it begins.
-type Request struct {
-	Key          string               // as the door has derived it
-	Fingerprints []record.Fingerprint // of the input, one by each rule; the first one is stored. At least one, see record.Kind
-	Traceparent  func() record.Trace  // of the operation, for its record; nil: none
-	AnswerBy     time.Time            // when a caller that waits must have its answer; zero: no limit but Policy.Wait
-	TooOld       bool                 // nothing may run: the key is looked up and never claimed
-
-	// Key of the operation's context, and its value: how the operation finds its run.
-	ContextKey, ContextValue any
-
-	// Begin, Wait, Run.Start and Run.CutOff set these:
-	StorageKey string // the key as it stands in Redis; may be set before, too
-	Phases     Phases
+// waiting counts the callers in Wait. Its zero value is ready to use, and its methods may be called concurrently.
+type waiting struct {
+	mu    sync.Mutex
+	all   int            // guarded by mu
+	byKey map[string]int // guarded by mu; has no key without callers
 }
 
-// resemblance is the result of comparing a request with a stored fingerprint.
-type resemblance int
-
-const (
-	same         resemblance = iota // the fingerprint was made of the same input
-	different                       // of another input
-	incomparable                    // it was made by a rule that the request does not have
-)
-
-// compare compares the request with the request that stored was made of. A fingerprint of the zero Kind is the same as
-// every other.
-func (req *Request) compare(stored record.Fingerprint) resemblance {
-	for _, f := range req.Fingerprints {
-		switch {
-		case f == stored, f.Kind == record.Kind{}, stored.Kind == record.Kind{}:
-			return same
-		case f.Kind == stored.Kind:
-			return different
-		}
+// enter counts a caller, unless most are counted, or a tenth of most for its key: one client that repeats its own key
+// leaves the others nine tenths. One caller may always wait for a key.
+func (w *waiting) enter(key string, most int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all >= most || w.byKey[key] >= max(1, most/10) {
+		return false
 	}
-	return incomparable
+	if w.byKey == nil {
+		w.byKey = map[string]int{}
+	}
+	w.all++
+	w.byKey[key]++
+	return true
+}
+
+// leave no longer counts a caller that has entered.
+func (w *waiting) leave(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all--
+	if w.byKey[key]--; w.byKey[key] == 0 {
+		delete(w.byKey, key)
+	}
 }
 
 // StorageKey returns the key as it stands in Redis. The first call makes it and sets it in req. It is empty if the request
@@ -120,13 +115,13 @@ func (g *Guard) StorageKey(req *Request) string {
 }
 
 // sendClaim sends a claim, with the request's fingerprint in its note. With AtMostOnce the claim has a hold.
-func (g *Guard) sendClaim(ctx context.Context, req *Request) (lock.Claim, error) {
+func (g *Guard) sendClaim(req *Request) (lock.Claim, error) {
 	var room [record.NoteLen]byte
 	hold := time.Duration(0)
 	if g.AtMostOnce {
 		hold = g.Retention
 	}
-	return g.locker.Claim(ctx, req.Key, g.note(room[:0], req), hold)
+	return g.locker.Claim(req.detached(), req.Key, g.note(room[:0], req), hold)
 }
 
 // note returns the note of the request's claim, in room if it fits. Only an encrypted one needs the storage key.
@@ -147,27 +142,3 @@ func unclaimed(err error) Result {
 	}
 	return refuse(Unavailable, err)
 }
-
-// look calls Look of the journal.
-func (g *Guard) look(ctx context.Context, key string) (journal.Entry, error) {
-	return ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.Look(ctx, key) })
-}
-
-// end calls End of the journal.
-func (g *Guard) end(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
-	return ask(ctx, func(ctx context.Context) (journal.Entry, error) { return g.Journal.End(ctx, run, record, keep) })
-}
-
-// keepFor returns how long a record is kept for which the operation or the policy has asked for retention.
-func (g *Guard) keepFor(retention time.Duration) time.Duration {
-	if g.Journal == nil || g.Journal.IsIntent() {
-		return retention
-	}
-	return max(retention, g.MaxDuration+lateSeal)
-}
-
-const (
-	lateSeal          = time.Minute // how long the statement that follows a seal may take to reach the database
-	maxPendingRecords = 64 << 20    // bytes of records that wait for a journal, in one Guard; as much for small ones
-	maxUndone         = 4096        // runs whose Begin is being undone, in one Guard
-)

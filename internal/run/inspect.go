@@ -33,7 +33,7 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (i Inspection, e
 	}
 	encoded, note := claim.Value, claim.Note // nil if the key has changed since
 	if g.Journal != nil {
-		i.Entry, err = g.look(ctx, i.Info.Key)
+		i.Entry, err = g.ask.look(ctx, i.Info.Key)
 		if err != nil {
 			return Inspection{}, err
 		}

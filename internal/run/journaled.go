@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -34,19 +33,7 @@ import (
 // lost the first one's claim, and the row of the one that commits is what rolls the other back. So no transaction is sealed
 // after its run's limit, and Guard.keepFor keeps a record for longer than that, whatever the operation has asked for. An
 // intent journal needs no such time: its row lets no second run begin.
-type journaled struct {
-	owner    *Run
-	run      journal.Run
-	deadline time.Time // of the operation; counted from before Begin, so never after the limit that the journal counts
-
-	transaction
-}
-
-const (
-	journalRetry   = time.Hour // how long to retry the undoing of a Begin, or an End
-	maxSmallRecord = 1 << 10   // bytes
-	pendingCost    = 16 << 10  // added to the size of each record
-)
+type journaled struct{ transaction }
 
 var (
 	// errOvertaken is the observer's error for a run that found another run's record at its end.
@@ -62,8 +49,8 @@ var (
 // lease.
 func newJournaled(r *Run) *journaled {
 	g := r.guard
-	j := &journaled{owner: r, deadline: time.Now().Add(g.MaxDuration)}
-	j.unsealed.L = &j.mu
+	j := new(journaled)
+	j.owner, j.deadline, j.unsealed.L = r, time.Now().Add(g.MaxDuration), &j.mu
 	j.run = journal.Run{Key: r.StorageKey, Note: g.note(nil, &r.Request), Limit: g.MaxDuration}
 	if r.lease != nil {
 		j.run.Token = r.lease.Token()
@@ -77,7 +64,7 @@ func newJournaled(r *Run) *journaled {
 func (j *journaled) admit(r *Run) Result {
 	r.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
 	start := time.Now()
-	entry, err := j.askBegin(r)
+	entry, err := r.guard.ask.begin(r.detached(), j.run)
 	r.Phases.Journal = PhaseSince(start)
 	isOurs := entry.State == journal.Begun // if its row was handed out since, it is Unfinished
 	mayRun := entry.State == journal.Absent || isOurs
@@ -86,7 +73,7 @@ func (j *journaled) admit(r *Run) Result {
 	}
 	switch {
 	case err != nil:
-		r.guard.undoBegin(j.run)
+		r.guard.ask.undoBegin(j.run)
 		r.drop()
 		return refuse(NotBegun, err)
 	case !mayRun:
@@ -94,50 +81,6 @@ func (j *journaled) admit(r *Run) Result {
 	}
 	j.run.Intent = isOurs // an intent journal has stored a row
 	return Result{Kind: Begun}
-}
-
-// askBegin calls the journal's Begin. If that fails, it calls Begin once more: the reply may have been lost, and the
-// same token gets the same entry.
-func (j *journaled) askBegin(r *Run) (journal.Entry, error) {
-	begin := func(ctx context.Context) (journal.Entry, error) { return r.guard.Journal.Begin(ctx, j.run) }
-	entry, err := ask(r.detached(), begin)
-	if err != nil {
-		entry, err = ask(r.detached(), begin)
-	}
-	return entry, err
-}
-
-// undoBegin frees, in the background, a row that a failed Begin may have left. It does so twice, because a Begin whose
-// connection broke may arrive after the first time.
-//
-// If too many are being undone, it does nothing: a recovering database must not get one call for each request that it
-// has missed. A leftover row only refuses retries until it is swept.
-func (g *Guard) undoBegin(run journal.Run) {
-	free := g.undoing.Take(1)
-	if free == nil {
-		return
-	}
-	g.locker.Go(func(ctx context.Context) {
-		defer free()
-		undo := func(ctx context.Context) (journal.Entry, error) { return g.Journal.End(ctx, run, nil, 0) }
-		if _, ok := g.retryJournal(ctx, journalRetry, undo); ok && background.Pause(ctx, journalTimeout) == nil {
-			g.retryJournal(ctx, journalRetry, undo)
-		}
-	})
-}
-
-// retryJournal calls try as [background.Turns.Retry] does, until try returns no error or the limit has passed. It returns
-// the last entry, and whether try has returned no error.
-func (g *Guard) retryJournal(
-	ctx context.Context, limit time.Duration, try func(context.Context) (journal.Entry, error),
-) (entry journal.Entry, ok bool) {
-	g.turns.Retry(ctx, time.Now().Add(limit), func() (done, answered bool) {
-		var err error
-		entry, err = ask(context.WithoutCancel(ctx), try)
-		ok = err == nil
-		return ok, errors.Is(err, journal.ErrHandedOut)
-	})
-	return entry, ok
 }
 
 // start gives the context no lease: the journal decides who has run, so the loss of the lease must not end the operation.
@@ -151,11 +94,11 @@ func (j *journaled) hasRow() bool { return j.run.Intent }
 func (j *journaled) conclude(r *Run, end Ending) Result {
 	switch j.phase {
 	case txCommitted:
-		d := decision{action: Store, encoded: j.record, size: len(j.record), retention: j.keep, outcome: OutcomeExecuted, ended: true}
+		d := decision{run: r, action: Store, encoded: j.record, size: len(j.record), retention: j.keep, outcome: OutcomeExecuted, ended: true}
 		if end.How == Interrupted {
 			d.err = end.Err
 		}
-		return r.own(&d, r.apply(&d))
+		return d.own(d.apply())
 	case txOvertaken:
 		result := j.yieldTo(r, j.entry)
 		result.Settle = PhaseSince(r.completed)
@@ -170,7 +113,7 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 	}
 	freesNoRow := d.action == Free && !j.run.Intent
 	if d.action == Leave || freesNoRow {
-		return r.own(&d, r.apply(&d))
+		return d.own(d.apply())
 	}
 	return j.end(r, &d)
 }
@@ -184,26 +127,26 @@ func (j *journaled) concludeUndecided(r *Run) Result {
 		r.abandon()
 		return refuse(CommitUnknown, j.cause)
 	}
-	d := decision{action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), retention: r.guard.keepFor(max(retention, r.guard.Retention))}
-	r.encodeDecision(&d)
+	d := decision{run: r, action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), retention: r.guard.keepFor(max(retention, r.guard.Retention))}
+	d.encode()
 	return refuse(CommitUnknown, j.endInBackground(r, &d, j.cause))
 }
 
 // end calls the journal's End, with the record or to free the row. Then it applies to the key what End has
 // returned.
 func (j *journaled) end(r *Run, d *decision) Result {
-	r.encodeDecision(d)
-	entry, err := r.guard.end(r.detached(), j.run, d.encoded, d.retention)
+	d.encode()
+	entry, err := r.guard.ask.end(r.detached(), j.run, d.encoded, d.retention)
 	if err != nil {
-		return r.own(d, j.endInBackground(r, d, err))
+		return d.own(j.endInBackground(r, d, err))
 	}
 	if isOurEnd(entry, j.run, d.encoded) {
 		d.ended = true
-		return r.own(d, r.apply(d))
+		return d.own(d.apply())
 	}
 	if r.product.Sent() { // the caller has a part of this run's product, so no other can replace it
 		r.drop()
-		return r.own(d, errors.Join(errOvertaken, lock.ErrLost))
+		return d.own(errors.Join(errOvertaken, lock.ErrLost))
 	}
 	overtaken := fmt.Errorf("%w, and this one %v", errOvertaken, r.product)
 	return r.giveWay(j.yieldTo(r, entry), overtaken)
@@ -228,11 +171,11 @@ func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
 func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 	g, run, lease := r.guard, j.run, r.lease
 	encoded, keep, completed := d.encoded, d.retention, r.completed
-	free := g.reserve(encoded)
+	free := g.ask.reserve(encoded)
 	if free == nil && d.leavesRecord() {
-		short := r.shorten(d.record)
+		short := d.shorten()
 		encoded = r.encode(&short)
-		free = g.reserve(encoded)
+		free = g.ask.reserve(encoded)
 	}
 	if free == nil {
 		r.abandon()
@@ -244,7 +187,7 @@ func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 		if encoded != nil {
 			limit = min(limit, keep)
 		}
-		entry, ended := g.retryJournal(ctx, limit, func(ctx context.Context) (journal.Entry, error) {
+		entry, ended := g.ask.retry(ctx, limit, func(ctx context.Context) (journal.Entry, error) {
 			return g.Journal.End(ctx, run, encoded, keep-time.Since(completed))
 		})
 		if entry.Note != nil {
@@ -255,16 +198,6 @@ func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 		follow(ctx, lease, entry, ended, encoded == nil)
 	})
 	return fmt.Errorf("%w; %w", cause, lock.ErrPending)
-}
-
-// reserve takes the room of a record that waits for the journal, and returns a function that frees it, or nil if there is
-// too little. Small records have their own, which large ones do not take from them.
-func (g *Guard) reserve(record []byte) (free func()) {
-	pending := g.pendingRecords
-	if len(record) <= maxSmallRecord {
-		pending = g.pendingSmall
-	}
-	return pending.Take(int64(len(record) + pendingCost))
 }
 
 // follow applies to the key, if there is a lease, the entry that a retried End has returned. ended is false if no End has

@@ -31,11 +31,11 @@ func (leased) cutOff() {}
 
 func (leased) conclude(r *Run, end Ending) Result {
 	d := r.decide(end)
-	err := r.apply(&d)
+	err := d.apply()
 	if errors.Is(err, lock.ErrLost) && d.action != Leave && !r.product.Sent() {
 		return r.reclaimOrGiveWay(&d, err)
 	}
-	return r.own(&d, err)
+	return d.own(err)
 }
 
 // errLate is the observer's error for a run whose key the background settles.
@@ -45,43 +45,18 @@ var errLate = fmt.Errorf("onceguard: Redis did not answer in time; storing goes 
 // It returns after limit, and the background goes on. The outcome is then the one that the run has if Redis answers late.
 func (r *Run) ConcludeWithin(limit time.Duration, end Ending) Result {
 	d := r.decide(end)
-	r.encodeDecision(&d)
+	d.encode()
 	r.abandonAt(time.Time{})
 	applied := make(chan error, 1)
-	r.guard.locker.Go(func(context.Context) { applied <- r.apply(&d) })
+	r.guard.locker.Go(func(context.Context) { applied <- d.apply() })
 	var err error
 	select {
 	case err = <-applied:
 	case <-time.After(limit):
 		err = errLate
 	}
-	r.guard.tripAfter(r.caller, err)
-	return r.own(&d, err)
-}
-
-// apply applies d to the key in Redis, if the run has a lease.
-func (r *Run) apply(d *decision) error {
-	switch {
-	case r.lease == nil:
-		return nil
-	case d.action == Leave:
-		r.lease.Abandon()
-		return r.lease.Err() // for the observer only: after ErrLost another may have run, too
-	case d.action == Free:
-		return r.lease.Release(r.detached())
-	case d.encoded != nil:
-		return r.lease.Settle(r.detached(), d.encoded, d.retention)
-	}
-	// SettleAppend saves a copy of the record: a request would take 1 MiB more memory. In an outage a tombstone takes the
-	// place of a record for which there is no room.
-	return r.lease.SettleAppend(r.detached(), d.record.Room(), func(b []byte) []byte {
-		encoded := r.guard.Codec.Append(b, r.StorageKey, &d.record)
-		d.size = len(encoded) - len(b)
-		return encoded
-	}, func(b []byte) []byte {
-		short := r.shorten(d.record)
-		return r.guard.Codec.Append(b, r.StorageKey, &short)
-	}, d.retention)
+	r.guard.redis.tripAfter(r.caller, err)
+	return d.own(err)
 }
 
 // reclaimOrGiveWay handles a run that lost its key before any of its product was sent: another request, an operator or
@@ -96,12 +71,12 @@ func (r *Run) apply(d *decision) error {
 // Both runs may have taken effect, so the outcome is OutcomeLeaseLost in any case.
 func (r *Run) reclaimOrGiveWay(d *decision, lost error) Result {
 	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
-	claim, err := r.guard.sendClaim(r.detached(), &r.Request)
+	claim, err := r.guard.sendClaim(&r.Request)
 	if err == nil && claim.State == lock.Granted {
 		r.lease = claim.Lease // which Conclude abandons after a panic
-		err = r.apply(d)
+		err = d.apply()
 		if !errors.Is(err, lock.ErrLost) {
-			result := r.own(d, err)
+			result := d.own(err)
 			result.Outcome, result.Err = OutcomeLeaseLost, errors.Join(lost, result.Err)
 			return result
 		}

@@ -3,28 +3,34 @@ package run
 import (
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 
 	"github.com/onceguard/onceguard/lock"
 )
 
+// errRedisPaused is the error of a claim that was not sent.
+var errRedisPaused = errors.New("onceguard: Redis has failed less than a second ago, and was not asked")
+
+// breaker keeps callers from waiting for a Redis that has just failed. It is open for redisPause after a failure.
+type breaker struct{ until atomic.Int64 } // Unix time in nanoseconds
+
+const redisPause = time.Second
+
+// open reports whether no caller should ask Redis.
+func (b *breaker) open() bool {
+	remaining := b.until.Load() - time.Now().UnixNano()
+	return 0 < remaining && remaining <= int64(redisPause) // more remains only if the clock was set back
+}
+
+// trip opens the breaker after a failure.
+func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
+
 // tripAfter trips the breaker if err, of any operation on a key, means that Redis did not answer.
-func (g *Guard) tripAfter(ctx context.Context, err error) {
+func (b *breaker) tripAfter(ctx context.Context, err error) {
 	if err != nil && isUnanswered(ctx, err) && !errors.Is(err, lock.ErrLost) {
-		g.redis.trip()
+		b.trip()
 	}
-}
-
-// mayFailOpen reports whether the operation may run although the claim failed with err. ErrLost means that the claim
-// was written and is gone, so another caller may have the key.
-func (g *Guard) mayFailOpen(ctx context.Context, err error) bool {
-	return g.FailOpen && isUnanswered(ctx, err) && !errors.Is(err, lock.ErrLost)
-}
-
-// mayRunWithoutLease reports whether the journal alone decides about a request whose claim failed with err. It does not
-// if the deadline of ctx has passed, nor with AtMostOnce, whose holds also protect against instances without a journal.
-// It does after ErrLost: even if another request runs, the journal lets only one of the two take effect.
-func (g *Guard) mayRunWithoutLease(ctx context.Context, err error) bool {
-	return g.Journal != nil && !g.AtMostOnce && isUnanswered(ctx, err)
 }
 
 // isUnanswered reports whether err leaves open what the key holds. After the errors listed here the key is known to

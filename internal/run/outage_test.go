@@ -73,9 +73,9 @@ func TestTripAfter(t *testing.T) {
 		"lost":                  {t.Context(), lock.ErrLost, false},
 		"after the deadline":    {late, failed, false},
 	} {
-		var g Guard
-		g.tripAfter(test.ctx, test.err)
-		if got := g.redis.open(); got != test.want {
+		var b breaker
+		b.tripAfter(test.ctx, test.err)
+		if got := b.open(); got != test.want {
 			t.Errorf("%s: tripped: %v, want %v", name, got, test.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestMayRun(t *testing.T) {
 		"of another program": {failOpen, t.Context(), lock.ErrForeign, false},
 		"after the deadline": {failOpen, late, failed, false},
 	}) {
-		if got := (&Guard{Policy: test.policy}).mayFailOpen(test.ctx, test.err); got != test.want {
+		if got := test.policy.mayFailOpen(test.ctx, test.err); got != test.want {
 			t.Errorf("unprotected, %s: %v, want %v", name, got, test.want)
 		}
 	}
@@ -113,7 +113,7 @@ func TestMayRun(t *testing.T) {
 		"at most once":       {Policy{Journal: noJournal{}, AtMostOnce: true}, t.Context(), failed, false},
 		"after the deadline": {journaled, late, failed, false},
 	}) {
-		if got := (&Guard{Policy: test.policy}).mayRunWithoutLease(test.ctx, test.err); got != test.want {
+		if got := test.policy.mayRunWithoutLease(test.ctx, test.err); got != test.want {
 			t.Errorf("with the journal alone, %s: %v, want %v", name, got, test.want)
 		}
 	}

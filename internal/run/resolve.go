@@ -43,7 +43,7 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, left *Lef
 	if g.Journal == nil {
 		return r.resolveClaim(ctx, info)
 	}
-	entry, err := g.look(ctx, r.key)
+	entry, err := g.ask.look(ctx, r.key)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (l *Left) encode(c *record.Codec, key string, of record.Fingerprint) []byte
 
 // end stores the record in the journal. If the record is nil, it frees the run's row.
 func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) error {
-	entry, err := r.guard.end(ctx, run, encoded, r.guard.keepFor(r.guard.Retention))
+	entry, err := r.guard.ask.end(ctx, run, encoded, r.guard.keepFor(r.guard.Retention))
 	switch {
 	case err != nil:
 		return err

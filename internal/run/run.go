@@ -3,10 +3,8 @@ package run
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -17,9 +15,8 @@ type Run struct {
 	Request
 
 	guard      *Guard
-	caller     context.Context // its values are those of the run; of its ends only the deadline counts
-	lease      *lock.Lease     // nil without one: then the journal alone protects the run
-	claimErr   error           // why there is no lease
+	lease      *lock.Lease // nil without one: then the journal alone protects the run
+	claimErr   error       // why there is no lease
 	protection protection
 
 	control   Control
@@ -69,7 +66,7 @@ func (r *Run) IsStrict() bool { return r.guard.AtMostOnce || r.protection.hasRow
 func (r *Run) Start(product Product) context.Context {
 	r.product = product
 	r.Phases.Operation.Start = time.Now()
-	r.ctx.run = r
+	r.ctx.req = &r.Request
 	return r.protection.start(r)
 }
 
@@ -145,130 +142,42 @@ func (r *Run) drop() {
 	}
 }
 
-// decision is what follows from an Ending: what the run does with its key, and what the observer is told.
-type decision struct {
-	action    Action
-	record    record.Record // if the action stores one
-	encoded   []byte        // the record, once a journal has needed it
-	size      int           // of the encoded record, once it is known
-	retention time.Duration // how long the record is kept
-	outcome   Outcome       // if the action succeeds
-	err       error         // why the outcome is not Executed
-	ended     bool          // the run has ended in the journal, so outcome holds whatever happens in Redis
-}
+// Why a run was interrupted. The value of the panic is left out: it may hold what must not be logged.
+var (
+	ErrNoReturn     = errors.New("onceguard: the operation panicked, or called runtime.Goexit")
+	errNotConcluded = errors.New("onceguard: a codec, the function of WithStored or WithTraceparent, a journal or a hook of " +
+		"the Redis client panicked, or called runtime.Goexit")
+)
 
-// decide returns what the run does with its key.
-func (r *Run) decide(end Ending) decision {
-	wish, sent, retention := r.control.Said()
-	f := Facts{How: end.How, Wish: wish, Sent: sent, Strict: r.IsStrict()}
-	if asks := f.How == Whole && f.Wish == WishNothing && !f.Sent; asks {
-		f.RuleKeeps = r.product.Keeps(f.Strict)
-	}
-	action, unknown := Decide(f)
-	d := decision{action: action, retention: r.guard.keepFor(retention)}
-	switch {
-	case end.How == Interrupted: // then unknown, too
-		d.outcome, d.err = OutcomePanicked, end.Err
-	case wish == WishUnknown: // likewise
-		d.outcome, d.err = OutcomeRunUnknown, errDeclaredUnknown
-		if end.Err != nil {
-			d.err = fmt.Errorf("%w: %w", errDeclaredUnknown, end.Err)
+// Do calls operation, which calls Start and CutOff, and concludes the run with what ending returns. After a panic or a
+// runtime.Goexit, which propagates, it aborts the product, concludes the run as interrupted, and calls report with the
+// result for the observer, even if a journal panics once more.
+func (r *Run) Do(operation func(), ending func() Ending, report func(Result)) (result Result) {
+	why, returned := ErrNoReturn, false
+	defer func() {
+		if !returned {
+			r.interrupt(why, report)
 		}
-	case unknown:
-		d.outcome, d.err = OutcomeRunUnknown, end.Err
-	case action == Free && end.How == Forbidden:
-		d.outcome, d.err = OutcomeFreed, end.Err
-	case action == Free:
-		d.outcome = OutcomeFreed
-	case action == Tombstone:
-		d.outcome, d.err = OutcomeNotStored, end.Err
-	default:
-		d.outcome = OutcomeExecuted
-	}
-	if unknown { // a short Retain was meant for the product
-		d.retention = max(d.retention, r.guard.Retention)
-	}
-	switch action {
-	case Store:
-		d.record = r.newRecord(r.completed)
-		var ok bool
-		if d.record.Head, d.record.Body, ok = r.product.Payload(); !ok { // it cannot be stored
-			d.action, d.outcome, d.record = Tombstone, OutcomeNotStored, r.tombstone(Tombstone, true)
-		}
-	case Tombstone, UnknownTombstone:
-		d.record = r.tombstone(action, !unknown)
-	}
-	return d
-}
-
-// leavesRecord reports whether d leaves a record or a tombstone behind.
-func (d *decision) leavesRecord() bool {
-	return d.action == Store || d.action == Tombstone || d.action == UnknownTombstone
-}
-
-// errDeclaredUnknown is the observer's error for an operation that does not know its outcome.
-var errDeclaredUnknown = errors.New("onceguard: the operation declared its outcome unknown (Execution.Unknown, once.Unknown)")
-
-// tombstone returns the record of action, which is Tombstone or UnknownTombstone. isKnown reports whether the operation's
-// outcome is known. It is unknown after Keep and a panic, and yet action is Tombstone, because Keep means that the
-// operation took effect.
-func (r *Run) tombstone(action Action, isKnown bool) record.Record {
-	rec := r.newRecord(r.completed)
-	rec.Tombstone, rec.Unknown, rec.Head = true, action == UnknownTombstone, r.product.Tombstone(isKnown)
-	return rec
-}
-
-// shorten returns the tombstone that takes the place of rec if there is no room for it.
-func (r *Run) shorten(rec record.Record) record.Record {
-	if !rec.Tombstone {
-		rec.Tombstone, rec.Head, rec.Body = true, r.product.Tombstone(true), nil
-	}
-	return rec
-}
-
-// newRecord returns a record without a payload.
-func (r *Run) newRecord(completed time.Time) record.Record {
-	rec := record.Record{Fingerprint: r.Fingerprints[0], Completed: completed}
-	if r.Traceparent != nil {
-		rec.Trace = r.Traceparent()
-	}
-	return rec
-}
-
-// encode returns the bytes of the record, in new memory.
-func (r *Run) encode(rec *record.Record) []byte {
-	return r.guard.Codec.Append(make([]byte, 0, rec.Room()), r.StorageKey, rec)
-}
-
-// encodeDecision encodes the record of d, if it has one: the journal and Redis get the same bytes.
-func (r *Run) encodeDecision(d *decision) {
-	if d.leavesRecord() {
-		d.encoded = r.encode(&d.record)
-		d.size = len(d.encoded)
-	}
-}
-
-// own returns the result of a run whose caller gets its own product. err is what its action on the key has returned.
-func (r *Run) own(d *decision, err error) Result {
-	result := Result{Kind: Own, Outcome: d.outcomeAfter(err), Err: errors.Join(d.err, err)}
-	if err == nil || errors.Is(err, lock.ErrPending) || d.ended {
-		result.Size = d.size
-	}
-	if d.action != Leave {
-		result.Settle = PhaseSince(r.completed)
-	}
+	}()
+	operation()
+	why = errNotConcluded // what panics from now on is not the operation
+	result = r.Conclude(ending())
+	returned = true
 	return result
 }
 
-// outcomeAfter returns the outcome of the run after its action has returned err.
-func (d *decision) outcomeAfter(err error) Outcome {
-	switch {
-	case d.ended:
-		return d.outcome
-	case errors.Is(err, lock.ErrLost) && d.action != Leave:
-		return OutcomeLeaseLost
-	case err != nil && d.leavesRecord() && d.outcome != OutcomeRunUnknown && d.outcome != OutcomePanicked:
-		return OutcomeNotStored
+// interrupt is what Do does after a panic.
+func (r *Run) interrupt(why error, report func(Result)) {
+	interrupted := Result{Outcome: OutcomePanicked, Err: why}
+	defer func() { report(interrupted) }()
+	r.CutOff()
+	r.product.Abort()
+	result := r.Conclude(Ending{How: Interrupted, Err: why})
+	if result.Kind != Own { // the client gets nothing of it
+		result.Err = errors.Join(why, result.Err)
+		if result.Outcome != OutcomeLeaseLost {
+			result.Outcome = OutcomePanicked
+		}
 	}
-	return d.outcome
+	interrupted = result
 }

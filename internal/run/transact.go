@@ -53,6 +53,10 @@ type txState struct {
 
 // transaction is the part of a journaled run that its operation may use, in any goroutine.
 type transaction struct {
+	owner    *Run
+	run      journal.Run
+	deadline time.Time // of the operation; counted from before Begin, so never after the limit that the journal counts
+
 	mu       sync.Mutex
 	unsealed sync.Cond // signaled when phase is no longer txSealed
 	txState            // guarded by mu; does not change once cutOff has returned
@@ -75,66 +79,66 @@ var (
 )
 
 // Journaled implements [journal.Transactor].
-func (j *journaled) Journaled() (journal.Run, journal.Journal) { return j.run, j.owner.guard.Journal }
+func (t *transaction) Journaled() (journal.Run, journal.Journal) { return t.run, t.owner.guard.Journal }
 
 // Transact implements [journal.Transactor].
-func (j *journaled) Transact(
+func (t *transaction) Transact(
 	do func(seal func() (journal.Commit, error)) error,
 	findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
 ) error {
-	if err := j.beginTx(); err != nil {
+	if err := t.beginTx(); err != nil {
 		return err
 	}
 	state := txState{phase: txUndecided, cause: errInterrupted} // if do or findOutcome panics
 	defer func() {
-		if state.cause == errInterrupted && !j.isSealed() {
+		if state.cause == errInterrupted && !t.isSealed() {
 			state = txState{phase: txNone}
 		}
-		j.finishTx(state)
+		t.finishTx(state)
 	}()
 	var err error
-	state, err = j.runTx(do, findOutcome)
+	state, err = t.runTx(do, findOutcome)
 	return err
 }
 
 // beginTx begins a transaction, unless the run has one that has not been rolled back.
-func (j *journaled) beginTx() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (t *transaction) beginTx() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
-	case j.ended:
+	case t.ended:
 		return errEnded
-	case j.phase == txCommitted:
+	case t.phase == txCommitted:
 		return journal.ErrTwice
-	case j.phase == txOvertaken, j.phase == txUndecided:
+	case t.phase == txOvertaken, t.phase == txUndecided:
 		return journal.ErrAnswered
-	case j.phase != txNone:
+	case t.phase != txNone:
 		return errConcurrentTx
 	}
-	product := j.owner.product.(TxProduct)
+	product := t.owner.product.(TxProduct)
 	err := product.BeginTx()
 	if err == nil {
-		j.product, j.phase = product, txOpen
+		t.product, t.phase = product, txOpen
 	}
 	return err
 }
 
 // runTx calls do and, if that fails or the product was changed since the seal, findOutcome. It returns how the
 // transaction has ended, and the error for the operation.
-func (j *journaled) runTx(
+func (t *transaction) runTx(
 	do func(seal func() (journal.Commit, error)) error,
 	findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
 ) (txState, error) {
-	doErr := do(j.sealTx)
-	sealed := j.isSealed()
+	doErr := do(t.sealTx)
+	sealed := t.isSealed()
 	if doErr != nil {
-		entry, lookErr := findOutcome(j.run, sealed)
-		return j.decideAfterError(doErr, sealed, entry, lookErr)
+		entry, lookErr := findOutcome(t.run, sealed)
+		return t.decideAfterError(doErr, sealed, entry, lookErr)
 	}
 	isStored := sealed
-	if sealed && j.product.Changed() { // perhaps by another attempt, which was not sealed
-		entry, lookErr := findOutcome(j.run, sealed)
-		isStored = lookErr == nil && isOurEnd(entry, j.run, j.record)
+	if sealed && t.product.Changed() { // perhaps by another attempt, which was not sealed
+		entry, lookErr := findOutcome(t.run, sealed)
+		isStored = lookErr == nil && isOurEnd(entry, t.run, t.record)
 	}
 	if !isStored { // do may have committed something without its record
 		return txState{phase: txUndecided, cause: journal.ErrUncommitted}, journal.ErrUncommitted
@@ -143,50 +147,50 @@ func (j *journaled) runTx(
 }
 
 // sealTx returns what the transaction has to store.
-func (j *journaled) sealTx() (journal.Commit, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (t *transaction) sealTx() (journal.Commit, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
-	case j.ended:
+	case t.ended:
 		return journal.Commit{}, errEnded
-	case j.phase != txOpen && j.phase != txSealed: // txSealed: the transaction is run again
+	case t.phase != txOpen && t.phase != txSealed: // txSealed: the transaction is run again
 		return journal.Commit{}, journal.ErrTwice
-	case !time.Now().Before(j.deadline): // another run's row may be gone already
+	case !time.Now().Before(t.deadline): // another run's row may be gone already
 		return journal.Commit{}, context.DeadlineExceeded
 	}
-	r := j.owner
-	err := j.product.Seal(func(head, body []byte) {
+	r := t.owner
+	err := t.product.Seal(func(head, body []byte) {
 		rec := r.newRecord(time.Now())
 		rec.Head, rec.Body = head, body
-		j.record = r.encode(&rec)
+		t.record = r.encode(&rec)
 	})
 	if err != nil {
 		return journal.Commit{}, err
 	}
 	_, _, retention := r.control.Said()
-	j.keep = r.guard.keepFor(retention)
-	j.phase = txSealed
-	return journal.Commit{Run: j.run, Record: j.record, Keep: j.keep}, nil
+	t.keep = r.guard.keepFor(retention)
+	t.phase = txSealed
+	return journal.Commit{Run: t.run, Record: t.record, Keep: t.keep}, nil
 }
 
-func (j *journaled) isSealed() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.phase == txSealed
+func (t *transaction) isSealed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phase == txSealed
 }
 
 // decideAfterError returns how a transaction has ended whose do has failed with doErr. entry and lookErr are what
 // findOutcome has returned.
-func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Entry, lookErr error) (txState, error) {
+func (t *transaction) decideAfterError(doErr error, sealed bool, entry journal.Entry, lookErr error) (txState, error) {
 	rolledBack := txState{phase: txNone}
 	if lookErr != nil {
 		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, journal.ErrAnswered
 	}
-	if sealed && isOurEnd(entry, j.run, j.record) {
+	if sealed && isOurEnd(entry, t.run, t.record) {
 		return txState{phase: txCommitted}, nil
 	}
 	// This run's own row, without an outcome. It is lost to the run once it was handed out, which makes it Unfinished.
-	isOpenRow := entry.Token == j.run.Token && (entry.State == journal.Begun || entry.State == journal.Running)
+	isOpenRow := entry.Token == t.run.Token && (entry.State == journal.Begun || entry.State == journal.Running)
 	if entry.State == journal.Absent || isOpenRow {
 		return rolledBack, doErr
 	}
@@ -196,23 +200,23 @@ func (j *journaled) decideAfterError(doErr error, sealed bool, entry journal.Ent
 // finishTx keeps, rewinds or refuses the product to match the state in which the transaction has ended. Then it sets that
 // state, unless cutOff has already given the transaction up. It sets it also if the product panics: cutOff waits for it,
 // perhaps in this goroutine.
-func (j *journaled) finishTx(state txState) {
+func (t *transaction) finishTx(state txState) {
 	defer func() {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		if j.phase == txOpen || j.phase == txSealed {
-			j.txState = state
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.phase == txOpen || t.phase == txSealed {
+			t.txState = state
 		}
-		j.unsealed.Broadcast()
+		t.unsealed.Broadcast()
 	}()
 	switch state.phase {
 	case txCommitted:
-		j.owner.control.Sending() // Discard comes too late
-		j.product.Keep()
+		t.owner.control.Sending() // Discard comes too late
+		t.product.Keep()
 	case txNone:
-		j.product.Rewind()
+		t.product.Rewind()
 	default:
-		j.product.Freeze()
+		t.product.Freeze()
 	}
 }
 
