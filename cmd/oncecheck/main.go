@@ -4,7 +4,7 @@
 //	oncecheck -H 'Authorization: Bearer ann' -H2 'Authorization: Bearer bob' -d '{"amount":{{n}}}' \
 //		-effects 'curl -s http://127.0.0.1:8080/payments | jq length' http://127.0.0.1:8080/payments
 //
-// It sends one request again and again: repeated, many at one instant, through a proxy that loses, cuts and doubles,
+// It sends one request again and again: repeated, many at one instant, over connections that break,
 // with malformed keys, with another body, as another user. It knows nothing of the server but its answers, and counts
 // what really happened.
 //

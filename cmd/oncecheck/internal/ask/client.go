@@ -52,9 +52,6 @@ func (c *Client) Close() { c.http2.CloseIdleConnections() }
 // Left returns how many requests may still be sent.
 func (c *Client) Left() int { return int(max(0, c.left.Load())) }
 
-// Spend takes requests from the budget that somebody else sends, such as a proxy that doubles.
-func (c *Client) Spend(n int) { c.left.Add(-int64(n)) }
-
 // Parallel returns how many requests may be under way.
 func (c *Client) Parallel() int { return cap(c.slots) }
 
@@ -168,16 +165,8 @@ func awaitContinue(conn net.Conn, in *reader, method string) *http.Response {
 	return resp
 }
 
-// dial connects to the URL's host, or to the proxy.
+// dial connects to the URL's host, with TLS if the URL says so.
 func (c *Client) dial(ctx context.Context, r Request) (net.Conn, error) {
-	if r.Via != "" {
-		return new(net.Dialer).DialContext(ctx, "tcp", r.Via)
-	}
-	return c.Dial(ctx, r)
-}
-
-// Dial connects to the URL's host, with TLS if the URL says so.
-func (c *Client) Dial(ctx context.Context, r Request) (net.Conn, error) {
 	port := map[string]string{"http": "80", "https": "443"}[r.URL.Scheme]
 	addr := net.JoinHostPort(r.URL.Hostname(), cmp.Or(r.URL.Port(), port))
 	if r.URL.Scheme == "https" {

@@ -182,7 +182,7 @@ func TestTogetherWithOneThatFails(t *testing.T) {
 	t.Parallel()
 	r := serve(t, func(http.ResponseWriter, *http.Request) {})
 	dead := r
-	dead.Via = "127.0.0.1:1"
+	dead.URL = &url.URL{Scheme: "http", Host: "127.0.0.1:1", Path: "/"}
 	answers := newClient(t, patience, 3, 2).Together(t.Context(), []ask.Request{dead, r, r})
 	succeeded, refused := 0, 0
 	for _, e := range answers {

@@ -75,8 +75,3 @@ func (b *beginning) Write(p []byte) (int, error) {
 	_, _ = b.Buffer.Write(p[:min(len(p), b.limit-b.Len())]) // never fails
 	return len(p), nil
 }
-
-// Parse reads a response as it came over the wire, such as one that a proxy has kept to itself.
-func Parse(raw []byte, method string) (*Response, error) {
-	return newReader(bytes.NewReader(raw)).response(Request{Method: method}, nil)
-}

@@ -21,11 +21,10 @@ type Request struct {
 	Header []Field
 	Body   []byte
 
-	Chunked bool   // the body is sent in chunks, without Content-Length
-	Expect  bool   // Expect: 100-continue, and the body waits for it
-	HTTP2   bool   // over HTTP/2 instead of HTTP/1.1
-	Whole   bool   // a body of any length is kept, and not only its beginning
-	Via     string // host:port of a proxy that is dialled instead of the URL's host; plain TCP
+	Chunked bool // the body is sent in chunks, without Content-Length
+	Expect  bool // Expect: 100-continue, and the body waits for it
+	HTTP2   bool // over HTTP/2 instead of HTTP/1.1
+	Whole   bool // a body of any length is kept, and not only its beginning
 
 	// For the reader of a report:
 	Key    string // the idempotency key

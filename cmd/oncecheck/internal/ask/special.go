@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -49,8 +50,36 @@ func Overlapped(exchanges []Exchange) (n int) {
 // ErrAnswered means that the answer came before the client left.
 var ErrAnswered = errors.New("the answer came before the client left")
 
-// Leave sends the request and closes the connection after stay, without an answer.
+// Leave sends the request and closes the connection after stay, or at the first byte of an answer, which is ErrAnswered.
 func (c *Client) Leave(ctx context.Context, r Request, stay time.Duration) Exchange {
+	raw, _ := r.encode()
+	return c.give(ctx, r, raw, func(conn net.Conn) error {
+		if stay > 0 {
+			_ = conn.SetReadDeadline(time.Now().Add(stay))
+			if n, _ := conn.Read(make([]byte, 1)); n > 0 {
+				return ErrAnswered
+			}
+		}
+		return fmt.Errorf("the client left %v after its last byte", stay)
+	})
+}
+
+// Cut sends the request's head and half of its body, and ends the connection. It waits until the server has noticed, so
+// that what is sent afterwards also comes afterwards.
+func (c *Client) Cut(ctx context.Context, r Request) Exchange {
+	raw, body := r.encode()
+	return c.give(ctx, r, raw[:len(raw)-body+body/2], func(conn net.Conn) error {
+		if half, ok := conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+			_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+			_, _ = io.Copy(io.Discard, conn)
+		}
+		return errors.New("the request was cut in its body")
+	})
+}
+
+// give sends the bytes, and closes the connection when then has returned why there is no response.
+func (c *Client) give(ctx context.Context, r Request, raw []byte, then func(net.Conn) error) Exchange {
 	e := Exchange{Request: r}
 	release, err := c.acquire(ctx)
 	if err != nil {
@@ -64,19 +93,10 @@ func (c *Client) Leave(ctx context.Context, r Request, stay time.Duration) Excha
 		return e
 	}
 	defer conn.Close()
-	raw, _ := r.encode()
-	if _, err = conn.Write(raw); err != nil {
-		e.Err = err
-		return e
-	}
-	e.Sent = time.Now()
-	e.Err = fmt.Errorf("the client left %v after its last byte", stay)
-	if stay > 0 {
-		defer context.AfterFunc(ctx, func() { conn.Close() })()
-		_ = conn.SetReadDeadline(e.Sent.Add(stay))
-		if n, _ := conn.Read(make([]byte, 1)); n > 0 {
-			e.Err = ErrAnswered
-		}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, e.Err = conn.Write(raw); e.Err == nil {
+		e.Sent = time.Now()
+		e.Err = then(conn)
 	}
 	return e
 }

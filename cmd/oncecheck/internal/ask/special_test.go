@@ -36,6 +36,26 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// A request that is cut has come to its end when Cut returns, with half of its body.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	var got string
+	var failed error
+	ended := make(chan struct{})
+	r := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		body, err := io.ReadAll(r.Body)
+		got, failed = string(body), err
+	})
+	if e := newClient(t, patience, 1, 1).Cut(t.Context(), r); e.Response != nil || e.Sent.IsZero() || e.Err == nil {
+		t.Error(e)
+	}
+	<-ended
+	if got != "bo" || !errors.Is(failed, io.ErrUnexpectedEOF) {
+		t.Errorf("%q, %v", got, failed)
+	}
+}
+
 // Over TLS too, with HTTP/2 if the server has it. A certificate that nobody has signed is refused unless asked otherwise.
 func TestTLS(t *testing.T) {
 	t.Parallel()

@@ -1,17 +1,14 @@
 package check
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/proxy"
 )
 
 // twice sends the requests one after the other, the first of which must be a success, and fails unless they have one
@@ -186,23 +183,39 @@ func (t *T) onceSettled(w *watch, r ask.Request) {
 	w.Once()
 }
 
-// notes say what a fault of the proxy does.
-var notes = map[proxy.Fault]string{
-	proxy.LoseAnswer: "a proxy loses the answer", proxy.CutHead: "a proxy cuts the answer in its head", proxy.CutBody: "a proxy cuts the answer in its body",
-	proxy.CutRequest: "a proxy cuts the request in its body", proxy.Twice: "a proxy sends it twice", proxy.TwiceAtOnce: "a proxy sends it twice at once",
+// onceAnswerLost sends a request whose answer nobody reads: all of it is lost, or the connection is closed at its first byte.
+func onceAnswerLost(t *T) {
+	r := t.s.request(t.s.operation())
+	w, noted := t.Watch(), r
+	noted.Note = "the answer is lost"
+	w.See(t.Send(noted))
+	t.onceSettled(w, r)
+	if !t.s.CountsEffects() {
+		return // without an id of the first, another run cannot be seen
+	}
+	t.sent, r, w = nil, t.s.request(t.s.operation()), t.Watch()
+	noted = r
+	noted.Note = "the connection breaks in the answer"
+	t.keep(t.s.Client.Leave(t.ctx, noted, t.s.Client.Timeout()))
+	t.onceSettled(w, r)
 }
 
-// faulty returns the check that a request through a proxy with each of the faults, and then directly, has one effect.
-func faulty(faults ...proxy.Fault) func(*T) {
-	return func(t *T) {
-		for _, fault := range faults {
-			r := t.s.request(t.s.operation())
-			w := t.Watch()
-			seen := t.through(fault, r)
-			w.See(seen...)
-			t.sent = seen
-			t.onceSettled(w, r)
-		}
+func onceSentTwice(t *T) {
+	r := t.s.request(t.s.operation())
+	w, noted := t.Watch(), r
+	noted.Note = "a proxy sends it twice"
+	w.See(t.Send(noted), t.Send(noted))
+	t.onceSettled(w, r)
+}
+
+func onceSentTwiceAtOnce(t *T) {
+	for range 5 {
+		t.sent = nil
+		r := t.s.request(t.s.operation())
+		w, noted := t.Watch(), r
+		noted.Note = "a proxy sends it twice at once"
+		w.See(t.SendAll([]ask.Request{noted, noted})...)
+		t.onceSettled(w, r)
 	}
 }
 
@@ -212,47 +225,15 @@ func onceRequestCut(t *T) {
 		t.NotAsked("the request has no body: give -d")
 	}
 	w := t.Watch()
-	t.through(proxy.CutRequest, r)
-	cut := t.sent[0]
+	cut := t.keep(t.s.Client.Cut(t.ctx, r))[0]
 	cut.Request = cut.Request.With("Content-Length", strconv.Itoa(len(r.Body)))
-	cut.Request.Body, cut.Request.Leaves = r.Body[:len(r.Body)/2], time.Second
+	cut.Request.Note, cut.Request.Body, cut.Request.Leaves = "the request is cut in its body", r.Body[:len(r.Body)/2], time.Second
 	whole := t.Settle(r)
 	t.Show(cut, whole)
 	if !whole.Success() {
 		t.Failf("a success for the whole request", "%s", whole)
 	}
 	w.Once()
-}
-
-// through sends the request through a proxy with the fault. It returns what the server has answered, also where the
-// client has not seen it, or else what the client has seen.
-func (t *T) through(fault proxy.Fault, r ask.Request) (seen []ask.Exchange) {
-	if fault == proxy.TwiceAtOnce {
-		t.needParallel(2)
-	}
-	if fault == proxy.Twice || fault == proxy.TwiceAtOnce {
-		t.s.Client.Spend(1)
-	}
-	p, err := proxy.Start(func(ctx context.Context) (net.Conn, error) { return t.s.Client.Dial(ctx, r) }, fault)
-	if err != nil {
-		t.NotAsked("the proxy does not start: %v", err)
-	}
-	defer p.Close()
-	r.Via, r.Note, r.AtOnce = p.Addr(), notes[fault], fault == proxy.TwiceAtOnce
-	e := t.Send(r)
-	answers, err := p.Answers()
-	if err != nil {
-		t.NotAsked("%v: too long for the proxy of this check", err)
-	}
-	for _, raw := range answers {
-		if answer, err := ask.Parse(raw, r.Method); err == nil {
-			seen = append(seen, ask.Exchange{Request: r, Response: answer})
-		}
-	}
-	if seen == nil {
-		return []ask.Exchange{e}
-	}
-	return seen
 }
 
 func onceKeysDiffer(t *T) {

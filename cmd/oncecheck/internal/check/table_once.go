@@ -1,11 +1,5 @@
 package check
 
-import (
-	"slices"
-
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/proxy"
-)
-
 // onceChecks has the checks of a request that is repeated.
 func onceChecks() []Check {
 	charged := "charged twice"
@@ -50,17 +44,17 @@ func onceLostChecks() []Check {
 			Asserts: "As above: within -patience an answer that is no in-flight refusal.",
 			Texts:   []Reference{Draft26, Draft27}, Customer: "the customer cannot pay for a day: the key says that the request still runs", ask: onceClientLeavesAnswered},
 		{ID: "once/answer-lost", Level: Must, Title: "the answer is lost or cut on its way, and the client repeats", Aliases: []string{"once/answer-cut-in-head", "once/answer-cut-in-body"},
-			Asserts: "A proxy takes the whole answer and closes; or hands on half of its head; or its head and half of its body. Then the same request until it is answered: one effect each.",
-			Texts:   []Reference{Draft26, RetryRequests, Incomplete}, Customer: "charged twice by a network error", Needs: both, ask: faulty(proxy.LoseAnswer, proxy.CutHead, proxy.CutBody)},
+			Asserts: "A request whose answer is thrown away, and (with -effects) one whose connection is closed at the first byte of its answer. Then the same until it is answered: one effect each.",
+			Texts:   []Reference{Draft26, RetryRequests, Incomplete}, Customer: "charged twice by a network error", Needs: both, ask: onceAnswerLost},
 		{ID: "once/request-cut", Level: Must, Title: "the request is cut in its body, and the client repeats it whole",
-			Asserts: "A proxy hands on the head and half of the body and closes; the whole request until it is answered: a success, and one effect.",
+			Asserts: "The head and half of the body, and the connection ends; the whole request until it is answered: a success, and one effect.",
 			Texts:   []Reference{Incomplete}, Customer: "half a request takes the key: the whole one is refused for ever, or charged as well", Needs: []Need{Counted}, ask: onceRequestCut},
 		{ID: "once/sent-twice", Level: Must, Title: "a proxy sends everything twice, one after the other",
-			Asserts: "A proxy sends the request, takes the answer, sends the request again and hands on the second answer: one effect.",
-			Texts:   []Reference{Draft26}, Customer: "charged twice by a proxy that retries (nginx proxy_next_upstream, Go's http.Transport)", Needs: both, ask: faulty(proxy.Twice)},
+			Asserts: "The request, its answer and the request again, as a proxy that retries sends them; then the same until it is answered: one effect.",
+			Texts:   []Reference{Draft26}, Customer: "charged twice by a proxy that retries (nginx proxy_next_upstream, Go's http.Transport)", Needs: both, ask: onceSentTwice},
 		{ID: "once/sent-twice-at-once", Level: Must, Title: "a proxy sends everything twice, at the same time",
-			Asserts: "A proxy sends the request on two connections, the last bytes at one instant, and hands on the first answer; five rounds: one effect each.",
-			Texts:   []Reference{Draft26}, Customer: "charged twice by a proxy that hedges", Needs: both, ask: faulty(slices.Repeat([]proxy.Fault{proxy.TwiceAtOnce}, 5)...)},
+			Asserts: "The request on two connections, the last bytes at one instant, as a proxy that hedges sends it; then the same until it is answered; five rounds: one effect each.",
+			Texts:   []Reference{Draft26}, Customer: "charged twice by a proxy that hedges", Needs: both, ask: onceSentTwiceAtOnce},
 		{ID: "once/samples", Level: Must, Title: "the request with each -sample does not run again",
 			Asserts: "The request with each -sample, its answer, the same again: one effect each. (Not asked if one is no success.)",
 			Texts:   []Reference{Draft26}, Customer: charged + " where the response is large, empty or of another kind", Needs: []Need{Samples, Effects}, ask: onceSamples},
