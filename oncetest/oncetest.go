@@ -15,7 +15,7 @@
 // out. It uses no network but loopback. All scenarios together take a second or two, mostly for Redis operations that
 // have to time out.
 //
-// For a test of your own, see the Example (Testing) of package middleware: miniredis needs no server, and its FastForward
+// For a test of your own, see Example_testing in middleware/example_test.go: miniredis needs no server, and its FastForward
 // ends a lease or a retention without a sleep.
 package oncetest
 

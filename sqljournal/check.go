@@ -15,7 +15,7 @@ import (
 // Findings of [Journal.Check].
 var (
 	// ErrTable means that the table of [Schema] is missing or has other columns.
-	ErrTable = errors.New("sqljournal: the table is missing or different")
+	ErrTable = errors.New("sqljournal: no usable table onceguard_journal")
 
 	// ErrOldSchema means that the table is that of an earlier release: [Upgrade] has the statements that are missing. It is
 	// an ErrTable as well.
@@ -99,7 +99,7 @@ func compareColumns(rows *sql.Rows, err error, want ...string) (findings []error
 		return nil, err
 	}
 	if len(got) == 0 {
-		return []error{fmt.Errorf("%w: it is missing", ErrTable)}, nil
+		return []error{fmt.Errorf("%w: it is missing, see sqljournal.Schema", ErrTable)}, nil
 	}
 	missing := slices.DeleteFunc(want, func(column string) bool { return slices.Contains(got, column) })
 	isNew := func(column string) bool {

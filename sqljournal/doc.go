@@ -46,7 +46,7 @@
 //		return writeJSON(w, http.StatusCreated, payment)
 //	})
 //	if err != nil {
-//		http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+//		http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
 //	}
 //
 // What the handler writes before or in InTx is the response that is stored. Code that owns its transaction, such as

@@ -107,7 +107,7 @@ func ExampleTransactional_worker() {
 			return writeJSON(w, http.StatusAccepted, payment) // the worker pays, with run.Key() as the provider's key
 		})
 		if err != nil {
-			http.Error(w, "try again", http.StatusInternalServerError) // nothing was written; discarded after ErrAnswered
+			http.Error(w, "try again", http.StatusInternalServerError) // nothing was written; not sent after ErrAnswered
 		}
 	})
 	printPayments(db)

@@ -56,7 +56,7 @@ func ExampleJournal_InTx_sqlc() {
 			return json.NewEncoder(w).Encode(payment)
 		})
 		if err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+			http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
 		}
 	})
 	printPayments(db)

@@ -135,7 +135,7 @@ func ExampleJournal_InTx() {
 			return writeJSON(w, http.StatusCreated, payment)
 		})
 		if err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+			http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
 		}
 	}))
 
@@ -309,7 +309,7 @@ func ExampleJournal_Around() {
 			return tx.Commit()
 		})
 		if err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+			http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
 		}
 	})
 	printPayments(db)
@@ -343,7 +343,7 @@ func ExamplePgx() {
 			})
 		})
 		if err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+			http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
 		}
 	})
 }

@@ -52,7 +52,7 @@ func Example_gorm() {
 			})
 		})
 		if err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError) // discarded after ErrAnswered
+			http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
 		}
 	})
 
