@@ -5,7 +5,6 @@ package lock
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -20,15 +19,15 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 		return nil, false, err
 	}
 	k := l.namespace.Key(key)
-	if lease := l.join(ctx, k); lease != nil {
-		lease, err = l.keep(lease)
+	if lease := join(ctx, l.store, k); lease != nil {
+		lease, err = l.held.keep(lease)
 		return lease, err == nil, err
 	}
 	owner, err := ownerOf(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	claim, err := l.claim(ctx, k, store.ClaimOptions{IsLock: true, Owner: owner})
+	claim, err := l.granter.claim(ctx, k, store.ClaimOptions{IsLock: true, Owner: owner})
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -37,7 +36,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	case claim.State != Granted:
 		return nil, false, nil
 	}
-	lease, err = l.keep(claim.Lease)
+	lease, err = l.held.keep(claim.Lease)
 	return lease, err == nil, err
 }
 
@@ -55,8 +54,8 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 		return nil, err
 	}
 	k := l.namespace.Key(key)
-	if lease := l.join(ctx, k); lease != nil {
-		return l.keep(lease)
+	if lease := join(ctx, l.store, k); lease != nil {
+		return l.held.keep(lease)
 	}
 	owner, err := ownerOf(ctx)
 	if err != nil {
@@ -69,7 +68,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	case claim.State == Settled:
 		return nil, ErrSettled
 	}
-	return l.keep(claim.Lease)
+	return l.held.keep(claim.Lease)
 }
 
 // Wait waits until key is [Settled], [Free] or [Abandoned]. It never takes the key. A message wakes it, and it polls,
@@ -83,9 +82,4 @@ func (l *Locker) Wait(ctx context.Context, key string) (Claim, error) {
 		return Claim{}, err
 	}
 	return l.waiters.wait(ctx, l.namespace.Key(key), waiter{})
-}
-
-// heldUntil returns the error of a wait that ended with its context while the key was held.
-func heldUntil(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", ErrHeld, context.Cause(ctx))
 }

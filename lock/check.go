@@ -53,7 +53,7 @@ func (l *Locker) Check(ctx context.Context) error {
 	if l.IsNone() {
 		return nil
 	}
-	findings, err := l.checkNodes(ctx)
+	findings, err := l.servers.check(ctx, l.options.store.Replicas)
 	if tooFewReplicas := errors.Is(errors.Join(findings...), ErrNotReplicated); err == nil && !tooFewReplicas {
 		err = l.checkCommands(ctx)
 	}
@@ -63,15 +63,15 @@ func (l *Locker) Check(ctx context.Context) error {
 	return errors.Join(append(findings, err)...)
 }
 
-// checkNodes returns the findings about all masters. Its error is that of one master on which checkNode has failed.
-func (l *Locker) checkNodes(ctx context.Context) (findings []error, err error) {
-	nodes, err := l.masters(ctx)
+// check returns the findings about all masters. Its error is that of one master on which checkNode has failed.
+func (s *servers) check(ctx context.Context, replicas int) (findings []error, err error) {
+	nodes, err := s.masters(ctx)
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for addr, node := range nodes {
 		all.Go(func() {
-			ofNode, nodeErr := withTimeout(ctx, l, func(ctx context.Context) ([]error, error) {
-				return l.checkNode(ctx, node)
+			ofNode, nodeErr := withTimeout(ctx, s, func(ctx context.Context) ([]error, error) {
+				return checkNode(ctx, node, replicas)
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 }
 
 // checkNode returns the findings about one server. It returns an error if the server does not answer, or refuses EVAL.
-func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []error, err error) {
+func checkNode(ctx context.Context, node redis.Cmdable, replicas int) (findings []error, err error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil && (!rediserr.IsReply(err) || redis.IsAuthError(err)) {
 		return nil, err
@@ -129,9 +129,8 @@ func (l *Locker) checkNode(ctx context.Context, node redis.Cmdable) (findings []
 	default:
 		findings = append(findings, fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", ErrEviction, policy))
 	}
-	want := l.options.store.Replicas
-	if n := atoi(info["connected_slaves"]); n < want {
-		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, want))
+	if n := atoi(info["connected_slaves"]); n < replicas {
+		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, replicas))
 	}
 	return findings, node.Eval(ctx, "return 1", nil).Err()
 }

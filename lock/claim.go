@@ -1,7 +1,7 @@
 package lock
 
-// From a Locker to store.Claim and back: a store.Entry becomes a Claim, and a granted Entry a Lease. The head of
-// internal/store/claim.go tells what happens when the reply to a claim is lost.
+// From a Locker through its granter to store.Claim and back: a store.Entry becomes a Claim, and a granted Entry a Lease.
+// The head of internal/store/claim.go tells what happens when the reply to a claim is lost.
 
 import (
 	"bytes"
@@ -81,50 +81,7 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte, hold time.D
 		return claim, err
 	}
 	opts := store.ClaimOptions{Note: note, Hold: hold.Truncate(time.Millisecond)}
-	return l.claim(ctx, l.namespace.Key(key), opts)
-}
-
-// claim takes key if it is free, and returns what it holds.
-func (l *Locker) claim(ctx context.Context, key store.Key, opts store.ClaimOptions) (claim Claim, err error) {
-	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken(), Hold: opts.Hold, IsLock: opts.IsLock}
-	if claim, err = l.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
-		return claim, err
-	}
-	e, err := l.store.Claim(ctx, key, id.Token, start, opts)
-	if err != nil {
-		return Claim{}, err
-	}
-	claim, id.MayReturn, id.Written = newClaim(key, &e), e.MayReturn, e.Written
-	if e.State == store.Granted {
-		if claim.Lease, err = l.newLease(ctx, id, e.Fence, start); err != nil {
-			return Claim{}, err
-		}
-		if found, err := l.settlePending(ctx, key, claim.Lease); err != nil || found.State == Settled {
-			return found, err
-		}
-	}
-	return claim, nil
-}
-
-// settlePending tries to store a value that is pending under key (ErrPending), so that this Locker does not grant the
-// key once more. If the value is stored, settlePending returns it as Settled. If nothing is pending or another caller
-// has the key, it returns the zero Claim. granted is nil, or a lease that was granted while the value became pending:
-// that lease is then settled with the value.
-func (l *Locker) settlePending(ctx context.Context, key store.Key, granted *Lease) (claim Claim, err error) {
-	var value []byte
-	if granted != nil {
-		value, err = l.backlog.SettleBy(background.WithoutEnd(ctx), key.Text, &granted.handle)
-	} else {
-		value, err = l.backlog.Settle(ctx, key.Text)
-	}
-	switch {
-	case err != nil:
-		return claim, fmt.Errorf("lock: claim: %w, which is not stored yet: %w", ErrSettled, err)
-	case value == nil:
-		return claim, nil
-	}
-	e := store.ParseValue(bytes.Clone(value))
-	return newClaim(key, &e), nil
+	return l.granter.claim(ctx, l.namespace.Key(key), opts)
 }
 
 // Look returns what key holds, and never takes it. The State is [Free], [Held], [Abandoned] or [Settled], found in one
@@ -137,16 +94,84 @@ func (l *Locker) Look(ctx context.Context, key string) (claim Claim, err error) 
 	if err = l.ready(ctx, "look"); err != nil {
 		return claim, err
 	}
-	return l.look(ctx, l.namespace.Key(key), false)
+	return l.granter.look(ctx, l.namespace.Key(key), false)
+}
+
+// granter claims keys and looks at them, for the methods of a Locker and for its waiters. It makes a lease of a granted
+// claim.
+type granter struct {
+	store   *store.Store
+	leases  lease.Config  // shared by its leases
+	backlog lease.Backlog // the values that its leases could not store yet
+}
+
+// claim takes key if it is free, and returns what it holds.
+func (g *granter) claim(ctx context.Context, key store.Key, opts store.ClaimOptions) (claim Claim, err error) {
+	start, id := time.Now(), lease.ID{Key: key, Token: store.NewToken(), Hold: opts.Hold, IsLock: opts.IsLock}
+	if claim, err = g.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
+		return claim, err
+	}
+	e, err := g.store.Claim(ctx, key, id.Token, start, opts)
+	if err != nil {
+		return Claim{}, err
+	}
+	claim, id.MayReturn, id.Written = newClaim(key, &e), e.MayReturn, e.Written
+	if e.State == store.Granted {
+		if claim.Lease, err = g.newLease(ctx, id, e.Fence, start); err != nil {
+			return Claim{}, err
+		}
+		if found, err := g.settlePending(ctx, key, claim.Lease); err != nil || found.State == Settled {
+			return found, err
+		}
+	}
+	return claim, nil
+}
+
+// settlePending tries to store a value that is pending under key (ErrPending), so that this Locker does not grant the
+// key once more. If the value is stored, settlePending returns it as Settled. If nothing is pending or another caller
+// has the key, it returns the zero Claim. granted is nil, or a lease that was granted while the value became pending:
+// that lease is then settled with the value.
+func (g *granter) settlePending(ctx context.Context, key store.Key, granted *Lease) (claim Claim, err error) {
+	var value []byte
+	if granted != nil {
+		value, err = g.backlog.SettleBy(background.WithoutEnd(ctx), key.Text, &granted.handle)
+	} else {
+		value, err = g.backlog.Settle(ctx, key.Text)
+	}
+	switch {
+	case err != nil:
+		return claim, fmt.Errorf("lock: claim: %w, which is not stored yet: %w", ErrSettled, err)
+	case value == nil:
+		return claim, nil
+	}
+	e := store.ParseValue(bytes.Clone(value))
+	return newClaim(key, &e), nil
+}
+
+// newLease returns the first handle on the lease of a claim that was granted. The operation began at start. If the
+// reply took so long that the lease would be over, newLease has the claim released in the background and returns an
+// error.
+func (g *granter) newLease(ctx context.Context, id lease.ID, fence int64, start time.Time) (*Lease, error) {
+	var both struct { // in one allocation
+		core   lease.Core
+		handle Lease
+	}
+	first := &both.handle
+	first.store, first.core, first.fence = g.store, &both.core, fence
+	if !both.core.Init(&g.leases, g.store, id, background.WithoutEnd(ctx), start, &first.handle) {
+		g.store.ReleaseUnneeded(id.Key, id.Token, id.Hold, id.MayReturn)
+		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
+	}
+	return first, nil
 }
 
 // look returns what key holds, as claim does, and never takes the key. If the caller waits, it marks a claim, so that the
 // end of that claim publishes a message.
-func (l *Locker) look(ctx context.Context, key store.Key, waits bool) (claim Claim, err error) {
-	if claim, err = l.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
+func (g *granter) look(ctx context.Context, key store.Key, waits bool) (claim Claim, err error) {
+	if claim, err = g.settlePending(ctx, key, nil); err != nil || claim.State == Settled {
 		return claim, err
 	}
-	e, err := l.store.Look(ctx, key, waits)
+	e, err := g.store.Look(ctx, key, waits)
 	if err != nil {
 		return Claim{}, err
 	}

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/onceguard/onceguard/internal/background"
 )
 
 // held are the leases that Close releases, see WithReleaseOnClose. Without that option it stays empty.
 type held struct {
+	isOn  bool
+	group *background.Group
+
 	mu     sync.Mutex
 	leases map[*Lease]struct{} // guarded by mu, like all fields below
 	closed bool
@@ -19,19 +24,15 @@ type held struct {
 
 // keep notes that Close has to release lease, until it ends. It returns lease. If Close was called meanwhile, it releases
 // the lease and returns ErrClosed. A lease of Claim is not kept, also if TryAcquire or Acquire has joined it.
-func (l *Locker) keep(lease *Lease) (*Lease, error) {
-	if !l.options.releaseOnClose || !lease.core.ID().IsLock {
+func (h *held) keep(lease *Lease) (*Lease, error) {
+	if !h.isOn || !lease.core.ID().IsLock {
 		return lease, nil
 	}
-	h := &l.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		lease.ReleaseInBackground(l.group.Base())
+		lease.ReleaseInBackground(h.group.Base())
 		return nil, ErrClosed
-	}
-	if h.leases == nil {
-		h.leases = map[*Lease]struct{}{}
 	}
 	h.leases[lease] = struct{}{}
 	context.AfterFunc(lease.Context(), func() {
@@ -42,22 +43,20 @@ func (l *Locker) keep(lease *Lease) (*Lease, error) {
 	return lease, nil
 }
 
-// releaseHeld releases the leases in the background.
-func (l *Locker) releaseHeld() {
-	h := &l.held
+// release releases the leases in the background.
+func (h *held) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
 	for lease := range h.leases {
-		l.group.Go(func() {
-			err := lease.handle.ReleaseHeld(l.group.Base())
-			if err == nil || errors.Is(err, ErrLost) { // another has the key, to whom the lease may have been handed over
-				return
+		h.group.Go(func() {
+			err := lease.handle.ReleaseHeld(h.group.Base())
+			if err != nil && !errors.Is(err, ErrLost) { // else another has the key: the lease may have been handed over
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.failed++
+				h.err = err
 			}
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.failed++
-			h.err = err
 		})
 	}
 }

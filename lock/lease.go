@@ -10,33 +10,13 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// MaxHold is the longest time that [Locker.Claim], [Lease.Extend], [WithTTL] and [WithOpTimeout] accept: ten years.
-const MaxHold = store.MaxHold
-
 // Lease is the holder's side of a claim: it renews the claim until it is released, settled, abandoned or lost. Its
 // methods are safe for concurrent use.
 type Lease struct {
-	owner  *Locker
+	store  *store.Store // of its Locker
 	core   *lease.Core  // shared by all handles on the lease
 	handle lease.Handle // this caller's share in the lease, see NewContext
 	fence  int64        // 0 without WithFencing
-}
-
-// newLease returns the first handle on the lease of a claim that was granted. The operation began at start. If the
-// reply took so long that the lease would be over, newLease has the claim released in the background and returns an
-// error.
-func (l *Locker) newLease(ctx context.Context, id lease.ID, fence int64, start time.Time) (*Lease, error) {
-	var both struct { // in one allocation
-		core   lease.Core
-		handle Lease
-	}
-	first := &both.handle
-	first.owner, first.core, first.fence = l, &both.core, fence
-	if !both.core.Init(&l.leases, l.store, id, background.WithoutEnd(ctx), start, &first.handle) {
-		l.store.ReleaseUnneeded(id.Key, id.Token, id.Hold, id.MayReturn)
-		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
-	}
-	return first, nil
 }
 
 // Context returns a context that is done when the lease is over. Its cause is [context.Canceled] after Release,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,12 +21,11 @@ import (
 type Locker struct {
 	namespace store.Namespace
 	options   options
-	client    redis.UniversalClient // nil for None
-	group     *background.Group     // of all goroutines that outlive a call
+	servers   servers
+	group     *background.Group // of all goroutines that outlive a call
 	store     *store.Store
+	granter   granter
 	waiters   waiters
-	leases    lease.Config  // shared by its leases
-	backlog   lease.Backlog // the values that its leases could not store yet
 	held      held
 }
 
@@ -61,19 +59,22 @@ func None(namespace string) *Locker {
 }
 
 // IsNone reports whether the Locker is without Redis: see [None].
-func (l *Locker) IsNone() bool { return l.client == nil }
+func (l *Locker) IsNone() bool { return l.servers.client == nil }
 
 // newLocker returns a Locker. client is nil for None.
 func newLocker(constructor string, client redis.UniversalClient, namespace string, o options) *Locker {
 	isNamespace := namespace != "" && !strings.ContainsAny(namespace, "{}")
 	option.Check(isNamespace, "%s: namespace must be a text that is not empty and has no braces", constructor)
 	o.store.Namespace = store.Namespace(namespace)
-	l := &Locker{namespace: o.store.Namespace, options: o, client: client, group: background.NewGroup(o.base)}
-	l.store = store.New(client, l.group, o.store)
-	l.waiters = waiters{locker: l, hub: notify.NewHub(client, l.group), byKey: map[string]*waitList{}}
-	l.leases = lease.Config{
-		TTL: o.store.TTL, OpTimeout: o.store.OpTimeout, Renew: o.renew, Group: l.group, Backlog: &l.backlog,
+	group := background.NewGroup(o.base)
+	l := &Locker{namespace: o.store.Namespace, options: o, group: group, store: store.New(client, group, o.store)}
+	l.servers = servers{client, group, o.store.OpTimeout}
+	l.granter.store, l.granter.leases = l.store, lease.Config{
+		TTL: o.store.TTL, OpTimeout: o.store.OpTimeout, Renew: o.renew, Group: group, Backlog: &l.granter.backlog,
 	}
+	hub := notify.NewHub(client, group)
+	l.waiters = waiters{granter: &l.granter, group: group, hub: hub, retry: o.retry, byKey: map[string]*waitList{}}
+	l.held = held{isOn: o.releaseOnClose, group: group, leases: map[*Lease]struct{}{}}
 	return l
 }
 
@@ -108,10 +109,10 @@ func (l *Locker) Go(f func(context.Context)) {
 // not renew its leases, which run out, but they can still be settled and released. With [WithReleaseOnClose] it releases
 // those of locks.
 func (l *Locker) Close(ctx context.Context) error {
-	l.releaseHeld()
-	l.backlog.Close()
+	l.held.release()
+	l.granter.backlog.Close()
 	err := l.group.Close(ctx)
-	return errors.Join(err, l.held.takeFailed(), l.backlog.TakeUnstored(), l.store.TakeUnreleased())
+	return errors.Join(err, l.held.takeFailed(), l.granter.backlog.TakeUnstored(), l.store.TakeUnreleased())
 }
 
 // ready returns an error if the Locker is without Redis or closed, or ctx is done.
@@ -126,46 +127,4 @@ func (l *Locker) ready(ctx context.Context, operation string) error {
 		return fmt.Errorf("lock: %s: %w", operation, context.Cause(ctx))
 	}
 	return nil
-}
-
-// withTimeout returns the result of f, and returns within the time for one operation even if go-redis ignores the
-// context.
-func withTimeout[T any](ctx context.Context, l *Locker, f func(context.Context) (T, error)) (T, error) {
-	var value T
-	var err error
-	limit := l.OpTimeout()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, background.TimeoutError(limit))
-	defer cancel() // not in the goroutine: then ctx could be done before the result of f is read
-	done := make(chan struct{})
-	l.group.Go(func() {
-		defer close(done)
-		value, err = f(ctx)
-	})
-	select {
-	case <-done:
-		return value, err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
-}
-
-// masters returns a client for each master of a Cluster, by its address and ": ". Without a Cluster it returns the
-// Locker's client, by "".
-func (l *Locker) masters(ctx context.Context) (map[string]redis.Cmdable, error) {
-	cluster, ok := l.client.(*redis.ClusterClient)
-	if !ok {
-		return map[string]redis.Cmdable{"": l.client}, nil
-	}
-	return withTimeout(ctx, l, func(ctx context.Context) (map[string]redis.Cmdable, error) {
-		var mu sync.Mutex
-		nodes := map[string]redis.Cmdable{} // guarded by mu: ForEachMaster calls concurrently
-		err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			nodes[node.Options().Addr+": "] = node
-			return nil
-		})
-		return nodes, err
-	})
 }

@@ -57,7 +57,7 @@ func (l *Locker) Inspect(ctx context.Context, storageKey string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.inspect(ctx, key)
+	return inspect(ctx, l.store, key)
 }
 
 // ParseKey returns the key as Redis has it ([Locker.StorageKey]), given in any of the forms that Inspect takes. The
@@ -74,11 +74,11 @@ func (l *Locker) LookStored(ctx context.Context, storageKey string) (claim Claim
 	if err != nil {
 		return claim, err
 	}
-	return l.look(ctx, key, false)
+	return l.granter.look(ctx, key, false)
 }
 
-func (l *Locker) inspect(ctx context.Context, key store.Key) (Info, error) {
-	facts, err := l.store.Inspect(ctx, key)
+func inspect(ctx context.Context, s *store.Store, key store.Key) (Info, error) {
+	facts, err := s.Inspect(ctx, key)
 	if err != nil {
 		return Info{}, err
 	}
@@ -127,7 +127,11 @@ func EvenIfLive() ForgetOption {
 func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...ForgetOption) error {
 	var o forgetOptions
 	option.Apply("lock.Forget", &o, opts)
-	key, head, err := l.keyAndHead(ctx, "forget", storageKey, token)
+	key, err := l.parseKey(ctx, "forget", storageKey)
+	if err != nil {
+		return err
+	}
+	head, err := store.ParseName(token)
 	if err != nil {
 		return err
 	}
@@ -150,7 +154,11 @@ func (l *Locker) SettleAbandoned(
 	if ttl < time.Millisecond {
 		return fmt.Errorf("lock: settle: %v is below a millisecond", ttl)
 	}
-	key, head, err := l.keyAndHead(ctx, "settle", storageKey, token)
+	key, err := l.parseKey(ctx, "settle", storageKey)
+	if err != nil {
+		return err
+	}
+	head, err := store.ParseName(token)
 	if err != nil {
 		return err
 	}
@@ -164,16 +172,6 @@ func (l *Locker) SettleAbandoned(
 	}
 	stored := append(store.NewValue(store.NewToken(), time.Now(), len(value)), value...)
 	return l.store.Override(ctx, key, store.Override{Operation: "settle", Head: head, Value: stored, TTL: ttl})
-}
-
-// keyAndHead returns the key, and the head of the claim or value, that an operator has named.
-func (l *Locker) keyAndHead(ctx context.Context, operation, storageKey, token string) (store.Key, []byte, error) {
-	key, err := l.parseKey(ctx, operation, storageKey)
-	if err != nil {
-		return key, nil, err
-	}
-	head, err := store.ParseName(token)
-	return key, head, err
 }
 
 // parseKey returns the key that an operator has named, if the Locker is ready for the operation.

@@ -8,6 +8,9 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
+// MaxHold is the longest time that [Locker.Claim], [Lease.Extend], [WithTTL] and [WithOpTimeout] accept: ten years.
+const MaxHold = store.MaxHold
+
 // minTTL is the shortest lease. It is clearly longer than a round trip and the margin of lease.Validity.
 const minTTL = 10 * time.Millisecond
 

@@ -24,10 +24,10 @@ func (l *waitList) watch() {
 		return
 	default:
 	}
-	group := l.waiters.locker.group
+	group := l.waiters.group
 	messages := l.waiters.hub.Subscribe(l.key.Text)
 	defer messages.Close()
-	retry := l.waiters.locker.options.retry
+	retry := l.waiters.retry
 	bound := retry.Min // of the next pause; it doubles after each poll by the timer
 	timer := time.NewTimer(pause(bound, lasts))
 	defer timer.Stop()
@@ -69,10 +69,10 @@ func (l *waitList) pollForAll(byTimer bool) (lasts time.Duration) {
 	var claim Claim
 	var err error
 	taker, opts := l.beginPoll()
-	if locker := l.waiters.locker; taker != nil {
-		claim, err = locker.claim(context.WithoutCancel(taker.ctx), l.key, opts)
+	if granter := l.waiters.granter; taker != nil {
+		claim, err = granter.claim(context.WithoutCancel(taker.ctx), l.key, opts)
 	} else {
-		claim, err = locker.look(locker.group.Base(), l.key, true)
+		claim, err = granter.look(l.waiters.group.Base(), l.key, true)
 	}
 	l.report(taker, claim, err, byTimer)
 	return claim.lasts
@@ -108,7 +108,7 @@ func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 	defer l.waiters.mu.Unlock()
 	l.last = found.State
 	if found.State == Granted && !l.finish(taker, found, nil) {
-		found.Lease.ReleaseInBackground(l.waiters.locker.group.Base())
+		found.Lease.ReleaseInBackground(l.waiters.group.Base())
 	}
 	for _, w := range slices.Clone(l.list) { // reportTo may remove w
 		switch joinedTooLate := w.pollsBefore == l.polls; {
@@ -137,7 +137,7 @@ func (l *waitList) reportTo(w *waiter, found Claim, err error, counts bool) {
 	if counts {
 		w.attempts++
 	}
-	isLast := counts && w.attempts == l.waiters.locker.options.retry.Attempts
+	isLast := counts && w.attempts == l.waiters.retry.Attempts
 	isOver := found.State == Settled || !w.takes && (found.State == Free || found.State == Abandoned)
 	switch {
 	case err != nil && (w.takes || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign)):

@@ -14,22 +14,22 @@ import (
 // Each join returns a new handle, with its own Context. The Release of the last handle frees the key. Settle and
 // Abandon of any handle act on the lease that they share.
 func NewContext(ctx context.Context, lease *Lease) context.Context {
-	return context.WithValue(ctx, joinKey{lease.owner, lease.core.ID().Key.Text}, lease)
+	return context.WithValue(ctx, joinKey{lease.store, lease.core.ID().Key.Text}, lease)
 }
 
 // joinKey is the key of a lease in a context.
 type joinKey struct {
-	owner *Locker
+	store *store.Store // of its Locker
 	key   string
 }
 
 // join returns a new handle on the lease that ctx carries for key, and nil if ctx carries none that can be joined.
-func (l *Locker) join(ctx context.Context, key store.Key) *Lease {
-	lease, ok := ctx.Value(joinKey{l, key.Text}).(*Lease)
+func join(ctx context.Context, s *store.Store, key store.Key) *Lease {
+	lease, ok := ctx.Value(joinKey{s, key.Text}).(*Lease)
 	if !ok {
 		return nil
 	}
-	joined := &Lease{owner: l, core: lease.core, fence: lease.fence}
+	joined := &Lease{store: s, core: lease.core, fence: lease.fence}
 	if !lease.handle.Join(background.WithoutEnd(ctx), &joined.handle) {
 		return nil
 	}

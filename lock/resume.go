@@ -44,7 +44,7 @@ func (l *Locker) Resume(ctx context.Context, key, token string) (*Lease, error) 
 		return nil, fmt.Errorf("%w: it has no such token", ErrLost)
 	}
 	start, id := time.Now(), lease.ID{Key: l.namespace.Key(key), Token: store.NewToken(), IsLock: true}
-	switch claim, err := l.settlePending(ctx, id.Key, nil); {
+	switch claim, err := l.granter.settlePending(ctx, id.Key, nil); {
 	case err != nil:
 		return nil, err
 	case claim.State == Settled:
@@ -54,9 +54,9 @@ func (l *Locker) Resume(ctx context.Context, key, token string) (*Lease, error) 
 	if err != nil {
 		return nil, err
 	}
-	resumed, err := l.newLease(ctx, id, e.Fence, start)
+	resumed, err := l.granter.newLease(ctx, id, e.Fence, start)
 	if err != nil {
 		return nil, err
 	}
-	return l.keep(resumed)
+	return l.held.keep(resumed)
 }

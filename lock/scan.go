@@ -35,9 +35,13 @@ type Scanned struct {
 func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] {
 	option.Check(1 <= count && count <= maxScan, "lock.Scan: count is %d, want 1 to %d", count, maxScan)
 	return func(yield func(Scanned, error) bool) {
-		nodes, err := l.scannedNodes(ctx)
-		if err != nil {
+		if err := l.ready(ctx, "scan"); err != nil {
 			yield(Scanned{}, err)
+			return
+		}
+		nodes, err := l.servers.masters(ctx)
+		if err != nil {
+			yield(Scanned{}, fmt.Errorf("lock: scan: %w", err))
 			return
 		}
 		for _, node := range nodes {
@@ -51,24 +55,13 @@ func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] 
 	}
 }
 
-// scannedNodes returns a client for each server to scan.
-func (l *Locker) scannedNodes(ctx context.Context) (map[string]redis.Cmdable, error) {
-	if err := l.ready(ctx, "scan"); err != nil {
-		return nil, err
-	}
-	nodes, err := l.masters(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("lock: scan: %w", err)
-	}
-	return nodes, nil
-}
-
-// scanStep sends one SCAN, and inspects the keys that it finds.
+// scanStep sends one SCAN, and inspects the keys that it finds at the same time, so that their commands share a batch.
+// It leaves out the keys that are not the Locker's, and those that are free now.
 func (l *Locker) scanStep(
 	ctx context.Context, node redis.Cmdable, cursor uint64, count int,
 ) (found Scanned, next uint64, err error) {
 	pattern := globEscaper.Replace(string(l.namespace)) + ":{????}*"
-	page, err := withTimeout(ctx, l, func(ctx context.Context) (*redis.ScanCmd, error) {
+	page, err := withTimeout(ctx, &l.servers, func(ctx context.Context) (*redis.ScanCmd, error) {
 		page := node.Scan(ctx, cursor, pattern, int64(count))
 		return page, page.Err()
 	})
@@ -76,16 +69,6 @@ func (l *Locker) scanStep(
 		return Scanned{}, 0, fmt.Errorf("lock: scan: %w", err)
 	}
 	keys, next := page.Val()
-	found, err = l.inspectAll(ctx, keys)
-	return found, next, err
-}
-
-// globEscaper escapes the special characters of a pattern of SCAN.
-var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
-
-// inspectAll inspects the keys of one step at the same time, so that their commands share a batch. It leaves out the
-// keys that are not the Locker's, and those that are free now.
-func (l *Locker) inspectAll(ctx context.Context, keys []string) (found Scanned, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, text := range keys {
@@ -94,7 +77,7 @@ func (l *Locker) inspectAll(ctx context.Context, keys []string) (found Scanned, 
 			continue
 		}
 		all.Go(func() {
-			info, inspectErr := l.inspect(ctx, key)
+			info, inspectErr := inspect(ctx, l.store, key)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -109,7 +92,10 @@ func (l *Locker) inspectAll(ctx context.Context, keys []string) (found Scanned, 
 	}
 	all.Wait()
 	if err != nil {
-		return Scanned{}, err
+		return Scanned{}, 0, err
 	}
-	return found, nil
+	return found, next, nil
 }
+
+// globEscaper escapes the special characters of a pattern of SCAN.
+var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)

@@ -37,13 +37,13 @@ type Stats struct {
 
 // Stats returns the counts. It may be called concurrently, and sends nothing. The counts are not all of one instant.
 func (l *Locker) Stats() Stats {
-	backlog, sent := l.backlog.Stats(), l.store.Stats()
+	leases, backlog, sent := &l.granter.leases, l.granter.backlog.Stats(), l.store.Stats()
 	releases, releasesGivenUp := l.store.ReleaseStats()
 	return Stats{
-		Leases: int(l.leases.Counts.Active.Load()), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
+		Leases: int(leases.Counts.Active.Load()), Waiters: l.waiters.number(), Subscriptions: l.waiters.hub.Subscriptions(),
 		Queued: sent.Queued, InFlight: sent.InFlight, Batches: sent.Batches, Commands: sent.Commands,
 		Retries: sent.Retries, GivenUp: sent.GivenUp,
-		Renewals: l.leases.Counts.Renewals.Load(), Lost: l.leases.Counts.Lost.Load(),
+		Renewals: leases.Counts.Renewals.Load(), Lost: leases.Counts.Lost.Load(),
 		Pending: backlog.Pending, PendingBytes: backlog.Bytes, SettledLate: backlog.Stored, SettlesGivenUp: backlog.GivenUp,
 		Releases: releases, ReleasesGivenUp: releasesGivenUp,
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/notify"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
@@ -16,8 +17,10 @@ import (
 
 // waiters holds the callers that wait, by the key that they wait for.
 type waiters struct {
-	locker *Locker
-	hub    *notify.Hub
+	granter *granter
+	group   *background.Group
+	hub     *notify.Hub
+	retry   Retry
 
 	mu    sync.Mutex
 	byKey map[string]*waitList // guarded by mu
@@ -75,7 +78,7 @@ func (ws *waiters) wait(ctx context.Context, key store.Key, w waiter) (Claim, er
 	default:
 	}
 	if hadToWait {
-		return Claim{}, withPollError(heldUntil(ctx), pollErr)
+		return Claim{}, withPollError(fmt.Errorf("%w: %w", ErrHeld, context.Cause(ctx)), pollErr)
 	}
 	return Claim{}, withPollError(fmt.Errorf("lock: wait: %w", context.Cause(ctx)), pollErr)
 }
@@ -96,7 +99,7 @@ func (ws *waiters) add(key store.Key, w *waiter) *waitList {
 	if !found {
 		l = &waitList{waiters: ws, key: key, wake: make(chan struct{}, 1), empty: make(chan struct{})}
 		ws.byKey[key.Text] = l
-		ws.locker.group.Go(l.watch)
+		ws.group.Go(l.watch)
 	}
 	ws.count++
 	w.pollsBefore, w.hadToWait = l.polls, l.mustWait(w)

@@ -153,9 +153,6 @@ func (c *Core) Until() time.Time {
 // abandoned reports whether the renewals have stopped, so that the lease runs out. The caller holds mu.
 func (c *Core) abandoned() bool { return !c.abandonAt.IsZero() && !time.Now().Before(c.abandonAt) }
 
-// renews reports whether the lease is to be renewed while it is active. The caller holds mu.
-func (c *Core) renews() bool { return c.config.Renew && !c.abandoned() }
-
 // valid reports whether the lease is active and validUntil is not reached. The caller holds mu.
 func (c *Core) valid() bool { return c.phase == active && time.Now().Before(c.validUntil) }
 

@@ -59,11 +59,14 @@ func (c *Core) keepReleasing(gone bool) {
 	}
 }
 
-// retryRelease keeps trying to release a claim without a hold, until it has expired, and once more when the Locker is closed.
+// retryRelease keeps trying to release a claim without a hold, until the claim has expired, for at most maxRetry, and
+// once more when the Locker is closed.
 func (c *Core) retryRelease() {
-	group := c.config.Group
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	group, deadline := c.config.Group, time.Now().Add(min(maxRetry, time.Until(c.latestExpiry)))
 	group.Go(func() {
-		background.Retry(group.Context(), c.claimGoneBy(), func() bool {
+		background.Retry(group.Context(), deadline, func() bool {
 			done, _ := c.tryRelease(group.Base())
 			return done
 		})
@@ -102,12 +105,4 @@ func (c *Core) tryRelease(ctx context.Context) (done bool, err error) {
 	}
 	c.end(context.Canceled, releaseErr)
 	return true, c.releaseErr
-}
-
-// claimGoneBy returns when a claim without a hold expires if no release arrives, or maxRetry from now if that is
-// earlier.
-func (c *Core) claimGoneBy() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Now().Add(min(maxRetry, time.Until(c.latestExpiry)))
 }

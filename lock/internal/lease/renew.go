@@ -44,7 +44,7 @@ func (c *Core) beginTick(start time.Time) (validUntil time.Time, isDue bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expire(start)
-	isDue = c.renews() && !c.config.Group.Closed()
+	isDue = c.config.Renew && !c.abandoned() && !c.config.Group.Closed()
 	if isDue {
 		c.config.Group.Begin()
 	}

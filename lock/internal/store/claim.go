@@ -14,7 +14,7 @@ package store
 //     gave up, lateClaim releases the claim when its reply arrives after all.
 //  3. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
 //     (confirmClaim).
-//  4. lock/lease.go: if the claim is granted too late for its lease, Locker.newLease releases it.
+//  4. lock/claim.go: if the claim is granted too late for its lease, granter.newLease releases it.
 //  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was released,
 //     or after the settled value has expired. If the claim has a hold, Core.keepReleasing has it released again.
 //  6. internal/store/unneeded.go: ReleaseUnneeded releases a claim that no caller gets. For a claim with a hold, which
