@@ -4,17 +4,18 @@
 //	page := admin.Handler(locker, isOperator, audit, admin.WithMiddleware(once))
 //	mux.Handle("/internal/idempotency", requireLogin(page))
 //
-// The page takes the key as logs and problem documents show it: the storage key, or "urn:onceguard:key:" and 64 digits.
-// It never shows the client's key, the request, or the header and body of the response.
+// The page takes a key as logs and problems show it: the storage key, or "urn:onceguard:key:" and 64 digits. It never
+// shows the client's key, the request, or the header and body of the response.
 //
-// After a key is freed, the next request with it runs the handler again. So first find out whether the work has
-// happened, in the ledger of your service or at its provider: the page asks for that. If it has, store its response, or
-// the value or the error of a function of package once, with [WithResolve] or the command onceguard resolve, or leave the
-// key as it is. The page also stores the outcome of a run that a sweep of the journal has ended without one.
+// After a key is freed, the next request with it runs the handler again. So an operator first finds out whether the
+// work has happened, in the service's ledger or at its provider: the page asks for that. If it has happened, the
+// operator leaves the key as it is, or stores what retries get, with [WithResolve] or the command onceguard resolve: a
+// response or, for package once, a value or an error. This also works after a sweep of the journal has ended a run
+// without a response.
 //
-// With middleware.WithJournal the page needs [WithMiddleware]. Without that it shows and frees only what is in Redis,
-// and the journal answers the next request: a key that only the journal knows is free on the page. With it the page also
-// works without Redis (lock.None).
+// With middleware.WithJournal the page needs [WithMiddleware]. Otherwise it shows and frees only what is in Redis,
+// while the journal decides about the next request: the page shows a key that only the journal knows as free. With
+// WithMiddleware the page also works without Redis (lock.None).
 package admin
 
 import (
@@ -30,20 +31,20 @@ type Action string
 const (
 	Inspect Action = "inspect" // look at a key
 	Forget  Action = "forget"  // free a key: remove the claim or the value that was looked at
-	Resolve Action = "resolve" // store what a run has left whose outcome is unknown (WithResolve)
+	Resolve Action = "resolve" // store what retries get, for a run whose outcome is unknown (WithResolve)
 )
 
-// Entry is one entry of the audit trail. The request that comes with it tells who the operator is. Key, Token and Reason
-// are UTF-8 in one line, without control characters and without those that change the direction of the text: the page
-// refuses such a form, and does not call audit.
+// Entry is one entry of the audit trail. The request that comes with it tells who the operator is. Key, Token and
+// Reason are one line of UTF-8, without control characters and those that change the direction of text: the page
+// refuses a form that has them, and does not call audit.
 type Entry struct {
 	Action     Action
 	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes
 	Token      string // Forget, Resolve: names what the operator saw (lock.Info.Token); at most 100 bytes
 	Reason     string // Forget, Resolve: the operator's, 1 to 500 characters
 	EvenIfLive bool   // Forget: even if the handler may still be running (WithLive)
-	Status     int    // Resolve: of the response; 0 for a function
-	BodySHA256 string // Resolve: of the response's body, the value or the error's text, in hexadecimal digits
+	Status     int    // Resolve: the response's; 0 for a function
+	BodySHA256 string // Resolve: SHA-256 of the response's body, the value or the error's text, in hex
 
 	Done bool  // false before the action is tried, true after
 	Err  error // if Done: why the action failed; nil if it succeeded
@@ -56,8 +57,8 @@ type Option func(*page)
 // the page refuses that: another request could run beside the first, and both could take effect.
 func WithLive() Option { return func(p *page) { p.live = true } }
 
-// WithMiddleware gives the page the service's own Middleware. The page then also shows what is stored, and what the
-// journal has, and what it frees is free in the journal too. It panics if m is nil.
+// WithMiddleware gives the page the service's own Middleware. The page then also shows the stored response and the
+// journal's row, and frees a key in the journal too. By default it has Redis alone. WithMiddleware panics if m is nil.
 func WithMiddleware(m *middleware.Middleware) Option {
 	if m == nil {
 		panic("admin.WithMiddleware: the Middleware is nil")
@@ -65,23 +66,23 @@ func WithMiddleware(m *middleware.Middleware) Option {
 	return func(p *page) { p.once = m }
 }
 
-// WithResolve adds a form by which an operator stores what a run has left whose outcome is unknown, or that has none in
-// the journal, as middleware.Middleware.Resolve does: a response, or a function's value, in JSON, or error. It is off by
-// default, because it is a right to forge: the client cannot tell such a response from one of the service. For a function
-// the Middleware needs the encryption keys, and its retention counts. Handler panics if WithMiddleware is missing.
+// WithResolve adds a form by which an operator stores a response, or a function's error or value (as JSON), for a run
+// whose outcome is unknown, or which a sweep has ended without a response: see middleware.Middleware.Resolve. It is off
+// by default, because it lets an operator forge: the client cannot tell such a response from one of the service. For a
+// function the Middleware needs the Guard's encryption keys, and stores for its own retention. Handler panics if
+// WithMiddleware is missing.
 func WithResolve() Option { return func(p *page) { p.resolves = true } }
 
-// Handler returns the page. It panics if locker, allow, audit or an option is nil, and
-// if locker is lock.None without [WithMiddleware]. The Handler may be called
-// concurrently, and calls allow and audit concurrently.
+// Handler returns the page. It panics if locker, allow, audit or an option is nil, and if locker is lock.None without
+// [WithMiddleware]. The page may be called concurrently, and calls allow and audit concurrently.
 //
 // allow reports whether the request comes from an operator. The page calls it for each request, also for the empty
 // form, and answers 403 if it returns false. The page does no authentication: mount it behind yours.
 //
-// The page calls audit twice for each look-up and each change, also for the look-up that follows a change which was
-// refused or failed. The first call is before, with Done false: if it returns
-// an error, the page does nothing and answers 503. The second call is after, with Done true and the result: if it
-// returns an error, the page shows that the action was done and not recorded. It does not show the error's text.
+// The page calls audit before and after each look-up and each change. A look-up also follows a change that was refused
+// or failed. Before, Done is false: if audit returns an error, the page does nothing and answers 503. After, Done is
+// true, and Err has the result: if audit returns an error, the page shows that the action was done and not recorded. It
+// does not show the error's text.
 //
 // The page works on any path. GET shows the form. A key is never in a URL, where logs and histories would keep it:
 // look-ups and changes are POST, and a request with a query gets 400. [http.CrossOriginProtection] refuses a POST from

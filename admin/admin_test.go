@@ -408,7 +408,7 @@ func TestAudit(t *testing.T) {
 		return nil
 	}
 	d.want(d.send(form("action", "inspect", "key", key)), 503, "could not be recorded")
-	d.want(d.send(form(fields...)), 503, "It was done, and could not be recorded")
+	d.want(d.send(form(fields...)), 503, "It was done, but could not be recorded")
 	d.holds(key, false)
 }
 
@@ -432,7 +432,7 @@ func TestWithoutRedis(t *testing.T) {
 		if strings.Contains(w.Body.String(), "may be done or not") != (action == admin.Forget) {
 			t.Errorf("%s: %s", action, w.Body)
 		}
-		if w.Code != 503 || !strings.Contains(w.Body.String(), "Redis did not answer") || last.Err == nil || !last.Done {
+		if w.Code != 503 || !strings.Contains(w.Body.String(), "Redis or the journal did not answer") || last.Err == nil || !last.Done {
 			t.Errorf("%d, %+v", w.Code, last)
 		}
 	}

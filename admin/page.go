@@ -103,7 +103,7 @@ func (p *page) found(seen middleware.Inspection, err error) view {
 	case !f.Unknown && seen.Journal.State != journal.Absent:
 		f.NoForget = "The journal has its outcome. It cannot be freed from this page: see onceguard forget."
 	case f.Unknown && p.once != nil && (err != nil || seen.Journaled && !seen.HasJournal):
-		f.NoForget = "It cannot be freed from this page, which cannot read what the run has left, or not ask its journal: see onceguard forget."
+		f.NoForget = "It cannot be freed from this page, which cannot read what is stored, or cannot ask the journal: see onceguard forget."
 	default:
 		f.CanForget, f.AskLive = true, isLive
 	}

@@ -100,13 +100,13 @@ func (p *page) act(r *http.Request, form url.Values) view {
 			return p.change(r, form, Entry{Action: Resolve, Key: key})
 		}
 	}
-	return view{status: http.StatusBadRequest, Key: key, Problem: "The form is not one of this page."}
+	return view{status: http.StatusBadRequest, Key: key, Problem: "This form is not from this page."}
 }
 
 const (
 	notAudited  = "It was not done, because it could not be recorded."
-	notRecorded = "It was done, and could not be recorded. Tell the person who keeps the audit trail."
-	notAnswered = "Redis did not answer, or the journal, or with an error."
+	notRecorded = "It was done, but could not be recorded. Tell the person who keeps the audit trail."
+	notAnswered = "Redis or the journal did not answer, or answered with an error."
 	mayBeDone   = " What was to be done may be done or not: look at the key again."
 )
 
@@ -151,9 +151,9 @@ func failed(key string, err error) view {
 	switch {
 	case errors.Is(err, lock.ErrNotStorageKey):
 		v.status = http.StatusUnprocessableEntity
-		v.Problem = "This is not a storage key of this service. Logs have it as the key of an Event, and clients as the instance of a problem."
+		v.Problem = "This is not a storage key of this service. Logs have it as the key of an Event, and problems as their instance."
 	case errors.Is(err, lock.ErrForeign):
-		v.Problem = "Another program has written this key, or a newer version. It was left as it is."
+		v.Problem = "Another program, or a newer version, has written this key. Nothing was changed."
 	case errors.Is(err, lock.ErrChanged):
 		v.Problem = "The key has changed since you looked at it. Nothing was changed. This is what it holds now."
 	case errors.Is(err, lock.ErrLive):
@@ -161,13 +161,13 @@ func failed(key string, err error) view {
 	case errors.Is(err, middleware.ErrResolution):
 		v.status, v.Problem = http.StatusUnprocessableEntity, "Nothing was changed: "+err.Error()
 	case errors.Is(err, middleware.ErrUnreadable):
-		v.Problem = "What the run has left cannot be read: it is damaged, or the service does not have its encryption key. Nothing was changed."
+		v.Problem = "What is stored cannot be read: it is damaged, or the service does not have its encryption key. Nothing was changed."
 	case errors.Is(err, middleware.ErrSettled):
-		v.Problem = "The run has its outcome, which this page does not replace. Nothing was changed. This is what the key holds now."
+		v.Problem = "The run has an outcome, which this page does not replace. Nothing was changed. This is what the key holds now."
 	case errors.Is(err, middleware.ErrJournaled):
 		v.Problem = "The request has a journal, which this page cannot ask. Nothing was changed: use the command onceguard resolve."
 	case errors.Is(err, lock.ErrNotReplicated):
-		v.status, v.Problem = http.StatusServiceUnavailable, "The key was changed, and a failover may undo that. Look at it again."
+		v.status, v.Problem = http.StatusServiceUnavailable, "The key was changed, but a failover may undo that. Look at it again."
 	default:
 		v.status, v.Problem = http.StatusServiceUnavailable, notAnswered
 	}

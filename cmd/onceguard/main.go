@@ -1,5 +1,5 @@
 // Command onceguard shows the keys that packages middleware and once keep in Redis, and settles a request or a function
-// whose outcome is unknown, which no retry can do.
+// whose outcome is unknown. No retry can do that.
 //
 //	onceguard inspect -redis URL KEY
 //	onceguard forget  -redis URL -token TOKEN -reason TEXT [-even-if-live] KEY
@@ -11,22 +11,22 @@
 // It reads Redis alone. A service with a journal (middleware.WithJournal) needs the same command with database drivers,
 // github.com/onceguard/onceguard/sqljournal/cmd/onceguard: a key that is free here may have an outcome there.
 //
-// inspect prints what a key holds, in words: free, held (it runs), abandoned (it ended without an outcome, and retries get
-// 409 outcome-unknown) or settled (retries get what is stored), and whether its run is an HTTP request's or a function's.
-// Of a response it shows status, size and time, never header and body; of a function's result, only the time. Of a lock
-// it shows the owner (lock.NewOwnerContext).
+// inspect prints what a key holds, in words: free, held (it runs), abandoned (it ended without an outcome, and retries
+// get 409 outcome-unknown) or settled (retries get what is stored), and whether its run is an HTTP request's or a
+// function's. It shows the status, size and time of a response, never its header and body; only the time of a
+// function's result; and the owner of a lock (lock.NewOwnerContext).
 //
-// forget removes exactly the claim or the stored response that TOKEN names, as inspect has printed it, so that the next
-// try runs the request again. If the claim's lease has not run out, its process may still be running, and forget
-// refuses unless -even-if-live is given.
+// forget removes exactly the claim or the stored response that TOKEN names, so that the next try runs. inspect prints
+// TOKEN. If the claim's lease has not run out, its process may still be running, and forget refuses unless
+// -even-if-live is given.
 //
-// resolve settles an abandoned claim for an operator who has found out what happened, in the ledger for example. With
-// -nothing-happened it frees the key. Otherwise it stores what every later retry gets: a response, by -status, -header and
-// -body-file; a function's value, by -value, a file with JSON (with -raw, with what the codec of once.WithCodec encodes);
-// or the text of a function's error, by -failed, as once.Final stores it. A file "-" is the standard input. The options
-// that decide how it is stored are flags here, and must have the same values: -keys-file, -plaintext-reads, -compression,
-// -retention, -max-response, -cookies. resolve refuses a response for a function, a value for a request, and a run that
-// has a journal, which would not learn of it.
+// resolve settles an abandoned claim when an operator has found out what happened, for example in the ledger. With
+// -nothing-happened it frees the key. Otherwise it stores what every later retry gets: a response (-status, -header,
+// -body-file); a function's value (-value, a file with JSON or, with -raw, with the bytes of once.WithCodec); or the
+// text of a function's final error (-failed), as once.Final. A file "-" is the standard input. Flags that stand for
+// options of the service must have its values: -keys-file, -plaintext-reads, -compression, -retention, -max-response,
+// -cookies. resolve refuses a response for a function, a value for a request, and a run that has a journal, because the
+// journal would not learn of it.
 //
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
 // those of other programs included, and shows its progress if the standard error is a terminal.
@@ -39,14 +39,14 @@
 //
 //	onceguard inspect -redis URL -namespace payments-api -user ann -method POST -path /payments -key 8e03978e
 //
-// -user is the user's id as keyfunc.User gets it. If the scope is more than the user, such as keyfunc.Compose(tenant, user), give
-// -user for each part, in that order: -user acme -user ann. -host is the host that the client asked for, for a key of
-// keyfunc.Compose(keyfunc.Standard(user), keyfunc.Host()). -anonymous stands for keyfunc.Anonymous. -key is the content of the
-// Idempotency-Key header, without quotes. The output repeats all but -key: a mistyped name makes another key, which is
-// free. Other users of the machine can see the arguments of a process.
+// -user is the user's id as keyfunc.User gets it. For a scope of several parts, such as keyfunc.Compose(tenant, user),
+// give -user for each, in that order: -user acme -user ann. -host is the host that the client asked for, for a key of
+// keyfunc.Compose(keyfunc.Standard(user), keyfunc.Host()). -anonymous stands for keyfunc.Anonymous. -key is the content
+// of the Idempotency-Key header, without quotes. The output repeats all of these but -key, because a mistyped one makes
+// another key, which is free. Other users of the machine can see the arguments of a process.
 //
-// A lock (lock.Locker.Acquire) goes by its name, which inspect and forget take instead of KEY. As its lease is live,
-// forget needs -even-if-live too:
+// inspect and forget take the name of a lock (lock.Locker.Acquire) instead of KEY. While its lease is live, forget
+// needs -even-if-live too:
 //
 //	onceguard inspect -redis URL -namespace reports -lock nightly
 //
@@ -58,16 +58,16 @@
 //	redis://host:port?addr=host2:port&addr=host3:port       a Cluster
 //	redis://host:port?master_name=NAME&addr=host2:port      a master behind these Sentinels
 //
-// With rediss:// the connection uses TLS. Options of the URL for pools and retries are ignored. -timeout is the time for one
-// operation. -replicas is the number of replicas that must have a change before it counts, as with lock.WithReplicas. An
-// ACL user needs the rights of the middleware's, and +scan for scan. If it may not send INFO, the URL of a Cluster needs at
-// least two addresses.
+// With rediss:// the connection uses TLS. Options of the URL for pools and retries are ignored. -timeout is the time
+// for one operation. -replicas is the number of replicas that must have a change before it counts, as with
+// lock.WithReplicas. An ACL user needs the rights of the service's, and +scan for scan. If it may not send INFO, the
+// URL of a Cluster needs at least two addresses.
 //
 // # The keys file
 //
 // -keys-file names a file with the keys of middleware.WithEncryption, in the same order: one on each line, 32 bytes in
 // base64 (standard or URL alphabet) or 64 hexadecimal digits. Empty lines and lines that begin with # are ignored.
-// resolve needs it, and inspect to tell what is stored.
+// resolve needs it; inspect needs it to show what is stored.
 //
 // # Output, log and exit codes
 //

@@ -20,9 +20,9 @@ type changeFlags struct {
 }
 
 func (c *config) changeFlags(set *flag.FlagSet) {
-	set.StringVar(&c.change.token, "token", "", "the `token` that inspect has printed: nothing else is touched")
+	set.StringVar(&c.change.token, "token", "", "the `token` that inspect prints; nothing else is changed")
 	set.StringVar(&c.change.reason, "reason", "", "`why`, for the log")
-	set.IntVar(&c.replicas, "replicas", 0, "`number` of replicas that must have the change")
+	set.IntVar(&c.replicas, "replicas", 0, "`number` of replicas that must have the change, as lock.WithReplicas")
 }
 
 func forgetFlags(set *flag.FlagSet, c *config) {

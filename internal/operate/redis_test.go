@@ -25,7 +25,7 @@ func TestWrongUsage(t *testing.T) {
 		"has no database driver":          {"inspect", "-redis", url, "-journal", "sqlite:secret", key},
 		"KEY is missing":                  {"inspect", "-redis", url},
 		"one KEY, got 2":                  {"inspect", "-redis", url, key, key},
-		"the KEY has none":                {"inspect", "-redis", url, key[len("shop:{290c}"):]},
+		"KEY does not begin with one":     {"inspect", "-redis", url, key[len("shop:{290c}"):]},
 		"no braces":                       {"inspect", "-redis", url, "-namespace", "a{", key},
 		"but only one of them":            {"inspect", "-redis", url, "-path", "/", key},
 		"-namespace is missing":           {"inspect", "-redis", url, "-user", "a", "-path", "/", "-key", "k"},
@@ -49,7 +49,7 @@ func TestWrongUsage(t *testing.T) {
 		"-compression":                    {"resolve", "-redis", url, "-token", token, "-reason", "r", "-status", "200", "-compression", "-2", key},
 		"want 'Name: value'":              {"resolve", "-header", "a", key},
 		"-rate":                           {"scan", "-redis", url, "-namespace", "a", "-rate", "0"},
-		"too many: 1":                     {"scan", "-redis", url, "-namespace", "a", key},
+		"no argument, got 1":              {"scan", "-redis", url, "-namespace", "a", key},
 		"not from 0 to":                   {"resolve", "-redis", url, "-token", token, "-reason", "r", "-status", "200", "-max-response", "9223372036854775807", key},
 	} {
 		r := onceguard(t, args...)

@@ -26,7 +26,7 @@ type command struct {
 type action func(context.Context, *session) error
 
 var commands = []command{
-	{"inspect", "[flags] KEY", "say what a key holds", true, true, lockFlag, prepareInspect},
+	{"inspect", "[flags] KEY", "show what a key holds", true, true, lockFlag, prepareInspect},
 	{"forget", "-token TOKEN -reason TEXT [flags] KEY",
 		"remove exactly that claim or stored response", true, false, forgetFlags, prepareForget},
 	{"resolve", "-token TOKEN -reason TEXT (-nothing-happened | -status N | -value FILE | -failed TEXT) [flags] KEY",
@@ -135,7 +135,7 @@ func distance(a, b string) int {
 }
 
 func printUsage(w io.Writer) {
-	fmt.Fprint(w, "onceguard looks at the keys of packages middleware and once, and at locks, in Redis, and settles\nrequests and functions whose outcome is unknown.\n\n")
+	fmt.Fprint(w, "onceguard shows the keys of packages middleware and once, and locks, in Redis, and settles requests\nand functions whose outcome is unknown.\n\n")
 	for _, c := range commands {
 		fmt.Fprintf(w, "  onceguard %-8s %s\n", c.name, c.summary)
 	}

@@ -46,7 +46,7 @@ func (c *config) commonFlags(set *flag.FlagSet, takesKey bool) {
 	set.StringVar(&c.journal, "journal", "", "`URL` of the journal's database (default: JOURNAL_URL from the environment)")
 	set.StringVar(&c.namespace, "namespace", "", "the `name` given to lock.New; a whole KEY begins with it")
 	set.BoolVar(&c.json, "json", false, "print JSON")
-	set.DurationVar(&c.timeout, "timeout", 5*time.Second, "time for one operation on Redis, or on the journal")
+	set.DurationVar(&c.timeout, "timeout", 5*time.Second, "time for one operation of Redis or the journal")
 	if !takesKey {
 		return
 	}
@@ -100,7 +100,7 @@ func newSession(ctx context.Context, env Environment, cfg *config, takesKey bool
 	case cfg.journal != "" && env.OpenJournal == nil:
 		return nil, usagef("there is a journal (-journal or JOURNAL_URL), and this command has no database driver: install %s", withDrivers)
 	case cfg.namespace == "" && takesKey:
-		return nil, usagef("-namespace is missing: the KEY has none in front")
+		return nil, usagef("-namespace is missing, and KEY does not begin with one")
 	case cfg.namespace == "":
 		return nil, usagef("-namespace is missing")
 	case strings.ContainsAny(cfg.namespace, "{}"):
@@ -171,7 +171,7 @@ func (s *session) findKey(takesKey bool, args []string) error {
 	described := len(r.user) > 0 || r.anonymous || r.host != "" || r.path != "" || r.key != ""
 	switch {
 	case !takesKey && len(args) > 0:
-		return usagef("there is an argument too many: %d", len(args))
+		return usagef("want no argument, got %d", len(args))
 	case !takesKey:
 		return nil
 	case described && len(args) > 0, s.lock != "" && (described || len(args) > 0):

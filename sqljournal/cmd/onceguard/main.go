@@ -14,15 +14,16 @@
 //   - The state is that of Redis and the journal together, as the next request meets it. The line "redis" has the state
 //     in Redis, and "journal" that of the row. "swept" says how often Journal.Sweep has handed the row out. "note" is
 //     what the handler has stored by Journal.Note.
-//   - TOKEN may name two things, with a + between them: what Redis has, and the row. Give it as inspect has printed it.
+//   - TOKEN may name both what Redis has and the row, with a + between them. Give it as inspect has printed it.
 //   - resolve and forget change the row first, and then Redis. resolve also works on a row that a sweep has, and gives a
 //     response to a row that a sweep has ended without one.
-//   - With -redis none, for a service without Redis (lock.None), each command works on the rows alone. If there is a Redis,
-//     resolve then cannot see a process that still renews its lease, and what Redis has under the key stays.
+//   - With -redis none, for a service without Redis (lock.None), each command works on the rows alone. If the service
+//     does have Redis, resolve then cannot see a process that still renews its lease, and the key stays as it is in
+//     Redis.
 //   - If Redis does not answer, inspect prints what the journal has and "redis unknown", and exits with 1.
 //   - scan lists the rows without an outcome first, then those that a sweep has marked as done without a response, then
 //     the keys that only Redis has. It reads the whole table in one statement: if the table is large, give a longer
-//     -timeout. Each row that Redis is asked for counts for -rate.
+//     -timeout. Each row for which it asks Redis counts towards -rate.
 //
 // # The journal's URL
 //
