@@ -26,8 +26,8 @@
 // whole key has three parts: the operation ([Route]), the user ([User] or [BasicUser]), and the client's key. Without
 // the user, one user could get the response of another.
 //
-// The user means the user and whatever they act for. If one user id can act for several tenants or organizations, the id
-// that User returns must include the active one. If the host selects the tenant, add [Host].
+// If one user can act for several tenants or organizations, the id that User returns must include the active one. If
+// the host selects the tenant, add [Host].
 //
 // Authentication comes first: mount it outside of the middleware. A request without a user gives an error, not
 // an empty id that all such requests would share. For an API without users, use [Anonymous] instead of a user.

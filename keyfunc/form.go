@@ -23,10 +23,10 @@ import (
 //
 // [MissingError]: the request has no such field, no body, or a body that is not a form. ErrInvalid: the form is
 // malformed, or the field is empty, occurs twice, is a file, is longer than 255 characters, or has characters outside
-// 0x20-0x7E. A form that is empty although its length was not known in advance (chunks, HTTP/2) is an ErrInvalid too: it
-// may have been read before. An error of reading the body, such as *http.MaxBytesError, is returned wrapped, and the
-// next reader gets it too. A body that has a Content-Length, and was read before and not put back, is another error.
-// Form panics when field is empty. The Func is safe for concurrent use.
+// 0x20-0x7E. A form that is empty although its length was not known in advance (chunks, HTTP/2) is an ErrInvalid too:
+// it may have been read before. An error of reading the body, such as *http.MaxBytesError, is returned wrapped, and the
+// next reader gets it too. A body with a Content-Length that was read before and not put back is another error. Form
+// panics when field is empty. The Func is safe for concurrent use.
 func Form(field string) Func {
 	option.Check(field != "", "keyfunc.Form: field is empty")
 	place := fmt.Sprintf("form field %q", field)

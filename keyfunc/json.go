@@ -27,7 +27,7 @@ import (
 //   - The body is not one JSON text in UTF-8 (RFC 8259), or is nested more than 10,000 deep.
 //   - An object that the pointer passes through has the name twice, so that two parsers could find two keys (RFC 8259,
 //     section 4). Names that differ only in case count too, such as "id" and "ID": encoding/json reads both into one
-//     field, and keeps the last. Alone, a name in another case is not the pointer's, and the key is missing.
+//     field, and keeps the last. A single name in another case does not match the pointer: the key is missing.
 //   - The body is empty although its length was not known in advance (chunks, HTTP/2): it may have been read before.
 //   - The value is an object, an array, true or false, is empty, is longer than 255 characters, or has characters
 //     outside 0x20-0x7E.

@@ -33,8 +33,8 @@ func Standard(user Func) Func {
 //
 //	Compose(Route(), user, key)
 //
-// It calls key first. The errors of key are returned unchanged, and those of user as by Standard. Scoped panics when key
-// or user is nil. The Func is safe for concurrent use if both are.
+// It calls key first. The errors of key are returned unchanged, and those of user as [Standard] returns them. Scoped
+// panics when key or user is nil. The Func is safe for concurrent use if both are.
 func Scoped(key, user Func) Func {
 	option.Check(key != nil, "keyfunc.Scoped: key is nil")
 	option.Check(user != nil, "keyfunc.Scoped: user is nil")

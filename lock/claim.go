@@ -63,13 +63,13 @@ type Claim struct {
 // value, and the error wrapped with it is the reason why it was not confirmed.
 //
 // A claim under a hold must not stay after an error of Claim, nor return after [Lease.Release] or once the value of
-// [Lease.Settle] has expired. So its release is retried in the background until Redis answers, for at most an hour.
-// It is also sent again about 2 s, 15 s, 2 min and 10 min later if a command of the claim may still arrive, because a
+// [Lease.Settle] has expired. So its release is retried in the background until Redis answers, for at most an hour. It
+// is also sent again about 2 s, 15 s, 2 min and 10 min later if a command of the claim may still arrive, because a
 // command in the buffer of a broken connection can be executed late. At most 65,536 claims are released in this way;
-// for more, others are given up. [Locker.Stats] counts them, and [Locker.Close] tries once more and names them. The
-// death of the process in the meantime is not covered: if Redis stalls and the process is killed, the claims in its
-// open connections may become Abandoned although nothing ran. An operator finds them by [Locker.Scan], sees when they
-// were claimed, and frees them.
+// for more, others are given up. [Locker.Stats] counts them, and [Locker.Close] tries once more and names them. This
+// does not help if the process dies in the meantime: if Redis stalls and the process is killed, the claims in its open
+// connections may become Abandoned although nothing ran. An operator finds them by [Locker.Scan], sees when they were
+// claimed, and frees them.
 //
 // The lease's context carries the values of ctx but not its cancellation, so that a limit on waiting does not end the
 // lease.

@@ -26,12 +26,12 @@
 //   - A hold ([Locker.Claim]) is a part of a claim: the time for which the claim stays after its lease has ended, so
 //     that no other caller begins the operation. A claim is under a hold, never "held".
 //   - A key is abandoned ([Abandoned]) when the lease of its claim has run out, and only the hold keeps the claim.
-//   - A mark on a claim, set by a waiter, makes the end of the claim publish a message.
+//   - A waiter sets a mark on a claim, so that the end of the claim publishes a message.
 //   - A fence is a number that grows from claim to claim of a key.
 //
 // Who has it:
 //
-//   - The holder of a key is the caller that claimed it, and whose claim the key holds.
+//   - The holder of a key is the caller whose claim the key holds.
 //   - The owner of a lock is a text that names the holder to operators: see [NewOwnerContext].
 //   - A lease is the holder's side of a claim: it renews the claim, and ends when the claim is released, settled or
 //     lost.
@@ -108,18 +108,23 @@
 //
 //   - what the clients were told is linearizable: there are never two valid leases, and a Settle that was confirmed is
 //     what every later claim returns;
-//   - a lease after the end, no claim without a hold is left over.
+//   - one lease after the last call, no claim without a hold is left.
 //
 // Two more properties are true even through a failover and a flush. Release, renewal and Settle never change another
 // process's claim or any value. What was completed is not begun again while its value is stored. With a hold there is
 // at most one effect, even if a process dies or acts after a pause.
 //
-// This is not prevented. If a process dies while its claim under a hold is on its way, or before it has released it, the
-// key is abandoned although nothing ran. Without a hold, if a lease ends between the effect and its Settle, another caller
-// may have the effect again, and a process that is paused acts on a lease that is over. A flush, an eviction or a
-// failover to a replica that is behind breaks mutual exclusion and may lose a confirmed value. A failover may also bring
-// back a claim that no holder renews, for the length of a lease or of its hold. So may a command that arrives more than
-// ten minutes late. A holder that releases although it had its effect lets another caller have it again.
+// This is not prevented:
+//
+//   - If a process dies while its claim under a hold is on its way, or before it has released that claim, the key is
+//     abandoned although nothing ran.
+//   - Without a hold, if a lease ends between the effect and its Settle, another caller may have the effect again. A
+//     paused process may act on a lease that is over.
+//   - A flush, an eviction or a failover to a replica that is behind breaks mutual exclusion, and may lose a confirmed
+//     value.
+//   - A failover, or a command that arrives more than ten minutes late, may bring back a claim that no holder renews, for
+//     the length of a lease or of its hold.
+//   - A holder that releases although it had its effect lets another caller have it again.
 //
 // # Operators
 //

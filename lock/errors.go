@@ -35,7 +35,7 @@ var (
 
 	// ErrSettled means that TryAcquire or Acquire found a value under the key, stored by [Lease.Settle]. With
 	// [WithReplicas] Claim and Wait return it too, with the reason, if a value could not be confirmed to be on enough
-	// replicas. So do all of these if a value is pending ([ErrPending]) and Redis does not answer.
+	// replicas. All of these also return it while a value is pending ([ErrPending]) and Redis does not answer.
 	ErrSettled = store.ErrSettled
 
 	// ErrForeign means that the key holds what this version of the package did not write: another type, another

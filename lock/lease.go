@@ -91,8 +91,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 //
 // The values of a server are stored in batches, one after the other, so that live claims hardly wait for them; while
 // the server stores none, there are pauses of up to a second. [Locker.Close] tries each value once more. A Locker keeps
-// at most 64 MiB of them, with 16 KiB added for each, and gives up the largest for more. Of equal ones it gives up the
-// newest, and all of at most 1 KiB are equal. [Locker.Stats] counts them.
+// at most 64 MiB of them, counting 16 KiB more for each, and to make room gives up the largest. Of equally large ones
+// it gives up the newest, and all of at most 1 KiB count as equally large. [Locker.Stats] counts them.
 //
 // Settle ignores the cancellation and the deadline of ctx, and uses only its values. It returns within the time for one
 // operation ([WithOpTimeout]). It copies value.

@@ -53,7 +53,7 @@ func New(client redis.UniversalClient, namespace string, opts ...Option) *Locker
 // that would need Redis returns [ErrNoRedis] at once, and [ErrClosed] after Close. Only [Locker.Check] returns nil. None
 // panics if the namespace is empty or has braces.
 //
-// The doors, package middleware and package once, then need an intent journal. Its row takes the place of the claim.
+// Packages middleware and once then need an intent journal, whose row takes the place of the claim.
 func None(namespace string) *Locker {
 	return newLocker("lock.None", nil, namespace, defaultOptions())
 }

@@ -72,9 +72,9 @@ func WithOpTimeout(d time.Duration) Option {
 
 // Retry sets the pauses between the polls of Acquire and Wait if no message wakes them. The pause after the n-th poll
 // is random between 0 and min(Max, Min * 2^(n-1)): "full jitter", so that processes do not poll in step
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). If it is known when the lease of the
-// claim would end without a renewal (for an abandoned claim: its hold), a pause ends then at the latest. All waiters of
-// a key on one Locker share the polls, and n. A poll that a message caused is not counted.
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). A pause ends at the latest when the
+// lease of the claim (for an abandoned claim, its hold) would end without a renewal, if that is known. All waiters of a
+// key on one Locker share the polls, and n. A poll that a message caused is not counted.
 type Retry struct {
 	Min      time.Duration // bound of the first pause; 0 means 20 ms, or Max if that is less
 	Max      time.Duration // bound of every pause; 0 means 1 s, or Min if that is more

@@ -62,8 +62,8 @@ type Event struct {
 	Failed    bool   // the function has returned an error, now or in the run whose error is returned again
 	Pending   bool   // the result is not stored yet: storing goes on in the background (lock.ErrPending)
 
-	// Err is why something failed in Redis, the journal or the codec, or why an outcome is Unsure. Of what the function
-	// has returned, Err has only the error that is marked [Unknown], without what is around the mark.
+	// Err is why something failed in Redis, the journal or the codec, or why an outcome is Unsure. Of the function's
+	// own errors, Err has only the one that is marked [Unknown], without what wraps the mark.
 	Err error
 
 	// Size is the length in bytes of the record of the result, as it is stored: encrypted, compressed. It is 0 if no

@@ -21,9 +21,9 @@ type options struct {
 	unmarshal      func([]byte, any) error
 }
 
-// WithAtMostOnce does not call a function again whose outcome is unknown, for [WithRetention]'s time: it panicked, its
-// process died, its result could not be stored, or it returned [Unknown]. By default the next call runs when the lease
-// has run out.
+// WithAtMostOnce keeps a function whose outcome is unknown from being called again, for [WithRetention]'s time. The
+// outcome is unknown if the function panicked or returned [Unknown], its process died, or its result could not be
+// stored. By default the next call runs when the lease has run out.
 //
 // The next call gets [ErrInFlight] until the lease has run out, and then [ErrOutcomeUnknown] for WithRetention's time.
 // In that time a person or another system has to find out what happened, because after it a call runs
@@ -48,9 +48,10 @@ func WithRetention(d time.Duration) Option {
 // [ErrInFlight] at once, as it does when d has passed, or when its ctx is done.
 //
 // A waiter never calls its function. If the other call ends without a result, the waiter gets [ErrFailed], and a later
-// call may run. With [WithAtMostOnce] or an intent journal it gets [ErrOutcomeUnknown] if the outcome is unknown, and no
-// later call runs. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups in
-// Redis, and a message wakes them. Once an intent journal alone has the run, each polls the journal. WithWait panics when d is negative.
+// call may run. With [WithAtMostOnce] or an intent journal it gets [ErrOutcomeUnknown] if the outcome is unknown, and
+// no later call runs. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups
+// in Redis, and a message wakes them. Once only an intent journal has the run, each waiter polls the journal. WithWait
+// panics when d is negative.
 func WithWait(d time.Duration) Option {
 	option.Check(d >= 0, "once.WithWait: %v is negative", d)
 	return func(o *options) { o.policy.Wait = d }

@@ -16,11 +16,11 @@ var ErrResolution = errors.New("once: this cannot be the result of a run")
 // ErrJournaled means that the run has a journal, and that the Guard has none. Nothing was changed.
 var ErrJournaled = run.ErrJournaled
 
-// ErrSettled means that the token is that of a run, or of a value, that has its outcome. [Guard.Resolve] replaces none.
+// ErrSettled means that the token names a run or a value that has its outcome, which [Guard.Resolve] does not replace.
 // Nothing was changed.
 var ErrSettled = run.ErrSettled
 
-// Resolve ends a run whose outcome is unknown ([ErrOutcomeUnknown]), by what an operator has found out. v and err are
+// Resolve ends a run whose outcome is unknown ([ErrOutcomeUnknown]), with what an operator has found out. v and err are
 // what the function would have returned: a value of the same type, or an error that is marked [Final] or
 // [NothingHappened]. Later calls get v or the error as they would get the run's own, for [WithRetention]'s time. After
 // NothingHappened the next call runs. Resolve cannot check what it is told, and a wrong NothingHappened lets the effect

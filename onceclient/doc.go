@@ -46,7 +46,7 @@
 //
 // The pause before a repetition is random between 0 and a bound that doubles with each try (full jitter), see
 // [WithBackoff]. After a Retry-After, in seconds or as a date (RFC 9110 section 10.2.3), the pause is that time plus
-// the jitter. A very long one is cut, see [WithMaxRetryAfter], and never goes past the limit.
+// the jitter. A long one is cut (see [WithMaxRetryAfter]), and no pause goes past the limit.
 //
 // # When it ends
 //

@@ -24,7 +24,7 @@ type keyInContext struct{}
 //
 // A key has 1 to 255 printable ASCII characters, spaces included. For any other, RoundTrip returns [ErrInvalidKey]. It
 // is sent as a string of RFC 9651 section 3.3.3, in double quotes. A request that already has the header keeps it. If
-// it is empty, RoundTrip returns ErrInvalidKey.
+// that header is empty, RoundTrip returns ErrInvalidKey.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyInContext{}, key)
 }

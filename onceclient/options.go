@@ -88,9 +88,9 @@ func WithMaxBody(n int64) Option {
 
 // WithMaxResponse sets how many bytes of a response body are read into memory within the try. If the body breaks off
 // there, or [WithTryTimeout] is over, the request is repeated. The default is 1 MiB, as for the server's
-// WithMaxResponse. What is longer is streamed: all of it if the Content-Length says so, and otherwise what follows.
-// The body of text/event-stream is streamed. Of a response with status 400 or higher, at least the first 64 KiB are
-// read. A negative n panics.
+// WithMaxResponse. A longer body is streamed: all of it if its Content-Length says that it is longer, and otherwise
+// what follows. The body of text/event-stream is streamed. Of a response with status 400 or higher, at least the first
+// 64 KiB are read. A negative n panics.
 func WithMaxResponse(n int64) Option {
 	if n < 0 {
 		panic(fmt.Sprintf("onceclient.WithMaxResponse: %d is negative", n))

@@ -31,10 +31,10 @@ import (
 //
 // How long a COMMIT may take is up to fn: the 3 s of InTx begin when fn has returned its error.
 //
-// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil without having called complete, or
-// if its last attempt has written a response and not called it. What fn has committed then is not protected. An attempt
-// that does neither cannot be told from the end of the one before: Around returns nil, and that one's response is sent.
-// In a run without a journal, and outside of a run, complete does nothing.
+// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil and never called complete, or its
+// last attempt wrote a response and did not call complete. What fn has committed then is not protected. An attempt that
+// does neither looks like the end of the one before: Around returns nil, and the earlier attempt's response is sent. In
+// a run without a journal, and outside of a run, complete does nothing.
 func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
 	_, ok, err := j.runHere(ctx)
 	switch {

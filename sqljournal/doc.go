@@ -12,8 +12,8 @@
 // hands it to your function that finds out what happened. Intent costs one more commit than Transactional, and a 5xx is
 // stored as the response. InTx works in this mode too.
 //
-// An alternative to Intent is to write an order for the call within the transaction, and to let a worker make the call
-// with middleware.Execution.Key as its idempotency key.
+// Instead of using Intent, a handler may insert a task in its transaction. A worker then calls the provider, with
+// middleware.Execution.Key as the idempotency key.
 //
 // # The table
 //
@@ -33,8 +33,8 @@
 // Several services may share the table. A key begins with the namespace of its service's Locker, and a [Journal] sees
 // only the rows of its own namespace. Each service calls Expire and Sweep for itself.
 //
-// A look reads the row of a key, and changes nothing. Concurrent looks may share a statement. An entry, a
-// [journal.Entry], is what a row means to the run that asks, or, from Look, to a caller without a run.
+// A look reads the row of a key, and changes nothing. Concurrent looks may share a statement. An entry
+// ([journal.Entry]) is what a row means to the run that asks or, from Look, to a caller without a run.
 //
 // # A handler
 //
@@ -61,6 +61,7 @@
 // # The databases
 //
 // The package uses only database/sql, and imports no driver. Every parameter in a PostgreSQL statement has a cast, so
-// pgx's exec and simple_protocol modes work, as needed behind a transaction pooler. [MySQL] and [SQLite] select the other dialects.
-// SQLite has one writer at a time: use it for a service that is one process. The tests run on all of them.
+// pgx's exec and simple_protocol modes work, as needed behind a transaction pooler. The options [MySQL] and [SQLite]
+// select the other dialects. SQLite has one writer at a time: use it for a service that is one process. The tests run
+// on all of them.
 package sqljournal

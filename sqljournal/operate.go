@@ -20,8 +20,9 @@ type Info struct {
 	Key   string        // as it stands in Redis
 	State journal.State // Absent, Running, Unfinished or Done; never Begun
 
-	// Token names the row in its present state for Forget; empty if Absent. Without an outcome it is Run. With an outcome it has a prefix as well, so that an operator who has seen a row without one
-	// cannot remove the outcome that was stored since.
+	// Token names the row in its present state for Forget; empty if Absent. Without an outcome it is Run. With an
+	// outcome it has a prefix as well, so that an operator who saw the row without one cannot remove an outcome stored
+	// since.
 	Token string
 	Run   string // the token of the run, for middleware.Middleware.Resolve; empty if Absent
 

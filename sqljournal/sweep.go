@@ -27,16 +27,17 @@ type Unfinished struct {
 // Sweep skips a row that an open transaction has changed.
 //
 // fn finds out what happened, for example from the payment provider. If the run took effect, fn calls
-// [Unfinished.Done], with the response that a retry gets. If not, fn calls [Unfinished.Free], and a
-// retry runs. fn has to do so within lease. Then its context ends, and the next sweep hands out again what fn has neither
-// done nor freed, without another grace, whether or not fn has returned an error. Until then a retry gets 409.
+// [Unfinished.Done], with the response that a retry gets. If not, fn calls [Unfinished.Free], and a retry runs. fn has
+// to do so within lease. Then its context ends, and the next sweep hands out each row that is neither done nor freed
+// again, without another grace, whether or not fn has returned an error. Until a row is done or freed, a retry gets
+// 409.
 //
 // Once a row is handed out, its run can no longer complete it: the transaction of a handler that is merely late is
 // rolled back. An effect elsewhere is not, so choose grace longer than such an effect can be late. If fn calls Done
 // without a response, and the process of the run still has one, for example because the database was not reachable, a
 // retry gets that one as soon as it is stored.
 //
-// One call hands out each row once. After an error of fn it goes on, and after one of the database it stops. Its error
+// One call hands out each row once. It goes on after an error of fn, and stops after one of the database. Its own error
 // joins them. Grace and lease are rounded up to a microsecond, with [SQLite] to a millisecond.
 func (j *Journal) Sweep(ctx context.Context, grace, lease time.Duration, fn func(context.Context, Unfinished) error) (int, error) {
 	if lease <= 0 {
@@ -123,9 +124,9 @@ func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration
 
 // Done records that the run took effect. For the time keep, a retry gets the response in record, which
 // middleware.Middleware.Record or once.Guard.Record has made for u.Key. If record is nil, a retry is told that the
-// response was not stored. A request that is not the run's is refused in both cases. e may be the journal's database, or a
-// transaction in it. The error is [ErrLost] if the lease has passed and another sweep has the row, or if an operator has
-// resolved it. Done refuses a keep that is not positive: a retry would run at once.
+// response was not stored. In both cases a request that differs from the run's is refused. e may be the journal's
+// database, or a transaction in it. The error is [ErrLost] if the lease has passed and another sweep has the row, or if
+// an operator has resolved it. Done refuses a keep that is not positive: a retry would run at once.
 func (u Unfinished) Done(ctx context.Context, e Execer, keep time.Duration, record []byte) error {
 	if keep <= 0 {
 		return errors.New("sqljournal: done: the time to keep it is not positive")

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrOtherJournal means that the run was begun in another journal than the one that InTx, Around or Note was called on.
-// Nothing has happened. Call the journal that was given to middleware.WithJournal.
+// Nothing has happened. Use the journal that was given to middleware.WithJournal.
 var ErrOtherJournal = errors.New("sqljournal: the run belongs to another journal")
 
 // runHere returns the run that ctx belongs to. ok is false outside of a run, and in a run without a journal.

@@ -11,12 +11,12 @@ import (
 )
 
 // UnaryClient returns an interceptor for clients that gives a key to each call of the methods with these full names,
-// such as "/payments.v1.Payments/Pay". What retries a call inside of it sends the same key again: the retry policy of a
-// service config, and an interceptor that comes after it in grpc.WithChainUnaryInterceptor. So put it first. The keys
+// such as "/payments.v1.Payments/Pay". A retry inside of it sends the same key again, whether by the retry policy of a
+// service config or by an interceptor that comes after it in grpc.WithChainUnaryInterceptor. So put it first. The keys
 // are those of [onceclient.NewKey].
 //
-// Retry Unavailable and Aborted. With other retries, such as a loop around the call, each try would get a new key. There
-// make the key yourself, and keep it with what it is for. The interceptor leaves a key that it finds:
+// Retry Unavailable and Aborted. With other retries, such as a loop around the call, each try would get a new key. For
+// those make the key yourself, and store it with the order that it is for. The interceptor leaves a key that it finds:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", order.ID)
 //

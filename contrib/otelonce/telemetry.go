@@ -72,11 +72,11 @@ func New(l *lock.Locker, opts ...Option) middleware.Option {
 	return both(middleware.WithObserver(t.observe), middleware.WithTraceparent(traceparent))
 }
 
-// Calls returns an option for every [once.New], and so for package grpconce. A call of once.Do is measured as a request:
-// it has the attribute onceguard.operation, the Operation of its key, instead of a method and a route. The span is the one
-// in the context of the call; if several calls share one, the attributes of the last one stay. Calls does not measure the
-// Locker: a program without a middleware calls [New] for that, and needs not use what it returns. The function of
-// [WithRoute] is not called. Calls panics if an option is nil.
+// Calls returns an option for every [once.New], and so for package grpconce. A call of once.Do is measured as a
+// request: it has the attribute onceguard.operation, the Operation of its key, instead of a method and a route. The
+// span is the one in the context of the call; if several calls share one, the attributes of the last one stay. Calls
+// does not measure the Locker: a program without a middleware calls [New] for that, and need not use what it returns.
+// The function of [WithRoute] is not called. Calls panics if an option is nil.
 func Calls(opts ...Option) once.Option {
 	_, t := newTelemetry("otelonce.Calls", opts)
 	return once.WithObserver(t.observeCall)

@@ -47,9 +47,9 @@ import (
 // silent masters delays nothing. Each master's claim is a lease of its own, with its own renewals. A claim that no
 // lease needs is released, also on a master whose reply came late or was lost. After a lost reply, the release is one
 // operation, with its retries. If the master is down for longer, the claim expires after the length of a lease
-// ([WithTTL]). Meanwhile it counts against other callers on that master alone. (Only claims under a hold are released
-// until that is known, see [lock.Locker.Claim]. A hold would cost each caller that finds the key held a second round
-// trip.)
+// ([WithTTL]). Meanwhile it counts against other callers on that master alone. (A Locker retries a release for longer
+// only under a hold, see [lock.Locker.Claim]. A Quorum has no holds: they would cost each caller that finds the key
+// held a second round trip.)
 type Quorum struct {
 	lockers []*lock.Locker // one for each master
 	retry   lock.Retry
