@@ -58,27 +58,42 @@ type StoredRecord struct {
 // are asked one after the other, so a run that ends in between may show in one of them only. It may be called
 // concurrently.
 func (m *Middleware) Inspect(ctx context.Context, storageKey string) (Inspection, error) {
-	found, err := m.guard.Inspect(ctx, storageKey)
-	i := Inspection{
-		Redis: found.Info, Journal: found.Entry, Journaled: found.Journaled,
-		NoRedis: m.locker.IsNone(), HasJournal: m.guard.Journal != nil,
-	}
-	if found.IsRun {
-		i.Run = map[record.Door]RunKind{record.HTTP: RequestRun, record.Value: FunctionRun}[found.Door]
-	}
-	if r := found.Record; r != nil {
-		i.Stored = &StoredRecord{
-			Tombstone: r.Tombstone, Unknown: r.Unknown, Completed: r.Completed, Size: found.Size, Traceparent: r.Trace.String(),
-		}
-		if i.Run == FunctionRun {
-			return i, err
-		}
-		i.Stored.Status = response.Status(r.Body)
-		if !r.Tombstone {
-			i.Stored.BodySize, err = response.BodySize(r.Body)
-		}
+	redis, row, err := m.guard.Inspect(ctx, storageKey)
+	i := Inspection{Redis: redis, Journal: row, NoRedis: m.locker.IsNone(), HasJournal: m.guard.Journal != nil}
+	i.Journal.Note, i.Journal.Record = nil, nil
+	if err == nil {
+		err = i.decode(&m.guard.Codec, row.Record, row.Note)
 	}
 	return i, err
+}
+
+// decode sets what the record says or, without one, the note. A free key has neither, and the claim of a lock no note.
+func (i *Inspection) decode(codec *record.Codec, encoded, note []byte) error {
+	kinds := map[record.Door]RunKind{record.HTTP: RequestRun, record.Value: FunctionRun}
+	switch {
+	case encoded != nil:
+		r, door, err := codec.DecodeAny(i.Redis.Key, encoded)
+		if err != nil {
+			return err
+		}
+		i.Run, i.Stored = kinds[door], &StoredRecord{
+			Tombstone: r.Tombstone, Unknown: r.Unknown, Completed: r.Completed, Size: len(encoded), Traceparent: r.Trace.String(),
+		}
+		if door == record.HTTP {
+			i.Stored.Status = response.Status(r.Body)
+			if !r.Tombstone {
+				i.Stored.BodySize, err = response.BodySize(r.Body)
+			}
+		}
+		return err
+	case len(note) > 0:
+		n, door, err := codec.DecodeAnyNote(i.Redis.Key, note)
+		if err != nil {
+			return err
+		}
+		i.Run, i.Journaled = kinds[door], n.Journaled
+	}
+	return nil
 }
 
 // State returns what the next request with the key meets: Redis is asked first, and then the journal.

@@ -80,7 +80,8 @@ func TestInspectAJournal(t *testing.T) {
 			s.want(s.send(), http.StatusCreated, middleware.Executed)
 			for _, state := range []lock.State{lock.Settled, lock.Free} {
 				got, err := s.inspectBy(middleware.WithJournal(j))
-				if err != nil || got.Redis.State != state || got.Journal.State != journal.Done || got.Journal.Record != nil || got.Stored == nil ||
+				if err != nil || got.Redis.State != state || got.Journal.State != journal.Done || got.Journal.Record != nil ||
+					got.Journal.Note != nil || got.Stored == nil ||
 					got.Stored.Status != http.StatusCreated {
 					t.Errorf("%+v, %v; want %v, and the response", got, err, state)
 				}
@@ -105,6 +106,13 @@ func TestInspectRefuses(t *testing.T) {
 	once := middleware.New(s.locker, keyfunc.Anonymous())
 	if _, err := once.Inspect(t.Context(), "k1"); !errors.Is(err, lock.ErrNotStorageKey) {
 		t.Errorf("%v, want %v", err, lock.ErrNotStorageKey)
+	}
+	if _, err := s.locker.Claim(t.Context(), "classified", []byte("classified"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := once.Inspect(t.Context(), s.locker.StorageKey("classified")); !errors.Is(err, middleware.ErrUnreadable) || got.Run != "" ||
+		got.Redis.State != lock.Held || got.Journal.Note != nil {
+		t.Errorf("%+v, %v; want %v", got, err, middleware.ErrUnreadable)
 	}
 }
 
