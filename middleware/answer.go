@@ -1,31 +1,41 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"time"
+	"net/http"
 
+	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware/internal/problem"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// refusal is a problem that a request gets, and what the observer is told.
-type refusal struct {
-	problem problem.Problem
-	event   Event
+// exchange is one request and its answer.
+type exchange struct {
+	m   *Middleware
+	w   http.ResponseWriter
+	r   *http.Request
+	ctx context.Context // that r came with: an outer middleware may replace that of r
+
+	in       input
+	pattern  string // of the handler's request, once the handler has returned
+	*handled        // nil until the handler is called
 }
 
-// refused returns the refusal of a request before it could run.
-func refused(kind run.Kind, err error) *refusal {
-	answer := kind.Answer()
-	return &refusal{problem.New(answer), Event{Outcome: Outcome(answer.Outcome), Status: answer.HTTP.Status, Err: err}}
+// handled is the part of an exchange that only the call of the handler needs.
+type handled struct {
+	exec    Execution
+	product product
+	body    reread.Body
 }
 
 // refusalOf returns the refusal that follows from a result without a response.
 func (m *Middleware) refusalOf(result *run.Result) *refusal {
-	p := problem.New(result.Kind.Answer())
+	a := m.refused(result.Kind, nil)
+	p := &a.problem
 	switch {
 	case result.Kind == run.NotBegun:
 		p.Detail = fmt.Sprintf(p.Detail, m.locker.TTL())
@@ -39,7 +49,8 @@ func (m *Middleware) refusalOf(result *run.Result) *refusal {
 	case result.RetryAfter > 0:
 		p.RetryAfter = result.RetryAfter
 	}
-	return &refusal{p, eventOf(result, p.Status)}
+	a.event = eventOf(result, p.Status)
+	return a
 }
 
 // answer sends what follows from the result: the stored response, or a problem.
@@ -51,7 +62,7 @@ func (x *exchange) answer(result *run.Result) {
 	stored := response.NewScratch()
 	if err := stored.Decode(result.Record.Body); err != nil {
 		stored.Free()
-		refusal := refused(run.Unreadable, errors.Join(result.Err, err))
+		refusal := x.m.refused(run.Unreadable, errors.Join(result.Err, err))
 		if e := &refusal.event; result.Outcome == run.OutcomeLeaseLost {
 			e.Outcome, e.Settle = LeaseLost, Phase(result.Settle)
 		}
@@ -66,32 +77,9 @@ func (x *exchange) answer(result *run.Result) {
 	stored.Free() // not after a panic of w, which may still have it
 }
 
-// replayEvent returns the Event of a replay.
-func replayEvent(result *run.Result, status int) Event {
-	e := eventOf(result, status)
-	e.Age, e.Traceparent = max(0, time.Since(result.Record.Completed)), result.Record.Trace.String()
-	return e
-}
-
-// eventOf returns the Event of a request whose result this is.
-func eventOf(result *run.Result, status int) Event {
-	return Event{
-		Outcome: Outcome(result.Outcome), Status: status, Err: result.Err, Size: result.Size, Settle: Phase(result.Settle),
-		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
-	}
-}
-
-// restate gives the refusal the status of WithProblemStatus.
-func (o *options) restate(a *refusal) {
-	if status, ok := o.statuses[a.problem.Type]; ok {
-		a.problem.Status, a.event.Status = status, status
-	}
-}
-
 // refuse sends a problem.
 func (x *exchange) refuse(a *refusal) {
 	x.in.limited.prepareAnswer(x.r)
-	x.m.restate(a)
 	p := &a.problem
 	defer x.emit(a.event) // even if a WithProblem panics
 	if p.Retryable {

@@ -70,9 +70,9 @@
 //
 // # Reading the code
 //
-// Middleware.Handler (middleware.go) has the steps of a request, and exchange.serve follows them. read (request.go) makes
+// Middleware.Handler (handler.go) has the steps of a request, and exchange.serve follows them. read (request.go) makes
 // the key and the fingerprint. What happens to a key is not HTTP: that is internal/run, which answers with a Result.
-// handle.go runs the handler, and product.go is its response as internal/run sees it. answer.go sends replays and
+// protect.go runs the handler, and product.go is its response as internal/run sees it. answer.go sends replays and
 // problems. [WithShadow] is in shadow.go. In internal, capture is the ResponseWriter that buffers a response, response a
 // response as a value and as the payload of a record, problem the refusals, and buffer pooled memory.
 package middleware

@@ -1,6 +1,10 @@
 package middleware
 
-import "time"
+import (
+	"time"
+
+	"github.com/onceguard/onceguard/internal/run"
+)
 
 // Outcome names what happened to a request.
 type Outcome string
@@ -119,4 +123,19 @@ type Event struct {
 type Phase struct {
 	Start    time.Time // with a monotonic reading; zero if the phase did not happen
 	Duration time.Duration
+}
+
+// replayEvent returns the Event of a replay.
+func replayEvent(result *run.Result, status int) Event {
+	e := eventOf(result, status)
+	e.Age, e.Traceparent = max(0, time.Since(result.Record.Completed)), result.Record.Trace.String()
+	return e
+}
+
+// eventOf returns the Event of a request whose result this is.
+func eventOf(result *run.Result, status int) Event {
+	return Event{
+		Outcome: Outcome(result.Outcome), Status: status, Err: result.Err, Size: result.Size, Settle: Phase(result.Settle),
+		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
+	}
 }

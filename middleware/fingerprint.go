@@ -78,10 +78,10 @@ var (
 	}}
 )
 
-// fingerprints appends the request's fingerprint by each rule. It makes all of them now, because a waiter no longer has
+// fingerprints appends to made the request's fingerprint by each rule. It makes all of them now, because a waiter no longer has
 // the body when it compares.
-func (o *options) fingerprints(r *http.Request, body *buffer.Buffer, made []record.Fingerprint) []record.Fingerprint {
-	for _, rule := range o.rules {
+func fingerprints(rules []rule, r *http.Request, body *buffer.Buffer, made []record.Fingerprint) []record.Fingerprint {
+	for _, rule := range rules {
 		if rule.lends {
 			body.SetLent(true)
 			original := r.Body

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/option"
-	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 )
@@ -34,19 +33,6 @@ type options struct {
 	echoName     string                                            // of WithKeyEcho
 	echoPart     keyfunc.Func                                      // nil without WithKeyEcho
 	replayHeader string
-}
-
-func defaultOptions() options {
-	return options{
-		policy:      run.DefaultPolicy(record.HTTP),
-		methods:     map[string]bool{http.MethodPost: true, http.MethodPatch: true},
-		shouldStore: StoreDefault,
-		maxBody:     1 << 20,
-		maxResponse: 1 << 20,
-		rules:       defaultRules,
-
-		replayHeader: "Idempotent-Replayed",
-	}
 }
 
 // WithObserver calls f once for every request whose method is protected, after its response, in the goroutine that

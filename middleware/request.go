@@ -10,6 +10,7 @@ import (
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
+	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
 // input is what was read of a request: its key, its body and its fingerprints.
@@ -39,6 +40,22 @@ func (in *input) original(r *http.Request) *http.Request {
 
 // isReplaced reports whether the key function has replaced the request's body.
 func (in *input) isReplaced() bool { return in.source != io.ReadCloser(&in.limited) }
+
+// refusal is a problem that a request gets, and what the observer is told.
+type refusal struct {
+	problem problem.Problem
+	event   Event
+}
+
+// refused returns the refusal of a request before it could run.
+func (o *options) refused(kind run.Kind, err error) *refusal {
+	answer := kind.Answer()
+	p := problem.New(answer)
+	if status, ok := o.statuses[p.Type]; ok {
+		p.Status = status
+	}
+	return &refusal{p, Event{Outcome: Outcome(answer.Outcome), Status: p.Status, Err: err}}
+}
 
 // way is how a request proceeds once it is read.
 type way int
@@ -82,7 +99,7 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 	isUsedUp := in.limited.read > 0 && !in.isReplaced()
 	switch {
 	case isUsedUp && failed == nil:
-		return protected, refused(run.KeyFailed, reread.ErrUsed)
+		return protected, m.refused(run.KeyFailed, reread.ErrUsed)
 	case err == nil && key != "":
 		in.run.Key, in.outer = key, FromContext(r.Context())
 		if in.outer != nil && in.outer.runs(m.guard.StorageKey(&in.run.Request), m.shadow) {
@@ -90,34 +107,34 @@ func (m *Middleware) readKey(w http.ResponseWriter, r *http.Request, in *input) 
 		}
 		return protected, nil
 	case failed != nil:
-		return protected, refuseBody(failed)
+		return protected, m.refuseBody(failed)
 	case errors.Is(err, keyfunc.ErrMissing) && !m.required:
 		return unprotected, nil
 	}
-	return protected, refuseKey(err)
+	return protected, m.refuseKey(err)
 }
 
 // refuseKey returns the refusal of a request that has no key because of err; a nil err means that it is empty.
-func refuseKey(err error) *refusal {
+func (m *Middleware) refuseKey(err error) *refusal {
 	switch {
 	case errors.Is(err, keyfunc.ErrMissing):
-		missing := refused(run.KeyMissing, nil)
+		missing := m.refused(run.KeyMissing, nil)
 		missing.problem.NamePlace(err)
 		return missing
 	case errors.Is(err, errKeyOfFuture):
-		return refused(run.KeyOfFuture, err)
+		return m.refused(run.KeyOfFuture, err)
 	case err == nil, errors.Is(err, keyfunc.ErrInvalid):
-		return refused(run.KeyInvalid, err)
+		return m.refused(run.KeyInvalid, err)
 	case errors.Is(err, keyfunc.ErrNoUser):
-		return refused(run.UserUnknown, nil)
+		return m.refused(run.UserUnknown, nil)
 	}
-	return refused(run.KeyFailed, err)
+	return m.refused(run.KeyFailed, err)
 }
 
 // readBody reads the whole body and makes the fingerprints.
 func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 	if r.ContentLength > m.maxBody {
-		return refused(run.BodyTooLarge, nil)
+		return m.refused(run.BodyTooLarge, nil)
 	}
 	limit := m.maxBody
 	if r.ContentLength > 0 {
@@ -125,16 +142,16 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 	}
 	body := buffer.New()
 	if err := body.ReadAll(in.source, int(limit)); err != nil {
-		return refuseBody(err)
+		return m.refuseBody(err)
 	}
 	switch isEmpty := len(body.Bytes()) == 0; {
 	case isEmpty && hadBody(r):
-		return refused(run.KeyFailed, reread.ErrUsed)
+		return m.refused(run.KeyFailed, reread.ErrUsed)
 	case isEmpty && r.ContentLength < 0:
 		in.doubt = reread.ErrMaybeUsed
 	}
 	in.body, in.source = body, nil // a key function's copy of it is no longer needed
-	in.run.Fingerprints = m.fingerprints(r, body, in.single[:0])
+	in.run.Fingerprints = fingerprints(m.rules, r, body, in.single[:0])
 	return nil
 }
 
@@ -144,10 +161,10 @@ func hadBody(r *http.Request) bool {
 }
 
 // refuseBody returns the refusal of a request whose body could not be read.
-func refuseBody(err error) *refusal {
+func (m *Middleware) refuseBody(err error) *refusal {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return refused(run.BodyTooLarge, nil)
+		return m.refused(run.BodyTooLarge, nil)
 	}
-	return refused(run.BodyUnreadable, err)
+	return m.refused(run.BodyUnreadable, err)
 }

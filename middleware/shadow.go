@@ -67,7 +67,7 @@ func (s *watched) predict() prediction {
 	case refusal != nil && errors.Is(refusal.event.Err, shadow.ErrStream):
 		return prediction{event: Event{Outcome: Unprotected, Err: shadow.ErrStream}}
 	case refusal != nil:
-		return s.predictRefusal(refusal)
+		return prediction{event: refusal.event}
 	case way == nested:
 		return prediction{nested: true}
 	case way == unprotected:
@@ -83,13 +83,7 @@ func (s *watched) predict() prediction {
 	case run.Stored:
 		return s.predictReplay(&result)
 	}
-	return s.predictRefusal(s.m.refusalOf(&result))
-}
-
-// predictRefusal returns the prediction of a refusal.
-func (s *watched) predictRefusal(a *refusal) prediction {
-	s.m.restate(a)
-	return prediction{event: a.event}
+	return prediction{event: s.m.refusalOf(&result).event}
 }
 
 // predictReplay returns the prediction of a replay.
@@ -97,7 +91,7 @@ func (s *watched) predictReplay(result *run.Result) prediction {
 	stored := response.NewScratch()
 	defer stored.Free()
 	if err := stored.Decode(result.Record.Body); err != nil {
-		return s.predictRefusal(refused(run.Unreadable, err))
+		return prediction{event: s.m.refused(run.Unreadable, err).event}
 	}
 	return prediction{digest: bytes.Clone(stored.Stored.Body), event: replayEvent(result, stored.Stored.Status)}
 }
@@ -112,7 +106,7 @@ func (s *watched) readCopy() (way way, refusal *refusal) {
 		s.removeTemporaryFiles(copied)
 		s.in.freeBody()
 		if recover() != nil { // the value may hold what must not be logged
-			refusal = refused(run.KeyFailed, errShadowPanic)
+			refusal = s.m.refused(run.KeyFailed, errShadowPanic)
 		}
 	}()
 	return s.m.read(nil, copied, &s.in)
