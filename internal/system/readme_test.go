@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,14 +123,35 @@ func buildInEmptyModule(t *testing.T, program string) (binary string) {
 	return filepath.Join(dir, "shop")
 }
 
+// given has the addresses that freeAddr has returned.
+var given sync.Map
+
+// freeAddr returns a loopback address on which nobody listens, and never one twice: until its program listens, the system
+// would give it again.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		if _, known := given.LoadOrStore(l.Addr().String(), true); !known {
+			return l.Addr().String()
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+}
+
+// fault: two instances get one address, so that each effect is counted twice.
+func TestFreeAddr(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 2000 {
+		seen[freeAddr(t)] = true
+	}
+	if len(seen) < 2000 {
+		t.Errorf("%d addresses of 2000", len(seen))
+	}
 }
 
 // awaitServer returns when the program listens.
