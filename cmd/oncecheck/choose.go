@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
 )
 
@@ -52,14 +51,13 @@ func parseExpected(text string) (ids []string, err error) {
 }
 
 // surprises returns a line for each known failure that did not fail, although it was to be asked.
-func surprises(expected []string, entries []report.Entry) (lines []string) {
+func surprises(entries []report.Entry) (lines []string) {
 	for _, e := range entries {
-		if !slices.Contains(expected, e.Check.ID) || e.Verdict == check.Failed {
-			continue
-		}
-		if e.Verdict == check.Held {
+		switch {
+		case !e.Known || e.Verdict == check.Failed:
+		case e.Verdict == check.Held:
 			lines = append(lines, e.Check.ID+" is a known failure, and holds now: remove it from -expect")
-		} else {
+		default:
 			lines = append(lines, e.Check.ID+" is a known failure, and was not asked: "+e.Sentence)
 		}
 	}

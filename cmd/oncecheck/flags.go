@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,12 +25,12 @@ type options struct {
 
 	list, strict, atMostOnce, json, insecure, mayTest, verbose bool
 	only, skip                                                 []string
-	expect, junit, markdown                                    string
+	expected                                                   []string // the known failures
+	junit, markdown                                            string
+	urls                                                       []func() error // see urlFlag
 	profile                                                    profile
 	timeout                                                    time.Duration
 	parallel                                                   int
-
-	url, also, otherURL, effects string // as they were given
 }
 
 const usage = `usage: oncecheck [flags] URL
@@ -67,8 +68,7 @@ func parse(args []string, w io.Writer) (*options, error) {
 	if set.NArg() != 1 {
 		return nil, errors.New("want one URL behind the flags, that of a request which creates something (oncecheck -h shows an example)")
 	}
-	o.url = set.Arg(0)
-	return o, o.complete()
+	return o, o.complete(set.Arg(0))
 }
 
 func (o *options) requestFlags(set *flag.FlagSet) {
@@ -86,12 +86,12 @@ func (o *options) requestFlags(set *flag.FlagSet) {
 }
 
 func (o *options) serverFlags(set *flag.FlagSet) {
-	set.StringVar(&o.effects, "effects", "", "`command` or URL that counts what happened: a number or a JSON array")
-	set.StringVar(&o.also, "also", "", "`URL` of a second instance of the service")
-	set.StringVar(&o.otherURL, "other-url", "", "`URL` of another route that takes the same request")
-	set.Func("restart", "`command` that kills the server and starts it again", commandFlag(&o.Restart))
-	set.Func("store-down", "`command` that stops the server's store of keys", commandFlag(&o.StoreDown))
-	set.Func("store-up", "`command` that starts it again", commandFlag(&o.StoreUp))
+	set.Func("effects", "`command` or URL that counts what happened: a number or a JSON array", o.effectsFlag)
+	set.Func("also", "`URL` of a second instance of the service", o.urlFlag(&o.Also))
+	set.Func("other-url", "`URL` of another route that takes the same request", o.urlFlag(&o.OtherURL))
+	set.StringVar((*string)(&o.Restart), "restart", "", "`command` that kills the server and starts it again")
+	set.StringVar((*string)(&o.StoreDown), "store-down", "", "`command` that stops the server's store of keys")
+	set.StringVar((*string)(&o.StoreUp), "store-up", "", "`command` that starts it again")
 	set.BoolVar(&o.insecure, "insecure", false, "do not verify the server's certificate")
 	set.BoolVar(&o.mayTest, "i-may-test-this", false, "ask a host on the public internet: you are allowed to")
 }
@@ -100,7 +100,7 @@ func (o *options) runFlags(set *flag.FlagSet) {
 	set.BoolVar(&o.list, "list", false, "list the checks and exit")
 	set.Func("only", "`ids` of the checks to run, with commas; an id may end in *", listFlag(&o.only))
 	set.Func("skip", "`ids` of the checks to leave out", listFlag(&o.skip))
-	set.StringVar(&o.expect, "expect", "", "`file` of known failures, one id a line")
+	set.Func("expect", "`file` of known failures, one id a line", o.expectFlag)
 	set.BoolVar(&o.strict, "strict", false, "failures of a SHOULD count")
 	set.BoolVar(&o.atMostOnce, "at-most-once", false, "the server promises that nothing runs twice even after a crash")
 	set.Func("profile", "`name` of an API whose rules apply in place of the draft's: acp, ucp, stripe", o.profileFlag)
@@ -115,31 +115,19 @@ func (o *options) runFlags(set *flag.FlagSet) {
 	set.StringVar(&o.markdown, "markdown", "", "also append Markdown to `file`")
 }
 
-// complete checks the values and fills what depends on several.
-func (o *options) complete() error {
-	var err error
-	if o.URL, err = parseURL(o.url); err != nil {
-		return err
-	}
-	for _, u := range []struct {
-		text string
-		into **url.URL
-	}{{o.also, &o.Also}, {o.otherURL, &o.OtherURL}} {
-		if u.text == "" {
-			continue
-		}
-		if *u.into, err = parseURL(u.text); err != nil {
+// complete checks the values.
+func (o *options) complete(target string) error {
+	_ = o.urlFlag(&o.URL)(target)
+	for _, parse := range o.urls {
+		if err := parse(); err != nil {
 			return err
 		}
 	}
-	if strings.HasPrefix(o.effects, "http://") || strings.HasPrefix(o.effects, "https://") {
-		if o.EffectsURL, err = parseURL(o.effects); err != nil {
-			return err
-		}
-	} else {
-		o.Effects = hook.Command(o.effects)
+	templates := []string{target, o.Body, o.OtherBody, o.BadBody, o.KeyFormat}
+	for _, f := range slices.Concat(o.Header, o.User2) {
+		templates = append(templates, f.Value)
 	}
-	for _, template := range append([]string{o.url, o.Body, o.OtherBody, o.BadBody, o.KeyFormat}, values(o.Header, o.User2)...) {
+	for _, template := range templates {
 		if err := ask.CheckTemplate(template); err != nil {
 			return err
 		}
@@ -157,13 +145,6 @@ func (o *options) complete() error {
 	return nil
 }
 
-func values(lists ...[]ask.Field) (all []string) {
-	for _, f := range slices.Concat(lists...) {
-		all = append(all, f.Value)
-	}
-	return all
-}
-
 // parseURL parses a URL. Without a scheme it is that of a server that speaks plain HTTP, as for curl.
 func parseURL(s string) (*url.URL, error) {
 	if s != "" && !strings.Contains(s, "://") {
@@ -178,11 +159,35 @@ func parseURL(s string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, errors.New("credentials belong into -H, not into the URL")
 	}
-	if u.Path == "" {
-		u.Path = "/"
-	}
-	u.Fragment = ""
+	u.Path, u.Fragment = cmp.Or(u.Path, "/"), ""
 	return u, nil
+}
+
+// urlFlag has a URL parsed when all flags are there: package flag shows the values that it cannot parse.
+func (o *options) urlFlag(into **url.URL) func(string) error {
+	return func(s string) error {
+		o.urls = append(o.urls, func() (err error) {
+			*into, err = parseURL(s)
+			return err
+		})
+		return nil
+	}
+}
+
+func (o *options) effectsFlag(s string) error {
+	if strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") {
+		return o.urlFlag(&o.EffectsURL)(s)
+	}
+	o.Effects = hook.Command(s)
+	return nil
+}
+
+func (o *options) expectFlag(file string) error {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		o.expected, err = parseExpected(string(text))
+	}
+	return err
 }
 
 func headerFlag(into *[]ask.Field) func(string) error {
@@ -214,13 +219,6 @@ func queryFlag(into *[]string) func(string) error {
 		if *into = append(*into, s); s == "" {
 			return errors.New("want a query, such as delay=1s")
 		}
-		return nil
-	}
-}
-
-func commandFlag(into *hook.Command) func(string) error {
-	return func(s string) error {
-		*into = hook.Command(s)
 		return nil
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
 )
 
@@ -36,18 +35,14 @@ const budget = 3000
 
 // run runs the command line and returns its exit code.
 func run(ctx context.Context, args []string, env environment) int {
+	code := exitHeld
 	o, err := parse(args, env.stdout)
-	if errors.Is(err, flag.ErrHelp) {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
 		return exitHeld
-	}
-	if err == nil && o.list {
+	case err == nil && o.list:
 		err = list(env.stdout)
-		if err == nil {
-			return exitHeld
-		}
-	}
-	code := exitNotAsked
-	if err == nil {
+	case err == nil:
 		code, err = o.ask(ctx, env)
 	}
 	if err != nil {
@@ -72,10 +67,6 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	expected, err := o.expected()
-	if err != nil {
-		return 0, err
-	}
 	if !o.mayTest {
 		if err := checkReach(ctx, systemResolver, o.URL, o.Also, o.OtherURL, o.EffectsURL); err != nil {
 			return 0, err
@@ -83,19 +74,19 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	}
 	o.Client = ask.NewClient(o.timeout, o.parallel, budget, o.insecure)
 	defer o.Client.Close()
-	progress := newProgress(env, len(checks))
-	defer progress.end()
+	next, end := showProgress(env, len(checks))
+	defer end()
 	session := check.NewSession(o.Config)
 	if err := session.Start(ctx); err != nil {
 		return 0, err
 	}
 	r := report.Report{Target: o.Method + " " + o.URL.String(), KeyHeader: o.KeyHeader, Seed: o.Seed, Verbose: o.verbose}
-	session.Run(ctx, checks, func(c check.Check) { progress.next(c.ID) }, func(result check.Result) {
+	session.Run(ctx, checks, func(c check.Check) { next(c.ID) }, func(result check.Result) {
 		r.Entries = append(r.Entries, report.Entry{
-			Result: result, Counts: o.counts(result.Check.Level), Known: slices.Contains(expected, result.Check.ID),
+			Result: result, Counts: o.counts(result.Check.Level), Known: slices.Contains(o.expected, result.Check.ID),
 		})
 	})
-	progress.end()
+	end()
 	r.Requests = budget - o.Client.Left()
 	if err := o.write(r, env.stdout); err != nil {
 		return 0, err
@@ -103,23 +94,7 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("interrupted: %d of %d checks were asked", len(r.Entries), len(checks))
 	}
-	return o.conclude(r, expected, env.stderr)
-}
-
-// expected returns the known failures.
-func (o *options) expected() ([]string, error) {
-	if o.expect == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(o.expect)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := parseExpected(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.expect, err)
-	}
-	return ids, nil
+	return conclude(r, env.stderr)
 }
 
 // write writes the report to stdout and to the files.
@@ -147,7 +122,7 @@ func writeFile(name string, mode int, write func(io.Writer) error) error {
 }
 
 // conclude returns the exit code.
-func (o *options) conclude(r report.Report, expected []string, stderr io.Writer) (int, error) {
+func conclude(r report.Report, stderr io.Writer) (int, error) {
 	sums := r.Sums()
 	if sums.NotAsked == len(r.Entries) {
 		return 0, errors.New("none of the checks could be asked; the table says why")
@@ -156,7 +131,7 @@ func (o *options) conclude(r report.Report, expected []string, stderr io.Writer)
 	if sums.Failed > 0 {
 		code = exitFailed
 	}
-	for _, line := range surprises(expected, r.Entries) {
+	for _, line := range surprises(r.Entries) {
 		fmt.Fprintln(stderr, "oncecheck:", line)
 		code = exitFailed
 	}

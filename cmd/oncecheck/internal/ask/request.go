@@ -116,6 +116,13 @@ type Response struct {
 	Trailer http.Header
 }
 
+// Text returns the header and what is kept of the body.
+func (r *Response) Text() string {
+	var b strings.Builder
+	_ = r.Header.Write(&b) // into memory
+	return b.String() + string(r.Body)
+}
+
 // IsWhole reports whether Body has all of the body.
 func (r *Response) IsWhole() bool { return int64(len(r.Body)) == r.Size }
 

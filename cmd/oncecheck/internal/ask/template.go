@@ -3,6 +3,8 @@ package ask
 import (
 	"crypto/rand"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,32 +21,17 @@ func (o Operation) Expand(template string) string {
 	return strings.NewReplacer("{{n}}", strconv.FormatInt(o.N, 10), "{{key}}", o.Key, "{{uuid}}", o.UUID).Replace(template)
 }
 
+// placeholder matches what looks like one. JSON may have braces of its own.
+var placeholder = regexp.MustCompile(`\{\{([A-Za-z_ ]+)\}\}`)
+
 // CheckTemplate returns an error if the template has a placeholder that does not exist.
 func CheckTemplate(template string) error {
-	for rest := template; ; {
-		_, after, ok := strings.Cut(rest, "{{")
-		if !ok {
-			return nil
-		}
-		name, behind, closed := strings.Cut(after, "}}")
-		switch {
-		case closed && (name == "n" || name == "key" || name == "uuid"):
-			rest = behind
-		case closed && isName(name):
-			return fmt.Errorf("{{%s}} is no placeholder: there are {{n}}, {{key}} and {{uuid}}", name)
-		default:
-			rest = after // braces of JSON
+	for _, found := range placeholder.FindAllStringSubmatch(template, -1) {
+		if !slices.Contains([]string{"n", "key", "uuid"}, found[1]) {
+			return fmt.Errorf("%s is no placeholder: there are {{n}}, {{key}} and {{uuid}}", found[0])
 		}
 	}
-}
-
-func isName(s string) bool {
-	for _, c := range s {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '_' && c != ' ' {
-			return false
-		}
-	}
-	return s != ""
+	return nil
 }
 
 // UUID returns a random UUID of version 4. It does not depend on the seed of a run: keys are never used again.

@@ -2,7 +2,6 @@ package check
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
@@ -12,8 +11,8 @@ import (
 const origin = "https://shop.example"
 
 // preflight returns the request that a browser sends before a page's request with a key.
-func (t *T) preflight() ask.Request {
-	r := t.s.request(t.s.operation())
+func preflight(t *T) ask.Request {
+	r := t.s.fresh()
 	r.Method, r.Body = http.MethodOptions, nil
 	r.Header = []ask.Field{ // and neither the user's headers nor a key
 		{Name: "Origin", Value: origin},
@@ -24,43 +23,40 @@ func (t *T) preflight() ask.Request {
 }
 
 func corsPreflight(t *T) {
-	r := t.preflight()
+	r := preflight(t)
 	e := t.Send(r)
-	if e.Response == nil || !slices.Contains(t.s.Statuses.Missing, e.Response.Status) {
+	if !has(t.s.Statuses.Missing, e) {
 		return
 	}
-	with := t.Send(r.With(t.s.KeyHeader, t.s.spell(t.s.operation())))
+	with := t.Send(r.With(t.s.KeyHeader, t.s.operation().Expand(t.s.KeyFormat)))
 	if with.Response != nil && with.Response.Status != e.Response.Status {
 		t.Failf("not "+statuses(t.s.Statuses.Missing), "%s without a key, and %s with one", e, with)
 	}
 }
 
 // noCORS ends the check if the response is not for a page of another origin.
-func (t *T) noCORS(e ask.Exchange) {
+func noCORS(t *T, e ask.Exchange) {
 	if e.Response == nil || e.Response.Header.Get("Access-Control-Allow-Origin") == "" {
 		t.NotAsked("the server does not answer CORS")
 	}
 }
 
 func corsAllowed(t *T) {
-	e := t.Send(t.preflight())
-	t.noCORS(e)
+	e := t.Send(preflight(t))
+	noCORS(t, e)
 	if got := e.Response.Header.Values("Access-Control-Allow-Headers"); !lists(got, t.s.KeyHeader) {
 		t.Failf("Access-Control-Allow-Headers with "+t.s.KeyHeader, "%s", quote(strings.Join(got, ", ")))
 	}
 }
 
 func corsExposed(t *T) {
-	r := t.s.request(t.s.operation()).With("Origin", origin)
+	r := t.s.fresh().With("Origin", origin)
 	t.First(r)
 	again := t.Rest(r)
-	t.noCORS(again)
-	names := []string{replayHeader(again.Response)}
-	if again.Response.Header.Get("Location") != "" {
-		names = append(names, "Location")
-	}
-	if names[0] == "" {
-		names = names[1:]
+	noCORS(t, again)
+	names := location(again.Response)
+	if mark := replayHeader(again.Response); mark != "" {
+		names = append(names, mark)
 	}
 	if len(names) == 0 {
 		t.NotAsked("a replay has neither a mark nor a Location")
@@ -84,7 +80,7 @@ func lists(values []string, name string) bool {
 }
 
 func cacheNoAge(t *T) {
-	t.eachReplay(noReplay, every, func(_, again *ask.Response) {
+	eachReplay(t, noReplay, every, func(_, again *ask.Response) {
 		if age := again.Header.Get("Age"); age != "" {
 			t.Failf("no Age", "%s", quote(age))
 		}

@@ -22,7 +22,7 @@ func concurrent(instances bool) func(*T) {
 			}
 			together, wrong := 0, burst{}
 			for i := 0; i < b.rounds || together < 2 && i < 3*b.rounds; i++ {
-				one := t.together(b.size, instances, func(r ask.Request) ask.Request { return r })
+				one := sendTogether(t, b.size, instances, func(r ask.Request) ask.Request { return r })
 				together = max(together, one.overlapped)
 				if one.isWorse(wrong) {
 					wrong = one
@@ -76,8 +76,8 @@ func (b burst) judge(t *T, also ...string) {
 	}
 }
 
-// together sends an operation n times at one instant, to both instances or to one.
-func (t *T) together(n int, instances bool, change func(ask.Request) ask.Request) burst {
+// sendTogether sends an operation n times at one instant, to both instances or to one.
+func sendTogether(t *T, n int, instances bool, change func(ask.Request) ask.Request) burst {
 	op := t.s.operation()
 	requests := slices.Repeat([]ask.Request{change(t.s.request(op))}, n)
 	if instances {
@@ -94,8 +94,7 @@ func (t *T) together(n int, instances bool, change func(ask.Request) ask.Request
 		}
 		w.See(settled)
 	}
-	w.See(b.answers...)
-	b.effects, b.differ, b.overlapped = w.Effects(1), twoBodies(b.answers), ask.Overlapped(b.answers)
+	b.effects, b.differ, b.overlapped = w.try(1, b.answers...).effects, twoBodies(b.answers), ask.Overlapped(b.answers)
 	return b
 }
 

@@ -24,7 +24,7 @@ func (s *Session) count(ctx context.Context) (int, error) {
 		}
 		return hook.ParseCount(out)
 	case s.EffectsURL != nil:
-		r := s.request(s.operation()).Bare("GET").Without(s.KeyHeader)
+		r := s.fresh().Bare("GET").Without(s.KeyHeader)
 		r.URL, r.Whole = s.EffectsURL, true
 		e := s.sendPatiently(ctx, r)
 		if !e.Success() {
@@ -60,11 +60,17 @@ type watch struct {
 // Watch counts from now on. The runs that answered the known exchanges do not count.
 func (t *T) Watch(known ...ask.Exchange) *watch {
 	w := &watch{t: t, seen: known, known: t.s.ids.runs(known)}
-	var err error
-	if w.before, err = t.s.count(t.ctx); err != nil {
-		t.NotAsked("the effects cannot be counted: %v", err)
-	}
+	w.before = w.count(0)
 	return w
+}
+
+// count counts until there are as many as want, and ends the check if that cannot be.
+func (w *watch) count(want int) int {
+	n, err := w.t.s.awaitCount(w.t.ctx, want)
+	if err != nil {
+		w.t.NotAsked("the effects cannot be counted: %v", err)
+	}
+	return n
 }
 
 // See adds exchanges whose ids are compared.
@@ -73,41 +79,35 @@ func (w *watch) See(exchanges ...ask.Exchange) { w.seen = append(w.seen, exchang
 // Effects returns how many effects there were: what is counted, or how many runs the ids of the successes tell of. It
 // waits for as many as want, which may be late.
 func (w *watch) Effects(want int) int {
-	t := w.t
-	if !t.s.CountsEffects() {
-		return t.s.ids.runs(w.seen) - w.known
+	if !w.t.s.countsEffects() {
+		return w.t.s.ids.runs(w.seen) - w.known
 	}
 	// One that is too many may be as late as any other.
-	if err := pause(t.ctx, min(t.s.lag, lagLimit)); err != nil {
-		t.NotAsked("%v", err)
-	}
-	n, err := t.s.awaitCount(t.ctx, w.before+want)
+	w.t.Pause(min(w.t.s.lag, lagLimit))
+	there := w.count(w.before+want) - w.before
 	switch {
-	case err != nil:
-		t.NotAsked("the effects cannot be counted: %v", err)
-	case n < w.before:
-		t.NotAsked("the effects went down from %d to %d: they do not survive this, so they cannot be counted", w.before, n)
-	case n < w.before+want:
-		there := n - w.before
-		w.before += t.stillCounts()
-		return there
+	case there < 0:
+		w.wentDown(w.before, w.before+there)
+	case there < want:
+		w.before += w.stillCounts()
 	}
-	return n - w.before
+	return there
+}
+
+func (w *watch) wentDown(from, to int) {
+	w.t.NotAsked("the effects went down from %d to %d: they do not survive this, so they cannot be counted", from, to)
 }
 
 // stillCounts ends the check if a new operation is not counted either: the list may be cut to a page. It returns how many
 // effects that operation had.
-func (t *T) stillCounts() int {
-	before, err := t.s.count(t.ctx)
-	if err != nil {
-		t.NotAsked("the effects cannot be counted: %v", err)
-	}
-	if e := t.s.sendPatiently(t.ctx, t.s.request(t.s.operation())); !e.Success() {
+func (w *watch) stillCounts() int {
+	before := w.count(0)
+	if e := w.t.s.sendPatiently(w.t.ctx, w.t.s.fresh()); !e.Success() {
 		return 0
 	}
-	now, err := t.s.awaitCount(t.ctx, before+1)
-	if err != nil || now <= before {
-		t.NotAsked("the effects no longer go up (%d): is the list that is counted cut to a page?", now)
+	now := w.count(before + 1)
+	if now <= before {
+		w.t.NotAsked("the effects no longer go up (%d): is the list that is counted cut to a page?", now)
 	}
 	return now - before
 }
@@ -115,33 +115,21 @@ func (t *T) stillCounts() int {
 // Survives ends the check if effects were forgotten, such as by a restart, after there had been n since the watch began.
 // It waits until the effects can be counted again.
 func (w *watch) Survives(n int) {
-	t := w.t
-	if !t.s.CountsEffects() {
-		return
-	}
-	deadline := time.Now().Add(t.s.Patience)
-	for {
-		now, err := t.s.count(t.ctx)
+	for deadline := time.Now().Add(w.t.s.Patience); w.t.s.countsEffects(); w.t.Pause(100 * time.Millisecond) {
+		now, err := w.t.s.count(w.t.ctx)
 		switch {
 		case err == nil && now < w.before+n:
-			t.NotAsked("the effects went down from %d to %d: they do not survive this, so they cannot be counted", w.before+n, now)
+			w.wentDown(w.before+n, now)
 		case err == nil:
 			return
 		case time.Now().After(deadline):
-			t.NotAsked("the effects cannot be counted any more: %v", err)
-		}
-		if err := pause(t.ctx, 100*time.Millisecond); err != nil {
-			t.NotAsked("%v", err)
+			w.t.NotAsked("the effects cannot be counted any more: %v", err)
 		}
 	}
 }
 
 // Once fails the check unless there was exactly one effect.
-func (w *watch) Once() {
-	if n := w.Effects(1); n != 1 {
-		w.t.Failf("one effect", "%s", effects(n))
-	}
-}
+func (w *watch) Once() { w.t.Once(w.Effects(1)) }
 
 func effects(n int) string {
 	switch n {
@@ -155,10 +143,8 @@ func effects(n int) string {
 
 // pause waits, or returns why ctx is done.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

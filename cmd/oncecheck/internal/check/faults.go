@@ -22,14 +22,14 @@ type outage struct {
 	afterEffects  int          // from when the store was back
 }
 
-func (t *T) outage() *outage { return memo(t, "outage", t.goThroughOutage) }
+func askOutage(t *T) *outage { return memo(t, "outage", func() *outage { return goThroughOutage(t) }) }
 
 // goThroughOutage stops the store, asks, and starts it again whatever happens.
-func (t *T) goThroughOutage() *outage {
-	completed, fresh := t.s.request(t.s.operation()), t.s.request(t.s.operation())
+func goThroughOutage(t *T) *outage {
+	completed, fresh := t.s.fresh(), t.s.fresh()
 	o, w := new(outage), t.Watch()
 	o.before = t.First(completed)
-	t.command(t.s.StoreDown)
+	command(t, t.s.StoreDown)
 	up := false
 	defer func() {
 		if !up {
@@ -38,42 +38,35 @@ func (t *T) goThroughOutage() *outage {
 	}()
 	completed.Note, fresh.Note = "the store is down", "the store is down"
 	o.beforeDown = t.Send(completed)
-	w.See(o.before, o.beforeDown)
-	o.beforeEffects = w.Effects(1)
+	o.beforeEffects = w.try(1, o.before, o.beforeDown).effects
 
 	w = t.Watch()
 	for range 3 {
 		o.down = append(o.down, t.Send(fresh))
 	}
-	t.command(t.s.StoreUp)
+	command(t, t.s.StoreUp)
 	up = true
 	completed.Note, fresh.Note = "the store is back", "the store is back"
 	o.downAfter = t.Settle(fresh)
-	w.See(o.down...)
-	w.See(o.downAfter)
-	o.downEffects = w.Effects(min(1, successes(append(o.down, o.downAfter)...)))
+	tries := append(o.down, o.downAfter)
+	o.downEffects = w.try(min(1, successes(tries...)), tries...).effects
 
-	o.recovered = t.recover()
+	deadline := time.Now().Add(t.s.Patience)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		o.recovered = t.Send(t.s.fresh())
+		if o.recovered.Success() || time.Now().Add(wait).After(deadline) {
+			break
+		}
+		t.Pause(wait)
+	}
 	w = t.Watch(o.before)
 	o.after = t.Settle(completed)
-	w.See(o.after)
-	o.afterEffects = w.Effects(0)
+	o.afterEffects = w.try(0, o.after).effects
 	return o
 }
 
-// recover sends new operations until one is a success.
-func (t *T) recover() ask.Exchange {
-	deadline := time.Now().Add(t.s.Patience)
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		e := t.Send(t.s.request(t.s.operation()))
-		if e.Success() || time.Now().Add(wait).After(deadline) || pause(t.ctx, wait) != nil {
-			return e
-		}
-	}
-}
-
 // command runs a hook, and ends the check if it fails.
-func (t *T) command(c hook.Command) {
+func command(t *T, c hook.Command) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.s.Patience)
 	defer cancel()
 	if _, err := c.Run(ctx); err != nil {
@@ -103,15 +96,13 @@ func afterOutage(e ask.Exchange) ask.Exchange {
 }
 
 func storeDownOnce(t *T) {
-	o := t.outage()
+	o := askOutage(t)
 	t.Show(append(whileDown(o.down...), o.downAfter)...)
-	if o.downEffects > 1 {
-		t.Failf("at most one effect", "%s", effects(o.downEffects))
-	}
+	t.AtMostOnce(o.downEffects)
 }
 
 func storeDownCompleted(t *T) {
-	o := t.outage()
+	o := askOutage(t)
 	t.Show(append([]ask.Exchange{o.before}, whileDown(o.beforeDown)...)...)
 	switch {
 	case o.beforeEffects > 1:
@@ -122,7 +113,7 @@ func storeDownCompleted(t *T) {
 }
 
 func storeDownAnswered(t *T) {
-	o := t.outage()
+	o := askOutage(t)
 	down := append([]ask.Exchange{o.beforeDown}, o.down...)
 	t.Show(whileDown(down...)...)
 	for _, e := range down {
@@ -136,7 +127,7 @@ func storeDownAnswered(t *T) {
 }
 
 func storeRecovers(t *T) {
-	o := t.outage()
+	o := askOutage(t)
 	t.Show(afterOutage(o.recovered))
 	if !o.recovered.Success() {
 		t.Failf("a success", "%s after %v", o.recovered, t.s.Patience)
@@ -144,101 +135,50 @@ func storeRecovers(t *T) {
 }
 
 func storeRemembers(t *T) {
-	o := t.outage()
+	o := askOutage(t)
 	t.Show(o.before, afterOutage(o.after))
 	if o.afterEffects > 0 {
 		t.Failf("no effect of the repetition", "%s", effects(o.afterEffects))
 	}
-	if !sameBody(o.before, o.after) {
-		t.Failf("the first's response", "%s", o.after)
-	}
+	t.Same(o.before, o.after)
 }
 
-// crash is an operation during which the server was killed.
-type crash struct {
-	first, settled ask.Exchange
-	effects        int
-}
-
-// eachCrash calls judge for the crash during the request with each query of -slow.
-func (t *T) eachCrash(judge func(c *crash)) {
+// crashes has operations during which the server was killed, with each query of -slow, and their repetitions.
+func crashes(t *T, judge func(trial)) {
 	for _, query := range t.s.Slow {
-		c := memo(t, "crash "+query, func() *crash { return t.goThroughCrash(query) })
-		t.Show(c.first, c.settled)
-		judge(c)
+		judge(memo(t, "crash "+query, func() trial { return crash(t, query) }))
 	}
 }
 
-// goThroughCrash kills the server while it works, and repeats the request until it is answered.
-func (t *T) goThroughCrash(query string) *crash {
-	wait := t.meanwhile(query)
+// crash kills the server while it works, and repeats the request until it is answered.
+func crash(t *T, query string) trial {
+	wait := meanwhile(t, query)
 	var r ask.Request
 	var w *watch
-	c := new(crash)
-	t.inTime(func() bool {
-		t.First(t.s.request(t.s.operation())) // an effect that must survive
-		r, w = t.s.request(t.s.operation()).Query(query), t.Watch()
-		c.first = t.killDuring(r, wait)
+	var killed ask.Exchange
+	inTime(t, func() bool {
+		t.First(t.s.fresh()) // an effect that must survive
+		r, w = t.s.fresh().Query(query), t.Watch()
+		running := r
+		running.Note = "the server is killed meanwhile"
+		killed = meanwhileDo(t, running, wait, func() { command(t, t.s.Restart) })
 		w.Survives(0)
-		return c.first.Response == nil
+		return killed.Response == nil
 	})
 	r.Note, r.Before = "until it is answered", restarts
-	c.settled = t.Settle(r)
-	c.effects = w.Effects(min(1, successes(c.settled)))
-	return c
-}
-
-// killDuring sends a request, and kills and restarts the server some time after its last byte.
-func (t *T) killDuring(r ask.Request, wait time.Duration) ask.Exchange {
-	sent, ended := make(chan struct{}), make(chan ask.Exchange, 1)
-	r.Note, r.Runs = "the server is killed meanwhile", true
-	go func() { ended <- t.s.Client.DoNotify(t.ctx, r, func() { close(sent) }) }()
-	<-sent
-	err := pause(t.ctx, wait)
-	t.command(t.s.Restart)
-	killed := <-ended
-	if err != nil {
-		t.NotAsked("%v", err)
-	}
-	return t.keep(killed)[0]
-}
-
-func crashAtMostOnce(t *T) {
-	t.eachCrash(func(c *crash) {
-		if c.effects > 1 {
-			t.Failf("at most one effect", "%s", effects(c.effects))
-		}
-		t.Say("%s, and the repetition was answered %s", effects(c.effects), c.settled)
-	})
-}
-
-func crashNoWrongSuccess(t *T) {
-	t.eachCrash(func(c *crash) {
-		if c.settled.Success() && c.effects == 0 {
-			t.Failf("no success, or an effect", "%s, and %s", c.settled, effects(c.effects))
-		}
-	})
-}
-
-func crashAnswered(t *T) {
-	t.eachCrash(func(c *crash) {
-		if c.settled.Response == nil || t.isInFlight(c.settled) {
-			t.Failf("an answer", "%s after %v", c.settled, t.s.Patience)
-		}
-	})
+	settled := t.Settle(r)
+	return w.try(min(1, successes(settled)), killed, settled)
 }
 
 func crashAfterAnswer(t *T) {
-	r := t.s.request(t.s.operation())
+	r := t.s.fresh()
 	w := t.Watch()
 	first := t.First(r)
-	t.command(t.s.Restart)
+	command(t, t.s.Restart)
 	w.Survives(1)
 	r.Note, r.Before = "after a kill and a restart", restarts
 	again := t.Settle(r)
 	w.See(first, again)
 	w.Once()
-	if !sameBody(first, again) {
-		t.Failf("the first's response", "%s", again)
-	}
+	t.Same(first, again)
 }

@@ -17,51 +17,42 @@ type inflight struct {
 	effects    int
 }
 
-func (t *T) inflight() *inflight {
-	f := memo(t, "inflight", t.askInflight)
-	t.sayAtOnce()
+func askInflight(t *T) *inflight {
+	f := memo(t, "inflight", func() *inflight {
+		duplicates := 2
+		if t.s.Slow == nil {
+			duplicates = 9
+		}
+		all, w := during(t, func(_ ask.Operation, r ask.Request) []ask.Request { return slices.Repeat([]ask.Request{r}, duplicates) })
+		f := &inflight{first: all[0], duplicates: all[1:]}
+		if !f.first.Success() {
+			t.NotAsked("the first request was no success: %s", f.first)
+		}
+		for _, e := range f.duplicates {
+			t.refused("in flight", e)
+		}
+		r := f.first.Request
+		r.Note, r.AtOnce, r.Runs = "", false, false
+		f.settled = t.Settle(r)
+		f.effects = w.try(1, append(all, f.settled)...).effects
+		return f
+	})
+	if t.s.Slow == nil {
+		t.Say(sentAtOnce)
+	}
 	t.Show(append([]ask.Exchange{f.first}, f.duplicates...)...)
 	return f
 }
 
-func (t *T) askInflight() *inflight {
-	t.slowness(t.slowQuery())
-	f := new(inflight)
-	var r ask.Request
-	var w *watch
-	duplicates := 2
-	if t.s.Slow == nil {
-		duplicates = 9
-	}
-	t.inTime(func() (inTime bool) {
-		r, w = t.s.request(t.s.operation()).Query(t.slowQuery()), t.Watch()
-		f.first, f.duplicates, inTime = t.during(r, slices.Repeat([]ask.Request{r}, duplicates)...)
-		return inTime
-	})
-	if !f.first.Success() {
-		t.NotAsked("the first request was no success: %s", f.first)
-	}
-	for _, e := range f.duplicates {
-		t.refused("in flight", e)
-	}
-	f.settled = t.Settle(r)
-	w.See(f.first, f.settled)
-	w.See(f.duplicates...)
-	if t.s.SeesEffects() {
-		f.effects = w.Effects(1)
-	}
-	return f
-}
-
 func inflightAnswer(t *T) {
-	f := t.inflight()
+	f := askInflight(t)
 	answered := 0
 	for _, e := range f.duplicates {
 		if e.Response == nil {
 			continue
 		}
 		answered++
-		if !t.isInFlight(e) && !sameBody(f.first, e) {
+		if !t.s.Statuses.isInFlight(e) && !sameBody(f.first, e) {
 			t.Failf(statuses(t.s.Statuses.InFlight)+", or the first's response", "%s", e)
 		}
 	}
@@ -70,46 +61,40 @@ func inflightAnswer(t *T) {
 	}
 }
 
-func inflightOnce(t *T) {
-	if f := t.inflight(); f.effects != 1 {
-		t.Failf("one effect", "%s", effects(f.effects))
-	}
-}
+func inflightOnce(t *T) { t.Once(askInflight(t).effects) }
 
 func inflightTime(t *T) {
-	for _, e := range t.inflight().duplicates {
+	for _, e := range askInflight(t).duplicates {
 		if e.Response == nil {
 			t.Failf("an answer", "%s", e)
 		}
 	}
 }
 
-// conflict returns a duplicate that was refused as in flight.
-func (t *T) conflict() ask.Exchange {
-	f := t.inflight()
-	for _, e := range f.duplicates {
-		if t.isInFlight(e) {
-			t.Show(f.first, e)
-			return e
-		}
+// conflict returns the header of a duplicate that was refused as in flight.
+func conflict(t *T) http.Header {
+	f := askInflight(t)
+	i := slices.IndexFunc(f.duplicates, t.s.Statuses.isInFlight)
+	if i < 0 {
+		t.NotAsked("no duplicate was refused as in flight")
 	}
-	t.NotAsked("no duplicate was refused as in flight")
-	return ask.Exchange{}
+	t.Show(f.first, f.duplicates[i])
+	return f.duplicates[i].Response.Header
 }
 
 func inflightRetryAfter(t *T) {
-	if e := t.conflict(); e.Response.Header.Get("Retry-After") == "" {
+	if conflict(t).Get("Retry-After") == "" {
 		t.Failf("Retry-After", "none")
 	}
 }
 
 func inflightRetryAfterSane(t *T) {
-	r := t.conflict().Response
-	value := r.Header.Get("Retry-After")
+	h := conflict(t)
+	value := h.Get("Retry-After")
 	if value == "" {
 		t.NotAsked("the refusal has no Retry-After")
 	}
-	if seconds, ok := retryAfter(value, r.Header); !ok || seconds < 1 || seconds > 300 {
+	if seconds, ok := retryAfter(value, h); !ok || seconds < 1 || seconds > 300 {
 		t.Failf("a whole number of seconds from 1 to 300, or such a date", "%s", quote(value))
 	}
 }
@@ -131,9 +116,7 @@ func retryAfter(value string, h http.Header) (seconds int, ok bool) {
 }
 
 func inflightThenReplay(t *T) {
-	f := t.inflight()
+	f := askInflight(t)
 	t.Show(append(t.result.Shown, f.settled)...)
-	if !sameBody(f.first, f.settled) {
-		t.Failf("the first's response", "%s", f.settled)
-	}
+	t.Same(f.first, f.settled)
 }

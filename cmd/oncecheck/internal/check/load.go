@@ -22,7 +22,7 @@ func loadShuffled(t *T) {
 		operations[i] = t.s.operation()
 	}
 	w := t.Watch()
-	byKey, refused := t.storm(operations)
+	byKey, refused := storm(t, operations)
 	for i, op := range operations {
 		if successes(byKey[i]...) > 0 {
 			continue
@@ -50,12 +50,10 @@ func loadShuffled(t *T) {
 
 // storm sends each operation five times, as many at a time as the client may. It returns the exchanges by operation, and
 // how many were no success.
-func (t *T) storm(operations []ask.Operation) (byKey [][]ask.Exchange, refused int) {
-	order := make([]int, 0, len(operations)*loadRepetitions)
-	for i := range operations {
-		for range loadRepetitions {
-			order = append(order, i)
-		}
+func storm(t *T, operations []ask.Operation) (byKey [][]ask.Exchange, refused int) {
+	order := make([]int, len(operations)*loadRepetitions)
+	for i := range order {
+		order[i] = i / loadRepetitions
 	}
 	t.s.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	byKey = make([][]ask.Exchange, len(operations))

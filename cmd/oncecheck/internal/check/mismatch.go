@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -15,33 +16,27 @@ type mismatch struct {
 	ran, atLast            int // the effects of other, and of other and original
 }
 
-// other returns the operation's key with another body.
-func (t *T) other(op ask.Operation) ask.Request {
+// otherBody returns the operation's key with another body.
+func otherBody(t *T, op ask.Operation) ask.Request {
 	r := t.s.request(op)
-	another := t.s.operation()
+	same, another := r.Body, t.s.operation()
 	another.Key = op.Key
-	template := t.s.OtherBody
-	if template == "" {
-		template = t.s.Body
-	}
-	if r.Body = []byte(another.Expand(template)); bytes.Equal(r.Body, t.s.request(op).Body) {
+	if r.Body = []byte(another.Expand(cmp.Or(t.s.OtherBody, t.s.Body))); bytes.Equal(r.Body, same) {
 		t.NotAsked("the body has no {{n}}: give -other-d, the body of another request")
 	}
 	return r
 }
 
-func (t *T) mismatch() *mismatch {
+func askMismatch(t *T) *mismatch {
 	m := memo(t, "mismatch", func() *mismatch {
 		op := t.s.operation()
-		r, other := t.s.request(op), t.other(op)
+		r, other := t.s.request(op), otherBody(t, op)
 		m := &mismatch{first: t.First(r)}
 		w := t.Watch(m.first, t.Rest(r))
 		m.other = t.Send(other)
-		w.See(m.other)
-		m.ran = w.Effects(successes(m.other))
+		m.ran = w.try(successes(m.other), m.other).effects
 		m.original = t.Rest(r)
-		w.See(m.original)
-		m.atLast = w.Effects(m.ran)
+		m.atLast = w.try(m.ran, m.original).effects
 		t.refused("reused", m.other)
 		return m
 	})
@@ -50,36 +45,33 @@ func (t *T) mismatch() *mismatch {
 }
 
 func mismatchBody(t *T) {
-	if m := t.mismatch(); m.other.Success() {
-		if t.isStored(m.first, m.other) {
+	if m := askMismatch(t); m.other.Success() {
+		if isStored(t, m.first, m.other) {
 			t.Failf("a refusal", "the stored response of another request")
 		}
 		t.Failf("a refusal", "%s", m.other)
 	}
 }
 
-func mismatchNotRun(t *T) {
-	m := t.mismatch()
+// refusedMismatch returns the mismatch, if its other request was refused.
+func refusedMismatch(t *T) *mismatch {
+	m := askMismatch(t)
 	if !isRefusal(m.other) {
 		t.NotAsked("the other request was not refused: %s", m.other)
 	}
-	if m.ran > 0 {
-		t.Failf("one effect", "%s", effects(1+m.ran))
-	}
+	return m
 }
 
+func mismatchNotRun(t *T) { t.Once(1 + refusedMismatch(t).ran) }
+
 func mismatchStatus(t *T) {
-	m := t.mismatch()
-	if !isRefusal(m.other) {
-		t.NotAsked("the other request was not refused: %s", m.other)
-	}
-	if !t.isReused(m.other) {
+	if m := refusedMismatch(t); !has(t.s.Statuses.Reused, m.other) {
 		t.Failf(statuses(t.s.Statuses.Reused), "%s", m.other)
 	}
 }
 
 func mismatchOriginalStays(t *T) {
-	m := t.mismatch()
+	m := askMismatch(t)
 	t.Show(m.first, m.other, m.original)
 	switch {
 	case m.atLast > m.ran:
@@ -89,50 +81,61 @@ func mismatchOriginalStays(t *T) {
 	}
 }
 
-// notStored sends an operation and then another request with its key, and fails if that gets the stored response.
-func (t *T) notStored(change func(ask.Request) ask.Request) {
-	r := t.s.request(t.s.operation())
-	first := t.First(r)
-	t.Rest(r)
-	if other := t.Send(change(r)); t.isStored(first, other) {
-		t.Failf("a refusal, or a response of its own", "the stored response")
+// notStored returns the check that another request with the key of an operation does not get the stored response.
+func notStored(stored string, change func(*T, ask.Operation, ask.Request) ask.Request) func(*T) {
+	return func(t *T) {
+		op := t.s.operation()
+		r := t.s.request(op)
+		first := t.Stored(r)
+		if other := t.Send(change(t, op, r)); isStored(t, first, other) {
+			t.Failf("a refusal, or a response of its own", "%s", stored)
+		}
 	}
 }
 
-func mismatchQuery(t *T) {
-	t.notStored(func(r ask.Request) ask.Request { return r.Query("oncecheck=other") })
+func withQuery(_ *T, _ ask.Operation, r ask.Request) ask.Request { return r.Query("oncecheck=other") }
+
+func withMethod(_ *T, _ ask.Operation, r ask.Request) ask.Request {
+	if r.Method == http.MethodPut {
+		r.Method = http.MethodPatch
+	} else {
+		r.Method = http.MethodPut
+	}
+	return r
 }
 
-func mismatchMethod(t *T) {
-	t.notStored(func(r ask.Request) ask.Request {
-		if r.Method == http.MethodPut {
-			r.Method = http.MethodPatch
-		} else {
-			r.Method = http.MethodPut
-		}
-		return r
-	})
+func withPath(_ *T, _ ask.Operation, r ask.Request) ask.Request {
+	u := *r.URL
+	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+"/oncecheck", ""
+	r.URL = &u
+	return r
 }
 
-func mismatchPath(t *T) {
-	t.notStored(func(r ask.Request) ask.Request {
-		u := *r.URL
-		u.Path = strings.TrimSuffix(u.Path, "/") + "/oncecheck"
-		u.RawPath = ""
-		r.URL = &u
-		return r
-	})
+func onOtherRoute(t *T, op ask.Operation, r ask.Request) ask.Request { return at(r, t.s.OtherURL, op) }
+
+// isStored reports whether e, which is another request than first, was answered by the stored response of first. It ends
+// the check if that cannot be told from a response of its own.
+func isStored(t *T, first, e ask.Exchange) bool {
+	switch {
+	case !first.Success() || !e.Success():
+		return false
+	case len(t.s.ids) > 0:
+		return t.s.ids.same(first.Response, e.Response)
+	case isReplay(e.Response):
+		return true
+	case sameBody(first, e):
+		t.NotAsked("the responses have no id by which a stored one could be told from another: %s", e)
+	}
+	return false
 }
 
 // mismatchLeak looks for the ids of the stored response in the refusal.
 func mismatchLeak(t *T) {
-	m := t.mismatch()
+	m := askMismatch(t)
 	if m.other.Response == nil || m.other.Success() {
 		t.NotAsked("the other request was not refused: %s", m.other)
 	}
-	var shown bytes.Buffer
-	_ = m.other.Response.Header.Write(&shown)
-	shown.Write(m.other.Response.Body)
+	shown := m.other.Response.Text()
 	of, looked := facts(m.first.Response), false
 	for _, path := range t.s.ids {
 		id := of[path]
@@ -140,7 +143,7 @@ func mismatchLeak(t *T) {
 			continue
 		}
 		looked = true
-		if strings.Contains(shown.String(), id) {
+		if strings.Contains(shown, id) {
 			t.Failf("nothing of the stored response", "%.60q, its %s", id, path)
 		}
 	}
@@ -150,39 +153,27 @@ func mismatchLeak(t *T) {
 }
 
 func mismatchWhitespace(t *T) {
-	r := t.s.request(t.s.operation())
-	spaced := r
+	r := t.s.fresh()
 	var b bytes.Buffer
 	if err := json.Indent(&b, r.Body, " ", " "); err != nil || bytes.Equal(b.Bytes(), r.Body) {
 		t.NotAsked("the body is not JSON")
 	}
-	spaced.Body = b.Bytes()
-	first := t.First(r)
-	t.Rest(r)
-	if again := t.Send(spaced); !sameBody(first, again) {
-		t.Failf("the first's response", "%s", again)
-	}
+	first := t.Stored(r)
+	r.Body = b.Bytes()
+	t.Same(first, t.Send(r))
 }
 
 // inFlightMismatch sends the key with another body while the first runs.
-func (t *T) inFlightMismatch() (one, other ask.Exchange, w *watch) {
-	t.slowness(t.slowQuery())
-	t.inTime(func() (inTime bool) {
-		op := t.s.operation()
-		w = t.Watch()
-		var others []ask.Exchange
-		one, others, inTime = t.during(t.s.request(op).Query(t.slowQuery()), t.other(op).Query(t.slowQuery()))
-		other = others[0]
-		return inTime
+func inFlightMismatch(t *T) (one, other ask.Exchange, w *watch) {
+	all, w := during(t, func(op ask.Operation, _ ask.Request) []ask.Request {
+		return []ask.Request{otherBody(t, op).Query(slowQuery(t))}
 	})
-	w.See(one, other)
-	t.Show(one, other)
-	t.sayAtOnce()
-	return one, other, w
+	w.See(all...)
+	return all[0], all[1], w
 }
 
 func mismatchInFlight(t *T) {
-	one, other, w := t.inFlightMismatch()
+	one, other, w := inFlightMismatch(t)
 	if successes(one, other) == 0 {
 		t.NotAsked("neither was a success: %s, %s", one, other)
 	}
@@ -190,44 +181,42 @@ func mismatchInFlight(t *T) {
 }
 
 func mismatchInFlightStatus(t *T) {
-	one, other, _ := t.inFlightMismatch()
+	one, other, _ := inFlightMismatch(t)
 	if !one.Success() && other.Success() { // they came in the other order
 		one, other = other, one
 	}
 	if !one.Success() || other.Success() || other.Response == nil {
 		t.NotAsked("there was no refusal beside a success: %s, %s", one, other)
 	}
-	if !t.isReused(other) {
+	if !has(t.s.Statuses.Reused, other) {
 		t.Failf(statuses(t.s.Statuses.Reused), "%s", other)
 	}
 }
 
 // asOther sends an operation and, when its key has come to rest, the same request as the second user.
-func (t *T) asOther() (first, other ask.Exchange, r ask.Request) {
+func asOther(t *T) (first, other ask.Exchange, r ask.Request) {
 	op := t.s.operation()
-	first = t.First(t.s.request(op))
-	t.Rest(t.s.request(op))
 	r = t.s.asUser2(t.s.request(op), op)
-	return first, t.SendPatiently(r), r
+	return t.Stored(t.s.request(op)), t.SendPatiently(r), r
 }
 
 func scopeUser(t *T) {
-	first, other, _ := t.asOther()
-	if t.isStored(first, other) {
+	first, other, _ := asOther(t)
+	if isStored(t, first, other) {
 		t.Failf("a refusal, or a response of their own", "the first user's response")
 	}
 	if !other.Success() {
-		t.wantUser2()
+		wantUser2(t)
 	}
 }
 
 func scopeUserRuns(t *T) {
-	first, other, r := t.asOther()
+	first, other, r := asOther(t)
 	if !other.Success() {
-		t.wantUser2()
+		wantUser2(t)
 		t.Failf("a success of their own", "%s", other)
 	}
-	if t.isStored(first, other) {
+	if isStored(t, first, other) {
 		t.Failf("a success of their own", "the first user's response")
 	}
 	if again := t.Rest(r); again.Success() && !again.Response.SameBody(other.Response) {
@@ -236,7 +225,7 @@ func scopeUserRuns(t *T) {
 }
 
 // wantUser2 ends the check if the second user cannot do anything.
-func (t *T) wantUser2() {
+func wantUser2(t *T) {
 	op := t.s.operation()
 	if e := t.s.Client.Do(t.ctx, t.s.asUser2(t.s.request(op), op)); !e.Success() {
 		t.NotAsked("the second user can do nothing at all: %s", e)
@@ -244,32 +233,13 @@ func (t *T) wantUser2() {
 }
 
 func scopeUserInFlight(t *T) {
-	t.wantUser2()
-	var one, other ask.Exchange
-	t.inTime(func() (inTime bool) {
-		op := t.s.operation()
-		r := t.s.request(op).Query(t.slowQuery())
-		var others []ask.Exchange
-		one, others, inTime = t.during(r, t.s.asUser2(r, op))
-		other = others[0]
-		return inTime
-	})
+	wantUser2(t)
+	all, _ := during(t, func(op ask.Operation, r ask.Request) []ask.Request { return []ask.Request{t.s.asUser2(r, op)} })
+	one, other := all[0], all[1]
 	if !one.Success() {
 		t.NotAsked("the first user's request was no success: %s", one)
 	}
-	t.Show(one, other)
-	t.sayAtOnce()
-	if !other.Success() || t.isStored(one, other) {
+	if !other.Success() || isStored(t, one, other) {
 		t.Failf("a success of the second user's own", "%s", other)
-	}
-}
-
-func scopeRoute(t *T) {
-	op := t.s.operation()
-	r := t.s.request(op)
-	first := t.First(r)
-	t.Rest(r)
-	if other := t.Send(at(r, t.s.OtherURL, op)); t.isStored(first, other) {
-		t.Failf("a refusal, or a response of its own", "the stored response of another route")
 	}
 }

@@ -58,7 +58,7 @@ func TestNeeds(t *testing.T) {
 		}
 		results := askShop(t, newShop(t, ""), strings.Join(ids, " "), remove)
 		for _, id := range ids {
-			if r := results[id]; r.Verdict != check.NotAsked || r.Sentence != need.Explain() {
+			if r := results[id]; r.Verdict != check.NotAsked || r.Sentence != string(need) {
 				t.Errorf("%s without %s: %s (%s)", id, need, r.Verdict, r.Sentence)
 			}
 		}

@@ -22,19 +22,18 @@ type pairs struct {
 }
 
 // pairs sends the plain request and each sample twice, once in a run.
-func (t *T) pairs() pairs {
+func askPairs(t *T) pairs {
 	return memo(t, "pairs", func() (p pairs) {
 		for _, query := range append([]string{""}, t.s.Samples...) {
-			r, w := t.s.request(t.s.operation()).Query(query), t.Watch()
+			r, w := t.s.fresh().Query(query), t.Watch()
 			one := pair{query: query, first: t.SendPatiently(r)}
 			if !one.first.Success() {
 				p.bad = append(p.bad, fmt.Sprintf("the first request with %q was no success: %s", query, one.first))
 				continue
 			}
 			one.again = t.Rest(r)
-			if one.isSeen = t.s.CountsEffects() || t.s.ids.areIn(one.first.Response); one.isSeen {
-				w.See(one.first, one.again)
-				one.effects = w.Effects(1)
+			if one.isSeen = t.s.countsEffects() || t.s.ids.areIn(one.first.Response); one.isSeen {
+				one.effects = w.try(1, one.first, one.again).effects
 			}
 			p.all = append(p.all, one)
 		}
@@ -44,9 +43,9 @@ func (t *T) pairs() pairs {
 
 // eachReplay calls compare for each pair that is of interest and whose repetition is a success. It ends the check if
 // there is none.
-func (t *T) eachReplay(absent string, ofInterest func(*ask.Response) bool, compare func(first, again *ask.Response)) {
+func eachReplay(t *T, absent string, ofInterest func(*ask.Response) bool, compare func(first, again *ask.Response)) {
 	seen := 0
-	for _, p := range t.pairs().all {
+	for _, p := range askPairs(t).all {
 		if !ofInterest(p.first.Response) {
 			continue
 		}
@@ -73,7 +72,7 @@ func (p pair) of() string {
 
 // onceSamples also says which samples could not be asked: a run without them must not look complete.
 func onceSamples(t *T) {
-	p, unseen := t.pairs(), []string{}
+	p, unseen := askPairs(t), []string{}
 	for _, one := range p.all {
 		switch {
 		case one.query == "":

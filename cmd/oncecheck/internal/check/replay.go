@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ const (
 func every(*ask.Response) bool { return true }
 
 func replayAnswered(t *T) {
-	for _, p := range t.pairs().all {
+	for _, p := range askPairs(t).all {
 		if p.again.Success() || isLarge(p.first.Response) && isRefusal(p.again) {
 			continue
 		}
@@ -31,7 +32,7 @@ func replayAnswered(t *T) {
 }
 
 func replayStatus(t *T) {
-	t.eachReplay(noReplay, every, func(first, again *ask.Response) {
+	eachReplay(t, noReplay, every, func(first, again *ask.Response) {
 		if again.Status != first.Status {
 			t.Failf(statuses([]int{first.Status}), "%d", again.Status)
 		}
@@ -41,7 +42,7 @@ func replayStatus(t *T) {
 // replayBody returns the check that bodies of a kind are replayed byte for byte.
 func replayBody(absent string, ofKind func(*ask.Response) bool) func(*T) {
 	return func(t *T) {
-		t.eachReplay(absent, ofKind, func(first, again *ask.Response) {
+		eachReplay(t, absent, ofKind, func(first, again *ask.Response) {
 			if !again.SameBody(first) {
 				t.Failf(fmt.Sprintf("the first's body of %d bytes", first.Size), "another body of %d bytes", again.Size)
 			}
@@ -56,7 +57,7 @@ func isLarge(r *ask.Response) bool  { return r.Size >= 1<<20 }
 
 func replayRedirect(t *T) {
 	is3xx := func(r *ask.Response) bool { return r.Status >= 300 }
-	t.eachReplay("no redirection was seen"+noSample, is3xx, func(first, again *ask.Response) {
+	eachReplay(t, "no redirection was seen"+noSample, is3xx, func(first, again *ask.Response) {
 		if again.Status != first.Status || again.Header.Get("Location") != first.Header.Get("Location") {
 			t.Failf(statuses([]int{first.Status})+" with Location "+first.Header.Get("Location"),
 				"%d with Location %q", again.Status, again.Header.Get("Location"))
@@ -64,19 +65,48 @@ func replayRedirect(t *T) {
 	})
 }
 
-// replayField returns the check that a header is the first's, where that is of interest.
-func replayField(name, absent string, ofInterest func(*ask.Response) bool) func(*T) {
+// replayLines returns the check that the lines of some headers are the first's, in order. A response without such headers is of
+// no interest.
+func replayLines(absent string, of func(*ask.Response) http.Header, names func(*ask.Response) []string) func(*T) {
 	return func(t *T) {
-		t.eachReplay(absent, ofInterest, func(first, again *ask.Response) {
-			if got, want := again.Header.Get(name), first.Header.Get(name); got != want {
-				t.Failf(name+" "+quote(want), "%s", quote(got))
+		eachReplay(t, absent, func(r *ask.Response) bool { return len(names(r)) > 0 }, func(first, again *ask.Response) {
+			for _, name := range names(first) {
+				want, got := strings.Join(of(first).Values(name), " | "), strings.Join(of(again).Values(name), " | ")
+				if got != want {
+					t.Failf(name+" "+quote(want), "%s", quote(got))
+				}
 			}
 		})
 	}
 }
 
-func hasLocation(r *ask.Response) bool { return r.Header.Get("Location") != "" }
-func hasBody(r *ask.Response) bool     { return !isEmpty(r) }
+func header(r *ask.Response) http.Header  { return r.Header }
+func trailer(r *ask.Response) http.Header { return r.Trailer }
+
+func location(r *ask.Response) (names []string) {
+	if r.Header.Get("Location") != "" {
+		names = []string{"Location"}
+	}
+	return names
+}
+
+func typeOfBody(r *ask.Response) (names []string) {
+	if !isEmpty(r) {
+		names = []string{"Content-Type"}
+	}
+	return names
+}
+
+func repeated(r *ask.Response) (names []string) {
+	for name, values := range r.Header {
+		if len(values) > 1 && !isVolatile(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func trailers(r *ask.Response) []string { return slices.Collect(maps.Keys(r.Trailer)) }
 
 func quote(value string) string {
 	if value == "" {
@@ -101,7 +131,7 @@ func isVolatile(name string) bool {
 }
 
 func replayHeaders(t *T) {
-	t.eachReplay(noReplay, every, func(first, again *ask.Response) {
+	eachReplay(t, noReplay, every, func(first, again *ask.Response) {
 		for name, values := range first.Header {
 			switch {
 			case isVolatile(name), name == "Content-Type" && isEmpty(first):
@@ -114,39 +144,9 @@ func replayHeaders(t *T) {
 	})
 }
 
-func replayHeadersMultiple(t *T) {
-	multiple := func(h http.Header) (names []string) {
-		for name, values := range h {
-			if len(values) > 1 && !isVolatile(name) {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
-	has := func(r *ask.Response) bool { return len(multiple(r.Header)) > 0 }
-	t.eachReplay("no response has a header that occurs several times"+noSample, has, func(first, again *ask.Response) {
-		for _, name := range multiple(first.Header) {
-			if want, got := first.Header.Values(name), again.Header.Values(name); !slices.Equal(got, want) {
-				t.Failf(name+" "+quote(strings.Join(want, " | ")), "%s", quote(strings.Join(got, " | ")))
-			}
-		}
-	})
-}
-
-func replayTrailers(t *T) {
-	has := func(r *ask.Response) bool { return len(r.Trailer) > 0 }
-	t.eachReplay("no response has trailers"+noSample, has, func(first, again *ask.Response) {
-		for name, want := range first.Trailer {
-			if got := again.Trailer.Values(name); !slices.Equal(got, want) {
-				t.Failf("trailer "+name+" "+quote(strings.Join(want, " | ")), "%s", quote(strings.Join(got, " | ")))
-			}
-		}
-	})
-}
-
 func replayNoCookie(t *T) {
 	has := func(r *ask.Response) bool { return len(r.Header.Values("Set-Cookie")) > 0 }
-	t.eachReplay("no response sets a cookie"+noSample, has, func(first, again *ask.Response) {
+	eachReplay(t, "no response sets a cookie"+noSample, has, func(first, again *ask.Response) {
 		for _, cookie := range first.Header.Values("Set-Cookie") {
 			if slices.Contains(again.Header.Values("Set-Cookie"), cookie) {
 				t.Failf("no Set-Cookie of the first", "%s", quote(cookie))
@@ -156,7 +156,7 @@ func replayNoCookie(t *T) {
 }
 
 func replayMarked(t *T) {
-	t.eachReplay(noReplay, every, func(_, again *ask.Response) {
+	eachReplay(t, noReplay, every, func(_, again *ask.Response) {
 		if !isReplay(again) {
 			t.Failf("a header such as Idempotent-Replayed: true", "none")
 		}
@@ -164,7 +164,7 @@ func replayMarked(t *T) {
 }
 
 func replayFirstUnmarked(t *T) {
-	for _, p := range t.pairs().all {
+	for _, p := range askPairs(t).all {
 		if isReplay(p.first.Response) {
 			t.Show(p.first)
 			t.Failf("no header that says replay", "%s", replayHeader(p.first.Response))
@@ -173,11 +173,11 @@ func replayFirstUnmarked(t *T) {
 }
 
 func replayDate(t *T) {
-	tried := t.later()
-	if !tried.second.Success() {
+	tr := later(t)
+	if !tr.last().Success() {
 		t.NotAsked(noReplay)
 	}
-	first, again := tried.first.Response.Header.Get("Date"), tried.second.Response.Header.Get("Date")
+	first, again := tr.first().Response.Header.Get("Date"), tr.last().Response.Header.Get("Date")
 	switch {
 	case first == "" && again == "":
 		t.NotAsked("the server sends no Date")
@@ -189,14 +189,14 @@ func replayDate(t *T) {
 func replayEncoding(t *T) {
 	compressed := false
 	for _, order := range [][2]string{{"gzip", "identity"}, {"identity", "gzip"}} {
-		r := t.s.request(t.s.operation())
+		r := t.s.fresh()
 		first, again := t.First(r.With("Accept-Encoding", order[0])), t.Rest(r.With("Accept-Encoding", order[1]))
 		if !again.Success() {
 			t.NotAsked(noReplay)
 		}
 		t.Show(first, again)
-		one, isGzip := t.decode(first.Response, order[0])
-		other, alsoGzip := t.decode(again.Response, order[1])
+		one, isGzip := decode(t, first.Response, order[0])
+		other, alsoGzip := decode(t, again.Response, order[1])
 		compressed = compressed || isGzip || alsoGzip
 		if !bytes.Equal(one, other) {
 			t.Failf("one body after decoding", "two bodies")
@@ -208,7 +208,7 @@ func replayEncoding(t *T) {
 }
 
 // decode returns the body of a response to a client that accepts the coding, and whether it was compressed.
-func (t *T) decode(r *ask.Response, accepts string) (body []byte, compressed bool) {
+func decode(t *T, r *ask.Response, accepts string) (body []byte, compressed bool) {
 	if !strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
 		return r.Body, false
 	}
@@ -229,25 +229,13 @@ func (t *T) decode(r *ask.Response, accepts string) (body []byte, compressed boo
 }
 
 func replayHead(t *T) {
-	r := t.s.request(t.s.operation())
-	t.First(r)
-	t.Rest(r)
-	head := r.Bare(http.MethodHead)
-	without, with := t.Send(head.Without(t.s.KeyHeader)), t.Send(head)
-	if without.Response == nil {
-		t.NotAsked("HEAD: %s", without)
-	}
-	if with.Response == nil || with.Response.Status != without.Response.Status {
-		t.Failf("HEAD with a used key as without: "+without.String(), "%s", with)
-	}
+	r := t.s.fresh()
+	t.Stored(r)
+	asWithout(t, r, http.MethodHead, "used key")
 }
 
 func replayError(t *T) {
-	r := t.bad()
-	first := t.SendPatiently(r)
-	if !isRefusal(first) {
-		t.NotAsked("the server does not refuse the bad body (%s): give -bad-d, one that it refuses", first)
-	}
+	r, first := refusedBody(t)
 	if again := t.Rest(r); again.Response == nil || again.Response.Status != first.Response.Status {
 		t.Failf(first.String()+" again", "%s", again)
 	}

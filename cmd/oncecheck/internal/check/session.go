@@ -46,14 +46,6 @@ type Config struct {
 	Seed     uint64
 }
 
-// Statuses are the statuses of the refusals.
-type Statuses struct{ Missing, Invalid, Reused, InFlight []int }
-
-// Draft07 returns the statuses of the draft.
-func Draft07() Statuses {
-	return Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{422}, InFlight: []int{409}}
-}
-
 // Session is a run against one server. Its checks run one after the other.
 type Session struct {
 	Config
@@ -70,13 +62,6 @@ type Session struct {
 	parts    map[string]any           // what several checks look at, see memo
 }
 
-// refusal is a response that refused a request because of its key.
-type refusal struct {
-	kind     string // such as "in flight"
-	exchange ask.Exchange
-	before   []ask.Exchange // with the same key, without which there would be none
-}
-
 // The values of {{n}} begin at random between these, so that no run has those of an earlier one. Many APIs take no amount of
 // more than eight digits.
 const lowestN, highestN = 100_000, 90_000_000
@@ -89,11 +74,8 @@ func NewSession(cfg Config) *Session {
 	}
 }
 
-// CountsEffects reports whether effects are counted, and not only told by ids.
-func (s *Session) CountsEffects() bool { return s.EffectsURL != nil || s.Effects.Given() }
-
-// SeesEffects reports whether a second run can be told from a replay.
-func (s *Session) SeesEffects() bool { return s.CountsEffects() || len(s.ids) > 0 }
+// countsEffects reports whether effects are counted, and not only told by ids.
+func (s *Session) countsEffects() bool { return s.EffectsURL != nil || s.Effects.Given() }
 
 // operation returns a new operation.
 func (s *Session) operation() ask.Operation {
@@ -104,22 +86,19 @@ func (s *Session) operation() ask.Operation {
 // request returns the operation as a request to the first instance.
 func (s *Session) request(op ask.Operation) ask.Request {
 	r := ask.Request{Method: s.Method, URL: expandURL(s.URL, op), Key: op.Key, Body: []byte(op.Expand(s.Body))}
-	hasType := false
-	for _, f := range s.Header {
-		r.Header = append(r.Header, ask.Field{Name: f.Name, Value: op.Expand(f.Value)})
-		hasType = hasType || strings.EqualFold(f.Name, "Content-Type")
+	if len(r.Body) > 0 && !slices.ContainsFunc(s.Header, func(f ask.Field) bool { return strings.EqualFold(f.Name, "Content-Type") }) {
+		r.Header = []ask.Field{{Name: "Content-Type", Value: contentType(s.Body)}}
 	}
-	if !hasType && len(r.Body) > 0 {
-		r.Header = append(r.Header, ask.Field{Name: "Content-Type", Value: contentType(s.Body)})
-	}
-	return r.With(s.KeyHeader, s.spell(op))
+	r.Header = append(r.Header, expand(s.Header, op)...)
+	return r.With(s.KeyHeader, op.Expand(s.KeyFormat))
 }
+
+// fresh returns the request of a new operation.
+func (s *Session) fresh() ask.Request { return s.request(s.operation()) }
 
 // requestWith returns the operation as a request with a key that is made of its own.
 func (s *Session) requestWith(op ask.Operation, key string) ask.Request {
-	made := op
-	made.Key = key
-	return s.request(op).With(s.KeyHeader, s.spell(made))
+	return s.request(op).With(s.KeyHeader, ask.Operation{Key: key}.Expand(s.KeyFormat))
 }
 
 // contentType guesses the type of a body without a Content-Type: JSON by its first byte, or a form.
@@ -132,16 +111,12 @@ func contentType(body string) string {
 
 func expandURL(u *url.URL, op ask.Operation) *url.URL {
 	expanded := *u
-	expanded.Path, expanded.RawQuery = op.Expand(u.Path), op.Expand(u.RawQuery)
-	expanded.RawPath = ""
+	expanded.Path, expanded.RawPath, expanded.RawQuery = op.Expand(u.Path), "", op.Expand(u.RawQuery)
 	return &expanded
 }
 
 // quoted and bare are how keys are written if the user does not say it.
 const quoted, bare = `"{{key}}"`, "{{key}}"
-
-// spell returns the key as it stands in the header.
-func (s *Session) spell(op ask.Operation) string { return op.Expand(s.KeyFormat) }
 
 // at returns the request for another instance or route.
 func at(r ask.Request, u *url.URL, op ask.Operation) ask.Request {
@@ -158,9 +133,13 @@ func (s *Session) asUser2(r ask.Request, op ask.Operation) ask.Request {
 	for _, f := range s.User2 {
 		r = r.Without(f.Name)
 	}
-	for _, f := range s.User2 {
-		r.Header = append(slices.Clone(r.Header), ask.Field{Name: f.Name, Value: op.Expand(f.Value)})
-	}
-	r.Second = true
+	r.Header, r.Second = slices.Concat(r.Header, expand(s.User2, op)), true
 	return r
+}
+
+func expand(fields []ask.Field, op ask.Operation) (expanded []ask.Field) {
+	for _, f := range fields {
+		expanded = append(expanded, ask.Field{Name: f.Name, Value: op.Expand(f.Value)})
+	}
+	return expanded
 }

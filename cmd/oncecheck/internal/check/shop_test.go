@@ -151,6 +151,9 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 	if s.fault == "no quotes" && strings.Contains(r.Header.Get("Idempotency-Key"), `"`) {
 		ok = false
 	}
+	if s.fault == "the quotes are characters" && len(r.Header.Get("Idempotency-Key")) > 255 {
+		ok = false
+	}
 	body, err := io.ReadAll(r.Body)
 	s.mu.Lock()
 	defer s.mu.Unlock()

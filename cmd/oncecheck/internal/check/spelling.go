@@ -8,12 +8,6 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// trial is one spelling of a key, sent twice.
-type trial struct {
-	first, second ask.Exchange
-	effects       int
-}
-
 // spelling writes a key in one or several header lines.
 type spelling struct {
 	name  string
@@ -44,28 +38,22 @@ func longKey(key string, length int) string {
 	return key + strings.Repeat("k", length-len(key))
 }
 
-// try sends a request with the spelling twice, once in a run.
-func (t *T) try(s spelling) trial {
-	tried := memo(t, s.name, func() trial {
+// trySpelling sends a request with the spelling twice, once in a run.
+func trySpelling(t *T, s spelling) trial {
+	return shared(t, s.name, func() trial {
 		op := t.s.operation()
 		r := t.s.request(op).Without(t.s.KeyHeader)
 		for _, line := range s.lines(op.Key) {
 			r.Header = append(slices.Clone(r.Header), ask.Field{Name: t.s.KeyHeader, Value: line})
 		}
 		w := t.Watch()
-		tried := trial{first: t.SendPatiently(r)}
-		tried.second = t.Send(r)
-		w.See(tried.first, tried.second)
-		if t.s.SeesEffects() {
-			tried.effects = w.Effects(min(1, successes(tried.first, tried.second)))
-		}
+		first := t.SendPatiently(r)
+		second := t.Send(r)
 		if slices.ContainsFunc(malformed, func(m spelling) bool { return m.name == s.name }) {
-			t.refused("malformed", tried.first)
+			t.refused("malformed", first)
 		}
-		return tried
+		return w.try(min(1, successes(first, second)), first, second)
 	})
-	t.Show(tried.first, tried.second)
-	return tried
 }
 
 // keySpelling asks for the rules of a structured-field string in one: most servers that break one take the header as it is.
@@ -78,29 +66,28 @@ func keySpelling(t *T) {
 		}
 	}
 	asked := len(malformed)
-	if t.try(inQuotes).first.Success() {
+	if trySpelling(t, inQuotes).first().Success() {
 		asked += 2
 		for _, s := range []spelling{accepted[1], parameters} {
-			quotedAndNot := t.both(quoted, s)
-			switch {
-			case s.name == parameters.name && t.isInvalid(quotedAndNot.second):
-				fault(s.name, quotedAndNot.second.String(), quotedAndNot.second)
-			case quotedAndNot.effects != 1:
-				fault(s.name, "is another key", quotedAndNot.first, quotedAndNot.second)
+			switch tr := both(t, quoted, s); {
+			case s.name == parameters.name && isInvalid(t, tr.last()):
+				fault(s.name, tr.last().String(), tr.last())
+			case tr.effects != 1:
+				fault(s.name, "is another key", tr.sent...)
 			}
 		}
 	}
 	for _, s := range malformed {
-		tried, want := t.try(s), t.s.Statuses.Invalid
+		tr, want := trySpelling(t, s), t.s.Statuses.Invalid
 		if len(s.lines("")[0]) == 0 {
 			want = slices.Concat(want, t.s.Statuses.Missing)
 		}
-		if tried.first.Response == nil || !slices.Contains(want, tried.first.Response.Status) {
-			what := tried.first.String()
-			if tried.effects > 1 {
+		if !has(want, tr.first()) {
+			what := tr.first().String()
+			if tr.effects > 1 {
 				what = "runs each time"
 			}
-			fault(s.name, what, tried.first)
+			fault(s.name, what, tr.first())
 		}
 	}
 	if len(faults) > 0 {
@@ -111,17 +98,13 @@ func keySpelling(t *T) {
 }
 
 // isInvalid reports whether the response refuses a malformed key, or fails.
-func (t *T) isInvalid(e ask.Exchange) bool {
-	return e.Response == nil || e.Response.Status >= 500 || slices.Contains(t.s.Statuses.Invalid, e.Response.Status)
+func isInvalid(t *T, e ask.Exchange) bool {
+	return e.Response == nil || e.Response.Status >= 500 || has(t.s.Statuses.Invalid, e)
 }
 
 // both sends one operation with its key in the format, and then in the spelling.
-func (t *T) both(format string, s spelling) (b trial) {
-	op := t.s.operation()
-	w := t.Watch()
-	b.first = t.First(t.s.request(op).With(t.s.KeyHeader, op.Expand(format)))
-	b.second = t.Rest(t.s.request(op).With(t.s.KeyHeader, s.lines(op.Key)[0]))
-	w.See(b.first, b.second)
-	b.effects = w.Effects(1)
-	return b
+func both(t *T, format string, s spelling) trial {
+	op, w := t.s.operation(), t.Watch()
+	first := t.First(t.s.request(op).With(t.s.KeyHeader, op.Expand(format)))
+	return w.try(1, first, t.Rest(t.s.request(op).With(t.s.KeyHeader, s.lines(op.Key)[0])))
 }

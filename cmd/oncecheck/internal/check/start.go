@@ -45,18 +45,6 @@ func (s *Session) repeatWhile(ctx context.Context, r ask.Request, limit time.Dur
 	}
 }
 
-// isBusy reports whether the server says that it has no time now.
-func isBusy(e ask.Exchange) bool {
-	if e.Response == nil || e.Response.Header.Get("X-Should-Retry") == "false" {
-		return false
-	}
-	switch e.Response.Status {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
-}
-
 // firstOperation sends an operation. If it is refused, it does so again with the key written in another way.
 func (s *Session) firstOperation(ctx context.Context) error {
 	before, uncounted := s.count(ctx)
@@ -64,13 +52,13 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	if !first.Success() {
 		return fmt.Errorf("%s %s must be a success before anything can be asked: %s%s\n%s", s.Method, s.URL.Redacted(), first, s.excerpt(first), s.advice(first))
 	}
-	if status := first.Response.Status; status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect {
+	if has([]int{http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}, first) {
 		return fmt.Errorf("%s %s is sent elsewhere: %s. Give that URL: %q", s.Method, s.URL.Redacted(), first, first.Response.Header.Get("Location"))
 	}
 	if uncounted != nil { // said only now: if the server is down, that is the better reason
 		return fmt.Errorf("the effects cannot be counted: %w\nCheck -effects: it is a command for sh, or a URL, which is asked with the headers of -H", uncounted)
 	}
-	if !s.CountsEffects() {
+	if !s.countsEffects() {
 		return nil
 	}
 	began := time.Now()

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -47,44 +47,40 @@ type T struct {
 func (s *Session) Run(ctx context.Context, checks []Check, begin func(Check), report func(Result)) {
 	for _, c := range checks {
 		begin(c)
-		result := s.run(ctx, c)
+		t := &T{s: s, ctx: ctx, result: Result{Check: c, Verdict: Held}}
+		if missing := s.missing(c); missing != "" {
+			t.result.Verdict, t.result.Sentence = NotAsked, missing
+		} else {
+			t.do(c.ask)
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		report(result)
+		s.secrets.hideIn(&t.result)
+		report(t.result)
 	}
 }
 
-// run runs a check in a goroutine of its own, so that it can end anywhere.
-func (s *Session) run(ctx context.Context, c Check) Result {
-	t := &T{s: s, ctx: ctx, result: Result{Check: c, Verdict: Held}}
-	if missing := s.missing(c); missing != "" {
-		t.result.Verdict, t.result.Sentence = NotAsked, missing
-		return t.result
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.ask(t)
-	}()
-	<-done
-	s.secrets.hideIn(&t.result)
-	return t.result
+// do runs a part in a goroutine of its own, so that it can end anywhere.
+func (t *T) do(part func(*T)) {
+	var done sync.WaitGroup
+	done.Go(func() { part(t) })
+	done.Wait()
 }
 
 // missing says what the check needs and was not given, or nothing.
 func (s *Session) missing(c Check) string {
 	given := map[Need]bool{
-		Effects: s.SeesEffects(), Counted: s.CountsEffects(), Slow: s.Slow != nil, User2: len(s.User2) > 0, Also: s.Also != nil,
-		Restart: s.Restart.Given(), Store: s.StoreDown.Given() && s.StoreUp.Given(), Fail: s.Fail != nil, Samples: s.Samples != nil,
-		OtherURL: s.OtherURL != nil,
+		Effects: s.countsEffects() || len(s.ids) > 0, Counted: s.countsEffects(), Slow: s.Slow != nil, User2: len(s.User2) > 0,
+		Also: s.Also != nil, Restart: s.Restart.Given(), Store: s.StoreDown.Given() && s.StoreUp.Given(), Fail: s.Fail != nil,
+		Samples: s.Samples != nil, OtherURL: s.OtherURL != nil,
 	}
 	for _, need := range c.Needs {
 		if need == Effects && !given[need] && s.noIDs != "" {
 			return s.noIDs
 		}
 		if !given[need] {
-			return need.Explain()
+			return string(need)
 		}
 	}
 	return ""
@@ -92,7 +88,7 @@ func (s *Session) missing(c Check) string {
 
 // Failf ends the check: it was not what it should be. It shows what the check has sent, or only what Show was given.
 func (t *T) Failf(want, format string, args ...any) {
-	t.result.Verdict, t.result.Want, t.result.Got = Failed, printable(want), printable(fmt.Sprintf(format, args...))
+	t.result.Verdict, t.result.Want, t.result.Got = Failed, Printable(want), Printable(fmt.Sprintf(format, args...))
 	t.result.Sentence = t.result.Got + ", want " + t.result.Want
 	if t.result.Shown == nil {
 		t.result.Shown = slices.Clone(t.sent)
@@ -102,14 +98,17 @@ func (t *T) Failf(want, format string, args ...any) {
 
 // NotAsked ends the check without a verdict.
 func (t *T) NotAsked(format string, args ...any) {
-	t.result.Verdict, t.result.Sentence, t.result.Shown = NotAsked, printable(fmt.Sprintf(format, args...)), nil
+	t.result.Verdict, t.result.Sentence, t.result.Shown = NotAsked, Printable(fmt.Sprintf(format, args...)), nil
 	runtime.Goexit()
 }
 
-// printable replaces what a terminal would act on: a sentence may have what a server sent.
-func printable(s string) string {
+// Printable returns text on one line, without what a terminal would act on: it may be what a server sent.
+func Printable(s string) string {
 	return strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
+		switch {
+		case unicode.IsSpace(c):
+			return ' '
+		case !unicode.IsPrint(c):
 			return '.'
 		}
 		return c
@@ -121,13 +120,39 @@ func (t *T) Show(exchanges ...ask.Exchange) { t.result.Shown = exchanges }
 
 // Say sets the sentence of a check that holds.
 func (t *T) Say(format string, args ...any) {
-	t.result.Sentence = printable(fmt.Sprintf(format, args...))
+	t.result.Sentence = Printable(fmt.Sprintf(format, args...))
+}
+
+// Once fails the check unless there was exactly one effect.
+func (t *T) Once(n int) {
+	if n != 1 {
+		t.Failf("one effect", "%s", effects(n))
+	}
+}
+
+// AtMostOnce fails the check if there was more than one effect.
+func (t *T) AtMostOnce(n int) {
+	if n > 1 {
+		t.Failf("at most one effect", "%s", effects(n))
+	}
+}
+
+// Success fails the check unless the exchange is a success.
+func (t *T) Success(e ask.Exchange) {
+	if !e.Success() {
+		t.Failf("a success", "%s", e)
+	}
+}
+
+// Same fails the check unless both exchanges are successes with one body.
+func (t *T) Same(first, again ask.Exchange) {
+	if !sameBody(first, again) {
+		t.Failf("the first's response", "%s", again)
+	}
 }
 
 // Send sends a request.
-func (t *T) Send(r ask.Request) ask.Exchange {
-	return t.keep(t.s.Client.Do(t.ctx, r))[0]
-}
+func (t *T) Send(r ask.Request) ask.Exchange { return t.keep(t.s.Client.Do(t.ctx, r))[0] }
 
 // SendAll sends the requests at the same instant.
 func (t *T) SendAll(requests []ask.Request) []ask.Exchange {
@@ -157,9 +182,7 @@ func (t *T) keep(exchanges ...ask.Exchange) []ask.Exchange {
 }
 
 // SendPatiently sends a request, and again while the server is too busy for it.
-func (t *T) SendPatiently(r ask.Request) ask.Exchange {
-	return t.keep(t.s.sendPatiently(t.ctx, r))[0]
-}
+func (t *T) SendPatiently(r ask.Request) ask.Exchange { return t.keep(t.s.sendPatiently(t.ctx, r))[0] }
 
 // First sends the first request of an operation. Without a success there is nothing to repeat.
 func (t *T) First(r ask.Request) ask.Exchange {
@@ -170,11 +193,18 @@ func (t *T) First(r ask.Request) ask.Exchange {
 	return e
 }
 
+// Stored sends the first request of an operation, and repeats it until its key has come to rest.
+func (t *T) Stored(r ask.Request) ask.Exchange {
+	first := t.First(r)
+	t.Rest(r)
+	return first
+}
+
 // Settle repeats the request until it is answered: with a success, or with a refusal that is no invitation to try again.
 // The last exchange is returned; it may be none of these if the patience is over.
 func (t *T) Settle(r ask.Request) ask.Exchange {
 	return t.keep(t.s.repeatWhile(t.ctx, r, t.s.Patience, func(e ask.Exchange) bool {
-		goOn := t.mayChange(e)
+		goOn := t.s.Statuses.mayChange(e)
 		if goOn {
 			t.refused("in flight", e)
 		}
@@ -189,51 +219,14 @@ func (t *T) Rest(r ask.Request) ask.Exchange {
 	if t.s.restless {
 		limit = min(limit, 2*time.Second)
 	}
-	e := t.s.repeatWhile(t.ctx, r, limit, func(e ask.Exchange) bool { return t.isInFlight(e) || isBusy(e) })
-	t.s.restless = t.s.restless || t.isInFlight(e)
+	e := t.s.repeatWhile(t.ctx, r, limit, func(e ask.Exchange) bool { return t.s.Statuses.isInFlight(e) || isBusy(e) })
+	t.s.restless = t.s.restless || t.s.Statuses.isInFlight(e)
 	return t.keep(e)[0]
 }
 
-// mayChange reports whether the same request may get another answer later.
-func (t *T) mayChange(e ask.Exchange) bool {
-	if e.Response == nil {
-		return !errors.Is(e.Err, ask.ErrBudget) && t.ctx.Err() == nil
+// Pause waits.
+func (t *T) Pause(d time.Duration) {
+	if err := pause(t.ctx, d); err != nil {
+		t.NotAsked("%v", err)
 	}
-	switch e.Response.Header.Get("X-Should-Retry") {
-	case "true":
-		return true
-	case "false":
-		return false
-	}
-	switch e.Response.Status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
-		http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return !isReplay(e.Response)
-	}
-	return t.isInFlight(e)
-}
-
-// isInFlight reports whether the response says that an earlier try still runs.
-func (t *T) isInFlight(e ask.Exchange) bool {
-	return e.Response != nil && slices.Contains(t.s.Statuses.InFlight, e.Response.Status) &&
-		e.Response.Header.Get("X-Should-Retry") != "false" && !isReplay(e.Response)
-}
-
-// refused remembers a refusal for the checks of refusals, if it is one of that kind.
-func (t *T) refused(kind string, e ask.Exchange) {
-	if e.Response == nil || e.Response.Status < 400 || kind == "in flight" && !t.isInFlight(e) {
-		return
-	}
-	for _, known := range t.s.refusals {
-		if known.kind == kind {
-			return
-		}
-	}
-	r := refusal{kind: kind, exchange: e}
-	for _, x := range t.sent {
-		if x.Request.Key == e.Request.Key && x.Sent.Before(e.Sent) {
-			r.before = append(r.before, x)
-		}
-	}
-	t.s.refusals = append(t.s.refusals, r)
 }

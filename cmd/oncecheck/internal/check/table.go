@@ -76,44 +76,27 @@ const (
 	Stripe         Reference = "Stripe, API reference, Idempotent requests"
 )
 
-// Need is something that only the user can give.
+// Need is something that only the user can give, and says how.
 type Need string
 
 const (
-	Effects  Need = "effects"   // a way to see how often something happened: -effects, or ids in the responses
-	Counted  Need = "counted"   // -effects: what happened is counted, also if nobody saw the response
-	Slow     Need = "slow"      // -slow
-	User2    Need = "user2"     // -H2
-	Also     Need = "also"      // -also
-	Restart  Need = "restart"   // -restart
-	Store    Need = "store"     // -store-down and -store-up
-	Fail     Need = "fail"      // -fail
-	Samples  Need = "samples"   // -sample
-	OtherURL Need = "other-url" // -other-url
+	// Effects is a way to see how often something happened: -effects, or ids in the responses.
+	Effects Need = "give -effects: the responses have no id by which a second run could be told from a replay"
+	// Counted is -effects: what happened is counted, also if nobody saw the response.
+	Counted  Need = "give -effects: ids in responses do not tell of a run whose response nobody has seen"
+	Slow     Need = "give -slow, a query that makes the server take about a second"
+	User2    Need = "give -H2, the headers of a second user"
+	Also     Need = "give -also, the URL of a second instance of the same service"
+	Restart  Need = "give -restart, a command that kills the server and starts it again"
+	Store    Need = "give -store-down and -store-up, commands that stop and start what the server stores keys in"
+	Fail     Need = "give -fail, a query that makes the server fail with a 5xx or break the connection"
+	Samples  Need = "give -sample, a query whose response is of another kind"
+	OtherURL Need = "give -other-url, another route of the service that takes the same request"
 )
-
-// Explain returns how to give what is needed.
-func (n Need) Explain() string {
-	return map[Need]string{
-		Effects:  "give -effects: the responses have no id by which a second run could be told from a replay",
-		Counted:  "give -effects: ids in responses do not tell of a run whose response nobody has seen",
-		Slow:     "give -slow, a query that makes the server take about a second",
-		User2:    "give -H2, the headers of a second user",
-		Also:     "give -also, the URL of a second instance of the same service",
-		Restart:  "give -restart, a command that kills the server and starts it again",
-		Store:    "give -store-down and -store-up, commands that stop and start what the server stores keys in",
-		Fail:     "give -fail, a query that makes the server fail with a 5xx or break the connection",
-		Samples:  "give -sample, a query whose response is of another kind",
-		OtherURL: "give -other-url, another route of the service that takes the same request",
-	}[n]
-}
 
 // All returns the table, in the order in which the checks run.
 func All() []Check {
-	return slices.Concat(
-		keyChecks(), keyRulesChecks(), onceChecks(), onceLostChecks(), replayChecks(), replayHeadersChecks(), mismatchChecks(),
-		scopeChecks(), inflightChecks(), failuresChecks(), storeChecks(), crashChecks(), browserChecks(), loadChecks(),
-	)
+	return slices.Concat(keyChecks, onceChecks, replayChecks, mismatchChecks, scopeChecks, inflightChecks, failuresChecks, storeChecks, crashChecks, otherChecks)
 }
 
 // Find returns the check with the id, which may be one of an earlier version.
