@@ -75,7 +75,7 @@ func (t *recordingTx) callAndCheck(tx *sql.Tx, fn func(*sql.Tx) (journal.Commit,
 }
 
 // commit sends COMMIT, and waits for the reply.
-func (t *recordingTx) commit(tx *sql.Tx) error {
+func (t *recordingTx) commit(tx *sql.Tx, release func(error)) error {
 	t.sent, t.reply = time.Now(), make(chan commitReply, 1)
 	t.detach()
 	go func() {
@@ -84,6 +84,7 @@ func (t *recordingTx) commit(tx *sql.Tx) error {
 		defer func() {
 			reply.panicked = recover()
 			t.reply <- reply
+			release(reply.err)
 		}()
 		reply.err = tx.Commit()
 	}()

@@ -40,7 +40,11 @@ type dialect struct {
 
 	readCommitted sql.IsolationLevel // a statement that has waited then sees what was committed while it waited
 
-	opening    string // first in a transaction that writes: takes the write lock, or marks the transaction; empty: not needed
+	opening string // first in a transaction that writes: takes the write lock, or marks the transaction; empty: not needed
+	// Without autocommit, a transaction that has ended is followed by another, which is not committed. Empty: a statement cannot end it.
+	autocommitOff string // in the transaction
+	autocommitOn  string // after it, in its connection
+
 	stillOpen  string // fails if the transaction that opening has marked has ended; empty: a statement cannot end it unnoticed
 	abort      string // makes a COMMIT impossible after a statement that has failed; empty: a failed statement does
 	probeLimit string // limits how long the probe's connection waits, which is then closed; empty: it stops when its context ends

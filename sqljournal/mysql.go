@@ -14,7 +14,7 @@ import (
 //   - An UPDATE assigns from left to right, so that a later expression reads the new value of a column.
 //   - A row that a statement has waited for is read as it is now, but at REPEATABLE READ a plain SELECT reads an older one. So
 //     a look is a statement of its own.
-//   - A statement may end the transaction, or commit it: see opening.
+//   - A statement may end the transaction, or commit it: see opening and autocommitOff.
 //   - UTC_TIMESTAMP does not depend on the session's time zone, and is the same throughout a statement.
 var mysql = dialect{
 	unit:         time.Microsecond,
@@ -58,6 +58,9 @@ where j.key = $1 and ` + ownerOfRow + ` = $2 and (state = 2 and record is null o
 	opening:   `savepoint onceguard_journal`,
 	stillOpen: `release savepoint onceguard_journal`,
 	abort:     `rollback`,
+
+	autocommitOff: `set autocommit = 0`,
+	autocommitOn:  `set autocommit = 1`,
 
 	probeLimit: `set innodb_lock_wait_timeout = 3`, // seconds, as probeTime
 	probe: `

@@ -77,6 +77,19 @@ func TestTransactionEndsEarly(t *testing.T) {
 			}
 			return nil
 		}, false},
+		"a deadlock that it ignores, and another that it returns": {func(t *testing.T, db *sql.DB, tx *sql.Tx) error {
+			if err := deadlock(t, db, tx); err == nil {
+				t.Error("there is no deadlock")
+			}
+			if _, err := tx.Exec("insert into effects (id) select 'a part'"); err != nil {
+				t.Error(err)
+			}
+			err := deadlock(t, db, tx)
+			if err == nil {
+				t.Error("there is no second deadlock")
+			}
+			return err
+		}, true},
 		"DDL": {statements("create table more (id int)"), false},
 		"DDL, and a lock timeout that it returns": {func(t *testing.T, db *sql.DB, tx *sql.Tx) error {
 			return errors.Join(statements("create table more (id int)")(t, db, tx), &mysql.MySQLError{Number: 1205, Message: "Lock wait timeout exceeded"})
@@ -125,6 +138,7 @@ func TestTransactionEndsEarly(t *testing.T) {
 							t.Errorf("%s: InTx: got %v, want the deadlock", mode, err)
 						}
 						mustStand(t, j, db, run)
+						mustHaveEffects(t, db, journal.Run{Key: "a part"}, 0)
 						continue
 					}
 					if then == "panics" {
