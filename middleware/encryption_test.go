@@ -13,6 +13,7 @@ import (
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -262,7 +263,8 @@ func TestEncryptedRecordIsAuthenticated(t *testing.T) {
 func TestEncryptedNoteIsAuthenticated(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
-		s := serve(t, b, func(http.ResponseWriter, *http.Request) { g.pass() },
+		locker := newLocker(t, b.Client(t), lock.WithTTL(time.Minute)) // no renewal meets a damaged note
+		s := serveOn(t, locker, func(http.ResponseWriter, *http.Request) { g.pass() },
 			middleware.WithEncryption(master(1)), middleware.WithFailOpen())
 		first, second := s.inBackground(g), s.inBackground(g, key("k2"))
 		keys := b.Keys(t)
