@@ -44,8 +44,8 @@ var (
 // it. It does not try the messages that wake waiters: a server that refuses them delays a waiter until its next poll.
 //
 // Check also finds out whether the server has SET with IFEQ (Redis 8.4, Valkey 8.1), and DELEX (Redis 8.4) or DELIFEQ
-// (Valkey 9.0), and whether its ACL allows them. From then on Settle and Release send them instead of scripts, which
-// take longer. Without a Check, and on other servers, they send scripts.
+// (Valkey 9.0), and whether its ACL allows them. From then on Settle and Release send them first, because scripts take
+// longer: see "Servers" in the package comment. Without a Check, and on other servers, they send scripts.
 //
 // Check does not look at persistence: a server that restarts empty has lost the values. For a Locker without Redis
 // ([None]) it returns nil.

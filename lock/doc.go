@@ -55,7 +55,8 @@
 //   - SET with NX and PX sets the key and its expiry in one command. A process that dies between two commands would
 //     leave a key that never expires.
 //   - The key holds a random token, so that a late holder does not free its successor's claim.
-//   - A Lua script compares the whole token and acts. No other command comes between the two.
+//   - A Lua script, or a native command (see Servers), compares the whole token and acts. No other command comes
+//     between the two.
 //   - A lease is renewed at a third of its length while its holder works. If that fails, [Lease.Context] is done before
 //     the server lets the key go.
 //   - SET has GET too: one round trip takes the key or returns what it holds. If the key holds our own claim, an
@@ -134,13 +135,13 @@
 //
 // # Servers
 //
-// Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses that. It gets a script with
-// the same result instead, which takes one more round trip. To tell the kind of an error, for example "OOM", use
+// Redis 7.0 or newer answers SET with both NX and GET. An older server (6.0 to 6.2) refuses that, and then gets a
+// script with the same result: one more round trip for each claim. To tell the kind of an error, for example "OOM", use
 // redis.HasErrorPrefix: an older server sends it in the middle of a script's error. Nothing is read from replicas. The
 // page docs/servers.md lists the servers on which the tests have passed.
 //
-// Newer servers have native commands that compare and set, or compare and delete: Valkey has SET with IFEQ (8.1) and
-// DELIFEQ (9.0), Redis 8.4 has SET with IFEQ and DELEX. They are not used because they compare whole values, and a
-// claim changes while its lease lasts (a mark). Nor does IFEQ write under an absent key, as Settle must, or
-// tell Release what the key held.
+// Newer servers compare and write in one native command: SET with IFEQ (Redis 8.4, Valkey 8.1), and DELEX (Redis 8.4)
+// or DELIFEQ (Valkey 9.0). [Lease.Settle] and [Lease.Release] send it first once [Locker.Check] has found it. It
+// compares the whole claim, and does nothing if a waiter has marked the claim or the key is absent: then the script
+// follows. With [WithReplicas] only scripts are sent, and a Cluster has only SET.
 package lock

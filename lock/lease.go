@@ -80,7 +80,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost].
 //
 // A lease is settled once. A second Settle returns ErrLost at once, also with the same value and while the first one is
-// in flight or has failed. So does a Settle after Release. After the error for a ttl out of range, nothing has changed.
+// in flight or has failed. So does a Settle after Release. After the error for a ttl below 1 ms, nothing has changed.
 //
 // After any other error the value may be stored or not. If the error wraps [ErrPending], the value is pending: it is
 // stored in the background as soon as Redis answers, unless another caller has the key, an hour has passed, ttl is
