@@ -131,8 +131,8 @@ var answers = [KindCount]Answer{
 	},
 	Expired: {Outcome: OutcomeExpiredKey,
 		HTTP: HTTP{400, "key-expired", "Idempotency key is too old",
-			"This idempotency key is older than what the server remembers, so it cannot tell whether the request was processed before. It " +
-				"is not processed now. Find out whether it was before you use a new key.",
+			"This idempotency key is too old: the server no longer knows whether the request was processed before. It is not processed " +
+				"now. Find out whether it was processed before you use a new key.",
 			"This form is too old", "We no longer know whether you have sent this form before. It is not processed now. Please check, or " +
 				"ask us, before you send a new one."},
 	},
@@ -152,14 +152,14 @@ var answers = [KindCount]Answer{
 			"this idempotency key belongs to another request"},
 	},
 	NotStored: {Outcome: "not-replayable",
-		HTTP: HTTP{409, "response-not-stored", "Response is not available again",
+		HTTP: HTTP{409, "response-not-stored", "Response was not kept",
 			"The request with this idempotency key was processed, but its response was not kept. It is not processed again.",
 			"This has already been processed", "The form was processed when you sent it before. Its result cannot be shown here again."},
 		Call: Call{errors.New("once: this was done, and its result was not kept"), failedPrecondition, "RESPONSE_NOT_STORED",
 			"an earlier call with this idempotency key took effect, and its response was not kept"},
 	},
 	UnknownNotStored: {Outcome: OutcomeUnresolved, Call: outcomeUnknown,
-		HTTP: HTTP{409, "response-not-stored", "Response is not available again",
+		HTTP: HTTP{409, "response-not-stored", "Response was not kept",
 			"A request with this idempotency key was started, and it is not known whether it took effect. Its response was not kept. It is " +
 				"not processed again.",
 			"We do not know whether this has worked", "The form was received, and something went wrong before there was a result. It is not " +
@@ -187,7 +187,7 @@ var answers = [KindCount]Answer{
 	},
 	Unreadable: {Outcome: OutcomeUnreadable, Call: unreadable,
 		HTTP: HTTP{500, "record-unreadable", "Stored response is unreadable",
-			"What is stored for this idempotency key cannot be read. It is not known what the request did; it is not processed again.",
+			"What is stored for this idempotency key cannot be read, so it is not known what the request did. It is not processed again.",
 			"We do not know whether this has worked", "The form was received before, and its result cannot be shown. It is not processed " +
 				"again. Please check, or ask us, before you send a new one."},
 	},
