@@ -71,15 +71,15 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 // checkAndComplete is complete for a transaction that others have begun. e may be none: its statements would be committed
 // one by one. After an error a COMMIT commits nothing.
 func (j *Journal) checkAndComplete(ctx context.Context, e Execer, c journal.Commit) error {
-	err := j.open(ctx, e)
+	err := j.dialect.open(ctx, e)
 	if err == nil {
-		err = j.checkOpen(ctx, e, c.Run, nil)
+		err = j.dialect.checkOpen(ctx, e, c.Run, nil)
 	}
 	if err == nil {
-		err = j.complete(ctx, e, c)
+		err = j.dialect.complete(ctx, e, c)
 	}
 	if err != nil {
-		err = errors.Join(err, j.abort(ctx, e))
+		err = errors.Join(err, j.dialect.preventCommit(ctx, e))
 	}
 	return err
 }

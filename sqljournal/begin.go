@@ -9,24 +9,16 @@ import (
 
 // Begin is described at [journal.Journal]. It takes one round trip, and a second one if an intent journal finds a
 // row or a transactional one finds an expired row. With SQLite it is at most two statements.
-func (j *Journal) Begin(ctx context.Context, run journal.Run) (journal.Entry, error) {
-	e, err := j.begin(ctx, run)
+func (j *Journal) Begin(ctx context.Context, run journal.Run) (e journal.Entry, err error) {
+	if j.intent {
+		err = again(func() error { e, err = j.tryBegin(ctx, run); return err })
+	} else {
+		e, err = j.beginTransactional(ctx, run)
+	}
 	if err != nil {
 		return journal.Entry{}, fmt.Errorf("sqljournal: begin: %w", err)
 	}
 	return e, nil
-}
-
-func (j *Journal) begin(ctx context.Context, run journal.Run) (e journal.Entry, err error) {
-	if !j.intent {
-		return j.beginTransactional(ctx, run)
-	}
-	for range tries {
-		if e, err = j.tryBegin(ctx, run); !isConflict(err) {
-			break
-		}
-	}
-	return e, err
 }
 
 // beginTransactional stores nothing. It removes a row that has expired, which insertNew would take for another run's.
@@ -39,15 +31,6 @@ func (j *Journal) beginTransactional(ctx context.Context, run journal.Run) (jour
 		return journal.Entry{}, err
 	}
 	return r.entry(j.dialect.unit, run.Token)
-}
-
-// removeExpired deletes the row of key if it has expired, for statements that would not replace it.
-func (j *Journal) removeExpired(ctx context.Context, key string) error {
-	if j.dialect.removeExpired == "" {
-		return nil
-	}
-	_, err := j.dialect.exec(ctx, j.db, j.dialect.removeExpired, key)
-	return err
 }
 
 // tryBegin returns errContended if it has neither stored a row nor found one: another was stored or removed in between.
@@ -73,26 +56,26 @@ func (j *Journal) tryBegin(ctx context.Context, run journal.Run) (journal.Entry,
 }
 
 // beginThenLook first tries the statement for a key without a row. It costs half as much as the one that also looks.
-func (j *Journal) beginThenLook(ctx context.Context, args []any) (began bool, r row, err error) {
-	if n, err := j.dialect.exec(ctx, j.db, j.dialect.beginNew, args...); err != nil || n == 1 {
+func (t *table) beginThenLook(ctx context.Context, args []any) (began bool, r row, err error) {
+	if n, err := t.dialect.exec(ctx, t.db, t.dialect.beginNew, args...); err != nil || n == 1 {
 		return n == 1, r, err
 	}
-	rows, err := j.dialect.query(ctx, j.db, j.dialect.begin, args...)
+	rows, err := t.dialect.query(ctx, t.db, t.dialect.begin, args...)
 	_, err = scanRow(rows, err, append([]any{&began}, r.columns()...)...)
 	return began, r, err
 }
 
 // lookThenBegin stores the row after a look has found none.
-func (j *Journal) lookThenBegin(ctx context.Context, key string, args []any) (began bool, r row, err error) {
-	if r, err = j.lookOne(ctx, key); err != nil || r.found() && !r.expired() {
+func (t *table) lookThenBegin(ctx context.Context, key string, args []any) (began bool, r row, err error) {
+	if r, err = t.lookOne(ctx, key); err != nil || r.found() && !r.expired() {
 		return false, r, err
 	}
 	if r.expired() {
-		if err := j.removeExpired(ctx, key); err != nil {
+		if err := t.removeExpired(ctx, key); err != nil {
 			return false, r, err
 		}
 	}
-	n, err := j.dialect.exec(ctx, j.db, j.dialect.begin, args...)
+	n, err := t.dialect.exec(ctx, t.db, t.dialect.begin, args...)
 	if isDuplicate(err) {
 		return false, r, errContended
 	}

@@ -60,7 +60,7 @@ func (j *Journal) Check(ctx context.Context) error {
 	defer rollBack(tx)
 	findings, err := j.dialect.check(ctx, tx)
 	if err == nil && !slices.ContainsFunc(findings, preventsWrites) {
-		err = j.rehearse(ctx, tx)
+		err = j.dialect.rehearse(ctx, tx, j.keyPrefix())
 	}
 	if err != nil {
 		findings = append(findings, fmt.Errorf("sqljournal: check: %w", err))
@@ -71,12 +71,12 @@ func (j *Journal) Check(ctx context.Context) error {
 func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.Is(err, ErrReadOnly) }
 
 // rehearse stores a row and removes it, which needs every privilege that a journal needs.
-func (j *Journal) rehearse(ctx context.Context, tx *sql.Tx) error {
-	key, token := j.keyPrefix()+"check}"+uuid.NewString(), uuid.NewString()
-	if _, err := j.dialect.exec(ctx, tx, cmp.Or(j.dialect.insertNew, j.dialect.insert), key, token, nil, int64(0)); err != nil {
+func (s *dialect) rehearse(ctx context.Context, tx *sql.Tx, prefix string) error {
+	key, token := prefix+"check}"+uuid.NewString(), uuid.NewString()
+	if _, err := s.exec(ctx, tx, cmp.Or(s.insertNew, s.insert), key, token, nil, int64(0)); err != nil {
 		return err
 	}
-	_, err := j.dialect.exec(ctx, tx, j.dialect.free, key, token)
+	_, err := s.exec(ctx, tx, s.free, key, token)
 	return err
 }
 

@@ -58,7 +58,7 @@ func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) 
 			return err
 		}
 		t.record = commit.Record
-		return t.journal.complete(t.ctx, tx, commit)
+		return t.journal.dialect.complete(t.ctx, tx, commit)
 	}, t.commit)
 	return err
 }
@@ -67,7 +67,7 @@ func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) 
 func (t *recordingTx) callAndCheck(tx *sql.Tx, fn func(*sql.Tx) (journal.Commit, error)) (commit journal.Commit, err error) {
 	if t.opts == nil || !t.opts.ReadOnly {
 		defer func() {
-			err = t.journal.checkOpen(t.ctx, tx, t.forRun, err)
+			err = t.journal.dialect.checkOpen(t.ctx, tx, t.forRun, err)
 			t.ended = errors.Is(err, errEnded)
 		}()
 	}

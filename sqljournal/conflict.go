@@ -18,6 +18,19 @@ func isConflict(err error) bool {
 		number == mysqlDeadlock || number == mysqlRecordChanged
 }
 
+// tries is how often a statement is tried, at most, while others change the same row.
+const tries = 5
+
+// again calls try until its error is no conflict, or tries are over, and returns the last error.
+func again(try func() error) (err error) {
+	for range tries {
+		if err = try(); !isConflict(err) {
+			break
+		}
+	}
+	return err
+}
+
 // isDuplicate reports whether an INSERT failed because there is a row with its key.
 func isDuplicate(err error) bool {
 	return hasState(err, uniqueViolation) || mysqlNumber(err) == mysqlDuplicate

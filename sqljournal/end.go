@@ -11,23 +11,12 @@ import (
 
 // End is described at [journal.Journal]. It is one statement, and a look if that does not find the row as the run
 // has left it.
-func (j *Journal) End(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
-	e, err := j.end(ctx, run, record, keep)
+func (j *Journal) End(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (e journal.Entry, err error) {
+	err = again(func() error { e, err = j.tryEnd(ctx, run, record, keep); return err })
 	if err != nil {
 		return journal.Entry{}, fmt.Errorf("sqljournal: end: %w", err)
 	}
 	return e, nil
-}
-
-func (j *Journal) end(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (
-	e journal.Entry, err error,
-) {
-	for range tries {
-		if e, err = j.tryEnd(ctx, run, record, keep); !isConflict(err) {
-			break
-		}
-	}
-	return e, err
 }
 
 // tryEnd returns errContended if its statement has changed nothing, although the look then finds what the statement
@@ -42,7 +31,7 @@ func (j *Journal) tryEnd(ctx context.Context, run journal.Run, record []byte, ke
 		n, err = j.dialect.exec(ctx, j.db, j.dialect.free, run.Key, run.Token)
 	} else {
 		outcome = journal.Entry{State: journal.Done, Token: run.Token, Record: record, Left: keep}
-		n, err = j.store(ctx, j.db, cmp.Or(j.dialect.insert, j.dialect.insertNew), journal.Commit{Run: run, Record: record, Keep: keep})
+		n, err = j.dialect.store(ctx, j.db, cmp.Or(j.dialect.insert, j.dialect.insertNew), journal.Commit{Run: run, Record: record, Keep: keep})
 		if isDuplicate(err) {
 			n, err = 0, nil
 		}
@@ -83,14 +72,4 @@ func (j *Journal) endSwept(ctx context.Context, run journal.Run, outcome journal
 		err = errContended
 	}
 	return outcome, err
-}
-
-// store sends the statement that stores a commit's record, which for a run without a row is insert. It returns how many
-// rows it has changed: 1, or 0 if another run has the row.
-func (j *Journal) store(ctx context.Context, e Execer, insert string, c journal.Commit) (int64, error) {
-	statement := insert
-	if c.Run.Intent {
-		statement = j.dialect.finish
-	}
-	return j.dialect.exec(ctx, e, statement, c.Run.Key, c.Run.Token, bytesOf(c.Record), j.dialect.units(c.Keep))
 }

@@ -1,13 +1,9 @@
 package sqljournal
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-
-	"github.com/onceguard/onceguard/journal"
 )
 
 // Execer executes a statement, as *[sql.Tx], *[sql.Conn] and *[sql.DB] do. [Pgx] makes one of a transaction of pgx.
@@ -42,15 +38,4 @@ func (n rowsAffected) RowsAffected() (int64, error) { return int64(n), nil }
 
 func (rowsAffected) LastInsertId() (int64, error) {
 	return 0, errors.New("sqljournal: LastInsertId is not supported")
-}
-
-// complete stores the record of a run in the transaction of e. It returns [ErrLost] if another run has the row. Then
-// the transaction must not be committed.
-func (j *Journal) complete(ctx context.Context, e Execer, c journal.Commit) error {
-	insert := cmp.Or(j.dialect.insertNew, j.dialect.insert) // Begin has removed an expired row
-	n, err := j.store(ctx, e, insert, c)
-	if isDuplicate(err) {
-		err = fmt.Errorf("%w: %w", ErrLost, err)
-	}
-	return expectOneRow("complete", n, err)
 }

@@ -12,7 +12,7 @@ func SetProbeTime(j *Journal, d time.Duration) { j.probeTime = d }
 
 // Complete is what InTx stores last in its transaction.
 func (j *Journal) Complete(ctx context.Context, e Execer, c journal.Commit) error {
-	return j.complete(ctx, e, c)
+	return j.dialect.complete(ctx, e, c)
 }
 
 // FindOutcome is what InTx calls after a failure.

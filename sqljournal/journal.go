@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/onceguard/onceguard/journal"
 )
@@ -14,13 +13,9 @@ import (
 // InTx or Around in the handler. All methods may be called concurrently. It need not be closed: the database is the
 // caller's.
 type Journal struct {
-	db        *sql.DB
+	table
 	namespace string
 	intent    bool
-	dialect   *dialect
-	batcher   batcher // of looks
-
-	probeTime time.Duration // for all tries to find out whether a transaction was committed; tests change it
 }
 
 var _ journal.Journal = (*Journal)(nil)
@@ -61,7 +56,7 @@ func newJournal(name string, db *sql.DB, namespace string, intent bool, opts []O
 		panic("sqljournal." + name + ": namespace must be a text that is not empty and has no braces")
 	}
 	j := &Journal{
-		db: db, namespace: namespace, intent: intent, dialect: &postgresql, probeTime: probeTime,
+		table: table{db: db, dialect: &postgresql, probeTime: probeTime}, namespace: namespace, intent: intent,
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -87,6 +82,3 @@ func (j *Journal) keyPrefix() string { return j.namespace + ":{" }
 // ErrLost means that a row is no longer the caller's: a sweep has handed it out, or another run was first. The caller
 // must not commit what it wanted to store with it.
 var ErrLost = errors.New("sqljournal: another has the row")
-
-// tries is how often a statement is tried, at most, while others change the same row.
-const tries = 5

@@ -1,6 +1,7 @@
 package sqljournal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,19 +11,19 @@ import (
 	"github.com/onceguard/onceguard/journal"
 )
 
-// This file finds out whether the handler's transaction is still the one that was begun. In MySQL a deadlock ends it, DDL
-// and a second BEGIN commit it. As InTx has turned autocommit off, statements that follow are another transaction, which is
-// rolled back. In Around they may be committed one by one.
+// This file has what a journal does in the handler's transaction, and how it finds out whether that is still the one that was
+// begun. In MySQL a deadlock ends it, DDL and a second BEGIN commit it. As InTx has turned autocommit off, statements that
+// follow are another transaction, which is rolled back. In Around they may be committed one by one.
 
 // errEnded means that a part of the handler's statements may be committed without the record.
 var errEnded = errors.New("sqljournal: a statement in the transaction has ended it, so its effect is unknown")
 
 // open executes the statement with which a transaction of the dialect begins.
-func (j *Journal) open(ctx context.Context, e Execer) error {
-	if j.dialect.opening == "" {
+func (s *dialect) open(ctx context.Context, e Execer) error {
+	if s.opening == "" {
 		return nil
 	}
-	_, err := e.ExecContext(ctx, j.dialect.opening)
+	_, err := e.ExecContext(ctx, s.opening)
 	return err
 }
 
@@ -33,11 +34,11 @@ func (j *Journal) open(ctx context.Context, e Execer) error {
 // After a deadlock that the handler returns, everything is rolled back, whatever it has done after another one that it has
 // ignored. That DDL has committed a part before is not found: journal.md asks for none. A lock timeout is no such error: by
 // default its transaction stays open, and then this one has ended in another way.
-func (j *Journal) checkOpen(ctx context.Context, e Execer, run journal.Run, cause error) error {
-	if j.dialect.stillOpen == "" {
+func (s *dialect) checkOpen(ctx context.Context, e Execer, run journal.Run, cause error) error {
+	if s.stillOpen == "" {
 		return cause
 	}
-	_, err := e.ExecContext(ctx, j.dialect.stillOpen)
+	_, err := e.ExecContext(ctx, s.stillOpen)
 	switch number := mysqlNumber(cause); {
 	case mysqlNumber(err) != mysqlNoSavepoint && cause != nil:
 		return cause
@@ -46,9 +47,9 @@ func (j *Journal) checkOpen(ctx context.Context, e Execer, run journal.Run, caus
 	case number == mysqlDeadlock, number == mysqlRecordChanged:
 		return cause
 	}
-	err = j.abort(ctx, e)
+	err = s.preventCommit(ctx, e)
 	if err == nil {
-		_, err = j.dialect.exec(ctx, e, j.dialect.begin, run.Key, uuid.NewString(), joinNote(run.Note, nil), int64(0))
+		_, err = s.exec(ctx, e, s.begin, run.Key, uuid.NewString(), joinNote(run.Note, nil), int64(0))
 	}
 	if err == nil {
 		_, err = e.ExecContext(ctx, "commit")
@@ -59,11 +60,32 @@ func (j *Journal) checkOpen(ctx context.Context, e Execer, run journal.Run, caus
 	return fmt.Errorf("%w%w", errEnded, errors.Join(cause, err))
 }
 
-// abort makes a COMMIT of the transaction impossible after complete has failed in it.
-func (j *Journal) abort(ctx context.Context, e Execer) error {
-	if j.dialect.abort == "" {
+// preventCommit makes a COMMIT of the transaction impossible after complete has failed in it.
+func (s *dialect) preventCommit(ctx context.Context, e Execer) error {
+	if s.abort == "" {
 		return nil
 	}
-	_, err := e.ExecContext(ctx, j.dialect.abort)
+	_, err := e.ExecContext(ctx, s.abort)
 	return err
+}
+
+// complete stores the record of a run in the transaction of e. It returns [ErrLost] if another run has the row. Then
+// the transaction must not be committed.
+func (s *dialect) complete(ctx context.Context, e Execer, c journal.Commit) error {
+	insert := cmp.Or(s.insertNew, s.insert) // Begin has removed an expired row
+	n, err := s.store(ctx, e, insert, c)
+	if isDuplicate(err) {
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return expectOneRow("complete", n, err)
+}
+
+// store sends the statement that stores a commit's record, which for a run without a row is insert. It returns how many
+// rows it has changed: 1, or 0 if another run has the row.
+func (s *dialect) store(ctx context.Context, e Execer, insert string, c journal.Commit) (int64, error) {
+	statement := insert
+	if c.Run.Intent {
+		statement = s.finish
+	}
+	return s.exec(ctx, e, statement, c.Run.Key, c.Run.Token, bytesOf(c.Record), s.units(c.Keep))
 }

@@ -103,8 +103,8 @@ func (j *Journal) Forget(ctx context.Context, key, token string, evenIfLive bool
 }
 
 // infos returns the rows that a query selects, without those that have expired.
-func (j *Journal) infos(ctx context.Context, query string, arg any) (found []Info, _ error) {
-	rows, err := j.dialect.query(ctx, j.db, query, arg)
+func (t *table) infos(ctx context.Context, query string, arg any) (found []Info, _ error) {
+	rows, err := t.dialect.query(ctx, t.db, query, arg)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (j *Journal) infos(ctx context.Context, query string, arg any) (found []Inf
 			return nil, err
 		}
 		i.Token = i.Run
-		i.Began, i.Left = time.Unix(0, began*int64(j.dialect.unit)), time.Duration(left)*j.dialect.unit
+		i.Began, i.Left = time.Unix(0, began*int64(t.dialect.unit)), time.Duration(left)*t.dialect.unit
 		switch {
 		case state == stateDone && left <= 0:
 			continue

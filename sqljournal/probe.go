@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	probeTime  = 3 * time.Second       // default of Journal.probeTime
+	probeTime  = 3 * time.Second       // default of table.probeTime
 	probePause = 50 * time.Millisecond // between two tries
 )
 
@@ -39,9 +39,9 @@ func (j *Journal) findOutcome(ctx context.Context, run journal.Run, commitSent b
 
 // probe waits until no open transaction can change the row of run, and returns the entry. It tries again after any
 // error, because the database may be restarting, until ctx is done.
-func (j *Journal) probe(ctx context.Context, run journal.Run) (journal.Entry, error) {
+func (t *table) probe(ctx context.Context, run journal.Run) (journal.Entry, error) {
 	for {
-		e, known, err := j.tryProbe(ctx, run)
+		e, known, err := t.tryProbe(ctx, run)
 		if known {
 			return e, nil
 		}
@@ -66,28 +66,28 @@ func (j *Journal) probe(ctx context.Context, run journal.Run) (journal.Entry, er
 // A SELECT alone would not do. The server may still execute a COMMIT that arrives late, or whose connection is broken.
 // Until then the transaction has its locks: an INSERT of the same key waits for its INSERT, and FOR UPDATE for its
 // UPDATE.
-func (j *Journal) tryProbe(ctx context.Context, run journal.Run) (e journal.Entry, known bool, err error) {
-	conn, err := j.db.Conn(ctx)
+func (t *table) tryProbe(ctx context.Context, run journal.Run) (e journal.Entry, known bool, err error) {
+	conn, err := t.db.Conn(ctx)
 	if err != nil {
 		return e, false, err
 	}
 	defer conn.Close()
-	if j.dialect.probeLimit != "" {
+	if t.dialect.probeLimit != "" {
 		defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }() // closes it: nobody else shall have the limit
-		if _, err := conn.ExecContext(ctx, j.dialect.probeLimit); err != nil {
+		if _, err := conn.ExecContext(ctx, t.dialect.probeLimit); err != nil {
 			return e, false, err
 		}
 	}
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: j.dialect.readCommitted})
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: t.dialect.readCommitted})
 	if err != nil {
 		return e, false, err
 	}
 	defer rollBack(tx)
-	if err := j.open(ctx, tx); err != nil {
+	if err := t.dialect.open(ctx, tx); err != nil {
 		return e, false, err
 	}
-	if j.dialect.probe != "" {
-		n, err := j.dialect.exec(ctx, tx, j.dialect.probe, run.Key, run.Token)
+	if t.dialect.probe != "" {
+		n, err := t.dialect.exec(ctx, tx, t.dialect.probe, run.Key, run.Token)
 		if err != nil && !isDuplicate(err) {
 			return e, false, err
 		}
@@ -96,18 +96,18 @@ func (j *Journal) tryProbe(ctx context.Context, run journal.Run) (e journal.Entr
 		}
 	}
 	var r row
-	rows, err := j.dialect.query(ctx, tx, j.dialect.probeFound, run.Key)
+	rows, err := t.dialect.query(ctx, tx, t.dialect.probeFound, run.Key)
 	found, err := scanRow(rows, err, r.columns()...)
 	if err != nil {
 		return e, false, err
 	}
 	if !found {
-		wasLocked := j.dialect.probe == "" // by opening: the row cannot have been removed in between
+		wasLocked := t.dialect.probe == "" // by opening: the row cannot have been removed in between
 		return e, wasLocked, nil
 	}
 	if r.expired() && r.owner.String == run.Token { // the run's own row is its outcome although it has expired
 		return journal.Entry{State: journal.Done, Token: run.Token, Record: r.record}, true, nil
 	}
-	e, err = r.entry(j.dialect.unit, run.Token)
+	e, err = r.entry(t.dialect.unit, run.Token)
 	return e, err == nil, err
 }

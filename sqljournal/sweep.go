@@ -62,19 +62,6 @@ func (j *Journal) Sweep(ctx context.Context, grace, lease time.Duration, fn func
 	}
 }
 
-// ownTransaction runs fn in a transaction that only waits for rows, and commits it.
-func (j *Journal) ownTransaction(ctx context.Context, fn func(*sql.Tx) error) error {
-	tx, err := j.db.BeginTx(ctx, &sql.TxOptions{Isolation: j.dialect.readCommitted})
-	if err != nil {
-		return err
-	}
-	defer rollBack(tx)
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
 func (u *Unfinished) handOut(ctx context.Context, lease time.Duration, fn func(context.Context, Unfinished) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lease)
 	defer cancel()
@@ -95,23 +82,18 @@ func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration
 		found, err = scanRow(rows, err, &u.Key, &note, &began, &u.Attempts, &now)
 		return err
 	}
-	var err error
-	for range tries {
+	err := again(func() error {
 		if j.dialect.sweepTake == "" {
-			err = take(j.db)
-		} else {
-			err = j.ownTransaction(ctx, func(tx *sql.Tx) error {
-				if err := take(tx); err != nil || !found {
-					return err
-				}
-				_, err := j.dialect.exec(ctx, tx, j.dialect.sweepTake, u.Key, u.token, j.dialect.units(lease))
+			return take(j.db)
+		}
+		return j.ownTransaction(ctx, func(tx *sql.Tx) error {
+			if err := take(tx); err != nil || !found {
 				return err
-			})
-		}
-		if !isConflict(err) {
-			break
-		}
-	}
+			}
+			_, err := j.dialect.exec(ctx, tx, j.dialect.sweepTake, u.Key, u.token, j.dialect.units(lease))
+			return err
+		})
+	})
 	if err != nil || !found {
 		return nil, now, err
 	}

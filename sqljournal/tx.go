@@ -3,7 +3,6 @@ package sqljournal
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 
 	"github.com/onceguard/onceguard/journal"
@@ -67,77 +66,3 @@ func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx
 		})
 	}, t.findOutcome)
 }
-
-// transaction runs fn and then commit in a transaction. commit ends it, and then calls release. commitSent is true if a
-// COMMIT may have been sent.
-func (j *Journal) transaction(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error,
-	commit func(tx *sql.Tx, release func(endErr error)) error,
-) (commitSent bool, err error) {
-	tx, release, err := j.beginTx(ctx, opts)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		if !commitSent { // after a panic or a Goexit, too
-			release(tx.Rollback())
-		}
-	}()
-	if opts == nil || !opts.ReadOnly {
-		if err := j.open(ctx, tx); err != nil {
-			return false, err
-		}
-	}
-	if err := fn(tx); err != nil {
-		return false, err
-	}
-	commitSent = true
-	return commitSent, commit(tx, release)
-}
-
-func commitNow(tx *sql.Tx, release func(error)) error {
-	err := tx.Commit()
-	release(err)
-	return err
-}
-
-// beginTx begins a transaction. release gives its connection back, and must be called with the error of Commit or Rollback.
-func (j *Journal) beginTx(ctx context.Context, opts *sql.TxOptions) (tx *sql.Tx, release func(endErr error), err error) {
-	if j.dialect.autocommitOff == "" || opts != nil && opts.ReadOnly {
-		tx, err = j.db.BeginTx(ctx, opts)
-		return tx, func(error) {}, err
-	}
-	conn, err := j.db.Conn(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	release = func(endErr error) { j.giveBack(ctx, conn, endErr) }
-	if tx, err = conn.BeginTx(ctx, opts); err != nil {
-		release(err)
-		return nil, nil, err
-	}
-	if _, err = tx.ExecContext(ctx, j.dialect.autocommitOff); err != nil {
-		release(tx.Rollback())
-		return nil, nil, err
-	}
-	return tx, release, nil
-}
-
-// giveBack gives back the connection of a transaction that has ended with an error or without. With any error the connection
-// is closed: it may be without autocommit, or the transaction may still be open, which autocommit would commit. The closing
-// waits until the pool itself has rolled the transaction back, on a silent network for a long time.
-func (j *Journal) giveBack(ctx context.Context, conn *sql.Conn, err error) {
-	if err == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.probeTime)
-		defer cancel()
-		_, err = conn.ExecContext(ctx, j.dialect.autocommitOn)
-	}
-	if err != nil {
-		go func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }()
-		return
-	}
-	_ = conn.Close()
-}
-
-// rollBack ends a transaction that must not be committed. An error would mean that it has already ended, or that its
-// connection is broken. Then the server rolls it back.
-func rollBack(tx *sql.Tx) { _ = tx.Rollback() }
