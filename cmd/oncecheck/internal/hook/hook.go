@@ -56,31 +56,27 @@ func firstLine(s string) string {
 // ParseCount reads how often something has happened: a whole number, or a JSON array, whose length it is. An object with
 // one array among its members (as in {"data": [...]}) counts as that array.
 func ParseCount(output []byte) (int, error) {
-	text := strings.TrimSpace(string(output))
-	if n, err := strconv.Atoi(text); err == nil {
-		if n < 0 {
-			return 0, fmt.Errorf("%d is no number of effects", n)
-		}
+	text := bytes.TrimSpace(output)
+	if n, err := strconv.Atoi(string(text)); err == nil && n >= 0 {
 		return n, nil
 	}
 	var list []json.RawMessage
-	if json.Unmarshal([]byte(text), &list) == nil && strings.HasPrefix(text, "[") {
+	if bytes.HasPrefix(text, []byte("[")) && json.Unmarshal(text, &list) == nil {
 		return len(list), nil
 	}
 	var object map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &object) == nil {
-		found := -1
-		for _, member := range object {
-			if json.Unmarshal(member, &list) == nil && bytes.HasPrefix(bytes.TrimSpace(member), []byte("[")) {
-				if found >= 0 {
-					return 0, errors.New("the object has several arrays: which one to count?")
-				}
-				found = len(list)
-			}
-		}
-		if found >= 0 {
-			return found, nil
+	_ = json.Unmarshal(text, &object) // without an object there is no array
+	arrays := 0
+	for _, member := range object {
+		if bytes.HasPrefix(member, []byte("[")) && json.Unmarshal(member, &list) == nil {
+			arrays++
 		}
 	}
-	return 0, fmt.Errorf("%.60q is neither a number nor a JSON array", text)
+	switch arrays {
+	case 0:
+		return 0, fmt.Errorf("%.60q is neither a number of effects nor a JSON array", text)
+	case 1:
+		return len(list), nil
+	}
+	return 0, errors.New("the object has several arrays: which one to count?")
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
@@ -103,7 +102,7 @@ func comment(exchanges []ask.Exchange) string {
 	for _, e := range exchanges {
 		answer := e.String()
 		if e.Response != nil && len(e.Response.Body) > 0 {
-			answer += " " + printable(e.Response.Body, 120)
+			answer += " " + excerpt(e.Response.Body)
 		}
 		if seen[answer]++; seen[answer] == 1 {
 			answers = append(answers, answer)
@@ -120,24 +119,12 @@ func comment(exchanges []ask.Exchange) string {
 	return strings.Join(append(parts, strings.Join(answers, " | ")), ": ")
 }
 
-// printable returns the beginning of a body on one line, without what a terminal would act on.
-func printable(body []byte, limit int) string {
+// excerpt returns the beginning of a body on one line.
+func excerpt(body []byte) string {
 	if !utf8.Valid(body) {
 		return fmt.Sprintf("(%d bytes that are no text)", len(body))
 	}
-	text := strings.Map(func(c rune) rune {
-		if unicode.IsSpace(c) {
-			return ' '
-		}
-		if !unicode.IsPrint(c) {
-			return '.'
-		}
-		return c
-	}, strings.TrimSpace(string(body)))
-	if runes := []rune(text); len(runes) > limit {
-		return string(runes[:limit]) + "…"
-	}
-	return text
+	return cut(check.Printable(strings.TrimSpace(string(body))), 121)
 }
 
 // command returns the curl command of requests that differ in their URL alone.
@@ -158,7 +145,11 @@ func command(exchanges []ask.Exchange, keys map[string]string) string {
 	} else if r.HTTP2 {
 		words = append(words, "--http2")
 	}
-	if leaves := longest(exchanges); leaves > 0 {
+	var leaves time.Duration // of the most patient client that got no answer
+	for _, e := range exchanges {
+		leaves = max(leaves, e.Request.Leaves)
+	}
+	if leaves > 0 {
 		words = append(words, "-m", strconv.FormatFloat(leaves.Seconds(), 'f', -1, 64))
 	}
 	for _, f := range r.Header {
@@ -177,14 +168,6 @@ func command(exchanges []ask.Exchange, keys map[string]string) string {
 		words = append(words, quote(u, r.Key, keys))
 	}
 	return strings.Join(words, " ")
-}
-
-// longest returns how long the most patient client waited that got no answer, or 0.
-func longest(exchanges []ask.Exchange) (d time.Duration) {
-	for _, e := range exchanges {
-		d = max(d, e.Request.Leaves)
-	}
-	return d
 }
 
 // notGlob encodes what curl takes for a pattern.
