@@ -4,9 +4,8 @@
 //	oncecheck -H 'Authorization: Bearer ann' -H2 'Authorization: Bearer bob' -d '{"amount":{{n}}}' \
 //		-effects 'curl -s http://127.0.0.1:8080/payments | jq length' http://127.0.0.1:8080/payments
 //
-// It sends one request again and again: repeated, many at one instant, over connections that break,
-// with malformed keys, with another body, as another user. It knows nothing of the server but its answers, and counts
-// what really happened.
+// It sends one request again and again: repeated, many at one instant, over connections that break, with malformed keys,
+// with another body, as another user. It knows nothing of the server but its answers, and counts what really happened.
 //
 // # The request
 //
@@ -46,8 +45,8 @@
 //
 // Each check is a MUST, SHOULD, MAY or ADVICE; -list prints them all. A failure of a MUST counts, with -strict also one
 // of a SHOULD. -at-most-once makes crash/at-most-once a MUST. -profile acp, ucp or stripe has the statuses of that API's
-// rules, makes its demands a MUST, and leaves out what it specifies otherwise, such as how a key is written. -expect names a file of known failures, one id a line: the
-// run passes if exactly these fail.
+// rules, makes its demands a MUST, and leaves out what it specifies otherwise, such as how a key is written. -expect names a
+// file of known failures, one id a line: the run passes if exactly these fail.
 //
 //	0  all that was asked holds, or exactly the known failures fail
 //	1  something else failed, or a known failure did not

@@ -125,13 +125,13 @@ func asWithout(t *T, r ask.Request, method, key string) {
 		t.NotAsked("%s: %s", method, without)
 	}
 	if !has([]int{without.Response.Status}, with) {
-		t.Failf(method+" with a "+key+" as without: "+without.String(), "%s", with)
+		t.Failf(without.String()+", as for "+method+" without "+key, "%s", with)
 	}
 }
 
 func keyGet(t *T) {
 	post := t.s.fresh()
-	asWithout(t, post, http.MethodGet, "key")
+	asWithout(t, post, http.MethodGet, "a key")
 	if e := t.SendPatiently(post); !e.Success() {
 		t.Failf("a success under the key that a GET had", "%s", e)
 	}

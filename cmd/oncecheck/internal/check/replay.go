@@ -231,7 +231,7 @@ func decode(t *T, r *ask.Response, accepts string) (body []byte, compressed bool
 func replayHead(t *T) {
 	r := t.s.fresh()
 	t.Stored(r)
-	asWithout(t, r, http.MethodHead, "used key")
+	asWithout(t, r, http.MethodHead, "the used key")
 }
 
 func replayError(t *T) {

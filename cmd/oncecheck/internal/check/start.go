@@ -67,7 +67,11 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("the effects cannot be counted: %w", err)
 	case after != before+1:
-		return fmt.Errorf("the effects went from %d to %d with one successful request: they must go up by one (is the list that is counted cut to a page?)", before, after)
+		hint := "is the list that is counted cut to a page?"
+		if after > before {
+			hint = "does anything else add to them, or is each counted twice?"
+		}
+		return fmt.Errorf("the effects went from %d to %d with one successful request: they must go up by one (%s)", before, after, hint)
 	}
 	s.lag = time.Since(began)
 	return nil

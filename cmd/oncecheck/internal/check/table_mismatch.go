@@ -44,7 +44,7 @@ var scopeChecks = []Check{
 	{ID: "scope/user", Level: Must, Title: "another user with the same key and body does not get the first's response",
 		Asserts: "The same request with the headers of -H2: not the stored response.",
 		Texts:   []Reference{Draft5}, Customer: "a customer sees another customer's payment", Needs: []Need{User2}, ask: scopeUser},
-	{ID: "scope/user-runs", Level: Must, Title: "another user with the same key runs on their own",
+	{ID: "scope/user-runs", Level: Must, Title: "another user's request with the same key runs",
 		Asserts: "The same request with the headers of -H2 is a success of its own, and its repetition replays it.",
 		Texts:   []Reference{Draft5}, Customer: "an order is refused, or never made, because somebody else had the same key", Needs: []Need{User2}, ask: scopeUserRuns},
 	{ID: "scope/user-in-flight", Level: Must, Title: "while one user's request runs, another's with the same key runs too",
@@ -57,7 +57,7 @@ var scopeChecks = []Check{
 
 // inflightChecks has the checks of a duplicate while the first runs.
 var inflightChecks = []Check{
-	{ID: "inflight/answer", Level: Must, Title: "a duplicate of a running request gets a conflict, or the one answer",
+	{ID: "inflight/answer", Level: Must, Title: "a duplicate of a running request gets a conflict, or the first's response",
 		Asserts: "An operation with -slow, and two more while it runs (without -slow: ten at once): each is the in-flight status (409), or a success with the first's body.",
 		Texts:   []Reference{Draft26, Draft27}, Customer: "the client is told an outcome that nobody knows yet", ask: inflightAnswer},
 	{ID: "inflight/once", Level: Must, Title: "a duplicate of a running request does not run",

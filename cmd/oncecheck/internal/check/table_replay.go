@@ -14,7 +14,7 @@ var replayChecks = []Check{
 		Asserts: eachPair + "if the repetition is a success, its status is that of the first (201 stays 201, 303 stays 303).",
 		Texts:   []Reference{Draft26, Stripe}, Customer: wrong, ask: replayStatus},
 	{ID: "replay/body", Level: Must, Title: "a replay has the first's body, byte for byte",
-		Asserts: eachPair + "if the repetition is a success, its body is that of the first. For the text bodies; the three rows below have the others.",
+		Asserts: eachPair + "if the repetition is a success, its body is that of the first. For text; replay/body-binary, -empty and -large have the others.",
 		Texts:   []Reference{Draft26, Stripe}, Customer: wrong, ask: replayBody(noReplay, isText)},
 	{ID: "replay/body-binary", Level: Must, Title: "a binary body is replayed byte for byte",
 		Asserts: "As replay/body, for bodies that are not UTF-8. (Not asked if no -sample has one.)",
@@ -61,7 +61,7 @@ var replayChecks = []Check{
 	{ID: "replay/head", Level: Should, Title: "a HEAD with a used key is not answered by the stored response",
 		Asserts: "HEAD with the key of a completed request has the status of a HEAD without.",
 		Texts:   []Reference{HeadMethod}, Customer: "a client that looks whether something exists is told the outcome of a POST", ask: replayHead},
-	{ID: "replay/error", Level: Should, Title: "a repeated refusal of the content stays the same",
+	{ID: "replay/error", Level: Should, Title: "a request refused for its content gets the same status again",
 		Asserts: "-bad-d (by default a JSON body that is cut) twice under one key: if the first is a 4xx, the second has its status. (Not asked if the server accepts it.)",
 		Texts:   []Reference{Draft26}, Customer: "the client is told that its faulty request is in flight, or a success", ask: replayError},
 }
