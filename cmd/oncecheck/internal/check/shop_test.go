@@ -218,8 +218,11 @@ func (s *shop) handle(r *http.Request, body []byte) *record {
 	crash, query := s.crash, r.URL.Query()
 	s.mu.Unlock()
 	delay := 5 * time.Millisecond
-	if query.Has("slow") {
+	switch {
+	case query.Has("slow"):
 		delay = 800 * time.Millisecond
+	case s.fault == "no lock": // on a busy machine too, the second of two arrives while the first runs
+		delay = 200 * time.Millisecond
 	}
 	killed := false
 	select {
