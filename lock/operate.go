@@ -140,10 +140,10 @@ func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...F
 
 // SettleAbandoned replaces the abandoned claim that token names ([Info.Token]) with a value, for ttl in whole
 // milliseconds. It is for an operation that has happened, although its holder died before it could call Settle. settle
-// gets the claim's note and returns the value. If settle returns an error, SettleAbandoned stores nothing and returns
-// that error as it is. One step checks that the claim is still there and still abandoned, writes the value, and wakes
-// the waiters. From then on a claim of the key returns the value, and a late Settle or Release of the holder changes
-// nothing.
+// gets the claim's note and returns the value; it is called at most once, in this goroutine. If settle returns an
+// error, SettleAbandoned stores nothing and returns that error as it is. One step checks that the claim is still there
+// and still abandoned, writes the value, and wakes the waiters. From then on a claim of the key returns the value, and
+// a late Settle or Release of the holder changes nothing.
 //
 // [ErrChanged] means that the key is free, or holds something else than that claim, and [ErrLive] that the claim's
 // lease has not run out. After these errors nothing is stored, nor after [ErrNotStorageKey], [ErrForeign], or the error

@@ -52,7 +52,7 @@ func Returned(encoded []byte) Resolution { return Resolution{kind: returned, bod
 // once.Final marks one. Later calls get a *once.StoredError.
 func Failed(text string) Resolution { return Resolution{kind: failed, body: []byte(text)} }
 
-// ErrResolution means that a [Resolution] could not have been what the run has left. Nothing was changed.
+// ErrResolution means that a [Resolution] cannot be the outcome of the run. Nothing was changed.
 var ErrResolution = errors.New("middleware: this cannot be the run's outcome")
 
 // ErrUnreadable means that [Middleware.Resolve] or [Middleware.Inspect] cannot read what is stored: it is damaged, or
@@ -62,8 +62,8 @@ var ErrUnreadable = record.ErrUnreadable
 // ErrJournaled means that the run has a journal, and that the Middleware has none. Nothing was changed.
 var ErrJournaled = run.ErrJournaled
 
-// ErrSettled means that the token is that of a run, or of a value, that has its outcome. [Middleware.Resolve] replaces none.
-// Nothing was changed.
+// ErrSettled means that the token names a run or a value that has its outcome, which [Middleware.Resolve] does not
+// replace. Nothing was changed.
 var ErrSettled = run.ErrSettled
 
 // Resolve ends a run whose outcome is unknown, by what an operator has found out. Such a run died, panicked or called

@@ -34,8 +34,8 @@ func New(l *lock.Locker, opts ...Option) *Guard {
 // stored its value or its error, Do returns that, with replayed true and the error as a [*StoredError]. Otherwise err
 // is a [*Refused]: f was not called, and there is no result. Do may be called concurrently.
 //
-// A replayed value went through JSON, or the codec of [WithCodec]. If T is or contains any, a number in it is replayed as a
-// float64, which has 53 bits: an id or an amount may be another one. A T with int64, json.Number or json.RawMessage is exact.
+// A replayed value went through JSON, or the codec of [WithCodec]. If T is or contains any, a number in it becomes a
+// float64, and an id or an amount may be another one: see Values in the package comment.
 //
 // What happens to a call:
 //

@@ -124,7 +124,7 @@ func WithHeader(name string) Option {
 }
 
 // WithObserver sets a function that is called after each try, in the goroutine of RoundTrip, with the context of the
-// request. It must be safe for concurrent use. A nil f panics.
+// request. It must be safe for concurrent use. By default none is called. A nil f panics.
 func WithObserver(f func(context.Context, Attempt)) Option {
 	if f == nil {
 		panic("onceclient.WithObserver: f is nil")

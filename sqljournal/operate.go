@@ -48,7 +48,7 @@ const (
 )
 
 // Inspect returns what the journal has under key, the key as it stands in Redis. It changes nothing, and does not wait
-// for open transactions. A row that has expired is Absent.
+// for open transactions. A row that has expired is Absent. The error is the database's.
 func (j *Journal) Inspect(ctx context.Context, key string) (Info, error) {
 	found, err := j.infos(ctx, j.dialect.inspect, key)
 	switch {
@@ -61,8 +61,8 @@ func (j *Journal) Inspect(ctx context.Context, key string) (Info, error) {
 }
 
 // Scan returns the rows of the journal's namespace that have no response: first those without an outcome, the oldest
-// limit first, then those that are done without a response. It changes nothing. It is one statement that reads the whole
-// table.
+// limit first, then those that are done without a response. It changes nothing. It is one statement that reads the
+// whole table. The error is the database's.
 func (j *Journal) Scan(ctx context.Context) ([]Info, error) {
 	found, err := j.infos(ctx, j.dialect.scan, j.keyPrefix())
 	if err != nil {

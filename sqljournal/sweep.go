@@ -38,7 +38,8 @@ type Unfinished struct {
 // retry gets that one as soon as it is stored.
 //
 // One call hands out each row once. It goes on after an error of fn, and stops after one of the database. Its own error
-// joins them. Grace and lease are rounded up to a microsecond, with [SQLite] to a millisecond.
+// joins them. A lease that is not positive is an error. Grace and lease are rounded up to a microsecond, with [SQLite]
+// to a millisecond.
 func (j *Journal) Sweep(ctx context.Context, grace, lease time.Duration, fn func(context.Context, Unfinished) error) (int, error) {
 	if lease <= 0 {
 		return 0, errors.New("sqljournal: sweep: the lease is not positive")

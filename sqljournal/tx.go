@@ -22,7 +22,8 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 }
 
 // InTx runs fn in a transaction of the journal's database, stores the run's response with it, and commits. opts are
-// those of [sql.DB.BeginTx], with any isolation level. fn must not commit or roll back by itself.
+// those of [sql.DB.BeginTx], with any isolation level. InTx calls fn at most once. fn must not commit or roll back by
+// itself.
 //
 // InTx returns nil if and only if the transaction is committed, even if the reply to COMMIT was lost. Then the response
 // is sent when the handler returns, and writing more is an error.
