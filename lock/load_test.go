@@ -129,7 +129,7 @@ func TestLoad(t *testing.T) {
 		"twice the limit":           {time.Millisecond, 0, 0, 1000, 6500, 3900},
 		"six times the limit":       {time.Millisecond, 0, 0, 3000, 6500, 3900},
 		"a server that is slow":     {5 * time.Millisecond, 0, 0, 300, 800, 1400},
-		"a server that is far":      {0, 60 * time.Millisecond, 0, 3000, 75_000, 0},
+		"a server that is far":      {0, 60 * time.Millisecond, 0, 3000, 150_000, 0},
 		"a server that has stalled": {0, 20 * time.Millisecond, 2 * time.Second, 3000, 100_000, 2000},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,18 +30,23 @@ const (
 //
 // A command whose reply comes after its caller has stopped waiting only adds load. So under overload, commands that
 // would be answered too late are dropped, and their callers time out, so that the others are answered in time. A batch
-// that takes more than a quarter of OpTimeout lowers pacer.max to half of its size, and a full batch that takes less
-// than a sixteenth doubles it, up to largestMax: without that, a quarter as many calls are answered after a stall.
+// that takes more than a quarter of OpTimeout lowers pacer.max to half of its size. A full batch that takes less than a
+// sixteenth longer than the quickest doubles it, up to largestMax: without that, a quarter as many calls are answered
+// after a stall, and half as many by a server that is far. After a batch that took too long, the sixteenth is counted from
+// zero until the queue is empty: the quickest may then have been slow itself.
 type pacer struct {
 	opTimeout time.Duration
 
 	max        int           // commands in a batch; from smallBatch to largestMax
 	took       time.Duration // moving average: how long a batch takes while maxInFlight are in flight
+	quickest   time.Duration // the shortest time of such a batch since the queue was empty: see adapt
 	completed  time.Time     // when such a batch last completed
 	replyBytes int           // moving average: bytes in a reply
 }
 
-func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout, max: initialMax} }
+func newPacer(opTimeout time.Duration) pacer {
+	return pacer{opTimeout: opTimeout, max: initialMax, quickest: opTimeout}
+}
 
 // batchSize returns the size of the next batch while that many commands wait.
 func (p *pacer) batchSize(waiting int) int {
@@ -67,16 +72,17 @@ func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
 	elapsed := now.Sub(start)
 	p.took += (elapsed - p.took) / 4
+	p.quickest = min(p.quickest, elapsed)
 	switch {
 	case elapsed > p.opTimeout/4:
-		p.max = min(p.max, max(commands/2, smallBatch))
-	case elapsed < p.opTimeout/16 && commands == p.max:
+		p.max, p.quickest = min(p.max, max(commands/2, smallBatch)), 0
+	case elapsed-p.quickest < p.opTimeout/16 && commands == p.max:
 		p.max = min(2*commands, largestMax)
 	}
 }
 
 // reset restores the initial maximum. The queue calls it when it has run empty.
-func (p *pacer) reset() { p.max = initialMax }
+func (p *pacer) reset() { p.max, p.quickest = initialMax, p.opTimeout }
 
 // maxSilence is how long a node may complete no batch before the queue probes it. A batch that began more than
 // maxSilence before one that is complete counts as stalled.

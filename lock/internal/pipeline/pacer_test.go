@@ -99,27 +99,33 @@ func TestPacerAdapt(t *testing.T) {
 		took     time.Duration
 		commands int
 		want     int
+
+		quickest time.Duration // of the batches before
 	}{
-		"just a quarter of the timeout":         {256, 200 * ms, 256, 256},
-		"above a quarter":                       {256, 200*ms + 1, 256, 128},
-		"above a quarter, a smaller batch":      {256, 201 * ms, 100, 50},
-		"above a quarter, an odd batch":         {256, 201 * ms, 101, 50},
-		"above a quarter, a larger batch":       {64, 201 * ms, 256, 64}, // began before the maximum fell
-		"above a quarter, a small batch":        {256, 201 * ms, 20, smallBatch},
-		"above a quarter, one command":          {256, time.Hour, 1, smallBatch},
-		"above a quarter, at the least":         {smallBatch, time.Hour, smallBatch, smallBatch},
-		"below a sixteenth, a full batch":       {256, 50*ms - 1, 256, 512},
-		"just a sixteenth, a full batch":        {256, 50 * ms, 256, 256},
-		"below a sixteenth, not quite full":     {256, ms, 255, 256},
-		"below a sixteenth, more than full":     {256, ms, 257, 256},
-		"below a sixteenth, at the least, full": {smallBatch, ms, smallBatch, 2 * smallBatch},
-		"no time at all":                        {256, 0, 256, 512},
-		"below a sixteenth, near the largest":   {largestMax/2 + 1, ms, largestMax/2 + 1, largestMax},
-		"below a sixteenth, at the largest":     {largestMax, ms, largestMax, largestMax},
-		"in between":                            {256, 100 * ms, 256, 256},
+		"just a quarter of the timeout":         {256, 200 * ms, 256, 256, 0},
+		"above a quarter":                       {256, 200*ms + 1, 256, 128, 0},
+		"above a quarter, a smaller batch":      {256, 201 * ms, 100, 50, 0},
+		"above a quarter, an odd batch":         {256, 201 * ms, 101, 50, 0},
+		"above a quarter, a larger batch":       {64, 201 * ms, 256, 64, 0}, // began before the maximum fell
+		"above a quarter, a small batch":        {256, 201 * ms, 20, smallBatch, 0},
+		"above a quarter, one command":          {256, time.Hour, 1, smallBatch, 0},
+		"above a quarter, at the least":         {smallBatch, time.Hour, smallBatch, smallBatch, 0},
+		"below a sixteenth, a full batch":       {256, 50*ms - 1, 256, 512, 0},
+		"just a sixteenth, a full batch":        {256, 50 * ms, 256, 256, 0},
+		"below a sixteenth, not quite full":     {256, ms, 255, 256, 0},
+		"below a sixteenth, more than full":     {256, ms, 257, 256, 0},
+		"below a sixteenth, at the least, full": {smallBatch, ms, smallBatch, 2 * smallBatch, 0},
+		"no time at all":                        {256, 0, 256, 512, 0},
+		"below a sixteenth, near the largest":   {largestMax/2 + 1, ms, largestMax/2 + 1, largestMax, 0},
+		"below a sixteenth, at the largest":     {largestMax, ms, largestMax, largestMax, 0},
+		"far, below a sixteenth more":           {256, 110*ms - 1, 256, 512, 60 * ms},
+		"far, just a sixteenth more":            {256, 110 * ms, 256, 256, 60 * ms},
+		"far, not quite full":                   {256, 60 * ms, 255, 256, 60 * ms},
+		"far, above a quarter":                  {256, 201 * ms, 256, 128, 180 * ms},
+		"in between":                            {256, 100 * ms, 256, 256, 0},
 	} {
 		p := newPacer(pacerTimeout)
-		p.max = test.most
+		p.max, p.quickest = test.most, test.quickest
 		start := time.Now()
 		now := start.Add(test.took)
 		p.adapt(start, now, test.commands)
@@ -165,6 +171,28 @@ func TestPacerAdaptsBackAndForth(t *testing.T) {
 	if p.max != initialMax {
 		t.Errorf("after reset the maximum is %d, want %d", p.max, initialMax)
 	}
+}
+
+// fault: batches to a server that is far stay at the initial maximum, although only the distance makes them slow.
+// expected: the maximum grows, until a batch takes too long; it grows again once the queue has run empty.
+func TestPacerOfFarServer(t *testing.T) {
+	t.Parallel()
+	p := newPacer(pacerTimeout)
+	start := time.Now()
+	after := func(elapsed time.Duration, commands, want int) {
+		t.Helper()
+		p.adapt(start, start.Add(elapsed), commands)
+		if p.max != want {
+			t.Errorf("after a batch of %d in %v the maximum is %d, want %d", commands, elapsed, p.max, want)
+		}
+	}
+	after(100*ms, 1, 256)
+	after(100*ms, 256, 512)
+	after(149*ms, 512, 1024)
+	after(201*ms, 1024, 512)
+	after(100*ms, 512, 512)
+	p.reset()
+	after(100*ms, 256, 512)
 }
 
 func TestPacerReplied(t *testing.T) {
