@@ -239,7 +239,10 @@ func scopeUserInFlight(t *T) {
 	if !one.Success() {
 		t.NotAsked("the first user's request was no success: %s", one)
 	}
-	if !other.Success() || isStored(t, one, other) {
+	if !other.Success() {
 		t.Failf("a success of the second user's own", "%s", other)
+	}
+	if isStored(t, one, other) {
+		t.Failf("a success of the second user's own", "the first user's response")
 	}
 }
