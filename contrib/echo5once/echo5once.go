@@ -24,8 +24,8 @@
 //
 // Put a middleware that replaces or answers errors inside this one: what an outer middleware decides is not stored. If
 // the HTTPErrorHandler writes nothing, an outer middleware or echo answers, and the outcome is unknown, as after
-// [middleware.Execution.Unknown], and the Event's Err says why. A handler that knows better calls Discard or Keep. The
-// HTTPErrorHandler is called at once with [middleware.WithShadow] too, which otherwise changes no response: move such a
+// [middleware.Execution.Unknown], and the Event's Err says why. A handler that knows better calls Discard or Keep. With
+// [middleware.WithShadow], which otherwise changes no response, the HTTPErrorHandler is called at once too: move such a
 // middleware inside before you watch.
 //
 // # Order
@@ -39,7 +39,7 @@
 //	e.POST("/payments", pay, once)
 //
 // A panic first reaches this middleware, which lets the key expire, and then goes on to Recover. A Recover inside would
-// turn the panic into an error, and so into a 500 response: it frees the key, and a retry runs at once.
+// turn the panic into an error, and so into a 500 response, which by default frees the key: a retry then runs at once.
 //
 // # In the handler
 //

@@ -23,7 +23,8 @@
 //
 // With the response, the header and trailer metadata that the handler and the interceptors after this one have set are
 // stored and sent again. Metadata set before this one is not. A response is at most 750 KiB long; a longer one is sent,
-// and later calls get RESPONSE_NOT_STORED. A status that is longer, with its metadata, is replaced by one with the same code.
+// and later calls get RESPONSE_NOT_STORED. If a status and its metadata are longer, a status with the same code
+// replaces them.
 //
 // The statuses InvalidArgument, NotFound, AlreadyExists, FailedPrecondition and OutOfRange are results: they are
 // stored, with their details. Any other error frees the key, so that the next call runs. With [once.WithAtMostOnce] and
