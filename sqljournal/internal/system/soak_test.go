@@ -206,7 +206,7 @@ func (k *soak) disturb(quiet <-chan struct{}, restarts bool) {
 		case <-late.C:
 			k.t.Fatalf("the customers have not come to an end: none of them in %v, after %d orders", 4*patience, placed)
 		}
-		i := rand.N(len(k.processes))
+		i, began := rand.N(len(k.processes)), time.Now()
 		k.processes[i].Kill(k.t)
 		k.counts.kills++
 		if restarts {
@@ -223,7 +223,7 @@ func (k *soak) disturb(quiet <-chan struct{}, restarts bool) {
 		k.mu.Lock()
 		k.urls[i] = url
 		k.mu.Unlock()
-		second.Reset(time.Second) // or both might be down most of the time where a start takes long
+		second.Reset(max(time.Second, time.Since(began))) // or all might be down most of the time where a start takes long
 	}
 }
 
