@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
-
-	"github.com/onceguard/onceguard/internal/pgtest"
 )
 
 // TestMain serves if this process is the server of openServed.
@@ -34,22 +33,26 @@ func redisFor(t testing.TB) *server {
 	return s
 }
 
-// postgresFor returns a server that ends with the test. Without PostgreSQL the test is skipped, or fails if CI=true.
-func postgresFor(t testing.TB) *postgres {
-	t.Helper()
-	if _, err := pgtest.Find(); err != nil && os.Getenv("CI") != "true" {
-		t.Skip(err)
+// eachDatabase runs a test with each server that is installed. In CI that must be both.
+func eachDatabase(t *testing.T, test func(*testing.T, *database)) {
+	programs := databases()
+	if len(programs) < 2 && os.Getenv("CI") == "true" {
+		t.Errorf("only %q are installed", programs)
 	}
-	p, err := startPostgres(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	for _, program := range programs {
+		t.Run(filepath.Base(program), func(t *testing.T) {
+			d, err := startDatabase(t.Context(), program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := d.stop(); err != nil {
+					t.Errorf("stopping a server: %v", err)
+				}
+			})
+			test(t, d)
+		})
 	}
-	t.Cleanup(func() {
-		if err := p.stop(); err != nil {
-			t.Errorf("stopping PostgreSQL: %v", err)
-		}
-	})
-	return p
 }
 
 // conditionsFor returns those of a small measurement.
@@ -72,8 +75,8 @@ func subjectOf(t testing.TB, set setUp, c conditions) *subject {
 	return s
 }
 
-// forEach tests every contender of the suite and number of callers. pg is nil if the suite needs none.
-func forEach(t *testing.T, s suite, pg *postgres) {
+// forEach tests every contender of the suite and number of callers. d is nil if the suite needs none.
+func forEach(t *testing.T, s suite, d *database) {
 	server := redisFor(t)
 	for _, of := range s.contenders {
 		for _, callers := range []int{1, 16} {
@@ -81,15 +84,17 @@ func forEach(t *testing.T, s suite, pg *postgres) {
 				continue
 			}
 			c := conditionsFor(server, callers)
-			c.late, c.postgres = of.late, pg
+			c.late, c.database = of.late, d
 			t.Run(fmt.Sprintf("%s/%d", of.id(), callers), func(t *testing.T) { testContender(t, of, c) })
 		}
 	}
 }
 
-func TestContenders(t *testing.T)        { forEach(t, comparisonSuite(), nil) }
-func TestHTTPContenders(t *testing.T)    { forEach(t, httpSuite(), nil) }
-func TestJournalContenders(t *testing.T) { forEach(t, journalSuite(), postgresFor(t)) }
+func TestContenders(t *testing.T)     { forEach(t, comparisonSuite(), nil) }
+func TestHTTPContenders(t *testing.T) { forEach(t, httpSuite(), nil) }
+func TestJournalContenders(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) { forEach(t, journalSuite(), d) })
+}
 
 func testContender(t *testing.T, of contender, c conditions) {
 	s := subjectOf(t, of.setUp, c)

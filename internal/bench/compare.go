@@ -58,21 +58,25 @@ func compare(ctx context.Context, s session, cfg compareConfig) error {
 	return errors.Join(suite.writeTables(s.out, columns), writeHTTP(s, overHTTP))
 }
 
-// measureColumns measures the suite for each number of callers. pg is nil if the suite needs none.
-func measureColumns(ctx context.Context, s session, cfg compareConfig, suite suite, pg *postgres) ([]column, error) {
+// measureColumns measures the suite for each number of callers. d is nil if the suite needs none.
+func measureColumns(ctx context.Context, s session, cfg compareConfig, suite suite, d *database) ([]column, error) {
 	var columns []column
 	for _, callers := range cfg.callers {
-		b := board{cfg: cfg, session: s, suite: suite, column: column{callers: callers}, conditions: conditions{postgres: pg}}
+		b := board{cfg: cfg, session: s, suite: suite, column: column{title: plural(callers, "caller"), callers: callers}, conditions: conditions{database: d}}
+		if d != nil {
+			b.title = d.name + ", " + b.title
+		}
 		if err := b.play(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", plural(callers, "caller"), err)
+			return nil, fmt.Errorf("%s: %w", b.title, err)
 		}
 		columns = append(columns, b.column)
 	}
 	return columns, nil
 }
 
-// column is what all rounds with one number of callers came to.
+// column is what all rounds with one number of callers, and on one database if the suite needs any, came to.
 type column struct {
+	title    string
 	callers  int
 	rounds   []scores
 	failures []error
@@ -92,7 +96,7 @@ type board struct {
 	session
 	suite
 	cfg        compareConfig
-	conditions conditions  // at first PostgreSQL alone
+	conditions conditions  // at first the database alone
 	ready      []contender // that are set up
 }
 
@@ -104,7 +108,7 @@ func (b *board) play(ctx context.Context) error {
 	}
 	defer s.stop()
 	b.conditions = conditions{
-		server: s, postgres: b.conditions.postgres, callers: b.callers, pool: b.callers, body: jsonOf(bodySize),
+		server: s, database: b.conditions.database, callers: b.callers, pool: b.callers, body: jsonOf(bodySize),
 		core: b.cores.first,
 	}
 	defer func() {
@@ -116,7 +120,7 @@ func (b *board) play(ctx context.Context) error {
 		return err
 	}
 	for n := range b.cfg.rounds {
-		fmt.Fprintf(b.progress, "%s: round %d of %d\n", plural(b.callers, "caller"), n+1, b.cfg.rounds)
+		fmt.Fprintf(b.progress, "%s: round %d of %d\n", b.title, n+1, b.cfg.rounds)
 		round := scores{}
 		for _, c := range shuffled(b.ready) {
 			b.measure(ctx, c, b.cfg.time, round)
@@ -152,7 +156,7 @@ func (b *board) fill(ctx context.Context) error {
 func (b *board) measure(ctx context.Context, c contender, d time.Duration, round scores) {
 	r, err := measure(ctx, c.subject, b.conditions, limit{time: d})
 	if err != nil {
-		failure := fmt.Errorf("%s, %s: %w", c.id(), plural(b.callers, "caller"), err)
+		failure := fmt.Errorf("%s, %s: %w", c.id(), b.title, err)
 		fmt.Fprintln(b.progress, "failed:", failure)
 		b.failures = append(b.failures, failure)
 		return

@@ -30,7 +30,7 @@ type setUp func(context.Context, conditions) (*subject, error)
 // conditions are what a contender is set up for.
 type conditions struct {
 	server   *server
-	postgres *postgres // nil: not needed
+	database *database // nil: not needed
 	callers  int
 	core     string // of a server's process; empty if it is not pinned
 	pool     int    // connections that a Redis client may have

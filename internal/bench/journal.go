@@ -1,4 +1,5 @@
-// The journal: a handler's transaction alone, under the middleware, and with a journal, all in one PostgreSQL.
+// The journal: a handler's transaction alone, under the middleware, and with a journal, all in one
+// database.
 
 package main
 
@@ -20,27 +21,42 @@ func parseJournal(s session) (compareConfig, error) {
 	return parseRounds(s, "bench journal", compareConfig{rounds: 9, time: time.Second, callers: []int{1, 64}})
 }
 
-// journal measures, and writes the tables.
+// journal measures on one server after the other, and writes the tables of all.
 func journal(ctx context.Context, s session, cfg compareConfig) error {
-	head := about(ctx)
-	pg, err := startPostgres(ctx)
-	if err != nil {
-		return err
+	head, suite := about(ctx), journalSuite()
+	var columns []column
+	for _, program := range databases() {
+		of, description, err := journalOn(ctx, s, cfg, suite, program)
+		if err != nil {
+			return err
+		}
+		head += description
+		columns = append(columns, of...)
 	}
-	defer pg.stop()
-	settings, err := pg.describe(ctx)
-	if err != nil {
-		return err
+	if columns == nil {
+		return errors.New("no database server is installed")
 	}
-	suite := journalSuite()
-	columns, err := measureColumns(ctx, s, cfg, suite, pg)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(s.out, "%s- PostgreSQL: %s\n- %s of %v; medians (and quartiles); bodies of %s; not pinned\n"+
-		"- Pools: as many connections to Redis and to PostgreSQL as there are callers\n",
-		head, settings, plural(cfg.rounds, "round"), cfg.time, size(bodySize))
+	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); bodies of %s; not pinned\n"+
+		"- Pools: as many connections to Redis and to the database as there are callers\n",
+		head, plural(cfg.rounds, "round"), cfg.time, size(bodySize))
 	return suite.writeTables(s.out, columns)
+}
+
+// journalOn measures on the server of that program, and describes it.
+func journalOn(ctx context.Context, s session, cfg compareConfig, suite suite, program string) (
+	columns []column, description string, err error,
+) {
+	d, err := startDatabase(ctx, program)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	settings, err := d.describe(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	columns, err = measureColumns(ctx, s, cfg, suite, d)
+	return columns, "- " + d.name + ": " + settings + "\n", err
 }
 
 // payment is the group of the journal.
@@ -77,12 +93,12 @@ func journalSuite() suite {
 // inTx runs f in a transaction.
 type inTx func(ctx context.Context, f func(*sql.Tx) error) error
 
-// transactor returns how the handler runs its transaction in db, and what the middleware needs for that.
-type transactor func(db *sql.DB) (inTx, []middleware.Option)
+// transactor returns how the handler runs its transaction in the database, and what the middleware needs for that.
+type transactor func(d *database) (inTx, []middleware.Option)
 
-func plainly(db *sql.DB) (inTx, []middleware.Option) {
+func plainly(d *database) (inTx, []middleware.Option) {
 	return func(ctx context.Context, f func(*sql.Tx) error) error {
-		tx, err := db.BeginTx(ctx, nil)
+		tx, err := d.pool.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
@@ -94,8 +110,8 @@ func plainly(db *sql.DB) (inTx, []middleware.Option) {
 }
 
 func inJournal(newJournal func(*sql.DB, string, ...sqljournal.Option) *sqljournal.Journal) transactor {
-	return func(db *sql.DB) (inTx, []middleware.Option) {
-		j := newJournal(db, namespace)
+	return func(d *database) (inTx, []middleware.Option) {
+		j := newJournal(d.pool, namespace, d.options...)
 		return func(ctx context.Context, f func(*sql.Tx) error) error { return j.InTx(ctx, nil, f) },
 			[]middleware.Option{middleware.WithJournal(j)}
 	}
@@ -117,22 +133,22 @@ func protectedly(c conditions, h http.Handler, opts []middleware.Option) (http.H
 // the journal.
 func payments(transact transactor, protect protector, keys, rows int) setUp {
 	open := func(_ context.Context, c conditions, s *service) (*site, error) {
-		c.postgres.allow(c.callers)
-		in, opts := transact(c.postgres.pool)
-		h, closeStore := protect(c, &cashier{service: s, inTx: in}, opts)
+		c.database.allow(c.callers)
+		in, opts := transact(c.database)
+		h, closeStore := protect(c, &cashier{service: s, inTx: in, statement: c.database.insertPayment}, opts)
 		return &site{newVisitor: func() visitor { return newCall(h, c.body).visit }, close: closeStore}, nil
 	}
 	return onSite(open, func(w *web) subject {
-		w.postgres.newKeys(w.keys)
+		w.database.newKeys(w.keys)
 		var before rowMark
 		s := w.fresh()
 		s.begin = func(ctx context.Context) (err error) {
-			before, err = w.postgres.mark(ctx)
+			before, err = w.database.markRows(ctx)
 			return err
 		}
 		s.end = func(ctx context.Context, answers []int) error {
 			n := sum(answers)
-			return errors.Join(w.wantRuns(n), w.server.wantKeys(ctx, keys*n), w.postgres.wantRows(ctx, before, n, rows*n))
+			return errors.Join(w.wantRuns(n), w.server.wantKeys(ctx, keys*n), w.database.wantRows(ctx, before, n, rows*n))
 		}
 		return s
 	})
@@ -140,13 +156,14 @@ func payments(transact transactor, protect protector, keys, rows int) setUp {
 
 // cashier inserts a payment, and answers in the transaction as the service does.
 type cashier struct {
-	service *service
-	inTx    inTx
+	service   *service
+	inTx      inTx
+	statement string // that inserts
 }
 
 func (c *cashier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := c.inTx(r.Context(), func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(r.Context(), insertPayment, "42", 1250, "EUR", r.Header.Get(idempotencyKey)); err != nil {
+		if _, err := tx.ExecContext(r.Context(), c.statement, "42", 1250, "EUR", r.Header.Get(idempotencyKey)); err != nil {
 			return err
 		}
 		c.service.ServeHTTP(w, r)

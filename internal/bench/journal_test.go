@@ -14,15 +14,24 @@ import (
 
 func TestJournal(t *testing.T) {
 	redisFor(t)
-	postgresFor(t) // or skip
+	programs := databases()
+	if len(programs) == 0 {
+		t.Skip("no database server is installed")
+	}
 	var out, progress strings.Builder
 	cfg := compareConfig{rounds: 2, time: 5 * time.Millisecond, callers: []int{1, 16}}
 	if err := journal(t.Context(), session{out: &out, progress: &progress}, cfg); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
+	for program, want := range map[string]string{
+		"postgres": "- PostgreSQL 1", "mariadbd": "- MariaDB 1", "mysqld": "- MySQL ",
+	} {
+		if strings.Contains(strings.Join(programs, " "), program) && !strings.Contains(out.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, out.String())
+		}
+	}
 	for _, want := range []string{
-		"Redis server v=", "jackc/pgx/v5 v5.", "- PostgreSQL: server_version 1", ", fsync on, synchronous_commit on,",
-		"|  | 1 caller | 16 callers |", "| transactional journal / the transaction alone | ",
+		"Redis server v=", "jackc/pgx/v5 v5.", ", 1 caller | ", ", 16 callers |", "| transactional journal / the transaction alone | ",
 		"| intent journal / the transaction alone | ", "### First request with a payment, answers a second",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -32,12 +41,14 @@ func TestJournal(t *testing.T) {
 }
 
 // Answers that look right are not enough: the payment and the journal's row have to be there.
-func TestUnearnedPaymentsAreErrors(t *testing.T) {
+func TestUnearnedPaymentsAreErrors(t *testing.T) { eachDatabase(t, testUnearned) }
+
+func testUnearned(t *testing.T, d *database) {
 	c := conditionsFor(redisFor(t), 1)
-	c.postgres = postgresFor(t)
-	rollBack := func(db *sql.DB) (inTx, []middleware.Option) {
+	c.database = d
+	rollBack := func(d *database) (inTx, []middleware.Option) {
 		return func(ctx context.Context, f func(*sql.Tx) error) error {
-			tx, err := db.BeginTx(ctx, nil)
+			tx, err := d.pool.BeginTx(ctx, nil)
 			if err == nil {
 				err = f(tx)
 			}
@@ -47,9 +58,9 @@ func TestUnearnedPaymentsAreErrors(t *testing.T) {
 			return tx.Rollback()
 		}, nil
 	}
-	elsewhere := func(db *sql.DB) (inTx, []middleware.Option) {
-		_, opts := inJournal(sqljournal.Intent)(db)
-		in, _ := plainly(db)
+	elsewhere := func(d *database) (inTx, []middleware.Option) {
+		_, opts := inJournal(sqljournal.Intent)(d)
+		in, _ := plainly(d)
 		return in, opts
 	}
 	for name, test := range map[string]struct {
@@ -69,10 +80,12 @@ func TestUnearnedPaymentsAreErrors(t *testing.T) {
 }
 
 // A transaction that fails is not an answer.
-func TestFailedPaymentIsAnError(t *testing.T) {
+func TestFailedPaymentIsAnError(t *testing.T) { eachDatabase(t, testFailed) }
+
+func testFailed(t *testing.T, d *database) {
 	c := conditionsFor(redisFor(t), 1)
-	c.postgres = postgresFor(t)
-	broken := func(*sql.DB) (inTx, []middleware.Option) {
+	c.database = d
+	broken := func(*database) (inTx, []middleware.Option) {
 		return func(context.Context, func(*sql.Tx) error) error { return http.ErrServerClosed }, nil
 	}
 	_, err := measure(t.Context(), subjectOf(t, payments(broken, unprotectedly, 0, 0), c), c, limit{answers: 10})

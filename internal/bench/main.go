@@ -5,7 +5,7 @@
 //	go run .          # the comparison with the bare commands and with others: ten minutes
 //	go run . curve    # over callers, stored keys and bodies: eight minutes, 4 GB of memory
 //	go run . soak     # half of the maximum, for 20 minutes
-//	go run . journal  # with a journal in PostgreSQL, which has to be installed: two minutes
+//	go run . journal  # with a journal, on each database that is installed: two minutes for each
 //
 // Each has a -help. For a first look: go run . -rounds 3 -time 100ms
 //
@@ -42,10 +42,12 @@
 //
 // # The journal
 //
-// It is measured as the comparison is, with a handler that inserts a payment into PostgreSQL in a transaction: that
-// transaction alone, under the middleware, and with a journal in each of its modes. PostgreSQL has its defaults, so a
-// commit waits for fsync. All run in the same pool of connections and on the same tables, which grow. PostgreSQL has a
-// process for each connection, so nothing is pinned.
+// It is measured as the comparison is, with a handler that inserts a payment into a database in a transaction: that
+// transaction alone, under the middleware, and with a journal in each of its modes. A database has its defaults, so a commit
+// waits for fsync. All run in the same pool of connections and on the same tables, which grow. A database has a process or a
+// thread for each connection, so nothing is pinned. ONCEGUARD_SERVERS names others than those that are installed:
+//
+//	ONCEGUARD_SERVERS=$(../../.ci/servers postgresql-15 mariadb-10.11 mysql-9.7 | paste -sd:) go run . journal
 package main
 
 import (

@@ -61,7 +61,7 @@ func (t *table) write(w io.Writer) {
 	fmt.Fprintf(w, "\n### %s\n", t.title)
 	head := []string{""}
 	for _, c := range t.columns {
-		head = append(head, plural(c.callers, "caller"))
+		head = append(head, c.title)
 	}
 	tableHead(w, head...)
 	for _, row := range t.rows {
