@@ -48,7 +48,7 @@ type Transactor interface {
 	Journaled() (run Run, of Journal)
 
 	// Transact is described at [Transact].
-	Transact(do func(seal func() (Commit, error)) error, findOutcome func(run Run, sealed bool) (Entry, error)) error
+	Transact(do func(seal func() (Commit, error)) error, findEntry func(run Run, sealed bool) (Entry, error)) error
 }
 
 type contextKey struct{}
@@ -83,9 +83,9 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 // written before the earlier seal does not count then: the response is as it was before Transact, and the last seal is
 // the one that is committed. What is written after the last seal is discarded.
 //
-// findOutcome is called when do has returned an error, also when only the reply to the COMMIT was lost, and when
+// findEntry is called when do has returned an error, also when only the reply to the COMMIT was lost, and when
 // something was written after the last seal. It returns what the journal holds for the run's key. If sealed is true, do
-// may have sent a COMMIT: findOutcome must then wait until that transaction has ended. It returns an error if it cannot tell
+// may have sent a COMMIT: findEntry must then wait until that transaction has ended. It returns an error if it cannot tell
 // what is committed.
 //
 // Transact returns nil if and only if the transaction is committed. Its errors are
@@ -109,11 +109,11 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 // not belong to a run with a journal: see [FromContext].
 func Transact(
 	ctx context.Context,
-	do func(seal func() (Commit, error)) error, findOutcome func(run Run, sealed bool) (Entry, error),
+	do func(seal func() (Commit, error)) error, findEntry func(run Run, sealed bool) (Entry, error),
 ) error {
 	t, ok := ctx.Value(contextKey{}).(Transactor)
 	if !ok {
 		panic("journal.Transact: the context belongs to no run with a journal")
 	}
-	return t.Transact(do, findOutcome)
+	return t.Transact(do, findEntry)
 }

@@ -46,9 +46,9 @@ func (p *product) Changed() bool { return p.writer.WrittenSince() }
 func (p *product) NeedsNoTx() bool {
 	return p.writer.Status() >= 400 && p.writer.Status() < 500
 }
-func (p *product) Keep()   { p.writer.Keep() }
-func (p *product) Rewind() { p.writer.Rewind() }
-func (p *product) Freeze() { p.writer.Freeze() }
+func (p *product) Committed() { p.writer.Committed() }
+func (p *product) Rewind()    { p.writer.Rewind() }
+func (p *product) Freeze()    { p.writer.Freeze() }
 
 func (p *product) Payload() (head, body []byte, ok bool) {
 	r, dropped := p.writer.Response(p.options.cookies)
@@ -63,11 +63,11 @@ func (p *product) Tombstone(known bool) []byte {
 	return response.Tombstone(p.writer.Status())
 }
 
-func (p *product) Keeps(strict bool) bool { return p.options.keeps(p.writer.Status(), strict) }
+func (p *product) Stores(strict bool) bool { return p.options.stores(p.writer.Status(), strict) }
 
-// keeps reports whether a response with this status is stored. With WithAtMostOnce or an intent journal a 5xx always is,
+// stores reports whether a response with this status is stored. With WithAtMostOnce or an intent journal a 5xx always is,
 // because a handler that fails can rarely be sure that nothing has happened.
-func (o *options) keeps(status int, strict bool) bool {
+func (o *options) stores(status int, strict bool) bool {
 	return o.shouldStore(status) || strict && status >= 500
 }
 

@@ -25,7 +25,7 @@ type Resolution struct {
 type resolutionKind uint8
 
 const (
-	unresolved resolutionKind = iota
+	noResolution resolutionKind = iota
 	nothingHappened
 	responded
 	returned
@@ -136,7 +136,7 @@ func (m *Middleware) Record(storageKey string, resolution Resolution) ([]byte, e
 func (m *Middleware) left(r *Resolution) (*run.Left, error) {
 	form := byte(record.FormValue)
 	switch r.kind {
-	case unresolved:
+	case noResolution:
 		return nil, fmt.Errorf("%w: the Resolution is the zero value", ErrResolution)
 	case nothingHappened:
 		return nil, nil

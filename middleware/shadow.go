@@ -218,12 +218,12 @@ func (s *watched) ending(rn *run.Run, seen *shadow.Observed, left *shadow.Produc
 	case !returned:
 		return run.Ending{How: run.Interrupted, Err: run.ErrNoReturn}
 	case s.isDisconnected() && !hasDecided: // without shadow the handler would not have noticed that
-		left.Digest, left.IsKept = nil, true
+		left.Digest, left.IsStored = nil, true
 		return run.Ending{How: run.Whole}
 	case s.m.forbids(seen.Verdict, left.Status):
 		return s.exec.forbidden()
 	case seen.Verdict == capture.Whole:
-		left.IsKept = s.m.keeps(left.Status, rn.IsStrict())
+		left.IsStored = s.m.stores(left.Status, rn.IsStrict())
 		return s.exec.endingWith(left.Status)
 	}
 	return endingOf(seen.Verdict, s.w)

@@ -15,8 +15,8 @@ import (
 
 // Tests of transactions that the handler does not see to their end.
 
-// wantUndecided checks that the client is told that the outcome is not known yet.
-func (s *site) wantUndecided(a answer, why string) {
+// wantCommitUnknown checks that the client is told that the outcome is not known yet.
+func (s *site) wantCommitUnknown(a answer, why string) {
 	s.t.Helper()
 	e := s.want(a, http.StatusServiceUnavailable, middleware.Unknown)
 	if a.problem() != "commit-unknown" || e.Err == nil || !strings.Contains(e.Err.Error(), why) {
@@ -70,7 +70,7 @@ func TestHandlerReturnsDuringItsTransaction(t *testing.T) {
 					<-inside
 					a := <-done
 					close(returned)
-					s.wantUndecided(a, "before its transaction")
+					s.wantCommitUnknown(a, "before its transaction")
 					if err := <-late; err == nil {
 						t.Error("Transact returned nil")
 					}
@@ -125,7 +125,7 @@ func TestPanicBehindTheSeal(t *testing.T) {
 						_ = j.inTx(r.Context(), func() error { w.Header().Set("X-Inside", "1"); return created(w) })
 					})
 					hook(j)
-					s.wantUndecided(s.send(), "panicked")
+					s.wantCommitUnknown(s.send(), "panicked")
 					j.setHooks(nil, nil)
 					if name == "before the commit" {
 						return
@@ -153,7 +153,7 @@ func panics(op string) func(string) error {
 }
 
 // After Keep a run is not repeated, although its transaction turns out not to be committed.
-func TestKeepAndUndecided(t *testing.T) {
+func TestKeepAndCommitUnknown(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		for name, committed := range map[string]bool{"committed": true, "not committed": false} {
 			t.Run(name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestKeepAndUndecided(t *testing.T) {
 				if j.setHooks(fails("commit"), fails("truth")); committed {
 					j.setHooks(nil, fails("commit", "truth"))
 				}
-				s.wantUndecided(s.send(), errDown.Error())
+				s.wantCommitUnknown(s.send(), errDown.Error())
 				j.setHooks(nil, nil)
 				var a answer
 				eventually(t, "the background", func() bool {

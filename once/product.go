@@ -75,8 +75,8 @@ func (p *product) Payload() (head, body []byte, ok bool) { return p.form[:], p.b
 
 func (p *product) Tombstone(bool) []byte { return nil }
 
-// Keeps reports whether a result without a mark is stored.
-func (p *product) Keeps(strict bool) bool { return strict || p.form[0] == record.FormValue }
+// Stores reports whether a result without a mark is stored.
+func (p *product) Stores(strict bool) bool { return strict || p.form[0] == record.FormValue }
 
 func (p *product) Abort() {}
 

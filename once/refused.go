@@ -30,7 +30,7 @@ var (
 	// ErrOutcomeUnknown means that it is not known whether an earlier call took effect: its process died, it panicked,
 	// or it returned [Unknown]. [Guard.Resolve] ends that. Retryable if an intent journal has the call's row, which a sweep
 	// ends as well.
-	ErrOutcomeUnknown = run.Unresolved.Answer().Call.Err
+	ErrOutcomeUnknown = run.Unknown.Answer().Call.Err
 	// ErrUnreadable means that what is stored cannot be read: it is damaged, another kind of run wrote it, no key of
 	// [WithEncryption] decrypts it, or T cannot take the value.
 	ErrUnreadable = run.Unreadable.Answer().Call.Err

@@ -22,7 +22,7 @@ var errNoValue = errors.New("once: this transaction cannot store the value of a 
 func Transact(
 	ctx context.Context,
 	do func(seal func(v any) (journal.Commit, error)) error,
-	findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
+	findEntry func(run journal.Run, sealed bool) (journal.Entry, error),
 ) error {
 	e := FromContext(ctx)
 	if e == nil {
@@ -37,7 +37,7 @@ func Transact(
 			}
 			return seal()
 		})
-	}, findOutcome)
+	}, findEntry)
 }
 
 // The methods of [run.TxProduct]. The product is one value, so there is nothing to set aside, rewind or refuse.
@@ -58,6 +58,6 @@ func (p *product) Changed() bool { return false }
 
 // NeedsNoTx reports whether the function has returned an error: sqljournal.Do has rolled its transaction back.
 func (p *product) NeedsNoTx() bool { return p.form[0] == record.FormError }
-func (p *product) Keep()           {}
+func (p *product) Committed()      {}
 func (p *product) Rewind()         {}
 func (p *product) Freeze()         {}

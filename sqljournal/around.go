@@ -64,7 +64,7 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 				return journal.Entry{}, errEnded
 			}
 			commitSent := sealed // it may have been: only fn knows
-			return j.findOutcome(ctx, run, commitSent)
+			return j.findEntry(ctx, run, commitSent)
 		})
 }
 

@@ -13,7 +13,7 @@ import (
 //
 // Its outcome is found within probeTime after COMMIT is sent, or it is unknown. On a silent network, Tx.Commit returns
 // only when its context ends, with some drivers later. So it has a goroutine of its own. For half of the time commit waits
-// for the reply. Then findOutcome also asks on another connection, and takes the faster answer.
+// for the reply. Then findEntry also asks on another connection, and takes the faster answer.
 //
 // Tx.Commit goes on while the outcome is unknown, until the deadline of ctx. The end of the handler does not cancel it: a
 // server that waits for its standby would stop waiting, and show a transaction that a failover may lose.
@@ -102,14 +102,14 @@ func (t *recordingTx) commit(tx *sql.Tx, release func(error)) error {
 	return errNoReply
 }
 
-// findOutcome is Journal.findOutcome (probe.go) for this transaction. It ignores sealed, because t knows whether a
+// findEntry is Journal.findEntry (probe.go) for this transaction. It ignores sealed, because t knows whether a
 // COMMIT may have been sent.
-func (t *recordingTx) findOutcome(run journal.Run, _ bool) (journal.Entry, error) {
+func (t *recordingTx) findEntry(run journal.Run, _ bool) (journal.Entry, error) {
 	switch {
 	case t.ended:
 		return journal.Entry{}, errEnded
 	case !t.commitSent:
-		return t.journal.findOutcome(t.ctx, run, false)
+		return t.journal.findEntry(t.ctx, run, false)
 	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(t.ctx), t.sent.Add(t.journal.probeTime))
 	defer cancel()

@@ -56,7 +56,7 @@ func Do[T any](
 				sealed = err == nil
 				return c, err
 			})
-		}, t.findOutcome)
+		}, t.findEntry)
 		switch {
 		case err == nil:
 			return v, nil

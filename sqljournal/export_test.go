@@ -15,9 +15,9 @@ func (j *Journal) Complete(ctx context.Context, e Execer, c journal.Commit) erro
 	return j.dialect.complete(ctx, e, c)
 }
 
-// FindOutcome is what InTx calls after a failure.
-func (j *Journal) FindOutcome(ctx context.Context, run journal.Run, commitSent bool) (journal.Entry, error) {
-	return j.findOutcome(ctx, run, commitSent)
+// FindEntry is what InTx calls after a failure.
+func (j *Journal) FindEntry(ctx context.Context, run journal.Run, commitSent bool) (journal.Entry, error) {
+	return j.findEntry(ctx, run, commitSent)
 }
 
 var (

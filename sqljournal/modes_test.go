@@ -40,14 +40,14 @@ func testExecMode(t *testing.T, mode string, setting dbtest.Setting) {
 			t.Errorf("Note: %v", err)
 		}
 	}
-	e, err := j.FindOutcome(t.Context(), run, true)
+	e, err := j.FindEntry(t.Context(), run, true)
 	if err != nil || e.State != journal.Absent && e.State != journal.Begun {
 		t.Errorf("the truth before the commit: got %v, %v", e.State, err)
 	}
 	if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
 		t.Errorf("InTx: %v", err)
 	}
-	e, err = j.FindOutcome(t.Context(), run, true)
+	e, err = j.FindEntry(t.Context(), run, true)
 	mustBe(t, "the truth after it", e, err, journal.Done, "response")
 	mustHaveEffects(t, db, run, 1)
 

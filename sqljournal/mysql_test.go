@@ -309,7 +309,7 @@ func TestDSN(t *testing.T) {
 					t.Errorf("InTx: %v", err)
 				}
 				mustLook(t, j, run.Key, journal.Done, record)
-				e, err := j.FindOutcome(t.Context(), run, true)
+				e, err := j.FindEntry(t.Context(), run, true)
 				mustBe(t, "the outcome", e, err, journal.Done, record)
 				if mode == "intent" {
 					swept := unfinishedRows(t, d, db, 1)[0]
@@ -367,7 +367,7 @@ func TestProbeLeavesNoSetting(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	j := sqljournal.Intent(db, namespace, sqljournal.MySQL())
 	run := begin(t, j, newRun(time.Hour))
-	e, err := j.FindOutcome(t.Context(), run, true)
+	e, err := j.FindEntry(t.Context(), run, true)
 	mustBe(t, "the outcome", e, err, begun, "")
 	var limit int
 	if err := db.QueryRow("select @@innodb_lock_wait_timeout").Scan(&limit); err != nil || limit != 77 {
@@ -393,7 +393,7 @@ func TestOwnTransactionsLeaveGaps(t *testing.T) {
 			return err
 		}},
 		"probe": {dbtest.Statement("select key"), func(t *testing.T, j *sqljournal.Journal, run journal.Run) error {
-			_, err := j.FindOutcome(t.Context(), run, true)
+			_, err := j.FindEntry(t.Context(), run, true)
 			return err
 		}},
 	} {

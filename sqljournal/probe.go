@@ -15,13 +15,13 @@ const (
 	probePause = 50 * time.Millisecond // between two tries
 )
 
-// findOutcome returns the entry of a run's key after its transaction has failed. An error means that it is not known
+// findEntry returns the entry of a run's key after its transaction has failed. An error means that it is not known
 // whether the transaction was committed.
 //
 // commitSent is true if a COMMIT may have been sent. If not, this run has committed nothing, and one look finds what
-// others have committed. If the look fails, findOutcome returns the entry from when the run began, so that the handler
+// others have committed. If the look fails, findEntry returns the entry from when the run began, so that the handler
 // may try again.
-func (j *Journal) findOutcome(ctx context.Context, run journal.Run, commitSent bool) (journal.Entry, error) {
+func (j *Journal) findEntry(ctx context.Context, run journal.Run, commitSent bool) (journal.Entry, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.probeTime)
 	defer cancel()
 	if commitSent {

@@ -283,7 +283,7 @@ func TestFindOutcome(t *testing.T) {
 			run := newRun(time.Hour)
 			before.put(t, d, db, run)
 			for _, sent := range []bool{false, true} {
-				e, err := j.FindOutcome(t.Context(), run, sent)
+				e, err := j.FindEntry(t.Context(), run, sent)
 				mustBe(t, string(before), e, err, want.state, want.record)
 			}
 			if before == nothing {
@@ -292,7 +292,7 @@ func TestFindOutcome(t *testing.T) {
 		}
 		run := newRun(time.Hour)
 		ownExpired.put(t, d, db, run)
-		e, err := j.FindOutcome(t.Context(), run, true)
+		e, err := j.FindEntry(t.Context(), run, true)
 		if err != nil || e.State != done || e.Left != 0 {
 			t.Errorf("its own record that has expired already: got %v, %v left, %v", e.State, e.Left, err)
 		}

@@ -65,5 +65,5 @@ func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx
 			}
 			return seal()
 		})
-	}, t.findOutcome)
+	}, t.findEntry)
 }

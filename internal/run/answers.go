@@ -23,8 +23,8 @@ const (
 	Reused                             // the key belongs to another input
 	NotStored                          // the run has ended, and its product was not kept
 	UnknownNotStored                   // the same, and it is not known whether it took effect
-	Unresolved                         // it is not known whether an earlier run took effect
-	UnresolvedYet                      // the same, and a later retry may learn it
+	Unknown                            // it is not known whether an earlier run took effect
+	UnknownYet                         // the same, and a later retry may learn it
 	FingerprintChanged                 // the record has a fingerprint that cannot be compared
 	Unreadable                         // what is stored cannot be read
 	Unavailable                        // the store does not answer, or the caller has gone; nothing ran in this call
@@ -61,7 +61,7 @@ const (
 	// Of a request that did not run:
 	OutcomeReplayed         Outcome = "replayed"
 	OutcomeInFlight         Outcome = "in-flight"
-	OutcomeUnresolved       Outcome = "outcome-unknown"
+	OutcomeUnknown          Outcome = "outcome-unknown"
 	OutcomeUnreadable       Outcome = "unreadable"
 	OutcomeExpiredKey       Outcome = "expired-key"
 	OutcomeStoreUnavailable Outcome = "store-unavailable"
@@ -158,20 +158,20 @@ var answers = [KindCount]Answer{
 		Call: Call{errors.New("once: this was done, and its result was not kept"), failedPrecondition, "RESPONSE_NOT_STORED",
 			"an earlier call with this idempotency key took effect, and its response was not kept"},
 	},
-	UnknownNotStored: {Outcome: OutcomeUnresolved, Call: outcomeUnknown,
+	UnknownNotStored: {Outcome: OutcomeUnknown, Call: outcomeUnknown,
 		HTTP: HTTP{409, "response-not-stored", "Response was not kept",
 			"A request with this idempotency key was started, and it is not known whether it took effect. Its response was not kept. It is " +
 				"not processed again.",
 			"We do not know whether this has worked", "The form was received, and something went wrong before there was a result. It is not " +
 				"processed again by itself. Please check, or ask us, before you send a new one."},
 	},
-	Unresolved: {Outcome: OutcomeUnresolved, Call: outcomeUnknown,
+	Unknown: {Outcome: OutcomeUnknown, Call: outcomeUnknown,
 		HTTP: HTTP{409, "outcome-unknown", "Outcome is unknown",
 			"A request with this idempotency key was started, and it is not known whether it took effect. It is not processed again.",
 			"We do not know whether this has worked", "The form was received, and something went wrong before there was a result. It is not " +
 				"processed again by itself. Please check, or ask us, before you send a new one."},
 	},
-	UnresolvedYet: {Outcome: OutcomeUnresolved, Retry: true, Call: outcomeUnknown,
+	UnknownYet: {Outcome: OutcomeUnknown, Retry: true, Call: outcomeUnknown,
 		HTTP: HTTP{409, "outcome-unknown", "Outcome is unknown",
 			"A request with this idempotency key was started, and it is not known yet whether it took effect. It is not processed again " +
 				"before that is known. Repeat it later with the same key to find out.",

@@ -12,13 +12,13 @@ import (
 // Begin claims the key of r and, if it is free, begins the run. It sends nothing if ctx has passed its deadline, because
 // the run would end at once. Otherwise the end of ctx does not matter.
 //
-// A caller that gets InFlight may call Wait, once it has let go of its input. The request must not change until the run
+// A caller that gets InFlight may call Wait, once it has freed its input. The request must not change until the run
 // is concluded.
 func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 	req := &r.Request
 	r.guard, req.caller = g, ctx
-	claim, err := g.claim(req)
-	req.StorageKey = cmp.Or(req.StorageKey, claim.Key)
+	found, err := g.claim(req)
+	req.StorageKey = cmp.Or(req.StorageKey, found.Key)
 	g.StorageKey(req)
 	isAlone := errors.Is(err, lock.ErrNoRedis)
 	switch {
@@ -34,16 +34,16 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 		return g.lookInJournal(req, unclaimed(err))
 	case err != nil:
 		return unclaimed(err)
-	case claim.State == lock.Granted:
-		return r.begin(claim.Lease, nil)
-	case claim.State == lock.Abandoned, claim.State == lock.Free:
-		result := g.lookInJournal(req, g.ifNoRow(req, &claim))
+	case found.State == lock.Granted:
+		return r.begin(found.Lease, nil)
+	case found.State == lock.Abandoned, found.State == lock.Free:
+		result := g.lookInJournal(req, g.ifNoRow(req, &found))
 		if result.Kind == NoRecord { // that run has not happened
 			return r.beginAfter()
 		}
 		return result
 	}
-	return g.byClaim(req, &claim)
+	return g.byRedis(req, &found)
 }
 
 // beginAfter begins a run under a key whose claim was abandoned by a run with a journal, which has no row of it: see
@@ -62,14 +62,14 @@ func (r *Run) beginAfter() Result {
 	if err != nil && !errors.Is(err, lock.ErrChanged) && !errors.Is(err, lock.ErrLive) {
 		return unclaimed(err)
 	}
-	claim, err := g.sendClaim(req)
+	found, err := g.sendClaim(req)
 	switch {
 	case err != nil:
 		return unclaimed(err)
-	case claim.State == lock.Granted:
-		return r.begin(claim.Lease, nil)
+	case found.State == lock.Granted:
+		return r.begin(found.Lease, nil)
 	}
-	return g.byClaim(req, &claim)
+	return g.byRedis(req, &found)
 }
 
 // begin begins the run if its protection admits it. Without a lease the journal alone protects the run: claimErr is why
@@ -82,7 +82,7 @@ func (r *Run) begin(lease *lock.Lease, claimErr error) Result {
 		r.protection = newJournaled(r)
 	}
 	if err := deadlineError(r.caller); err != nil {
-		r.drop()
+		r.releaseInBackground()
 		return refuse(NotBegun, errors.Join(err, claimErr))
 	}
 	result := r.protection.admit(r)
@@ -94,26 +94,26 @@ func (r *Run) begin(lease *lock.Lease, claimErr error) Result {
 
 // claim claims the key, or looks up one that is too old. It sends nothing if the caller's deadline has passed, or during
 // the pause after a failure of Redis.
-func (g *Guard) claim(req *Request) (claim lock.Claim, err error) {
+func (g *Guard) claim(req *Request) (found lock.Claim, err error) {
 	ctx := req.caller
 	if err = deadlineError(ctx); err != nil {
-		return claim, err
+		return found, err
 	}
 	pauses := (g.Pauses || g.mayRunWithoutLease(ctx, errRedisPaused)) && !g.locker.IsNone()
 	if pauses && g.redis.open() {
-		return claim, errRedisPaused
+		return found, errRedisPaused
 	}
 	start := time.Now()
 	if req.TooOld {
-		claim, err = g.locker.Look(req.detached(), req.Key)
+		found, err = g.locker.Look(req.detached(), req.Key)
 	} else {
-		claim, err = g.sendClaim(req)
+		found, err = g.sendClaim(req)
 	}
 	req.Phases.Claim = PhaseSince(start)
 	if pauses {
 		g.redis.tripAfter(ctx, err)
 	}
-	return claim, err
+	return found, err
 }
 
 // mayFailOpen reports whether the operation may run although the claim failed with err. ErrLost means that the claim

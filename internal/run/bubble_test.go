@@ -88,7 +88,7 @@ type ended struct{ body string }
 
 func (e ended) Payload() (head, body []byte, ok bool) { return nil, []byte(e.body), true }
 func (ended) Tombstone(bool) []byte                   { return nil }
-func (e ended) Keeps(bool) bool                       { return e.body != "" }
+func (e ended) Stores(bool) bool                      { return e.body != "" }
 func (ended) NeedsNoTx() bool                         { return false }
 func (ended) Abort()                                  {}
 func (ended) Sent() bool                              { return false }
@@ -100,7 +100,7 @@ type transacted struct{ ended }
 func (transacted) BeginTx() error                     { return nil }
 func (transacted) Seal(func(head, body []byte)) error { return nil }
 func (transacted) Changed() bool                      { return false }
-func (transacted) Keep()                              {}
+func (transacted) Committed()                         {}
 func (transacted) Rewind()                            {}
 func (transacted) Freeze()                            {}
 

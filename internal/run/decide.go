@@ -17,11 +17,11 @@ const (
 
 // Facts are what Decide decides by.
 type Facts struct {
-	How       How
-	Wish      Wish
-	Sent      bool // a part of the product was sent
-	Strict    bool // Run.IsStrict: at most once, or an intent journal has the run's row
-	RuleKeeps bool // the door's rule keeps such a product
+	How        How
+	Wish       Wish
+	Sent       bool // a part of the product was sent
+	Strict     bool // Run.IsStrict: at most once, or an intent journal has the run's row
+	RuleStores bool // the door's rule stores such a product
 }
 
 // Action is what a run does with its key.
@@ -38,7 +38,7 @@ const (
 // Decide returns what a run does with its key, and whether its outcome is unknown. The first row that fits counts. A dash
 // fits everything, and "failed" is left open, timed out or broken. Leave is the zero Action, which does no harm.
 //
-//	how                        wish             sent  strict  keeps   action             outcome
+//	how                        wish             sent  strict  stores  action             outcome
 //	interrupted                keep             -     no      -       tombstone          unknown
 //	interrupted                -                yes   no      -       unknown tombstone  unknown
 //	interrupted                -                -     -       -       leave              unknown
@@ -63,7 +63,7 @@ const (
 //
 // A key whose run's outcome is unknown is left: an immediate retry must not run, and a later one does, unless the
 // run is strict. If a part of the product was sent, or the operation has called Keep, no retry may ever run,
-// hence the tombstone. A strict run needs none: its hold, or its row in the journal, keeps the key, and also tells that
+// hence the tombstone. A strict run needs none: its hold, or its row in the journal, protects the key, and also tells that
 // the outcome is unknown. For the same reason a strict run that passes on a refusal is left: stored, the refusal would be
 // its result for the whole retention, and freed, a retry would do again what the operation has done before it was
 // refused. An operation that has done nothing before says so by Discard.
@@ -86,7 +86,7 @@ func Decide(f Facts) (action Action, unknown bool) {
 		return Store, false
 	case f.How == Refused && f.Strict:
 		return Leave, true
-	case f.How == Whole && f.RuleKeeps:
+	case f.How == Whole && f.RuleStores:
 		return Store, false
 	}
 	return Free, false

@@ -56,7 +56,7 @@ func fits(row []string, f run.Facts) bool {
 	if row[0] == "failed" && !isFailed || row[0] != "failed" && row[0] != "-" && row[0] != hows[f.How] {
 		return false
 	}
-	for i, is := range []string{wishes[f.Wish], yesNo[f.Sent], yesNo[f.Strict], yesNo[f.RuleKeeps]} {
+	for i, is := range []string{wishes[f.Wish], yesNo[f.Sent], yesNo[f.Strict], yesNo[f.RuleStores]} {
 		if cell := row[i+1]; cell != "-" && cell != is {
 			return false
 		}
@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 	for how := range hows {
 		for wish := range wishes {
 			for bits := range 8 {
-				f := run.Facts{How: how, Wish: wish, Sent: bits&1 > 0, Strict: bits&2 > 0, RuleKeeps: bits&4 > 0}
+				f := run.Facts{How: how, Wish: wish, Sent: bits&1 > 0, Strict: bits&2 > 0, RuleStores: bits&4 > 0}
 				n := 0
 				for n < len(rows) && !fits(rows[n], f) {
 					n++

@@ -27,10 +27,10 @@ func (r *Run) decide(end Ending) decision {
 	wish, sent, retention := r.control.Said()
 	f := Facts{How: end.How, Wish: wish, Sent: sent, Strict: r.IsStrict()}
 	if asks := f.How == Whole && f.Wish == WishNothing && !f.Sent; asks {
-		f.RuleKeeps = r.product.Keeps(f.Strict)
+		f.RuleStores = r.product.Stores(f.Strict)
 	}
 	action, unknown := Decide(f)
-	d := decision{run: r, action: action, retention: r.guard.keepFor(retention)}
+	d := decision{run: r, action: action, retention: r.guard.retentionFor(retention)}
 	switch {
 	case end.How == Interrupted: // then unknown, too
 		d.outcome, d.err = OutcomePanicked, end.Err
@@ -66,8 +66,8 @@ func (r *Run) decide(end Ending) decision {
 	return d
 }
 
-// leavesRecord reports whether d leaves a record or a tombstone behind.
-func (d *decision) leavesRecord() bool {
+// storesRecord reports whether d leaves a record or a tombstone behind.
+func (d *decision) storesRecord() bool {
 	return d.action == Store || d.action == Tombstone || d.action == UnknownTombstone
 }
 
@@ -108,7 +108,7 @@ func (r *Run) encode(rec *record.Record) []byte {
 
 // encode encodes the record of d, if it has one: the journal and Redis get the same bytes.
 func (d *decision) encode() {
-	if d.leavesRecord() {
+	if d.storesRecord() {
 		d.encoded = d.run.encode(&d.record)
 		d.size = len(d.encoded)
 	}
@@ -133,7 +133,7 @@ func (d *decision) outcomeAfter(err error) Outcome {
 		return d.outcome
 	case errors.Is(err, lock.ErrLost) && d.action != Leave:
 		return OutcomeLeaseLost
-	case err != nil && d.leavesRecord() && d.outcome != OutcomeRunUnknown && d.outcome != OutcomePanicked:
+	case err != nil && d.storesRecord() && d.outcome != OutcomeRunUnknown && d.outcome != OutcomePanicked:
 		return OutcomeNotStored
 	}
 	return d.outcome

@@ -18,39 +18,39 @@ var (
 	errTooManyWaiting = errors.New("onceguard: too many are waiting, or too many for this key (WithMaxWaiters)")
 )
 
-// byClaim returns what follows from what the key holds: a record, another run's claim, or nothing. The State is Free only
+// byRedis returns what follows from what the key holds: a record, another run's claim, or nothing. The State is Free only
 // after a wait for a run that left no record, and for a key that is too old.
-func (g *Guard) byClaim(req *Request, claim *lock.Claim) Result {
+func (g *Guard) byRedis(req *Request, found *lock.Claim) Result {
 	switch {
-	case claim.State == lock.Settled:
-		return g.byRecord(req, claim.Value)
-	case claim.State == lock.Free && req.TooOld:
+	case found.State == lock.Settled:
+		return g.byRecord(req, found.Value)
+	case found.State == lock.Free && req.TooOld:
 		return refuse(Expired, nil)
-	case claim.State == lock.Free:
+	case found.State == lock.Free:
 		return refuse(NoRecord, nil)
 	}
-	theirs, err := g.Codec.DecodeNote(req.StorageKey, claim.Note)
+	theirs, err := g.Codec.DecodeNote(req.StorageKey, found.Note)
 	switch {
 	case err != nil:
 		return refuse(Unreadable, err)
 	case req.compare(theirs.Fingerprint) == different:
-		return reused(First{Running: claim.State == lock.Held})
-	case claim.State == lock.Abandoned:
-		return refuse(Unresolved, errAbandoned)
+		return reused(First{Running: found.State == lock.Held})
+	case found.State == lock.Abandoned:
+		return refuse(Unknown, errAbandoned)
 	}
-	return g.inFlight(claim.ClaimedAt, nil)
+	return g.inFlight(found.ClaimedAt, nil)
 }
 
-// ifNoRow returns what follows from the claim if the journal has no row of the key. That is what byClaim returns, but for one
+// ifNoRow returns what follows from what the key holds if the journal has no row of the key. That is what byRedis returns, but for one
 // case: the claim is abandoned, and its note says that its run has the journal. That run died before it had a row, or its
 // row was freed, or its transaction cannot be committed beside the next one's. So nothing that the journal protects has
-// happened, and the next request may run. A claim that a run without the journal has left stays unresolved.
-func (g *Guard) ifNoRow(req *Request, claim *lock.Claim) Result {
-	result := g.byClaim(req, claim)
-	if g.Journal == nil || claim.State != lock.Abandoned || result.Kind != Unresolved {
+// happened, and the next request may run. A claim that a run without the journal has left stays: its outcome is unknown.
+func (g *Guard) ifNoRow(req *Request, found *lock.Claim) Result {
+	result := g.byRedis(req, found)
+	if g.Journal == nil || found.State != lock.Abandoned || result.Kind != Unknown {
 		return result
 	}
-	switch theirs, err := g.Codec.DecodeNote(req.StorageKey, claim.Note); {
+	switch theirs, err := g.Codec.DecodeNote(req.StorageKey, found.Note); {
 	case err != nil || !theirs.Journaled:
 		return result
 	case req.TooOld:
@@ -95,7 +95,7 @@ func (g *Guard) byRecord(req *Request, value []byte) Result {
 // gets that of the entry's note.
 func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 	if entry.State == journal.Absent { // the row of this run was removed before its End
-		return refuse(Unresolved, nil)
+		return refuse(Unknown, nil)
 	}
 	if entry.State != journal.Done || entry.Note != nil {
 		theirs, err := g.readNote(req.StorageKey, entry)
@@ -139,9 +139,9 @@ func (g *Guard) readNote(key string, entry *journal.Entry) (record.Note, error) 
 // each retry. A row that is older than the retention was forgotten by its operators.
 func (g *Guard) unfinished(age time.Duration) Result {
 	if age >= g.Retention {
-		return refuse(Unresolved, errUnfinished)
+		return refuse(Unknown, errUnfinished)
 	}
-	r := refuse(UnresolvedYet, errUnfinished)
+	r := refuse(UnknownYet, errUnfinished)
 	r.RetryAfter = max(minUnknownPause, min(age, maxUnknownPause)).Truncate(time.Second)
 	return r
 }
@@ -207,14 +207,14 @@ func (g *Guard) Wait(ctx context.Context, r *Run, inFlight Result) Result {
 // waitForClaim waits until the claim in Redis has ended, and returns what follows from what the key and the journal then
 // hold.
 func (g *Guard) waitForClaim(ctx context.Context, req *Request) (Result, error) {
-	claim, err := g.locker.Wait(ctx, req.Key)
+	found, err := g.locker.Wait(ctx, req.Key)
 	if err != nil {
 		return Result{}, err
 	}
-	if claim.State == lock.Abandoned || claim.State == lock.Free {
-		return g.byJournal(req, g.ifNoRow(req, &claim)), nil
+	if found.State == lock.Abandoned || found.State == lock.Free {
+		return g.byJournal(req, g.ifNoRow(req, &found)), nil
 	}
-	return g.byClaim(req, &claim), nil
+	return g.byRedis(req, &found), nil
 }
 
 // waitForRow waits until the run has ended whose row the journal has, and returns what follows from the entry.
@@ -224,7 +224,7 @@ func (g *Guard) waitForRow(ctx context.Context, req *Request) (Result, error) {
 	case err != nil:
 		return Result{}, err
 	case entry.State == journal.Absent:
-		return g.byClaim(req, &lock.Claim{State: lock.Free}), nil
+		return g.byRedis(req, &lock.Claim{State: lock.Free}), nil
 	}
 	return g.byEntry(req, &entry), nil
 }
@@ -235,7 +235,7 @@ func (g *Guard) waitTurn(ctx context.Context, req *Request, wait func(context.Co
 	if !g.waiting.enter(req.StorageKey, g.MaxWaiters) {
 		return errTooManyWaiting
 	}
-	defer g.waiting.leave(req.StorageKey)
+	defer g.waiting.exit(req.StorageKey)
 	start := time.Now()
 	deadline := start.Add(g.Policy.Wait)
 	if by := req.AnswerBy; !by.IsZero() && by.Before(deadline) {

@@ -82,10 +82,10 @@ func TestRetryAfterOfARow(t *testing.T) {
 		kind  run.Kind
 		after time.Duration
 	}{
-		"unfinished, new":                  {journal.Unfinished, time.Second, run.UnresolvedYet, 30 * time.Second},
-		"unfinished, a minute":             {journal.Unfinished, time.Minute, run.UnresolvedYet, time.Minute},
-		"unfinished, almost the retention": {journal.Unfinished, time.Hour - 1, run.UnresolvedYet, 5 * time.Minute},
-		"unfinished, the retention":        {journal.Unfinished, time.Hour, run.Unresolved, 0},
+		"unfinished, new":                  {journal.Unfinished, time.Second, run.UnknownYet, 30 * time.Second},
+		"unfinished, a minute":             {journal.Unfinished, time.Minute, run.UnknownYet, time.Minute},
+		"unfinished, almost the retention": {journal.Unfinished, time.Hour - 1, run.UnknownYet, 5 * time.Minute},
+		"unfinished, the retention":        {journal.Unfinished, time.Hour, run.Unknown, 0},
 		"running, new":                     {journal.Running, 0, run.InFlight, time.Second},
 		"running, five seconds":            {journal.Running, 5 * time.Second, run.InFlight, 5 * time.Second},
 		"running, longer than a lease":     {journal.Running, time.Minute, run.InFlight, lock.None("test").TTL()},

@@ -32,8 +32,8 @@ func DefaultPolicy(door record.Door) Policy {
 	}
 }
 
-// keepFor returns how long a record is kept for which the operation or the policy has asked for retention.
-func (p *Policy) keepFor(retention time.Duration) time.Duration {
+// retentionFor returns how long a record is kept for which the operation or the policy has asked for retention.
+func (p *Policy) retentionFor(retention time.Duration) time.Duration {
 	const lateSeal = time.Minute // how long the statement that follows a seal may take to reach the database
 	if p.Journal == nil || p.Journal.IsIntent() {
 		return retention
@@ -95,8 +95,8 @@ func (w *waiting) enter(key string, most int) bool {
 	return true
 }
 
-// leave no longer counts a caller that has entered.
-func (w *waiting) leave(key string) {
+// exit no longer counts a caller that has entered.
+func (w *waiting) exit(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all--

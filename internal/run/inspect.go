@@ -14,9 +14,9 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (redis lock.Info
 	if redis, err = InspectRedis(ctx, g.locker, storageKey); err != nil {
 		return lock.Info{}, row, err
 	}
-	var claim lock.Claim
+	var found lock.Claim
 	if redis.State != lock.Free {
-		if claim, err = g.locker.LookStored(ctx, redis.Key); err != nil {
+		if found, err = g.locker.LookStored(ctx, redis.Key); err != nil {
 			return lock.Info{}, row, err
 		}
 	}
@@ -25,11 +25,11 @@ func (g *Guard) Inspect(ctx context.Context, storageKey string) (redis lock.Info
 			return lock.Info{}, journal.Entry{}, err
 		}
 	}
-	if claim.Value != nil { // nil if the key has changed since
-		row.Record = claim.Value // a duplicate gets the record in Redis
+	if found.Value != nil { // nil if the key has changed since
+		row.Record = found.Value // a duplicate gets the record in Redis
 	}
 	if row.Note == nil { // else the claim may be that of a retry
-		row.Note = claim.Note
+		row.Note = found.Note
 	}
 	return redis, row, nil
 }

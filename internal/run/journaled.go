@@ -18,8 +18,8 @@ import (
 //	transaction   action                    journal            key in Redis        the caller gets
 //	committed     any                       has the record     settled with it     the run's product
 //	overtaken     any                       has another run's  settled or released what the journal has
-//	undecided     any (see below)           is not called      abandoned           CommitUnknown
-//	none          leave                     is not called      abandoned           the run's product
+//	unknown       any (see below)           is not called      left                CommitUnknown
+//	none          leave                     is not called      left                the run's product
 //	none          free, no row since Begin  is not called      released            the run's product
 //	none          store, or free a row      End                by End's entry      the run's product or, if another run
 //	                                                                               has the key and nothing was sent, what
@@ -27,11 +27,11 @@ import (
 //
 // If End fails, endInBackground retries it, and the caller gets the run's product. That includes a row that is handed out
 // to a sweep: what the sweep then stores may differ from what the caller got. After Keep, or once a part was sent, the
-// background also calls End for a transaction that is undecided, unless the run is strict: see concludeUndecided.
+// background also calls End for a transaction whose end is unknown, unless the run is strict: see concludeUnknown.
 //
 // A row stands as long as a run may commit. Under a transactional journal two runs of one key may have begun, if Redis has
 // lost the first one's claim, and the row of the one that commits is what rolls the other back. So no transaction is sealed
-// after its run's limit, and Guard.keepFor keeps a record for longer than that, whatever the operation has asked for. An
+// after its run's limit, and Guard.retentionFor keeps a record for longer than that, whatever the operation has asked for. An
 // intent journal needs no such time: its row lets no second run begin.
 type journaled struct{ transaction }
 
@@ -62,7 +62,7 @@ func newJournaled(r *Run) *journaled {
 
 // admit asks the journal whether the run may begin.
 func (j *journaled) admit(r *Run) Result {
-	r.abandonAt(j.deadline) // now, so that the lease also runs out if the journal panics
+	r.renewUntil(j.deadline) // now, so that the lease also runs out if the journal panics
 	start := time.Now()
 	entry, err := r.guard.ask.begin(r.detached(), j.run)
 	r.Phases.Journal = PhaseSince(start)
@@ -74,10 +74,10 @@ func (j *journaled) admit(r *Run) Result {
 	switch {
 	case err != nil:
 		r.guard.ask.undoBegin(j.run)
-		r.drop()
+		r.releaseInBackground()
 		return refuse(NotBegun, err)
 	case !mayRun:
-		return j.yieldTo(r, entry)
+		return j.settleWith(r, entry)
 	}
 	j.run.Intent = isOurs // an intent journal has stored a row
 	return Result{Kind: Begun}
@@ -94,17 +94,17 @@ func (j *journaled) hasRow() bool { return j.run.Intent }
 func (j *journaled) conclude(r *Run, end Ending) Result {
 	switch j.phase {
 	case txCommitted:
-		d := decision{run: r, action: Store, encoded: j.record, size: len(j.record), retention: j.keep, outcome: OutcomeExecuted, ended: true}
+		d := decision{run: r, action: Store, encoded: j.record, size: len(j.record), retention: j.retention, outcome: OutcomeExecuted, ended: true}
 		if end.How == Interrupted {
 			d.err = end.Err
 		}
 		return d.own(d.apply())
 	case txOvertaken:
-		result := j.yieldTo(r, j.entry)
+		result := j.settleWith(r, j.entry)
 		result.Settle = PhaseSince(r.completed)
 		return result
-	case txUndecided:
-		return j.concludeUndecided(r)
+	case txUnknown:
+		return j.concludeUnknown(r)
 	}
 	d := r.decide(end)
 	outsideTx := j.product == nil && !r.product.NeedsNoTx() // after a rollback, which leaves j.product set, a failure is stored
@@ -118,16 +118,16 @@ func (j *journaled) conclude(r *Run, end Ending) Result {
 	return j.end(r, &d)
 }
 
-// concludeUndecided leaves the key of a run whose transaction may still be committed. A run is never repeated after Keep,
+// concludeUnknown leaves the key of a run whose transaction may still be committed. A run is never repeated after Keep,
 // or once a part of its product was sent: the background stores a tombstone if the transaction turns out not to be
 // committed.
-func (j *journaled) concludeUndecided(r *Run) Result {
+func (j *journaled) concludeUnknown(r *Run) Result {
 	wish, sent, retention := r.control.Said()
 	if neverFree := sent || wish == WishKeep; !neverFree || r.IsStrict() {
-		r.abandon()
+		r.leave()
 		return refuse(CommitUnknown, j.cause)
 	}
-	d := decision{run: r, action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), retention: r.guard.keepFor(max(retention, r.guard.Retention))}
+	d := decision{run: r, action: UnknownTombstone, record: r.tombstone(UnknownTombstone, false), retention: r.guard.retentionFor(max(retention, r.guard.Retention))}
 	d.encode()
 	return refuse(CommitUnknown, j.endInBackground(r, &d, j.cause))
 }
@@ -145,19 +145,19 @@ func (j *journaled) end(r *Run, d *decision) Result {
 		return d.own(d.apply())
 	}
 	if r.product.Sent() { // the caller has a part of this run's product, so no other can replace it
-		r.drop()
+		r.releaseInBackground()
 		return d.own(errors.Join(errOvertaken, lock.ErrLost))
 	}
 	overtaken := fmt.Errorf("%w, and this one %v", errOvertaken, r.product)
-	return r.giveWay(j.yieldTo(r, entry), overtaken)
+	return r.asDuplicate(j.settleWith(r, entry), overtaken)
 }
 
-// yieldTo ends a request that has claimed the key, by the entry of another run. It settles the key with the entry's
+// settleWith ends a request that has claimed the key, by the entry of another run. It settles the key with the entry's
 // record, so that the next duplicate need not ask the journal. Without such a record it releases the key.
-func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
+func (j *journaled) settleWith(r *Run, entry journal.Entry) Result {
 	result := r.guard.byEntry(&r.Request, &entry)
 	if r.lease == nil || !canSettle(&entry) || result.Kind == Unreadable {
-		r.drop()
+		r.releaseInBackground()
 		return result
 	}
 	result.Err = errors.Join(result.Err, r.lease.Settle(r.detached(), entry.Record, entry.Left))
@@ -167,18 +167,18 @@ func (j *journaled) yieldTo(r *Run, entry journal.Entry) Result {
 // endInBackground sends an End until it succeeds, and then updates the key, which stays claimed until then. cause is
 // why the End has not succeeded yet. The error that it returns is for the observer: it wraps cause and
 // [lock.ErrPending]. If there is no room for the record, a tombstone takes its place. If there is none for that either, it
-// abandons the key instead, and returns cause unchanged.
+// leaves the key instead, and returns cause unchanged.
 func (j *journaled) endInBackground(r *Run, d *decision, cause error) error {
 	g, run, lease := r.guard, j.run, r.lease
 	encoded, keep, completed := d.encoded, d.retention, r.completed
 	free := g.ask.reserve(encoded)
-	if free == nil && d.leavesRecord() {
+	if free == nil && d.storesRecord() {
 		short := d.shorten()
 		encoded = r.encode(&short)
 		free = g.ask.reserve(encoded)
 	}
 	if free == nil {
-		r.abandon()
+		r.leave()
 		return cause
 	}
 	g.locker.Go(func(ctx context.Context) {

@@ -36,7 +36,7 @@ func TestYield(t *testing.T) {
 		"no record":                       {journal.Entry{State: journal.Done, Token: "another", Left: time.Hour}, run.NotStored, false},
 		"a run":                           {journal.Entry{State: journal.Running, Token: "another", Note: note}, run.InFlight, false},
 		"a run, and no note":              {journal.Entry{State: journal.Running, Token: "another"}, run.Unreadable, false},
-		"a run without an outcome":        {journal.Entry{State: journal.Unfinished, Token: "another", Note: note}, run.UnresolvedYet, false},
+		"a run without an outcome":        {journal.Entry{State: journal.Unfinished, Token: "another", Note: note}, run.UnknownYet, false},
 		"a run, and a note of the future": {journal.Entry{State: journal.Running, Token: "another", Note: []byte("x")}, run.Unreadable, false},
 	} {
 		for when, atEnd := range map[string]bool{"at the begin": false, "at the end": true, "at the end, sent": true} {

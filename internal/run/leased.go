@@ -14,13 +14,13 @@ type leased struct{}
 
 func (leased) admit(r *Run) Result {
 	// So that the lease also runs out if the operation never starts.
-	r.abandonAt(r.Phases.Claim.End().Add(r.guard.MaxDuration))
+	r.renewUntil(r.Phases.Claim.End().Add(r.guard.MaxDuration))
 	return Result{Kind: Begun}
 }
 
 func (leased) start(r *Run) context.Context {
 	deadline := r.Phases.Operation.Start.Add(r.guard.MaxDuration)
-	r.abandonAt(deadline)
+	r.renewUntil(deadline)
 	r.ctx.lease, r.ctx.deadline = r.lease, r.capByCaller(deadline)
 	return OutsideJournal(&r.ctx, r.caller)
 }
@@ -33,7 +33,7 @@ func (leased) conclude(r *Run, end Ending) Result {
 	d := r.decide(end)
 	err := d.apply()
 	if errors.Is(err, lock.ErrLost) && d.action != Leave && !r.product.Sent() {
-		return r.reclaimOrGiveWay(&d, err)
+		return r.reclaim(&d, err)
 	}
 	return d.own(err)
 }
@@ -46,7 +46,7 @@ var errLate = fmt.Errorf("onceguard: Redis did not answer in time; storing goes 
 func (r *Run) ConcludeWithin(limit time.Duration, end Ending) Result {
 	d := r.decide(end)
 	d.encode()
-	r.abandonAt(time.Time{})
+	r.renewUntil(time.Time{})
 	applied := make(chan error, 1)
 	r.guard.locker.Go(func(context.Context) { applied <- d.apply() })
 	var err error
@@ -59,21 +59,20 @@ func (r *Run) ConcludeWithin(limit time.Duration, end Ending) Result {
 	return d.own(err)
 }
 
-// reclaimOrGiveWay handles a run that lost its key before any of its product was sent: another request, an operator or
-// another program has written the key. By now the key may be free again, and the next retry would run. So
-// reclaimOrGiveWay claims the key again.
+// reclaim ends a run that lost its key before any of its product was sent: another request, an operator or another program
+// has written the key. By now the key may be free again, and the next retry would run. So reclaim claims the key again.
 //
 //   - If the claim is granted, and the key is not lost again, it applies the decision, and the caller gets the run's own
 //     product.
-//   - Otherwise the run gives way: the caller gets what the key holds, or a reason, so that it does not get a product that
-//     differs from the stored one.
+//   - Otherwise the caller gets what the key holds, or a reason, so that it does not get a product that differs from the
+//     stored one.
 //
 // Both runs may have taken effect, so the outcome is OutcomeLeaseLost in any case.
-func (r *Run) reclaimOrGiveWay(d *decision, lost error) Result {
+func (r *Run) reclaim(d *decision, lost error) Result {
 	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
-	claim, err := r.guard.sendClaim(&r.Request)
-	if err == nil && claim.State == lock.Granted {
-		r.lease = claim.Lease // which Conclude abandons after a panic
+	found, err := r.guard.sendClaim(&r.Request)
+	if err == nil && found.State == lock.Granted {
+		r.lease = found.Lease // which Conclude leaves after a panic
 		err = d.apply()
 		if !errors.Is(err, lock.ErrLost) {
 			result := d.own(err)
@@ -81,25 +80,25 @@ func (r *Run) reclaimOrGiveWay(d *decision, lost error) Result {
 			return result
 		}
 	}
-	return r.giveWay(r.byLostClaim(&claim, err), lost) // err is ErrLost if the key was lost a second time
+	return r.asDuplicate(r.byLostClaim(&found, err), lost) // err is ErrLost if the key was lost a second time
 }
 
 // byLostClaim returns what the caller of a run that lost its key gets, by what its second claim has returned.
-func (r *Run) byLostClaim(claim *lock.Claim, err error) Result {
+func (r *Run) byLostClaim(found *lock.Claim, err error) Result {
 	switch {
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
 		return unclaimed(err)
 	case err != nil: // not Unavailable, which invites a retry: it would run if the key is free
-		return refuse(Unresolved, err)
+		return refuse(Unknown, err)
 	}
-	return r.guard.byClaim(&r.Request, claim)
+	return r.guard.byRedis(&r.Request, found)
 }
 
-// giveWay returns the result of a run that lost its key. usual is what a duplicate would get. If usual is a mismatch,
-// the run's caller gets Unresolved instead: this run has happened, so usual would mislead.
-func (r *Run) giveWay(usual Result, lost error) Result {
+// asDuplicate returns the result of a run that lost its key. usual is what a duplicate would get. If usual is a mismatch,
+// the run's caller gets Unknown instead: this run has happened, so usual would mislead.
+func (r *Run) asDuplicate(usual Result, lost error) Result {
 	if usual.isMismatch() {
-		usual.Kind = Unresolved
+		usual.Kind = Unknown
 	}
 	usual.Outcome, usual.Err, usual.Settle = OutcomeLeaseLost, errors.Join(lost, usual.Err), PhaseSince(r.completed)
 	return usual

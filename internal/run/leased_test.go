@@ -132,10 +132,10 @@ func TestLostKey(t *testing.T) {
 		"a claim":                {product{keeps: true}, func(o theft) { o.put(same, false) }, run.InFlight, "", "", ""},
 		"a claim, and freed":     {product{}, func(o theft) { o.put(same, false) }, run.InFlight, "", "", ""},
 		"a claim, and sent":      {product{keeps: true, sent: true}, func(o theft) { o.put(same, false) }, run.Own, "", "", ""},
-		"another input's claim":  {product{keeps: true}, func(o theft) { o.put(different, false) }, run.Unresolved, "", "", ""},
+		"another input's claim":  {product{keeps: true}, func(o theft) { o.put(different, false) }, run.Unknown, "", "", ""},
 		"a record":               {product{keeps: true}, func(o theft) { o.put(same, true) }, run.Stored, "theirs", "", "theirs"},
-		"another input's record": {product{keeps: true}, func(o theft) { o.put(different, true) }, run.Unresolved, "", "", ""},
-		"an incomparable record": {product{keeps: true}, func(o theft) { o.put(incomparable, true) }, run.Unresolved, "", "", ""},
+		"another input's record": {product{keeps: true}, func(o theft) { o.put(different, true) }, run.Unknown, "", "", ""},
+		"an incomparable record": {product{keeps: true}, func(o theft) { o.put(incomparable, true) }, run.Unknown, "", "", ""},
 		"another program's":      {product{keeps: true}, func(o theft) { o.client.Set(o.Context(), o.key, "x", 0) }, run.Unreadable, "", "", ""},
 		"a claim, and then it dies": {product{keeps: true, body: "b"}, func(o theft) {
 			o.put(same, false)
@@ -148,11 +148,11 @@ func TestLostKey(t *testing.T) {
 					o.put(same, false)
 				}
 			})
-		}, run.Unresolved, "", "", ""},
+		}, run.Unknown, "", "", ""},
 		"a claim, and then Redis": {product{keeps: true}, func(o theft) {
 			o.put(same, false)
 			o.hook.set(refuse("set"), nil)
-		}, run.Unresolved, "", errRefused.Error(), ""},
+		}, run.Unknown, "", errRefused.Error(), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

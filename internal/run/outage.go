@@ -26,7 +26,7 @@ func (b *breaker) open() bool {
 // trip opens the breaker after a failure.
 func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
 
-// tripAfter trips the breaker if err, of any operation on a key, means that Redis did not answer.
+// tripAfter trips the breaker if err, of any command for a key, means that Redis did not answer.
 func (b *breaker) tripAfter(ctx context.Context, err error) {
 	if err != nil && isUnanswered(ctx, err) && !errors.Is(err, lock.ErrLost) {
 		b.trip()

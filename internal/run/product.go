@@ -8,9 +8,9 @@ type Product interface {
 	Payload() (head, body []byte, ok bool)
 	// Tombstone returns the payload of a tombstone. If known is false, it is not known what the operation has done.
 	Tombstone(known bool) []byte
-	// Keeps reports whether the door's rule keeps such a product. It is called if nothing else decides. strict is that of
+	// Stores reports whether the door's rule stores such a product. It is called if nothing else decides. strict is that of
 	// Run.IsStrict.
-	Keeps(strict bool) bool
+	Stores(strict bool) bool
 	// NeedsNoTx reports whether the product needs no transaction of a journal, because it says that nothing has happened.
 	NeedsNoTx() bool
 	// Abort is called if the operation has not returned. Nothing of the product is returned or sent any more.
@@ -20,19 +20,19 @@ type Product interface {
 }
 
 // TxProduct is a Product that a transaction of the operation can commit. The transaction calls BeginTx, Seal, Changed,
-// Keep, Rewind and Freeze, in any goroutine of the operation. A Guard with a journal is for such products only.
+// Committed, Rewind and Freeze, in any goroutine of the operation. A Guard with a journal is for such products only.
 //
 // Each may panic in code that is not this module's, and has then done what it says as far as it concerns the product.
 type TxProduct interface {
 	Product
-	// BeginTx begins a part of the product that belongs to a transaction. Nothing of it is sent before Keep or Rewind. It
+	// BeginTx begins a part of the product that belongs to a transaction. Nothing of it is sent before Committed or Rewind. It
 	// returns ErrCommitted if a part of the product was sent before.
 	BeginTx() error
 	// Seal passes the payload of the product to store, which copies it, and puts the product back as it was at BeginTx: the
 	// transaction may be run again, and the last Seal counts. After an error Rewind is called.
 	Seal(store func(head, body []byte)) error
 	Changed() bool // reports whether the product was changed since Seal
-	Keep()         // the transaction is committed: the product is what was sealed last, and is final
+	Committed()    // the transaction is committed: the product is what was sealed last, and is final
 	Rewind()       // the transaction is rolled back: the product is as it was at BeginTx
 	Freeze()       // it is not known, or the product will be replaced: later changes fail
 }

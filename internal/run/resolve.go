@@ -128,7 +128,7 @@ func afterJournal(err error) error {
 
 // settle replaces the abandoned claim by what encode makes of its note.
 func (r *resolver) settle(ctx context.Context, encode func(note []byte) ([]byte, error)) error {
-	return r.guard.locker.SettleAbandoned(ctx, r.key, r.token, encode, r.guard.keepFor(r.guard.Retention))
+	return r.guard.locker.SettleAbandoned(ctx, r.key, r.token, encode, r.guard.retentionFor(r.guard.Retention))
 }
 
 // errFree makes SettleAbandoned store nothing after free has read the note.
@@ -189,7 +189,7 @@ func (l *Left) encode(c *record.Codec, key string, of record.Fingerprint) []byte
 
 // end stores the record in the journal. If the record is nil, it frees the run's row.
 func (r *resolver) end(ctx context.Context, run journal.Run, encoded []byte) error {
-	entry, err := r.guard.ask.end(ctx, run, encoded, r.guard.keepFor(r.guard.Retention))
+	entry, err := r.guard.ask.end(ctx, run, encoded, r.guard.retentionFor(r.guard.Retention))
 	switch {
 	case err != nil:
 		return err

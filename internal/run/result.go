@@ -15,7 +15,7 @@ type Result struct {
 	Record       record.Record // if Kind is Stored or NotStored; of the latter the payload may be empty
 	Size         int           // of the record in bytes, as it is stored or pending; 0 if there is none
 	Settle       Phase         // from Conclude: from the end of the operation until the key was settled
-	RetryAfter   time.Duration // if Kind is InFlight or UnresolvedYet
+	RetryAfter   time.Duration // if Kind is InFlight or UnknownYet
 	First        First         // if Kind is Reused
 	claimedAt    time.Time     // if Kind is InFlight: by the run that has the key
 	rowInJournal bool          // if Kind is InFlight: the journal has the run's row, and perhaps Redis no longer its claim

@@ -111,32 +111,32 @@ func (r *Run) Conclude(end Ending) Result {
 	concluded := false
 	defer func() {
 		if !concluded {
-			r.abandon()
+			r.leave()
 		}
 	}()
-	r.abandonAt(time.Time{})
+	r.renewUntil(time.Time{})
 	result := r.protection.conclude(r, end)
 	concluded = true
 	result.Err = errors.Join(result.Err, r.claimErr)
 	return result
 }
 
-// abandonAt stops the renewals of the lease from t on. The zero time means never.
-func (r *Run) abandonAt(t time.Time) {
+// renewUntil stops the renewals of the lease from t on. The zero time means never.
+func (r *Run) renewUntil(t time.Time) {
 	if r.lease != nil {
 		r.lease.AbandonAt(t)
 	}
 }
 
-// abandon lets the lease run out.
-func (r *Run) abandon() {
+// leave lets the lease run out, and with it the key unless it has a hold: see Leave.
+func (r *Run) leave() {
 	if r.lease != nil {
 		r.lease.Abandon()
 	}
 }
 
-// drop releases the key in the background.
-func (r *Run) drop() {
+// releaseInBackground releases the key.
+func (r *Run) releaseInBackground() {
 	if r.lease != nil {
 		r.lease.ReleaseInBackground(r.detached())
 	}

@@ -66,7 +66,7 @@ func (p *product) Seal(store func(head, body []byte)) error {
 }
 func (p *product) Changed() bool                  { return p.body != p.sealed }
 func (p *product) NeedsNoTx() bool                { return false }
-func (p *product) Keep()                          {}
+func (p *product) Committed()                     {}
 func (p *product) Rewind()                        {}
 func (p *product) Freeze()                        {}
 func (p *product) Abort()                         { p.aborted = true }
@@ -77,9 +77,9 @@ func (p *product) Tombstone(known bool) []byte {
 	}
 	return []byte("unknown")
 }
-func (p *product) Keeps(bool) bool { p.asked++; return p.keeps }
-func (p *product) Sent() bool      { return p.sent }
-func (p *product) String() string  { return "made " + p.body }
+func (p *product) Stores(bool) bool { p.asked++; return p.keeps }
+func (p *product) Sent() bool       { return p.sent }
+func (p *product) String() string   { return "made " + p.body }
 
 // begin begins a run, and starts it.
 func begin(t *testing.T, g *run.Guard, p *product) (*run.Run, context.Context) {

@@ -7,9 +7,9 @@ package run
 //  2. do runs the operation's part of the transaction. At its end it calls sealTx, which encodes the record of the
 //     product, and then sends the COMMIT. A do that runs the operation's part again calls sealTx again. The last one
 //     counts.
-//  3. If do fails, findOutcome reads the journal, and decideAfterError decides from that whether the COMMIT has taken
+//  3. If do fails, findEntry reads the journal, and decideAfterError decides from that whether the COMMIT has taken
 //     effect.
-//  4. finishTx keeps the product if the transaction is committed, puts it back as it was if it is rolled back, and
+//  4. finishTx makes the product final if the transaction is committed, puts it back as it was if it is rolled back, and
 //     otherwise refuses everything that the operation still makes.
 //  5. When the operation has ended, Run.CutOff calls cutOff: no transaction can be sealed any more. Then conclude
 //     (journaled.go) ends the run by the txPhase.
@@ -29,10 +29,10 @@ import (
 //	txNone     txOpen                              beginTx
 //	txOpen     txSealed                            sealTx; in txSealed it makes another record
 //	txOpen     txNone, txOvertaken                 do has failed; or panicked: txNone
-//	txOpen     txUndecided                         do has returned nil, or the operation has ended before Transact
-//	txSealed   txCommitted                         do has returned nil, or findOutcome the run's own record
-//	txSealed   txNone, txOvertaken, txUndecided    do has failed; or panicked: txUndecided
-//	txSealed   txUndecided                         do has returned nil, and findOutcome does not find the run's own record
+//	txOpen     txUnknown                           do has returned nil, or the operation has ended before Transact
+//	txSealed   txCommitted                         do has returned nil, or findEntry the run's own record
+//	txSealed   txNone, txOvertaken, txUnknown      do has failed; or panicked: txUnknown
+//	txSealed   txUnknown                           do has returned nil, and findEntry does not find the run's own record
 type txPhase uint8
 
 const (
@@ -41,14 +41,14 @@ const (
 	txSealed                   // do runs, and may have sent a COMMIT
 	txCommitted                // committed, with the run's record
 	txOvertaken                // rolled back, and another run has the key
-	txUndecided                // it is not known whether it was committed
+	txUnknown                  // it is not known whether it was committed
 )
 
 // txState is the state of a run's latest transaction.
 type txState struct {
 	phase txPhase
 	entry journal.Entry // in txOvertaken: the other run's
-	cause error         // in txUndecided
+	cause error         // in txUnknown
 }
 
 // transaction is the part of a journaled run that its operation may use, in any goroutine.
@@ -65,8 +65,8 @@ type transaction struct {
 	product TxProduct // set by beginTx: nil if no transaction has begun
 
 	// What sealTx has made, the last time:
-	record []byte
-	keep   time.Duration // how long the record is kept
+	record    []byte
+	retention time.Duration // how long the record is kept
 }
 
 // Why it is not known whether a transaction was committed, or why none begins. A panic's value is left out: it may hold
@@ -84,12 +84,12 @@ func (t *transaction) Journaled() (journal.Run, journal.Journal) { return t.run,
 // Transact implements [journal.Transactor].
 func (t *transaction) Transact(
 	do func(seal func() (journal.Commit, error)) error,
-	findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
+	findEntry func(run journal.Run, sealed bool) (journal.Entry, error),
 ) error {
 	if err := t.beginTx(); err != nil {
 		return err
 	}
-	state := txState{phase: txUndecided, cause: errInterrupted} // if do or findOutcome panics
+	state := txState{phase: txUnknown, cause: errInterrupted} // if do or findEntry panics
 	defer func() {
 		if state.cause == errInterrupted && !t.isSealed() {
 			state = txState{phase: txNone}
@@ -97,7 +97,7 @@ func (t *transaction) Transact(
 		t.finishTx(state)
 	}()
 	var err error
-	state, err = t.runTx(do, findOutcome)
+	state, err = t.runTx(do, findEntry)
 	return err
 }
 
@@ -110,7 +110,7 @@ func (t *transaction) beginTx() error {
 		return errEnded
 	case t.phase == txCommitted:
 		return journal.ErrTwice
-	case t.phase == txOvertaken, t.phase == txUndecided:
+	case t.phase == txOvertaken, t.phase == txUnknown:
 		return journal.ErrAnswered
 	case t.phase != txNone:
 		return errConcurrentTx
@@ -123,25 +123,25 @@ func (t *transaction) beginTx() error {
 	return err
 }
 
-// runTx calls do and, if that fails or the product was changed since the seal, findOutcome. It returns how the
+// runTx calls do and, if that fails or the product was changed since the seal, findEntry. It returns how the
 // transaction has ended, and the error for the operation.
 func (t *transaction) runTx(
 	do func(seal func() (journal.Commit, error)) error,
-	findOutcome func(run journal.Run, sealed bool) (journal.Entry, error),
+	findEntry func(run journal.Run, sealed bool) (journal.Entry, error),
 ) (txState, error) {
 	doErr := do(t.sealTx)
 	sealed := t.isSealed()
 	if doErr != nil {
-		entry, lookErr := findOutcome(t.run, sealed)
+		entry, lookErr := findEntry(t.run, sealed)
 		return t.decideAfterError(doErr, sealed, entry, lookErr)
 	}
 	isStored := sealed
 	if sealed && t.product.Changed() { // perhaps by another attempt, which was not sealed
-		entry, lookErr := findOutcome(t.run, sealed)
+		entry, lookErr := findEntry(t.run, sealed)
 		isStored = lookErr == nil && isOurEnd(entry, t.run, t.record)
 	}
 	if !isStored { // do may have committed something without its record
-		return txState{phase: txUndecided, cause: journal.ErrUncommitted}, journal.ErrUncommitted
+		return txState{phase: txUnknown, cause: journal.ErrUncommitted}, journal.ErrUncommitted
 	}
 	return txState{phase: txCommitted}, nil
 }
@@ -168,9 +168,9 @@ func (t *transaction) sealTx() (journal.Commit, error) {
 		return journal.Commit{}, err
 	}
 	_, _, retention := r.control.Said()
-	t.keep = r.guard.keepFor(retention)
+	t.retention = r.guard.retentionFor(retention)
 	t.phase = txSealed
-	return journal.Commit{Run: t.run, Record: t.record, Keep: t.keep}, nil
+	return journal.Commit{Run: t.run, Record: t.record, Keep: t.retention}, nil
 }
 
 func (t *transaction) isSealed() bool {
@@ -180,11 +180,11 @@ func (t *transaction) isSealed() bool {
 }
 
 // decideAfterError returns how a transaction has ended whose do has failed with doErr. entry and lookErr are what
-// findOutcome has returned.
+// findEntry has returned.
 func (t *transaction) decideAfterError(doErr error, sealed bool, entry journal.Entry, lookErr error) (txState, error) {
 	rolledBack := txState{phase: txNone}
 	if lookErr != nil {
-		return txState{phase: txUndecided, cause: errors.Join(doErr, lookErr)}, journal.ErrAnswered
+		return txState{phase: txUnknown, cause: errors.Join(doErr, lookErr)}, journal.ErrAnswered
 	}
 	if sealed && isOurEnd(entry, t.run, t.record) {
 		return txState{phase: txCommitted}, nil
@@ -197,7 +197,7 @@ func (t *transaction) decideAfterError(doErr error, sealed bool, entry journal.E
 	return txState{phase: txOvertaken, entry: entry}, journal.ErrAnswered
 }
 
-// finishTx keeps, rewinds or refuses the product to match the state in which the transaction has ended. Then it sets that
+// finishTx commits, rewinds or freezes the product to match the state in which the transaction has ended. Then it sets that
 // state, unless cutOff has already given the transaction up. It sets it also if the product panics: cutOff waits for it,
 // perhaps in this goroutine.
 func (t *transaction) finishTx(state txState) {
@@ -212,7 +212,7 @@ func (t *transaction) finishTx(state txState) {
 	switch state.phase {
 	case txCommitted:
 		t.owner.control.Sending() // Discard comes too late
-		t.product.Keep()
+		t.product.Committed()
 	case txNone:
 		t.product.Rewind()
 	default:
@@ -220,8 +220,8 @@ func (t *transaction) finishTx(state txState) {
 	}
 }
 
-// cutOff is called when the operation has ended. It waits for a sealed transaction, whose COMMIT may be on its way. An
-// open transaction can no longer be sealed and becomes undecided, so that its partial output is not taken for the
+// cutOff is called when the operation has ended. It waits for a sealed transaction, whose COMMIT may be on its way. The
+// end of an open transaction is then unknown, as it can no longer be sealed, so that its partial output is not taken for the
 // product.
 func (t *transaction) cutOff() {
 	t.mu.Lock()
@@ -231,6 +231,6 @@ func (t *transaction) cutOff() {
 		t.unsealed.Wait()
 	}
 	if t.phase == txOpen {
-		t.txState = txState{phase: txUndecided, cause: errLeftOpen}
+		t.txState = txState{phase: txUnknown, cause: errLeftOpen}
 	}
 }

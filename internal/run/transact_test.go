@@ -25,9 +25,9 @@ func (p *txProduct) Seal(store func(head, body []byte)) error {
 	p.calls = append(p.calls, "seal")
 	return p.product.Seal(store)
 }
-func (p *txProduct) Keep()   { p.calls = append(p.calls, "keep") }
-func (p *txProduct) Rewind() { p.calls = append(p.calls, "rewind") }
-func (p *txProduct) Freeze() { p.calls = append(p.calls, "freeze") }
+func (p *txProduct) Committed() { p.calls = append(p.calls, "keep") }
+func (p *txProduct) Rewind()    { p.calls = append(p.calls, "rewind") }
+func (p *txProduct) Freeze()    { p.calls = append(p.calls, "freeze") }
 
 type (
 	seal = func() (journal.Commit, error)
@@ -76,7 +76,7 @@ func TestTransactionEnds(t *testing.T) {
 		"failed":                    {fail(unsealed), nothing, errDo, rolledBack, nil, run.Own},
 		"failed, own row begun":     {fail(unsealed), found(journal.Begun, true), errDo, rolledBack, nil, run.Own},
 		"failed, own row runs":      {fail(unsealed), found(journal.Running, true), errDo, rolledBack, nil, run.Own},
-		"failed, own row is lost":   {fail(unsealed), found(journal.Unfinished, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.UnresolvedYet},
+		"failed, own row is lost":   {fail(unsealed), found(journal.Unfinished, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.UnknownYet},
 		"failed, own row is done":   {fail(unsealed), found(journal.Done, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.NotStored},
 		"failed, another's begun":   {fail(unsealed), found(journal.Begun, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
 		"failed, another's runs":    {fail(unsealed), found(journal.Running, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
@@ -193,7 +193,7 @@ func TestCutOffDuringATransaction(t *testing.T) {
 
 // After Keep, or once a part of the product was sent, the background stores that the outcome is unknown. Otherwise the
 // key is left, as it is if the key has a hold.
-func TestUndecided(t *testing.T) {
+func TestCommitUnknown(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		say        func(*run.Control)
@@ -234,7 +234,7 @@ func TestUndecided(t *testing.T) {
 			if left := j.ended[0].Left; left > test.keep || left < test.keep-30*time.Second {
 				t.Errorf("kept for %v, want %v", left, test.keep)
 			}
-			want(t, g.Begin(t.Context(), request(1)), run.UnknownNotStored, run.OutcomeUnresolved)
+			want(t, g.Begin(t.Context(), request(1)), run.UnknownNotStored, run.OutcomeUnknown)
 		})
 	}
 }
@@ -327,7 +327,7 @@ func (p *panicky) Seal(store func(head, body []byte)) error {
 	return p.txProduct.Seal(store)
 }
 func (p *panicky) Changed() bool { p.panicIn("changed"); return false }
-func (p *panicky) Keep()         { p.panicIn("keep") }
+func (p *panicky) Committed()    { p.panicIn("keep") }
 func (p *panicky) Rewind()       { p.panicIn("rewind") }
 func (p *panicky) Freeze()       { p.panicIn("freeze") }
 

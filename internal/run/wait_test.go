@@ -63,7 +63,7 @@ func TestWaitAlone(t *testing.T) {
 		}, run.NotStored, nil, ends, ends + time.Second},
 		"unfinished": {time.Minute, 0, func(_ context.Context, at time.Duration) (journal.Entry, error) {
 			return entry(journal.Unfinished), nil
-		}, run.UnresolvedYet, nil, 0, 20 * time.Millisecond},
+		}, run.UnknownYet, nil, 0, 20 * time.Millisecond},
 		"freed": {time.Minute, time.Hour, func(_ context.Context, at time.Duration) (journal.Entry, error) {
 			if at < ends {
 				return entry(journal.Running), nil
@@ -260,7 +260,7 @@ func TestWaitForARow(t *testing.T) {
 	t.Parallel()
 	for name, claimed := range map[string]bool{"the journal alone has it": false, "the lease ends while it waits": true} {
 		for state, kind := range map[journal.State]run.Kind{
-			journal.Absent: run.NoRecord, journal.Done: run.NotStored, journal.Unfinished: run.UnresolvedYet, journal.Running: run.InFlight,
+			journal.Absent: run.NoRecord, journal.Done: run.NotStored, journal.Unfinished: run.UnknownYet, journal.Running: run.InFlight,
 		} {
 			t.Run(fmt.Sprintf("%s, then %v", name, state), func(t *testing.T) {
 				t.Parallel()

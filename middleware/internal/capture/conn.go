@@ -15,7 +15,7 @@ import (
 func (w *Writer) Flush() { _ = w.FlushError() }
 
 // FlushError sends what was written so far. If the underlying writer cannot flush, it sends nothing and returns
-// http.ErrNotSupported. Between BeginPart and Keep it sends nothing and returns nil.
+// http.ErrNotSupported. Between BeginPart and Committed it sends nothing and returns nil.
 func (w *Writer) FlushError() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -31,7 +31,7 @@ func (w *Writer) FlushError() error {
 	case w.status == 0:
 		w.setStatus(http.StatusOK)
 	}
-	if w.part != nil { // the whole response is sent after Keep
+	if w.part != nil { // the whole response is sent after Committed
 		return nil
 	}
 	if w.state == unsent {
@@ -51,7 +51,7 @@ func (w *Writer) FlushError() error {
 }
 
 // Hijack sends what was written so far, and hands the connection over. What is written to the connection is not stored.
-// Between BeginPart and Keep it returns http.ErrNotSupported.
+// Between BeginPart and Committed it returns http.ErrNotSupported.
 func (w *Writer) Hijack() (conn net.Conn, buf *bufio.ReadWriter, err error) {
 	w.gate.enter()
 	defer w.gate.leave()

@@ -24,8 +24,8 @@
 // # Transactions
 //
 // A handler may roll back a part of its work, and with it whatever it wrote during that part. BeginPart begins such a part,
-// in which nothing is sent. SetAside encodes the response and puts it aside, in case the part is run again. Keep and
-// Rewind end the part. Keep takes the response that was set aside, and later writes fail with [journal.ErrAnswered].
+// in which nothing is sent. SetAside encodes the response and puts it aside, in case the part is run again. Committed and
+// Rewind end the part. Committed takes the response that was set aside, and later writes fail with [journal.ErrAnswered].
 // Rewind restores the response as it was at BeginPart. Freeze makes later writes fail, too, for a response that will be
 // withdrawn.
 //

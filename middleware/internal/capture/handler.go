@@ -20,7 +20,7 @@ import (
 func (w *Writer) Header() http.Header { return w.under.Header() }
 
 // WriteHeader sets the status of the response, and keeps the header as it is now. A 1xx status is not part of the
-// response and is sent at once (RFC 9110 section 15.2). Between BeginPart and Keep it is dropped.
+// response and is sent at once (RFC 9110 section 15.2). Between BeginPart and Committed it is dropped.
 func (w *Writer) WriteHeader(status int) {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -150,7 +150,7 @@ func (w *Writer) admit(n int) error {
 }
 
 // bufferBody appends p to the buffer. When the body no longer fits, it sends what is buffered and buffers no more;
-// Write then sends p itself. Between BeginPart and Keep it sends nothing and returns ErrTooLong.
+// Write then sends p itself. Between BeginPart and Committed it sends nothing and returns ErrTooLong.
 func (w *Writer) bufferBody(p []byte) error {
 	fits := len(w.body.Bytes())+len(p) <= w.limit
 	switch {

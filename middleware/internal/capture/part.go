@@ -36,8 +36,8 @@ func (p *part) touch() {
 	}
 }
 
-// BeginPart begins a part of the response that Rewind can undo. Nothing is sent until Keep or Rewind. It returns ErrSent if
-// a part of the response was sent already, ErrAnswered after Keep and Freeze, and ErrReturned after Finish.
+// BeginPart begins a part of the response that Rewind can undo. Nothing is sent until Committed or Rewind. It returns ErrSent if
+// a part of the response was sent already, ErrAnswered after Committed and Freeze, and ErrReturned after Finish.
 func (w *Writer) BeginPart() error {
 	w.gate.enter()
 	defer w.gate.leave()
@@ -55,7 +55,7 @@ func (w *Writer) BeginPart() error {
 
 // SetAside calls encode, which stores what Response returns, and puts the response aside, with the trailers that the header
 // has now. Then it restores the response as it was at BeginPart: a transaction that is run again writes its response anew, and
-// calls SetAside again. Keep takes what was set aside last. After an error, which may be encode's, Rewind must still be
+// calls SetAside again. Committed takes what was set aside last. After an error, which may be encode's, Rewind must still be
 // called.
 func (w *Writer) SetAside(encode func() error) error {
 	w.gate.enter()
@@ -97,9 +97,9 @@ func (w *Writer) WrittenSince() bool {
 	return w.part != nil && w.part.aside != nil && w.part.touched
 }
 
-// Keep makes the response that was set aside last final, and discards what was written since. It does nothing after
+// Committed makes the response that was set aside last final, and discards what was written since. It does nothing after
 // Finish, or without SetAside.
-func (w *Writer) Keep() {
+func (w *Writer) Committed() {
 	w.gate.enter()
 	defer w.gate.leave()
 	p := w.part

@@ -49,12 +49,12 @@ func TestSetAside(t *testing.T) {
 			w.Header().Set("Location", "/late")
 			w.WriteHeader(http.StatusTeapot)
 			write(t, w, "late")
-			w.Keep()
+			w.Committed()
 			if _, err := w.Write([]byte("more")); !errors.Is(err, journal.ErrAnswered) {
-				t.Errorf("Write after Keep: %v, want ErrAnswered", err)
+				t.Errorf("Write after Committed: %v, want ErrAnswered", err)
 			}
 			if w.Header().Get("Location") != "/2" || *observer != 0 {
-				t.Errorf("after Keep: %v, %d calls of Sending", w.Header(), *observer)
+				t.Errorf("after Committed: %v, %d calls of Sending", w.Header(), *observer)
 			}
 			w.Finish(false)
 			w.Deliver(t.Context())
@@ -90,7 +90,7 @@ func TestSetAsideAfterAWrite(t *testing.T) {
 			w.Rewind()
 			want, sum = "ab", ""
 		} else {
-			w.Keep()
+			w.Committed()
 		}
 		w.Finish(false)
 		w.Deliver(t.Context())
@@ -111,7 +111,7 @@ func TestSetAsideThenNoResponse(t *testing.T) {
 	if err := w.SetAside(noError); !errors.Is(err, journal.ErrNoResponse) {
 		t.Errorf("SetAside: %v, want ErrNoResponse", err)
 	}
-	w.Keep()
+	w.Committed()
 	w.Finish(false)
 	w.Deliver(t.Context())
 	if under.Body.String() != "paid" || under.Header().Get("Location") != "/1" {
@@ -133,14 +133,14 @@ func (m *moody) Header() http.Header {
 	return m.ResponseRecorder.Header()
 }
 
-// fault: the underlying writer panics in Keep or Rewind, and the handler recovers. Expected: what was set aside is
+// fault: the underlying writer panics in Committed or Rewind, and the handler recovers. Expected: what was set aside is
 // delivered, or nothing of it.
 func TestPanicAtTheEndOfAPart(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*capture.Writer)
 		want string
 	}{
-		"keep":   {(*capture.Writer).Keep, "1"},
+		"keep":   {(*capture.Writer).Committed, "1"},
 		"rewind": {(*capture.Writer).Rewind, "failed"},
 	} {
 		w, under := new(capture.Writer), &moody{ResponseRecorder: httptest.NewRecorder()}

@@ -44,7 +44,7 @@ type Writer struct {
 	hijacked bool // implies that state is sent
 
 	part  *part // set by BeginPart, nil again after Rewind
-	final bool  // by Keep or Freeze: later writes fail although the handler has not returned
+	final bool  // by Committed or Freeze: later writes fail although the handler has not returned
 }
 
 // content is a response, as far as the handler has written it.

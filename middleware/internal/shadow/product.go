@@ -7,9 +7,9 @@ import (
 
 // Product is a response that was sent: what a later one is compared with.
 type Product struct {
-	Status int
-	Digest []byte // of the body; empty if it is not to be compared
-	IsKept bool
+	Status   int
+	Digest   []byte // of the body; empty if it is not to be compared
+	IsStored bool
 }
 
 var _ run.Product = (*Product)(nil)
@@ -20,7 +20,7 @@ func (p *Product) Payload() (head, body []byte, ok bool) {
 }
 
 func (p *Product) Tombstone(bool) []byte { return response.Tombstone(p.Status) }
-func (p *Product) Keeps(bool) bool       { return p.IsKept }
+func (p *Product) Stores(bool) bool      { return p.IsStored }
 func (*Product) NeedsNoTx() bool         { return false } // it is asked with a journal only
 func (*Product) Abort()                  {}
 func (*Product) Sent() bool              { return true }
