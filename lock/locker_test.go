@@ -109,7 +109,7 @@ func TestAcquire(t *testing.T) {
 		locker := newLocker(t, b.Client(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Max: 5 * time.Millisecond}))
 		lease := acquire(t, locker, "k")
 
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_, err := locker.Acquire(ctx, "k")
 		if !errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {

@@ -25,7 +25,7 @@ import (
 
 // killLease is short, so that the keys of a killed process soon become free, and long enough for a process on a busy
 // machine to renew.
-const killLease = 2 * time.Second
+const killLease = 5 * time.Second
 
 // ledger is a list in Redis, in another database than that of the middleware. It records what has happened, in order:
 //
