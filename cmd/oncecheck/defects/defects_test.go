@@ -60,7 +60,7 @@ func TestRight(t *testing.T) {
 					case "slow=1s", "late=1s":
 						questions[i] = strings.Replace(q, "1s", "5s", 1)
 					case "6s": // the patience
-						questions[i] = "30s"
+						questions[i] = "60s"
 					}
 				}
 				for _, v := range ask(t, questions...) {

@@ -57,7 +57,11 @@ func anyKey(string) error { return nil }
 func serveOnceguard(opts ...middleware.Option) func(net.Listener, *redis.Client, *os.File) error {
 	return func(l net.Listener, client *redis.Client, effects *os.File) error {
 		locker := lock.New(client, "peers")
-		if err := locker.Check(context.Background()); err != nil {
+		err := locker.Check(context.Background())
+		for i := 0; i < 20 && err != nil; i++ { // on a busy machine Redis may answer late
+			err = locker.Check(context.Background())
+		}
+		if err != nil {
 			return err
 		}
 		user := keyfunc.User(func(ctx context.Context) string { name, _ := ctx.Value(userKey{}).(string); return name })

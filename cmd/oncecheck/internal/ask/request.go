@@ -3,7 +3,9 @@ package ask
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -143,6 +145,12 @@ type Exchange struct {
 
 // Success reports whether the request was answered with a success.
 func (e Exchange) Success() bool { return e.Response.Success() }
+
+// NobodyListens reports whether there was no server to connect to.
+func (e Exchange) NobodyListens() bool {
+	var failed *net.OpError
+	return errors.As(e.Err, &failed) && failed.Op == "dial"
+}
 
 // String says in a few words how the exchange ended.
 func (e Exchange) String() string {

@@ -16,7 +16,8 @@ const lagLimit = 5 * time.Second
 func (s *Session) count(ctx context.Context) (int, error) {
 	switch {
 	case s.Effects.Given():
-		ctx, cancel := context.WithTimeout(ctx, s.Client.Timeout())
+		limit := s.Client.Timeout()
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took more than %v", limit))
 		defer cancel()
 		out, err := s.Effects.Run(ctx)
 		if err != nil {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -67,7 +68,7 @@ func goThroughOutage(t *T) *outage {
 
 // command runs a hook, and ends the check if it fails.
 func command(t *T, c hook.Command) {
-	ctx, cancel := context.WithTimeout(t.ctx, t.s.Patience)
+	ctx, cancel := context.WithTimeoutCause(t.ctx, t.s.Patience, fmt.Errorf("it took more than %v", t.s.Patience))
 	defer cancel()
 	if _, err := c.Run(ctx); err != nil {
 		t.NotAsked("%v", err)
@@ -166,8 +167,17 @@ func crash(t *T, query string) trial {
 		return killed.Response == nil
 	})
 	r.Note, r.Before = "until it is answered", restarts
-	settled := t.Settle(r)
+	settled := settleRestarted(t, r)
 	return w.try(min(1, successes(settled)), killed, settled)
+}
+
+// settleRestarted repeats a request until it is answered, and ends the check if -restart has not brought the server back.
+func settleRestarted(t *T, r ask.Request) ask.Exchange {
+	e := t.Settle(r)
+	if e.NobodyListens() {
+		t.NotAsked("the server does not listen %v after -restart: %s", t.s.Patience, e)
+	}
+	return e
 }
 
 func crashAfterAnswer(t *T) {
@@ -177,7 +187,7 @@ func crashAfterAnswer(t *T) {
 	command(t, t.s.Restart)
 	w.Survives(1)
 	r.Note, r.Before = "after a kill and a restart", restarts
-	again := t.Settle(r)
+	again := settleRestarted(t, r)
 	w.See(first, again)
 	w.Once()
 	t.Same(first, again)

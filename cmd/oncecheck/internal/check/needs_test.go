@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
 )
 
 // Without -slow, duplicates are sent at one instant.
@@ -105,6 +108,25 @@ func TestFailingSample(t *testing.T) {
 	wantVerdicts(t, results, nil, []string{"once/samples"})
 	if r := results["once/samples"]; !strings.Contains(r.Sentence, `"fail"`) {
 		t.Errorf("%s", r.Sentence)
+	}
+}
+
+// A server that nobody starts again shows nothing. fault: "connection refused" passes for an answer that never comes.
+func TestNotRestarted(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	stopped := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		_ = s.main.Listener.Close()
+		s.main.CloseClientConnections()
+	}))
+	t.Cleanup(stopped.Close)
+	ids := []string{"crash/answered", "crash/after-answer", "load/shuffled"}
+	results := askShop(t, s, strings.Join(ids, " "), func(c *check.Config) {
+		c.EffectsURL, c.Also, c.Restart, c.Patience = nil, nil, hook.Command(checktest.Command(http.MethodGet, stopped.URL)), 2*time.Second
+	})
+	wantVerdicts(t, results, nil, ids)
+	if r := results["crash/answered"]; !strings.Contains(r.Sentence, "after -restart") {
+		t.Errorf("%q", r.Sentence)
 	}
 }
 

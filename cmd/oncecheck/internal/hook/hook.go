@@ -28,10 +28,12 @@ func (c Command) Run(ctx context.Context) ([]byte, error) {
 	// A command may leave a server behind, which keeps the pipes open.
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) {
+	switch {
+	case errors.Is(err, exec.ErrWaitDelay):
 		err = nil
-	}
-	if err != nil {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("the command was ended: %w", context.Cause(ctx))
+	case err != nil:
 		return nil, fmt.Errorf("the command failed: %w: %s", err, firstLine(stderr.String())) // which may have a password in it
 	}
 	return stdout.Bytes(), nil

@@ -2,6 +2,7 @@ package hook_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -57,10 +58,11 @@ func TestRunLeavesAProcessBehind(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	late := errors.New("it took too long")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, late)
 	defer cancel()
-	if _, err := hook.Command("exec sleep 30").Run(ctx); err == nil {
-		t.Error("no error")
+	if _, err := hook.Command("exec sleep 30").Run(ctx); !errors.Is(err, late) {
+		t.Errorf("%v", err)
 	}
 }
 
