@@ -38,8 +38,9 @@
 //	e.Use(authenticate)                   // outside: only the right user gets a replay
 //	e.POST("/payments", pay, once)
 //
-// A panic first reaches this middleware, which lets the key expire, and then goes on to Recover. A Recover inside would
-// turn the panic into an error, and so into a 500 response, which by default frees the key: a retry then runs at once.
+// A panic first reaches this middleware, which leaves the key as after a crash, and then goes on to Recover. A Recover
+// inside would turn the panic into an error, and so into a 500 response, which by default frees the key: a retry then
+// runs at once.
 //
 // # In the handler
 //

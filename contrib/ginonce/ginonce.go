@@ -23,9 +23,9 @@
 //
 // Why in this order:
 //
-//   - Recovery comes before: a panic first reaches this middleware, which lets the key expire, and then goes on to
-//     Recovery. A Recovery after it would turn the panic into a 500 response, which by default frees the key: a retry
-//     then runs at once.
+//   - Recovery comes before: a panic first reaches this middleware, which leaves the key as after a crash, and then
+//     goes on to Recovery. A Recovery after it would turn the panic into a 500 response, which by default frees the
+//     key: a retry then runs at once.
 //   - What renders the errors in c.Errors comes after: a response that is written outside of this middleware is not
 //     stored, and c.Errors is empty for a replay. If a handler calls c.Error and no handler after this middleware
 //     answers, the outcome is unknown, as after [middleware.Execution.Unknown], and the Event's Err says why. A handler
