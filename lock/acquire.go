@@ -20,7 +20,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	}
 	k := l.namespace.Key(key)
 	if lease := join(ctx, l.store, k); lease != nil {
-		lease, err = l.held.keep(lease)
+		lease, err = l.held.add(lease)
 		return lease, err == nil, err
 	}
 	owner, err := ownerOf(ctx)
@@ -36,7 +36,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 	case claim.State != Granted:
 		return nil, false, nil
 	}
-	lease, err = l.held.keep(claim.Lease)
+	lease, err = l.held.add(claim.Lease)
 	return lease, err == nil, err
 }
 
@@ -55,7 +55,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	}
 	k := l.namespace.Key(key)
 	if lease := join(ctx, l.store, k); lease != nil {
-		return l.held.keep(lease)
+		return l.held.add(lease)
 	}
 	owner, err := ownerOf(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	case claim.State == Settled:
 		return nil, ErrSettled
 	}
-	return l.held.keep(claim.Lease)
+	return l.held.add(claim.Lease)
 }
 
 // Wait waits until key is [Settled], [Free] or [Abandoned]. It never takes the key. A message wakes it, and it polls,

@@ -38,7 +38,7 @@ var (
 //
 // The caller decides whether a finding ends the program or is only logged. Any other error should end it: a server did
 // not answer within the time for one operation ([WithOpTimeout]), or refuses commands that a Locker sends, as an ACL
-// may. A Locker that can claim but not settle would let every operation run again. So Check sends an EVAL to each server:
+// may. A Locker that can claim but not settle would let all work be done again. So Check sends an EVAL to each server:
 // EVALSHA succeeds without the right to EVAL, but only until the server restarts and has forgotten the scripts. Unless
 // too few replicas are connected, Check also takes a key with a random name, reads, extends and settles it, and removes
 // it. It does not try the messages that wake waiters: a server that refuses them delays a waiter until its next poll.

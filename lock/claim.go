@@ -47,7 +47,7 @@ type Claim struct {
 // [WithReplicas] may also need a second round trip.
 //
 // With a hold, the claim stays for that long after its lease has ended, in whole milliseconds, from 1 ms to [MaxHold];
-// 0 means no hold. It is for an operation that must not run twice even if this process dies in the middle of it: until
+// 0 means no hold. It is for work that must not be done twice even if this process dies in the middle of it: until
 // the hold is over, a claim that is no longer renewed is [Abandoned], and the key is not free. Release, Settle and
 // Forget end it earlier. The holder may settle late, as long as the key has its claim. The key expires after the length
 // of the lease plus the hold, and every renewal restores that. The lease has run out when no more than the hold is
@@ -85,7 +85,7 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte, hold time.D
 }
 
 // Look returns what key holds, and never takes it. The State is [Free], [Held], [Abandoned] or [Settled], found in one
-// round trip. It is for a caller that must not begin the operation, and needs the note or the value: [Locker.Inspect]
+// round trip. It is for a caller that must not begin the work, and needs the note or the value: [Locker.Inspect]
 // returns neither, and [Locker.Wait] waits while the key is held.
 //
 // The errors are those of [Locker.Claim]. So is the rule of [WithReplicas]: a value is returned only once it is

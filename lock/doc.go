@@ -12,8 +12,8 @@
 //
 // [Locker.Resume] takes such a lease over from another process.
 //
-// [Locker.Claim] and [Lease.Settle] are what an idempotent operation is built from. One key holds the whole life of a
-// request: it is absent, then it holds a claim, then the value that the operation has stored.
+// [Locker.Claim] and [Lease.Settle] are what idempotent work is built from. One key holds the whole life of a
+// request: it is absent, then it holds a claim, then the value that the holder has stored.
 //
 // # Words
 //
@@ -24,7 +24,7 @@
 //   - A key is held ([Held]) while it holds another caller's claim, with or without a hold, and the claim's lease is
 //     not known to have run out.
 //   - A hold ([Locker.Claim]) is a part of a claim: the time for which the claim stays after its lease has ended, so
-//     that no other caller begins the operation. A claim is under a hold, never "held".
+//     that no other caller begins the work. A claim is under a hold, never "held".
 //   - A key is abandoned ([Abandoned]) when the lease of its claim has run out, and only the hold keeps the claim.
 //   - A waiter sets a mark on a claim, so that the end of the claim publishes a message.
 //   - A fence is a number that grows from claim to claim of a key.
@@ -33,8 +33,10 @@
 //
 //   - The holder of a key is the caller whose claim the key holds.
 //   - The owner of a lock is a text that names the holder to operators: see [NewOwnerContext].
+//   - Work is what the holder does while it has the key.
 //   - A lease is the holder's side of a claim: it renews the claim, and ends when the claim is released, settled or
 //     lost.
+//   - To abandon a lease is to stop its renewals, so that it runs out.
 //   - A handle is one caller's share in a lease. A lease has more than one only after [NewContext].
 //   - A waiter is a call of Acquire or Wait that waits for a key.
 //   - A poll is one operation on a key for all its waiters. It takes a free key if one of them is a call of Acquire.

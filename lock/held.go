@@ -22,9 +22,9 @@ type held struct {
 	err    error // of the last one that has failed
 }
 
-// keep notes that Close has to release lease, until it ends. It returns lease. If Close was called meanwhile, it releases
-// the lease and returns ErrClosed. A lease of Claim is not kept, also if TryAcquire or Acquire has joined it.
-func (h *held) keep(lease *Lease) (*Lease, error) {
+// add notes that Close has to release lease, until it ends. It returns lease. If Close was called meanwhile, it releases
+// the lease and returns ErrClosed. A lease of Claim is not added, also if TryAcquire or Acquire has joined it.
+func (h *held) add(lease *Lease) (*Lease, error) {
 	if !h.isOn || !lease.core.ID().IsLock {
 		return lease, nil
 	}

@@ -51,11 +51,11 @@ func (l *Lease) Fence() int64 { return l.fence }
 func (l *Lease) Until() time.Time { return l.core.Until() }
 
 // Abandon stops the renewals and releases nothing. Context is done when the lease has run out. The key is then free
-// again, or [Abandoned] if the claim has a hold. Abandon is for an operation that may or may not have happened:
+// again, or [Abandoned] if the claim has a hold. Abandon is for work that may or may not have taken effect:
 // after a Release another caller would run it again at once.
 func (l *Lease) Abandon() { l.handle.AbandonAt(time.Now()) }
 
-// AbandonAt stops the renewals from t on, as Abandon does at once. It is for an operation that has a time limit. It
+// AbandonAt stops the renewals from t on, as Abandon does at once. It is for work that has a time limit. It
 // costs no timer: the first renewal that is due after t is not sent. The last call of Abandon or AbandonAt counts; the
 // zero time means never.
 func (l *Lease) AbandonAt(t time.Time) { l.handle.AbandonAt(t) }
@@ -64,8 +64,8 @@ func (l *Lease) AbandonAt(t time.Time) { l.handle.AbandonAt(t) }
 // shortens a lease. d must be from 10 ms to [MaxHold].
 //
 // [ErrLost] means that the lease is over. After any other error [Lease.Until] is as before. If ctx is the context of
-// another lease, the error may wrap the cause of that context, which may be ErrLost as well: Err returns the state of
-// this lease.
+// another lease, the error may wrap the cause of that context, which may be ErrLost as well: Err tells
+// whether this lease is over.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minTTL || d > MaxHold {
 		return fmt.Errorf("lock: extend: %v is not between %v and ten years", d, minTTL)
@@ -77,7 +77,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // on a claim of the key returns the value. ttl must be at least 1 ms.
 //
 // Settle writes if the key holds the lease's claim, and also if the key is absent: a server that restarted empty must
-// not make an operation run again. If the key holds anything else, Settle writes nothing and returns [ErrLost].
+// not cause a second run of the work. If the key holds anything else, Settle writes nothing and returns [ErrLost].
 //
 // A lease is settled once. A second Settle returns ErrLost at once, also with the same value and while the first one is
 // in flight or has failed. So does a Settle after Release. After the error for a ttl below 1 ms, nothing has changed.
@@ -87,7 +87,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // over, or the lease is released. A late value gets what is left of its ttl. Meanwhile the claim is renewed (except with
 // [WithoutRenewal]), and Abandon has no effect. A caller that claims or looks at the key by the same Locker stores the
 // value first, and then gets it. While Redis does not answer, such a caller gets an error that wraps [ErrSettled]: the
-// operation has happened.
+// work has taken effect.
 //
 // The values of a server are stored in batches, one after the other, so that live claims hardly wait for them; while
 // the server stores none, there are pauses of up to a second. [Locker.Close] tries each value once more. A Locker keeps
@@ -105,7 +105,7 @@ func (l *Lease) Settle(ctx context.Context, value []byte, ttl time.Duration) err
 // too short, or the lease was released or settled. It panics if the result does not begin with the argument.
 //
 // appendShort appends a short value likewise, or is nil. If a pending value of more than 1 KiB would be given up for lack
-// of room, a shorter one takes its place, and is stored instead: the operation does not run again. [Locker.Stats] counts
+// of room, a shorter one takes its place, and is stored instead: the work is not done again. [Locker.Stats] counts
 // the value as given up. appendShort is called at most once, before SettleAppend returns, and only if Redis did not answer.
 func (l *Lease) SettleAppend(
 	ctx context.Context, size int, appendTo, appendShort func([]byte) []byte, ttl time.Duration,
@@ -117,8 +117,8 @@ func (l *Lease) SettleAppend(
 }
 
 // Release frees the key and ends the lease. It may be called again, and then returns the same. Once a Settle has stored
-// its value, Release does nothing. But it gives up a value that is pending ([ErrPending]), and another caller runs the
-// operation again: do not defer Release in a function that calls Settle. If several handles share the lease (see
+// its value, Release does nothing. But it gives up a value that is pending ([ErrPending]), and another caller does the
+// work again: do not defer Release in a function that calls Settle. If several handles share the lease (see
 // [NewContext]), the last Release frees the key, and the others only end their handle.
 //
 // Release returns nil if the key has already expired, and [ErrLost] if another holder has it: both may have run. After

@@ -112,7 +112,7 @@ func EvenIfLive() ForgetOption {
 }
 
 // Forget removes the claim or value that token names ([Info.Token]), and nothing else: Redis compares and removes
-// in one step. The key is free then, and its waiters are woken. If it was a claim, its operation may have happened, and
+// in one step. The key is free then, and its waiters are woken. If it was a claim, its work may have taken effect, and
 // the next caller does it again: find out first, and if it has happened, see [Locker.SettleAbandoned].
 //
 // It also returns nil if the key is free already. [ErrChanged] means that the key holds another claim or value than the
@@ -139,7 +139,7 @@ func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...F
 }
 
 // SettleAbandoned replaces the abandoned claim that token names ([Info.Token]) with a value, for ttl in whole
-// milliseconds. It is for an operation that has happened, although its holder died before it could call Settle. settle
+// milliseconds. It is for work that has taken effect, although its holder died before it could call Settle. settle
 // gets the claim's note and returns the value; it is called at most once, in this goroutine. If settle returns an
 // error, SettleAbandoned stores nothing and returns that error as it is. One step checks that the claim is still there
 // and still abandoned, writes the value, and wakes the waiters. From then on a claim of the key returns the value, and

@@ -58,5 +58,5 @@ func (l *Locker) Resume(ctx context.Context, key, token string) (*Lease, error) 
 	if err != nil {
 		return nil, err
 	}
-	return l.held.keep(resumed)
+	return l.held.add(resumed)
 }

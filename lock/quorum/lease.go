@@ -171,7 +171,7 @@ func (l *Lease) end(cause error) {
 // extended. The other commands go on after that, so that slow masters keep the claim too.
 //
 // [lock.ErrLost] means that the lease is over. After any other error some claims may be extended and others not. If ctx
-// is the context of another lease, the error may wrap [lock.ErrLost] as well: Err returns the state of this lease.
+// is the context of another lease, the error may wrap [lock.ErrLost] as well: Err tells whether this lease is over.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -85,7 +85,7 @@ func (b *Backlog) oldestOf(key string) (oldest *settlement) {
 // add adds p, and starts the worker of its node. If there is too little room, it replaces the largest values by their
 // short ones, and removes and returns those without one: the caller ends their Settles by Core.giveUp. added is false,
 // and p counts as given up, if it is one of the latter, its deadline is reached, or the Locker is closed.
-func (b *Backlog) add(p *settlement) (added bool, dropped []*settlement) {
+func (b *Backlog) add(p *settlement) (added bool, removed []*settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.core.config.Group.Closed() || !time.Now().Before(p.retryDeadline()) {
@@ -93,18 +93,18 @@ func (b *Backlog) add(p *settlement) (added bool, dropped []*settlement) {
 		return false, nil
 	}
 	b.insert(p)
-	for b.bytes+len(b.pending)*pendingCost > maxBacklog { // ends: each value is replaced once, and then dropped
+	for b.bytes+len(b.pending)*pendingCost > maxBacklog { // ends: each value is replaced once, and then removed
 		largest := b.pending[0]
 		if largest.short != nil {
 			b.shorten(largest)
 			continue
 		}
-		b.drop(largest, false)
+		b.removeLocked(largest, false)
 		if largest != p {
-			dropped = append(dropped, largest)
+			removed = append(removed, largest)
 		}
 	}
-	return p.place != nil, dropped
+	return p.place != nil, removed
 }
 
 // insert adds p, however little room there is. The caller holds mu.
@@ -145,11 +145,11 @@ func (b *Backlog) read(p *settlement) (value, short []byte) {
 func (b *Backlog) remove(p *settlement, stored bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.drop(p, stored)
+	b.removeLocked(p, stored)
 }
 
-// drop is remove. The caller holds mu.
-func (b *Backlog) drop(p *settlement, stored bool) {
+// removeLocked is remove. The caller holds mu.
+func (b *Backlog) removeLocked(p *settlement, stored bool) {
 	if p.place == nil {
 		return
 	}

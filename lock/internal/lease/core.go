@@ -1,6 +1,6 @@
 // Package lease implements the life of a lease: how it is renewed, extended, settled, released or lost. A Core is the
 // lease of one claim. Each caller that shares it has a Handle, and lock.Lease wraps a Handle. Package lock gives a Core
-// its Backend. This package learns about Redis only from the Outcomes that the Backend returns.
+// its Backend. This package learns about Redis only from what the Backend has found: store.Found.
 //
 //	core.go      the lease, its phases, and how it moves through them
 //	handle.go    a caller's share in a lease, with the context that ends with it

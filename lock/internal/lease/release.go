@@ -13,17 +13,14 @@ import (
 )
 
 // Release ends the handle and, if it is the last one, releases the claim. ctx must never be done.
-func (h *Handle) Release(ctx context.Context) error {
-	if !h.markReleased(false) {
-		return nil
-	}
-	return h.core.release(ctx)
-}
+func (h *Handle) Release(ctx context.Context) error { return h.release(ctx, false) }
 
 // ReleaseHeld is Release, unless the lease is over or abandoned, or Settle was called: then it does nothing. ctx must never
 // be done.
-func (h *Handle) ReleaseHeld(ctx context.Context) error {
-	if !h.markReleased(true) {
+func (h *Handle) ReleaseHeld(ctx context.Context) error { return h.release(ctx, true) }
+
+func (h *Handle) release(ctx context.Context, onlyHeld bool) error {
+	if !h.markReleased(onlyHeld) {
 		return nil
 	}
 	return h.core.release(ctx)

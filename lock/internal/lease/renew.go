@@ -5,7 +5,7 @@ package lease
 //   - Only a confirmed command moves validUntil, and no command ever shortens a lease. So several may be in flight at
 //     the same time.
 //   - The lease is lost when validUntil is reached (tick, or Handle.Err if it is called before the timer has fired, as
-//     after a pause of the process), or when a reply shows that the key is no longer ours (applyOutcome). All call lose,
+//     after a pause of the process), or when a reply shows that the key is no longer ours (applyFound). All call lose,
 //     which cancels the context of every handle with the cause ErrLost.
 
 import (
@@ -83,26 +83,26 @@ func (c *Core) extend(ctx context.Context, d time.Duration) error {
 		c.latestExpiry = latest
 	}
 	c.mu.Unlock()
-	o := c.backend.Extend(ctx, c.id.Key, c.id.Token, d)
+	f := c.backend.Extend(ctx, c.id.Key, c.id.Token, d)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.applyOutcome(o, start, d)
+	return c.applyFound(f, start, d)
 }
 
-// applyOutcome applies the outcome of an Extend that began at start. If the key holds our claim, it prolongs the lease
+// applyFound applies what an Extend that began at start has found. If the key holds our claim, it prolongs the lease
 // to d, unless the lease is longer, and returns nil. If the key holds our value, it changes nothing and returns nil. If
 // the key is absent or holds anything else, it loses the lease and returns ErrLost. After any other error it changes
 // nothing and returns that error. The caller holds mu.
-func (c *Core) applyOutcome(o store.Found, start time.Time, d time.Duration) error {
+func (c *Core) applyFound(f store.Found, start time.Time, d time.Duration) error {
 	switch {
 	case c.phase > active: // lost or ended since the command was sent
 		return store.ErrLost
-	case o.Err != nil:
-		return o.Wrap("extend")
-	case o.Holder == store.OurValue: // a Settle has arrived, and its own reply will end the lease
+	case f.Err != nil:
+		return f.Wrap("extend")
+	case f.Holder == store.OurValue: // a Settle has arrived, and its own reply will end the lease
 		return nil
-	case o.Holder != store.Ours:
+	case f.Holder != store.Ours:
 		c.lose()
 		return store.ErrLost
 	}

@@ -139,22 +139,22 @@ func (c *Core) endSettled(holder store.Holder) error {
 // settled meanwhile, the deadline is reached, the Locker is closed, or the backlog has too little room.
 func (c *Core) settleInBackground(p *settlement) (pending bool) {
 	p.node = c.backend.Node(c.id.Key)
-	pending, dropped := c.setPending(p)
-	for _, other := range dropped {
+	pending, removed := c.setPending(p)
+	for _, other := range removed {
 		other.core.giveUp(other)
 	}
 	return pending
 }
 
-// setPending adds p to the backlog, and reports whether it did. dropped are the values that the backlog has removed for
+// setPending adds p to the backlog, and reports whether it did. removed are the values that the backlog has removed for
 // p: the caller gives them up.
-func (c *Core) setPending(p *settlement) (added bool, dropped []*settlement) {
+func (c *Core) setPending(p *settlement) (added bool, removed []*settlement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase >= releasing {
 		return false, nil
 	}
-	added, dropped = c.config.Backlog.add(p)
+	added, removed = c.config.Backlog.add(p)
 	if !added {
 		c.abandonAt = time.Now()
 		return false, nil
@@ -163,7 +163,7 @@ func (c *Core) setPending(p *settlement) (added bool, dropped []*settlement) {
 		c.timer.Reset(0)
 	}
 	c.pending, c.abandonAt = p, time.Time{}
-	return true, dropped
+	return true, removed
 }
 
 // retrySettle is trySettle for a pending Settle and its value. It sends nothing, and is done with ErrLost, if the lease was

@@ -49,16 +49,16 @@ func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
 	return c
 }
 
-// add subscribes s on this connection, if it is not subscribed yet. The caller holds Hub.mu.
-func (c *conn) add(s *Subscription) {
+// subscribe subscribes s on this connection, if it is not subscribed yet. The caller holds Hub.mu.
+func (c *conn) subscribe(s *Subscription) {
 	if c.subscribers[s.key] != s {
 		c.subscribers[s.key] = s
 		c.change(s.key, true)
 	}
 }
 
-// drop unsubscribes s from this connection, if it is subscribed. The caller holds Hub.mu.
-func (c *conn) drop(s *Subscription) {
+// unsubscribe ends the subscription of s on this connection, if there is one. The caller holds Hub.mu.
+func (c *conn) unsubscribe(s *Subscription) {
 	if c.subscribers[s.key] == s { // not a later Subscription to the same key
 		delete(c.subscribers, s.key)
 		c.change(s.key, false)
@@ -152,7 +152,7 @@ func (c *conn) receive(message any) {
 }
 
 // subscriptionChanged wakes s because its subscription was confirmed or has ended: messages may have been missed. A
-// subscription ends when the slot has moved, or when an earlier subscriber to the same key was dropped: the Follow of s
+// subscription ends when the slot has moved, or when an earlier subscriber to the same key was closed: the Follow of s
 // subscribes again. The caller holds Hub.mu.
 func (c *conn) subscriptionChanged(s *Subscription, confirmed bool) {
 	if !confirmed {

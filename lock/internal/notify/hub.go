@@ -96,7 +96,7 @@ func (s *Subscription) Close() {
 	defer s.hub.mu.Unlock()
 	s.closed = true
 	for _, c := range s.hub.conns {
-		c.drop(s)
+		c.unsubscribe(s)
 	}
 }
 
@@ -115,8 +115,8 @@ func (h *Hub) attach(s *Subscription, addr string, open func(context.Context, ..
 	}
 	for _, other := range h.conns {
 		if other != c {
-			other.drop(s)
+			other.unsubscribe(s)
 		}
 	}
-	c.add(s)
+	c.subscribe(s)
 }

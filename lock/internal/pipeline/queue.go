@@ -25,7 +25,7 @@ type queue struct {
 
 	mu       sync.Mutex
 	waiting  []*command  // guarded by mu, as all below; while mu is free, commands wait only if the queue is full
-	inFlight []*batch    // without stalled ones, whose places are free: see dropStalled
+	inFlight []*batch    // without stalled ones, whose places are free: see removeStalled
 	spare    []*batch    // empty, to be reused
 	prober   *time.Timer // calls probe; nil if that is not scheduled
 	pacer    pacer
@@ -116,7 +116,7 @@ func (q *queue) complete(b *batch) (next *batch) {
 	counted := slices.Contains(q.inFlight, b) // false if b has stalled
 	if counted && q.full() {
 		q.pacer.adapt(b.start, time.Now(), len(b.commands))
-		q.dropStalled(b.start)
+		q.removeStalled(b.start)
 	}
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(other *batch) bool { return other == b })
 	q.recycle(b)
@@ -141,9 +141,9 @@ func (q *queue) deliver(c *command) {
 	}
 }
 
-// dropStalled frees the places of stalled batches. These began much earlier than start, when a batch began that is
+// removeStalled frees the places of stalled batches. These began much earlier than start, when a batch began that is
 // complete now: their connections may have fallen silent. The caller holds mu.
-func (q *queue) dropStalled(start time.Time) {
+func (q *queue) removeStalled(start time.Time) {
 	stalled := q.pacer.stalledBefore(start)
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(b *batch) bool { return b.start.Before(stalled) })
 }

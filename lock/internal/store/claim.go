@@ -11,7 +11,7 @@ package store
 //  2. this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is granted.
 //     If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
 //     all three cases a command without a reply may still arrive (Entry.MayReturn). If Do has failed because the caller
-//     gave up, lateClaim releases the claim when its reply arrives after all.
+//     no longer waits, lateClaim releases the claim when its reply arrives after all.
 //  3. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
 //     (confirmClaim).
 //  4. lock/claim.go: if the claim is granted too late for its lease, granter.newLease releases it.

@@ -2,7 +2,7 @@ package store
 
 // Claims that no run needs, and the queue that releases those with a hold. Without a release, such a claim keeps its
 // key for as long as its hold, although nothing ran. A release may overtake its claim: the claim can lie in the buffer
-// of a connection that was given up, and be executed later. So each release is sent until Redis has answered it and, if
+// of a broken connection, and be executed later. So each release is sent until Redis has answered it and, if
 // the claim may return, again at the intervals of releaseAgain. A release names the token, so that it never removes
 // another claim.
 
