@@ -80,18 +80,13 @@ func (r *Run) reclaim(d *decision, lost error) Result {
 			return result
 		}
 	}
-	return r.asDuplicate(r.byLostClaim(&found, err), lost) // err is ErrLost if the key was lost a second time
-}
-
-// byLostClaim returns what the caller of a run that lost its key gets, by what its second claim has returned.
-func (r *Run) byLostClaim(found *lock.Claim, err error) Result {
-	switch {
+	switch { // err is ErrLost if the key was lost a second time
 	case errors.Is(err, lock.ErrForeign), errors.Is(err, lock.ErrSettled):
-		return unclaimed(err)
+		return r.asDuplicate(unclaimed(err), lost)
 	case err != nil: // not Unavailable, which invites a retry: it would run if the key is free
-		return refuse(Unknown, err)
+		return r.asDuplicate(refuse(Unknown, err), lost)
 	}
-	return r.guard.byRedis(&r.Request, found)
+	return r.asDuplicate(r.guard.byRedis(&r.Request, &found), lost)
 }
 
 // asDuplicate returns the result of a run that lost its key. usual is what a duplicate would get. If usual is a mismatch,
