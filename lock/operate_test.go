@@ -189,7 +189,7 @@ func TestStorageKeysOfOperators(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		client := b.Client(t)
-		locker, other := newLocker(t, client, lock.WithFencing()), lock.New(client, "other")
+		locker, other := newLocker(t, client, lock.WithFencing()), lock.New(client, "other", lock.WithOpTimeout(20*time.Second))
 		leave(t, locker, b, "k", lock.Held)
 		key := locker.StorageKey("k")
 		hash := key[strings.Index(key, "}")+1:]

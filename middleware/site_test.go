@@ -253,7 +253,7 @@ func (g *gate) passOr(done <-chan struct{}) {
 	select {
 	case <-g.open:
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 	}
 }
 

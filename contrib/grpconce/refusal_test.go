@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -96,7 +97,7 @@ func TestResponseThatCannotBeStored(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	b := redistest.Mini(t)
 	s := serve(t, b, numbering(), settings{})
-	other := once.New(lock.New(b.Client(t), "payments"))
+	other := once.New(lock.New(b.Client(t), "payments", lock.WithOpTimeout(20*time.Second)))
 	for i, f := range []func(context.Context) (any, error){
 		func(context.Context) (any, error) { return "text", nil },
 		func(context.Context) (any, error) { return map[string]string{"Type": "no.such.Message"}, nil },

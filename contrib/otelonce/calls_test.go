@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -21,7 +22,7 @@ func TestCalls(t *testing.T) {
 	t.Parallel()
 	spans, reader := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	locker := lock.New(redistest.Mini(t).Client(t), "payments-1")
+	locker := lock.New(redistest.Mini(t).Client(t), "payments-1", lock.WithOpTimeout(20*time.Second))
 	guard := once.New(locker, otelonce.Calls(otelonce.WithTracerProvider(tracers),
 		otelonce.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))))
 	for _, want := range []struct{ attributes, children string }{

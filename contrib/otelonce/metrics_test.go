@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"go.opentelemetry.io/otel/attribute"
@@ -209,7 +210,7 @@ func TestWithRoute(t *testing.T) {
 
 // With an SDK that does nothing, and outside of a recorded span, a request costs no allocation.
 func TestAllocations(t *testing.T) {
-	l := lock.New(redistest.Mini(t).Client(t), "payments-1")
+	l := lock.New(redistest.Mini(t).Client(t), "payments-1", lock.WithOpTimeout(20*time.Second))
 	defer func() { _ = l.Close(t.Context()) }()
 	observe := otelonce.Observer(otelonce.WithMeterProvider(noopmetric.NewMeterProvider()),
 		otelonce.WithTracerProvider(nooptrace.NewTracerProvider()))
@@ -223,7 +224,7 @@ func TestAllocations(t *testing.T) {
 // A WithRoute that returns paths does not fill the memory.
 func TestKeptAttributesAreBounded(t *testing.T) {
 	t.Parallel()
-	l := lock.New(redistest.Mini(t).Client(t), "payments-1")
+	l := lock.New(redistest.Mini(t).Client(t), "payments-1", lock.WithOpTimeout(20*time.Second))
 	defer func() { _ = l.Close(t.Context()) }()
 	kept := otelonce.KeptAfter(3000)
 	if kept > 2000 {
@@ -233,7 +234,7 @@ func TestKeptAttributesAreBounded(t *testing.T) {
 
 func TestPanics(t *testing.T) {
 	t.Parallel()
-	l := lock.New(redistest.Mini(t).Client(t), "payments-1")
+	l := lock.New(redistest.Mini(t).Client(t), "payments-1", lock.WithOpTimeout(20*time.Second))
 	defer func() { _ = l.Close(t.Context()) }()
 	for want, f := range map[string]func(){
 		"otelonce.New: the locker is nil":                  func() { otelonce.New(nil) },

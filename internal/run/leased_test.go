@@ -87,7 +87,7 @@ type theft struct {
 // put gives the key to another claim whose input has that fingerprint, or to a record with it.
 func (o theft) put(fingerprint record.Fingerprint, isRecord bool) {
 	o.Helper()
-	thief := lock.New(o.client, "test")
+	thief := lock.New(o.client, "test", lock.WithOpTimeout(20*time.Second))
 	defer func() { _ = thief.Close(context.Background()) }()
 	if err := o.client.Del(o.Context(), o.key).Err(); err != nil {
 		o.Error(err)

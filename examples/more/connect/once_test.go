@@ -66,7 +66,7 @@ func start(t *testing.T, pay procedure, http2 bool, opts []connect.ClientOption)
 	t.Helper()
 	s := &service{t: t, redis: miniredis.RunT(t), events: make(chan middleware.Event, 100)}
 	redisClient := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
-	locker := lock.New(redisClient, "test")
+	locker := lock.New(redisClient, "test", lock.WithOpTimeout(20*time.Second))
 	once, interceptor := protect(locker, middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.events <- e }))
 	server := httptest.NewUnstartedServer(routes(once, interceptor, func(ctx context.Context, req *amount) (*payment, error) {
 		s.runs.Add(1)
@@ -333,7 +333,7 @@ func TestPanic(t *testing.T) {
 func TestFlushUndoesDiscard(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := lock.New(client, "test")
+	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second))
 	outcomes := make(chan middleware.Outcome, 1)
 	once := middleware.Idempotency(locker, func(*http.Request) (string, error) { return "k", nil },
 		middleware.WithObserver(func(_ context.Context, e middleware.Event) { outcomes <- e.Outcome }))
