@@ -330,7 +330,7 @@ func TestResumeWhoseReplyNeverComes(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t, redistest.OneTry, honorsDeadlines), lock.WithOpTimeout(2*time.Second), lock.WithTTL(time.Minute))
+		locker := newLocker(t, p.Client(t, redistest.OneTry, honorsDeadlines), lock.WithOpTimeout(5*time.Second), lock.WithTTL(time.Minute))
 		rival := newLocker(t, b.Client(t), lock.WithTTL(time.Minute))
 		load(t, rival)
 		loadResume(t, rival)

@@ -74,7 +74,7 @@ func TestBegin(t *testing.T) {
 	foreign := func(w begun) { w.client.Set(w.Context(), w.locker.StorageKey("k"), "x", 0) }
 	held := func(w begun) { w.claim(0) }
 	abandoned := func(w begun) {
-		w.claim(time.Hour)
+		w.claim(time.Hour).Abandon()
 		w.mini.Elapse(w.T, time.Minute)
 	}
 	// pending leaves a value that Redis has not got yet.
