@@ -94,11 +94,12 @@ func TestTransactionEndsEarly(t *testing.T) {
 		"DDL, and a lock timeout that it returns": {func(t *testing.T, db *sql.DB, tx *sql.Tx) error {
 			return errors.Join(statements("create table more (id int)")(t, db, tx), &mysql.MySQLError{Number: 1205, Message: "Lock wait timeout exceeded"})
 		}, false},
-		"a second BEGIN": {statements("start transaction"), false},
-		"DDL and BEGIN":  {statements("create table more (id int)", "start transaction"), false},
-		"COMMIT":         {statements("commit"), false},
-		"ROLLBACK":       {statements("rollback"), false},
-		"LOCK TABLES":    {statements("lock tables effects write, onceguard_journal write", "unlock tables"), false},
+		"a second BEGIN":    {statements("start transaction"), false},
+		"DDL and BEGIN":     {statements("create table more (id int)", "start transaction"), false},
+		"COMMIT":            {statements("commit"), false},
+		"ROLLBACK":          {statements("rollback"), false},
+		"LOCK TABLES":       {statements("lock tables effects write, onceguard_journal write", "unlock tables"), false},
+		"LOCK TABLES alone": {statements("lock tables effects write"), false},
 	} {
 		for _, then := range []string{"returns nil", "fails", "panics"} {
 			if strings.HasSuffix(name, "that it returns") && then != "returns nil" {

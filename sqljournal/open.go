@@ -13,7 +13,7 @@ import (
 
 // This file has what a journal does in the handler's transaction, and how it finds out whether that is still the one that was
 // begun. In MySQL a deadlock ends it, DDL and a second BEGIN commit it. As InTx has turned autocommit off, statements that
-// follow are another transaction, which is rolled back. In Around they may be committed one by one.
+// follow are another transaction, which is rolled back unless DDL commits it. In Around they may be committed one by one.
 
 // errEnded means that a part of the handler's statements may be committed without the record.
 var errEnded = errors.New("sqljournal: a statement in the transaction has ended it, so its effect is unknown")
@@ -28,12 +28,12 @@ func (s *dialect) open(ctx context.Context, e Execer) error {
 }
 
 // checkOpen returns cause, the error of the handler's part of a transaction, or the reason why it cannot be committed. If
-// the transaction has ended, that is errEnded, and no retry of run may run: the row that checkOpen then stores has no
-// outcome and belongs to no run, so that only an operator removes it. The row of an intent run stays as it is.
+// the transaction has ended, that is errEnded. checkOpen then stores a row without an outcome that belongs to no run, so that
+// no retry of run may run until an operator removes the row. The row of an intent run stays as it is.
 //
-// After a deadlock that the handler returns, everything is rolled back, whatever it has done after another one that it has
-// ignored. That DDL has committed a part before is not found: journal.md asks for none. A lock timeout is no such error: by
-// default its transaction stays open, and then this one has ended in another way.
+// If the handler returns a deadlock, everything is rolled back, also what followed another one that it had ignored. If DDL has
+// committed a part before, that is not found: journal.md asks for none. A lock timeout does not count: by default it ends
+// nothing, so the transaction has ended in another way.
 func (s *dialect) checkOpen(ctx context.Context, e Execer, run journal.Run, cause error) error {
 	if s.stillOpen == "" {
 		return cause
@@ -49,6 +49,9 @@ func (s *dialect) checkOpen(ctx context.Context, e Execer, run journal.Run, caus
 	}
 	err = s.preventCommit(ctx, e)
 	if err == nil {
+		_, err = e.ExecContext(ctx, "unlock tables") // else a LOCK TABLES could forbid the INSERT
+	}
+	if err == nil {
 		_, err = s.exec(ctx, e, s.begin, run.Key, uuid.NewString(), joinNote(run.Note, nil), int64(0))
 	}
 	if err == nil {
@@ -57,7 +60,7 @@ func (s *dialect) checkOpen(ctx context.Context, e Execer, run journal.Run, caus
 	if isDuplicate(err) {
 		err = nil
 	}
-	return fmt.Errorf("%w%w", errEnded, errors.Join(cause, err))
+	return errors.Join(errEnded, cause, err)
 }
 
 // preventCommit makes a COMMIT of the transaction impossible after complete has failed in it.

@@ -25,8 +25,8 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 // those of [sql.DB.BeginTx], with any isolation level. InTx calls fn at most once. fn must not commit or roll back by
 // itself.
 //
-// InTx returns nil if and only if the transaction is committed, even if the reply to COMMIT was lost. Then the response
-// is sent when the handler returns, and writing more is an error.
+// If InTx returns nil, the transaction is committed, even if the reply to COMMIT was lost. Then the response is sent when the
+// handler returns, and writing more is an error.
 //
 // After [journal.ErrAnswered] the handler should return; what it writes is discarded. The client gets another run's
 // response or, if it is unknown 3 s after COMMIT was sent whether this transaction is committed, a 503. After any other error
@@ -41,7 +41,7 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 //
 // In MySQL a statement may end the transaction: a deadlock rolls it back, and DDL, which fn must not execute, commits it. If fn
 // returns the error of a deadlock, nothing has happened. Otherwise the effect of fn is unknown, and retries get 409 until an
-// operator or, in an intent journal, Sweep ends the row. Autocommit is off in fn, so that what follows a deadlock is rolled back.
+// operator or, in an intent journal, Sweep ends the row. Autocommit is off in fn: in a run, what follows a deadlock is rolled back.
 //
 // If fn panics, the transaction is rolled back and the panic goes on.
 //
