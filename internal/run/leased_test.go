@@ -180,6 +180,42 @@ func TestLostKey(t *testing.T) {
 	}
 }
 
+// fault: a hook of the Redis client panics in Conclude, which is called again -> the lease still runs out
+func TestLeaseRunsOutAfterAPanic(t *testing.T) {
+	t.Parallel()
+	inline := func(o *redis.Options) { o.ContextTimeoutEnabled = true }
+	client, hook := redistest.Mini(t).Client(t, inline), &commands{}
+	client.AddHook(hook)
+	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second), lock.WithTTL(time.Second))
+	g := run.New("run", locker, run.Policy{Retention: time.Hour, MaxWaiters: 10, MaxDuration: time.Hour})
+	r, _ := begin(t, g, &product{keeps: true, sent: true})
+	r.CutOff()
+	hook.set(func(name string) error {
+		if name == "evalsha" {
+			panic("the hook's")
+		}
+		return nil
+	}, nil)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("Conclude does not panic")
+			}
+		}()
+		r.Conclude(run.Ending{How: run.Whole})
+	}()
+	hook.set(nil, nil)
+	r.Conclude(run.Ending{How: run.Whole})
+	for begun := time.Now(); locker.Stats().Leases > 0; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the lease is renewed")
+		}
+	}
+	if err := locker.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A run whose ending Redis has not got tells the outcome that it has then, and the size of what is pending.
 func TestRedisFailsAtTheEnd(t *testing.T) {
 	t.Parallel()
