@@ -43,8 +43,8 @@ type Claim struct {
 
 // Claim takes key if it is free, and otherwise returns what it holds. A key that another caller holds is a [State], not
 // an error. Claim takes one round trip. If it meets a claim under a hold, it takes a second round trip to see whether
-// the lease of that claim has run out. If that fails, Claim returns such a claim as Held. An older server and
-// [WithReplicas] may also need a second round trip.
+// the lease of that claim has run out. If that trip fails, the State is Held. An older server and [WithReplicas] may
+// also need a second round trip.
 //
 // With a hold, the claim stays for that long after its lease has ended, in whole milliseconds, from 1 ms to [MaxHold];
 // 0 means no hold. It is for work that must not be done twice even if this process dies in the middle of it: until
@@ -59,8 +59,8 @@ type Claim struct {
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
 // answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives at Redis nevertheless is
 // released in the background. If that fails too, it expires after the length of a lease ([WithTTL]), or that and its
-// hold. With [WithReplicas] a value is returned only once it is confirmed: [ErrSettled] then means that there is a
-// value, and the error wrapped with it is the reason why it was not confirmed.
+// hold. With [WithReplicas] a value is returned only once it is confirmed. [ErrSettled] means that a value is not
+// confirmed, or still pending ([ErrPending]). The error wrapped with it is the reason.
 //
 // A claim under a hold must not stay after an error of Claim, nor return after [Lease.Release] or once the value of
 // [Lease.Settle] has expired. So its release is retried in the background until Redis answers, for at most an hour. It
@@ -84,12 +84,13 @@ func (l *Locker) Claim(ctx context.Context, key string, note []byte, hold time.D
 	return l.granter.claim(ctx, l.namespace.Key(key), opts)
 }
 
-// Look returns what key holds, and never takes it. The State is [Free], [Held], [Abandoned] or [Settled], found in one
-// round trip. It is for a caller that must not begin the work, and needs the note or the value: [Locker.Inspect]
+// Look returns what key holds, and never takes it. The State is [Free], [Held], [Abandoned] or [Settled]. Look takes
+// one round trip. It is for a caller that must not begin the work, and needs the note or the value: [Locker.Inspect]
 // returns neither, and [Locker.Wait] waits while the key is held.
 //
 // The errors are those of [Locker.Claim]. So is the rule of [WithReplicas]: a value is returned only once it is
-// confirmed, which takes a second round trip. Look writes nothing else.
+// confirmed, which takes a second round trip. Look writes nothing else, except a value of this Locker
+// that is pending ([ErrPending]).
 func (l *Locker) Look(ctx context.Context, key string) (claim Claim, err error) {
 	if err = l.ready(ctx, "look"); err != nil {
 		return claim, err

@@ -23,7 +23,7 @@ type held struct {
 }
 
 // add notes that Close has to release lease, until it ends. It returns lease. If Close was called meanwhile, it releases
-// the lease and returns ErrClosed. A lease of Claim is not added, also if TryAcquire or Acquire has joined it.
+// the lease and returns ErrClosed. A lease of Claim is not added, not even one that TryAcquire has joined.
 func (h *held) add(lease *Lease) (*Lease, error) {
 	if !h.isOn || !lease.core.ID().IsLock {
 		return lease, nil
@@ -61,7 +61,7 @@ func (h *held) release() {
 	}
 }
 
-// takeFailed returns an error if releases have failed. A second call returns nil.
+// takeFailed returns an error if releases have failed, and forgets them.
 func (h *held) takeFailed() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,7 +23,7 @@ func withTimeout[T any](ctx context.Context, s *servers, f func(context.Context)
 	var value T
 	var err error
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, background.TimeoutError(s.timeout))
-	defer cancel() // not in the goroutine: then ctx could be done before the result of f is read
+	defer cancel() // not in the goroutine: there ctx.Done could win the select over done
 	done := make(chan struct{})
 	s.group.Go(func() {
 		defer close(done)
@@ -37,8 +37,8 @@ func withTimeout[T any](ctx context.Context, s *servers, f func(context.Context)
 	}
 }
 
-// masters returns a client for each master of a Cluster, by its address and ": ". Without a Cluster it returns the
-// Locker's client, by "".
+// masters returns a client for each master of a Cluster, keyed by "address: ", as errors print it. Without a Cluster it
+// returns the Locker's client, keyed by "".
 func (s *servers) masters(ctx context.Context) (map[string]redis.Cmdable, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 )
 
 // WithAtMostOnce does not run a request again whose outcome is unknown, for [WithRetention]'s time: the handler panicked,
-// the process died, the handler ran past [WithMaxDuration] without an answer, its response was broken or could not be
-// stored, or it called [Execution.Unknown]. Use it for money. By default such a request runs again when the lease has run
+// the process died, the handler ran past [WithMaxDuration] without an answer, its response was broken or never reached
+// Redis, or it called [Execution.Unknown]. Use it for money. By default such a request runs again when the lease has run
 // out.
 //
 // A retry of such a request gets 409 in-flight until the lease has run out, and then 409 outcome-unknown for

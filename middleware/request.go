@@ -47,7 +47,7 @@ type refusal struct {
 	event   Event
 }
 
-// refused returns the refusal of a request before it could run.
+// refused returns the refusal of that kind. err is for the Event.
 func (o *options) refused(kind run.Kind, err error) *refusal {
 	answer := kind.Answer()
 	p := problem.New(answer)

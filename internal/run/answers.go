@@ -19,7 +19,7 @@ const (
 	Stored                             // return Result.Record
 	InFlight                           // another run with this key has not ended
 	Expired                            // the key is too old, and nothing is stored under it: nothing ran
-	NoRecord                           // the run that was waited for has ended without a record: a retry may run
+	NoRecord                           // the earlier run has ended or died without a record: a retry may run
 	Reused                             // the key belongs to another input
 	NotStored                          // the run has ended, and its product was not kept
 	UnknownNotStored                   // the same, and it is not known whether it took effect

@@ -11,8 +11,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// asker calls a Guard's journal. A caller waits for one call no longer than journalTimeout. What the journal cannot do at
-// once is retried in the background, for journalRetry at most.
+// asker calls a Guard's journal. A caller waits for one call no longer than journalTimeout, if the driver obeys the
+// context. What the journal cannot do at once is retried in the background, for journalRetry at most.
 type asker struct {
 	journal journal.Journal // nil: none
 	locker  *lock.Locker    // whose Close waits for the background

@@ -11,7 +11,7 @@ const (
 	Partial                // a product that cannot be stored: too long, or not in memory
 	Bypassed               // a product that the door did not see
 	Refused                // a product that can be stored, and passes on a refusal: a retry may have another
-	Forbidden              // a product that must not be stored: a retry runs, also after Keep and if a part was sent, but not after Unknown
+	Forbidden              // a product that must not be stored: the key is freed, also after Keep and if a part was sent, but not after Unknown
 	Whole                  // a product that can be stored
 )
 

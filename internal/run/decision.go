@@ -75,8 +75,7 @@ func (d *decision) storesRecord() bool {
 var errDeclaredUnknown = errors.New("onceguard: the operation declared its outcome unknown (Execution.Unknown, once.Unknown)")
 
 // tombstone returns the record of action, which is Tombstone or UnknownTombstone. isKnown reports whether the operation's
-// outcome is known. It is unknown after Keep and a panic, and yet action is Tombstone, because Keep means that the
-// operation took effect.
+// outcome is known. After Keep and a panic the outcome is unknown, but Keep asks for a Tombstone.
 func (r *Run) tombstone(action Action, isKnown bool) record.Record {
 	rec := r.newRecord(r.completed)
 	rec.Tombstone, rec.Unknown, rec.Head = true, action == UnknownTombstone, r.product.Tombstone(isKnown)

@@ -15,15 +15,15 @@ import (
 // journaled is the protection by a journal, beside a lease or alone. A run ends first in the journal, then in Redis.
 // conclude decides by the state of the run's transaction (txPhase in transact.go) and, without one, by the run's action:
 //
-//	transaction   action                    journal            key in Redis        the caller gets
-//	committed     any                       has the record     settled with it     the run's product
-//	overtaken     any                       has another run's  settled or released what the journal has
-//	unknown       any (see below)           is not called      left                CommitUnknown
-//	none          leave                     is not called      left                the run's product
-//	none          free, no row since Begin  is not called      released            the run's product
-//	none          store, or free a row      End                by End's entry      the run's product or, if another run
-//	                                                                               has the key and nothing was sent, what
-//	                                                                               the journal has
+//	transaction  action                           journal            key in Redis         the caller gets
+//	committed    any                              has the record     settled with it      the run's product
+//	overtaken    any                              has another run's  settled or released  what the journal has
+//	unknown      any (see below)                  is not called      left                 CommitUnknown
+//	none         leave                            is not called      left                 the run's product
+//	none         free, and Begin stored no row    is not called      released             the run's product
+//	none         store, tombstone, or free a row  End                by End's entry       the run's product or, if another
+//	                                                                                      run has the key and nothing was
+//	                                                                                      sent, what the journal has
 //
 // If End fails, endInBackground retries it, and the caller gets the run's product. That includes a row that is handed out
 // to a sweep: what the sweep then stores may differ from what the caller got. After Keep, or once a part was sent, the
@@ -212,7 +212,7 @@ func follow(ctx context.Context, lease *lock.Lease, entry journal.Entry, ended, 
 		_ = lease.Settle(ctx, entry.Record, entry.Left)
 	case frees, entry.State == journal.Done: // Redis has nothing to store: a retry gets the journal's entry
 		_ = lease.Release(ctx)
-	default: // the journal has the row of another run, without an outcome: the lease runs out
+	default: // the journal has no row, or another run's without an outcome: the lease runs out
 		lease.Abandon()
 	}
 }

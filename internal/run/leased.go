@@ -62,12 +62,12 @@ func (r *Run) ConcludeWithin(limit time.Duration, end Ending) Result {
 // reclaim ends a run that lost its key before any of its product was sent: another request, an operator or another program
 // has written the key. By now the key may be free again, and the next retry would run. So reclaim claims the key again.
 //
-//   - If the claim is granted, and the key is not lost again, it applies the decision, and the caller gets the run's own
+//   - If the claim is granted, it applies the decision. Unless that loses the key again, the caller gets the run's own
 //     product.
 //   - Otherwise the caller gets what the key holds, or a reason, so that it does not get a product that differs from the
 //     stored one.
 //
-// Both runs may have taken effect, so the outcome is OutcomeLeaseLost in any case.
+// Another run may have taken effect, too, so the outcome is OutcomeLeaseLost in any case.
 func (r *Run) reclaim(d *decision, lost error) Result {
 	lost = fmt.Errorf("onceguard: a run that %v has lost its key: %w", r.product, lost)
 	found, err := r.guard.sendClaim(&r.Request)

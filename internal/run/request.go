@@ -21,7 +21,7 @@ type Request struct {
 	// Begin, Wait, Run.Start and Run.CutOff set these:
 	StorageKey string // the key as it stands in Redis; may be set before, too
 	Phases     Phases
-	caller     context.Context // its values are those of the run; of its ends only the deadline counts
+	caller     context.Context // its values are the run's; its deadline counts, its cancellation does not
 }
 
 // resemblance is the result of comparing a request with a stored fingerprint.

@@ -62,8 +62,8 @@ func (r *Run) Fence() int64 {
 func (r *Run) IsStrict() bool { return r.guard.AtMostOnce || r.protection.hasRow() }
 
 // Start returns the context for the operation, whose product this is. The context ends at the run's limit and at the
-// caller's deadline, when the lease is lost unless a journal decides, and when CutOff is called. It does not end with
-// the caller's context.
+// caller's deadline, when the lease is lost unless a journal decides, and when CutOff is called. A cancellation of the
+// caller's context does not end it.
 func (r *Run) Start(product Product) context.Context {
 	r.product = product
 	r.Phases.Operation.Start = time.Now()

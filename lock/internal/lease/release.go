@@ -1,8 +1,8 @@
 package lease
 
-// Release removes the claim. It tries once. If that fails, a claim without a hold is released in the background here,
-// and a claim with a hold by the backend (KeepReleasing, in store/unneeded.go), because it would stay for long. Core.mu
-// is not held during a try.
+// Release removes the claim. It tries once: it calls the backend, which sends up to four times. If that fails, a claim
+// without a hold is released in the background here, and one with a hold by the backend (KeepReleasing, in
+// store/unneeded.go), because it would stay for long. Core.mu is not held during a try.
 
 import (
 	"context"

@@ -2,8 +2,8 @@ package lease
 
 // Settle stores a value in place of the claim. The rules:
 //
-//   - Settle tries once, by one operation of the backend. If that fails and another try may succeed, the Settle is
-//     pending: it is retried in the background. backlog.go holds its value, and pending.go retries it.
+//   - Settle tries once: it calls the backend, which sends up to four times. If that fails and another try may succeed,
+//     the Settle is pending: it is retried in the background. backlog.go holds its value, and pending.go retries it.
 //   - A lease has one Settle. A second one returns ErrLost at once, whether or not the first has succeeded.
 //   - The lease ends when a reply shows that the value is stored, or that the key holds something else. Any other error
 //     leaves the lease as it is.

@@ -26,7 +26,7 @@ const (
 //
 //	batchSize(n) = min((3*n+3)/4, max(n/maxInFlight, smallBatch), pacer.max)
 //
-// so 1 command goes alone; of 20 commands the first batch has 15 and the next 4; of 999 the first has 333.
+// so 1 command goes alone; of 20 the first batch has 15 and the next 4; of 999 the first has 256, or 333 if max has grown.
 //
 // A command whose reply comes after its caller has stopped waiting only adds load. So under overload, commands that
 // would be answered too late are dropped, and their callers time out, so that the others are answered in time. A batch

@@ -96,9 +96,8 @@ func (c *command) replacement(err error) *command {
 //  2. go-redis returns by a deadline (Pipeline.endsInTime: a *redis.Client with ContextTimeoutEnabled that honorsDeadlines
 //     accepts, without WithReplicas). Redis must have answered before, as go-redis's first handshake ignores deadlines;
 //  3. no argument is longer than maxInline;
-//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline. It ends up to a
-//     tenth of OpTimeout before the operation times out, so a command is queued if the deadline of the caller's context
-//     is earlier still;
+//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline. It ends at most
+//     OpTimeout/10 before the operation times out. A command whose caller has an earlier deadline is queued;
 //  5. fewer than maxInFlight batches of the queue are in flight.
 //
 // When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.

@@ -49,8 +49,8 @@ func MayHaveArrived(err error) bool {
 	return true
 }
 
-// IsTemporary reports whether the same command may succeed if it is sent again soon. That is so after a network error,
-// and if the server is starting, is no longer the master, or has too many clients.
+// IsTemporary reports whether the same command may succeed if it is sent again soon. It may after any error but a reply
+// (except ErrClosed), and after LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, MOVED, ASK and too many clients.
 func IsTemporary(err error) bool {
 	switch {
 	case errors.Is(err, redis.ErrClosed): // the client, for good

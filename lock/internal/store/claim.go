@@ -2,18 +2,18 @@ package store
 
 // This file claims keys, and looks at them without claiming. Package lock calls Claim and Look. No mutex is held here.
 //
-// The reply to a claim may be lost or come too late. Six files below lock deal with that, in the order in which a claim
-// comes to them:
+// The reply to a claim may be lost or come too late. Six files deal with that, in the order in which a claim comes to
+// them:
 //
 //  1. internal/pipeline/call.go: after an error that may pass (rediserr.IsTemporary), such as a broken connection,
 //     Call.Do sends the claim again, with the same token. A reply that arrives after Do has returned goes to the
 //     Call's Late.
-//  2. this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is granted.
+//  2. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
+//     (confirmClaim), in the same try.
+//  3. this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is granted.
 //     If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
 //     all three cases a command without a reply may still arrive (Entry.MayReturn). If Do has failed because the caller
 //     no longer waits, lateClaim releases the claim when its reply arrives after all.
-//  3. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
-//     (confirmClaim).
 //  4. lock/claim.go: if the claim is granted too late for its lease, granter.newLease releases it.
 //  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was released,
 //     or after the settled value has expired. If the claim has a hold, Core.keepReleasing has it released again.
@@ -105,7 +105,7 @@ func (s *Store) Claim(
 	}
 	e, err := o.takeOrRead(s.config.Fencing || opts.Waits)
 	e.MayReturn = o.mayReturn
-	// If another caller has the key and nothing has arrived, one release now would find nothing.
+	// A denied claim without a hold that has not arrived is left: one release now would find nothing.
 	if e.State != Granted && (o.arrived || e.MayReturn && (err != nil || opts.Hold > 0)) {
 		s.ReleaseUnneeded(key, token, opts.Hold, e.MayReturn)
 	}

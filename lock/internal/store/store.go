@@ -3,7 +3,7 @@
 // claims that it releases because no run needs them (unneeded.go).
 //
 // One key holds the whole life of an operation: nothing, then a claim, then a value. [Store.Claim] takes a key or
-// returns the [Entry] that it holds. Extend, Settle and Release act on a claim, named by its token, and return an
+// returns the [Entry] that it holds. Extend, Settle and Release act on a claim, named by its token, and return a
 // [Found]: who had the key when the command ran.
 package store
 
@@ -112,7 +112,7 @@ type Found struct {
 }
 
 // Wrap returns Err with the name of the operation, or nil if Err is nil.
-func (o Found) Wrap(operation string) error { return wrap(operation, o.Err) }
+func (f Found) Wrap(operation string) error { return wrap(operation, f.Err) }
 
 func wrap(operation string, err error) error {
 	if err == nil {
