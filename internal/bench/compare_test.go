@@ -58,7 +58,7 @@ func TestCompare(t *testing.T) {
 // What fails is named, and has no score.
 func TestFailuresHaveNoScore(t *testing.T) {
 	c := conditionsFor(redisFor(t), 1)
-	b := board{session: session{progress: t.Output()}, suite: comparisonSuite(), conditions: c, column: column{callers: 1}}
+	b := board{session: session{progress: t.Output()}, suite: comparisonSuite(), conditions: c, column: column{title: "1 caller", callers: 1}}
 	round := scores{}
 	for name, open := range map[string]opener{"sound": openBare(oneByOne), "broken": openMute} {
 		of := contender{group: first, name: name, subject: subjectOf(t, firsts(open), c)}
@@ -117,14 +117,14 @@ func TestCores(t *testing.T) {
 func TestTables(t *testing.T) {
 	var out strings.Builder
 	err := comparisonSuite().writeTables(&out, []column{
-		{callers: 1, rounds: []scores{
+		{title: "1 caller", callers: 1, rounds: []scores{
 			{
 				"first/handler": {allocs: 3, bytes: 1024}, "first/bare": {rate: 20_000, allocs: 40},
 				"first/onceguard": {rate: 18_000, allocs: 23, bytes: 3072},
 			},
 			{"first/bare": {rate: 10_000, allocs: 40}, "first/onceguard": {rate: 9_100}},
 		}},
-		{callers: 64, rounds: []scores{{"first/bare": {rate: 50_000}}}, failures: []error{errors.New("a reason")}},
+		{title: "64 callers", callers: 64, rounds: []scores{{"first/bare": {rate: 50_000}}}, failures: []error{errors.New("a reason")}},
 	})
 	if err == nil || err.Error() != "a reason" {
 		t.Errorf("error %v, want a reason", err)
