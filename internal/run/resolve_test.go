@@ -291,9 +291,9 @@ func TestInspectANote(t *testing.T) {
 // Inspect shows the record that a duplicate gets, and changes nothing.
 func TestInspect(t *testing.T) {
 	t.Parallel()
-	codec := new(record.Codec)
+	codec, completed := new(record.Codec), time.Now()
 	encoded := func(body string) []byte {
-		rec := &record.Record{Fingerprint: request(1).Fingerprints[0], Completed: time.Now(), Body: []byte(body)}
+		rec := &record.Record{Fingerprint: request(1).Fingerprints[0], Completed: completed, Body: []byte(body)}
 		return codec.Append(nil, lock.None("test").StorageKey("k"), rec)
 	}
 	redisHas := func(value []byte) func(begun) {
