@@ -3,7 +3,9 @@ package sqljournal_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -142,3 +144,48 @@ func TestPoolIsStale(t *testing.T) {
 	}
 	mustHaveEffects(t, beside, run, 1)
 }
+
+// An open transaction would be committed by turning autocommit on.
+//
+// fault: MySQL: COMMIT or ROLLBACK fails, and the connection goes on
+func TestConnectionIsClosedIfItsTransactionMayBeOpen(t *testing.T) {
+	t.Parallel()
+	for name, result := range map[string]error{"commit": nil, "rollback": errors.New("the handler's")} {
+		c := &unending{closed: make(chan struct{})}
+		db := sql.OpenDB(connector{c})
+		j := sqljournal.Transactional(db, namespace, sqljournal.MySQL())
+		if err := j.InTx(t.Context(), nil, func(*sql.Tx) error { return result }); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		<-c.closed
+		if slices.Contains(c.sent, "set autocommit = 1") || !slices.Contains(c.sent, "set autocommit = 0") {
+			t.Errorf("%s: the connection got %q", name, c.sent)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// unending is a connection whose transactions do not end.
+type unending struct {
+	sent   []string
+	closed chan struct{}
+}
+
+func (*unending) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrSkip }
+func (c *unending) Begin() (driver.Tx, error)         { return c, nil }
+func (*unending) Commit() error                       { return errors.New("no COMMIT") }
+func (*unending) Rollback() error                     { return errors.New("no ROLLBACK") }
+func (c *unending) Close() error                      { close(c.closed); return nil }
+
+func (c *unending) ExecContext(_ context.Context, statement string, _ []driver.NamedValue) (driver.Result, error) {
+	c.sent = append(c.sent, statement)
+	return driver.RowsAffected(0), nil
+}
+
+// connector is a database with one connection.
+type connector struct{ conn driver.Conn }
+
+func (c connector) Connect(context.Context) (driver.Conn, error) { return c.conn, nil }
+func (connector) Driver() driver.Driver                          { return nil }

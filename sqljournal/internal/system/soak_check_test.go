@@ -60,7 +60,7 @@ func (k *soak) checkOrder(o *soakOrder, a answer, effects int, isSwept, isPaid b
 	case o.failure != "" && (effects == 0 || k.elsewhere && effects == 1):
 		wantAnswer(k.t, "an order that has failed", a, "500 replay")
 	case o.unknown && k.shop.AtMost && effects <= 1 && a.String() == "409 outcome-unknown":
-	case o.unknown && k.elsewhere && effects == 0 && (a.String() == "201" || a.String() == "500"): // its row was swept Free; a run may be too slow
+	case o.unknown && k.elsewhere && effects == 0 && a.String() == "201": // its row was swept Free
 	case o.unknown && k.elsewhere && !isSwept && a.String() == "500 replay": // its run was merely late
 	case o.unknown && k.elsewhere && !isSwept && effects == 1 && a.String() == "201 replay": // so was this one
 	default:
