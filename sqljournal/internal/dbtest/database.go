@@ -182,7 +182,7 @@ func (d Database) Now() string {
 // Interval returns a duration in SQL, to be added to a time of the table.
 func (d Database) Interval(of time.Duration) string {
 	return map[Kind]string{
-		KindPostgreSQL: fmt.Sprintf("interval '%d microseconds'", of.Microseconds()),
+		KindPostgreSQL: fmt.Sprintf("(%d * interval '1 microsecond')", of.Microseconds()), // 13 refuses a large number of microseconds
 		KindMySQL:      fmt.Sprint(of.Microseconds()),
 		KindSQLite:     fmt.Sprint(of.Milliseconds()),
 	}[d.kind]
