@@ -100,7 +100,7 @@ func WithCookies() Option {
 // is stored as it is. Every instance reads both forms, whatever its own options. WithCompression panics when min is
 // negative.
 //
-// JSON shrinks to a half or a quarter, and takes thirty to sixty times as long to write: 65 µs for 16 KiB. Below 1 KiB
+// JSON shrinks to a half or a quarter, and takes thirty to sixty times as long to write: 65 to 170 µs for 16 KiB. Below 1 KiB
 // compression is seldom worth it (internal/bench/README.md). Each concurrent compression takes 1.2 MB of memory, which is
 // used again.
 //
@@ -128,7 +128,7 @@ func WithCompression(min int) Option {
 // To change the key, give all instances the new one as the last; when all have it, as the first; and when the longest
 // retention has passed since then, drop the old one. To switch encryption on, see [WithPlaintextReads].
 //
-// Encrypting or decrypting takes about 1 µs, and 0.25 µs for each KiB. A first request and a replay each do it twice.
+// Encrypting or decrypting takes 1 to 2.5 µs, and 0.25 to 0.5 µs for each KiB. A first request and a replay each do it twice.
 func WithEncryption(keys ...[]byte) Option {
 	ring := record.NewKeyring("middleware.WithEncryption", keys)
 	return func(o *options) { o.policy.Codec.Keys = ring }
