@@ -8,9 +8,9 @@ import (
 )
 
 // WithAtMostOnce does not run a request again whose outcome is unknown, for [WithRetention]'s time: the handler panicked,
-// the process died, the handler ran past [WithMaxDuration] without an answer, its response was broken or never reached
-// Redis, or it called [Execution.Unknown]. Use it for money. By default such a request runs again when the lease has run
-// out.
+// the process died, the handler ran past [WithMaxDuration] without an answer, its response was missing, broken or never
+// reached Redis, it passed on the refusal of an inner guard, or it called [Execution.Unknown]. Use it for money. By default
+// such a request runs again when the lease has run out.
 //
 // A retry of such a request gets 409 in-flight until the lease has run out, and then 409 outcome-unknown for
 // WithRetention's time. In that time a person or another system has to find out what happened, because after it a retry

@@ -41,10 +41,11 @@ func (g *Guard) byRedis(req *Request, found *lock.Claim) Result {
 	return g.inFlight(found.ClaimedAt, nil)
 }
 
-// ifNoRow returns what follows from what the key holds if the journal has no row of the key. That is what byRedis returns, but for one
-// case: the claim is abandoned, and its note says that its run has the journal. That run died before it had a row, or its
-// row was freed, or its transaction cannot be committed beside the next one's. So nothing that the journal protects has
-// happened, and the next request may run. A claim that a run without the journal has left stays: its outcome is unknown.
+// ifNoRow returns what follows from what the key holds if the journal has no row of the key. That is what byRedis returns,
+// but for one case: the claim is abandoned, and its note says that its run has the journal. That run died before it had a
+// row, or its row was freed, or its transaction cannot be committed beside the next one's. So nothing that the journal
+// protects has happened, and the next request may run. A claim that a run without the journal has left stays: its outcome
+// is unknown.
 func (g *Guard) ifNoRow(req *Request, found *lock.Claim) Result {
 	result := g.byRedis(req, found)
 	if g.Journal == nil || found.State != lock.Abandoned || result.Kind != Unknown {

@@ -16,16 +16,17 @@ type defect struct {
 	fails []string // exactly the checks of oncecheck that do not hold, in its order
 	brief bool     // asked in short test runs, too
 	hangs bool     // some requests get no answer: -timeout is short
+	locks bool     // some keys are never answered: -patience is short
 }
 
-// defects are all that there are. The first is none.
+// defects are all that there are. The first is none. The tests of refusals follow, because they take longest.
 var defects = slices.Concat([]defect{{
 	name: "none", about: "keeps every promise; a duplicate of a running request gets 409",
 	spoil: inside(func(*server) {}),
 }, {
 	name: "none-wait", about: "keeps every promise; a duplicate of a running request waits for its response", wait: true,
 	spoil: inside(func(*server) {}),
-}}, keyDefects, onceDefects, replayDefects, refusalDefects, storeDefects)
+}}, refusalDefects, keyDefects, onceDefects, replayDefects, storeDefects)
 
 func find(name string) (defect, bool) {
 	i := slices.IndexFunc(defects, func(d defect) bool { return d.name == name })

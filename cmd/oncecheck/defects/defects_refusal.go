@@ -53,7 +53,7 @@ var refusalDefects = []defect{{
 		}
 	}),
 }, {
-	name: "running-for-ever", about: "after a duplicate of a running request the key is answered by 409 for ever",
+	name: "running-for-ever", about: "after a duplicate of a running request the key is answered by 409 for ever", locks: true,
 	fails: []string{"once/client-leaves-answered", "inflight/then-replay"},
 	spoil: inside(func(s *server) {
 		var stuck sync.Map // by the record's channel
@@ -74,7 +74,7 @@ var refusalDefects = []defect{{
 		}
 	}),
 }, {
-	name: "never-unlocked", about: "the response is sent and not stored: a repetition gets 409 for ever",
+	name: "never-unlocked", about: "the response is sent and not stored: a repetition gets 409 for ever", locks: true,
 	fails: []string{
 		"once/client-leaves-answered", "replay/answered", "replay/error", "mismatch/whitespace", "inflight/then-replay",
 		"errors/failed-answered", "store/remembers", "crash/at-most-once", "crash/after-answer",
@@ -85,7 +85,7 @@ var refusalDefects = []defect{{
 		}
 	}),
 }, {
-	name: "invalid-locks", about: "a request that does not pass validation locks its key",
+	name: "invalid-locks", about: "a request that does not pass validation locks its key", locks: true,
 	fails: []string{"replay/error"},
 	spoil: inside(func(s *server) {
 		s.commit = func(c *claim, r *http.Request, answer *response, made []payment) error {

@@ -76,7 +76,7 @@ var storeDefects = []defect{{
 		}
 	}),
 }, {
-	name: "crash-locks", about: "after a crash the key of a request that ran is answered by 409 for ever",
+	name: "crash-locks", about: "after a crash the key of a request that ran is answered by 409 for ever", locks: true,
 	fails: []string{"crash/answered"},
 	spoil: inside(func(s *server) {
 		s.claim = persistClaim(s, nil)
@@ -110,7 +110,7 @@ var storeDefects = []defect{{
 		}
 	}),
 }, {
-	name: "panic-locks", about: "after a panic of its handler the key is answered by 409 for ever",
+	name: "panic-locks", about: "after a panic of its handler the key is answered by 409 for ever", locks: true,
 	fails: []string{"errors/failed-answered"},
 	spoil: inside(func(s *server) { s.free = func(*claim) {} }),
 }, {
@@ -158,7 +158,7 @@ var storeDefects = []defect{{
 		}
 	}),
 }, {
-	name: "down-for-ever", about: "after the store was down, nothing runs any more",
+	name: "down-for-ever", about: "after the store was down, nothing runs any more", locks: true,
 	fails: []string{"store/recovers", "store/remembers", "load/shuffled"},
 	spoil: inside(func(s *server) {
 		var broken atomic.Bool

@@ -56,11 +56,8 @@ func TestRight(t *testing.T) {
 				t.Parallel()
 				questions := startDefect(t, d).questions()
 				for i, q := range questions {
-					switch q {
-					case "slow=1s", "late=1s":
-						questions[i] = strings.Replace(q, "1s", "5s", 1)
-					case "6s": // the patience
-						questions[i] = "60s"
+					if q == "slow=2s" || q == "late=2s" {
+						questions[i] = strings.Replace(q, "2s", "5s", 1)
 					}
 				}
 				for _, v := range ask(t, questions...) {

@@ -133,16 +133,19 @@ func (s *site) command(path string) string {
 // questions are the arguments with which oncecheck asks everything.
 func (s *site) questions() []string {
 	url := func(i int, path string) string { return "http://" + s.addresses[i] + path }
-	timeout := "20s"
+	timeout, patience := "20s", "60s"
 	if s.defect.hangs {
 		timeout = "3s"
+	}
+	if s.defect.locks {
+		patience = "10s"
 	}
 	return []string{
 		"-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-d", `{"amount":{{n}}}`,
 		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-effects", "http://" + s.control + "/effects",
-		"-slow", "slow=1s", "-slow", "late=1s", "-fail", "fail=after", "-fail", "fail=before", "-fail", "fail=panic", "-at-most-once",
+		"-slow", "slow=2s", "-slow", "late=2s", "-fail", "fail=after", "-fail", "fail=before", "-fail", "fail=panic", "-at-most-once",
 		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other", "-sample", "as=trailer",
 		"-restart", s.command("/restart"), "-store-down", s.command("/store/down"), "-store-up", s.command("/store/up"),
-		"-timeout", timeout, "-patience", "6s", url(0, "/payments"),
+		"-timeout", timeout, "-patience", patience, url(0, "/payments"),
 	}
 }

@@ -187,9 +187,9 @@ func (s *Store) Settle(
 	}), token)
 }
 
-// Release removes the claim. written is as for Settle. If the claim has a hold, the release must reach replicas: a failover could bring the claim
-// back, for as long as its hold. Under WithReplicas the script then also writes if the key is absent, so that a WAIT
-// counts a release whose reply was lost.
+// Release removes the claim. written is as for Settle. If the claim has a hold, the release must reach replicas: a
+// failover could bring the claim back, for as long as its hold. Under WithReplicas the script then also writes if the key
+// is absent, so that a WAIT counts a release whose reply was lost.
 func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, written []byte, hasHold bool) Found {
 	o := s.actOn(ctx, key, token)
 	o.MayInline = true

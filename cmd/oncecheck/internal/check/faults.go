@@ -66,9 +66,10 @@ func goThroughOutage(t *T) *outage {
 	return o
 }
 
-// command runs a hook, and ends the check if it fails.
+// command runs a hook, and ends the check if it fails. A hook has a minute even where the patience for an answer is shorter.
 func command(t *T, c hook.Command) {
-	ctx, cancel := context.WithTimeoutCause(t.ctx, t.s.Patience, fmt.Errorf("it took more than %v", t.s.Patience))
+	limit := max(t.s.Patience, time.Minute)
+	ctx, cancel := context.WithTimeoutCause(t.ctx, limit, fmt.Errorf("it took more than %v", limit))
 	defer cancel()
 	if _, err := c.Run(ctx); err != nil {
 		t.NotAsked("%v", err)
