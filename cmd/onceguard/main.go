@@ -42,8 +42,9 @@
 // -user is the user's id as keyfunc.User gets it. For a scope of several parts, such as keyfunc.Compose(tenant, user),
 // give -user for each, in that order: -user acme -user ann. -host is the host that the client asked for, for a key of
 // keyfunc.Compose(keyfunc.Standard(user), keyfunc.Host()). -anonymous stands for keyfunc.Anonymous. -key is the content
-// of the Idempotency-Key header, without quotes. The output repeats all of these but -key, because a mistyped one makes
-// another key, which is free. Other users of the machine can see the arguments of a process.
+// of the Idempotency-Key header without quotes: 8e03978e, not "8e03978e". For keyfunc.Opaque, and so for package profile,
+// it is as the client sent it. The output repeats all of these but -key, because a mistyped one makes another key, which
+// is free. Other users of the machine can see the arguments of a process.
 //
 // inspect and forget take the name of a lock (lock.Locker.Acquire) instead of KEY. While its lease is live, forget
 // needs -even-if-live too:

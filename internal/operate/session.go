@@ -58,7 +58,7 @@ func (c *config) commonFlags(set *flag.FlagSet, takesKey bool) {
 	set.BoolVar(&r.anonymous, "anonymous", false, "the user is keyfunc.Anonymous")
 	set.StringVar(&r.method, "method", http.MethodPost, "the request's `method`")
 	set.StringVar(&r.path, "path", "", "the request's `path`, as the client sent it")
-	set.StringVar(&r.key, "key", "", "the `content` of the Idempotency-Key header, without quotes")
+	set.StringVar(&r.key, "key", "", "the `content` of the Idempotency-Key header, without quotes; for keyfunc.Opaque, as in package profile, as the client sent it")
 }
 
 // session is one command with its connections to Redis and to the journal's database.
