@@ -13,7 +13,7 @@ import (
 
 // lockFlag is for the commands that a lock needs: one that is held has no outcome, and frees itself.
 func lockFlag(set *flag.FlagSet, c *config) {
-	set.StringVar(&c.lock, "lock", "", "the `name` of a lock (lock.Locker.Acquire), in place of KEY")
+	set.Var((*filled)(&c.lock), "lock", "the `name` of a lock (lock.Locker.Acquire), in place of KEY")
 }
 
 func prepareInspect(Environment, *config) (action, error) { return inspect, nil }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"time"
 
@@ -34,13 +33,6 @@ type config struct {
 	options   []middleware.Option // that decide how a response is stored
 }
 
-// requestFlags are what the customer sent. They are given instead of KEY.
-type requestFlags struct {
-	user                    parts // one part, or those of a scope in the order of keyfunc.Compose
-	method, path, key, host string
-	anonymous               bool
-}
-
 func (c *config) commonFlags(set *flag.FlagSet, takesKey bool) {
 	set.StringVar(&c.redis, "redis", "", "`URL` of Redis, or none (default: REDIS_URL from the environment)")
 	set.StringVar(&c.journal, "journal", "", "`URL` of the journal's database (default: JOURNAL_URL from the environment)")
@@ -52,13 +44,7 @@ func (c *config) commonFlags(set *flag.FlagSet, takesKey bool) {
 	}
 	set.StringVar(&c.reading.keysFile, "keys-file", "", "the `file` with the keys of middleware.WithEncryption")
 	set.BoolVar(&c.reading.plaintext, "plaintext-reads", false, "as middleware.WithPlaintextReads")
-	r := &c.request
-	set.Var(&r.user, "user", "the user's `id`, in place of KEY; once for each part of a scope that keyfunc.Compose joins, such as tenant and user")
-	set.StringVar(&r.host, "host", "", "the `host` that the client asked for, if keyfunc.Host is a part of the key")
-	set.BoolVar(&r.anonymous, "anonymous", false, "the user is keyfunc.Anonymous")
-	set.StringVar(&r.method, "method", http.MethodPost, "the request's `method`")
-	set.StringVar(&r.path, "path", "", "the request's `path`, as the client sent it")
-	set.StringVar(&r.key, "key", "", "the `content` of the Idempotency-Key header, without quotes; for keyfunc.Opaque, as in package profile, as the client sent it")
+	c.request.flags(set)
 }
 
 // session is one command with its connections to Redis and to the journal's database.
@@ -186,27 +172,12 @@ func (s *session) findKey(takesKey bool, args []string) error {
 		return usagef("KEY is missing")
 	case len(args) > 1:
 		return usagef("want one KEY, got %d", len(args))
+	case args[0] == "":
+		return usagef("KEY is empty")
 	}
 	s.key = args[0]
 	if namespace, _, ok := strings.Cut(s.key, ":{"); ok && s.namespace == "" {
 		s.namespace = namespace
-	}
-	return nil
-}
-
-// check returns an error if a flag of the request is missing.
-func (r *requestFlags) check(namespace string) error {
-	switch {
-	case namespace == "":
-		return usagef("-namespace is missing")
-	case (len(r.user) == 0) != r.anonymous:
-		return usagef("want either -user or -anonymous")
-	case r.method == "":
-		return usagef("-method is missing")
-	case r.path == "" || r.path[0] != '/':
-		return usagef("-path: want a path that begins with /")
-	case r.key == "":
-		return usagef("-key is missing")
 	}
 	return nil
 }
@@ -223,62 +194,12 @@ func (s *session) storageKey() (string, error) {
 	return s.locker.StorageKey(key), err
 }
 
-// derive returns the key of a request: of keyfunc.Standard or, with a host, of Compose(Standard(user), Host()).
-func (r *requestFlags) derive() (string, error) {
-	var user string
-	var err error
-	switch {
-	case r.anonymous:
-		user, err = keyfunc.Anonymous()(nil)
-	case len(r.user) == 1:
-		user = r.user[0]
-	default:
-		user = keyfunc.ComposedKey(r.user...)
-	}
-	key := keyfunc.StandardKey(user, strings.ToUpper(r.method), r.path, r.key)
-	if r.host != "" {
-		key = keyfunc.ComposedKey(key, strings.ToLower(r.host))
-	}
-	return key, err
-}
-
-// parts is a flag that may be given several times.
-type parts []string
-
-func (p *parts) String() string { return strings.Join(*p, " ") }
-
-func (p *parts) Set(part string) error {
-	if part == "" {
-		return errors.New("want one that is not empty")
-	}
-	*p = append(*p, part)
-	return nil
-}
-
 // madeOf returns what the key was made of.
 func (s *session) madeOf() string {
 	if s.lock != "" {
 		return fmt.Sprintf("namespace %q and lock %q", s.namespace, s.lock)
 	}
 	return fmt.Sprintf("namespace %q, %s, and -key", s.namespace, s.request)
-}
-
-// String returns what a key is made of, as [keyfunc.StandardKey] takes it. It leaves out the content of the
-// Idempotency-Key header: with keyfunc.Anonymous, any client that sends it gets the stored response.
-func (r requestFlags) String() string {
-	user := "no user (-anonymous)"
-	for i, part := range r.user {
-		if i == 0 {
-			user = "user"
-		}
-		user += fmt.Sprintf(" %q", part)
-	}
-	path, _, _ := strings.Cut(r.path, "?")
-	text := fmt.Sprintf("%s, method %q, path %q", user, strings.ToUpper(r.method), path)
-	if r.host != "" {
-		text += fmt.Sprintf(", host %q", strings.ToLower(r.host))
-	}
-	return text
 }
 
 func (s *session) close() error {
