@@ -115,8 +115,9 @@ func (p Profile) String() string { return p.name }
 
 // Key returns the key function: the header Idempotency-Key, taken as an opaque string ([keyfunc.Opaque]), in the scope that
 // the rules give it. user is whatever a client acts for: in ACP the authenticated identity, in UCP the client, in Stripe's
-// API the account. It is as in [keyfunc.Standard], and the errors are those of Standard. With ACP and UCP
-// [keyfunc.StandardKey] makes the same key for an operator. Key panics when user is nil.
+// API the account. It is as in [keyfunc.Standard], and the errors are those of Standard. For an operator,
+// [keyfunc.StandardKey] makes the same key with ACP and UCP. With Stripe the key has no route: [keyfunc.ComposedKey] of what
+// the client sent and the account makes it. Key panics when user is nil.
 func (p Profile) Key(user keyfunc.Func) keyfunc.Func {
 	option.Check(user != nil, "profile.Profile.Key: user is nil")
 	return p.scope(keyfunc.Opaque(header), user)

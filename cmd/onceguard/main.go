@@ -35,16 +35,17 @@
 //
 // KEY is the key as Redis and logs have it, NAMESPACE:{1b2f}6cbd…; or "urn:onceguard:key:" and 64 digits, as a problem
 // response has it in "instance"; or these 64 digits. The last two need -namespace. If the service uses
-// keyfunc.Standard, what the customer sent can be given instead of KEY:
+// keyfunc.Standard or package profile, what the customer sent can be given instead of KEY:
 //
 //	onceguard inspect -redis URL -namespace payments-api -user ann -method POST -path /payments -key 8e03978e
 //
 // -user is the user's id as keyfunc.User gets it. For a scope of several parts, such as keyfunc.Compose(tenant, user),
 // give -user for each, in that order: -user acme -user ann. -host is the host that the client asked for, for a key of
-// keyfunc.Compose(keyfunc.Standard(user), keyfunc.Host()). -anonymous stands for keyfunc.Anonymous. -key is the content
-// of the Idempotency-Key header without quotes: 8e03978e, not "8e03978e". For keyfunc.Opaque, and so for package profile,
-// it is as the client sent it. The output repeats all of these but -key, because a mistyped one makes another key, which
-// is free. Other users of the machine can see the arguments of a process.
+// keyfunc.Compose(keyfunc.Standard(user), keyfunc.Host()). -anonymous stands for keyfunc.Anonymous. -no-route, instead of
+// -method and -path, is for a key of keyfunc.Compose(key, user), as that of profile.Stripe. -key is the content of the
+// Idempotency-Key header without quotes: 8e03978e, not "8e03978e". For keyfunc.Opaque, and so for package profile, it is
+// as the client sent it. The output repeats all of these but -key, because a mistyped one makes another key, which is
+// free. Other users of the machine can see the arguments of a process.
 //
 // inspect and forget take the name of a lock (lock.Locker.Acquire) instead of KEY. While its lease is live, forget
 // needs -even-if-live too:

@@ -153,8 +153,7 @@ func (s *session) leaveRedis(ctx context.Context, err error) {
 
 // findKey sets the session's key, and the namespace if the key has one in front.
 func (s *session) findKey(takesKey bool, args []string) error {
-	r := &s.request
-	described := len(r.user) > 0 || r.anonymous || r.host != "" || r.path != "" || r.key != ""
+	described := s.request.isGiven()
 	switch {
 	case !takesKey && len(args) > 0:
 		return usagef("want no argument, got %d", len(args))
@@ -163,7 +162,7 @@ func (s *session) findKey(takesKey bool, args []string) error {
 	case described && len(args) > 0, s.lock != "" && (described || len(args) > 0):
 		return usagef("give KEY, or -user, -method, -path and -key, or -lock, but only one of them")
 	case described:
-		return r.check(s.namespace)
+		return s.request.check(s.namespace)
 	case s.lock != "" && s.namespace == "":
 		return usagef("-namespace is missing")
 	case s.lock != "":
