@@ -94,13 +94,25 @@ func histOp(client int, from, to int64, call histCall, answer histAnswer) porcup
 	return porcupine.Operation{ClientId: client, Call: from, Return: to, Input: call, Output: answer}
 }
 
-// histCheck returns the operations on the first key whose history is not linearizable, if there is one.
+// histJudge has histories made until the search of one ends in its time, five at the most.
+func histJudge(history func() []porcupine.Operation) (result porcupine.CheckResult, of []porcupine.Operation) {
+	for range 5 {
+		if result, of = histCheck(history()); result != porcupine.Unknown {
+			break
+		}
+	}
+	return result, of
+}
+
+// histCheck returns the operations on a key whose history is not linearizable, if there is one. If there is none and the
+// search of one has not ended in its time, it returns those on that key.
 func histCheck(ops []porcupine.Operation) (result porcupine.CheckResult, of []porcupine.Operation) {
 	keys := map[string][]porcupine.Operation{}
 	for _, op := range ops {
 		key := op.Input.(histCall).key
 		keys[key] = append(keys[key], op)
 	}
+	var undecided []porcupine.Operation
 	for _, of := range keys {
 		// Open operations make the search long. What nobody has seen may be left out: if the rest is linearizable, so
 		// is the whole. Only a loss may need one of them, for nothing says whose claim was met.
@@ -109,9 +121,15 @@ func histCheck(ops []porcupine.Operation) (result porcupine.CheckResult, of []po
 		if result != porcupine.Ok && slices.ContainsFunc(of, isLost) {
 			result = porcupine.CheckOperationsTimeout(histModel, of, 20*time.Second)
 		}
-		if result != porcupine.Ok {
-			return result, of
+		switch result {
+		case porcupine.Illegal:
+			return porcupine.Illegal, of
+		case porcupine.Unknown:
+			undecided = of
 		}
+	}
+	if undecided != nil {
+		return porcupine.Unknown, undecided
 	}
 	return porcupine.Ok, nil
 }

@@ -40,18 +40,21 @@ func TestHistoryIsLinearizable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHistory(t)
-			h.patient = name == "a slow caller"
-			h.play(func(p *redistest.Proxy, rng *rand.Rand) histLock {
-				var clientOpts []func(*redis.Options)
-				if rng.IntN(2) == 0 {
-					clientOpts = append(clientOpts, redistest.OneTry)
-				}
-				return histLocker{newLocker(t, p.Client(t, clientOpts...),
-					append([]lock.Option{lock.WithTTL(histTTL), lock.WithOpTimeout(histOpTimeout)}, opts...)...)}
+			result, of := histJudge(func() []porcupine.Operation {
+				h := newHistory(t)
+				h.patient = name == "a slow caller"
+				h.play(func(p *redistest.Proxy, rng *rand.Rand) histLock {
+					var clientOpts []func(*redis.Options)
+					if rng.IntN(2) == 0 {
+						clientOpts = append(clientOpts, redistest.OneTry)
+					}
+					return histLocker{newLocker(t, p.Client(t, clientOpts...),
+						append([]lock.Option{lock.WithTTL(histTTL), lock.WithOpTimeout(histOpTimeout)}, opts...)...)}
+				})
+				h.leaveNothing()
+				return h.ops
 			})
-			h.leaveNothing()
-			if result, of := histCheck(h.ops); result != porcupine.Ok {
+			if result != porcupine.Ok {
 				t.Errorf("%s:\n%s", result, histText(of))
 			}
 		})
@@ -74,13 +77,15 @@ func TestHistoryOfABrokenLock(t *testing.T) {
 			t.Parallel()
 			result, of := porcupine.Ok, []porcupine.Operation(nil)
 			for n := 0; n < test.histories && result == porcupine.Ok; n++ {
-				h := newHistory(t)
-				h.harmless = true // which keeps the search short
-				h.play(func(p *redistest.Proxy, _ *rand.Rand) histLock {
-					test.lock.client = p.Client(t, redistest.OneTry) // a second try would meet the first one's work
-					return test.lock
+				result, of = histJudge(func() []porcupine.Operation {
+					h := newHistory(t)
+					h.harmless = true // which keeps the search short
+					h.play(func(p *redistest.Proxy, _ *rand.Rand) histLock {
+						test.lock.client = p.Client(t, redistest.OneTry) // a second try would meet the first one's work
+						return test.lock
+					})
+					return h.ops
 				})
-				result, of = histCheck(h.ops)
 			}
 			if result != test.want {
 				t.Errorf("%s, want %s:\n%s", result, test.want, histText(of))
