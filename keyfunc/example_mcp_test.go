@@ -31,24 +31,28 @@ func call(id int, tool, meta string) *http.Request {
 	return r
 }
 
-// ACP's binding to MCP has the key in a member of meta. All tools have one path, so the tool belongs to the key. The id of
-// the JSON-RPC request is another one for each try: leave it out of the comparison by middleware.WithJSONFingerprint("/id").
+// ACP's binding to MCP has the key in a member of meta. All tools have one path, so the tool belongs to the key.
+//
+// With this key the middleware answers an HTTP request that is sent again as it was. A client that calls the tool again
+// gives the call another JSON-RPC id, and the stored response has the first one's. For such a client use once.Do inside the
+// tool.
 func ExampleJSON_mcpOfACP() {
 	tool, meta := keyfunc.JSON("/params/name"), keyfunc.JSON("/params/arguments/meta/idempotency_key")
 	key := keyfunc.Scoped(keyfunc.Compose(meta, tool), keyfunc.BasicUser())
 
 	first, _ := key(call(1, "complete_checkout_session", `{"idempotency_key":"8e03978e"}`))
-	retry, _ := key(call(2, "complete_checkout_session", `{"idempotency_key":"8e03978e"}`))
-	cancel, _ := key(call(3, "cancel_checkout_session", `{"idempotency_key":"8e03978e"}`))
+	retry, _ := key(call(1, "complete_checkout_session", `{"idempotency_key":"8e03978e"}`))
+	cancel, _ := key(call(2, "cancel_checkout_session", `{"idempotency_key":"8e03978e"}`))
 	fmt.Println(first == retry, first == cancel)
-	_, err := key(call(4, "get_checkout_session", `{}`))
+	_, err := key(call(3, "get_checkout_session", `{}`))
 	fmt.Println(err)
 	// Output:
 	// true false
 	// keyfunc: the request has no key in the JSON value /params/arguments/meta/idempotency_key
 }
 
-// UCP's binding to MCP spells the member with a hyphen. A client may send the header instead.
+// UCP's binding to MCP spells the member with a hyphen. A client may send the header instead. See the Example of ACP for the
+// JSON-RPC id.
 func ExampleJSON_mcpOfUCP() {
 	tool, meta := keyfunc.JSON("/params/name"), keyfunc.JSON("/params/arguments/meta/idempotency-key")
 	source := keyfunc.First(meta, keyfunc.Opaque("Idempotency-Key"))

@@ -75,7 +75,7 @@ func readmeProgram(t *testing.T, redis, listen string) string {
 	if len(blocks) != 1 || !strings.HasPrefix(blocks[0], "package main") {
 		t.Fatalf("%d blocks of Go, want one, a program", len(blocks))
 	}
-	program := replaceOnce(t, blocks[0], `"127.0.0.1:6379"`, strconv.Quote(redis))
+	program := replaceOnce(t, blocks[0], `"127.0.0.1:7379"`, strconv.Quote(redis))
 	program = replaceOnce(t, program, `"127.0.0.1:8080"`, strconv.Quote(listen))
 	return replaceOnce(t, program, `"payments-api")`, `"payments-api", lock.WithOpTimeout(10e9))`)
 }
