@@ -47,7 +47,7 @@ The manual: https://pkg.go.dev/github.com/onceguard/onceguard/cmd/oncecheck
 
 // parse parses the command line. If it asks for help, that goes to w.
 func parse(args []string, w io.Writer) (*options, error) {
-	o := &options{Config: check.Config{Statuses: check.Draft07()}}
+	o := &options{profile: draft07}
 	set := flag.NewFlagSet("oncecheck", flag.ContinueOnError)
 	set.SetOutput(io.Discard) // run prints the error
 	set.Usage = func() {}
@@ -115,8 +115,9 @@ func (o *options) runFlags(set *flag.FlagSet) {
 	set.StringVar(&o.markdown, "markdown", "", "also append Markdown to `file`")
 }
 
-// complete checks the values.
+// complete checks the values, and takes those that no flag has from the profile.
 func (o *options) complete(target string) error {
+	o.profile.apply(&o.Config)
 	_ = o.urlFlag(&o.URL)(target)
 	for _, parse := range o.urls {
 		if err := parse(); err != nil {

@@ -93,7 +93,7 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// A profile names checks that there are, has its statuses, and yields to a -status behind it.
+// A profile names checks that there are, and has its statuses.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	for name, p := range profiles {
@@ -122,9 +122,32 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%s: %d, %q; want %d and %q", c.args, code, out+errs, c.want, c.says)
 		}
 	}
-	o, err := parse([]string{"-profile", "ucp", "-status", "reused=422", "http://127.0.0.1/"}, new(bytes.Buffer))
-	if err != nil || !slices.Equal(o.Statuses.Reused, []int{422}) || !slices.Equal(o.Statuses.InFlight, []int{409}) {
-		t.Errorf("%+v, %v", o, err)
+}
+
+// A profile yields to -status and -key, wherever they stand. fault: a -profile behind them takes their place.
+func TestProfileYields(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args             string
+		reused, inFlight []int
+		key              string
+	}{
+		{"", []int{422}, []int{409}, ""},
+		{"-status in-flight=425", []int{422}, []int{425}, ""},
+		{"-profile ucp", []int{409}, []int{409}, "{{key}}"},
+		{"-profile ucp -status reused=422", []int{422}, []int{409}, "{{key}}"},
+		{"-status reused=409,422 -profile acp", []int{409, 422}, []int{409}, "{{key}}"},
+		{"-status reused=409 -profile acp -status in-flight=425", []int{409}, []int{425}, "{{key}}"},
+		{"-key k-{{key}} -profile stripe", []int{400}, []int{409}, "k-{{key}}"},
+		{"-profile stripe -key k-{{key}}", []int{400}, []int{409}, "k-{{key}}"},
+		{"-profile acp -profile stripe", []int{400}, []int{409}, "{{key}}"},
+	} {
+		o, err := parse(append(strings.Fields(c.args), "http://127.0.0.1/"), new(bytes.Buffer))
+		if err != nil {
+			t.Errorf("%s: %v", c.args, err)
+		} else if !slices.Equal(o.Statuses.Reused, c.reused) || !slices.Equal(o.Statuses.InFlight, c.inFlight) || o.KeyFormat != c.key {
+			t.Errorf("%s: %+v, %q", c.args, o.Statuses, o.KeyFormat)
+		}
 	}
 }
 

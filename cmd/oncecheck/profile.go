@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,11 +13,17 @@ import (
 // A profile is what an API specifies about Idempotency-Key where it differs from the draft.
 type profile struct {
 	statuses check.Statuses
+	key      string   // how a key is written, see check.Config.KeyFormat
 	skip     []string // checks of what the API specifies otherwise
 	must     []string // checks of what it demands and the draft does not
 }
 
-// opaque are the checks of a key that is a structured field. To these APIs it is any string.
+// draft07 is what holds without -profile.
+var draft07 = profile{statuses: check.Draft07()}
+
+// To these APIs a key is any string. opaque are the checks of one that is a structured field.
+const opaqueKey = "{{key}}"
+
 var opaque = []string{"key/quoted", "key/escaped", "key/spelling"}
 
 // profiles follow the Agentic Commerce Protocol of 2026-04-17 (rfc.agentic_checkout, section 6), the Universal Commerce Protocol
@@ -24,29 +31,50 @@ var opaque = []string{"key/quoted", "key/escaped", "key/spelling"}
 var profiles = map[string]profile{
 	"acp": {
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{422}, InFlight: []int{409}},
+		key:      opaqueKey,
 		// The body alone is compared, as JSON. The key is repeated in each response, and a refusal is a flat object.
 		skip: append([]string{"mismatch/query", "errors/problem", "errors/key-not-shown"}, opaque...),
 		must: []string{"key/missing", "key/missing-runs", "mismatch/status", "mismatch/whitespace", "inflight/retry-after"},
 	},
 	"ucp": {
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{409}, InFlight: []int{409}},
+		key:      opaqueKey,
 		// The raw body is compared, and a key is optional.
 		skip: append([]string{"key/missing-runs", "mismatch/query", "mismatch/whitespace", "errors/problem", "errors/says-retry"}, opaque...),
 		must: []string{"mismatch/status"},
 	},
 	"stripe": {
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{400}, InFlight: []int{409}},
+		key:      opaqueKey,
 		skip:     append([]string{"key/missing-runs", "mismatch/whitespace", "errors/problem", "errors/key-not-shown"}, opaque...),
 		must:     []string{"key/bare", "key/length-255", "mismatch/status", "replay/marked"},
 	},
 }
 
-// profileFlag sets the statuses and the form of the key, which a -status or -key behind it may change, and the checks.
+// profileFlag chooses the profile.
 func (o *options) profileFlag(name string) error {
 	p, ok := profiles[name]
 	if !ok {
 		return fmt.Errorf("%q is none of %s", name, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	}
-	o.profile, o.Statuses, o.KeyFormat = p, p.statuses, "{{key}}"
+	o.profile = p
 	return nil
+}
+
+// apply sets what no other flag has: wherever they stand on the command line, -status and -key win over -profile.
+func (p profile) apply(cfg *check.Config) {
+	given, rules := cfg.Statuses, p.statuses
+	cfg.Statuses = check.Statuses{
+		Missing: either(given.Missing, rules.Missing), Invalid: either(given.Invalid, rules.Invalid),
+		Reused: either(given.Reused, rules.Reused), InFlight: either(given.InFlight, rules.InFlight),
+	}
+	cfg.KeyFormat = cmp.Or(cfg.KeyFormat, p.key)
+}
+
+// either returns the given statuses or, if there are none, those of the rules.
+func either(given, rules []int) []int {
+	if len(given) > 0 {
+		return given
+	}
+	return rules
 }
