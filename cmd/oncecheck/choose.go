@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,13 +19,16 @@ func (o *options) choose() ([]check.Check, error) {
 	}
 	var chosen []check.Check
 	for _, c := range check.All() {
-		if len(o.only) > 0 && !slices.ContainsFunc(o.only, c.Is) || slices.ContainsFunc(o.skip, c.Is) || slices.Contains(o.profile.skip, c.ID) {
+		if len(o.only) > 0 && !slices.ContainsFunc(o.only, c.Is) || slices.ContainsFunc(o.skip, c.Is) || !o.profile.asks(c) {
 			continue
 		}
 		if c.ID == "crash/at-most-once" && o.atMostOnce || slices.Contains(o.profile.must, c.ID) {
 			c.Level = check.Must
 		}
 		chosen = append(chosen, c)
+	}
+	if len(chosen) == 0 {
+		return nil, errors.New("-only, -skip and -profile leave no check: -list names those that only a profile asks")
 	}
 	return chosen, nil
 }

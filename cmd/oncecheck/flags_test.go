@@ -96,6 +96,13 @@ func TestManual(t *testing.T) {
 // A profile names checks that there are, and has its statuses.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
+	for _, c := range check.All() {
+		for _, name := range c.Profiles {
+			if p := profiles[name]; p.name != name || !p.asks(c) || draft07.asks(c) {
+				t.Errorf("%s is not asked by %s alone", c.ID, name)
+			}
+		}
+	}
 	for name, p := range profiles {
 		for _, id := range slices.Concat(p.skip, p.must) {
 			if c, ok := check.Find(id); !ok || c.ID != id {
@@ -116,6 +123,10 @@ func TestProfiles(t *testing.T) {
 		{"-profile acp -only key/missing-runs", exitFailed, "FAILED  MUST    key/missing-runs"},
 		{"-profile ucp -only key/*", exitHeld, "0 failed"},
 		{"-profile stripe -only replay/marked,key/spelling", exitFailed, "0 held, 1 failed"},
+		{"-profile acp -only key/echoed", exitFailed, "FAILED  MUST    key/echoed"},
+		{"-profile stripe -strict -only key/echoed", exitFailed, "FAILED  SHOULD  key/echoed"},
+		{"-profile ucp -only key/echoed", exitNotAsked, "leave no check"},
+		{"-only key/echoed", exitNotAsked, "leave no check"},
 		{"-profile paypal", exitNotAsked, "none of acp, stripe, ucp"},
 	} {
 		if code, out, errs := runWith(t, false, append(strings.Fields(c.args), onceServer(t))...); code != c.want || !strings.Contains(out+errs, c.says) {

@@ -45,8 +45,9 @@
 //
 // Each check is a MUST, SHOULD, MAY or ADVICE; -list prints them all. A failure of a MUST counts, with -strict also one
 // of a SHOULD. -at-most-once makes crash/at-most-once a MUST. -profile acp, ucp or stripe has the statuses of that API's
-// rules, makes its demands a MUST, and leaves out what it specifies otherwise, such as how a key is written. -status and -key
-// win over it, wherever they stand. -expect names a file of known failures, one id a line: the run passes if exactly these fail.
+// rules, makes its demands a MUST, asks what -list says only it asks, and leaves out what it specifies otherwise, such as how a
+// key is written. -status and -key win over it, wherever they stand. -expect names a file of known failures, one id a line: the
+// run passes if exactly these fail.
 //
 //	0  all that was asked holds, or exactly the known failures fail
 //	1  something else failed, or a known failure did not

@@ -12,6 +12,7 @@ import (
 
 // A profile is what an API specifies about Idempotency-Key where it differs from the draft.
 type profile struct {
+	name     string
 	statuses check.Statuses
 	key      string   // how a key is written, see check.Config.KeyFormat
 	skip     []string // checks of what the API specifies otherwise
@@ -30,13 +31,15 @@ var opaque = []string{"key/quoted", "key/escaped", "key/spelling"}
 // of 2026-08 (checkout REST binding, and Replay Protection), and Stripe's API v1.
 var profiles = map[string]profile{
 	"acp": {
+		name:     "acp",
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{422}, InFlight: []int{409}},
 		key:      opaqueKey,
 		// The body alone is compared, as JSON. The key is repeated in each response, and a refusal is a flat object.
 		skip: append([]string{"mismatch/query", "errors/problem", "errors/key-not-shown"}, opaque...),
-		must: []string{"key/missing", "key/missing-runs", "mismatch/status", "mismatch/whitespace", "inflight/retry-after"},
+		must: []string{"key/echoed", "key/missing", "key/missing-runs", "mismatch/status", "mismatch/whitespace", "inflight/retry-after"},
 	},
 	"ucp": {
+		name:     "ucp",
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{409}, InFlight: []int{409}},
 		key:      opaqueKey,
 		// The raw body is compared, and a key is optional.
@@ -44,6 +47,7 @@ var profiles = map[string]profile{
 		must: []string{"mismatch/status"},
 	},
 	"stripe": {
+		name:     "stripe",
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{400}, InFlight: []int{409}},
 		key:      opaqueKey,
 		skip:     append([]string{"key/missing-runs", "mismatch/whitespace", "errors/problem", "errors/key-not-shown"}, opaque...),
@@ -59,6 +63,11 @@ func (o *options) profileFlag(name string) error {
 	}
 	o.profile = p
 	return nil
+}
+
+// asks reports whether the check is asked under the profile.
+func (p profile) asks(c check.Check) bool {
+	return !slices.Contains(p.skip, c.ID) && (c.Profiles == nil || slices.Contains(c.Profiles, p.name))
 }
 
 // apply sets what no other flag has: wherever they stand on the command line, -status and -key win over -profile.

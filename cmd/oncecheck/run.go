@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -56,7 +57,11 @@ func run(ctx context.Context, args []string, env environment) int {
 func list(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, c := range check.All() {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", c.ID, c.Level, c.Title)
+		only := ""
+		if c.Profiles != nil {
+			only = " (asked only with -profile " + strings.Join(c.Profiles, ", ") + ")"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s%s\n", c.ID, c.Level, c.Title, only)
 	}
 	return table.Flush()
 }

@@ -12,6 +12,8 @@ type defect struct {
 	// spoil gets an instance and the handler that serves it, and returns the handler to use.
 	spoil func(s *server, h http.Handler) http.Handler
 
+	profile string // the API whose rules the server keeps otherwise, see -profile; empty: the draft's
+
 	wait  bool     // a duplicate of a running request waits for its response
 	fails []string // exactly the checks of oncecheck that do not hold, in its order
 	brief bool     // asked in short test runs, too
@@ -26,7 +28,7 @@ var defects = slices.Concat([]defect{{
 }, {
 	name: "none-wait", about: "keeps every promise; a duplicate of a running request waits for its response", wait: true,
 	spoil: inside(func(*server) {}),
-}}, refusalDefects, keyDefects, onceDefects, replayDefects, storeDefects)
+}}, refusalDefects, keyDefects, onceDefects, replayDefects, storeDefects, profileDefects)
 
 func find(name string) (defect, bool) {
 	i := slices.IndexFunc(defects, func(d defect) bool { return d.name == name })

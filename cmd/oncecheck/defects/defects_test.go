@@ -46,12 +46,16 @@ func TestDefects(t *testing.T) {
 // times, with -count=4 and the long tests.
 func TestRight(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"none", "none-wait"} {
+	for _, name := range []string{"none", "none-wait", "acp", "ucp", "stripe"} {
 		d, ok := find(name)
 		if !ok {
 			t.Fatal(name)
 		}
-		for range checktest.Rounds(1, 5) {
+		rounds := 1
+		if d.profile == "" {
+			rounds = checktest.Rounds(1, 5)
+		}
+		for range rounds {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				questions := startDefect(t, d).questions()

@@ -140,12 +140,16 @@ func (s *site) questions() []string {
 	if s.defect.locks {
 		patience = "10s"
 	}
-	return []string{
+	questions := []string{
 		"-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-d", `{"amount":{{n}}}`,
 		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-effects", "http://" + s.control + "/effects",
 		"-slow", "slow=2s", "-slow", "late=2s", "-fail", "fail=after", "-fail", "fail=before", "-fail", "fail=panic", "-at-most-once",
 		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other", "-sample", "as=trailer",
 		"-restart", s.command("/restart"), "-store-down", s.command("/store/down"), "-store-up", s.command("/store/up"),
-		"-timeout", timeout, "-patience", patience, url(0, "/payments"),
+		"-timeout", timeout, "-patience", patience,
 	}
+	if s.defect.profile != "" {
+		questions = append(questions, "-profile", s.defect.profile)
+	}
+	return append(questions, url(0, "/payments"))
 }

@@ -53,7 +53,8 @@ func askShop(t *testing.T, s *shop, ids string, change func(*check.Config)) map[
 	}
 	var checks []check.Check
 	for _, c := range check.All() {
-		if group, _, _ := strings.Cut(c.ID, "/"); ids == "" || slices.Contains(strings.Fields(ids), group) || slices.Contains(strings.Fields(ids), c.ID) {
+		group, _, _ := strings.Cut(c.ID, "/")
+		if c.Profiles == nil && (ids == "" || slices.Contains(strings.Fields(ids), group)) || slices.Contains(strings.Fields(ids), c.ID) {
 			checks = append(checks, c)
 		}
 	}

@@ -31,6 +31,7 @@ type Check struct {
 	Texts    []Reference // which texts say so; empty if correctness alone demands it
 	Customer string      // what a failure means for a customer or a client
 	Needs    []Need      // what the check cannot be asked without
+	Profiles []string    // the only ones that have it asked, see -profile; nil: it is always asked
 
 	ask func(*T)
 }
@@ -74,6 +75,7 @@ const (
 	Caching        Reference = "RFC 9111, section 5.2.2.5 (no-store)"
 	CORS           Reference = "WHATWG Fetch, section 3.2 (HTTP CORS protocol)"
 	Stripe         Reference = "Stripe, API reference, Idempotent requests"
+	ACP6           Reference = "Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6 (idempotency)"
 )
 
 // Need is something that only the user can give, and says how.
@@ -96,7 +98,7 @@ const (
 
 // All returns the table, in the order in which the checks run.
 func All() []Check {
-	return slices.Concat(keyChecks, onceChecks, replayChecks, mismatchChecks, scopeChecks, inflightChecks, failuresChecks, storeChecks, crashChecks, otherChecks)
+	return slices.Concat(keyChecks, onceChecks, replayChecks, mismatchChecks, scopeChecks, inflightChecks, failuresChecks, storeChecks, crashChecks, otherChecks, profileChecks)
 }
 
 // Find returns the check with the id, which may be one of an earlier version.
