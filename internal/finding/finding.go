@@ -17,6 +17,7 @@ type Finding struct {
 	Unreadable error // a middleware.ErrUnreadable: why the record or the note cannot be read; nil if it can
 	RedisDown  bool  // Redis did not answer
 	Unasked    bool  // a journal may have the outcome, and cannot be asked
+	NamesLock  bool  // the key is known to be a lock's, which no journal has
 }
 
 // Row is what an operator sees of a row of the journal.
@@ -61,6 +62,10 @@ func (f *Finding) IsUnanswered() bool {
 func (f *Finding) Meaning() string {
 	text := f.Inspection.Meaning()
 	switch state := f.State(); {
+	case f.NamesLock && state == lock.Free:
+		return "nobody holds it, or its name is mistyped; the next caller gets it"
+	case f.NamesLock && state == lock.Settled:
+		return "its holder has settled it (lock.Lease.Settle); until this ends, callers get lock.ErrSettled"
 	case f.RedisDown && state == lock.Free:
 		return text + ", unless Redis has its outcome"
 	case state == lock.Abandoned && f.Journaled && !f.HasJournal:

@@ -43,6 +43,9 @@ func (s *session) read(ctx context.Context) (finding.Finding, error) {
 	if err != nil {
 		return f, err
 	}
+	if s.lock != "" { // its value is no record
+		return f, nil
+	}
 	seen, err := s.once.Inspect(ctx, f.Redis.Key)
 	if errors.Is(err, middleware.ErrUnreadable) {
 		f.Unreadable, err = err, nil
@@ -75,7 +78,8 @@ func (s *session) find(ctx context.Context) (finding.Finding, error) {
 
 func (s *session) newFinding(info lock.Info, row Row) finding.Finding {
 	return finding.Finding{
-		Row: row, RedisDown: s.noRedis != nil, Unasked: s.journal == nil, Inspection: middleware.Inspection{
+		Row: row, RedisDown: s.noRedis != nil, Unasked: s.journal == nil && s.lock == "", NamesLock: s.lock != "",
+		Inspection: middleware.Inspection{
 			Redis: info, Journal: row.Entry(), NoRedis: s.locker.IsNone(), HasJournal: s.journal != nil,
 		},
 	}

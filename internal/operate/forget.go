@@ -118,7 +118,7 @@ func (c change) run(ctx context.Context, s *session) error {
 	}
 	hint := c.hint
 	switch {
-	case f.Redis.IsLock:
+	case s.lock != "" || f.Redis.IsLock:
 		hint = "the next caller gets it"
 	case s.journal == nil:
 		hint += c.alone

@@ -3,6 +3,7 @@ package operate
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/lock"
 )
@@ -57,5 +58,38 @@ func TestRunIsNoLock(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
+	})
+}
+
+// fault: a lock holds the value of Lease.Settle, which is no record of a run. Expected: inspect does not call it damaged, and
+// neither of a settled nor of a free lock does it speak of retries or a journal.
+func TestSettledLock(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		run := func(code int, want string, args ...string) {
+			t.Helper()
+			r := s.run(append(args, "-namespace", "shop", "-lock", "nightly")...)
+			r.want(t, code, want)
+			for _, word := range []string{"stored", "retr", "409", "journal", "run"} {
+				if strings.Contains(r.stdout, word) {
+					t.Errorf("%q in\n%s", word, r.stdout)
+				}
+			}
+		}
+		const isFree = "free: nobody holds it, or its name is mistyped; the next caller gets it"
+		run(exitFree, isFree, "inspect")
+
+		lease, err := s.locker.Acquire(t.Context(), "nightly")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Settle(t.Context(), []byte("done at 4"), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		run(exitDone, "settled: its holder has settled it (lock.Lease.Settle); until this ends, callers get lock.ErrSettled", "inspect")
+		run(exitDone, "ends     in ", "inspect")
+		run(exitDone, `"state":"settled"`, "inspect", "-json")
+		token := s.token(s.locker.StorageKey("nightly"))
+		run(exitDone, "forgotten: it was settled; the next caller gets it", "forget", "-token", token, "-reason", "r")
+		run(exitFree, isFree, "forget", "-token", token, "-reason", "r")
 	})
 }

@@ -81,6 +81,8 @@ func newSession(ctx context.Context, env Environment, cfg *config, takesKey bool
 		return nil, usagef("-redis is missing, and REDIS_URL is not set")
 	case cfg.redis == none && env.OpenJournal == nil:
 		return nil, usagef("-redis %s is for a service with a journal, and this command has no database driver: install %s", none, withDrivers)
+	case cfg.redis == none && s.lock != "":
+		return nil, usagef("-lock: a lock is in Redis, and -redis is %s", none)
 	case cfg.journal == "" && env.OpenJournal != nil:
 		return nil, usagef("-journal is missing, and JOURNAL_URL is not set")
 	case cfg.journal != "" && env.OpenJournal == nil:
@@ -107,9 +109,9 @@ func newSession(ctx context.Context, env Environment, cfg *config, takesKey bool
 // withDrivers is the path of the command that reads a journal.
 const withDrivers = "github.com/onceguard/onceguard/sqljournal/cmd/onceguard"
 
-// connect opens what the session needs, or nothing if it fails.
+// connect opens what the session needs, or nothing if it fails. A lock is in Redis alone.
 func (s *session) connect(ctx context.Context) (err error) {
-	if s.OpenJournal != nil {
+	if s.OpenJournal != nil && s.lock == "" {
 		if s.journal, err = s.OpenJournal(ctx, s.config.journal, s.namespace); err != nil {
 			return err
 		}

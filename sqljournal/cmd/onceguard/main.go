@@ -21,6 +21,7 @@
 //     does have Redis, resolve then cannot see a process that still renews its lease, and the key stays as it is in
 //     Redis.
 //   - If Redis does not answer, inspect prints what the journal has and "redis unknown", and exits with 1.
+//   - A lock has no row: -lock asks Redis alone.
 //   - scan lists the rows without an outcome first, then those that a sweep has marked as done without a response, then
 //     the keys that only Redis has. It reads the whole table in one statement: if the table is large, give a longer
 //     -timeout. Each row for which it asks Redis counts towards -rate.

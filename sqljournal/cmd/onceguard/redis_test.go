@@ -71,3 +71,32 @@ func TestRedisIsDown(t *testing.T) {
 		}
 	})
 }
+
+// fault: the journal's database, or Redis, does not answer while an operator asks for a lock, of which no journal has a row.
+// Expected: the command needs Redis alone, and never says that a lock is free which it could not see.
+func TestLockBesideAJournal(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		inspect := func(redis, journal string) result {
+			return onceguard(t, map[string]string{"REDIS_URL": redis, "JOURNAL_URL": journal}, "inspect", "-namespace", "shop", "-lock", "nightly")
+		}
+		const down = "postgres://127.0.0.1:1/db"
+		r := inspect("redis://"+s.redis.Addr(), down)
+		r.want(free, "state    free: nobody holds it, or its name is mistyped; the next caller gets it\n")
+		lease, err := s.locker.Acquire(t.Context(), "nightly")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = inspect("redis://"+s.redis.Addr(), down)
+		r.want(done, "state    held: it is a lock, and its holder is at work, or died a moment ago\n")
+		if strings.Contains(r.stdout, "journal") {
+			t.Error(r.stdout)
+		}
+		if r := inspect("redis://127.0.0.1:1", s.url); strings.Contains(r.stdout, "free") || r.code != failed {
+			t.Errorf("without Redis: %+v", r)
+		}
+		inspect("none", s.url).want(usage, "-lock: a lock is in Redis, and -redis is none")
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
