@@ -121,6 +121,8 @@ func TestFaults(t *testing.T) {
 		{"no quotes", "key/quoted key/bare once/repeat mismatch/body", nothing, "key/quoted"},
 		// fault: a key of 255 characters, with the two quotes of a server that knows none, is asked as one of 257.
 		{"the quotes are characters", "key/length-255 key/length-distinct key/quoted", nothing, ""},
+		// fault: another request that waits for the first gets the first's response, and there is one effect.
+		{"compares only what has ended", "mismatch/body mismatch/in-flight inflight/answer", nothing, "mismatch/in-flight"},
 		{"a crash locks the key", "errors/failed-answered errors/failed-once", func(c *check.Config) { c.Fail = []string{"panic"} }, "errors/failed-answered"},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {

@@ -178,6 +178,12 @@ func mismatchInFlight(t *T) {
 		t.NotAsked("neither was a success: %s, %s", one, other)
 	}
 	w.Once()
+	switch {
+	case sameBody(one, other):
+		t.Failf("a refusal of one", "the stored response of another request")
+	case successes(one, other) > 1:
+		t.Failf("a refusal of one", "two successes, %s", one)
+	}
 }
 
 func mismatchInFlightStatus(t *T) {

@@ -111,6 +111,16 @@ func TestFailingSample(t *testing.T) {
 	}
 }
 
+// A sample that does nothing shows nothing. fault: no effect is told as a second one.
+func TestSampleWithoutEffect(t *testing.T) {
+	t.Parallel()
+	results := askShop(t, newShop(t, "samples do nothing"), "once/samples", func(c *check.Config) { c.Samples = []string{"sample=binary"} })
+	wantVerdicts(t, results, nil, []string{"once/samples"})
+	if r := results["once/samples"]; !strings.Contains(r.Sentence, `nothing happens with "sample=binary"`) {
+		t.Errorf("%s", r.Sentence)
+	}
+}
+
 // A server that nobody starts again shows nothing. fault: "connection refused" passes for an answer that never comes.
 func TestNotRestarted(t *testing.T) {
 	t.Parallel()

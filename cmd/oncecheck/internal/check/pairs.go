@@ -78,7 +78,9 @@ func onceSamples(t *T) {
 		case one.query == "":
 		case !one.isSeen:
 			unseen = append(unseen, fmt.Sprintf("give -effects: the response with %q has no id", one.query))
-		case one.effects != 1:
+		case one.effects == 0:
+			unseen = append(unseen, fmt.Sprintf("nothing happens with %q", one.query))
+		case one.effects > 1:
 			t.Show(one.first, one.again)
 			t.Failf("one effect", "%s%s", effects(one.effects), one.of())
 		}

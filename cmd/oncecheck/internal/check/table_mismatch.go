@@ -32,7 +32,7 @@ var mismatchChecks = []Check{
 		Asserts:  "An operation, then its body with a space after each comma and colon: a success with the first's body. (Not asked if the body is not JSON.)",
 		Customer: "a client whose library writes JSON anew for each try is refused", ask: mismatchWhitespace},
 	{ID: "mismatch/in-flight", Level: Must, Title: "while the first runs, the same key with another body does not run",
-		Asserts: "An operation with -slow, and while it runs its key with another body (without -slow: both at once): one of the two is a success, and there is one effect.",
+		Asserts: "An operation with -slow, and while it runs its key with another body (without -slow: both at once): one of the two is a success, the other is none, and there is one effect.",
 		Texts:   []Reference{Draft22, Draft24}, Customer: "charged twice, or " + never, Needs: []Need{Effects}, ask: mismatchInFlight},
 	{ID: "mismatch/in-flight-status", Level: Should, Title: "while the first runs, another body is refused as another, and not as in flight",
 		Asserts: "The refusal of mismatch/in-flight has the status for a reused key.",

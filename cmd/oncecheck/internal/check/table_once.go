@@ -47,7 +47,7 @@ var onceChecks = []Check{
 		Asserts: "The request on two connections, the last bytes at one instant, as a proxy that hedges sends it; then the same until it is answered; five rounds: one effect each.",
 		Texts:   []Reference{Draft26}, Customer: "charged twice by a proxy that hedges", Needs: []Need{Effects}, ask: disturbed("a proxy sends it twice at once", 5, atOnce)},
 	{ID: "once/samples", Level: Must, Title: "a repetition with each -sample does not run again",
-		Asserts: "The request with each -sample, its answer, the same again: one effect each. (Not asked if one is no success.)",
+		Asserts: "The request with each -sample, its answer, the same again: one effect each. (Not asked if one is no success, or has no effect.)",
 		Texts:   []Reference{Draft26}, Customer: charged + " where the response is large, empty or of another kind", Needs: []Need{Samples, Effects}, ask: onceSamples},
 	{ID: "once/keys-differ", Level: Must, Title: "the same body under another key is another operation",
 		Asserts: "The same body under two keys: both run (two effects, or two ids).",
