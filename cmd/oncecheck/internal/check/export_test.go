@@ -20,3 +20,8 @@ func ParseRetryAfter(value string, h http.Header) (seconds int, ok bool) { retur
 
 // Hide hides the values of the headers in the text.
 func Hide(first, second []ask.Field, text string) string { return newSecrets(first, second).hide(text) }
+
+// Spellings returns the body in each spelling, or nil where it has none.
+func Spellings(body []byte) (space, number, null []byte) {
+	return spaced(body), otherNumber(body), withNull(body)
+}

@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -150,17 +149,6 @@ func mismatchLeak(t *T) {
 	if !looked {
 		t.NotAsked("the responses have no id of 8 characters to look for")
 	}
-}
-
-func mismatchWhitespace(t *T) {
-	r := t.s.fresh()
-	var b bytes.Buffer
-	if err := json.Indent(&b, r.Body, " ", " "); err != nil || bytes.Equal(b.Bytes(), r.Body) {
-		t.NotAsked("the body is not JSON")
-	}
-	first := t.Stored(r)
-	r.Body = b.Bytes()
-	t.Same(first, t.Send(r))
 }
 
 // inFlightMismatch sends the key with another body while the first runs.

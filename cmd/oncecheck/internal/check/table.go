@@ -76,6 +76,8 @@ const (
 	CORS           Reference = "WHATWG Fetch, section 3.2 (HTTP CORS protocol)"
 	Stripe         Reference = "Stripe, API reference, Idempotent requests"
 	ACP6           Reference = "Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6 (idempotency)"
+	ACPBody        Reference = "Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6.2 (what the same request is)"
+	UCPPayload     Reference = "Universal Commerce Protocol 2026-08, Message Signatures, Replay Protection (Payload Matching)"
 )
 
 // Need is something that only the user can give, and says how.

@@ -30,7 +30,7 @@ var mismatchChecks = []Check{
 		Texts:   []Reference{Draft5}, Customer: "who guesses a key reads what somebody else has bought", ask: mismatchLeak},
 	{ID: "mismatch/whitespace", Level: Advice, Title: "a JSON body with other white space is the same request",
 		Asserts:  "An operation, then its body with a space after each comma and colon: a success with the first's body. (Not asked if the body is not JSON.)",
-		Customer: "a client whose library writes JSON anew for each try is refused", ask: mismatchWhitespace},
+		Customer: "a client whose library writes JSON anew for each try is refused", ask: respelled(spaced, notJSON, (*T).Same)},
 	{ID: "mismatch/in-flight", Level: Must, Title: "while the first runs, the same key with another body does not run",
 		Asserts: "An operation with -slow, and while it runs its key with another body (without -slow: both at once): one of the two is a success, the other is none, and there is one effect.",
 		Texts:   []Reference{Draft22, Draft24}, Customer: "charged twice, or " + never, Needs: []Need{Effects}, ask: mismatchInFlight},

@@ -46,7 +46,7 @@ func TestTextsOfWhatIsDemanded(t *testing.T) {
 	t.Parallel()
 	for _, c := range check.All() {
 		for _, text := range c.Texts {
-			if !regexp.MustCompile(`^(draft-ietf-httpapi-idempotency-key-header-07|RFC 9\d\d\d|WHATWG Fetch), section [0-9.]+ \(.+\)$|^Stripe, |^Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6`).MatchString(string(text)) {
+			if !regexp.MustCompile(`^(draft-ietf-httpapi-idempotency-key-header-07|RFC 9\d\d\d|WHATWG Fetch), section [0-9.]+ \(.+\)$|^Stripe, |^Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6|^Universal Commerce Protocol 2026-08, `).MatchString(string(text)) {
 				t.Errorf("%s: text %q names no section", c.ID, text)
 			}
 		}

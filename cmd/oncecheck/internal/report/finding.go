@@ -30,8 +30,8 @@ var (
 	repeated = []string{
 		"key/spelling", "key/too-long", "key/never-unprotected", "key/name-case", "once/repeat*", "once/instances-repeat",
 		"once/http2", "once/expect-continue", "once/chunked", "once/client-leaves", "once/answer-lost", "once/sent-twice", "once/samples",
-		"replay/*", "mismatch/original-stays", "mismatch/whitespace", "scope/user-runs", "errors/failed-once", "store/down-once",
-		"store/down-completed", "store/remembers", "crash/at-most-once", "crash/after-answer", "load/shuffled",
+		"replay/*", "mismatch/original-stays", "mismatch/whitespace", "mismatch/number-spelling", "mismatch/null",
+		"mismatch/bytes", "scope/user-runs", "errors/failed-once", "store/down-once", "store/down-completed", "store/remembers", "crash/at-most-once", "crash/after-answer", "load/shuffled",
 	}
 	// raced fail if requests that arrive at the same time all run.
 	raced = []string{
@@ -43,13 +43,13 @@ var (
 	// differing fail if a replay has another body.
 	differing = []string{
 		"replay/body*", "replay/encoding", "once/concurrent", "once/instances-concurrent", "once/http2", "mismatch/original-stays",
-		"mismatch/whitespace", "scope/user-runs", "inflight/answer", "inflight/then-replay", "store/remembers", "crash/after-answer",
-		"load/shuffled",
+		"mismatch/whitespace", "mismatch/number-spelling", "scope/user-runs", "inflight/answer", "inflight/then-replay",
+		"store/remembers", "crash/after-answer", "load/shuffled",
 	}
 	// refused fail if there is no replay at all.
 	refused = []string{
-		"replay/error", "mismatch/whitespace", "once/client-leaves-answered", "inflight/then-replay", "errors/failed-answered",
-		"store/remembers", "crash/after-answer",
+		"replay/error", "mismatch/whitespace", "mismatch/number-spelling", "once/client-leaves-answered", "inflight/then-replay",
+		"errors/failed-answered", "store/remembers", "crash/after-answer",
 	}
 )
 
@@ -84,7 +84,7 @@ var causes = []cause{
 	{lead: "replay/status", explains: []string{"replay/redirect", "replay/error"}},
 	{lead: "scope/user", explains: []string{"scope/user-*"}},
 	{lead: "scope/user-runs", explains: []string{"scope/user-in-flight"}},
-	{lead: "mismatch/body", explains: []string{"mismatch/in-flight*", "mismatch/query"}},
+	{lead: "mismatch/body", explains: []string{"mismatch/in-flight*", "mismatch/query", "mismatch/null", "mismatch/bytes"}},
 	{lead: "mismatch/path", explains: []string{"scope/route"}},
 	{lead: "mismatch/status", explains: []string{"mismatch/in-flight-status"}},
 	{lead: "mismatch/not-run", explains: []string{"mismatch/in-flight"}},
