@@ -108,7 +108,7 @@ func (c *call) emit(e Event) {
 		return
 	}
 	p := &c.run.Phases
-	e.Operation, e.Key = c.operation, c.run.StorageKey
+	e.Operation, e.Key, e.Err = c.operation, c.run.StorageKey, unmark(e.Err)
 	e.Claim, e.Wait, e.Journal, e.Run = Phase(p.Claim), Phase(p.Wait), Phase(p.Journal), Phase(p.Operation)
 	e.Pending = errors.Is(e.Err, lock.ErrPending)
 	c.observe(c.ctx, e)

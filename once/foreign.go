@@ -9,12 +9,13 @@ import (
 // journal. Do lets out none of them but by foreignOf, so that two rules hold:
 //
 //   - Only the value that f itself returns carries a mark, and only to the Do that has called f. Nothing that this
-//     package returns, puts into a Refused or gives to a context carries one.
+//     package returns, puts into a Refused or an Event, or gives to a context carries one. Resolve and the Event, which hide nothing else,
+//     use unmark.
 //   - Only Do's own answer is a *Refused, a *StoredError or an error that is a Refused's Reason. So a consumer that
 //     acknowledges a message because of Do's answer never acts on that of an inner Do, which its function has returned.
 //
 // The text stays, and so does everything else that errors.Is and errors.As find in the error.
-type foreign struct{ err error }
+type foreign struct{ unmarked }
 
 // foreignOf returns err without a mark around it. If there is more in err to be hidden, it returns a foreign.
 func foreignOf(err error) error {
@@ -28,21 +29,41 @@ func foreignOf(err error) error {
 	if err == nil || !isAnswer(err) && knowledgeOf(err) == noMark {
 		return err
 	}
-	return &foreign{err}
+	return &foreign{unmarked{err}}
 }
 
-func (f *foreign) Error() string { return f.err.Error() }
-
 func (f *foreign) Is(target error) bool {
-	return !slices.Contains(answers, target) && errors.Is(f.err, target)
+	return !slices.Contains(answers, target) && f.unmarked.Is(target)
 }
 
 func (f *foreign) As(target any) bool {
 	switch target.(type) {
-	case **mark, **Refused, **StoredError:
+	case **Refused, **StoredError:
 		return false
 	}
-	return errors.As(f.err, target)
+	return f.unmarked.As(target)
+}
+
+// unmarked is an error whose marks are hidden.
+type unmarked struct{ err error }
+
+// unmark returns err, without the marks in it.
+func unmark(err error) error {
+	if knowledgeOf(err) == noMark {
+		return err
+	}
+	return &unmarked{err}
+}
+
+func (u *unmarked) Error() string { return u.err.Error() }
+
+func (u *unmarked) Is(target error) bool { return errors.Is(u.err, target) }
+
+func (u *unmarked) As(target any) bool {
+	if _, isMark := target.(**mark); isMark {
+		return false
+	}
+	return errors.As(u.err, target)
 }
 
 // answers are the Reasons of a Refused.

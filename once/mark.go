@@ -24,8 +24,9 @@ func (m *mark) Unwrap() error { return m.err }
 // call runs. Use it with [WithAtMostOnce] and with an intent journal, which store an error that has no mark.
 //
 // A mark counts wherever it is in the chain of the error that the function returns, as errors.As finds it. If there are
-// several, the outermost counts. It counts only for the Do whose function returns it. No error that Do returns has a mark,
-// so that an inner Do's error cannot free the key of an outer one, which may have taken effect already: mark it again.
+// several, the outermost counts. So do not make a marked error the cause of a context: others, such as package lock, wrap
+// the cause in their errors. A mark counts only for the Do whose function returns it. No error that Do returns has one, so
+// that an inner Do's error cannot free the key of an outer one, which may have taken effect already: mark it again.
 // NothingHappened returns nil if err is nil.
 func NothingHappened(err error) error { return marked(err, nothingHappened) }
 

@@ -21,7 +21,7 @@ func (marked) MarshalJSON() ([]byte, error) { return nil, once.NothingHappened(e
 // package has given it: the outer key is neither freed nor finished by a mark in that error.
 //
 // fault: a context's cause, or the error of an Input, is marked NothingHappened, and a function returns what an inner Do
-// has made of it. Expected: one effect at most once
+// or a Resolve has made of it. Expected: one effect at most once
 func TestMarkOfWhatDoWraps(t *testing.T) {
 	cancelled := func(ctx context.Context, cause error) context.Context {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -48,6 +48,14 @@ func TestMarkOfWhatDoWraps(t *testing.T) {
 		},
 		"the error of an Input": func(ctx context.Context, d *desk) error {
 			return d.doIn(ctx, d.charge, id("inner"), input(marked{})).err
+		},
+		"Resolve": func(ctx context.Context, d *desk) error {
+			ended := cancelled(ctx, once.NothingHappened(errDeclined))
+			return d.guard.Resolve(ended, once.FromContext(ctx).Key(), "another", receipt{}, nil)
+		},
+		"the Event": func(ctx context.Context, d *desk) error {
+			d.doIn(cancelled(ctx, once.NothingHappened(errDeclined)), d.charge, id("inner"))
+			return d.event(once.StoreUnavailable).Err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

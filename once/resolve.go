@@ -43,7 +43,7 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, er
 	if errors.Is(failed, run.ErrRequest) {
 		return fmt.Errorf("%w: %w", ErrResolution, failed)
 	}
-	return failed
+	return unmark(failed)
 }
 
 // left returns the payload of a result that an operator or a sweep has found out, or nil if nothing has happened.
