@@ -19,8 +19,9 @@ import (
 //
 // The old lease is lost then. Its Extend returns [ErrLost], and so do Release and Settle as long as another lease or value
 // has the key. But its process learns of it only from the next renewal, as of any loss: see [Lease.Context]. So it must
-// stop relying on the lease before it sends the token. Until the other process has resumed the lease, it either goes on
-// renewing it, or calls Abandon and leaves what remains of it. A Release would free the key.
+// stop relying on the lease before it sends the token. Call Abandon then, after an Extend if what remains of the lease is
+// too short for the other process to resume it. A holder that goes on renewing until then counts the old lease in
+// [Stats].Lost, which alerts take for a fault. A Release would free the key.
 //
 // [ErrLost] means that the key does not hold the claim that token names: the lease is over, or was resumed before.
 // [ErrNotLock] means that the claim is that of [Locker.Claim], and so of packages middleware and once, or of a version of

@@ -19,8 +19,8 @@ type Stats struct {
 	// ended without a reply from Redis: they timed out (WithOpTimeout), their context was done, or all tries failed.
 	Retries, GivenUp uint64
 
-	// Renewals were confirmed. Lost are leases that ran out, or whose claim was replaced or removed, although their
-	// holder still relied on them. Abandoned leases are not counted.
+	// Renewals were confirmed. Lost are leases that ran out, or whose claim was removed or replaced, also by Resume,
+	// although their holder still relied on them. Abandoned leases are not counted.
 	Renewals, Lost uint64
 
 	Pending        int    // values that could not be stored yet and are retried in the background now
