@@ -27,7 +27,7 @@ type options struct {
 	only, skip                                                 []string
 	expected                                                   []string // the known failures
 	junit, markdown                                            string
-	urls                                                       []func() error // see urlFlag
+	later                                                      []func() error // see parseLater
 	profile                                                    profile
 	timeout                                                    time.Duration
 	parallel                                                   int
@@ -73,8 +73,8 @@ func parse(args []string, w io.Writer) (*options, error) {
 
 func (o *options) requestFlags(set *flag.FlagSet) {
 	set.StringVar(&o.Method, "X", "POST", "`method` of the request")
-	set.Func("H", "`header` of the request, 'Name: value'; repeatable", headerFlag(&o.Header))
-	set.Func("H2", "`header` of a second user, in place of -H of that name; repeatable", headerFlag(&o.User2))
+	set.Func("H", "`header` of the request, 'Name: value'; repeatable", o.headerFlag("-H", &o.Header))
+	set.Func("H2", "`header` of a second user, in place of -H of that name; repeatable", o.headerFlag("-H2", &o.User2))
 	set.Func("d", "`body` of the request, or @FILE; may contain {{n}}, {{uuid}}, {{key}}", bodyFlag(&o.Body))
 	set.Func("other-d", "`body` of another request (default: -d with another {{n}})", bodyFlag(&o.OtherBody))
 	set.Func("bad-d", "`body` that the server refuses (default: JSON that is cut)", bodyFlag(&o.BadBody))
@@ -119,7 +119,7 @@ func (o *options) runFlags(set *flag.FlagSet) {
 func (o *options) complete(target string) error {
 	o.profile.apply(&o.Config)
 	_ = o.urlFlag(&o.URL)(target)
-	for _, parse := range o.urls {
+	for _, parse := range o.later {
 		if err := parse(); err != nil {
 			return err
 		}
@@ -164,15 +164,19 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// urlFlag has a URL parsed when all flags are there: package flag shows the values that it cannot parse.
-func (o *options) urlFlag(into **url.URL) func(string) error {
+// parseLater has a value parsed when all flags are there: package flag shows the values that it cannot parse.
+func (o *options) parseLater(parse func(string) error) func(string) error {
 	return func(s string) error {
-		o.urls = append(o.urls, func() (err error) {
-			*into, err = parseURL(s)
-			return err
-		})
+		o.later = append(o.later, func() error { return parse(s) })
 		return nil
 	}
+}
+
+func (o *options) urlFlag(into **url.URL) func(string) error {
+	return o.parseLater(func(s string) (err error) {
+		*into, err = parseURL(s)
+		return err
+	})
 }
 
 func (o *options) effectsFlag(s string) error {
@@ -191,15 +195,15 @@ func (o *options) expectFlag(file string) error {
 	return err
 }
 
-func headerFlag(into *[]ask.Field) func(string) error {
-	return func(s string) error {
+func (o *options) headerFlag(flag string, into *[]ask.Field) func(string) error {
+	return o.parseLater(func(s string) error {
 		name, value, ok := strings.Cut(s, ":")
 		if !ok || strings.TrimSpace(name) == "" || strings.ContainsAny(s, "\r\n") {
-			return errors.New("want 'Name: value'")
+			return errors.New(flag + ": want 'Name: value'")
 		}
 		*into = append(*into, ask.Field{Name: strings.TrimSpace(name), Value: strings.TrimSpace(value)})
 		return nil
-	}
+	})
 }
 
 func bodyFlag(into *string) func(string) error {

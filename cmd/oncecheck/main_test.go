@@ -309,13 +309,75 @@ func TestInterruptedLater(t *testing.T) {
 	}
 }
 
+// Only the variables of the flags that were given are named. fault: $X_API_KEY_2, which nobody gave.
+func TestSecondUserHasTheFirstsHeaders(t *testing.T) {
+	t.Parallel()
+	_, out, _ := runWith(t, false, "-json", "-H", "X-Api-Key: k", "-H", "Authorization: ann", "-H2", "Authorization: bob", "-H", "X-Order: {{n}}",
+		"-only", "scope/user", onceServer(t))
+	for want, there := range map[string]bool{
+		`X-Api-Key: $X_API_KEY\"`: true, "$X_API_KEY_2": false, `: $AUTHORIZATION\"`: true, `: $AUTHORIZATION_2\"`: true, "$X_ORDER": false,
+	} {
+		if strings.Contains(out, want) != there {
+			t.Errorf("%s: want %v in %s", want, there, out)
+		}
+	}
+}
+
+// A flag that is wrong is not printed. fault: the token stands on the standard error, by the job's log.
+func TestWrongHeaderIsNotShown(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"-H", "-H2"} {
+		for _, value := range []string{"Authorization Bearer s3cr3t", ": s3cr3t", "X: s3cr3t\nY: 1"} {
+			code, out, errs := runWith(t, false, flag, value, "http://127.0.0.1:1")
+			if code != exitNotAsked || strings.Contains(out+errs, "s3cr3t") || !strings.Contains(errs, flag+": want 'Name: value'") {
+				t.Errorf("%s %q: %d, %q", flag, value, code, out+errs)
+			}
+		}
+	}
+}
+
+// What a server repeats is hidden before it is cut. fault: the first sixty characters of a token are no longer the token.
+func TestCutCredentialsAreNotShown(t *testing.T) {
+	t.Parallel()
+	secret := strings.Repeat("s3cr3t-t0ken-", 20)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			fmt.Fprintf(w, `{"error":"%s may not count"}`, r.Header.Get("X-Pin"))
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	defer server.Close()
+	for _, effects := range []string{server.URL, "echo " + secret} {
+		_, _, errs := runWith(t, false, "-H", "X-Pin: "+secret, "-effects", effects, server.URL)
+		if strings.Contains(errs, "s3cr3t") || !strings.Contains(errs, "$X_PIN") || !strings.Contains(errs, "neither a number") {
+			t.Errorf("%s: %s", effects, errs)
+		}
+	}
+	var seen sync.Map // the first body of each key
+	leaks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		key := r.Header.Get("Idempotency-Key")
+		if first, loaded := seen.LoadOrStore(key, string(body)); loaded && first != string(body) {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+		fmt.Fprintf(w, `{"id":"%s/%s"}`, r.Header.Get("X-Pin"), key)
+	}))
+	defer leaks.Close()
+	_, out, errs := runWith(t, false, "-json", "-H", "X-Pin: "+secret, "-d", `{"n":{{n}}}`, "-only", "mismatch/leak", leaks.URL)
+	if strings.Contains(out+errs, "s3cr3t") || !strings.Contains(out, "$X_PIN/") {
+		t.Error(out, errs)
+	}
+}
+
 // What the user gave with -H is in no report, although the server repeats it everywhere.
 func TestCredentialsAreNotShown(t *testing.T) {
 	t.Parallel()
-	const secret = "s3cr3t-t0ken"
+	const secret, pin, cookie = "s3cr3t-t0ken", "998877665544", "c00kie-of-a-session"
 	var n atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "/of/"+r.Header.Get("Authorization"))
+		w.Header().Set("Set-Cookie", "sid="+cookie+"; Path=/")
 		w.Header().Set("Content-Type", "text/"+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 		if r.Header.Get("Idempotency-Key") == "" {
 			w.WriteHeader(http.StatusTeapot)
@@ -325,9 +387,10 @@ func TestCredentialsAreNotShown(t *testing.T) {
 	defer server.Close()
 	junit, markdown := filepath.Join(t.TempDir(), "x.xml"), filepath.Join(t.TempDir(), "x.md")
 	for _, form := range []string{"-verbose", "-json", "-strict"} {
-		_, out, errs := runWith(t, false, form, "-H", "Authorization: Bearer "+secret, "-d", `{"n":{{n}}}`, "-junit", junit, "-markdown", markdown,
+		_, out, errs := runWith(t, false, form, "-H", "Authorization: Bearer "+secret, "-H", "X-Pin: "+pin, "-d", `{"n":{{n}}}`, "-junit", junit, "-markdown", markdown,
 			"-only", "key/missing,once/repeat,once/concurrent,replay/*,errors/*", server.URL)
-		if all := out + errs + read(t, junit) + read(t, markdown); strings.Contains(all, secret) || !strings.Contains(all, "$AUTHORIZATION") {
+		if all := out + errs + read(t, junit) + read(t, markdown); strings.Contains(all, secret) || strings.Contains(all, pin) || strings.Contains(all, cookie) ||
+			!strings.Contains(all, "$AUTHORIZATION") || !strings.Contains(all, "$X_PIN") {
 			t.Errorf("%s: %s", form, all)
 		}
 	}

@@ -14,7 +14,10 @@ import (
 )
 
 // Field is one header line. Name and value are sent as they are.
-type Field struct{ Name, Value string }
+type Field struct {
+	Name, Value string
+	Variable    string // the shell's, which stands for the value in a report; empty: everybody may see the value
+}
 
 // Request is a request as it goes over the wire.
 type Request struct {
@@ -44,7 +47,7 @@ type Request struct {
 // With returns a copy with the header line, in place of the lines of that name.
 func (r Request) With(name, value string) Request {
 	r = r.Without(name)
-	r.Header = append(r.Header, Field{name, value})
+	r.Header = append(r.Header, Field{Name: name, Value: value})
 	return r
 }
 

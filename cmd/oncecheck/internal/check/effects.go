@@ -23,7 +23,7 @@ func (s *Session) count(ctx context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return hook.ParseCount(out)
+		return s.parseCount(out)
 	case s.EffectsURL != nil:
 		r := s.fresh().Bare("GET").Without(s.KeyHeader)
 		r.URL, r.Whole = s.EffectsURL, true
@@ -31,9 +31,18 @@ func (s *Session) count(ctx context.Context) (int, error) {
 		if !e.Success() {
 			return 0, fmt.Errorf("GET %s: %s%s", s.EffectsURL.Redacted(), e, s.excerpt(e))
 		}
-		return hook.ParseCount(e.Response.Body)
+		return s.parseCount(e.Response.Body)
 	}
 	return 0, nil
+}
+
+// parseCount reads what -effects printed.
+func (s *Session) parseCount(output []byte) (int, error) {
+	n, err := hook.ParseCount(output)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, s.shown(string(output), 60))
+	}
+	return n, err
 }
 
 // awaitCount counts until there are at least want effects, for as long as an effect may take to be counted.

@@ -143,7 +143,7 @@ func mismatchLeak(t *T) {
 		}
 		looked = true
 		if strings.Contains(shown, id) {
-			t.Failf("nothing of the stored response", "%.60q, its %s", id, path)
+			t.Failf("nothing of the stored response", "%s, its %s", t.s.shown(id, 60), path)
 		}
 	}
 	if !looked {

@@ -63,7 +63,7 @@ func errorsProblem(t *T) {
 		}
 		var members map[string]any
 		if err := json.Unmarshal(e.Response.Body, &members); err != nil || members == nil {
-			t.Failf("a JSON object", "%.60q (the refusal: %s)", t.s.secrets.hide(string(e.Response.Body)), kind)
+			t.Failf("a JSON object", "%s (the refusal: %s)", t.s.shown(string(e.Response.Body), 60), kind)
 		}
 		if status, ok := members["status"]; ok && status != float64(e.Response.Status) {
 			t.Failf("the member status to be that of the response", "%v with a %d (the refusal: %s)", status, e.Response.Status, kind)

@@ -149,7 +149,8 @@ func replayNoCookie(t *T) {
 	eachReplay(t, "no response sets a cookie"+noSample, has, func(first, again *ask.Response) {
 		for _, cookie := range first.Header.Values("Set-Cookie") {
 			if slices.Contains(again.Header.Values("Set-Cookie"), cookie) {
-				t.Failf("no Set-Cookie of the first", "%s", quote(cookie))
+				name, _, _ := strings.Cut(cookie, "=") // the value may be a session's
+				t.Failf("no Set-Cookie of the first", "the cookie %q", name)
 			}
 		}
 	})

@@ -3,6 +3,7 @@ package check
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -22,12 +23,23 @@ type secret struct{ text, variable string }
 // harmless are the headers that everybody may see.
 var harmless = []string{"accept", "accept-charset", "accept-encoding", "accept-language", "content-type", "host", "origin", "referer", "user-agent"}
 
-// Credential matches the names of headers whose values are not for everybody.
-var Credential = regexp.MustCompile(`(?i)auth|cookie|token|secret|api-?key|password|session|signature`)
+// credential matches the names of headers whose values are secret although they are short.
+var credential = regexp.MustCompile(`(?i)auth|cookie|token|secret|api-?key|password|session|signature`)
 
-// Variable returns the name of the shell variable that stands for the value of a header, of the first or the second user.
-func Variable(name string, second bool) string {
-	name = strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+var placeholders = strings.NewReplacer("{{n}}", "", "{{key}}", "", "{{uuid}}", "")
+
+// variable returns the name of the shell variable that stands for the value of a header, of the first or the second user. There
+// is none if everybody may see the value, or has no word but placeholders.
+func variable(f ask.Field, second bool) string {
+	if slices.Contains(harmless, strings.ToLower(f.Name)) || strings.IndexFunc(placeholders.Replace(f.Value), isWord) < 0 {
+		return ""
+	}
+	name := strings.Map(func(c rune) rune {
+		if isWord(c) {
+			return unicode.ToUpper(c)
+		}
+		return '_'
+	}, f.Name)
 	if second {
 		name += "_2"
 	}
@@ -37,16 +49,17 @@ func Variable(name string, second bool) string {
 func newSecrets(first, second []ask.Field) (all secrets) {
 	for i, fields := range [][]ask.Field{first, second} {
 		for _, f := range fields {
-			if slices.Contains(harmless, strings.ToLower(f.Name)) {
+			name := variable(f, i == 1)
+			if name == "" {
 				continue
 			}
 			shortest := 6 // a number of a version is no secret
-			if Credential.MatchString(f.Name) {
+			if credential.MatchString(f.Name) {
 				shortest = 3
 			}
 			for _, word := range words(f) {
 				if len(word) >= shortest && !strings.Contains(word, "{{") {
-					all = append(all, secret{word, "$" + Variable(f.Name, i == 1)})
+					all = append(all, secret{word, "$" + name})
 				}
 			}
 		}
@@ -86,6 +99,11 @@ func (all secrets) hide(text string) string {
 		text = replaceWord(text, s.text, s.variable)
 	}
 	return text
+}
+
+// shown returns the beginning of what a server or a command has said. Secrets are hidden first: a part of one is no longer found.
+func (s *Session) shown(text string, most int) string {
+	return fmt.Sprintf("%.*q", most, s.secrets.hide(text))
 }
 
 // replaceWord replaces old where it is no part of a longer word.

@@ -89,7 +89,7 @@ func (s *Session) request(op ask.Operation) ask.Request {
 	if len(r.Body) > 0 && !slices.ContainsFunc(s.Header, func(f ask.Field) bool { return strings.EqualFold(f.Name, "Content-Type") }) {
 		r.Header = []ask.Field{{Name: "Content-Type", Value: contentType(s.Body)}}
 	}
-	r.Header = append(r.Header, expand(s.Header, op)...)
+	r.Header = append(r.Header, expand(s.Header, op, false)...)
 	return r.With(s.KeyHeader, op.Expand(s.KeyFormat))
 }
 
@@ -133,13 +133,14 @@ func (s *Session) asUser2(r ask.Request, op ask.Operation) ask.Request {
 	for _, f := range s.User2 {
 		r = r.Without(f.Name)
 	}
-	r.Header, r.Second = slices.Concat(r.Header, expand(s.User2, op)), true
+	r.Header, r.Second = slices.Concat(r.Header, expand(s.User2, op, true)), true
 	return r
 }
 
-func expand(fields []ask.Field, op ask.Operation) (expanded []ask.Field) {
-	for _, f := range fields {
-		expanded = append(expanded, ask.Field{Name: f.Name, Value: op.Expand(f.Value)})
+// expand returns the headers of the first or the second user.
+func expand(templates []ask.Field, op ask.Operation, second bool) (expanded []ask.Field) {
+	for _, f := range templates {
+		expanded = append(expanded, ask.Field{Name: f.Name, Value: op.Expand(f.Value), Variable: variable(f, second)})
 	}
 	return expanded
 }

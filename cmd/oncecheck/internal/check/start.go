@@ -143,7 +143,7 @@ func (s *Session) excerpt(e ask.Exchange) string {
 	if e.Response == nil || len(e.Response.Body) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(": %.200q", s.secrets.hide(string(e.Response.Body)))
+	return ": " + s.shown(string(e.Response.Body), 200)
 }
 
 // learnIDs sends three operations that differ in their key alone or, if the service does not take equal orders, in all.

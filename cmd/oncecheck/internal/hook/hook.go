@@ -76,7 +76,7 @@ func ParseCount(output []byte) (int, error) {
 	}
 	switch arrays {
 	case 0:
-		return 0, fmt.Errorf("%.60q is neither a number of effects nor a JSON array", text)
+		return 0, errors.New("it is neither a number of effects nor a JSON array")
 	case 1:
 		return len(list), nil
 	}

@@ -17,7 +17,7 @@ import (
 const maxShown = 8
 
 // Curl returns shell lines that send the exchanges again, under new keys, each with what was answered as a comment.
-// Credentials are shell variables: a report is read by more people than may have them.
+// The values of the user's headers are shell variables: a report is read by more people than may have them.
 func Curl(exchanges []ask.Exchange) []string {
 	keys := map[string]string{} // the name of each key's variable
 	var lines []string
@@ -194,8 +194,8 @@ func urls(exchanges []ask.Exchange) (list []string) {
 // header returns the argument of -H.
 func header(f ask.Field, r ask.Request, keys map[string]string) string {
 	switch {
-	case check.Credential.MatchString(f.Name) && (r.Key == "" || !strings.Contains(f.Value, r.Key)):
-		return `"` + f.Name + ": $" + check.Variable(f.Name, r.Second) + `"`
+	case f.Variable != "":
+		return `"` + doubleQuoted.Replace(f.Name) + ": $" + f.Variable + `"`
 	case f.Value == "":
 		return "'" + f.Name + ";'" // curl's way to write a header without a value
 	}

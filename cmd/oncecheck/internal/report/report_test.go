@@ -31,7 +31,7 @@ func row(id string, level check.Level) check.Check {
 
 func request(key string) ask.Request {
 	return ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:8080", Path: "/payments"}, Key: key,
-		Header: []ask.Field{{Name: "Authorization", Value: "Bearer secret"}, {Name: "Idempotency-Key", Value: `"` + key + `"`}},
+		Header: []ask.Field{{Name: "Authorization", Value: "Bearer secret", Variable: "AUTHORIZATION"}, {Name: "Idempotency-Key", Value: `"` + key + `"`}},
 		Body:   []byte(`{"amount":1001,"note":"it's"}`)}
 }
 
