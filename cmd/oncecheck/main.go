@@ -66,9 +66,9 @@
 // show it, and what to do next. A failure that does not count is noted. -verbose prints a line for each check, and tells every
 // failure in full: what was seen and expected, which text says so, what it means for a customer, and lines for sh that show it
 // again, with curl 7.68 or newer. The values of -H and -H2 and your commands are shell variables there, named after the headers
-// and flags, also where a server repeats them; headers such as Content-Type, which everybody may see, are not. -json prints JSON instead; -junit and -markdown write
-// files beside it. -seed makes the order of load/shuffled that of an earlier run. What runs, and for how long, is shown on the
-// standard error. A run that is interrupted prints what it knows, and exits with 2.
+// and flags, also where a server repeats them; headers such as Content-Type, which everybody may see, are not. -json prints JSON
+// instead; -junit and -markdown write files beside it. -seed makes the order of load/shuffled that of an earlier run. What runs,
+// and for how long, is shown on the standard error. A run that is interrupted prints what it knows, and exits with 2.
 package main
 
 import (
