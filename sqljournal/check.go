@@ -46,8 +46,8 @@ var (
 //     binary log, sync_binlog is not 1, or innodb_doublewrite is off.
 //   - [ErrStandby], not with MySQL: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
 //   - [ErrSetting], with MySQL: autocommit is off, completion_type is not NO_CHAIN, sql_mode is not strict, max_allowed_packet
-//     is less than 2 MiB, the binary log has statements, the default isolation is READ UNCOMMITTED, or the version has no SKIP
-//     LOCKED. A table of another engine than InnoDB is an ErrTable.
+//     is less than 4 MiB (it must be more than twice middleware.WithMaxResponse), the binary log has statements, the default
+//     isolation is READ UNCOMMITTED, or the version has no SKIP LOCKED. A table of another engine than InnoDB is an ErrTable.
 //   - [ErrBusy], with SQLite: the journal mode is not WAL, or there is no busy_timeout.
 //
 // Any other error means that the database did not answer, or that it refuses a journal's statements: Check stores a

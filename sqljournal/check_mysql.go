@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// leastPacket is the least max_allowed_packet: for the longest response that is stored by default, 1 MiB, with its row.
-const leastPacket = 2 << 20
+// leastPacket is the least max_allowed_packet: for the longest response that is stored by default, 1 MiB in hex, with its row.
+const leastPacket = 4 << 20
 
 func checkMySQL(ctx context.Context, tx *sql.Tx) ([]error, error) {
 	rows, err := tx.QueryContext(ctx, `

@@ -1,8 +1,10 @@
 package sqljournal_test
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
@@ -23,6 +25,27 @@ func TestCheckFindsAnOldVersion(t *testing.T) {
 	}
 }
 
+// With the least max_allowed_packet that Check allows, the longest response is stored that is by default.
+func TestLeastPacket(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Own(t, dbtest.KindMySQL)
+	mustExec(t, d.Open(t), "set global max_allowed_packet = 4194304")
+	for _, interpolate := range []string{"false", "true"} {
+		j := modes["intent"](d, t, dbtest.Param("maxAllowedPacket", "0"), dbtest.Param("interpolateParams", interpolate))
+		if err := j.Check(t.Context()); err != nil {
+			t.Errorf("Check: %v", err)
+		}
+		run, record := begin(t, j, newRun(time.Hour)), strings.Repeat("'", 1<<20+1000)
+		_, ctx := protected(j, run, record)
+		if err := j.InTx(ctx, nil, func(*sql.Tx) error { return nil }); err != nil {
+			t.Errorf("interpolateParams=%s: %v", interpolate, err)
+		}
+		if e, err := j.Look(t.Context(), run.Key); err != nil || string(e.Record) != record {
+			t.Errorf("interpolateParams=%s: a record of %d bytes, %v", interpolate, len(e.Record), err)
+		}
+	}
+}
+
 // Settings that only the whole server has. Check finds each of them, and nothing else.
 func TestCheckFindsSettingsOfTheServer(t *testing.T) {
 	t.Parallel()
@@ -37,7 +60,7 @@ func TestCheckFindsSettingsOfTheServer(t *testing.T) {
 		{"innodb_flush_log_at_trx_commit", "0", sqljournal.ErrNotDurable, false},
 		{"sync_binlog", "0", sqljournal.ErrNotDurable, true},
 		{"binlog_format", "'STATEMENT'", sqljournal.ErrSetting, true},
-		{"max_allowed_packet", "1048576", sqljournal.ErrSetting, false},
+		{"max_allowed_packet", "3145728", sqljournal.ErrSetting, false},
 		{"read_only", "1", sqljournal.ErrReadOnly, false},
 		{"autocommit", "0", sqljournal.ErrSetting, false},
 		{"completion_type", "'CHAIN'", sqljournal.ErrSetting, false},

@@ -100,7 +100,7 @@ func (w *mysqlWire) readReply() (ready bool, err error) {
 // standardized returns a statement as the one for PostgreSQL begins, so that one [Match] finds both. The level of isolation
 // is a statement of its own, before the one that begins the transaction.
 func standardized(statement string) string {
-	return strings.NewReplacer("onceguard_journal.key", "key", "j.key", "key", "onceguard_journal j set until = until + (note <=> ?), ", "onceguard_journal set ",
+	return strings.NewReplacer("onceguard_journal.key", "key", "j.key", "key", "onceguard_journal j set until = until + (note <=> unhex(?)), ", "onceguard_journal set ",
 		"onceguard_journal j ", "onceguard_journal ", "START TRANSACTION", "begin", "SET TRANSACTION ISOLATION LEVEL", "begin isolation level",
 		"began_at, until", "until").Replace(statement)
 }
