@@ -42,6 +42,14 @@ var profileDefects = []defect{{
 		return h
 	},
 }, {
+	name: "acp-5xx-stored", about: "a payment whose response is a 5xx stays, and the response is stored", profile: "acp",
+	fails: []string{"errors/5xx-not-stored"},
+	spoil: func(s *server, h http.Handler) http.Handler {
+		h = acp(s, h)
+		s.pay = pay
+		return h
+	},
+}, {
 	name: "acp-number-spelling", about: "1 and 1.0 in the body are two requests", profile: "acp",
 	fails: []string{"mismatch/number-spelling"},
 	spoil: acpPrint(func(body []byte) string { return canonical(body, true) }),

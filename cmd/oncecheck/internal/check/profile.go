@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -22,6 +23,29 @@ func keyEchoed(t *T) {
 		}
 	})
 	t.Say("responses seen: %s", strings.Join(looked, ", "))
+}
+
+func errorsNotStored(t *T) {
+	var unfit []string
+	for _, query := range t.s.Fail {
+		r := t.s.fresh()
+		first := t.Send(r.Query(query))
+		if first.Response == nil || first.Response.Status < 500 {
+			unfit = append(unfit, fmt.Sprintf("with -fail %q there was no 5xx: %s", query, first))
+			continue
+		}
+		again := t.Rest(r)
+		t.Show(first, again)
+		if again.Response == nil {
+			t.NotAsked("the retry was not answered: %s", again)
+		}
+		if !again.Success() {
+			t.Failf("a success of the retry, which would not fail", "%s (-fail %q)", again, query)
+		}
+	}
+	if len(unfit) == len(t.s.Fail) {
+		t.NotAsked("%s", strings.Join(unfit, "; "))
+	}
 }
 
 // wantEcho fails the check unless the response repeats the key's header of its request.

@@ -77,6 +77,7 @@ const (
 	Stripe         Reference = "Stripe, API reference, Idempotent requests"
 	ACP6           Reference = "Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6 (idempotency)"
 	ACPBody        Reference = "Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6.2 (what the same request is)"
+	ACPErrors      Reference = "Agentic Commerce Protocol 2026-04-17, RFC Agentic Checkout, section 6.5 (errors of the server)"
 	UCPPayload     Reference = "Universal Commerce Protocol 2026-08, Message Signatures, Replay Protection (Payload Matching)"
 )
 
