@@ -14,13 +14,15 @@ import (
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/profile"
 )
 
 // The tests of this file ask servers that are right with cmd/oncecheck: the README's program and the examples. Nothing
 // fails, however slow the machine is.
 
 // quick is what a normal run asks: what takes no time.
-var quick = []string{"-only", "key/*,once/repeat,once/concurrent*,once/instances*,once/answer*,once/request-cut,once/sent*,replay/body,mismatch/body,mismatch/leak,scope/user*"}
+var quick = []string{"-only", "key/*,once/repeat,once/concurrent*,once/instances*,once/answer*,once/request-cut,once/sent*,replay/body,mismatch/body,mismatch/leak," +
+	"mismatch/bytes,mismatch/null,mismatch/number-spelling,mismatch/status,scope/user*,inflight/answer,errors/5xx-not-stored"}
 
 // unasked are the checks that no server here can be asked: it has no such responses, or no such route.
 var unasked = []string{
@@ -34,6 +36,10 @@ func TestOncecheck(t *testing.T) {
 	oncecheck, chiServer := build(t, "../../cmd/oncecheck"), build(t, "../../examples/chi-server")
 	for name, ask := range map[string]func(*testing.T, asker){
 		"readme": askReadme, "chi-server": askChiServer, "two instances": askTwoInstances, "journal-server": askJournalServer,
+		"checkout of ACP":    askCheckout("acp", "/checkout_sessions"),
+		"checkout of UCP":    askCheckout("ucp", "/checkout-sessions", "key/missing", "key/missing-not-run"),
+		"payments of ACP":    askPayments("acp", profile.ACP()),
+		"payments of Stripe": askPayments("stripe", profile.Stripe(), "key/missing", "key/missing-not-run"),
 	} {
 		t.Run(name, func(t *testing.T) { ask(t, asker{oncecheck, chiServer}) })
 	}
