@@ -96,7 +96,7 @@ func ExampleLocker_Claim() {
 	defer locker.Close(ctx)
 
 	order := func() {
-		claim, err := locker.Claim(ctx, "order 7", []byte("a note for whoever meets the claim"), 0)
+		claim, err := locker.Claim(ctx, "order 7", []byte("a note for callers that find the claim"), 0)
 		switch {
 		case err != nil:
 			fmt.Println("failed:", err)

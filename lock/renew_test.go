@@ -166,7 +166,7 @@ func TestAbandonAtEndsTheRenewals(t *testing.T) {
 		locker := b.locker(t, lock.WithTTL(ttl))
 		lease := acquire(t, locker, "k")
 		start := time.Now()
-		lease.AbandonAt(start.Add(ttl + ttl/2)) // the fourth renewal is over by then, the fifth is not due
+		lease.AbandonAt(start.Add(ttl + ttl/2)) // between the fourth renewal and the fifth
 
 		<-lease.Context().Done()
 		if got, want := time.Since(start), ttl+ttl/3+valid; got.Round(time.Millisecond) != want.Round(time.Millisecond) {

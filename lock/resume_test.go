@@ -109,7 +109,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A lease is resumed once, whoever is the first.
+// Of several calls of Resume with one token, the first to reach Redis gets the lease, and no other.
 func TestResumesRace(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -579,7 +579,7 @@ func ExampleExecution_Keep() {
 	defer server.stop()
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()))
 
-	sendReceipt := func() error { return errors.New("the mail server is away") }
+	sendReceipt := func() error { return errors.New("the mail server does not answer") }
 	pay := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println("charging the card")
 		middleware.FromContext(r.Context()).Keep()

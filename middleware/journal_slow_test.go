@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// The journal counts a run's limit from Begin, and hands the run to others after that: its context has ended by then,
+// The journal counts a run's limit from Begin, and hands the run to others after that. The run's context ends before,
 // however long the reply to Begin took.
 func TestRunEndsWithinItsLimit(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

@@ -141,7 +141,7 @@ func TestJournalWithoutRedis(t *testing.T) {
 			proxy.CutBefore(redistest.Any())
 			for _, want := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
 				if e := s.want(s.send(), http.StatusCreated, want); e.Err == nil {
-					t.Errorf("%s: the event does not say that Redis is away", want)
+					t.Errorf("%s: the event does not say that Redis did not answer", want)
 				}
 			}
 			s.want(s.send(body("text/plain", "other")), http.StatusUnprocessableEntity, middleware.Reused)

@@ -116,7 +116,7 @@ func TestNoTimeForARun(t *testing.T) {
 	})
 }
 
-// An unknown outcome is kept for the retention, however short the handler wanted its response to be replayed.
+// An unknown outcome is kept until the retention has passed, however short the handler wanted its response to be replayed.
 func TestUnknownOutcomeOutlivesRetain(t *testing.T) {
 	for name, test := range map[string]struct {
 		opts []middleware.Option

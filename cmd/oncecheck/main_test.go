@@ -223,8 +223,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Whoever waits sees for what: on a terminal a line that changes, elsewhere a line when a check takes long. fault: ten minutes
-// without a word.
+// The command shows which check it waits for: on a terminal in a line that changes, elsewhere in a line when a check takes
+// long. fault: ten minutes without a word.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	for _, terminal := range []bool{false, true} {

@@ -279,7 +279,7 @@ func wantFree(t *testing.T, locker *lock.Locker) {
 	}
 }
 
-// A run that may happen once at most keeps its key for the retention. What is stored may be encrypted.
+// A run that may happen once at most keeps its key until the retention has passed. What is stored may be encrypted.
 func TestClaimOfARun(t *testing.T) {
 	t.Parallel()
 	mini := redistest.Mini(t)

@@ -250,7 +250,7 @@ func exerciseHTTP(t *testing.T, admins []*redis.Client, locker *lock.Locker, nam
 }
 
 // awaitPing waits until a subscription has stayed without a message for so long that it asks whether its server is still
-// there. By then a lease of 6 s was renewed.
+// there. A lease of 6 s is renewed earlier.
 func awaitPing(t *testing.T, admins []*redis.Client) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

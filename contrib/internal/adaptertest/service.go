@@ -64,10 +64,10 @@ func (s *Service) newLocker(namespace string) *lock.Locker {
 	return locker
 }
 
-// dial fails once Redis is away. A test must not close Redis for that: another process may be given its port at once.
+// dial fails once Away is set. A test must not close Redis for that: another process may be given its port at once.
 func (s *Service) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if s.Away.Load() {
-		return nil, errors.New("redis is away")
+		return nil, errors.New("redis does not answer")
 	}
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }

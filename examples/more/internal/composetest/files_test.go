@@ -117,7 +117,7 @@ func TestPathsExist(t *testing.T) {
 	}
 }
 
-// Whoever names a service names the port on which that service listens.
+// A file that names a service names the port on which it listens.
 func TestPortsAgree(t *testing.T) {
 	t.Parallel()
 	c := readComposition(t)
