@@ -45,9 +45,10 @@ var (
 //     synchronous is less than full, or the database is in memory. With MySQL, innodb_flush_log_at_trx_commit or, with a
 //     binary log, sync_binlog is not 1, or innodb_doublewrite is off.
 //   - [ErrStandby], not with MySQL: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
-//   - [ErrSetting], with MySQL: autocommit is off, completion_type is not NO_CHAIN, sql_mode is not strict, max_allowed_packet
-//     is less than 4 MiB (it must be more than twice middleware.WithMaxResponse), the binary log has statements, the default
-//     isolation is READ UNCOMMITTED, or the version has no SKIP LOCKED. A table of another engine than InnoDB is an ErrTable.
+//   - [ErrSetting], with MySQL: autocommit is off, completion_type is not NO_CHAIN, sql_mode is not strict or has ORACLE or
+//     EMPTY_STRING_IS_NULL, max_allowed_packet is less than 4 MiB (it must be more than twice middleware.WithMaxResponse),
+//     the binary log has statements, the default isolation is READ UNCOMMITTED, or the version has no SKIP LOCKED. A table
+//     of another engine than InnoDB is an ErrTable.
 //   - [ErrBusy], with SQLite: the journal mode is not WAL, or there is no busy_timeout.
 //
 // Any other error means that the database did not answer, or that it refuses a journal's statements: Check stores a
@@ -70,10 +71,13 @@ func (j *Journal) Check(ctx context.Context) error {
 
 func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.Is(err, ErrReadOnly) }
 
-// rehearse stores a row and removes it, which needs every privilege that a journal needs.
+// rehearse stores a row, changes it and would remove it, which needs every privilege that a journal needs.
 func (s *dialect) rehearse(ctx context.Context, tx *sql.Tx, prefix string) error {
 	key, token := prefix+"check}"+uuid.NewString(), uuid.NewString()
 	if _, err := s.exec(ctx, tx, cmp.Or(s.insertNew, s.insert), key, token, nil, int64(0)); err != nil {
+		return err
+	}
+	if _, err := s.exec(ctx, tx, s.fill, key, token, []byte{}, int64(0), false); err != nil {
 		return err
 	}
 	_, err := s.exec(ctx, tx, s.free, key, token)
@@ -81,8 +85,8 @@ func (s *dialect) rehearse(ctx context.Context, tx *sql.Tx, prefix string) error
 }
 
 // compareColumns compares a table's columns, each "name type", with those that it should have. It takes the results of
-// a query. Its findings are an ErrTable or nothing.
-func compareColumns(rows *sql.Rows, err error, want ...string) (findings []error, _ error) {
+// a query. Its findings are an ErrTable or nothing. upgrade are the statements for a table of version 1, if there was one.
+func compareColumns(rows *sql.Rows, err error, upgrade string, want ...string) (findings []error, _ error) {
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +112,7 @@ func compareColumns(rows *sql.Rows, err error, want ...string) (findings []error
 	switch old := slices.DeleteFunc(slices.Clone(missing), isNew); {
 	case len(missing) == 0:
 		return nil, nil
-	case len(old) == 0:
+	case len(old) == 0 && upgrade != "":
 		return []error{ErrOldSchema}, nil
 	}
 	return []error{fmt.Errorf("%w: it does not have %q, but has %q", ErrTable, missing, got)}, nil
@@ -121,7 +125,7 @@ from pg_attribute a
 left join pg_index i on i.indrelid = a.attrelid and i.indisunique and i.indisvalid and i.indpred is null
   and i.indnkeyatts = 1 and i.indkey[0] = a.attnum
 where a.attrelid = to_regclass('onceguard_journal') and a.attnum > 0 and not a.attisdropped`)
-	findings, err := compareColumns(rows, err, "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
+	findings, err := compareColumns(rows, err, Upgrade(DialectPostgreSQL), "key text unique", "token uuid", "state smallint", "note bytea", "record bytea",
 		"began_at timestamp with time zone", "until timestamp with time zone", "expires_at timestamp with time zone",
 		"attempts integer", "run uuid", "fingerprint bytea")
 	if err != nil {
@@ -156,7 +160,7 @@ select pg_is_in_recovery() or current_setting('transaction_read_only') = 'on',
 func checkSQLite(ctx context.Context, tx *sql.Tx) ([]error, error) {
 	rows, err := tx.QueryContext(ctx, `
 select name || ' ' || lower(type) || case when pk = 1 then ' unique' else '' end from pragma_table_info('onceguard_journal')`)
-	findings, err := compareColumns(rows, err, "key text unique", "token text", "state integer", "note blob", "record blob",
+	findings, err := compareColumns(rows, err, Upgrade(DialectSQLite), "key text unique", "token text", "state integer", "note blob", "record blob",
 		"began_at integer", "until integer", "expires_at integer", "attempts integer", "run text", "fingerprint blob")
 	if err != nil {
 		return nil, err

@@ -13,16 +13,19 @@ import (
 const leastPacket = 4 << 20
 
 func checkMySQL(ctx context.Context, tx *sql.Tx) ([]error, error) {
+	set, err := settingsOfMySQL(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	if mode := set["sql_mode"]; strings.Contains(mode, "EMPTY_STRING_IS_NULL") || strings.Contains(mode, "ORACLE") { // what follows reads NULL otherwise
+		return []error{misfit(set, "sql_mode")}, nil
+	}
 	rows, err := tx.QueryContext(ctx, `
 select concat(column_name, ' ', data_type, coalesce(concat('(', if(data_type like '%binary', character_octet_length, null), ')'), ''),
   if(column_key = 'PRI', ' unique', ''))
 from information_schema.columns where table_schema = database() and table_name = 'onceguard_journal'`)
-	findings, err := compareColumns(rows, err, "key varbinary(767) unique", "token binary(36)", "state tinyint", "note blob",
+	findings, err := compareColumns(rows, err, Upgrade(DialectMySQL), "key varbinary(767) unique", "token binary(36)", "state tinyint", "note blob",
 		"record longblob", "began_at bigint", "until bigint", "expires_at bigint", "attempts int", "run binary(36)", "fingerprint blob")
-	if err != nil {
-		return nil, err
-	}
-	set, err := settingsOfMySQL(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +51,11 @@ from information_schema.columns where table_schema = database() and table_name =
 	return findings, err
 }
 
+// misfit returns the finding that a setting does not fit.
+func misfit(set map[string]string, name string) error {
+	return fmt.Errorf("%w: %s is %q", ErrSetting, name, set[name])
+}
+
 // misfits returns what a journal does not work with.
 func misfits(set map[string]string) (findings []error) {
 	packet, err := strconv.Atoi(set["max_allowed_packet"])
@@ -63,7 +71,7 @@ func misfits(set map[string]string) (findings []error) {
 		{"binlog_format", set["log_bin"] != "ON" || set["binlog_format"] != "STATEMENT"},
 	} {
 		if !setting.fits {
-			findings = append(findings, fmt.Errorf("%w: %s is %q", ErrSetting, setting.name, set[setting.name]))
+			findings = append(findings, misfit(set, setting.name))
 		}
 	}
 	if strings.Contains(isolation, "READ-UNCOMMITTED") {

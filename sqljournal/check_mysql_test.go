@@ -46,6 +46,22 @@ func TestLeastPacket(t *testing.T) {
 	}
 }
 
+// In these modes of MariaDB an empty text is NULL, or other functions treat NULL as one.
+func TestCheckFindsModesOfMariaDB(t *testing.T) {
+	t.Parallel()
+	d := dbtest.MySQL(t)
+	if !d.Server().IsMariaDB() {
+		t.Skip("left out: MySQL does not have these modes")
+	}
+	for _, mode := range []string{"EMPTY_STRING_IS_NULL", "ORACLE"} {
+		err := check(t, d, dbtest.Param("sql_mode", "'STRICT_ALL_TABLES,"+mode+"'"))
+		mustFail(t, mode, err, sqljournal.ErrSetting)
+		if err != nil && (!strings.Contains(err.Error(), "sql_mode is ") || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s: got %v, want sql_mode alone", mode, err)
+		}
+	}
+}
+
 // Settings that only the whole server has. Check finds each of them, and nothing else.
 func TestCheckFindsSettingsOfTheServer(t *testing.T) {
 	t.Parallel()

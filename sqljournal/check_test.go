@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
@@ -59,6 +62,7 @@ func TestCheckFindsSettings(t *testing.T) {
 		{"mysql", nil, "alter table onceguard_journal drop primary key", sqljournal.ErrTable},
 		{"mysql", nil, "alter table onceguard_journal modify token char(36)", sqljournal.ErrTable},
 		{"mysql", nil, "alter table onceguard_journal modify record blob", sqljournal.ErrTable},
+		{"mysql", nil, "alter table onceguard_journal drop run, drop fingerprint", sqljournal.ErrTable},
 		{"mysql", nil, "drop table onceguard_journal", sqljournal.ErrTable},
 		{"sqlite", nil, "alter table onceguard_journal rename column note to notes", sqljournal.ErrTable},
 		{"sqlite", nil, "drop table onceguard_journal", sqljournal.ErrTable},
@@ -79,6 +83,9 @@ func TestCheckFindsSettings(t *testing.T) {
 			}
 			err := check(t, d, opts...)
 			mustFail(t, "Check", err, row.want)
+			if row.database == "mysql" && errors.Is(err, sqljournal.ErrOldSchema) {
+				t.Errorf("it can be upgraded, for which there are no statements: %v", err)
+			}
 			if err != nil && strings.Contains(err.Error(), "check: ") {
 				t.Errorf("more than the finding: %v", err)
 			}
@@ -98,23 +105,49 @@ func TestCheckFindsReadUncommitted(t *testing.T) {
 	}
 }
 
-// A user that may not write the table is not a finding, but an error.
+// A user that lacks a privilege of a journal is not a finding, but an error.
+//
+// fault: a database's user who may not UPDATE, or lacks another privilege
 func TestCheckNeedsPrivileges(t *testing.T) {
 	t.Parallel()
-	d := dbtest.PostgreSQL(t)
-	db := d.Open(t)
-	role := d.Name() + "_reader"
-	mustExec(t, db, "create role "+role+" login")
-	mustExec(t, db, "grant usage on schema "+d.Name()+" to "+role)
-	mustExec(t, db, "grant select, insert, update on onceguard_journal to "+role)
-	err := sqljournal.Intent(d.Open(t, dbtest.Param("user", role)), namespace).Check(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "permission denied") {
-		t.Errorf("without the privilege to delete: got %v", err)
-	}
-	mustExec(t, db, "grant delete on onceguard_journal to "+role)
-	if err := sqljournal.Intent(d.Open(t, dbtest.Param("user", role)), namespace).Check(t.Context()); err != nil {
-		t.Errorf("with all privileges that it needs: %v", err)
-	}
+	privileges := []string{"select", "insert", "update", "delete"}
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		db := d.Open(t)
+		checkWithout := func(missing string) error {
+			user := d.Name() + missing
+			granted := strings.Join(slices.DeleteFunc(slices.Clone(privileges), func(p string) bool { return p == missing }), ", ")
+			var opened *sql.DB
+			if d.Kind() == dbtest.KindMySQL {
+				mustExec(t, db, "create user "+user)
+				mustExec(t, db, "grant "+granted+" on onceguard_journal to "+user)
+				config, err := mysql.ParseDSN(d.URL())
+				if err != nil {
+					t.Fatal(err)
+				}
+				config.User = user
+				connector, err := mysql.NewConnector(config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opened = sql.OpenDB(connector)
+				defer opened.Close()
+			} else {
+				mustExec(t, db, "create role "+user+" login")
+				mustExec(t, db, "grant usage on schema "+d.Name()+" to "+user)
+				mustExec(t, db, "grant "+granted+" on onceguard_journal to "+user)
+				opened = d.Open(t, dbtest.Param("user", user))
+			}
+			return sqljournal.Intent(opened, namespace, d.Options()...).Check(t.Context())
+		}
+		for _, missing := range privileges {
+			if err := checkWithout(missing); err == nil || !strings.Contains(err.Error(), "denied") {
+				t.Errorf("without %s: got %v", missing, err)
+			}
+		}
+		if err := checkWithout(""); err != nil {
+			t.Errorf("with all privileges that it needs: %v", err)
+		}
+	})
 }
 
 func TestSchemaOfAnUnknownDialect(t *testing.T) {
