@@ -99,6 +99,11 @@ func (p idPaths) areIn(r *ask.Response) bool {
 	return slices.ContainsFunc(p, func(path string) bool { _, ok := says[path]; return ok })
 }
 
+// inJSON returns the places that are members of a JSON body.
+func (p idPaths) inJSON() idPaths {
+	return slices.DeleteFunc(slices.Clone(p), func(path string) bool { return path == locationPath || path == bodyPath })
+}
+
 // differ reports whether the facts of two responses come from two runs: they have places of ids in common, and no value
 // there is the same. A response without ids, such as an empty one, comes from no run that could be told.
 func (p idPaths) differ(a, b map[string]string) bool {

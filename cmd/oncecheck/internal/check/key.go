@@ -42,6 +42,7 @@ func keyLength255(t *T) {
 // keyPair sends one body under two keys, which are a stem of the length and two ends. It fails if there are fewer than two
 // effects although both are successes.
 func keyPair(t *T, length int, one, other string) {
+	wantTwoOfEqual(t)
 	op := t.s.operation()
 	stem := longKey(op.Key, length)
 	w := t.Watch()

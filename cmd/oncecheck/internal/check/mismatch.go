@@ -85,10 +85,19 @@ func notStored(stored string, change func(*T, ask.Operation, ask.Request) ask.Re
 	return func(t *T) {
 		op := t.s.operation()
 		r := t.s.request(op)
-		first := t.Stored(r)
-		if other := t.Send(change(t, op, r)); isStored(t, first, other) {
+		first, rested := t.First(r), t.Rest(r)
+		other := t.Send(change(t, op, r))
+		if isStored(t, first, other) {
 			t.Failf("a refusal, or a response of its own", "%s", stored)
 		}
+		wantRested(t, rested, other)
+	}
+}
+
+// wantRested ends the check if a refusal of another request shows nothing: the operation's own repetition was refused as well.
+func wantRested(t *T, rested, other ask.Exchange) {
+	if !rested.Success() && !other.Success() {
+		t.NotAsked("the key did not come to rest: the repetition was answered %s", rested)
 	}
 }
 
@@ -109,8 +118,6 @@ func withPath(_ *T, _ ask.Operation, r ask.Request) ask.Request {
 	r.URL = &u
 	return r
 }
-
-func onOtherRoute(t *T, op ask.Operation, r ask.Request) ask.Request { return at(r, t.s.OtherURL, op) }
 
 // isStored reports whether e, which is another request than first, was answered by the stored response of first. It ends
 // the check if that cannot be told from a response of its own.
@@ -184,59 +191,5 @@ func mismatchInFlightStatus(t *T) {
 	}
 	if !has(t.s.Statuses.Reused, other) {
 		t.Failf(statuses(t.s.Statuses.Reused), "%s", other)
-	}
-}
-
-// asOther sends an operation and, when its key has come to rest, the same request as the second user.
-func asOther(t *T) (first, other ask.Exchange, r ask.Request) {
-	op := t.s.operation()
-	r = t.s.asUser2(t.s.request(op), op)
-	return t.Stored(t.s.request(op)), t.SendPatiently(r), r
-}
-
-func scopeUser(t *T) {
-	first, other, _ := asOther(t)
-	if isStored(t, first, other) {
-		t.Failf("a refusal, or a response of their own", "the first user's response")
-	}
-	if !other.Success() {
-		wantUser2(t)
-	}
-}
-
-func scopeUserRuns(t *T) {
-	first, other, r := asOther(t)
-	if !other.Success() {
-		wantUser2(t)
-		t.Failf("a success of their own", "%s", other)
-	}
-	if isStored(t, first, other) {
-		t.Failf("a success of their own", "the first user's response")
-	}
-	if again := t.Rest(r); again.Success() && !again.Response.SameBody(other.Response) {
-		t.Failf("the second user's response again", "another response")
-	}
-}
-
-// wantUser2 ends the check if the second user cannot do anything.
-func wantUser2(t *T) {
-	op := t.s.operation()
-	if e := t.s.Client.Do(t.ctx, t.s.asUser2(t.s.request(op), op)); !e.Success() {
-		t.NotAsked("the second user can do nothing at all: %s", e)
-	}
-}
-
-func scopeUserInFlight(t *T) {
-	wantUser2(t)
-	all, _ := during(t, func(op ask.Operation, r ask.Request) []ask.Request { return []ask.Request{t.s.asUser2(r, op)} })
-	one, other := all[0], all[1]
-	if !one.Success() {
-		t.NotAsked("the first user's request was no success: %s", one)
-	}
-	if !other.Success() {
-		t.Failf("a success of the second user's own", "%s", other)
-	}
-	if isStored(t, one, other) {
-		t.Failf("a success of the second user's own", "the first user's response")
 	}
 }

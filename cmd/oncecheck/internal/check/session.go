@@ -53,13 +53,15 @@ type Session struct {
 	n       int64 // of the last operation
 	secrets secrets
 
-	ids      idPaths                  // what tells two runs apart in responses
-	noIDs    string                   // why there are none, if it is not for the responses
-	lag      time.Duration            // how long an effect took to be counted
-	slow     map[string]time.Duration // how long the server took with each of Slow
-	restless bool                     // a key did not come to rest
-	refusals []refusal                // for the checks of refusals
-	parts    map[string]any           // what several checks look at, see memo
+	usual      int                      // the status of the first operation
+	equalIsOne bool                     // the same body under another key has no effect
+	ids        idPaths                  // what tells two runs apart in responses
+	noIDs      string                   // why there are none, if it is not for the responses
+	lag        time.Duration            // how long an effect took to be counted
+	slow       map[string]time.Duration // how long the server took with each of Slow
+	restless   bool                     // a key did not come to rest
+	refusals   []refusal                // for the checks of refusals
+	parts      map[string]any           // what several checks look at, see memo
 }
 
 // The values of {{n}} begin at random between these, so that no run has those of an earlier one. Many APIs take no amount of

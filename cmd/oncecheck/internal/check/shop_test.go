@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,9 @@ type shop struct {
 
 	mu       sync.Mutex
 	done     int                // effects
+	hidden   int                // of these, not counted
 	records  map[string]*record // by user, route and key
+	orders   map[string]*record // by their body
 	down     bool
 	crash    context.Context // done when the process is killed
 	killedBy context.CancelFunc
@@ -38,6 +41,7 @@ type record struct {
 	fingerprint string
 	ended       bool
 	over        chan struct{} // closed when ended
+	repeated    int           // how often it was asked for when it had ended
 	status      int
 	header      http.Header
 	body        []byte
@@ -45,7 +49,7 @@ type record struct {
 
 func newShop(t *testing.T, f fault) *shop {
 	t.Helper()
-	s := &shop{fault: f, records: map[string]*record{}}
+	s := &shop{fault: f, records: map[string]*record{}, orders: map[string]*record{}}
 	s.crash, s.killedBy = context.WithCancel(context.Background())
 	start := func() *httptest.Server {
 		server := httptest.NewUnstartedServer(s)
@@ -81,7 +85,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		fmt.Fprint(w, s.done)
+		fmt.Fprint(w, s.done-s.hidden)
 	case r.Method == http.MethodPost && (r.URL.Path == "/payments" || r.URL.Path == "/refunds"):
 		s.post(w, r)
 	default:
@@ -172,6 +176,10 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := strings.Join([]string{r.Header.Get("Authorization"), r.URL.Path, k}, "\x00")
+	locked, isLocked := strings.CutPrefix(string(s.fault), "locked ")
+	if isLocked {
+		id = k
+	}
 	fingerprint := r.URL.RawQuery + "\x00" + string(body)
 	known := s.records[id]
 	if s.forgets(known) {
@@ -189,6 +197,10 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 		refuse(w, 422)
 	case !known.ended:
 		refuse(w, 409)
+	case isLocked && known.repeated < 2:
+		known.repeated++
+		status, _ := strconv.Atoi(locked)
+		refuse(w, status)
 	default:
 		s.replay(w, known)
 	}
@@ -246,8 +258,14 @@ func (s *shop) handle(r *http.Request, body []byte) *record {
 	case !json.Valid(body):
 		return &record{status: 400, header: http.Header{}}
 	}
+	if known := s.orders[string(body)]; known != nil && s.fault == "equal orders are one" {
+		return known
+	}
 	if s.fault != "samples do nothing" || !query.Has("sample") {
 		s.done++
+	}
+	if s.fault == "bob's effects are not counted" && r.Header.Get("Authorization") == "bob" {
+		s.hidden++
 	}
 	result := &record{status: 201, header: http.Header{}, body: fmt.Appendf(nil, `{"id":"payment-%08d"}`, s.done)}
 	result.header.Set("Content-Type", "application/json")
@@ -264,6 +282,7 @@ func (s *shop) handle(r *http.Request, body []byte) *record {
 	case "large":
 		result.body = bytes.Repeat(result.body, 1<<20/len(result.body)+1)
 	}
+	s.orders[string(body)] = result
 	return result
 }
 

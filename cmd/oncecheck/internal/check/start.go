@@ -55,6 +55,7 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	if has([]int{http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}, first) {
 		return fmt.Errorf("%s %s is sent elsewhere: %s. Give that URL: %q", s.Method, s.URL.Redacted(), first, first.Response.Header.Get("Location"))
 	}
+	s.usual = first.Response.Status
 	if uncounted != nil { // said only now: if the server is down, that is the better reason
 		return fmt.Errorf("the effects cannot be counted: %w\nCheck -effects: it is a command for sh, or a URL, which is asked with the headers of -H", uncounted)
 	}
@@ -65,7 +66,7 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	after, err := s.awaitCount(ctx, before+1)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the effects cannot be counted: %w", err)
+		return uncountable(err)
 	case after != before+1:
 		hint := "is the list that is counted cut to a page?"
 		if after > before {
@@ -76,6 +77,8 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	s.lag = time.Since(began)
 	return nil
 }
+
+func uncountable(err error) error { return fmt.Errorf("the effects cannot be counted: %w", err) }
 
 // firstSpelled sends one operation until it is a success, with each way to write its key. It returns the first refusal if none
 // is. The body stays the same: a server that has refused the key has not used it.
@@ -149,6 +152,10 @@ func (s *Session) excerpt(e ask.Exchange) string {
 // learnIDs sends three operations that differ in their key alone or, if the service does not take equal orders, in all.
 func (s *Session) learnIDs(ctx context.Context) error {
 	first := s.operation()
+	before, err := s.count(ctx)
+	if err != nil {
+		return uncountable(err)
+	}
 	seen, operations := []*ask.Response{}, []ask.Operation{}
 	for isSame := true; len(seen) < 3; {
 		op := s.operation()
@@ -169,6 +176,13 @@ func (s *Session) learnIDs(ctx context.Context) error {
 			isSame = false
 			s.noIDs = fmt.Sprintf("give -effects: the service does not take one body under two keys (%s), and its responses have no id", e)
 		}
+	}
+	if s.countsEffects() && s.noIDs == "" {
+		n, err := s.awaitCount(ctx, before+2)
+		if err != nil {
+			return uncountable(err)
+		}
+		s.equalIsOne = n < before+2
 	}
 	s.ids = findIDs(seen)
 	if s.noIDs != "" {

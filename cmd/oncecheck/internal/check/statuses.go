@@ -39,7 +39,7 @@ func (s Statuses) mayChange(e ask.Exchange) bool {
 	case "false":
 		return false
 	}
-	return s.isInFlight(e) || !isReplay(e.Response) && (isBusy(e) || has([]int{408, 425, 500}, e))
+	return s.isInFlight(e) || !isReplay(e.Response) && (isBusy(e) || has([]int{408, 423, 425, 500}, e))
 }
 
 // isBusy reports whether the server says that it has no time now.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -219,7 +220,9 @@ func (t *T) Rest(r ask.Request) ask.Exchange {
 	if t.s.restless {
 		limit = min(limit, 2*time.Second)
 	}
-	e := t.s.repeatWhile(t.ctx, r, limit, func(e ask.Exchange) bool { return t.s.Statuses.isInFlight(e) || isBusy(e) })
+	e := t.s.repeatWhile(t.ctx, r, limit, func(e ask.Exchange) bool {
+		return t.s.Statuses.isInFlight(e) || isBusy(e) || has([]int{http.StatusLocked, http.StatusTooEarly}, e)
+	})
 	t.s.restless = t.s.restless || t.s.Statuses.isInFlight(e)
 	return t.keep(e)[0]
 }

@@ -42,17 +42,17 @@ var mismatchChecks = []Check{
 // scopeChecks has the checks of two users, and two routes, with one key.
 var scopeChecks = []Check{
 	{ID: "scope/user", Level: Must, Title: "another user with the same key and body does not get the first's response",
-		Asserts: "The same request with the headers of -H2: not the stored response.",
+		Asserts: "The same request with the headers of -H2: not the stored response. (Not asked if the second user can do nothing under another key, or if the repetition is refused as well.)",
 		Texts:   []Reference{Draft5}, Customer: "a customer sees another customer's payment", Needs: []Need{User2}, ask: scopeUser},
 	{ID: "scope/user-runs", Level: Must, Title: "another user's request with the same key runs",
-		Asserts: "The same request with the headers of -H2 is a success of its own, and its repetition replays it.",
+		Asserts: "The same request with the headers of -H2 is a success of its own, and its repetition replays it. (Not asked if the same under another key is none either.)",
 		Texts:   []Reference{Draft5}, Customer: "an order is refused, or never made, because somebody else had the same key", Needs: []Need{User2}, ask: scopeUserRuns},
 	{ID: "scope/user-in-flight", Level: Must, Title: "while one user's request runs, another's with the same key runs too",
-		Asserts: "An operation with -slow, and while it runs the same with the headers of -H2 (without -slow: both at once): a success of its own, no refusal.",
+		Asserts: "An operation with -slow, and while it runs the same with the headers of -H2 (without -slow: both at once): a success of its own, no refusal. (Not asked if the same under another key is none either.)",
 		Texts:   []Reference{Draft5}, Customer: "who guesses or repeats keys blocks other customers", Needs: []Need{User2}, ask: scopeUserInFlight},
 	{ID: "scope/route", Level: Must, Title: "the same key on another route does not get the first's response",
-		Asserts: "The same key and body to -other-url: not the stored response.",
-		Texts:   []Reference{Draft24}, Customer: "a refund is answered with the response of a payment, and never made", Needs: []Need{OtherURL}, ask: notStored("the stored response of another route", onOtherRoute)},
+		Asserts: "The same key and body to -other-url: not the stored response. (Not asked if that is no success under another key.)",
+		Texts:   []Reference{Draft24}, Customer: "a refund is answered with the response of a payment, and never made", Needs: []Need{OtherURL}, ask: scopeRoute},
 }
 
 // inflightChecks has the checks of a duplicate while the first runs.

@@ -50,6 +50,6 @@ var onceChecks = []Check{
 		Asserts: "The request with each -sample, its answer, the same again: one effect each. (Not asked if one is no success, or has no effect.)",
 		Texts:   []Reference{Draft26}, Customer: charged + " where the response is large, empty or of another kind", Needs: []Need{Samples, Effects}, ask: onceSamples},
 	{ID: "once/keys-differ", Level: Must, Title: "the same body under another key is another operation",
-		Asserts: "The same body under two keys: both run (two effects, or two ids).",
+		Asserts: "The same body under two keys: both run (two effects, or two ids). (Not asked if equal requests are one to the service, whatever their keys: it creates no second one, or refuses it.)",
 		Texts:   []Reference{Draft22}, Customer: "the second of two equal orders is never made", Needs: []Need{Effects}, ask: onceKeysDiffer},
 }
