@@ -117,6 +117,9 @@ func TestFaults(t *testing.T) {
 			"key/never-unprotected key/spelling key/missing-runs"},
 		{"empty replay", "replay/body replay/status replay/body-binary replay/body-large replay/location", nothing, "replay/body replay/body-binary replay/body-large"},
 		{"lost header", "replay/location replay/headers replay/redirect replay/status", nothing, "replay/location replay/headers replay/redirect"},
+		// fault: a parameter that a framework adds is told as another type.
+		{"another charset", "replay/content-type replay/headers", nothing, "replay/headers"},
+		{"another type", "replay/content-type replay/headers", nothing, "replay/content-type"},
 		{"stored date", "replay/date", nothing, "replay/date"},
 		{"no quotes", "key/quoted key/bare once/repeat mismatch/body", nothing, "key/quoted"},
 		// fault: a key of 255 characters, with the two quotes of a server that knows none, is asked as one of 257.

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -39,32 +38,14 @@ func errorsValidation(t *T) {
 }
 
 // failures has an operation that fails, and its repetitions until three tries were answered, with each query of -fail.
-func failures(t *T, judge func(trial)) {
-	all := memo(t, "failures", func() (all []trial) {
-		var healthy []string
-		for _, query := range t.s.Fail {
-			if tr := fail(t, query); !tr.first().Success() {
-				all = append(all, tr)
-			} else {
-				healthy = append(healthy, fmt.Sprintf("with -fail %q the server did not fail: %s", query, tr.first()))
-			}
-		}
-		if len(all) == 0 {
-			t.NotAsked("%s", strings.Join(healthy, "; "))
-		}
-		return all
-	})
-	for _, tr := range all {
-		judge(tr)
-	}
-}
+func failures(t *T, judge func(trial)) { eachQuery(t, "failure ", t.s.Fail, fail, judge) }
 
 // fail sends an operation that fails, and repeats it. What is refused as in flight is no try, unless nothing else comes.
 func fail(t *T, query string) trial {
 	r, w := t.s.fresh().Query(query), t.Watch()
 	tries := []ask.Exchange{t.Send(r)}
 	if tries[0].Success() {
-		return trial{sent: tries}
+		t.NotAsked("with -fail %q the server did not fail: %s", query, tries[0])
 	}
 	var conflict []ask.Exchange
 	deadline := time.Now().Add(t.s.Patience)

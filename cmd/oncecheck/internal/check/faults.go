@@ -146,11 +146,7 @@ func storeRemembers(t *T) {
 }
 
 // crashes has operations during which the server was killed, with each query of -slow, and their repetitions.
-func crashes(t *T, judge func(trial)) {
-	for _, query := range t.s.Slow {
-		judge(memo(t, "crash "+query, func() trial { return crash(t, query) }))
-	}
-}
+func crashes(t *T, judge func(trial)) { eachQuery(t, "crash ", t.s.Slow, crash, judge) }
 
 // crash kills the server while it works, and repeats the request until it is answered.
 func crash(t *T, query string) trial {

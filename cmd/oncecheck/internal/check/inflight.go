@@ -33,7 +33,7 @@ func askInflight(t *T) *inflight {
 		}
 		r := f.first.Request
 		r.Note, r.AtOnce, r.Runs = "", false, false
-		f.settled = t.Settle(r)
+		f.settled = t.SettleAnswered(r)
 		f.effects = w.try(1, append(all, f.settled)...).effects
 		return f
 	})

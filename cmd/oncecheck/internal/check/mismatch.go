@@ -9,10 +9,19 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// mismatch is an operation, its key with another body, and the operation once more.
+// mismatch is an operation, its key at rest with another body, and the operation once more.
 type mismatch struct {
-	first, other, original ask.Exchange
-	ran, atLast            int // the effects of other, and of other and original
+	first, rested, other, original ask.Exchange
+	ran, atLast                    int // the effects of other, and of other and original
+}
+
+// show shows the operation, until it came to rest if that took a while, and what followed.
+func (m *mismatch) show(t *T, followed ...ask.Exchange) {
+	shown := []ask.Exchange{m.first}
+	if m.rested.Request.Waited >= firstWait {
+		shown = append(shown, m.rested)
+	}
+	t.Show(append(shown, followed...)...)
 }
 
 // otherBody returns the operation's key with another body.
@@ -31,7 +40,8 @@ func askMismatch(t *T) *mismatch {
 		op := t.s.operation()
 		r, other := t.s.request(op), otherBody(t, op)
 		m := &mismatch{first: t.First(r)}
-		w := t.Watch(m.first, t.Rest(r))
+		m.rested = t.Rest(r)
+		w := t.Watch(m.first, m.rested)
 		m.other = t.Send(other)
 		m.ran = w.try(successes(m.other), m.other).effects
 		m.original = t.Rest(r)
@@ -39,7 +49,7 @@ func askMismatch(t *T) *mismatch {
 		t.refused("reused", m.other)
 		return m
 	})
-	t.Show(m.first, m.other)
+	m.show(t, m.other)
 	return m
 }
 
@@ -71,7 +81,7 @@ func mismatchStatus(t *T) {
 
 func mismatchOriginalStays(t *T) {
 	m := askMismatch(t)
-	t.Show(m.first, m.other, m.original)
+	m.show(t, m.other, m.original)
 	switch {
 	case m.atLast > m.ran:
 		t.Failf("no effect of the repetition", "%s", effects(m.atLast-m.ran))

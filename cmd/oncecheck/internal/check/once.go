@@ -101,9 +101,7 @@ func departures(t *T, judge func(trial)) {
 	if queries == nil {
 		queries = []string{""}
 	}
-	for _, query := range queries {
-		judge(memo(t, "departure "+query, func() trial { return leave(t, query) }))
-	}
+	eachQuery(t, "departure ", queries, leave, judge)
 }
 
 func leave(t *T, query string) trial {
@@ -122,10 +120,10 @@ func leave(t *T, query string) trial {
 	return w.try(1, left, t.Settle(r))
 }
 
-// onceSettled repeats the request until it is answered, and fails unless there was one effect.
+// onceSettled repeats a request whose answer may be lost until it is answered, and fails unless there was one effect.
 func onceSettled(t *T, w *watch, r ask.Request) {
 	r.Note = "until it is answered"
-	settled := t.Settle(r)
+	settled := t.SettleAnswered(r)
 	w.See(settled)
 	if !settled.Success() && !t.s.countsEffects() {
 		t.NotAsked("the repetition was no success (%s), and without -effects nobody can see whether the first was", settled)

@@ -177,10 +177,10 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 	}
 	id := strings.Join([]string{r.Header.Get("Authorization"), r.URL.Path, k}, "\x00")
 	locked, isLocked := strings.CutPrefix(string(s.fault), "locked ")
-	if isLocked {
-		id = k
-	}
 	fingerprint := r.URL.RawQuery + "\x00" + string(body)
+	if isLocked {
+		id, fingerprint = k, ""
+	}
 	known := s.records[id]
 	if s.forgets(known) {
 		known = nil
@@ -201,6 +201,9 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 		known.repeated++
 		status, _ := strconv.Atoi(locked)
 		refuse(w, status)
+	case s.fault == "refuses every repetition":
+		known.repeated++
+		refuse(w, 409)
 	default:
 		s.replay(w, known)
 	}
@@ -292,6 +295,10 @@ func (s *shop) replay(w http.ResponseWriter, known *record) {
 	switch s.fault {
 	case "empty replay":
 		again.body = nil
+	case "another charset":
+		again.header.Set("Content-Type", "Application/JSON;charset=utf-8")
+	case "another type":
+		again.header.Set("Content-Type", "text/html")
 	case "lost header":
 		again.header.Del("Location")
 	}

@@ -20,7 +20,9 @@ func meanwhile(t *T, query string) time.Duration {
 	took := t.s.slow[query]
 	if took == 0 {
 		began := time.Now()
-		t.First(t.s.fresh().Query(query))
+		if e := t.SendPatiently(t.s.fresh().Query(query)); !e.Success() {
+			t.NotAsked("with -slow %q the request was no success: %s", query, e)
+		}
 		took = time.Since(began)
 		t.s.slow[query] = took
 	}

@@ -32,10 +32,13 @@ func (s *Session) sendPatiently(ctx context.Context, r ask.Request) ask.Exchange
 	return s.repeatWhile(ctx, r, s.Patience, isBusy)
 }
 
+// firstWait is the pause before a request is repeated. It doubles, up to a second.
+const firstWait = 50 * time.Millisecond
+
 // repeatWhile sends a request until its answer is another, and for no longer than the limit. The last exchange is returned.
 func (s *Session) repeatWhile(ctx context.Context, r ask.Request, limit time.Duration, goOn func(ask.Exchange) bool) ask.Exchange {
 	began := time.Now()
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	for wait := firstWait; ; wait = min(2*wait, time.Second) {
 		waited := time.Since(began)
 		e := s.Client.Do(ctx, r)
 		if !goOn(e) || time.Since(began)+wait > limit || pause(ctx, wait) != nil {

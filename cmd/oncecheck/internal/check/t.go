@@ -204,27 +204,39 @@ func (t *T) Stored(r ask.Request) ask.Exchange {
 // Settle repeats the request until it is answered: with a success, or with a refusal that is no invitation to try again.
 // The last exchange is returned; it may be none of these if the patience is over.
 func (t *T) Settle(r ask.Request) ask.Exchange {
-	return t.keep(t.s.repeatWhile(t.ctx, r, t.s.Patience, func(e ask.Exchange) bool {
-		goOn := t.s.Statuses.mayChange(e)
-		if goOn {
-			t.refused("in flight", e)
-		}
-		return goOn
-	}))[0]
+	return t.keep(t.s.repeatWhile(t.ctx, r, t.s.Patience, t.mayChange))[0]
 }
+
+// SettleAnswered is [T.Settle] for a request that was answered before, so that it runs no longer. It is no more patient than
+// [T.Rest].
+func (t *T) SettleAnswered(r ask.Request) ask.Exchange { return t.rest(r, t.mayChange) }
 
 // Rest repeats a request that was answered until its key has come to rest: until it is no longer refused as in flight. Some
 // servers send a response first and store it a moment later. What is asked of the key before that says nothing.
 func (t *T) Rest(r ask.Request) ask.Exchange {
+	return t.rest(r, func(e ask.Exchange) bool {
+		return t.s.Statuses.isInFlight(e) || isBusy(e) || has([]int{http.StatusLocked, http.StatusTooEarly}, e)
+	})
+}
+
+// rest waits for a moment only if a key did not come to rest before: then none does.
+func (t *T) rest(r ask.Request, goOn func(ask.Exchange) bool) ask.Exchange {
 	limit := t.s.Patience
 	if t.s.restless {
 		limit = min(limit, 2*time.Second)
 	}
-	e := t.s.repeatWhile(t.ctx, r, limit, func(e ask.Exchange) bool {
-		return t.s.Statuses.isInFlight(e) || isBusy(e) || has([]int{http.StatusLocked, http.StatusTooEarly}, e)
-	})
+	e := t.s.repeatWhile(t.ctx, r, limit, goOn)
 	t.s.restless = t.s.restless || t.s.Statuses.isInFlight(e)
 	return t.keep(e)[0]
+}
+
+// mayChange reports whether the answer may become another, and remembers it as a refusal of a request in flight.
+func (t *T) mayChange(e ask.Exchange) bool {
+	goOn := t.s.Statuses.mayChange(e)
+	if goOn {
+		t.refused("in flight", e)
+	}
+	return goOn
 }
 
 // Pause waits.

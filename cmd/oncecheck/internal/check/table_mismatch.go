@@ -72,7 +72,7 @@ var inflightChecks = []Check{
 	{ID: "inflight/retry-after-sane", Level: Should, Title: "Retry-After of the conflict is a sane number of seconds",
 		Asserts: "If it is there: a whole number from 1 to 300, or a date at most 300 s ahead and not past.",
 		Texts:   []Reference{RetryAfter}, Customer: "clients hammer the server, or wait for an hour", ask: inflightRetryAfterSane},
-	{ID: "inflight/then-replay", Level: Must, Title: "after the first has ended, its duplicate gets its response",
+	{ID: "inflight/then-replay", Level: Should, Title: "after the first has ended, its duplicate gets its response",
 		Asserts: "After the success of inflight/answer: the same again, until it is no conflict, is a success with the first's body.",
 		Texts:   []Reference{Draft26}, Customer: "the client that was told to wait never learns the outcome", ask: inflightThenReplay},
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
@@ -45,6 +46,28 @@ func memo[P any](t *T, name string, ask func() P) P {
 	part := ask()
 	t.s.parts[name] = part
 	return part
+}
+
+// eachQuery judges the trial of each query, which is memo's. Then it ends the check if a query could not be asked: it says which,
+// and hides no failure of another.
+func eachQuery(t *T, name string, queries []string, ask func(*T, string) trial, judge func(trial)) {
+	var unasked []string
+	for _, query := range queries {
+		asked := false
+		var tr trial
+		t.do(func(t *T) {
+			tr = memo(t, name+query, func() trial { return ask(t, query) })
+			asked = true
+		})
+		if asked {
+			judge(tr)
+		} else {
+			unasked = append(unasked, t.result.Sentence)
+		}
+	}
+	if len(unasked) > 0 {
+		t.NotAsked("%s", strings.Join(unasked, "; "))
+	}
 }
 
 // each returns the check that judges each of several trials.
