@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
@@ -45,12 +46,16 @@ func TestAction(t *testing.T) {
 	}
 	files := httptest.NewServer(http.FileServer(http.Dir(release)))
 	t.Cleanup(files.Close)
-	run := func(t *testing.T, release string, env ...string) (output, summary string, err error) {
-		dir, addr := t.TempDir(), freeAddr(t)
+	start := func(t *testing.T) (url, command string) {
+		addr := freeAddr(t)
+		return "http://" + addr + "/payments", server + " -addr " + addr
+	}
+	run := func(t *testing.T, release, url, start string, env ...string) (output, summary string, err error) {
+		dir := t.TempDir()
 		job := exec.CommandContext(t.Context(), "bash", "-c", actionShell(t))
-		job.Dir = dir
+		job.Dir, job.WaitDelay = dir, time.Minute // a server that lives on would keep the output open
 		job.Env = append(append(os.Environ(), "REDIS_URL=", "GITHUB_STEP_SUMMARY="+filepath.Join(dir, "summary.md"), "ONCECHECK_RELEASE="+release,
-			"ONCECHECK_URL=http://"+addr+"/payments", "ONCECHECK_START="+server+" -addr "+addr, "ONCECHECK_KNOWN=", "AUTH=Basic YW5uOg==",
+			"ONCECHECK_URL="+url, "ONCECHECK_START="+start, "ONCECHECK_KNOWN=", "AUTH=Basic YW5uOg==",
 			"ONCECHECK_ARGS="+pageArgs(t)+" -only once/repeat,key/quoted"), env...)
 		out, err := job.CombinedOutput()
 		text, _ := os.ReadFile(filepath.Join(dir, "summary.md"))
@@ -58,7 +63,8 @@ func TestAction(t *testing.T) {
 	}
 	t.Run("holds", func(t *testing.T) {
 		t.Parallel()
-		if out, summary, err := run(t, files.URL); err != nil || !strings.Contains(summary, "all that was asked holds") {
+		url, command := start(t)
+		if out, summary, err := run(t, files.URL, url, command); err != nil || !strings.Contains(summary, "all that was asked holds") {
 			t.Errorf("%v\n%s\n%s", err, out, summary)
 		}
 	})
@@ -68,7 +74,34 @@ func TestAction(t *testing.T) {
 		if err := os.WriteFile(known, []byte("once/repeat\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, _, err := run(t, files.URL, "ONCECHECK_KNOWN="+known); err == nil || !strings.Contains(out, "holds now: remove it") {
+		url, command := start(t)
+		if out, _, err := run(t, files.URL, url, command, "ONCECHECK_KNOWN="+known); err == nil || !strings.Contains(out, "holds now: remove it") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	t.Run("a line of the shell", func(t *testing.T) { // fault: "exec: PORT=8080: not found", and the server is not stopped
+		t.Parallel()
+		url, command := start(t)
+		if out, summary, err := run(t, files.URL, url, "cd / && PORT=1 "+command); err != nil || !strings.Contains(summary, "all that was asked holds") {
+			t.Errorf("%v\n%s\n%s", err, out, summary)
+		}
+	})
+	t.Run("a server that does not start", func(t *testing.T) { // fault: two minutes are waited for it
+		t.Parallel()
+		url, _ := start(t)
+		if out, _, err := run(t, files.URL, url, "exit 3"); err == nil || !strings.Contains(out, "the server has ended") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	t.Run("a URL with a placeholder", func(t *testing.T) { // fault: curl refuses its braces, and two minutes are waited
+		t.Parallel()
+		bin, there := t.TempDir(), httptest.NewServer(new(unprotected))
+		defer there.Close()
+		if err := os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho SLEPT\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		out, _, err := run(t, files.URL, there.URL+"/{{uuid}}", "", "PATH="+bin+":"+os.Getenv("PATH"), "ONCECHECK_ARGS=-only once/keys-differ")
+		if err != nil || strings.Contains(out, "SLEPT") || !strings.Contains(out, "1 held") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
@@ -82,7 +115,8 @@ func TestAction(t *testing.T) {
 			_, _ = w.Write([]byte("#!/bin/sh\necho FORGED\n"))
 		}))
 		defer forged.Close()
-		if out, _, err := run(t, forged.URL); err == nil || strings.Contains(out, "FORGED\n") {
+		url, command := start(t)
+		if out, _, err := run(t, forged.URL, url, command); err == nil || strings.Contains(out, "FORGED\n") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
