@@ -119,6 +119,41 @@ func TestIgnoresTheKey(t *testing.T) {
 	}
 }
 
+// All samples that are wrong are named, and each advice once. fault: a run for each of them.
+func TestNamesEverySample(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int64
+	var known sync.Map
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, n.Load())
+			return
+		}
+		id, isKnown := known.LoadOrStore(r.Header.Get("Idempotency-Key"), n.Load())
+		if isBad := strings.HasPrefix(r.URL.RawQuery, "bad"); isBad && isKnown {
+			w.WriteHeader(http.StatusInternalServerError)
+		} else if strings.HasPrefix(r.URL.RawQuery, "empty") {
+			w.WriteHeader(http.StatusNoContent)
+		} else {
+			fmt.Fprintf(w, `{"id":%d}`, id)
+		}
+		if !isKnown || strings.HasPrefix(r.URL.RawQuery, "bad") {
+			n.Add(1)
+		}
+	}))
+	defer server.Close()
+	for _, c := range []struct{ args, want string }{
+		{"-effects " + server.URL + " -sample bad1 -sample good -sample bad2", `"got": "2 effects (with \"bad1\"); 2 effects (with \"bad2\")"`},
+		{"-effects " + server.URL + " -sample bad1 -sample good -sample bad2", `"got": "500 Internal Server Error (with \"bad1\"); 500 Internal Server Error (with \"bad2\")"`},
+		{"-sample empty1 -sample good -sample empty2", `"sentence": "give -effects: there is no id in the response with \"empty1\", \"empty2\""`},
+	} {
+		args := append(strings.Fields(c.args), "-json", "-only", "once/samples,replay/answered", server.URL)
+		if _, out, errs := runWith(t, false, args...); !strings.Contains(out, c.want) {
+			t.Errorf("%s: no %s in %s%s", c.args, c.want, out, errs)
+		}
+	}
+}
+
 // What a new user sees who forgets something, or gets it wrong, says what to do.
 func TestFirstSteps(t *testing.T) {
 	t.Parallel()

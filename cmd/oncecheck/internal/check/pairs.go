@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
@@ -72,20 +74,29 @@ func (p pair) of() string {
 
 // onceSamples also says which samples could not be asked: a run without them must not look complete.
 func onceSamples(t *T) {
-	p, unseen := askPairs(t), []string{}
+	p := askPairs(t)
+	var shown []ask.Exchange
+	var got, noIDs, idle []string
 	for _, one := range p.all {
 		switch {
 		case one.query == "":
 		case !one.isSeen:
-			unseen = append(unseen, fmt.Sprintf("give -effects: the response with %q has no id", one.query))
+			noIDs = append(noIDs, strconv.Quote(one.query))
 		case one.effects == 0:
-			unseen = append(unseen, fmt.Sprintf("nothing happens with %q", one.query))
+			idle = append(idle, fmt.Sprintf("nothing happens with %q", one.query))
 		case one.effects > 1:
-			t.Show(one.first, one.again)
-			t.Failf("one effect", "%s%s", effects(one.effects), one.of())
+			shown, got = append(shown, one.first, one.again), append(got, effects(one.effects)+one.of())
 		}
 	}
-	if rest := append(p.bad, unseen...); len(rest) > 0 {
+	if shown != nil {
+		t.Show(shown...)
+		t.Failf("one effect", "%s", strings.Join(got, "; "))
+	}
+	var rest []string
+	if noIDs != nil {
+		rest = append(rest, "give -effects: there is no id in the response with "+strings.Join(noIDs, ", "))
+	}
+	if rest = slices.Concat(rest, p.bad, idle); len(rest) > 0 {
 		t.NotAsked("%s", strings.Join(rest, "; "))
 	}
 }

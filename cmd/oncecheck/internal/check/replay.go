@@ -22,12 +22,17 @@ const (
 func every(*ask.Response) bool { return true }
 
 func replayAnswered(t *T) {
+	var shown []ask.Exchange
+	var want, got []string
 	for _, p := range askPairs(t).all {
 		if p.again.Success() || isLarge(p.first.Response) && isRefusal(p.again) {
 			continue
 		}
-		t.Show(p.first, p.again)
-		t.Failf("the first's response, "+p.first.String(), "%s%s", p.again, p.of())
+		shown, want, got = append(shown, p.first, p.again), append(want, p.first.String()), append(got, p.again.String()+p.of())
+	}
+	if shown != nil {
+		t.Show(shown...)
+		t.Failf("the first's response, "+strings.Join(slices.Compact(want), " or "), "%s", strings.Join(got, "; "))
 	}
 }
 

@@ -54,6 +54,8 @@ var (
 )
 
 const (
+	otherHeader = "If the server reads the key from another header, such as X-Idempotency-Key, name it with -key-header. Otherwise: "
+
 	takeKey = "Take the key in one atomic step before the handler runs (an INSERT under a unique index, or SET NX in Redis)"
 	replay  = "store the response under it, and answer repetitions with that response"
 	share   = "Keep keys and responses where all instances read them, such as a database or Redis, and not in a process."
@@ -63,7 +65,7 @@ const (
 var causes = []cause{
 	{
 		lead: "once/repeat", and: append([]string{"once/concurrent"}, unread...),
-		says: "ignores %s", next: takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, unread),
+		says: "ignores %s", next: otherHeader + takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, unread),
 	}, {
 		lead: "once/repeat", says: "runs a repeated request again, although it has the same %s",
 		next: takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, []string{"mismatch/body"}),
@@ -77,6 +79,7 @@ var causes = []cause{
 		lead: "once/instances-concurrent", says: "runs a request on each instance if it reaches them at the same instant with the same %s",
 		next: share, explains: []string{"load/shuffled"},
 	},
+	{lead: "once/keys-differ", explains: []string{"key/length-distinct", "key/value-case"}},
 	{lead: "once/samples", explains: []string{"replay/*"}},
 	{lead: "replay/body", explains: differing},
 	{lead: "replay/answered", explains: refused},

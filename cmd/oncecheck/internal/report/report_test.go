@@ -112,7 +112,7 @@ func TestFinding(t *testing.T) {
 			[]string{
 				"FAILED  MUST    once/repeat  a repetition does not run again: 2 effects (and 3 more by this)\n",
 				"POST http://127.0.0.1:8080/payments ignores Order-Key: one request, sent twice with one key, took effect twice; sent 10 times at one instant, 10 times.\n",
-				"For a customer: charged twice.\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like", "-verbose", "Next: Take the key",
+				"For a customer: charged twice.\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like", "-verbose", "name it with -key-header. Otherwise: Take the key",
 			},
 		},
 		"runs again": {
@@ -126,6 +126,10 @@ func TestFinding(t *testing.T) {
 		"each instance for itself": {
 			[]report.Entry{result("once/repeat", "held"), result("once/instances-repeat", "2 effects")},
 			[]string{"runs a request again if it reaches another instance with the same Order-Key: one request, sent twice with one key, took effect twice.", "where all instances read them"},
+		},
+		"one key for another": { // fault: three lines for one fault
+			[]report.Entry{result("once/repeat", "held"), result("key/length-distinct", "one body"), result("once/keys-differ", "no effect"), result("key/value-case", "one body")},
+			[]string{"FAILED  MUST    once/keys-differ", "(and 2 more by this)\n\n"},
 		},
 		"not charged at all": { // which is no second run
 			[]report.Entry{result("once/repeat", "no effect")},
