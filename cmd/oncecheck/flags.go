@@ -138,6 +138,8 @@ func (o *options) complete(target string) error {
 		return errors.New("-key must contain {{key}}")
 	case o.StoreDown.Given() != o.StoreUp.Given():
 		return errors.New("-store-down and -store-up belong together")
+	case len(o.User2) > 0 && !slices.ContainsFunc(o.User2, func(f ask.Field) bool { return !slices.Equal(values(o.User2, f), values(o.Header, f)) }):
+		return errors.New("-H2 says what -H says: give what is another user's")
 	case o.parallel < 1:
 		return errors.New("-parallel must be at least 1")
 	case o.timeout <= 0 || o.Patience <= 0:
@@ -146,19 +148,32 @@ func (o *options) complete(target string) error {
 	return nil
 }
 
+// values returns the values of the lines that have the name of f.
+func values(fields []ask.Field, f ask.Field) (all []string) {
+	for _, line := range fields {
+		if strings.EqualFold(line.Name, f.Name) {
+			all = append(all, line.Value)
+		}
+	}
+	return all
+}
+
 // parseURL parses a URL. Without a scheme it is that of a server that speaks plain HTTP, as for curl.
 func parseURL(s string) (*url.URL, error) {
 	if s != "" && !strings.Contains(s, "://") {
 		s = "http://" + s
 	}
 	u, err := url.Parse(s)
+	var failed *url.Error
 	switch {
-	case err != nil:
-		return nil, err
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("%q is no URL with http:// or https://", s)
+	case errors.As(err, &failed):
+		return nil, fmt.Errorf("the URL cannot be read: %w", failed.Err) // and is not shown: it may have a password
 	case u.User != nil:
 		return nil, errors.New("credentials belong into -H, not into the URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("%q is no URL with http:// or https://", s)
+	case u.Hostname() == "":
+		return nil, fmt.Errorf("%q has no host, such as 127.0.0.1", s)
 	}
 	u.Path, u.Fragment = cmp.Or(u.Path, "/"), ""
 	return u, nil

@@ -53,7 +53,8 @@ func TestReach(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"", "ftp://127.0.0.1", "http://", "http://ann:secret@127.0.0.1", "http://%zz"} {
+	for _, bad := range []string{"", "ftp://127.0.0.1", "http://", "http://ann:secret@127.0.0.1", "http://%zz", ":8080/x", "http://:8080/",
+		"http://ann:secret@%zz", "http://ann:secret@[::1", "ftp://ann:secret@127.0.0.1"} {
 		if u, err := parseURL(bad); err == nil {
 			t.Errorf("%q: %v", bad, u)
 		} else if strings.Contains(err.Error(), "secret") {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -86,6 +87,8 @@ func TestExitCodes(t *testing.T) {
 		{"-timeout 0s", exitNotAsked, "-timeout"},
 		{"-store-down true", exitNotAsked, "belong together"},
 		{"-H nonsense", exitNotAsked, "Name: value"},
+		{"-H A:x -H B:y -H2 b:y", exitNotAsked, "-H2 says what -H says"},
+		{"-H A:x -H A:y -H2 A:y -only once/keys-differ", exitHeld, "1 held"},
 		{"-d {{never}}", exitNotAsked, "no placeholder"},
 		{"-d @/nowhere/to/be/found", exitNotAsked, "no such file"},
 		{"-help", exitHeld, "usage"},
@@ -159,6 +162,8 @@ func TestFirstSteps(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/silent", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.Handle("/guarded", http.RedirectHandler("/users/sign_in?next=/guarded", http.StatusFound))
+	mux.Handle("/done", http.RedirectHandler("/payments/7", http.StatusSeeOther))
 	mux.Handle("/moved", http.RedirectHandler("/payments/", http.StatusPermanentRedirect))
 	for path, status := range map[string]int{"/private": 401, "/forbidden": 403, "/read-only": 405, "/bodiless": 400, "/busy": 500} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
@@ -167,6 +172,9 @@ func TestFirstSteps(t *testing.T) {
 	defer server.Close()
 	mux.HandleFunc("/form", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "invalid CSRF token", http.StatusBadRequest)
+	})
+	mux.HandleFunc("/rails", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "ActionController::InvalidAuthenticityToken", http.StatusUnprocessableEntity)
 	})
 	gone := httptest.NewServer(mux)
 	gone.Close()
@@ -189,7 +197,15 @@ func TestFirstSteps(t *testing.T) {
 		{server.URL + "/forbidden", body, exitNotAsked, "-H 'Authorization: Bearer ...'"},
 		{server.URL + "/forbidden", body, exitNotAsked, "CSRF"},
 		{server.URL + "/form", body, exitNotAsked, "CSRF"},
+		{server.URL + "/rails", body, exitNotAsked, "CSRF"},
+		{server.URL + "/guarded", body, exitNotAsked, `is sent to a login: "/users/sign_in?next=/guarded"`},
+		{server.URL + "/guarded", body, exitNotAsked, "-H 'Authorization: Bearer ...'"},
+		{server.URL + "/done", []string{"-only", "once/keys-differ", "-d", "{{n}}"}, exitNotAsked, "1 not asked"},
 		{secure.URL + "/silent", body, exitNotAsked, "add -insecure"},
+		{strings.Replace(secure.URL, "127.0.0.1", "localhost", 1) + "/silent", body, exitNotAsked, "for another name"},
+		{server.URL + "/silent", []string{"-effects", secure.URL}, exitNotAsked, "add -insecure"},
+		{server.URL + "/silent", []string{"-effects", "127.0.0.1:1/count"}, exitNotAsked, "a URL with http://"},
+		{":8080/x", body, exitNotAsked, "no host"},
 		{strings.Replace(server.URL, "http:", "https:", 1) + "/silent", body, exitNotAsked, "with http://"},
 		{strings.TrimPrefix(server.URL, "http://") + "/payment", body, exitNotAsked, "Is the path right?"},
 		{server.URL + "/read-only", body, exitNotAsked, "-X PUT"},
@@ -253,8 +269,19 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %v\n%s", file, err, text)
 		}
 	}
-	if code, _, errs := command(t, "-junit", filepath.Join(dir, "none", "x"), "-only", "once/repeat"); code != exitNotAsked || errs == "" {
-		t.Errorf("a report that cannot be written: %d %q", code, errs)
+	// fault: a run of minutes, and then no report
+	for _, flag := range []string{"-junit", "-markdown"} {
+		code, out, errs := command(t, flag, filepath.Join(dir, "none", "x"), "-only", "once/repeat")
+		if code != exitNotAsked || out != "" || !strings.Contains(errs, flag+": ") {
+			t.Errorf("a report that cannot be written: %d %q %q", code, out, errs)
+		}
+		file := filepath.Join(dir, "unused"+flag)
+		if code, _, errs := runWith(t, false, flag, file, "http://127.0.0.1:1/"); code != exitNotAsked {
+			t.Errorf("%d %q", code, errs)
+		}
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a run without a report leaves a file: %v", err)
+		}
 	}
 }
 
@@ -316,7 +343,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
-	if code := run(ctx, []string{server.URL}, environment{stdout: &out, stderr: &errs}); code != exitNotAsked || errs.Len() == 0 {
+	if code := run(ctx, []string{server.URL}, environment{stdout: &out, stderr: &errs}); code != exitNotAsked || errs.String() != "oncecheck: interrupted\n" {
 		t.Errorf("%d, %q, %q", code, out.String(), errs.String())
 	}
 }

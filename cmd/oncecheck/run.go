@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -72,6 +73,9 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := errors.Join(writable("-junit", o.junit), writable("-markdown", o.markdown)); err != nil {
+		return 0, err
+	}
 	if !o.mayTest {
 		if err := checkReach(ctx, systemResolver, o.URL, o.Also, o.OtherURL, o.EffectsURL); err != nil {
 			return 0, err
@@ -82,7 +86,9 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	next, end := showProgress(env, len(checks))
 	defer end()
 	session := check.NewSession(o.Config)
-	if err := session.Start(ctx); err != nil {
+	if err := session.Start(ctx); ctx.Err() != nil {
+		return 0, errors.New("interrupted")
+	} else if err != nil {
 		return 0, err
 	}
 	r := report.Report{Target: o.Method + " " + o.URL.String(), KeyHeader: o.KeyHeader, Seed: o.Seed, Verbose: o.verbose}
@@ -113,6 +119,23 @@ func (o *options) write(r report.Report, stdout io.Writer) error {
 	}
 	// GITHUB_STEP_SUMMARY may have other parts.
 	return errors.Join(writeFile(o.junit, os.O_TRUNC, r.JUnit), writeFile(o.markdown, os.O_APPEND, r.Markdown))
+}
+
+// writable returns an error if the file of a flag cannot be written. It is asked before a run that takes minutes.
+func writable(flag, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, missing := os.Stat(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	err = f.Close()
+	if errors.Is(missing, fs.ErrNotExist) {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }
 
 func writeFile(name string, mode int, write func(io.Writer) error) error {

@@ -28,6 +28,9 @@ func (s *Session) count(ctx context.Context) (int, error) {
 		r := s.fresh().Bare("GET").Without(s.KeyHeader)
 		r.URL, r.Whole = s.EffectsURL, true
 		e := s.sendPatiently(ctx, r)
+		if e.Response == nil {
+			return 0, fmt.Errorf("GET %s: no answer (%w)", s.EffectsURL.Redacted(), e.Err)
+		}
 		if !e.Success() {
 			return 0, fmt.Errorf("GET %s: %s%s", s.EffectsURL.Redacted(), e, s.excerpt(e))
 		}

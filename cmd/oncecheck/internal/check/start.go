@@ -1,11 +1,14 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -60,9 +63,13 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	}
 	s.usual = first.Response.Status
 	if uncounted != nil { // said only now: if the server is down, that is the better reason
-		return fmt.Errorf("the effects cannot be counted: %w\nCheck -effects: it is a command for sh, or a URL, which is asked with the headers of -H", uncounted)
+		return fmt.Errorf("the effects cannot be counted: %w\n%s", uncounted, cmp.Or(aboutTLS(uncounted),
+			"Check -effects: it is a command for sh, or a URL with http:// or https://, which is asked with the headers of -H"))
 	}
 	if !s.countsEffects() {
+		if location := first.Response.Header.Get("Location"); login.MatchString(location) {
+			return fmt.Errorf("%s %s is sent to a login: %q\n%s Or, if that is the answer to a success, give -effects.", s.Method, s.URL.Redacted(), location, credentials)
+		}
 		return nil
 	}
 	began := time.Now()
@@ -108,18 +115,12 @@ func (s *Session) firstSpelled(ctx context.Context) (first ask.Exchange) {
 
 // advice says what to do if the request is no success.
 func (s *Session) advice(e ask.Exchange) string {
-	var untrusted *tls.CertificateVerificationError
-	switch {
-	case errors.As(e.Err, &untrusted):
-		return "Nobody vouches for the server's certificate. If it is your own, add -insecure."
-	case errors.As(e.Err, new(tls.RecordHeaderError)):
-		return "The server does not speak TLS here: give the URL with http://."
-	case e.Response == nil:
-		return "Is the server running, and is this its address? Try the request with curl first."
+	if e.Response == nil {
+		return cmp.Or(aboutTLS(e.Err), "Is the server running, and is this its address? Try the request with curl first.")
 	}
 	body := strings.ToLower(string(e.Response.Body))
 	switch status := e.Response.Status; {
-	case strings.Contains(body, "csrf") || strings.Contains(body, "forgery") || status == 419:
+	case strings.Contains(body, "csrf") || strings.Contains(body, "forgery") || strings.Contains(body, "authenticity") || status == 419:
 		return csrf
 	case status == http.StatusUnauthorized:
 		return credentials
@@ -138,6 +139,23 @@ func (s *Session) advice(e ask.Exchange) string {
 	}
 	return "Is the request valid, and new each time? In -d, {{n}} and {{uuid}} differ from operation to operation. If the key is refused, -key says how it is written."
 }
+
+// aboutTLS says what to do if there is no connection with TLS, or nothing.
+func aboutTLS(err error) string {
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, new(x509.HostnameError)):
+		return "The server's certificate is for another name. Give the URL with that name or, if the server is your own, add -insecure."
+	case errors.As(err, &untrusted):
+		return "Nobody vouches for the server's certificate. If it is your own, add -insecure."
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return "The server does not speak TLS here: give the URL with http://."
+	}
+	return ""
+}
+
+// login matches a Location whose path is that of a login.
+var login = regexp.MustCompile(`(?i)^[^?#]*\b(log[-_]?in|sign[-_]?in|sso|auth|oauth2?)\b`)
 
 const (
 	credentials = "Give the credentials of a user who may do this: -H 'Authorization: Bearer ...', or -H 'Cookie: ...'."
