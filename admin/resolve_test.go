@@ -199,6 +199,22 @@ func TestFreeInAJournal(t *testing.T) {
 	}
 }
 
+// fault: a run under WithAtMostOnce has died, and its journal has no row of it. Expected: the page says that a retry runs, as
+// it does, and nothing else.
+func TestNoRowInTheJournal(t *testing.T) {
+	t.Parallel()
+	d, s := newService(t, []middleware.Option{middleware.WithAtMostOnce(), middleware.WithJournal(&oneRow{off: true, onBegin: func(journal.Run) {}})})
+	key := s.strand()
+	looked := d.send(form("action", "inspect", "key", key))
+	d.want(looked, 200, "The key is abandoned", "the journal has no row of it", "A retry runs.")
+	if strings.Contains(strings.ToLower(looked.text), "no retry") {
+		t.Errorf("it contradicts itself: %s", looked.text)
+	}
+	if w := s.post(); w.Code != http.StatusCreated || s.runs != 2 {
+		t.Errorf("the retry: %d, %d runs", w.Code, s.runs)
+	}
+}
+
 // fault: a retry has died and left a claim beside the row. While the page frees both, another operator frees the claim,
 // and the next run takes the key. Expected: the page does not say that nothing was changed, because the row is freed.
 func TestFreeBesideAnother(t *testing.T) {
