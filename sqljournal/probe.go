@@ -40,12 +40,14 @@ func (j *Journal) findEntry(ctx context.Context, run journal.Run, commitSent boo
 // probe waits until no open transaction can change the row of run, and returns the entry. It tries again after any
 // error, because the database may be restarting, until ctx is done.
 func (t *table) probe(ctx context.Context, run journal.Run) (journal.Entry, error) {
+	stale := t.db.Stats().Idle // at most: connections from before a restart
 	for {
 		e, known, err := t.tryProbe(ctx, run)
 		if known {
 			return e, nil
 		}
-		if errors.Is(err, driver.ErrBadConn) { // the pool's, from before a restart: it is gone now
+		if errors.Is(err, driver.ErrBadConn) && stale > 0 {
+			stale--
 			continue
 		}
 		pause := time.NewTimer(probePause)
