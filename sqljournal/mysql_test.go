@@ -162,6 +162,72 @@ func TestTransactionEndsEarly(t *testing.T) {
 	}
 }
 
+// The function of a sweep writes in a transaction of its own, which may have ended before Done or Free. Expected: these fail then,
+// and do nothing, so that the row is handed out again.
+//
+// fault: MySQL: a deadlock that the function of Sweep ignores, or DDL, before Done or Free
+func TestSweepsTransactionEndsEarly(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*testing.T, *sql.DB, *sql.Tx){
+		"deadlock": func(t *testing.T, db *sql.DB, tx *sql.Tx) {
+			if err := deadlock(t, db, tx); err == nil {
+				t.Error("there is no deadlock")
+			}
+		},
+		"DDL": func(t *testing.T, _ *sql.DB, tx *sql.Tx) {
+			if _, err := tx.Exec("create table more (id int)"); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		for last, f := range map[string]func(context.Context, sqljournal.Unfinished, *sql.Tx) error{
+			"Done": func(ctx context.Context, u sqljournal.Unfinished, tx *sql.Tx) error {
+				return u.Done(ctx, tx, time.Hour, []byte("response"))
+			},
+			"Free": func(ctx context.Context, u sqljournal.Unfinished, tx *sql.Tx) error { return u.Free(ctx, tx) },
+		} {
+			t.Run(name+", "+last, func(t *testing.T) {
+				t.Parallel()
+				d := dbtest.MySQL(t)
+				j, db := modes["intent"](d, t), withEffects(t, d)
+				mustExec(t, db, "create table locks (id int primary key, n int) engine = InnoDB")
+				mustExec(t, db, "create table heavy (n int) engine = InnoDB")
+				mustExec(t, db, "insert into locks values (1, 0), (2, 0)")
+				run := unfinishedRows(t, d, db, 1)[0]
+				sweep := func(isEnded bool) error {
+					_, err := j.Sweep(t.Context(), 0, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
+						tx, err := db.Begin()
+						if err != nil {
+							return err
+						}
+						defer func() { _ = tx.Rollback() }()
+						if isEnded {
+							end(t, db, tx)
+						}
+						if err := f(t.Context(), u, tx); err != nil {
+							return err
+						}
+						return tx.Commit()
+					})
+					return err
+				}
+				if err := sweep(true); err == nil || !strings.Contains(err.Error(), "has ended") {
+					t.Errorf("%s: got %v, want that the transaction has ended", last, err)
+				}
+				if e, err := j.Look(t.Context(), run.Key); err != nil || e.State != journal.Unfinished {
+					t.Errorf("the row is %v, %v", e.State, err)
+				}
+				if err := sweep(false); err != nil {
+					t.Errorf("%s: %v", last, err)
+				}
+				if e, err := j.Look(t.Context(), run.Key); err != nil || e.State == journal.Unfinished {
+					t.Errorf("in the end the row is %v, %v", e.State, err)
+				}
+			})
+		}
+	}
+}
+
 // A lock that is not given in time rolls back its statement alone, and a handler that ignores that commits the others. With
 // innodb_rollback_on_timeout, which no connection can set, the transaction has ended, as in TestTransactionEndsEarly.
 func TestLockTimeoutIsIgnored(t *testing.T) {

@@ -3,6 +3,7 @@ package sqljournal
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 
@@ -61,6 +62,22 @@ func (s *dialect) checkOpen(ctx context.Context, e Execer, run journal.Run, caus
 		err = nil
 	}
 	return errors.Join(errEnded, cause, err)
+}
+
+// checkTx returns errEnded if e is a transaction of database/sql that a statement has ended, so that what e executes would be
+// committed alone.
+func (s *dialect) checkTx(ctx context.Context, e Execer) error {
+	if _, ok := e.(*sql.Tx); !ok || s.stillOpen == "" {
+		return nil
+	}
+	err := s.open(ctx, e)
+	if err == nil {
+		_, err = e.ExecContext(ctx, s.stillOpen)
+	}
+	if mysqlNumber(err) == mysqlNoSavepoint {
+		err = errEnded
+	}
+	return err
 }
 
 // preventCommit makes a COMMIT of the transaction impossible after complete has failed in it.

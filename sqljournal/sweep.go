@@ -109,17 +109,24 @@ func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration
 // middleware.Middleware.Record or once.Guard.Record has made for u.Key. If record is nil, a retry is told that the
 // response was not stored. In both cases a request that differs from the run's is refused. e may be the journal's
 // database, or a transaction in it. The error is [ErrLost] if the lease has passed and another sweep has the row, or if
-// an operator has resolved it. Done refuses a keep that is not positive: a retry would run at once.
+// an operator has resolved it. In MySQL it is also an error, and Done does nothing, if e is a *[sql.Tx] that a deadlock or
+// DDL has ended. Done refuses a keep that is not positive: a retry would run at once.
 func (u Unfinished) Done(ctx context.Context, e Execer, keep time.Duration, record []byte) error {
 	if keep <= 0 {
 		return errors.New("sqljournal: done: the time to keep it is not positive")
 	}
-	n, err := u.dialect.exec(ctx, e, u.dialect.finishSwept, u.Key, u.token, bytesOf(record), u.dialect.units(keep), bytesOf(u.fingerprint))
-	return expectOneRow("done", n, err)
+	return u.end(ctx, e, "done", u.dialect.finishSwept, u.Key, u.token, bytesOf(record), u.dialect.units(keep), bytesOf(u.fingerprint))
 }
 
 // Free removes the row of a run that did not take effect, so that a retry runs. e and the error are as for Done.
 func (u Unfinished) Free(ctx context.Context, e Execer) error {
-	n, err := u.dialect.exec(ctx, e, u.dialect.free, u.Key, u.token)
-	return expectOneRow("free", n, err)
+	return u.end(ctx, e, "free", u.dialect.free, u.Key, u.token)
+}
+
+func (u Unfinished) end(ctx context.Context, e Execer, operation, statement string, args ...any) (err error) {
+	var n int64
+	if err = u.dialect.checkTx(ctx, e); err == nil {
+		n, err = u.dialect.exec(ctx, e, statement, args...)
+	}
+	return expectOneRow(operation, n, err)
 }
