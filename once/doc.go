@@ -42,7 +42,8 @@
 // Acknowledge the message if err is nil, a [*StoredError] or [ErrNotStored]. If err is a [*Refused] that is Retryable,
 // have the message delivered again after RetryAfter. Any other Refused needs a person. After any other error have the
 // message delivered again. That includes an error of an inner Do that the function returns: it matches none of these. With
-// WithAtMostOnce it is stored as any error is, unless the function marks it NothingHappened.
+// WithAtMostOnce or an intent journal a Retryable Refused leaves the key as Unknown does, and another error is stored,
+// unless the function marks it.
 //
 // # Values
 //

@@ -9,8 +9,8 @@ import (
 // journal. Do lets out none of them but by foreignOf, so that two rules hold:
 //
 //   - Only the value that f itself returns carries a mark, and only to the Do that has called f. Nothing that this
-//     package returns, puts into a Refused or an Event, or gives to a context carries one. Resolve and the Event, which hide nothing else,
-//     use unmark.
+//     package returns, puts into a Refused or an Event, or gives to a context carries one. Resolve and the Event, which
+//     hide nothing else, use unmark.
 //   - Only Do's own answer is a *Refused, a *StoredError or an error that is a Refused's Reason. So a consumer that
 //     acknowledges a message because of Do's answer never acts on that of an inner Do, which its function has returned.
 //

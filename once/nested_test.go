@@ -33,7 +33,7 @@ func TestMarkOfWhatDoWraps(t *testing.T) {
 			return d.doIn(cancelled(ctx, once.NothingHappened(errDeclined)), d.charge, id("inner")).err
 		},
 		"deep in the cause": func(ctx context.Context, d *desk) error {
-			return d.doIn(cancelled(ctx, fmt.Errorf("stop: %w", once.Unknown(errDeclined))), d.charge, id("inner")).err
+			return d.doIn(cancelled(ctx, fmt.Errorf("stop: %w", once.Final(errDeclined))), d.charge, id("inner")).err
 		},
 		"the cause of the function's context": func(ctx context.Context, d *desk) error {
 			ctx, cancel := context.WithCancelCause(ctx)
@@ -61,12 +61,22 @@ func TestMarkOfWhatDoWraps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
 				outer, d := open(t, b, once.WithAtMostOnce()), open(t, b, once.WithAtMostOnce(), once.WithCancel())
-				a := outer.do(func(ctx context.Context) (receipt, error) { return receipt{}, inner(ctx, d) })
+				var returned error
+				a := outer.do(func(ctx context.Context) (receipt, error) {
+					returned = inner(ctx, d)
+					return receipt{}, returned
+				})
 				if a.err == nil || !strings.HasPrefix(name, "the error") && !errors.Is(a.err, errDeclined) {
 					t.Errorf("%v, want an error that is %v", a.err, errDeclined)
 				}
-				outer.event(once.Executed)
-				outer.wantError(outer.do(outer.charge), a.err.Error(), true, once.Replayed)
+				var refused *once.Refused
+				if errors.As(returned, &refused) && refused.Retryable { // see TestRefusalOfAnInnerDo
+					outer.event(once.Unsure)
+					outer.wantRefused(outer.do(outer.charge), once.ErrInFlight, once.InFlight)
+				} else {
+					outer.event(once.Executed)
+					outer.wantError(outer.do(outer.charge), a.err.Error(), true, once.Replayed)
+				}
 				outer.wantRuns(1)
 			})
 		})
@@ -136,6 +146,68 @@ func TestAnswerOfAnInnerDo(t *testing.T) {
 				}
 				outer.want(outer.do(outer.charge), 2, false, once.Executed)
 			})
+		}
+	}
+}
+
+// A refusal that a later call may not get is never the result of the function that passes it on.
+//
+// fault: a consumer's function, which runs at most once, returns that an inner Do is in flight. Expected: the message is
+// neither acknowledged nor run again at once, unless the function has said what has happened
+func TestRefusalOfAnInnerDo(t *testing.T) {
+	const freed, stored, left = once.Freed, once.Executed, once.Unsure
+	itself := func(err error) error { return err }
+	for name, c := range map[string]struct {
+		edit            edit // of the inner key, whose outcome is unknown
+		wrap            func(error) error
+		usually, strict once.Outcome
+	}{
+		"itself":                 {id("inner"), itself, freed, left},
+		"deep":                   {id("inner"), func(err error) error { return fmt.Errorf("inner: %w", err) }, freed, left},
+		"joined":                 {id("inner"), func(err error) error { return errors.Join(errDeclined, err) }, freed, left},
+		"marked NothingHappened": {id("inner"), once.NothingHappened, freed, freed},
+		"marked Final":           {id("inner"), once.Final, stored, stored},
+		"marked Unknown":         {id("inner"), once.Unknown, left, left},
+		"not retryable":          {id(""), itself, freed, stored},
+		"the text alone":         {id("inner"), func(err error) error { return errors.New(err.Error()) }, freed, stored},
+	} {
+		for mode, want := range map[string]once.Outcome{"": c.usually, "at most once": c.strict, "intent": c.strict} {
+			for _, isBetween := range []bool{false, true} { // a third Do returns the refusal to the outer one
+				t.Run(fmt.Sprint(name, ", ", mode, isBetween), func(t *testing.T) {
+					t.Parallel()
+					b := redistest.Mini(t)
+					var opts []once.Option
+					switch mode {
+					case "at most once":
+						opts = append(opts, once.WithAtMostOnce())
+					case "intent":
+						opts = append(opts, once.WithJournal(newJournal(true)))
+					}
+					outer, d := open(t, b, opts...), open(t, b)
+					d.do(fails(once.Unknown(errDeclined)), id("inner"))
+					innermost := func(ctx context.Context) error { return d.doIn(ctx, d.charge, c.edit).err }
+					f := func(ctx context.Context) (receipt, error) { return receipt{}, c.wrap(innermost(ctx)) }
+					if isBetween {
+						between := func(ctx context.Context) (receipt, error) { return receipt{}, innermost(ctx) }
+						f = func(ctx context.Context) (receipt, error) {
+							return receipt{}, c.wrap(d.doIn(ctx, between, id("between")).err)
+						}
+					}
+					a := outer.do(f)
+					if e := outer.wantError(a, a.err.Error(), false, want); (e.Err != nil) != (want == left) {
+						t.Errorf("the Event has the error %v", e.Err)
+					}
+					next := outer.do(outer.charge)
+					switch want {
+					case freed:
+						outer.want(next, 2, false, once.Executed)
+					case stored:
+						outer.wantError(next, a.err.Error(), true, once.Replayed)
+					case left:
+						outer.wantRefused(next, once.ErrInFlight, once.InFlight)
+					}
+				})
+			}
 		}
 	}
 }

@@ -23,13 +23,14 @@ type options struct {
 
 // WithAtMostOnce keeps a function whose outcome is unknown from being called again, for [WithRetention]'s time. The
 // outcome is unknown if the function panicked or returned [Unknown], its process died, or its result could not be
-// stored. By default the next call runs when the lease has run out.
+// stored. So it is if the function returns the [Refused] of an inner Do without a mark, and the Refused is Retryable: it may
+// have had an effect before. By default the next call runs when the lease has run out.
 //
 // The next call gets [ErrInFlight] until the lease has run out, and then [ErrOutcomeUnknown] for WithRetention's time.
 // In that time a person or another system has to find out what happened, because after it a call runs
 // ([Guard.Resolve]).
 //
-// An error without a mark is stored too, because a function that fails seldom knows that nothing has happened. Return
+// Another error without a mark is stored, because a function that fails seldom knows that nothing has happened. Return
 // [NothingHappened] if it does. A consumer of a queue should use the default or a transactional journal instead: see the
 // package comment.
 //

@@ -15,6 +15,7 @@ var (
 	errTooLong       = fmt.Errorf("once: the value is longer than 1 MiB: %w", journal.ErrTooLong)
 	errUnknownForm   = errors.New("it is neither a value nor an error, or of a newer version")
 	errCodecPanicked = errors.New("once: the codec panicked, or called runtime.Goexit")
+	errRefusedInside = errors.New("once: the function has returned the refusal of an inner Do, which a later call may not get")
 )
 
 // product is what a function has returned, as a [run.TxProduct].
@@ -31,7 +32,11 @@ func (p *product) take(v any, err error) run.Ending {
 	if failed := p.encode(v, err); failed != nil {
 		return run.Ending{How: run.Partial, Err: failed}
 	}
-	return run.Ending{How: run.Whole, Err: foreignOf(outermost(err).err)}
+	m := outermost(err)
+	if m.knows == noMark && errors.Is(err, errRetryable) { // stored, it would be the result for the whole retention
+		return run.Ending{How: run.Refused, Err: errRefusedInside}
+	}
+	return run.Ending{How: run.Whole, Err: foreignOf(m.err)}
 }
 
 // encode sets form and body. It fails if the value cannot be stored.

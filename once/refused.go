@@ -69,12 +69,19 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("%v: %v", r.Reason, r.cause)
 }
 
+// errRetryable is what errors.Is finds in an error that has a Retryable Refused in it, also in one of an inner Do.
+var errRetryable = errors.New("once: a later call may succeed")
+
 // Unwrap returns Reason and the error behind it.
 func (r *Refused) Unwrap() []error {
-	if r.cause == nil {
-		return []error{r.Reason}
+	behind := []error{r.Reason}
+	if r.Retryable {
+		behind = append(behind, errRetryable)
 	}
-	return []error{r.Reason, foreignOf(r.cause)}
+	if r.cause != nil {
+		behind = append(behind, foreignOf(r.cause))
+	}
+	return behind
 }
 
 // StoredError is the error of a [Do] whose key has a stored error: that of [Final] or, with [WithAtMostOnce] and with an

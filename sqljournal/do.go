@@ -24,7 +24,7 @@ import (
 //
 // With a transactional journal an error of the database, for example that of a COMMIT, frees the key in every mode, also
 // with [once.WithAtMostOnce], and the next call runs. So does a serialization failure or a deadlock that f returns
-// unmarked. Any other error of f without a mark is stored with WithAtMostOnce, because f may have had an effect elsewhere.
+// unmarked. WithAtMostOnce says what any other error of f without a mark does, because f may have had an effect elsewhere.
 // If BEGIN fails, f is not called, and the next call runs with an intent journal, too.
 //
 // The other errors are those of once.Do. If it is still unknown after 3 s whether the transaction was committed, the
