@@ -3,8 +3,11 @@ package check_test
 import (
 	"compress/gzip"
 	"flag"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -139,7 +142,18 @@ func TestFaults(t *testing.T) {
 // A server that cannot be asked is told so, with what it answered.
 func TestStart(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "")
+	s, other, untrusted := newShop(t, ""), newShop(t, ""), httptest.NewTLSServer(http.NotFoundHandler())
+	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	silent := newShop(t, "")
+	silent.main.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	t.Cleanup(untrusted.Close)
+	also := func(of *url.URL) func(*check.Config) {
+		return func(c *check.Config) { c.Also, c.EffectsURL = of, s.url(t, "/effects") }
+	}
+	tls, err := url.Parse(untrusted.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		want   string
 		change func(*check.Config)
@@ -147,6 +161,11 @@ func TestStart(t *testing.T) {
 		{"404 Not Found", func(c *check.Config) { c.URL = s.url(t, "/nowhere") }},
 		{"must go up by one", func(c *check.Config) { c.EffectsURL, c.Effects = nil, "echo 7" }},
 		{"neither a number", func(c *check.Config) { c.EffectsURL, c.Effects = nil, "echo many" }},
+		// fault: an instance that nobody reaches passes for one that runs nothing twice.
+		{"(-also) must be a success, as the first instance's is: no answer", also(silent.url(t, "/payments"))},
+		{"(-also) must be a success, as the first instance's is: 404", also(s.url(t, "/nowhere"))},
+		{"add -insecure", also(tls)},
+		{"with the same database?", also(other.url(t, "/payments"))},
 		{"exit status 1", func(c *check.Config) { c.EffectsURL, c.Effects = nil, "false" }},
 	} {
 		cfg := check.Config{Client: ask.NewClient(20*time.Second, 1, 100, false), URL: s.url(t, "/payments"), Method: "POST",
@@ -180,8 +199,8 @@ func TestAskedOnce(t *testing.T) {
 	s := newShop(t, "")
 	results := askShop(t, s, "errors/failed-once errors/failed-answered errors/failed-not-success", func(c *check.Config) { c.Fail = []string{"nothing"} })
 	wantVerdicts(t, results, nil, []string{"errors/failed-once", "errors/failed-answered", "errors/failed-not-success"})
-	if s.done != 5 { // four at the start
-		t.Errorf("%d operations, want 5", s.done)
+	if s.done != 6 { // five at the start
+		t.Errorf("%d operations, want 6", s.done)
 	}
 }
 

@@ -17,14 +17,12 @@ import (
 )
 
 // Start finds out whether the server can be asked at all: two plain operations are successes, and the first is counted as
-// one effect. It also learns how ids stand in responses.
+// one effect; so is one on the second instance. It also learns how ids stand in responses.
 func (s *Session) Start(ctx context.Context) error {
-	err := s.firstOperation(ctx)
-	if err == nil {
-		err = s.learnIDs(ctx)
-	}
-	if err != nil {
-		return errors.New(s.secrets.hide(err.Error()))
+	for _, step := range []func(context.Context) error{s.firstOperation, s.alsoRuns, s.learnIDs} {
+		if err := step(ctx); err != nil {
+			return errors.New(s.secrets.hide(err.Error()))
+		}
 	}
 	return nil
 }
@@ -85,6 +83,32 @@ func (s *Session) firstOperation(ctx context.Context) error {
 		return fmt.Errorf("the effects went from %d to %d with one successful request: they must go up by one (%s)", before, after, hint)
 	}
 	s.lag = time.Since(began)
+	return nil
+}
+
+// alsoRuns sends an operation to the second instance: one that does nothing, or something else, shows nothing.
+func (s *Session) alsoRuns(ctx context.Context) error {
+	if s.Also == nil {
+		return nil
+	}
+	before, err := s.count(ctx)
+	if err != nil {
+		return uncountable(err)
+	}
+	op := s.operation()
+	e := s.sendPatiently(ctx, at(s.request(op), s.Also, op))
+	if !e.Success() || isElsewhere(s.usual, e) {
+		return fmt.Errorf("%s %s (-also) must be a success, as the first instance's is: %s%s\n%s", s.Method, s.Also.Redacted(), e, s.excerpt(e), s.advice(e))
+	}
+	if !s.countsEffects() {
+		return nil
+	}
+	switch after, err := s.awaitCount(ctx, before+1); {
+	case err != nil:
+		return uncountable(err)
+	case after <= before:
+		return fmt.Errorf("%s %s (-also) was a success, and -effects does not count it: is it an instance of the same service, with the same database?", s.Method, s.Also.Redacted())
+	}
 	return nil
 }
 
