@@ -10,7 +10,7 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/report"
 )
 
-// choose returns the checks that -only, -skip and -profile leave, with the levels of -at-most-once and -profile.
+// choose returns the checks that -only, -skip, -key and -profile leave, with the levels of -at-most-once and -profile.
 func (o *options) choose() ([]check.Check, error) {
 	for _, pattern := range slices.Concat(o.only, o.skip) {
 		if !slices.ContainsFunc(check.All(), func(c check.Check) bool { return c.Is(pattern) }) {
@@ -19,7 +19,8 @@ func (o *options) choose() ([]check.Check, error) {
 	}
 	var chosen []check.Check
 	for _, c := range check.All() {
-		if len(o.only) > 0 && !slices.ContainsFunc(o.only, c.Is) || slices.ContainsFunc(o.skip, c.Is) || !o.profile.asks(c) {
+		if len(o.only) > 0 && !slices.ContainsFunc(o.only, c.Is) || slices.ContainsFunc(o.skip, c.Is) || !o.profile.asks(c) ||
+			o.isOpaque() && slices.Contains(structured, c.ID) {
 			continue
 		}
 		if c.ID == "crash/at-most-once" && o.atMostOnce || slices.Contains(o.profile.must, c.ID) {
@@ -28,7 +29,7 @@ func (o *options) choose() ([]check.Check, error) {
 		chosen = append(chosen, c)
 	}
 	if len(chosen) == 0 {
-		return nil, errors.New("-only, -skip and -profile leave no check: -list names those that only a profile asks")
+		return nil, errors.New("-only, -skip, -key and -profile leave no check: -list names those that only a profile asks")
 	}
 	return chosen, nil
 }

@@ -128,6 +128,9 @@ func TestProfiles(t *testing.T) {
 		{"-profile stripe -strict -only key/echoed", exitFailed, "FAILED  SHOULD  key/echoed"},
 		{"-profile ucp -only key/echoed", exitNotAsked, "leave no check"},
 		{"-only key/echoed", exitNotAsked, "leave no check"},
+		// fault: an API whose key is any string, as -key says, is told to read quotes.
+		{"-key k-{{key}} -only key/quoted,key/escaped,key/spelling", exitNotAsked, "leave no check"},
+		{"-only key/spelling", exitHeld, "key/spelling"},
 		{"-profile paypal", exitNotAsked, "none of acp, stripe, ucp"},
 	} {
 		if code, out, errs := runWith(t, false, append(strings.Fields(c.args), onceServer(t))...); code != c.want || !strings.Contains(out+errs, c.says) {

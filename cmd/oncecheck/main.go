@@ -14,7 +14,7 @@
 // idempotency key. {{n}} has six to eight digits and begins elsewhere in each run. They may stand in the URL, in headers and
 // in bodies. A body that begins with { or [ is sent as JSON unless -H has a Content-Type. The key goes into
 // Idempotency-Key, or the header that -key-header names, in quotes or, if the server refuses that, without; -key says it,
-// as in -key 'order-{{key}}'.
+// as in -key 'order-{{key}}': without quotes there, a key is any string, and what concerns structured fields is not asked.
 //
 // The server must answer the plain request with a success (2xx or 3xx), again and again.
 //

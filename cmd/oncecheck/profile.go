@@ -22,10 +22,11 @@ type profile struct {
 // draft07 is what holds without -profile.
 var draft07 = profile{statuses: check.Draft07()}
 
-// To these APIs a key is any string. opaque are the checks of one that is a structured field.
+// To these APIs a key is any string.
 const opaqueKey = "{{key}}"
 
-var opaque = []string{"key/quoted", "key/escaped", "key/spelling"}
+// structured are the checks of a key that is a structured field.
+var structured = []string{"key/quoted", "key/escaped", "key/spelling"}
 
 // profiles follow the Agentic Commerce Protocol of 2026-04-17 (rfc.agentic_checkout, section 6), the Universal Commerce Protocol
 // of 2026-08 (checkout REST binding, and Replay Protection), and Stripe's API v1.
@@ -35,7 +36,7 @@ var profiles = map[string]profile{
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{422}, InFlight: []int{409}},
 		key:      opaqueKey,
 		// The body alone is compared, as JSON. The key is repeated in each response, and a refusal is a flat object.
-		skip: append([]string{"mismatch/query", "errors/problem", "errors/key-not-shown"}, opaque...),
+		skip: []string{"mismatch/query", "errors/problem", "errors/key-not-shown"},
 		must: []string{"key/echoed", "key/missing", "key/missing-runs", "mismatch/status", "mismatch/whitespace", "inflight/retry-after"},
 	},
 	"ucp": {
@@ -43,14 +44,14 @@ var profiles = map[string]profile{
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{409}, InFlight: []int{409}},
 		key:      opaqueKey,
 		// The raw body is compared, and a key is optional.
-		skip: append([]string{"key/missing-runs", "mismatch/query", "mismatch/whitespace", "errors/problem", "errors/says-retry"}, opaque...),
+		skip: []string{"key/missing-runs", "mismatch/query", "mismatch/whitespace", "errors/problem", "errors/says-retry"},
 		must: []string{"mismatch/status"},
 	},
 	"stripe": {
 		name:     "stripe",
 		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{400}, InFlight: []int{409}},
 		key:      opaqueKey,
-		skip:     append([]string{"key/missing-runs", "mismatch/whitespace", "errors/problem", "errors/key-not-shown"}, opaque...),
+		skip:     []string{"key/missing-runs", "mismatch/whitespace", "errors/problem", "errors/key-not-shown"},
 		must:     []string{"key/bare", "key/length-255", "mismatch/status", "replay/marked"},
 	},
 }
@@ -68,6 +69,11 @@ func (o *options) profileFlag(name string) error {
 // asks reports whether the check is asked under the profile.
 func (p profile) asks(c check.Check) bool {
 	return !slices.Contains(p.skip, c.ID) && (c.Profiles == nil || slices.Contains(c.Profiles, p.name))
+}
+
+// isOpaque reports whether a key is any string here: by the profile, or by a -key without quotes.
+func (o *options) isOpaque() bool {
+	return o.profile.key == opaqueKey || o.KeyFormat != "" && !strings.Contains(o.KeyFormat, `"`)
 }
 
 // apply sets what no other flag has: wherever they stand on the command line, -status and -key win over -profile.
