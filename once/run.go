@@ -48,15 +48,30 @@ func (c *call) callFunction(p *product, f func(context.Context) (any, error)) (v
 	return v, err
 }
 
-// withCallers is the context of a run that ends with its caller's too.
+// withCallers is the context of a run that ends with its caller's too. Each method that tells whether it is done calls
+// Err of the run's context first, which ends both if the lease is over: see lock.Lease.Err.
 type withCallers struct {
-	context.Context                 // derived from run's
-	run             context.Context // whose Err ends it if the lease is over: see lock.Lease.Err
+	context.Context                 // derived from run
+	run             context.Context // of the run alone
+}
+
+func (c withCallers) Done() <-chan struct{} {
+	_ = c.run.Err()
+	return c.Context.Done()
 }
 
 func (c withCallers) Err() error {
 	_ = c.run.Err()
 	return c.Context.Err()
+}
+
+// Value is also how package context looks for a parent of its own, with a key that is an *int. Before Go 1.26
+// context.Cause calls it instead of Err.
+func (c withCallers) Value(key any) any {
+	if _, ok := key.(*int); ok {
+		_ = c.run.Err()
+	}
+	return c.Context.Value(key)
 }
 
 // runUnprotected runs f in the caller's context, outside of any other run, and calls the observer.
