@@ -29,6 +29,9 @@ import (
 // before Around, and each attempt writes its own, right before it calls complete. What is written after complete is
 // discarded if the commit succeeds.
 //
+// In MySQL a deadlock that fn ignores, or DDL, ends the transaction, and what follows is committed statement by statement. Around
+// finds that out in complete. If fn fails before, what is committed stays, and a retry may run.
+//
 // How long a COMMIT may take is up to fn: the 3 s of InTx begin when fn has returned its error.
 //
 // Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil and never called complete, or its

@@ -30,15 +30,16 @@ var (
 	// ErrStandby means that there are standbys and a commit waits for none of them, so a failover may lose it.
 	ErrStandby = errors.New("sqljournal: a failover may lose commits")
 
-	// ErrSetting means that a journal does not work with a setting or the version of MySQL or MariaDB.
+	// ErrSetting means that a journal does not work with a setting or the version of MySQL or MariaDB: its rows may not be
+	// committed, for example. A program must not start with it.
 	ErrSetting = errors.New("sqljournal: the database or its settings do not fit")
 
 	// ErrBusy means that SQLite fails a transaction when others are open, instead of letting it wait.
 	ErrBusy = errors.New("sqljournal: concurrent transactions may fail")
 )
 
-// Check asks the database whether it is fit for a journal. Call it at the start of a program. Its error joins the
-// findings, to be tested with errors.Is:
+// Check asks the database whether it is fit for a journal. Call it at the start of a program, and end the program after an
+// [ErrTable] or an [ErrSetting]. Its error joins the findings, to be tested with errors.Is:
 //
 //   - [ErrTable], [ErrOldSchema], [ErrReadOnly].
 //   - [ErrNotDurable]: fsync, full_page_writes or synchronous_commit is off, or the table is unlogged. With SQLite,

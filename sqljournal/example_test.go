@@ -180,8 +180,8 @@ func ExampleTransactional() {
 	db.SetMaxOpenConns(50)
 	db.SetMaxIdleConns(50)
 	journal := sqljournal.Transactional(db, "payments-api") // the namespace of the Locker
-	if err := journal.Check(ctx); errors.Is(err, sqljournal.ErrTable) {
-		log.Fatal(err) // it is missing or old: run the migration first
+	if err := journal.Check(ctx); errors.Is(err, sqljournal.ErrTable) || errors.Is(err, sqljournal.ErrSetting) {
+		log.Fatal(err) // run the migration first, or change the setting
 	} else if err != nil {
 		log.Print(err) // a commit may be lost, or the database does not answer: up to you
 	}

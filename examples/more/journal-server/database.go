@@ -175,7 +175,10 @@ func (d *database) createTables(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := sqljournal.Intent(d.DB, namespace, d.options...).Check(ctx); !errors.Is(err, sqljournal.ErrTable) {
+	switch err := sqljournal.Intent(d.DB, namespace, d.options...).Check(ctx); {
+	case errors.Is(err, sqljournal.ErrSetting):
+		return err
+	case !errors.Is(err, sqljournal.ErrTable):
 		return nil // its other findings are for the log
 	}
 	_, err := d.ExecContext(ctx, sqljournal.Schema(d.dialect)) // fails if there is another table with that name

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/onceguard/onceguard/sqljournal"
 )
 
 // The file of the -db flag is the one that is opened, whether its path is relative or absolute.
@@ -28,4 +32,20 @@ func TestSQLitePath(t *testing.T) {
 			t.Errorf("%s: the file is not there: %v", path, err)
 		}
 	}
+}
+
+// With a setting that a journal does not work with, the program does not start: an intent journal would say that it has stored rows.
+func TestSettingIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, db string) {
+		if !strings.HasPrefix(db, "mysql:") {
+			t.Skip("left out: no other database has such a setting")
+		}
+		d, err := openDatabase(t.Context(), db+"?autocommit=0")
+		if err == nil {
+			err = d.close()
+		}
+		if !errors.Is(err, sqljournal.ErrSetting) {
+			t.Errorf("got %v, want %v", err, sqljournal.ErrSetting)
+		}
+	})
 }

@@ -1,5 +1,5 @@
 // Command journal-server is a payments API that keeps its promise even if Redis forgets everything. Its orders are in
-// SQLite or PostgreSQL, together with the record of each request.
+// SQLite, PostgreSQL, MariaDB or MySQL, together with the record of each request.
 //
 //	go run .
 //
