@@ -67,7 +67,7 @@ func respelled(spell bodySpelling, absent string, judge func(t *T, first, again 
 		}
 		first := t.Stored(r)
 		r.Body = other
-		judge(t, first, t.Send(r))
+		judge(t, first, t.SendPatiently(r))
 	}
 }
 
