@@ -129,6 +129,8 @@ func TestFaults(t *testing.T) {
 		{"the quotes are characters", "key/length-255 key/length-distinct key/quoted", nothing, ""},
 		// fault: another request that waits for the first gets the first's response, and there is one effect.
 		{"compares only what has ended", "mismatch/body mismatch/in-flight inflight/answer", nothing, "mismatch/in-flight"},
+		// fault: one operation for equal bodies passes for a service to which equal orders are one.
+		{"the body is the key", "once/repeat once/keys-differ key/length-distinct key/value-case", nothing, "once/keys-differ key/length-distinct key/value-case"},
 		{"a crash locks the key", "errors/failed-answered errors/failed-once", func(c *check.Config) { c.Fail = []string{"panic"} }, "errors/failed-answered"},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {

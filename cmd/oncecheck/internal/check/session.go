@@ -54,7 +54,7 @@ type Session struct {
 	secrets secrets
 
 	usual      int                      // the status of the first operation
-	equalIsOne bool                     // the same body under another key has no effect
+	equalIsOne bool                     // the same body under another key has no effect, and is no replay
 	ids        idPaths                  // what tells two runs apart in responses
 	noIDs      string                   // why there are none, if it is not for the responses
 	lag        time.Duration            // how long an effect took to be counted

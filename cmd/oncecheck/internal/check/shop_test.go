@@ -176,6 +176,9 @@ func (s *shop) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := strings.Join([]string{r.Header.Get("Authorization"), r.URL.Path, k}, "\x00")
+	if s.fault == "the body is the key" {
+		id = string(body)
+	}
 	locked, isLocked := strings.CutPrefix(string(s.fault), "locked ")
 	fingerprint := r.URL.RawQuery + "\x00" + string(body)
 	if isLocked {

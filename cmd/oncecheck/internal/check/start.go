@@ -227,7 +227,7 @@ func (s *Session) learnIDs(ctx context.Context) error {
 		if err != nil {
 			return uncountable(err)
 		}
-		s.equalIsOne = n < before+2
+		s.equalIsOne = n < before+2 && !slices.ContainsFunc(seen, isReplay) // a replay is for the key, or for what is taken for one
 	}
 	s.ids = findIDs(seen)
 	if s.noIDs != "" {
