@@ -54,7 +54,8 @@ type Run struct {
 	Intent bool          // Begin has returned Begun, so End completes a row. Begin does not read it
 
 	// Resolved means that an operator has found out how the run has ended. End then also completes or frees a row that is
-	// handed out.
+	// handed out. If it fails, a statement that is still on its way must change nothing some seconds later: the operator may
+	// have found out more since.
 	Resolved bool
 }
 

@@ -94,8 +94,8 @@ var ErrSettled = run.ErrSettled
 //   - [ErrJournaled]: the run had a journal, and m has none. The journal would not learn what Resolve tells Redis. Use
 //     [WithJournal], or the journal's own Sweep.
 //
-// After any other error, of Redis or of the journal, the run may have been resolved, or may be within the time for one
-// operation ([lock.WithOpTimeout]). Then inspect the key again.
+// After any other error, of Redis or of the journal, the run may have been resolved, or may still be: in Redis within the
+// time for one operation ([lock.WithOpTimeout]), in a journal of sqljournal within 5 s. Then inspect the key again.
 //
 // With a journal, Resolve stores the outcome in the journal first. The journal need not know the run: a transactional
 // journal has no run that did not commit. But it must not have a response, nor another run ([lock.ErrChanged]). An

@@ -78,7 +78,7 @@ func (s *dialect) rehearse(ctx context.Context, tx *sql.Tx, prefix string) error
 	if _, err := s.exec(ctx, tx, cmp.Or(s.insertNew, s.insert), key, token, nil, int64(0)); err != nil {
 		return err
 	}
-	if _, err := s.exec(ctx, tx, s.fill, key, token, []byte{}, int64(0), false); err != nil {
+	if _, err := s.exec(ctx, tx, s.fill, key, token, []byte{}, int64(0), nil); err != nil {
 		return err
 	}
 	_, err := s.exec(ctx, tx, s.free, key, token)

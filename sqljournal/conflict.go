@@ -9,6 +9,14 @@ import (
 // last try it is their error.
 var errContended = errors.New("the row is changed all the time")
 
+// oneOrContended returns the error of a statement after a look has found the one row that it is for.
+func oneOrContended(n int64, err error) error {
+	if err == nil && n != 1 {
+		return errContended
+	}
+	return err
+}
+
 // isConflict reports whether a statement failed only because of concurrent transactions, so that it may be tried again.
 // Apart from errContended, this package's own statements fail so only in a database whose default isolation is stricter
 // than READ COMMITTED, and in MySQL.

@@ -34,9 +34,9 @@ type dialect struct {
 	free        string // key, token of the run or the sweep: deletes the intent row
 	note        string // key, run's token, note: changes the note of the intent row
 
-	// For a row that a sweep has handed out or ended, on behalf of its run. run is compared with ownerOfRow.
-	fill      string // key, run, record, keep, resolved: stores the record in a row that is done without one; if resolved, also in one that is handed out
-	freeSwept string // key, run: deletes the intent row, for an operator
+	// fill stores the record in a row that is done without one. For an operator, it does so before the time until, and also
+	// in a row without an outcome. run is compared with ownerOfRow.
+	fill string // key, run, record, keep, until (NULL: for the run)
 
 	readCommitted sql.IsolationLevel // a statement that has waited then sees what was committed while it waited
 

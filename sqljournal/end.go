@@ -10,9 +10,13 @@ import (
 )
 
 // End is described at [journal.Journal]. It is one statement, and a look if that does not find the row as the run
-// has left it.
+// has left it. For an operator it is two statements and a look: see override.
 func (j *Journal) End(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (e journal.Entry, err error) {
-	err = again(func() error { e, err = j.tryEnd(ctx, run, record, keep); return err })
+	try := j.tryEnd
+	if run.Resolved {
+		try = j.tryResolve
+	}
+	err = again(func() error { e, err = try(ctx, run, record, keep); return err })
 	if err != nil {
 		return journal.Entry{}, fmt.Errorf("sqljournal: end: %w", err)
 	}
@@ -47,29 +51,15 @@ func (j *Journal) tryEnd(ctx context.Context, run journal.Run, record []byte, ke
 	switch {
 	case err != nil:
 		return e, err
-	case isOwn && e.State == journal.Unfinished && !run.Resolved:
+	case isOwn && e.State == journal.Unfinished:
 		return journal.Entry{}, journal.ErrHandedOut
-	case isOwn && (e.State == journal.Unfinished || e.State == journal.Done && e.Record == nil && record != nil):
-		return j.endSwept(ctx, run, outcome)
+	case isOwn && e.State == journal.Done && e.Record == nil && record != nil:
+		n, err := j.dialect.exec(ctx, j.db, j.dialect.fill, run.Key, run.Token, record, j.dialect.units(keep), nil)
+		return outcome, oneOrContended(n, err)
 	case e.State == journal.Begun && (run.Intent || record == nil): // as finish and free need it
 		return e, errContended
 	case e.State == journal.Absent && !run.Intent && record != nil: // as insert needs it
 		return e, cmp.Or(j.removeExpired(ctx, run.Key), errContended)
 	}
 	return e, nil
-}
-
-// endSwept stores the outcome in a row that a sweep has ended without a record or, if run.Resolved, has handed out.
-func (j *Journal) endSwept(ctx context.Context, run journal.Run, outcome journal.Entry) (journal.Entry, error) {
-	var n int64
-	var err error
-	if outcome.State == journal.Absent {
-		n, err = j.dialect.exec(ctx, j.db, j.dialect.freeSwept, run.Key, run.Token)
-	} else {
-		n, err = j.dialect.exec(ctx, j.db, j.dialect.fill, run.Key, run.Token, outcome.Record, j.dialect.units(outcome.Left), run.Resolved)
-	}
-	if err == nil && n != 1 {
-		err = errContended
-	}
-	return outcome, err
 }

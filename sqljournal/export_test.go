@@ -10,6 +10,9 @@ import (
 // SetProbeTime changes how long InTx and Around of j try to find out whether a transaction was committed.
 func SetProbeTime(j *Journal, d time.Duration) { j.probeTime = d }
 
+// SetOverrideTime changes how long an override of j may act.
+func SetOverrideTime(j *Journal, d time.Duration) { j.overrideTime = d }
+
 // Complete is what InTx stores last in its transaction.
 func (j *Journal) Complete(ctx context.Context, e Execer, c journal.Commit) error {
 	return j.dialect.complete(ctx, e, c)
@@ -88,8 +91,9 @@ func Statements() map[string][]any {
 		s.probeFound: {"key"},
 
 		s.finishSwept: {"key", token, nil, int64(1), []byte{0}},
-		s.fill:        {"key", token, []byte{0}, int64(1), true},
-		s.freeSwept:   {"key", token},
+		s.fill:        {"key", token, []byte{0}, int64(1), int64(1)},
+		s.forget:      {"key", token, int64(1), true, false, int64(1)},
+		s.freeRun:     {"key", token, int64(1)},
 
 		s.sweep:  {token, int64(1), int64(1), int64(1), "test:{"},
 		s.expire: {"test:{"},

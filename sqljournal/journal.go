@@ -56,7 +56,7 @@ func newJournal(name string, db *sql.DB, namespace string, intent bool, opts []O
 		panic("sqljournal." + name + ": namespace must be a text that is not empty and has no braces")
 	}
 	j := &Journal{
-		table: table{db: db, dialect: &postgresql, probeTime: probeTime}, namespace: namespace, intent: intent,
+		table: table{db: db, dialect: &postgresql, probeTime: probeTime, overrideTime: overrideTime}, namespace: namespace, intent: intent,
 	}
 	for i, opt := range opts {
 		if opt == nil {

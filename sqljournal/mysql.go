@@ -18,7 +18,8 @@ import (
 //   - A statement may end the transaction, or commit it: see opening and autocommitOff.
 //   - The driver sends bytes as text, which the server converts if character_set_client is not character_set_connection. A
 //     handler may change both. Digits survive that, so text and bytes are sent in hex.
-//   - UTC_TIMESTAMP does not depend on the session's time zone, and is the same throughout a statement.
+//   - UTC_TIMESTAMP does not depend on the session's time zone, and is the same throughout a statement: also of one that has
+//     waited for a row, for innodb_lock_wait_timeout at most. SYSDATE would differ on a replica that executes statements.
 var mysql = dialect{
 	unit:         time.Microsecond,
 	rewrite:      positional,
@@ -52,8 +53,7 @@ where j.key = unhex($1) and token = unhex($2) and state = 1`,
 	fill: `
 update onceguard_journal j set state = 2, record = unhex($3), note = null, until = null, fingerprint = null,
   expires_at = ` + mysqlNow + ` + $4
-where j.key = unhex($1) and ` + ownerOfRow + ` = unhex($2) and (state = 2 and record is null or state = 1 and $5)`,
-	freeSwept: `delete from onceguard_journal where onceguard_journal.key = unhex($1) and ` + ownerOfRow + ` = unhex($2) and state = 1`,
+where j.key = unhex($1) and ` + ownerOfRow + ` = unhex($2) and record is null and ($5 is null and state = 2 or ` + mysqlNow + ` < $5)`,
 
 	readCommitted: sql.LevelReadCommitted,
 
@@ -100,7 +100,14 @@ order by state, until, j.key`,
 		forget: `
 delete from onceguard_journal
 where onceguard_journal.key = unhex($1) and ` + ownerOfRow + ` = unhex($2) and state = $3 and (record is null) = $4
-  and (state = 2 or until < ` + mysqlNow + ` or $5)`,
+  and (state = 2 or until < ` + mysqlNow + ` or $5) and ` + mysqlNow + ` < $6`,
+		freeRun: `
+delete from onceguard_journal
+where onceguard_journal.key = unhex($1) and ` + ownerOfRow + ` = unhex($2) and state = 1 and ` + mysqlNow + ` < $3`,
+		insertRun: `
+insert into onceguard_journal (onceguard_journal.key, token, state, record, began_at, expires_at)
+select unhex($1), unhex($2), 2, unhex($3), ` + mysqlNow + `, ` + mysqlNow + ` + $4 from dual where ` + mysqlNow + ` < $5`,
+		now: `select ` + mysqlNow,
 	},
 	check: checkMySQL,
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/onceguard/onceguard/journal"
 )
@@ -75,31 +72,35 @@ func (j *Journal) Scan(ctx context.Context) ([]Info, error) {
 // the run took effect, the effect then happens again. Forget returns nil if there is no row.
 //
 // [ErrLost] means that the row has changed since it was inspected, and [ErrRunning] that its time is not over; with
-// evenIfLive Forget removes such a row too. After these errors nothing was changed.
+// evenIfLive Forget removes such a row too. After these errors nothing was changed. After any other error the row may have
+// been removed, or may still be within 5 s; by MySQL later if an open transaction has the row. Then inspect it again.
 func (j *Journal) Forget(ctx context.Context, key, token string, evenIfLive bool) error {
-	state, unanswered, plain := stateBegun, true, token
-	if cut, ok := strings.CutPrefix(token, prefixResponse); ok {
-		state, unanswered, plain = stateDone, false, cut
-	} else if cut, ok := strings.CutPrefix(token, prefixNoResponse); ok {
-		state, plain = stateDone, cut
-	}
-	if _, err := uuid.Parse(plain); err != nil {
-		return fmt.Errorf("%w: this is no token that Inspect returns", ErrLost)
-	}
-	n, err := j.dialect.exec(ctx, j.db, j.dialect.forget, key, plain, state, unanswered, evenIfLive)
+	return again(func() error { return j.tryForget(ctx, key, token, evenIfLive) })
+}
+
+func (j *Journal) tryForget(ctx context.Context, key, token string, evenIfLive bool) error {
+	until, err := j.overrideUntil(ctx)
 	if err != nil {
 		return fmt.Errorf("sqljournal: forget: %w", err)
 	}
-	if n > 0 {
-		return nil
+	seen, err := j.Inspect(ctx, key)
+	state := stateBegun
+	if seen.State == journal.Done {
+		state = stateDone
 	}
-	switch now, err := j.Inspect(ctx, key); {
-	case err != nil || now.State == journal.Absent:
+	switch {
+	case err != nil || seen.State == journal.Absent:
 		return err
-	case now.Token == token:
+	case seen.Token != token:
+		return fmt.Errorf("%w, or it has another state now", ErrLost)
+	case state == stateBegun && seen.Left >= 0 && !evenIfLive:
 		return ErrRunning
 	}
-	return fmt.Errorf("%w, or it has another state now", ErrLost)
+	n, err := j.dialect.exec(ctx, j.db, j.dialect.forget, key, seen.Run, state, !seen.Response, evenIfLive, until)
+	if err = oneOrContended(n, err); err != nil {
+		return fmt.Errorf("sqljournal: forget: %w", err)
+	}
+	return nil
 }
 
 // infos returns the rows that a query selects, without those that have expired.

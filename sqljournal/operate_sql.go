@@ -5,7 +5,12 @@ package sqljournal
 type operatorStatements struct {
 	inspect string // key
 	scan    string // prefix of the keys
-	forget  string // key, token, state, whether the record is NULL, whether its time may be left
+
+	// Overrides: see [Journal.override]. They change nothing from the time until on. run is compared with ownerOfRow.
+	forget    string // key, run, state, whether the record is NULL, whether its time may be left, until
+	freeRun   string // key, run, until: deletes the intent row
+	insertRun string // key, run, record, keep, until: inserts a row that is done, if there is no row
+	now       string // the database's time, in units since 1970
 }
 
 var postgresqlOperator = operatorStatements{
@@ -15,8 +20,18 @@ where starts_with(key collate "C", $1::text) and (state = 1 or record is null)
 order by state, until, key`,
 	forget: `
 delete from onceguard_journal
-where key = $1::text and ` + ownerOfRow + ` = $2::text::uuid and state = $3::smallint and (record is null) = $4::boolean
-  and (state = 2 or until < statement_timestamp() or $5::boolean)`,
+where key = ` + postgresqlLocked + ` and ` + ownerOfRow + ` = $2::text::uuid and state = $3::smallint and (record is null) = $4::boolean
+  and (state = 2 or until < statement_timestamp() or $5::boolean)
+  and clock_timestamp() < timestamptz 'epoch' + $6::bigint * interval '1 microsecond'`,
+	freeRun: `
+delete from onceguard_journal
+where key = ` + postgresqlLocked + ` and ` + ownerOfRow + ` = $2::text::uuid and state <> 2
+  and clock_timestamp() < timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`,
+	insertRun: `
+insert into onceguard_journal as j (key, token, state, record, expires_at)
+select $1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
+where clock_timestamp() < timestamptz 'epoch' + $5::bigint * interval '1 microsecond'` + postgresqlOverExpired,
+	now: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
 }
 
 var sqliteOperator = operatorStatements{
@@ -26,7 +41,13 @@ where substr(key, 1, length(?1)) = ?1 and (state = 1 or record is null)
 order by state, until, key`,
 	forget: `
 delete from onceguard_journal
-where key = ?1 and ` + ownerOfRow + ` = ?2 and state = ?3 and (record is null) = ?4 and (state = 2 or until < ` + sqliteNow + ` or ?5)`,
+where key = ?1 and ` + ownerOfRow + ` = ?2 and state = ?3 and (record is null) = ?4 and (state = 2 or until < ` + sqliteNow + ` or ?5)
+  and ` + sqliteNow + ` < ?6`,
+	freeRun: `delete from onceguard_journal where key = ?1 and ` + ownerOfRow + ` = ?2 and state = 1 and ` + sqliteNow + ` < ?3`,
+	insertRun: `
+insert into onceguard_journal as j (key, token, state, record, expires_at)
+select ?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4 where ` + sqliteNow + ` < ?5` + sqliteOverExpired,
+	now: `select ` + sqliteNow,
 }
 
 const (

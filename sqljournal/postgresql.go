@@ -40,10 +40,7 @@ select exists (select from new), old.* from (select) one left join old on true`,
 
 	insert: `
 insert into onceguard_journal as j (key, token, state, record, expires_at)
-values ($1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond')
-on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
-  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
-where j.expires_at <= statement_timestamp()`,
+values ($1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond')` + postgresqlOverExpired,
 
 	// Half as expensive as insert.
 	insertNew: `
@@ -70,8 +67,8 @@ where key = $1::text and token = $2::text::uuid and state <> 2`,
 	fill: `
 update onceguard_journal set state = 2, record = $3::bytea, note = null, until = null, fingerprint = null,
   expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond'
-where key = $1::text and ` + ownerOfRow + ` = $2::text::uuid and (state = 2 and record is null or state <> 2 and $5::boolean)`,
-	freeSwept: `delete from onceguard_journal where key = $1::text and ` + ownerOfRow + ` = $2::text::uuid and state <> 2`,
+where key = ` + postgresqlLocked + ` and ` + ownerOfRow + ` = $2::text::uuid and record is null
+  and ($5::bigint is null and state = 2 or clock_timestamp() < timestamptz 'epoch' + $5::bigint * interval '1 microsecond')`,
 
 	readCommitted: sql.LevelReadCommitted,
 	probe: `
@@ -108,6 +105,13 @@ select key, (` + ownerOfRow + `)::text, state, note, record,
 from onceguard_journal`
 	// postgresqlSince is the time of a sweep's first statement.
 	postgresqlSince = `coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', statement_timestamp())`
+	// postgresqlLocked is a key whose row the statement waits for before it reads the clock.
+	postgresqlLocked = `(select key from onceguard_journal where key = $1::text for update)`
+	// postgresqlOverExpired makes an INSERT of a row that is done replace one that has expired.
+	postgresqlOverExpired = `
+on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
+  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
+where j.expires_at <= statement_timestamp()`
 	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
 )
 

@@ -21,10 +21,7 @@ where j.expires_at <= ` + sqliteNow,
 
 	insert: `
 insert into onceguard_journal as j (key, token, state, record, expires_at)
-values (?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4)
-on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
-  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
-where j.expires_at <= ` + sqliteNow,
+values (?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4)` + sqliteOverExpired,
 
 	finish: `
 update onceguard_journal set state = 2, record = ?3, note = null, until = null, expires_at = ` + sqliteNow + ` + ?4
@@ -41,8 +38,7 @@ where key = ?1 and token = ?2 and state = 1`,
 	fill: `
 update onceguard_journal set state = 2, record = ?3, note = null, until = null, fingerprint = null,
   expires_at = ` + sqliteNow + ` + ?4
-where key = ?1 and ` + ownerOfRow + ` = ?2 and (state = 2 and record is null or state = 1 and ?5)`,
-	freeSwept: `delete from onceguard_journal where key = ?1 and ` + ownerOfRow + ` = ?2 and state = 1`,
+where key = ?1 and ` + ownerOfRow + ` = ?2 and record is null and (?5 is null and state = 2 or ` + sqliteNow + ` < ?5)`,
 
 	opening:    `update onceguard_journal set attempts = attempts where 0`,
 	probeFound: sqliteLook + ` where key = ?1`,
@@ -67,6 +63,12 @@ delete from onceguard_journal where key in (
 const (
 	// sqliteNow is the time in milliseconds since 1970. It is the same throughout a statement.
 	sqliteNow = `cast(round((julianday('now') - 2440587.5) * 86400000) as integer)`
+
+	// sqliteOverExpired makes an INSERT of a row that is done replace one that has expired.
+	sqliteOverExpired = `
+on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
+  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
+where j.expires_at <= ` + sqliteNow
 
 	sqliteLook = `
 select key, ` + ownerOfRow + `, state, note, record, coalesce(until, expires_at) - ` + sqliteNow + `,

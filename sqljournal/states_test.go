@@ -2,6 +2,7 @@ package sqljournal_test
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ type standing string
 const (
 	nothing         standing = "nothing"
 	ownBegun        standing = "own begun"
+	ownUnfinished   standing = "own unfinished"
+	ownTombstone    standing = "own done without a record"
 	ownDone         standing = "own done"
 	othersRunning   standing = "another's running"
 	othersUnfished  standing = "another's unfinished"
@@ -39,18 +42,18 @@ const (
 func (s standing) put(t *testing.T, d dbtest.Database, db *sql.DB, run journal.Run) {
 	t.Helper()
 	note, token := sqljournal.JoinNote(run.Note, nil), uuid.NewString()
-	if s == ownBegun || s == ownDone || s == ownExpired {
+	if strings.HasPrefix(string(s), "own ") {
 		token = run.Token
 	}
 	switch s {
 	case nothing:
 	case ownBegun, othersRunning:
 		insertRow(t, d, db, run.Key, token, 1, note, nil, time.Hour)
-	case othersUnfished:
+	case ownUnfinished, othersUnfished:
 		insertRow(t, d, db, run.Key, token, 1, note, nil, -time.Minute)
 	case ownDone, othersDone:
 		insertRow(t, d, db, run.Key, token, 2, nil, []byte("stored"), time.Hour)
-	case othersTombstone:
+	case ownTombstone, othersTombstone:
 		insertRow(t, d, db, run.Key, token, 2, nil, nil, time.Hour)
 	case othersExpired, ownExpired:
 		insertRow(t, d, db, run.Key, token, 2, nil, []byte("stored"), -time.Minute)

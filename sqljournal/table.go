@@ -13,7 +13,8 @@ type table struct {
 	dialect *dialect
 	batcher batcher // of looks
 
-	probeTime time.Duration // for all tries to find out whether a transaction was committed; tests change it
+	probeTime    time.Duration // for all tries to find out whether a transaction was committed; tests change it
+	overrideTime time.Duration // how long an override may act, once it has read the database's time; tests change it
 }
 
 // lookRow returns the row of key, alone or together with other looks.

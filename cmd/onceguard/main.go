@@ -82,7 +82,7 @@
 //
 //	0  done
 //	1  failed: Redis did not answer, or answered with an error, or the output is lost; the change may have been made,
-//	   or may be within -timeout
+//	   or may still be made for the time of -timeout
 //	2  wrong usage: flags, the key's form, an outcome that the run cannot have; nothing was changed
 //	3  the key is free: Redis has nothing under it
 //	4  refused, nothing was changed: the key has changed since, its lease has not run out, it has its outcome, another

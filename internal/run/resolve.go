@@ -88,7 +88,7 @@ func (r *resolver) resolveClaim(ctx context.Context, info lock.Info) error {
 	err := r.settle(ctx, func(note []byte) ([]byte, error) {
 		encoded, err := r.encode(note)
 		if err == nil && r.guard.Journal != nil {
-			err = r.end(ctx, journal.Run{Key: r.key, Token: r.token, Note: note}, encoded)
+			err = r.end(ctx, journal.Run{Key: r.key, Token: r.token, Note: note, Resolved: true}, encoded)
 			ended = err == nil
 		}
 		return encoded, err

@@ -11,6 +11,7 @@
 //
 // Keys, flags, output, log and exit codes are those of the root's command. What differs:
 //
+//   - After exit code 1 a change to the journal may still be made for 5 s, whatever -timeout is.
 //   - The state is that of Redis and the journal together, as the next request meets it. The line "redis" has the state
 //     in Redis, and "journal" that of the row. "swept" says how often Journal.Sweep has handed the row out. "note" is
 //     what the handler has stored by Journal.Note.
