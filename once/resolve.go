@@ -32,9 +32,9 @@ var ErrSettled = run.ErrSettled
 //
 // After these errors nothing was changed: lock.ErrChanged, if the key holds something else; [ErrSettled], if the run has
 // its outcome; lock.ErrLive, if the run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign;
-// [ErrJournaled]; [ErrUnreadable], if g does not have the keys of the run's Guard. After any other error the run may have been
-// resolved, or may still be: in Redis within the time for one operation (lock.WithOpTimeout), in a journal of sqljournal
-// within 5 s. Then inspect the key again. NothingHappened frees the key of an HTTP request as well.
+// [ErrJournaled]; [ErrUnreadable], if g does not have the keys of the run's Guard. After any other error the run may have
+// been resolved, or may still be: in Redis within the time for one operation (lock.WithOpTimeout), in a journal of
+// sqljournal within 5 s. Then inspect the key again. NothingHappened frees the key of an HTTP request as well.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, err error) error {
 	left, failed := g.left(v, err)
 	if failed != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // End is described at [journal.Journal]. It is one statement, and a look if that does not find the row as the run
-// has left it. For an operator it is two statements and a look: see override.
+// has left it. For an operator it is two statements and a look: see overrideUntil.
 func (j *Journal) End(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (e journal.Entry, err error) {
 	try := j.tryEnd
 	if run.Resolved {

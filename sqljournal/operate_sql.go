@@ -6,7 +6,7 @@ type operatorStatements struct {
 	inspect string // key
 	scan    string // prefix of the keys
 
-	// Overrides: see [Journal.override]. They change nothing from the time until on. run is compared with ownerOfRow.
+	// Overrides: see [table.overrideUntil]. They change nothing from the time until on. run is compared with ownerOfRow.
 	forget    string // key, run, state, whether the record is NULL, whether its time may be left, until
 	freeRun   string // key, run, until: deletes the intent row
 	insertRun string // key, run, record, keep, until: inserts a row that is done, if there is no row
