@@ -25,8 +25,8 @@ var (
 	// ErrGivenUp means that Close gave up values that could not be stored: see [ErrPending].
 	ErrGivenUp = lease.ErrGivenUp
 
-	// ErrUnreleased means that Close left claims under a hold that no run needs: it could not release them, or a command
-	// may still write them again. See [Locker.Claim].
+	// ErrUnreleased means that Close left claims that are to be released: it could not release them, or a command may still
+	// write one under a hold again. See [Locker.Claim].
 	ErrUnreleased = store.ErrUnreleased
 
 	// ErrLost means that the lease is over: the key is gone or another holder has it, or the lease was released or

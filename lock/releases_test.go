@@ -486,6 +486,40 @@ func TestCloseReleasesOnceMore(t *testing.T) {
 	})
 }
 
+// Close names the key of a lock whose release has got no reply, unless the lease has run out, which frees the key.
+//
+// fault: server silent from a Release to the end of Close
+func TestCloseNamesALockThatItLeaves(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before time.Duration // Close
+		want   error
+	}{"the lease lasts": {time.Minute, lock.ErrUnreleased}, "the lease has run out": {time.Hour, nil}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t)
+				load(t, locker)
+				lease := acquire(t, locker, "k")
+				if err := lease.Extend(t.Context(), 30*time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				b.silent.Store(true)
+				lease.ReleaseInBackground(t.Context())
+				time.Sleep(test.before)
+				err := locker.Close(t.Context())
+				if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), locker.StorageKey("k")) {
+					t.Errorf("Close: %v, want %v with the key", err, test.want)
+				}
+				if err := locker.Close(t.Context()); err != nil {
+					t.Errorf("another Close: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // A Close that is cut short names what is still being released.
 func TestCloseInAHurryNamesWhatItLeaves(t *testing.T) {
 	t.Parallel()

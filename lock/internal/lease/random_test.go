@@ -205,6 +205,8 @@ func (s *server) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Du
 
 func (s *server) Node(store.Key) any { return s }
 
+func (s *server) NoteUnreleased(store.Key, uuid.UUID) {}
+
 // KeepReleasing sends releases until one is answered.
 func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, _, _ bool) {
 	s.group.Go(func() {

@@ -57,16 +57,21 @@ func (c *Core) keepReleasing(gone bool) {
 }
 
 // retryRelease keeps trying to release a claim without a hold, until the claim has expired, for at most maxRetry, and
-// once more when the Locker is closed.
+// once more when the Locker is closed. Close names the claim if that fails, too.
 func (c *Core) retryRelease() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	group, deadline := c.config.Group, time.Now().Add(min(maxRetry, time.Until(c.latestExpiry)))
+	group, expiry := c.config.Group, c.latestExpiry
+	deadline := time.Now().Add(min(maxRetry, time.Until(expiry)))
 	group.Go(func() {
+		done := false
 		background.Retry(group.Context(), deadline, func() bool {
-			done, _ := c.tryRelease(group.Base())
+			done, _ = c.tryRelease(group.Base())
 			return done
 		})
+		if !done && group.Closed() && time.Now().Before(expiry) {
+			c.backend.NoteUnreleased(c.id.Key, c.id.Token)
+		}
 	})
 }
 

@@ -115,6 +115,12 @@ func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, gone, mayReturn bool) 
 	b.sent = append(b.sent, fmt.Sprint("keep releasing", state, " ", time.Since(b.begin).Truncate(ms)))
 }
 
+func (b *backend) NoteUnreleased(store.Key, uuid.UUID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sent = append(b.sent, fmt.Sprint("note unreleased ", time.Since(b.begin).Truncate(ms)))
+}
+
 func (b *backend) Settle(
 	ctx context.Context, _ store.Key, token uuid.UUID, _, value []byte, d time.Duration,
 ) store.Found {

@@ -91,6 +91,14 @@ func (s *Store) KeepReleasing(key Key, token uuid.UUID, gone, mayReturn bool) {
 	background.Signal(q.wake)
 }
 
+// NoteUnreleased has TakeUnreleased name a claim whose last release has failed during a Close.
+func (s *Store) NoteUnreleased(key Key, token uuid.UUID) {
+	q := &s.releases
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.claims[&unneeded{key: key, token: token}] = struct{}{}
+}
+
 // planNext notes that Redis has answered a release of c, and plans the next one, if c may return. The caller holds mu.
 func (q *releases) planNext(c *unneeded) {
 	if !c.mayReturn || c.answered == len(releaseAgain) {
