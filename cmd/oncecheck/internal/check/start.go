@@ -66,7 +66,7 @@ func (s *Session) firstOperation(ctx context.Context) error {
 	}
 	if !s.countsEffects() {
 		if location := first.Response.Header.Get("Location"); login.MatchString(location) {
-			return fmt.Errorf("%s %s is sent to a login: %q\n%s Or, if that is the answer to a success, give -effects.", s.Method, s.URL.Redacted(), location, credentials)
+			return fmt.Errorf("%s %s is sent to a login: %q. If that answers a success, give -effects\n%s", s.Method, s.URL.Redacted(), location, credentials)
 		}
 		return nil
 	}
