@@ -80,7 +80,7 @@ func payment(user, amount string) func(string) *http.Request {
 // protected returns a Case.Handler that has h behind the middleware, on a Locker of its own.
 func protected(t testing.TB, h http.HandlerFunc, key keyfunc.Func, opts ...middleware.Option) func(redis.UniversalClient) http.Handler {
 	return func(client redis.UniversalClient) http.Handler {
-		locker := lock.New(client, "payments", lock.WithOpTimeout(20*time.Second))
+		locker := lock.New(client, "payments", lock.WithOpTimeout(3*time.Second))
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
