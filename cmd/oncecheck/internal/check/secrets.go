@@ -29,9 +29,10 @@ var credential = regexp.MustCompile(`(?i)auth|cookie|token|secret|api-?key|passw
 var placeholders = strings.NewReplacer("{{n}}", "", "{{key}}", "", "{{uuid}}", "")
 
 // variable returns the name of the shell variable that stands for the value of a header, of the first or the second user. There
-// is none if everybody may see the value, or has no word but placeholders.
+// is none if everybody may see the value, or it has placeholders and no other word.
 func variable(f ask.Field, second bool) string {
-	if slices.Contains(harmless, strings.ToLower(f.Name)) || strings.IndexFunc(placeholders.Replace(f.Value), isWord) < 0 {
+	own := placeholders.Replace(f.Value)
+	if slices.Contains(harmless, strings.ToLower(f.Name)) || own == "" || own != f.Value && strings.IndexFunc(own, isWord) < 0 {
 		return ""
 	}
 	name := strings.Map(func(c rune) rune {
