@@ -65,8 +65,8 @@ func (c withCallers) Err() error {
 	return c.Context.Err()
 }
 
-// Value is also how package context looks for a parent of its own, with a key that is an *int. Before Go 1.26
-// context.Cause calls it instead of Err.
+// Value finds values, and for package context, with an *int as the key, the nearest parent that can be cancelled. Before
+// Go 1.26 context.Cause calls it instead of Err.
 func (c withCallers) Value(key any) any {
 	if _, ok := key.(*int); ok {
 		_ = c.run.Err()

@@ -18,10 +18,10 @@ func (j *Journal) Look(ctx context.Context, key string) (journal.Entry, error) {
 }
 
 // look returns the entry of key for the run with that token. No run has an empty token.
-func (j *Journal) look(ctx context.Context, key, token string) (journal.Entry, error) {
-	r, err := j.lookRow(ctx, key)
+func (t *table) look(ctx context.Context, key, token string) (journal.Entry, error) {
+	r, err := t.lookRow(ctx, key)
 	if err != nil {
 		return journal.Entry{}, err
 	}
-	return r.entry(j.dialect.unit, token)
+	return r.entry(t.dialect.unit, token)
 }

@@ -47,14 +47,11 @@ const (
 // Inspect returns what the journal has under key, the key as it stands in Redis. It changes nothing, and does not wait
 // for open transactions. A row that has expired is Absent. The error is the database's.
 func (j *Journal) Inspect(ctx context.Context, key string) (Info, error) {
-	found, err := j.infos(ctx, j.dialect.inspect, key)
-	switch {
-	case err != nil:
+	i, err := j.info(ctx, key)
+	if err != nil {
 		return Info{}, fmt.Errorf("sqljournal: inspect: %w", err)
-	case len(found) == 0:
-		return Info{Key: key}, nil
 	}
-	return found[0], nil
+	return i, nil
 }
 
 // Scan returns the rows of the journal's namespace that have no response: first those without an outcome, the oldest
@@ -75,32 +72,20 @@ func (j *Journal) Scan(ctx context.Context) ([]Info, error) {
 // evenIfLive Forget removes such a row too. After these errors nothing was changed. After any other error the row may have
 // been removed, or may still be within 5 s; by MySQL later if an open transaction has the row. Then inspect it again.
 func (j *Journal) Forget(ctx context.Context, key, token string, evenIfLive bool) error {
-	return again(func() error { return j.tryForget(ctx, key, token, evenIfLive) })
+	err := again(func() error { return j.tryForget(ctx, key, token, evenIfLive) })
+	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrRunning) {
+		return err
+	}
+	return fmt.Errorf("sqljournal: forget: %w", err)
 }
 
-func (j *Journal) tryForget(ctx context.Context, key, token string, evenIfLive bool) error {
-	until, err := j.overrideUntil(ctx)
-	if err != nil {
-		return fmt.Errorf("sqljournal: forget: %w", err)
+// info returns the row of key. Without one, or if it has expired, the Info is Absent.
+func (t *table) info(ctx context.Context, key string) (Info, error) {
+	found, err := t.infos(ctx, t.dialect.inspect, key)
+	if err != nil || len(found) == 0 {
+		return Info{Key: key}, err
 	}
-	seen, err := j.Inspect(ctx, key)
-	state := stateBegun
-	if seen.State == journal.Done {
-		state = stateDone
-	}
-	switch {
-	case err != nil || seen.State == journal.Absent:
-		return err
-	case seen.Token != token:
-		return fmt.Errorf("%w, or it has another state now", ErrLost)
-	case state == stateBegun && seen.Left >= 0 && !evenIfLive:
-		return ErrRunning
-	}
-	n, err := j.dialect.exec(ctx, j.db, j.dialect.forget, key, seen.Run, state, !seen.Response, evenIfLive, until)
-	if err = oneOrContended(n, err); err != nil {
-		return fmt.Errorf("sqljournal: forget: %w", err)
-	}
-	return nil
+	return found[0], nil
 }
 
 // infos returns the rows that a query selects, without those that have expired.

@@ -2,6 +2,7 @@ package sqljournal
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/onceguard/onceguard/journal"
@@ -23,15 +24,38 @@ func (t *table) overrideUntil(ctx context.Context) (until int64, err error) {
 	return until + t.dialect.units(t.overrideTime), err
 }
 
+// tryForget reads the row, and removes it if it is as the operator has seen it.
+func (t *table) tryForget(ctx context.Context, key, token string, evenIfLive bool) error {
+	until, err := t.overrideUntil(ctx)
+	if err != nil {
+		return err
+	}
+	seen, err := t.info(ctx, key)
+	state := stateBegun
+	if seen.State == journal.Done {
+		state = stateDone
+	}
+	switch {
+	case err != nil || seen.State == journal.Absent:
+		return err
+	case seen.Token != token:
+		return fmt.Errorf("%w, or it has another state now", ErrLost)
+	case state == stateBegun && seen.Left >= 0 && !evenIfLive:
+		return ErrRunning
+	}
+	n, err := t.dialect.exec(ctx, t.db, t.dialect.forget, key, seen.Run, state, !seen.Response, evenIfLive, until)
+	return oneOrContended(n, err)
+}
+
 // tryResolve is tryEnd for an operator.
-func (j *Journal) tryResolve(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (
+func (t *table) tryResolve(ctx context.Context, run journal.Run, record []byte, keep time.Duration) (
 	journal.Entry, error,
 ) {
-	until, err := j.overrideUntil(ctx)
+	until, err := t.overrideUntil(ctx)
 	if err != nil {
 		return journal.Entry{}, err
 	}
-	e, err := j.look(ctx, run.Key, run.Token)
+	e, err := t.look(ctx, run.Key, run.Token)
 	if err != nil {
 		return e, err
 	}
@@ -43,12 +67,12 @@ func (j *Journal) tryResolve(ctx context.Context, run journal.Run, record []byte
 	switch {
 	case hasNoOutcome && record == nil:
 		outcome = journal.Entry{}
-		n, err = j.dialect.exec(ctx, j.db, j.dialect.freeRun, run.Key, run.Token, until)
+		n, err = t.dialect.exec(ctx, t.db, t.dialect.freeRun, run.Key, run.Token, until)
 	case record != nil && (hasNoOutcome || isUnanswered):
-		n, err = j.dialect.exec(ctx, j.db, j.dialect.fill, run.Key, run.Token, record, j.dialect.units(keep), until)
+		n, err = t.dialect.exec(ctx, t.db, t.dialect.fill, run.Key, run.Token, record, t.dialect.units(keep), until)
 	case record != nil && e.State == journal.Absent && !run.Intent:
-		if err = j.removeExpired(ctx, run.Key); err == nil {
-			n, err = j.dialect.exec(ctx, j.db, j.dialect.insertRun, run.Key, run.Token, record, j.dialect.units(keep), until)
+		if err = t.removeExpired(ctx, run.Key); err == nil {
+			n, err = t.dialect.exec(ctx, t.db, t.dialect.insertRun, run.Key, run.Token, record, t.dialect.units(keep), until)
 		}
 		if isDuplicate(err) {
 			err = errContended

@@ -77,8 +77,8 @@ func (r *requestFlags) upperMethod() string {
 	return strings.ToUpper(cmp.Or(r.method, http.MethodPost))
 }
 
-// String returns what a key is made of. It leaves out the content of the
-// Idempotency-Key header: with keyfunc.Anonymous, any client that sends it gets the stored response.
+// String returns what a key is made of. It leaves out the content of the Idempotency-Key header: with keyfunc.Anonymous, any
+// client that sends it gets the stored response.
 func (r requestFlags) String() string {
 	user := "no user (-anonymous)"
 	for i, part := range r.user {

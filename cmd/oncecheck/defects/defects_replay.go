@@ -157,7 +157,7 @@ var replayDefects = []defect{{
 	},
 	spoil: replays(func(answer *response) {
 		if id := bytes.Index(answer.Body, []byte(`"id":"`)); id >= 0 {
-			answer.Body = append(bytes.Clone(answer.Body[:id+6]), append([]byte("XXX"), answer.Body[id+9:]...)...)
+			answer.Body = append(bytes.Clone(answer.Body[:id+6]), append([]byte("???"), answer.Body[id+9:]...)...)
 		}
 	}),
 }, {

@@ -78,8 +78,8 @@ func (c *handleContext) Err() error {
 	return c.ctx.Err()
 }
 
-// Value is also how package context looks for a parent of its own, with a key that is an *int. Before Go 1.26
-// context.Cause calls it instead of Err.
+// Value finds values, and for package context, with an *int as the key, the nearest parent that can be cancelled. Before
+// Go 1.26 context.Cause calls it instead of Err.
 func (c *handleContext) Value(key any) any {
 	if _, ok := key.(*int); ok {
 		_ = (*Handle)(c).Err()
