@@ -13,6 +13,9 @@
 // response or, for package once, a value or an error. This also works after a sweep of the journal has ended a run
 // without a response.
 //
+// With [WithMiddleware] the page also lists the responses with a status, such as each 503 of an outage, that are stored in
+// Redis, 200 at most. The command onceguard scan lists all, also those that only a journal has.
+//
 // With middleware.WithJournal the page needs [WithMiddleware]. Otherwise it shows and frees only what is in Redis,
 // while the journal decides about the next request: the page shows a key that only the journal knows as free. With
 // WithMiddleware the page also works without Redis (lock.None).
@@ -30,6 +33,7 @@ type Action string
 
 const (
 	Inspect Action = "inspect" // look at a key
+	List    Action = "list"    // list the responses with a status that are stored in Redis (WithMiddleware)
 	Forget  Action = "forget"  // free a key: remove the claim or the value that was looked at
 	Resolve Action = "resolve" // store what retries get, for a run whose outcome is unknown (WithResolve)
 )
@@ -39,7 +43,7 @@ const (
 // refuses a form that has them, and does not call audit.
 type Entry struct {
 	Action     Action
-	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes
+	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes. List: the statuses
 	Token      string // Forget, Resolve: names what the operator saw (lock.Info.Token); at most 100 bytes
 	Reason     string // Forget, Resolve: the operator's, 1 to 500 characters
 	EvenIfLive bool   // Forget: even if the handler may still be running (WithLive)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/finding"
+	"github.com/onceguard/onceguard/internal/operate"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -60,11 +60,18 @@ type view struct {
 	Why, Status, Header, Body string // in the form that stores a response
 	Value, Failed             string // in the form that stores a function's result
 	Style                     template.CSS
+
+	CanList    bool
+	Statuses   string // in the form that lists
+	IsList     bool   // the list was asked for
+	Listed     []stored
+	More       bool // there are others
+	Unreadable int  // keys that could not be read
 }
 
 // found is what a key holds, and what can be done with it.
 type found struct {
-	finding.Finding
+	operate.Finding
 	State      string
 	Meaning    string
 	Facts      []fact
@@ -84,7 +91,7 @@ type fact struct{ Name, Value string }
 // found returns the page for what a key holds. err is nil or a middleware.ErrUnreadable.
 func (p *page) found(seen middleware.Inspection, err error) view {
 	now := time.Now()
-	f := &found{Finding: finding.New(seen, err, now), Token: seen.Redis.Token, Journaled: p.once != nil}
+	f := &found{Finding: operate.NewFinding(seen, err, now), Token: seen.Redis.Token, Journaled: p.once != nil}
 	f.Unasked = p.once == nil
 	state := f.Finding.State()
 	f.State, f.Meaning = state.String(), sentence(f.Finding.Meaning())
@@ -121,7 +128,7 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 
 // render writes the page.
 func (p *page) render(w http.ResponseWriter, v view) {
-	v.Style = template.CSS(style)
+	v.Style, v.CanList = template.CSS(style), p.canList() && v.Found == nil
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, v); err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)

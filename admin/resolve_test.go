@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -50,11 +51,12 @@ type service struct {
 	handler http.Handler
 	works   bool // or else no run knows its outcome
 	runs    int
+	key     string // "k" if empty
 }
 
 func (s *service) post() *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader("pay"))
-	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("Idempotency-Key", cmp.Or(s.key, "k"))
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, r)
 	return w

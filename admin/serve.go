@@ -86,6 +86,9 @@ func (p *page) readForm(w http.ResponseWriter, r *http.Request) (form url.Values
 
 // act does what the form asks for.
 func (p *page) act(r *http.Request, form url.Values) view {
+	if Action(form.Get("action")) == List && p.canList() {
+		return p.list(r, strings.TrimSpace(form.Get("statuses")))
+	}
 	key := strings.TrimSpace(form.Get("key"))
 	if key == "" || len(key) > maxKey || hasControl(key) {
 		return view{status: http.StatusUnprocessableEntity, Problem: "Enter a storage key."}

@@ -6,7 +6,8 @@
 //	onceguard resolve -redis URL -token TOKEN -reason TEXT -nothing-happened KEY
 //	onceguard resolve -redis URL -token TOKEN -reason TEXT -status N [-header 'Name: value'] [-body-file FILE] KEY
 //	onceguard resolve -redis URL -token TOKEN -reason TEXT (-value FILE [-raw] | -failed TEXT) KEY
-//	onceguard scan    -redis URL -namespace NAME [-rate N]
+//	onceguard scan    -redis URL -namespace NAME [-status N] [-rate N]
+//	onceguard forget  -redis URL -namespace NAME -reason TEXT -list FILE
 //
 // It reads Redis alone. A service with a journal (middleware.WithJournal) needs the same command with database drivers,
 // github.com/onceguard/onceguard/sqljournal/cmd/onceguard: a key that is free here may have an outcome there.
@@ -18,7 +19,9 @@
 //
 // forget removes exactly the claim or the stored response that TOKEN names, so that the next try runs. inspect prints
 // TOKEN. If the claim's lease has not run out, its process may still be running, and forget refuses unless
-// -even-if-live is given.
+// -even-if-live is given. With -list it removes the stored responses of a list, such as scan -status -json prints: one JSON
+// object for each, of which it reads key and token. It goes on after a key that is free or was refused, and refuses each
+// that has no outcome.
 //
 // resolve settles an abandoned claim when an operator has found out what happened, for example in the ledger. With
 // -nothing-happened it frees the key. Otherwise it stores what every later retry gets: a response (-status, -header,
@@ -29,7 +32,8 @@
 // journal would not learn of it.
 //
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
-// those of other programs included, and shows its progress if the standard error is a terminal.
+// those of other programs included. With -status it lists the stored responses with such a status instead: 503, or
+// 500-599. It then needs -keys-file, if the service has WithEncryption.
 //
 // # The key
 //

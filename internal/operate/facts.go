@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -54,7 +53,7 @@ type rowFacts struct {
 	Note     string     `json:"note,omitempty"`
 }
 
-func (s *session) newFacts(f *finding.Finding) facts {
+func (s *session) newFacts(f *Finding) facts {
 	at := func(t time.Time) *time.Time {
 		t = t.UTC()
 		if t.IsZero() || t.Year() < 0 || t.Year() > 9999 { // a damaged time, which JSON (RFC 3339) cannot express

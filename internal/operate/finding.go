@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -17,7 +16,7 @@ const tokenSeparator = "+"
 // tokenOf names what Redis and the journal have. A run has the same token in both. Two tokens are of a response that both
 // have, or of two runs: a retry that died before it could release its claim, or a row that the release before this one
 // has swept.
-func tokenOf(f *finding.Finding) string {
+func tokenOf(f *Finding) string {
 	ofRedis, ofRow := f.Redis.Token, f.Row.Token
 	switch {
 	case ofRedis == "" || ofRedis == ofRow:
@@ -38,8 +37,8 @@ func splitToken(token string) (ofRedis, ofRow string) {
 }
 
 // read is find with the record or the note. A record that cannot be read is no error.
-func (s *session) read(ctx context.Context) (finding.Finding, error) {
-	f, err := s.find(ctx)
+func (s *session) read(ctx context.Context, key string) (Finding, error) {
+	f, err := s.find(ctx, key)
 	if err != nil {
 		return f, err
 	}
@@ -56,11 +55,7 @@ func (s *session) read(ctx context.Context) (finding.Finding, error) {
 
 // find returns what the key holds, without record and note. If it holds nothing, find also returns errFree. With any
 // other error only the finding's key is set.
-func (s *session) find(ctx context.Context) (finding.Finding, error) {
-	key, err := s.storageKey()
-	if err != nil {
-		return finding.Finding{}, err
-	}
+func (s *session) find(ctx context.Context, key string) (Finding, error) {
 	info, err := run.InspectRedis(ctx, s.locker, key)
 	if err != nil {
 		return s.newFinding(lock.Info{Key: key, State: lock.Free}, Row{}), redisError{err}
@@ -76,8 +71,8 @@ func (s *session) find(ctx context.Context) (finding.Finding, error) {
 	return f, nil
 }
 
-func (s *session) newFinding(info lock.Info, row Row) finding.Finding {
-	return finding.Finding{
+func (s *session) newFinding(info lock.Info, row Row) Finding {
+	return Finding{
 		Row: row, RedisDown: s.noRedis != nil, Unasked: s.journal == nil && s.lock == "", NamesLock: s.lock != "",
 		Inspection: middleware.Inspection{
 			Redis: info, Journal: row.Entry(), NoRedis: s.locker.IsNone(), HasJournal: s.journal != nil,

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -20,10 +19,14 @@ func prepareInspect(Environment, *config) (action, error) { return inspect, nil 
 
 // inspect prints what the key holds.
 func inspect(ctx context.Context, s *session) error {
-	f, err := s.read(ctx)
+	key, err := s.storageKey()
+	if err != nil {
+		return err
+	}
+	f, err := s.read(ctx, key)
 	if exitCode(err) == exitFailed && s.journal != nil && errors.As(err, new(redisError)) {
 		s.leaveRedis(ctx, err)
-		f, err = s.read(ctx)
+		f, err = s.read(ctx, key)
 	}
 	switch {
 	case exitCode(err) == exitFailed && s.noRedis != nil: // the journal does not answer either
@@ -41,7 +44,7 @@ func inspect(ctx context.Context, s *session) error {
 }
 
 // writeFacts writes what the key holds, for people, and what the key was made of if the command line had that instead.
-func (s *session) writeFacts(f *finding.Finding, now time.Time) {
+func (s *session) writeFacts(f *Finding, now time.Time) {
 	write := func(name, text string) { fmt.Fprintf(s.Stdout, "%-8s %s\n", name, printable(text)) }
 	write("key", f.Redis.Key)
 	if s.key == "" {

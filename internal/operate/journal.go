@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 )
 
@@ -18,15 +17,15 @@ type Journal interface {
 	// Rows returns the rows that have no response: without an outcome, or done without a response.
 	Rows(ctx context.Context) ([]Row, error)
 
+	// Answered returns the keys of the rows that have a response.
+	Answered(ctx context.Context) ([]string, error)
+
 	// Remove removes the row that token names. It returns lock.ErrChanged if the row has changed, and lock.ErrLive if the
 	// row's time is not over and evenIfLive is false.
 	Remove(ctx context.Context, key, token string, evenIfLive bool) error
 
 	Close() error
 }
-
-// Row is what an operator sees of a row.
-type Row = finding.Row
 
 // OpenJournal returns the journal of a namespace in the database at a URL. An error that a user can correct comes from
 // [UsageError]. No error has a password.

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -70,6 +71,7 @@ type shop struct {
 	elapse  func(time.Duration)
 	handler http.Handler
 	works   bool // or else no run knows its outcome
+	status  int  // of the response, 201 if it is 0
 	runs    int
 }
 
@@ -92,7 +94,7 @@ func open(t *testing.T, client redis.UniversalClient, url string, elapse func(ti
 			if !s.works {
 				middleware.FromContext(r.Context()).Unknown()
 			}
-			w.WriteHeader(http.StatusCreated)
+			w.WriteHeader(cmp.Or(s.status, http.StatusCreated))
 		}))
 	return s
 }
@@ -124,6 +126,11 @@ func (s *shop) strand(key string) (storageKey string) {
 	s.post(key)
 	s.works = true
 	s.elapse(time.Minute + time.Second)
+	return s.key(key)
+}
+
+// key returns the storage key of a payment.
+func (s *shop) key(key string) string {
 	return s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", key))
 }
 

@@ -45,21 +45,6 @@ func TestLostOutput(t *testing.T) {
 	})
 }
 
-// A mistyped command is told the nearest one. What is far from any is not repeated.
-func TestNearestCommand(t *testing.T) {
-	t.Parallel()
-	for given, want := range map[string]string{
-		"inspekt": "inspect?", "inspct": "inspect?", "Scan": "scan?", "resolv": "resolve?", "forgot": "forget?",
-		"s": "", "redis://:secret@host": "", strings.Repeat("inspect", 1<<16): "",
-	} {
-		r := onceguard(t, given)
-		r.want(t, exitUsage, "the first argument is not a command", want)
-		if want == "" && strings.Contains(r.stderr, "command: ") || strings.Contains(r.stderr, "secret") {
-			t.Errorf("%.20s: %s", given, r.stderr)
-		}
-	}
-}
-
 // fault: -keys-file is a device that never ends. Expected: it is refused after the greatest length of such a file.
 func TestEndlessKeysFile(t *testing.T) {
 	t.Parallel()

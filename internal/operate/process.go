@@ -15,7 +15,6 @@ import (
 type Environment struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Terminal       bool // Stderr is one
 	Getenv         func(string) string
 	User           string // who runs this process
 
@@ -30,7 +29,7 @@ func Main(open OpenJournal) int {
 	redis.SetLogger(silent{})
 	return Run(ctx, os.Args[1:], Environment{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Terminal: isTerminal(os.Stderr), Getenv: os.Getenv, User: osUser(), OpenJournal: open,
+		Getenv: os.Getenv, User: osUser(), OpenJournal: open,
 	})
 }
 
@@ -39,12 +38,6 @@ func Main(open OpenJournal) int {
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
-
-// isTerminal reports whether f is a terminal, as far as its mode tells.
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
 
 // osUser returns the name of the user who runs this process.
 func osUser() string {

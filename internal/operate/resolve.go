@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -92,7 +91,7 @@ func prepareResolve(env Environment, c *config) (action, error) {
 		resolve.did, resolve.now = "resolved", lock.Settled
 		resolve.hint = fmt.Sprintf("every retry gets %s for %v", gets, r.retention)
 	}
-	resolve.make = func(ctx context.Context, s *session, f finding.Finding) error {
+	resolve.make = func(ctx context.Context, s *session, f Finding) error {
 		return s.resolve(ctx, f, c.change.token, said, r.nothingHappened)
 	}
 	return resolve.run, nil
@@ -100,7 +99,7 @@ func prepareResolve(env Environment, c *config) (action, error) {
 
 // resolve tells Redis and the journal what happened. If nothing happened it also frees an abandoned claim that has another
 // token than the row, see tokenOf: its run did not begin, because the row was there.
-func (s *session) resolve(ctx context.Context, f finding.Finding, token string, said middleware.Resolution, free bool) error {
+func (s *session) resolve(ctx context.Context, f Finding, token string, said middleware.Resolution, free bool) error {
 	ofRedis, ofRow := splitToken(token)
 	if ofRow == f.Row.Token && f.Row.State == journal.Done { // that token is not the run's
 		ofRow = f.Row.Run

@@ -27,11 +27,11 @@ type action func(context.Context, *session) error
 
 var commands = []command{
 	{"inspect", "[flags] KEY", "show what a key holds", true, true, lockFlag, prepareInspect},
-	{"forget", "-token TOKEN -reason TEXT [flags] KEY",
-		"remove exactly that claim or stored response", true, false, forgetFlags, prepareForget},
+	{"forget", "-reason TEXT (-token TOKEN [flags] KEY | -list FILE [flags])",
+		"remove exactly that claim or stored response, or the stored responses of a list", true, false, forgetFlags, prepareForget},
 	{"resolve", "-token TOKEN -reason TEXT (-nothing-happened | -status N | -value FILE | -failed TEXT) [flags] KEY",
 		"settle a request or a function whose outcome is unknown", true, false, resolveFlags, prepareResolve},
-	{"scan", "-namespace NAME [flags]", "list the held and abandoned keys", false, false, scanFlags, prepareScan},
+	{"scan", "-namespace NAME [flags]", "list the held and abandoned keys, or the responses with a status", false, false, scanFlags, prepareScan},
 }
 
 // The exit codes.
@@ -94,44 +94,9 @@ func dispatch(ctx context.Context, args []string, env Environment) int {
 		printUsage(env.Stdout)
 		return exitDone
 	}
-	if near := nearest(args[0]); near != "" {
-		fmt.Fprintf(env.Stderr, "onceguard: the first argument is not a command: %s?\n", near)
-		return exitUsage
-	}
 	fmt.Fprintln(env.Stderr, "onceguard: the first argument is not a command") // which may be -redis=URL
 	printUsage(env.Stderr)
 	return exitUsage
-}
-
-// nearest returns the command that name differs from by two letters at most, and "" if there is none.
-func nearest(name string) string {
-	for _, c := range commands {
-		if len(name) <= 2*len(c.name) && distance(name, c.name) <= 2 {
-			return c.name
-		}
-	}
-	return ""
-}
-
-// distance returns how many letters must be inserted, removed or replaced to make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func printUsage(w io.Writer) {
@@ -213,7 +178,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case is(errFree):
 		return exitFree
-	case is(lock.ErrChanged, lock.ErrLive, lock.ErrForeign, middleware.ErrUnreadable, middleware.ErrJournaled, middleware.ErrSettled):
+	case is(errOnlyStored, lock.ErrChanged, lock.ErrLive, lock.ErrForeign, middleware.ErrUnreadable, middleware.ErrJournaled, middleware.ErrSettled):
 		return exitRefused
 	}
 	return exitFailed

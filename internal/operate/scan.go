@@ -5,18 +5,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/onceguard/onceguard/internal/finding"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
 )
 
 func scanFlags(set *flag.FlagSet, c *config) {
+	set.Var(&c.statuses, "status", "list the responses that are stored with this `status` instead, such as 503 or 500-599")
 	set.IntVar(&c.rate, "rate", 1000, "`keys` to look at in a second, on all servers together")
 }
 
@@ -24,11 +22,10 @@ const (
 	stepsPerSecond = 10
 	maxStep        = 1000 // keys in a step, which lock.Scan limits
 	maxRate        = 1_000_000
-	progressEvery  = 500 * time.Millisecond
 )
 
 // tally counts what a scan has found.
-type tally struct{ looked, held, abandoned, unanswered, foreign int }
+type tally struct{ held, abandoned, unanswered, stored, unreadable, foreign int }
 
 func prepareScan(_ Environment, c *config) (action, error) {
 	if c.rate < 1 || c.rate > maxRate {
@@ -37,32 +34,41 @@ func prepareScan(_ Environment, c *config) (action, error) {
 	return scan, nil
 }
 
-// scan lists the held and abandoned keys of the namespace, and the rows that are done without a response.
+// scan lists the held and abandoned keys of the namespace, and the rows that are done without a response; or, with statuses,
+// what is stored with these.
 func scan(ctx context.Context, s *session) error {
-	p := s.newProgress(ctx)
-	defer p.clear()
 	var t tally
 	pace := newPace(s.rate)
 	defer pace.Stop()
-	listed, err := s.scanJournal(ctx, &t, pace)
+	scanJournal := s.scanJournal
+	if s.statuses.isGiven() {
+		scanJournal = s.scanAnswered
+	}
+	listed, err := scanJournal(ctx, &t, pace)
 	if err != nil {
 		return err
 	}
 	if !s.locker.IsNone() {
-		if err := s.scanRedis(ctx, listed, &t, p, pace); err != nil {
+		if err := s.scanRedis(ctx, listed, &t, pace); err != nil {
 			return err
 		}
 	}
-	p.clear()
 	s.writeTally(&t)
 	return nil
 }
 
 // writeTally says how many were found.
 func (s *session) writeTally(t *tally) {
-	fmt.Fprintf(s.Stderr, "found %d held and %d abandoned keys", t.held, t.abandoned)
-	if s.journal != nil {
-		fmt.Fprintf(s.Stderr, ", and %d that are done without a response", t.unanswered)
+	switch {
+	case s.statuses.isGiven():
+		fmt.Fprintf(s.Stderr, "found %d responses", t.stored)
+	case s.journal != nil:
+		fmt.Fprintf(s.Stderr, "found %d held and %d abandoned keys, and %d that are done without a response", t.held, t.abandoned, t.unanswered)
+	default:
+		fmt.Fprintf(s.Stderr, "found %d held and %d abandoned keys", t.held, t.abandoned)
+	}
+	if t.unreadable > 0 {
+		fmt.Fprintf(s.Stderr, ", and %d that cannot be read (-keys-file)", t.unreadable)
 	}
 	if t.foreign > 0 {
 		fmt.Fprintf(s.Stderr, ", and %d that another program wrote", t.foreign)
@@ -97,16 +103,14 @@ func (p *pace) wait(ctx context.Context, keys int) error {
 }
 
 // scanRedis lists the keys that only Redis has.
-func (s *session) scanRedis(ctx context.Context, listed map[string]bool, t *tally, p *progress, pace *pace) error {
+func (s *session) scanRedis(ctx context.Context, listed map[string]bool, t *tally, pace *pace) error {
 	for found, err := range s.locker.Scan(ctx, pace.step) {
 		if err != nil {
 			return err
 		}
-		t.looked += pace.step
-		if err := s.listFound(ctx, found, listed, t, p); err != nil {
+		if err := s.listFound(ctx, found, listed, t, pace); err != nil {
 			return err
 		}
-		p.show(*t)
 		if err := pace.wait(ctx, pace.step); err != nil {
 			return err
 		}
@@ -143,6 +147,66 @@ func (s *session) scanJournal(ctx context.Context, t *tally, pace *pace) (listed
 	return listed, nil
 }
 
+// scanAnswered lists the rows of the journal that have a response with one of the statuses, and returns the keys of those
+// that have any.
+func (s *session) scanAnswered(ctx context.Context, t *tally, pace *pace) (listed map[string]bool, err error) {
+	if s.journal == nil {
+		return nil, nil
+	}
+	asking, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	keys, err := s.journal.Answered(asking)
+	if err != nil {
+		return nil, err
+	}
+	listed = make(map[string]bool, len(keys))
+	for _, key := range keys {
+		listed[key] = true
+		if err := s.listStored(ctx, key, t, pace); err != nil {
+			return nil, err
+		}
+	}
+	return listed, nil
+}
+
+// listStored prints a line for a key with a response of one of the statuses, and counts it.
+func (s *session) listStored(ctx context.Context, key string, t *tally, pace *pace) error {
+	if err := pace.wait(ctx, 1); err != nil {
+		return err
+	}
+	seen, err := s.once.Inspect(ctx, key)
+	switch {
+	case errors.Is(err, middleware.ErrUnreadable):
+		t.unreadable++
+		return nil
+	case errors.Is(err, lock.ErrForeign) || errors.Is(err, lock.ErrNotStorageKey):
+		t.foreign++
+		return nil
+	case err != nil || !s.statuses.Has(seen):
+		return err
+	}
+	f, err := s.find(ctx, key)
+	if err != nil || f.Redis.Token != seen.Redis.Token { // else it has just changed
+		return ignoreFree(err)
+	}
+	f.Inspection = seen
+	t.stored++
+	if s.json {
+		return writeJSON(s.Stdout, s.newFacts(&f))
+	}
+	_, err = fmt.Fprintf(s.Stdout, "%-9v  %s  %s  status %d, completed %s\n",
+		f.State(), printable(f.Redis.Key), tokenOf(&f), f.Stored.Status, moment(f.Stored.Completed, time.Now()))
+	return err
+}
+
+// ignoreFree returns err, or nil if it says that the key is free.
+func ignoreFree(err error) error {
+	if errors.Is(err, errFree) {
+		return nil
+	}
+	return err
+}
+
 // findRows returns the journal's rows that have no response.
 func (s *session) findRows(ctx context.Context) ([]Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -152,17 +216,22 @@ func (s *session) findRows(ctx context.Context) ([]Row, error) {
 
 // listFound lists the held and abandoned keys of a step, without those that are listed already, or that have an outcome
 // in the journal.
-func (s *session) listFound(ctx context.Context, found lock.Scanned, listed map[string]bool, t *tally, p *progress) error {
+func (s *session) listFound(ctx context.Context, found lock.Scanned, listed map[string]bool, t *tally, pace *pace) error {
 	t.foreign += len(found.Foreign)
 	for _, info := range found.Infos {
-		if info.State == lock.Settled || listed[info.Key] {
+		if s.statuses.isGiven() != (info.State == lock.Settled) || listed[info.Key] {
+			continue
+		}
+		if s.statuses.isGiven() {
+			if err := s.listStored(ctx, info.Key, t, pace); err != nil {
+				return err
+			}
 			continue
 		}
 		row, err := s.findRow(ctx, info.Key)
 		if err != nil {
 			return err
 		}
-		p.clear()
 		if err := s.list(info, row, t); err != nil {
 			return err
 		}
@@ -194,66 +263,7 @@ func (s *session) list(info lock.Info, row Row, t *tally) error {
 	if info.Owner != "" {
 		by = " by " + printable(info.Owner)
 	}
-	ago := finding.Short(time.Since(claimed))
+	ago := short(time.Since(claimed))
 	_, err := fmt.Fprintf(s.Stdout, "%-9v  %s  %s  claimed %v ago%s\n", f.State(), printable(info.Key), tokenOf(&f), ago, by)
 	return err
-}
-
-// progress is a line on a terminal. A nil *progress shows nothing.
-type progress struct {
-	session *session
-	total   int64 // keys on all servers, 0 if that is not known
-	last    time.Time
-	shown   bool
-}
-
-// newProgress returns nil if the standard error is not a terminal, and without Redis.
-func (s *session) newProgress(ctx context.Context) *progress {
-	if !s.Terminal || s.client == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return &progress{session: s, total: countKeys(ctx, s.client)}
-}
-
-// countKeys returns how many keys all servers have, or 0 if one of them does not answer.
-func countKeys(ctx context.Context, client redis.UniversalClient) int64 {
-	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
-		return client.DBSize(ctx).Val()
-	}
-	var total atomic.Int64
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		n, err := node.DBSize(ctx).Result()
-		total.Add(n)
-		return err
-	})
-	if err != nil {
-		return 0
-	}
-	return total.Load()
-}
-
-// show writes the line, if the last one was written a while ago.
-func (p *progress) show(t tally) {
-	if p == nil || time.Since(p.last) < progressEvery {
-		return
-	}
-	p.clear()
-	of := ""
-	if p.total > 0 {
-		t.looked = int(min(int64(t.looked), p.total))
-		of = fmt.Sprintf(" of %d", p.total)
-	}
-	fmt.Fprintf(p.session.Stderr, "looked at %d%s keys, found %d held and %d abandoned", t.looked, of, t.held, t.abandoned)
-	p.last, p.shown = time.Now(), true
-}
-
-// clear removes the line, so that other output can follow.
-func (p *progress) clear() {
-	if p != nil && p.shown {
-		fmt.Fprint(p.session.Stderr, "\r\x1b[K")
-		p.shown = false
-	}
 }

@@ -34,8 +34,6 @@ func TestScan(t *testing.T) {
 			}
 		}
 		s.run("scan", "-namespace", "other").want(t, exitDone, "found 0 held and 0 abandoned keys")
-		r = onceguardWith(t, Environment{Terminal: true}, "scan", "-redis", s.url, "-namespace", "shop", "-rate", "100000")
-		r.want(t, exitDone, "looked at ", " keys, found 1 held and 1 abandoned", "\r\x1b[K")
 	})
 }
 
@@ -68,11 +66,18 @@ func (silentJournal) Rows(ctx context.Context) ([]Row, error) {
 	return nil, context.Cause(ctx)
 }
 
+func (silentJournal) Answered(ctx context.Context) ([]string, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
 func TestScanOfASilentJournal(t *testing.T) {
 	t.Parallel()
 	env := Environment{OpenJournal: func(context.Context, string, string) (Journal, error) { return silentJournal{}, nil }}
-	r := onceguardWith(t, env, "scan", "-redis", "none", "-journal", "any", "-namespace", "shop", "-timeout", "10ms")
-	r.want(t, exitFailed, "deadline exceeded")
+	for _, args := range [][]string{{"scan"}, {"scan", "-status", "503"}} {
+		r := onceguardWith(t, env, append(args, "-redis", "none", "-journal", "any", "-namespace", "shop", "-timeout", "10ms")...)
+		r.want(t, exitFailed, "deadline exceeded")
+	}
 }
 
 // A scan is as slow as it was told to be, and ends when it is told to.

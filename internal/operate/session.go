@@ -30,6 +30,7 @@ type config struct {
 	change    changeFlags
 	resolve   resolveConfig
 	rate      int
+	statuses  Statuses            // of scan
 	options   []middleware.Option // that decide how a response is stored
 }
 
@@ -39,12 +40,11 @@ func (c *config) commonFlags(set *flag.FlagSet, takesKey bool) {
 	set.StringVar(&c.namespace, "namespace", "", "the `name` given to lock.New; a whole KEY begins with it")
 	set.BoolVar(&c.json, "json", false, "print JSON")
 	set.DurationVar(&c.timeout, "timeout", 5*time.Second, "time for one operation of Redis or the journal")
-	if !takesKey {
-		return
-	}
 	set.StringVar(&c.reading.keysFile, "keys-file", "", "the `file` with the keys of middleware.WithEncryption")
 	set.BoolVar(&c.reading.plaintext, "plaintext-reads", false, "as middleware.WithPlaintextReads")
-	c.request.flags(set)
+	if takesKey {
+		c.request.flags(set)
+	}
 }
 
 // session is one command with its connections to Redis and to the journal's database.
@@ -160,6 +160,10 @@ func (s *session) findKey(takesKey bool, args []string) error {
 	case !takesKey && len(args) > 0:
 		return usagef("want no argument, got %d", len(args))
 	case !takesKey:
+		return nil
+	case s.change.list != "" && (described || s.lock != "" || len(args) > 0):
+		return usagef("give KEY or -list, but only one of them")
+	case s.change.list != "":
 		return nil
 	case described && len(args) > 0, s.lock != "" && (described || len(args) > 0):
 		return usagef("give KEY, or -user, -method, -path and -key, or -lock, but only one of them")

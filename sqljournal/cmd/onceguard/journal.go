@@ -98,6 +98,25 @@ func (o opened) Rows(ctx context.Context) ([]operate.Row, error) {
 	return rows, err
 }
 
+// Answered reads the table itself, because no user of package sqljournal needs such a list.
+func (o opened) Answered(ctx context.Context) (keys []string, err error) {
+	rows, err := o.db.QueryContext(ctx, "select onceguard_journal.key from onceguard_journal where state = 2 and record is not null")
+	if err != nil {
+		return nil, fmt.Errorf("sqljournal: scan: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, fmt.Errorf("sqljournal: scan: %w", err)
+		}
+		if strings.HasPrefix(key, o.Namespace()+":{") {
+			keys = append(keys, key)
+		}
+	}
+	return keys, rows.Err()
+}
+
 func (o opened) Remove(ctx context.Context, key, token string, evenIfLive bool) error {
 	err := o.Forget(ctx, key, token, evenIfLive)
 	switch {

@@ -7,7 +7,8 @@
 //	onceguard resolve -redis URL -journal URL -token TOKEN -reason TEXT -nothing-happened KEY
 //	onceguard resolve -redis URL -journal URL -token TOKEN -reason TEXT -status N [-header 'Name: value'] [-body-file FILE] KEY
 //	onceguard resolve -redis URL -journal URL -token TOKEN -reason TEXT (-value FILE [-raw] | -failed TEXT) KEY
-//	onceguard scan    -redis URL -journal URL -namespace NAME [-rate N]
+//	onceguard scan    -redis URL -journal URL -namespace NAME [-status N] [-rate N]
+//	onceguard forget  -redis URL -journal URL -namespace NAME -reason TEXT -list FILE
 //
 // Keys, flags, output, log and exit codes are those of the root's command. What differs:
 //
@@ -25,7 +26,8 @@
 //   - A lock has no row: -lock asks Redis alone.
 //   - scan lists the rows without an outcome first, then those that a sweep has marked as done without a response, then
 //     the keys that only Redis has. It reads the whole table in one statement: if the table is large, give a longer
-//     -timeout. Each row for which it asks Redis counts towards -rate.
+//     -timeout. Each row for which it asks Redis counts towards -rate. With -status: the rows with such a response, then
+//     those that only Redis has.
 //
 // # The journal's URL
 //

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +191,32 @@ func TestARunThatOnlyTheJournalKnows(t *testing.T) {
 		s.run("inspect", key).want(free, "state    free: neither Redis nor the journal has such a key")
 		if w := s.post("k2"); w.Code != http.StatusCreated || s.runs != 3 {
 			t.Errorf("%d %s, %d runs", w.Code, w.Body, s.runs)
+		}
+	})
+}
+
+// fault: each request has stored its failure, and Redis has lost some of these. Expected: the scan lists each once, with the
+// token of both, and forget removes them from both.
+func TestOutage(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		s.works = true
+		s.post("lost")
+		s.redis.FlushAll()
+		s.post("both")
+		r := s.run("scan", "-namespace", "shop", "-status", "201", "-json")
+		r.want(done, "found 2 responses\n", `"redis":"free"`, `"redis":"settled"`, `"token":"value-`, `"token":"done-`)
+		s.run("scan", "-namespace", "shop", "-status", "500-599").want(done, "found 0 responses\n")
+		s.run("scan", "-namespace", "other", "-status", "201").want(done, "found 0 responses\n")
+		list := filepath.Join(t.TempDir(), "list")
+		if err := os.WriteFile(list, []byte(r.stdout), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.run("forget", "-namespace", "shop", "-reason", "r", "-list", list).want(done, "forgotten: 2 of 2\n")
+		for _, key := range []string{"lost", "both"} {
+			s.post(key)
+		}
+		if s.runs != 4 {
+			t.Errorf("%d runs", s.runs)
 		}
 	})
 }

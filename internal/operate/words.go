@@ -1,5 +1,4 @@
-// Package finding says in words what a key holds, for operators. Package admin and both commands show it.
-package finding
+package operate
 
 import (
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Finding is what Redis and the journal have under a key.
+// Finding is what Redis and the journal have under a key. Package admin and the commands show it in the same words.
 type Finding struct {
 	middleware.Inspection
 	Row        Row
@@ -43,8 +42,8 @@ func (r *Row) Entry() journal.Entry {
 	return journal.Entry{State: r.State, Token: r.Run, Left: max(r.Left, 0)}
 }
 
-// New returns the Finding of an Inspection and its error, which is nil or a middleware.ErrUnreadable.
-func New(i middleware.Inspection, err error, now time.Time) Finding {
+// NewFinding returns the Finding of an Inspection and its error, which is nil or a middleware.ErrUnreadable.
+func NewFinding(i middleware.Inspection, err error, now time.Time) Finding {
 	e := i.Journal
 	row := Row{State: e.State, Token: e.Token, Run: e.Token, Left: e.Left, Response: i.Stored != nil || err != nil}
 	if e.Age > 0 {
@@ -128,26 +127,26 @@ func (l *lines) addRedis(info *lock.Info, now time.Time) {
 		l.add("fence", "%d", info.Fence)
 	}
 	if !info.ClaimedAt.IsZero() {
-		l.add("claimed", "%s", Moment(info.ClaimedAt, now))
+		l.add("claimed", "%s", moment(info.ClaimedAt, now))
 	}
 	if !info.SettledAt.IsZero() {
-		l.add("settled", "%s", Moment(info.SettledAt, now))
+		l.add("settled", "%s", moment(info.SettledAt, now))
 	}
 	switch {
 	case info.State == lock.Abandoned:
 		l.add("lease", "over")
-		l.add("hold", "%v left", Short(info.HoldLeft))
+		l.add("hold", "%v left", short(info.HoldLeft))
 	case info.LeaseLeft > 0:
-		l.add("lease", "%v left, unless it is renewed", Short(info.LeaseLeft))
+		l.add("lease", "%v left, unless it is renewed", short(info.LeaseLeft))
 		if info.HoldLeft > 0 {
-			l.add("hold", "%v after that", Short(info.HoldLeft))
+			l.add("hold", "%v after that", short(info.HoldLeft))
 		}
 	}
 	switch {
 	case info.TTL < 0:
 		l.add("ends", "never: another program has taken the expiry off")
 	case info.State != lock.Abandoned: // its hold ends the key
-		l.add("ends", "in %v", Short(info.TTL))
+		l.add("ends", "in %v", short(info.TTL))
 	}
 	l.add("size", "%d bytes", info.Size)
 }
@@ -159,11 +158,11 @@ func (l *lines) addStored(f *Finding, now time.Time) {
 		l.add("stored", "cannot be read: %v", f.Unreadable)
 	case r == nil:
 	case r.Tombstone:
-		l.add("stored", "no result; completed %s", Moment(r.Completed, now))
+		l.add("stored", "no result; completed %s", moment(r.Completed, now))
 	case f.Run == middleware.FunctionRun:
-		l.add("stored", "the result of a function; completed %s", Moment(r.Completed, now))
+		l.add("stored", "the result of a function; completed %s", moment(r.Completed, now))
 	default:
-		l.add("stored", "status %d, a body of %d bytes; completed %s", r.Status, r.BodySize, Moment(r.Completed, now))
+		l.add("stored", "status %d, a body of %d bytes; completed %s", r.Status, r.BodySize, moment(r.Completed, now))
 	}
 }
 
@@ -174,18 +173,18 @@ func (l *lines) addRow(r *Row, now time.Time) {
 		l.add("journal", "no row")
 		return
 	case r.State == journal.Running:
-		l.add("journal", "running, %v until its limit", Short(r.Left))
+		l.add("journal", "running, %v until its limit", short(r.Left))
 	case r.isHandedOut():
-		l.add("journal", "unfinished, and handed to a sweep for %v more", Short(r.Left))
+		l.add("journal", "unfinished, and handed to a sweep for %v more", short(r.Left))
 	case r.State == journal.Unfinished:
 		l.add("journal", "unfinished%s. No retry runs until it is resolved, freed or swept", r.since())
 	case !r.Response:
-		l.add("journal", "done, without a response; ends in %v", Short(r.Left))
+		l.add("journal", "done, without a response; ends in %v", short(r.Left))
 	default:
-		l.add("journal", "done; ends in %v", Short(r.Left))
+		l.add("journal", "done; ends in %v", short(r.Left))
 	}
 	if !r.Began.IsZero() {
-		l.add("began", "%s", Moment(r.Began, now))
+		l.add("began", "%s", moment(r.Began, now))
 	}
 	switch {
 	case r.Attempts == 1:
@@ -204,18 +203,18 @@ func (r *Row) since() string {
 	case r.Left == 0:
 		return ""
 	case r.Attempts > 0:
-		return fmt.Sprintf(": the time of its sweep ended %v ago", Short(-r.Left))
+		return fmt.Sprintf(": the time of its sweep ended %v ago", short(-r.Left))
 	}
-	return fmt.Sprintf(": its limit was %v ago", Short(-r.Left))
+	return fmt.Sprintf(": its limit was %v ago", short(-r.Left))
 }
 
-// Moment returns a time and how long ago it was.
-func Moment(t, now time.Time) string {
-	return fmt.Sprintf("%s, %v ago", t.UTC().Format("2006-01-02 15:04:05 MST"), Short(now.Sub(t)))
+// moment returns a time and how long ago it was.
+func moment(t, now time.Time) string {
+	return fmt.Sprintf("%s, %v ago", t.UTC().Format("2006-01-02 15:04:05 MST"), short(now.Sub(t)))
 }
 
-// Short returns d in whole seconds, or in milliseconds below ten seconds.
-func Short(d time.Duration) time.Duration {
+// short returns d in whole seconds, or in milliseconds below ten seconds.
+func short(d time.Duration) time.Duration {
 	if d.Abs() < 10*time.Second {
 		return d.Round(time.Millisecond)
 	}
