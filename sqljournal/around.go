@@ -30,7 +30,10 @@ import (
 // discarded if the commit succeeds.
 //
 // In MySQL a deadlock that fn ignores, or DDL, ends the transaction, and what follows is committed statement by statement. Around
-// finds that out in complete. If fn fails before, what is committed stays, and a retry may run.
+// finds that out in complete, which needs autocommit to be on in the connections of fn, and fails otherwise. No later attempt
+// succeeds. If fn fails before complete, what is committed stays, and a retry may run.
+//
+// If fn's transaction of database/sql has ended before complete is called, the effect is unknown as well, in every database.
 //
 // How long a COMMIT may take is up to fn: the 3 s of InTx begin when fn has returned its error.
 //
@@ -50,6 +53,9 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 	return journal.Transact(ctx,
 		func(seal func() (journal.Commit, error)) error {
 			err := fn(func(e Execer) error {
+				if errors.Is(errComplete, errEnded) { // a later attempt does not undo what the ended one may have committed
+					return errors.Join(errComplete, j.dialect.preventCommit(ctx, e))
+				}
 				commit, err := seal()
 				if err == nil {
 					err = j.checkAndComplete(ctx, e, commit)
@@ -74,7 +80,7 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 // checkAndComplete is complete for a transaction that others have begun. e may be none: its statements would be committed
 // one by one. After an error a COMMIT commits nothing.
 func (j *Journal) checkAndComplete(ctx context.Context, e Execer, c journal.Commit) error {
-	err := j.dialect.open(ctx, e)
+	err := j.dialect.openBeside(ctx, e)
 	if err == nil {
 		err = j.dialect.checkOpen(ctx, e, c.Run, nil)
 	}
@@ -84,5 +90,5 @@ func (j *Journal) checkAndComplete(ctx context.Context, e Execer, c journal.Comm
 	if err != nil {
 		err = errors.Join(err, j.dialect.preventCommit(ctx, e))
 	}
-	return err
+	return j.endedByHandler(ctx, c.Run, err)
 }

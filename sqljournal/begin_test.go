@@ -3,6 +3,7 @@ package sqljournal_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestReplyToEndIsLost(t *testing.T) {
 func TestBeginDoesNotWait(t *testing.T) {
 	t.Parallel()
 	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
-		f := newFaulty(t, d, mode)
+		f, errHandler := newFaulty(t, d, mode), errors.New("the handler's")
 		err := f.j.InTx(f.ctx, nil, func(tx *sql.Tx) error {
 			if err := f.j.Complete(t.Context(), tx, journal.Commit{Run: f.run, Record: []byte("open"), Keep: time.Hour}); err != nil {
 				return err
@@ -65,9 +66,9 @@ func TestBeginDoesNotWait(t *testing.T) {
 			}
 			e, err := f.j.Begin(ctx, retried(f.run))
 			mustBe(t, "Begin", e, err, want, "")
-			return sql.ErrTxDone
+			return errHandler
 		})
-		mustFail(t, "InTx", err, sql.ErrTxDone)
+		mustFail(t, "InTx", err, errHandler)
 	})
 }
 

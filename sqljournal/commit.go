@@ -60,6 +60,10 @@ func (t *recordingTx) run(fn func(*sql.Tx) (journal.Commit, error)) (err error) 
 		t.record = commit.Record
 		return t.journal.dialect.complete(t.ctx, tx, commit)
 	}, t.commit)
+	if !t.commitSent {
+		err = t.journal.endedByHandler(ctx, t.forRun, err) // ctx ends before it rolls back, t.ctx perhaps after
+		t.ended = t.ended || errors.Is(err, errEnded)
+	}
 	return err
 }
 

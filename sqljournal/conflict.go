@@ -2,7 +2,7 @@ package sqljournal
 
 import (
 	"errors"
-	"fmt"
+	"reflect"
 )
 
 // errContended means that others have changed the row between two statements. Begin and End then try again. After the
@@ -63,11 +63,12 @@ const (
 	mysqlDuplicate     = 1062
 	mysqlSyntax        = 1064
 	mysqlDeadlock      = 1213
+	mysqlTwoRows       = 1242 // of a subquery that may have one
 	mysqlNoSavepoint   = 1305
 )
 
-// mysqlNumber returns the number of an error of MySQL or MariaDB, or 0. The driver has no method for it, but begins the
-// text with it.
+// mysqlNumber returns the number of an error of MySQL or MariaDB, or 0. It is in the field Number of the driver's type
+// MySQLError, which this package does not import, so that other databases do not need that driver.
 func mysqlNumber(err error) (number int) {
 	switch e := err.(type) {
 	case nil:
@@ -80,7 +81,12 @@ func mysqlNumber(err error) (number int) {
 			}
 		}
 	default:
-		_, _ = fmt.Sscanf(err.Error(), "Error %d", &number) // 0 if it is another driver's
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() == reflect.Struct && v.Type().Name() == "MySQLError" {
+			if field := v.FieldByName("Number"); field.CanUint() {
+				return int(field.Uint())
+			}
+		}
 	}
 	return number
 }

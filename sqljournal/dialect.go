@@ -44,6 +44,7 @@ type dialect struct {
 	// Without autocommit, a transaction that has ended is followed by another, which is not committed. Empty: a statement cannot end it.
 	autocommitOff string // in the transaction
 	autocommitOn  string // after it, in its connection
+	autocommits   string // fails with mysqlTwoRows if autocommit is off
 
 	stillOpen  string // fails if the transaction that opening has marked has ended; empty: a statement cannot end it unnoticed
 	abort      string // makes a COMMIT impossible after a statement that has failed; empty: a failed statement does

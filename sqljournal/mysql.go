@@ -64,6 +64,7 @@ where j.key = unhex($1) and ` + ownerOfRow + ` = unhex($2) and record is null an
 
 	autocommitOff: `set autocommit = 0`,
 	autocommitOn:  `set autocommit = 1`,
+	autocommits:   `set @onceguard_journal = (select 1 from (select 1 union all select 2) two where @@autocommit = 0)`,
 
 	probeLimit: `set innodb_lock_wait_timeout = 3`, // seconds, as probeTime
 	probe: `

@@ -487,7 +487,7 @@ func TestOwnTransactionsLeaveGaps(t *testing.T) {
 	}
 }
 
-// The numbers of errors are found however they are wrapped, and in no other text.
+// The numbers of errors are found however they are wrapped, and in no text.
 func TestErrorNumbers(t *testing.T) {
 	t.Parallel()
 	deadlock := &mysql.MySQLError{Number: 1213, SQLState: [5]byte{'4', '0', '0', '0', '1'}, Message: "Deadlock found"}
@@ -499,7 +499,8 @@ func TestErrorNumbers(t *testing.T) {
 		{deadlock, 1213},
 		{&mysql.MySQLError{Number: 1062, Message: "Duplicate entry 'Error 1213'"}, 1062},
 		{fmt.Errorf("insert: %w", deadlock), 1213},
-		{errors.Join(errors.New("Error 12"), fmt.Errorf("a: %w, b: %w", context.Canceled, deadlock)), 12},
+		{errors.Join(errors.New("Error 12"), fmt.Errorf("a: %w, b: %w", context.Canceled, deadlock)), 1213},
+		{errors.New("Error 1213 (40001): Deadlock found"), 0},
 		{errors.Join(context.Canceled, deadlock), 1213},
 		{errors.New("order Error 1213"), 0},
 		{fmt.Errorf("Error 1213: %w", context.Canceled), 0},

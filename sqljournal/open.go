@@ -41,10 +41,8 @@ func (s *dialect) checkOpen(ctx context.Context, e Execer, run journal.Run, caus
 	}
 	_, err := e.ExecContext(ctx, s.stillOpen)
 	switch number := mysqlNumber(cause); {
-	case mysqlNumber(err) != mysqlNoSavepoint && cause != nil:
-		return cause
 	case mysqlNumber(err) != mysqlNoSavepoint:
-		return err
+		return cmp.Or(cause, err)
 	case number == mysqlDeadlock, number == mysqlRecordChanged:
 		return cause
 	}
@@ -53,31 +51,69 @@ func (s *dialect) checkOpen(ctx context.Context, e Execer, run journal.Run, caus
 		_, err = e.ExecContext(ctx, "unlock tables") // else a LOCK TABLES could forbid the INSERT
 	}
 	if err == nil {
-		_, err = s.exec(ctx, e, s.begin, run.Key, uuid.NewString(), joinNote(run.Note, nil), int64(0))
+		err = s.forbidRuns(ctx, e, run)
 	}
 	if err == nil {
 		_, err = e.ExecContext(ctx, "commit")
 	}
-	if isDuplicate(err) {
-		err = nil
-	}
 	return errors.Join(errEnded, cause, err)
 }
 
-// checkTx returns errEnded if e is a transaction of database/sql that a statement has ended, so that what e executes would be
-// committed alone.
+// forbidRuns stores the row of checkOpen.
+func (s *dialect) forbidRuns(ctx context.Context, e Execer, run journal.Run) error {
+	_, err := s.exec(ctx, e, s.begin, run.Key, uuid.NewString(), joinNote(run.Note, nil), int64(0))
+	if isDuplicate(err) {
+		return nil
+	}
+	return err
+}
+
+// endedByHandler returns err or, if it means that the handler has ended the transaction by itself, errEnded. Nobody knows
+// then whether that was a COMMIT, so no retry of run may run.
+func (j *Journal) endedByHandler(ctx context.Context, run journal.Run, err error) error {
+	if !errors.Is(err, sql.ErrTxDone) || ctx.Err() != nil { // the end of a context rolls back
+		return err
+	}
+	return errors.Join(errEnded, err, j.dialect.forbidRuns(ctx, j.db, run))
+}
+
+// checkTx returns errEnded if e is a transaction of database/sql that a statement has ended: what e executes would be committed
+// alone or, without autocommit, with whatever has followed. The savepoint that InTx has set at the beginning tells. One that is
+// set now tells it only with autocommit.
 func (s *dialect) checkTx(ctx context.Context, e Execer) error {
 	if _, ok := e.(*sql.Tx); !ok || s.stillOpen == "" {
 		return nil
 	}
-	err := s.open(ctx, e)
+	_, err := e.ExecContext(ctx, s.stillOpen)
+	if err == nil {
+		return s.open(ctx, e) // for the next who asks
+	}
+	if mysqlNumber(err) == mysqlNoSavepoint {
+		err = s.openBeside(ctx, e)
+	}
 	if err == nil {
 		_, err = e.ExecContext(ctx, s.stillOpen)
 	}
-	if mysqlNumber(err) == mysqlNoSavepoint {
-		err = errEnded
+	if mysqlNumber(err) == mysqlNoSavepoint || errors.Is(err, errAutocommit) {
+		err = errors.Join(errEnded, err)
 	}
 	return err
+}
+
+// errAutocommit means that a transaction cannot be told from one that has followed it, because the server does not commit
+// statements outside of a transaction by themselves.
+var errAutocommit = errors.New("sqljournal: autocommit is off in the connection of the transaction; it must be on")
+
+// openBeside is open in a transaction that others have begun, at any time.
+func (s *dialect) openBeside(ctx context.Context, e Execer) error {
+	if s.autocommits != "" {
+		if _, err := e.ExecContext(ctx, s.autocommits); mysqlNumber(err) == mysqlTwoRows {
+			return errAutocommit
+		} else if err != nil {
+			return err
+		}
+	}
+	return s.open(ctx, e)
 }
 
 // preventCommit makes a COMMIT of the transaction impossible after complete has failed in it.

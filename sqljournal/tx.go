@@ -43,18 +43,25 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 // returns the error of a deadlock, nothing has happened. Otherwise the effect of fn is unknown, and retries get 409 until an
 // operator or, in an intent journal, Sweep ends the row. Autocommit is off in fn: in a run, what follows a deadlock is rolled back.
 //
+// If fn has committed or rolled back by itself, the effect is unknown as well, in every database.
+//
 // If fn panics, the transaction is rolled back and the panic goes on.
 //
 // ctx must be the request's context, or one derived from it, because InTx finds the run by it. The transaction is
 // rolled back if ctx ends before the commit. In a run without a journal, and outside of a run, InTx is just a
-// transaction.
+// transaction, which fails if a statement has ended it.
 func (j *Journal) InTx(ctx context.Context, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
 	run, ok, err := j.runHere(ctx)
 	switch {
 	case err != nil:
 		return err
 	case !ok:
-		_, err := j.transaction(ctx, opts, fn, commitNow)
+		_, err := j.transaction(ctx, opts, func(tx *sql.Tx) error {
+			if err := fn(tx); err != nil || opts != nil && opts.ReadOnly {
+				return err
+			}
+			return j.dialect.checkTx(ctx, tx)
+		}, commitNow)
 		return err
 	}
 	t := recordingTx{journal: j, forRun: run, ctx: ctx, opts: opts}
