@@ -36,7 +36,7 @@ func wantShownAgain(t *testing.T, s *site, verdicts []verdict) {
 // runAgain runs the curl lines. It returns what is different, or nothing: they get the statuses of their comments, and have
 // more than one effect if there was more than one.
 func runAgain(t *testing.T, s *site, v verdict) string {
-	before := s.store.count()
+	before := len(s.store.of(""))
 	sh := exec.CommandContext(t.Context(), "sh", "-c", strings.Join(v.Curl, "\n"))
 	sh.Env = append(os.Environ(), "AUTHORIZATION=Bearer ann", "AUTHORIZATION_2=Bearer bob",
 		"RESTART="+s.command("/restart"), "STORE_DOWN="+s.command("/store/down"), "STORE_UP="+s.command("/store/up"))
@@ -48,7 +48,7 @@ func runAgain(t *testing.T, s *site, v verdict) string {
 	if !slices.Equal(got, want) {
 		return fmt.Sprintf("the curl lines got %s, want %s", got, want)
 	}
-	if n := s.store.count() - before; strings.Contains(v.Sentence, " effects, want") && n < 2 {
+	if n := len(s.store.of("")) - before; strings.Contains(v.Sentence, " effects, want") && n < 2 {
 		return fmt.Sprintf("the curl lines had %d effects", n)
 	}
 	return ""

@@ -26,10 +26,11 @@ func TestDefects(t *testing.T) {
 			}
 			s := startDefect(t, d)
 			verdicts := ask(t, s.questions()...)
-			if got := ids(verdicts, "failed"); !slices.Equal(got, d.fails) {
-				t.Errorf("failed: got %s\nwant %s", strings.Join(got, " "), strings.Join(d.fails, " "))
+			want := strings.Fields(d.fails)
+			if got := ids(verdicts, "failed"); !slices.Equal(got, want) {
+				t.Errorf("failed: got %q\nwant %q", got, want)
 				for _, v := range verdicts {
-					if slices.Contains(d.fails, v.ID) != (v.Verdict == "failed") {
+					if slices.Contains(want, v.ID) != (v.Verdict == "failed") {
 						t.Errorf("%s %s: %s\n%s", v.ID, v.Verdict, v.Sentence, strings.Join(v.Curl, "\n"))
 					}
 				}
@@ -52,7 +53,7 @@ func TestRight(t *testing.T) {
 			t.Fatal(name)
 		}
 		rounds := 1
-		if d.profile == "" {
+		if len(d.flags) == 0 {
 			rounds = checktest.Rounds(1, 5)
 		}
 		for range rounds {
@@ -82,7 +83,7 @@ func TestEachCheckFails(t *testing.T) {
 	t.Parallel()
 	var fails []string
 	for _, d := range defects {
-		fails = append(fails, d.fails...)
+		fails = append(fails, strings.Fields(d.fails)...)
 	}
 	out, err := exec.Command(oncecheck, "-list").Output()
 	if err != nil {

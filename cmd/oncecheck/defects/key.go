@@ -26,7 +26,11 @@ func parseKey(h http.Header) (string, error) {
 	if len(fields) > 1 {
 		return "", errBadKey
 	}
-	key, ok := strings.Trim(fields[0], " "), true
+	return parseField(fields[0])
+}
+
+func parseField(field string) (string, error) {
+	key, ok := strings.Trim(field, " "), true
 	if strings.HasPrefix(key, `"`) {
 		key, ok = unquote(key)
 	} else {

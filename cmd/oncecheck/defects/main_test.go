@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	checktest.Main()
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "16") // the tests wait more than they work
+		_ = flag.Set("test.parallel", "40") // the tests wait more than they work
 	}
 	os.Exit(runTests(m))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,56 +13,47 @@ import (
 
 // A site is two instances of the API on one store, and a listener that controls them.
 type site struct {
-	defect    defect
-	folder    string
-	store     *store
+	defect  defect
+	folder  string
+	store   *store
+	mu      sync.Mutex     // held during a restart
+	ports   [2]*os.File    // keep the ports of the instances during a restart
+	running []*http.Server // the instances, and the controller as the last
+
 	addresses [2]string // of the instances
 	control   string    // the address of the controller
-
-	controller *http.Server
-
-	mu      sync.Mutex  // held during a restart
-	ports   [2]*os.File // keep the ports of the instances during a restart
-	running []*http.Server
 }
 
 // startSite starts a site with the defect on loopback ports.
-func startSite(d defect) (*site, error) {
-	folder, err := os.MkdirTemp("", "defects")
-	if err != nil {
+func startSite(d defect) (s *site, err error) {
+	s = &site{defect: d}
+	if s.folder, err = os.MkdirTemp("", "defects"); err != nil {
 		return nil, err
 	}
-	s := &site{defect: d, folder: folder}
-	if s.store, err = openStore(filepath.Join(folder, "store")); err != nil {
+	if s.store, err = openStore(filepath.Join(s.folder, "store")); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.bind(), s.start()); err != nil {
-		return nil, err
+	for i := range s.ports {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = listener.Close() }()
+		s.addresses[i] = listener.Addr().String()
+		if s.ports[i], err = listener.(*net.TCPListener).File(); err != nil {
+			return nil, err
+		}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	s.control = listener.Addr().String()
-	s.controller = &http.Server{Handler: s.controls()}
-	go func() { _ = s.controller.Serve(listener) }()
-	return s, nil
-}
-
-// bind takes a port for each instance.
-func (s *site) bind() error {
-	for i := range s.ports {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = listener.Close() }()
-		s.addresses[i] = listener.Addr().String()
-		if s.ports[i], err = listener.(*net.TCPListener).File(); err != nil {
-			return err
-		}
-	}
-	return nil
+	controller := &http.Server{Handler: s.controls()}
+	go func() { _ = controller.Serve(listener) }()
+	err = s.start()
+	s.running = append(s.running, controller)
+	return s, err
 }
 
 // start starts the instances.
@@ -74,11 +64,13 @@ func (s *site) start() error {
 			return err
 		}
 		instance := newServer(s.store, s.addresses[i])
-		instance.wait = s.defect.wait
-		server := &http.Server{Handler: s.defect.spoil(instance, instance), Protocols: new(http.Protocols)}
+		if s.defect.spoil != nil {
+			s.defect.spoil(instance)
+		}
+		server := &http.Server{Handler: instance, Protocols: new(http.Protocols)}
 		server.Protocols.SetHTTP1(true)
 		server.Protocols.SetUnencryptedHTTP2(true)
-		s.running = append(s.running, server)
+		s.running = append([]*http.Server{server}, s.running...)
 		go func() { _ = server.Serve(listener) }()
 	}
 	return nil
@@ -92,17 +84,17 @@ func (s *site) restart() error {
 	if err := s.store.restart(); err != nil {
 		return err
 	}
-	for _, server := range s.running {
+	for _, server := range s.running[:2] {
 		_ = server.Close()
 	}
-	s.running = nil
+	s.running = s.running[2:]
 	return s.start()
 }
 
 func (s *site) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, server := range append(s.running, s.controller) {
+	for _, server := range s.running {
 		_ = server.Close()
 	}
 	for _, file := range append(s.ports[:], s.store.file) {
@@ -114,7 +106,7 @@ func (s *site) close() {
 // controls serves what oncecheck's options need: the number of payments, a restart, and the end and the return of the store.
 func (s *site) controls() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /effects", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, s.store.count()) })
+	mux.HandleFunc("GET /effects", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, len(s.store.of(""))) })
 	mux.HandleFunc("POST /restart", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.restart(); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -133,23 +125,13 @@ func (s *site) command(path string) string {
 // questions are the arguments with which oncecheck asks everything.
 func (s *site) questions() []string {
 	url := func(i int, path string) string { return "http://" + s.addresses[i] + path }
-	timeout, patience := "20s", "60s"
-	if s.defect.hangs {
-		timeout = "3s"
-	}
-	if s.defect.locks {
-		patience = "10s"
-	}
 	questions := []string{
 		"-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-d", `{"amount":{{n}}}`,
 		"-also", url(1, "/payments"), "-other-url", url(0, "/refunds"), "-effects", "http://" + s.control + "/effects",
 		"-slow", "slow=2s", "-slow", "late=2s", "-fail", "fail=after", "-fail", "fail=before", "-fail", "fail=panic", "-at-most-once",
 		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other", "-sample", "as=trailer",
 		"-restart", s.command("/restart"), "-store-down", s.command("/store/down"), "-store-up", s.command("/store/up"),
-		"-timeout", timeout, "-patience", patience,
+		"-timeout", "20s", "-patience", "60s",
 	}
-	if s.defect.profile != "" {
-		questions = append(questions, "-profile", s.defect.profile)
-	}
-	return append(questions, url(0, "/payments"))
+	return append(append(questions, s.defect.flags...), url(0, "/payments"))
 }

@@ -14,12 +14,11 @@ import (
 // response together with the payments that it reports, so that a crash loses both or neither. Its methods are safe for
 // concurrent use.
 type store struct {
+	late     sync.RWMutex // held for reading by the responses on their way, see endLater
 	mu       sync.Mutex
 	file     *os.File
 	down     bool
-	late     int       // the responses on their way, see endLater
-	arrived  sync.Cond // on mu: late has fallen
-	epoch    int       // the number of restarts: a request that began before the last one is dead
+	epoch    int // the number of restarts: a request that began before the last one is dead
 	records  map[string]*record
 	payments []payment
 }
@@ -33,6 +32,7 @@ type response struct {
 	Status          int
 	Header, Trailer http.Header
 	Body            []byte
+	title           string // of a problem document
 }
 
 // A record is what the store knows of a key.
@@ -45,8 +45,17 @@ type record struct {
 // A claim is the right to run a request.
 type claim struct {
 	scope string
-	epoch int
 	*record
+}
+
+func newClaim(scope, print string) *claim {
+	return &claim{scope, &record{print: print, ended: make(chan struct{})}}
+}
+
+// A process is the store as an instance sees it. It is refused when the instance was killed.
+type process struct {
+	*store
+	epoch int // of the store when the instance was started
 }
 
 // line is a line of the file. Scope is empty in a line that has only payments.
@@ -67,14 +76,18 @@ func openStore(name string) (*store, error) {
 		return nil, err
 	}
 	s := &store{file: file}
-	s.arrived.L = &s.mu
 	return s, s.restart()
+}
+
+// lock locks the store and returns what unlocks it.
+func (s *store) lock() func() {
+	s.mu.Lock()
+	return s.mu.Unlock
 }
 
 // restart forgets what is in memory and reads the file.
 func (s *store) restart() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.epoch++
 	s.records, s.payments = make(map[string]*record), nil
 	if _, err := s.file.Seek(0, 0); err != nil {
@@ -88,47 +101,59 @@ func (s *store) restart() error {
 		}
 		s.payments = append(s.payments, l.Payments...)
 		if l.Scope != "" {
-			s.records[l.Scope] = &record{print: l.Print, response: l.Response, ended: closed()}
+			c := newClaim(l.Scope, l.Print)
+			c.response = l.Response
+			close(c.ended)
+			s.records[l.Scope] = c.record
 		}
 	}
 	return nil
 }
 
-func closed() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}
-
 // setDown takes the store down, or brings it back, when no response is on its way.
 func (s *store) setDown(down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.late > 0 {
-		s.arrived.Wait()
-	}
+	s.late.Lock()
+	defer s.late.Unlock()
+	defer s.lock()()
 	s.down = down
 }
 
-// claim gives the scope to the caller if it is free. Otherwise it returns the record that the scope has.
-func (s *store) claim(epoch int, scope, print string) (mine *claim, found *record, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, err = s.look(epoch, scope)
-	if found != nil || err != nil {
-		return nil, found, err
-	}
-	return s.take(scope, print), nil, nil
+// process returns the store for an instance that starts.
+func (s *store) process() process {
+	defer s.lock()()
+	return process{s, s.epoch}
 }
 
-// look returns a copy of the scope's record, or nil. The caller holds s.mu.
-func (s *store) look(epoch int, scope string) (*record, error) {
-	if err := s.usable(epoch); err != nil {
-		return nil, err
+// usable returns an error if the store is down, or if the process that asks was killed. The caller holds p.mu.
+func (p process) usable() error {
+	switch {
+	case p.epoch != p.store.epoch:
+		return errKilled
+	case p.down:
+		return errDown
 	}
-	r, ok := s.records[scope]
-	if !ok {
-		return nil, nil
+	return nil
+}
+
+// claim gives the scope to the caller if it is free. Otherwise it returns a copy of the record that the scope has.
+func (p process) claim(scope, print string) (mine *claim, found *record, err error) {
+	defer p.lock()()
+	if found, err = p.lookLocked(scope); found != nil || err != nil {
+		return nil, found, err
+	}
+	return p.take(scope, print), nil, nil
+}
+
+// look returns a copy of the scope's record, or nil.
+func (p process) look(scope string) (*record, error) {
+	defer p.lock()()
+	return p.lookLocked(scope)
+}
+
+func (p process) lookLocked(scope string) (*record, error) {
+	r, ok := p.records[scope]
+	if err := p.usable(); err != nil || !ok {
+		return nil, err
 	}
 	copied := *r
 	return &copied, nil
@@ -136,77 +161,35 @@ func (s *store) look(epoch int, scope string) (*record, error) {
 
 // take gives the scope to the caller, even if another has it. The caller holds s.mu.
 func (s *store) take(scope, print string) *claim {
-	c := &claim{scope: scope, epoch: s.epoch, record: &record{print: print, ended: make(chan struct{})}}
+	c := newClaim(scope, print)
 	s.records[scope] = c.record
 	return c
 }
 
-// usable returns an error if the store is down, or if the process that asks was killed. The caller holds s.mu.
-func (s *store) usable(epoch int) error {
-	switch {
-	case epoch != s.epoch:
-		return errKilled
-	case s.down:
-		return errDown
-	}
-	return nil
-}
-
-// commit makes the payments and stores the response, in one step, and ends the claim. After an error neither is done and
+// commit makes the payments and stores the response, in one line, and ends the claim. After an error neither is done and
 // the claim has not ended.
-func (s *store) commit(c *claim, r *response, payments ...payment) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.write(c.epoch, line{c.scope, c.print, r, payments}); err != nil {
-		return err
+func (p process) commit(c *claim, r *response, made []payment) error {
+	err := p.write(line{c.scope, c.print, r, made})
+	if err == nil {
+		p.end(c, r)
 	}
-	s.end(c, r)
-	return nil
-}
-
-// keep writes what commit writes, and does not end the claim.
-func (s *store) keep(c *claim, r *response, payments ...payment) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.write(c.epoch, line{c.scope, c.print, r, payments})
-}
-
-// end ends the claim with the response, in memory. The caller holds s.mu.
-func (s *store) end(c *claim, r *response) {
-	c.response = r
-	s.records[c.scope] = c.record
-	close(c.ended)
-}
-
-// endLater ends the claim with the response after the delay. It never writes to the file, so a crash at any later time
-// loses the response, however long the crash takes to happen.
-func (s *store) endLater(delay time.Duration, c *claim, r *response) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.late++
-	time.AfterFunc(delay, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if c.epoch == s.epoch {
-			s.end(c, r)
-		}
-		s.late--
-		s.arrived.Broadcast()
-	})
+	return err
 }
 
 // pay makes payments outside of any claim.
-func (s *store) pay(epoch int, payments ...payment) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.write(epoch, line{Payments: payments})
-}
+func (p process) pay(made []payment) error { return p.write(line{Payments: made}) }
 
-// write appends the line to the file and its payments to those in memory. The caller holds s.mu.
-func (s *store) write(epoch int, l line) error {
-	if err := s.usable(epoch); err != nil {
+// write appends the line to the file and its payments to those in memory.
+func (p process) write(l line) error {
+	defer p.lock()()
+	if err := p.usable(); err != nil {
 		return err
 	}
+	return p.append(l)
+}
+
+// append is write without a question. The caller holds s.mu.
+func (s *store) append(l line) error {
 	if err := json.NewEncoder(s.file).Encode(l); err != nil {
 		return err
 	}
@@ -214,10 +197,29 @@ func (s *store) write(epoch int, l line) error {
 	return nil
 }
 
+// end ends the claim with the response, in memory, unless the process was killed.
+func (p process) end(c *claim, r *response) {
+	defer p.lock()()
+	if p.epoch == p.store.epoch {
+		c.response = r
+		p.records[c.scope] = c.record
+		close(c.ended)
+	}
+}
+
+// endLater ends the claim with the response after the delay. It never writes to the file, so a crash at any later time
+// loses the response, however long the crash takes to happen.
+func (p process) endLater(delay time.Duration, c *claim, r *response) {
+	p.late.RLock()
+	time.AfterFunc(delay, func() {
+		defer p.late.RUnlock()
+		p.end(c, r)
+	})
+}
+
 // free ends a claim without a response: the next request with its key runs. It does nothing if the claim has ended.
 func (s *store) free(c *claim) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	select {
 	case <-c.ended:
 		return
@@ -229,29 +231,20 @@ func (s *store) free(c *claim) {
 	close(c.ended)
 }
 
-// now returns the current epoch.
-func (s *store) now() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.epoch
+// forget removes the record of a scope.
+func (s *store) forget(scope string) {
+	defer s.lock()()
+	delete(s.records, scope)
 }
 
-// of returns the user's payments.
+// of returns the user's payments, or those of all users.
 func (s *store) of(user string) []payment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	list := []payment{}
 	for _, p := range s.payments {
-		if p.User == user {
+		if user == "" || p.User == user {
 			list = append(list, p)
 		}
 	}
 	return list
-}
-
-// count returns how many payments there are, of all users.
-func (s *store) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.payments)
 }
