@@ -60,9 +60,13 @@ var prefixes = []struct{ prefix, word string }{
 	{"MISCONF", "redis_misconf"}, {"NOAUTH", "redis_noauth"}, {"NOPERM", "redis_noperm"}, {"NOREPLICAS", "redis_noreplicas"},
 }
 
-// ErrorType returns the word for the error of an Event, empty without one: one of about thirty.
+// ErrorType returns the word for the error of an Event: one of about thirty. It is empty without an error, except for a
+// 5xx that was stored: stored_5xx.
 func ErrorType(e *middleware.Event) string {
 	if e.Err == nil {
+		if e.Outcome == middleware.Executed && e.Status >= http.StatusInternalServerError && e.Size > 0 {
+			return "stored_5xx"
+		}
 		return ""
 	}
 	for _, c := range classes {
@@ -90,6 +94,10 @@ func ErrorType(e *middleware.Event) string {
 		return "key_failed"
 	case errors.Is(e.Err, reread.ErrMaybeUsed):
 		return "body_maybe_used"
+	case e.Outcome == middleware.Unknown:
+		return "run_unknown"
+	case e.Outcome == middleware.OutcomeUnknown:
+		return "earlier_run_unknown"
 	}
 	return Other
 }
@@ -98,7 +106,7 @@ func ErrorType(e *middleware.Event) string {
 func ErrorTypes() []string {
 	all := []string{
 		"", "record_unreadable", "timeout", "canceled", "network", "body_too_large", "pending", "body_unreadable", "key_failed",
-		"body_maybe_used", Other,
+		"body_maybe_used", "run_unknown", "earlier_run_unknown", "stored_5xx", Other,
 	}
 	for _, c := range classes {
 		all = append(all, c.word)

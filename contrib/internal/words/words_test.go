@@ -50,6 +50,9 @@ func TestErrorTypes(t *testing.T) {
 		{middleware.Event{Err: lock.ErrClosed}, "locker_closed"},
 		{middleware.Event{Err: keyfunc.ErrInvalid}, "key_invalid"},
 		{middleware.Event{Err: fmt.Errorf("paid: %w", run.ErrOutsideTx), Outcome: middleware.Executed}, "outside_transaction"},
+		{middleware.Event{Err: errors.New("declared"), Outcome: middleware.Unknown}, "run_unknown"},
+		{middleware.Event{Err: errors.New("abandoned"), Outcome: middleware.OutcomeUnknown}, "earlier_run_unknown"},
+		{middleware.Event{Err: errors.Join(context.DeadlineExceeded), Outcome: middleware.Unknown}, "timeout"},
 	} {
 		if got := words.ErrorType(&test.event); got != test.want {
 			t.Errorf("%v: %q, want %q", test.event.Err, got, test.want)
@@ -75,6 +78,31 @@ func TestErrorTypeOfABody(t *testing.T) {
 		r.ContentLength = test.length
 		once(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
 		if got != test.want || !slices.Contains(words.ErrorTypes(), got) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// A 5xx has a word if it was stored, and so becomes the answer to each repetition.
+func TestErrorTypeOfAStored5xx(t *testing.T) {
+	t.Parallel()
+	locker := lock.New(redistest.Mini(t).Client(t), "test")
+	t.Cleanup(func() { _ = locker.Close(context.Background()) })
+	for name, test := range map[string]struct {
+		status int
+		option middleware.Option
+		want   string
+	}{
+		"kept 503":  {http.StatusServiceUnavailable, middleware.WithAtMostOnce(), "stored_5xx"},
+		"freed 503": {http.StatusServiceUnavailable, middleware.WithRequired(), ""},
+		"kept 409":  {http.StatusConflict, middleware.WithAtMostOnce(), ""},
+	} {
+		var got []string
+		once := middleware.Idempotency(locker, func(*http.Request) (string, error) { return name, nil }, test.option,
+			middleware.WithObserver(func(_ context.Context, e middleware.Event) { got = append(got, words.ErrorType(&e)) }))
+		handler := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(test.status) }))
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+		if !slices.Equal(got, []string{test.want}) || !slices.Contains(words.ErrorTypes(), test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
