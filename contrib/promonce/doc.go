@@ -53,8 +53,8 @@
 //   - route: the path of [middleware.Event].Pattern, or what [WithRoute] returns; empty if it is not known. For a call, its
 //     Operation. In each metric
 //     2,000 combinations of labels have their own route. Later ones have the route _OTHER
-//   - error_type: empty if [middleware.Event].Err is nil; otherwise one of about thirty words such as timeout, lease_lost,
-//     record_unreadable and redis_oom, or _OTHER. An unprotected request with an error_type is one of
+//   - error_type: one of about thirty words such as timeout, lease_lost, record_unreadable and redis_oom, or _OTHER. It is
+//     empty if [middleware.Event].Err is nil, except for a 5xx that was stored: stored_5xx. An unprotected request with an error_type is one of
 //     [middleware.WithFailOpen]. outside_transaction: the journal protects nothing there
 //   - phase: claim, journal or settle. Here error_type says that this call failed
 //

@@ -22,7 +22,7 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// shop is a service whose handler does what the request's X-Do says: nothing, unknown, hang, or accept.
+// shop is a service whose handler does what the request's X-Do says: nothing, unknown, hang, fail, or accept.
 type shop struct {
 	*chi.Mux
 	locker  *lock.Locker
@@ -49,6 +49,9 @@ func newShop(t *testing.T, reg prometheus.Registerer, server *redistest.Server, 
 		case "hang":
 			s.running <- struct{}{}
 			<-s.release
+		case "fail":
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
 		case "accept":
 			w.WriteHeader(http.StatusAccepted)
 			return
@@ -196,6 +199,9 @@ func faultsOfClients(t *testing.T, payments *shop, fired func(alerts ...string))
 
 	payments.wants(t, http.StatusCreated, 1, "/refunds/late", "late", "a")
 	fired("OutsideTransaction")
+
+	payments.send("/charges", "failed", "a", "fail")
+	fired("ErrorsStored")
 }
 
 // died is the fault of a process that has died with a run. Nobody reads its registry any more.
