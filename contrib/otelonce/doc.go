@@ -26,7 +26,7 @@
 //     onceguard.shadow.differs if the handler answered otherwise than the replay would have;
 //   - on a replay, a link from the server span to the run that made the response. For that each sampled run stores its
 //     traceparent with its response, 27 bytes ([middleware.WithTraceparent]);
-//   - the error of the Event as an exception of the server span. If Redis or the journal caused it, the status of that
+//   - the error of the Event as an exception of the server span, whose exception.type is the word of error.type. If Redis or the journal caused it, the status of that
 //     phase's span is an error too. The status of the server span is left to the middleware that began it.
 //
 // A Redis client with tracing hooks (redisotel) adds a span for each command that is sent alone, as a child of the
@@ -48,8 +48,8 @@
 //
 // Here outcome is the attribute onceguard.outcome, one of the Outcomes of package middleware; method is
 // http.request.method, _OTHER for one that is not standardized; route is http.route, absent where it is not known;
-// error is error.type, absent where Event.Err is nil, and otherwise one of about thirty words such as timeout,
-// lease_lost, record_unreadable and redis_oom, or _OTHER; phase is onceguard.phase: claim, journal or settle; and
+// error is error.type, one of about thirty words such as timeout, lease_lost, record_unreadable and redis_oom, or _OTHER. It
+// is absent where Event.Err is nil, except for a 5xx that was stored: stored_5xx. Each repetition gets that response; phase is onceguard.phase: claim, journal or settle; and
 // namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
 // attributes follow the semantic conventions 1.37.
 //
@@ -59,6 +59,6 @@
 // A request in shadow ([middleware.WithShadow]) counts in onceguard.shadow.requests and in onceguard.store.duration,
 // and in no other metric.
 //
-// Alert on onceguard.leases.lost, and on onceguard.requests with the outcome unknown, panicked or store-unavailable. A
-// run that died with its process counts nowhere: only its retries do, with the outcome outcome-unknown.
+// Alert on onceguard.leases.lost, and on onceguard.requests with the outcome unknown, panicked or store-unavailable, or
+// the error.type stored_5xx. A run that died with its process counts nowhere: only its retries do, with the outcome outcome-unknown.
 package otelonce

@@ -10,7 +10,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// measure observes the counts of l until it is closed.
+// measure observes the counts of l, also after it was closed: the last export, in which a lease may have been lost, comes
+// after that.
 func measure(l *lock.Locker, meter metric.Meter) {
 	runs := made(meter.Int64ObservableUpDownCounter("onceguard.runs.active", metric.WithUnit("{run}"),
 		metric.WithDescription("Leases that are held: the requests that run, and what else uses the locker.")))
@@ -19,7 +20,7 @@ func measure(l *lock.Locker, meter metric.Meter) {
 	lost := made(meter.Int64ObservableCounter("onceguard.leases.lost", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that were lost while their holder relied on them: two runs may have taken effect.")))
 	of := metric.WithAttributes(namespaceKey.String(words.Namespace(l)))
-	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	_, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := l.Stats()
 		o.ObserveInt64(runs, int64(s.Leases), of)
 		o.ObserveInt64(waiters, int64(s.Waiters), of)
@@ -28,12 +29,5 @@ func measure(l *lock.Locker, meter metric.Meter) {
 	}, runs, waiters, lost)
 	if err != nil {
 		otel.Handle(err)
-		return
 	}
-	l.Go(func(closing context.Context) {
-		<-closing.Done()
-		if err := registration.Unregister(); err != nil {
-			otel.Handle(err)
-		}
-	})
 }

@@ -2,6 +2,7 @@ package otelonce_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -156,16 +157,37 @@ func TestActive(t *testing.T) {
 	}
 }
 
-// A Locker that is closed is not measured any more.
-func TestCloseEndsTheGauges(t *testing.T) {
+// The last export, after Locker.Close, has the lease that was lost shortly before, and no run is active in it.
+func TestLastExport(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, created, settings{})
-	s.send("k")
+	lease, err := s.locker.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := s.locker.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Fatalf("Release: %v, want ErrLost", err)
+	}
+	if err := other.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.locker.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if m, ok := s.metrics()["onceguard.runs.active"]; ok {
-		t.Errorf("still there: %+v", m)
+	metrics := s.metrics()
+	for name, want := range map[string]string{"onceguard.leases.lost": "1", "onceguard.runs.active": "0"} {
+		if m, ok := metrics[name]; !ok {
+			t.Errorf("no %s", name)
+		} else if got := points(t, m); !slices.Equal(got, []string{"onceguard.namespace=payments-1: " + want}) {
+			t.Errorf("%s: %q, want %s", name, got, want)
+		}
 	}
 }
 

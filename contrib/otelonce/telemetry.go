@@ -57,8 +57,9 @@ func WithRoute(f func(context.Context, middleware.Event) string) Option {
 	return func(o *options) { o.route = f }
 }
 
-// New returns an option for every [middleware.Idempotency] on l, and measures l until [lock.Locker.Close]. Call it once
-// for each Locker: a second call would count its leases twice. New passes a provider's error to [otel.Handle], and does
+// New returns an option for every [middleware.Idempotency] on l, and measures l. Shut the meter provider down after
+// [lock.Locker.Close], so that its last export has what Close did. Call New once for each Locker: a second call would count
+// its leases twice. New passes a provider's error to [otel.Handle], and does
 // not measure what failed. New panics if l or an option is nil.
 //
 // The option combines a [middleware.WithObserver] and a [middleware.WithTraceparent]. The middleware also calls the

@@ -76,7 +76,8 @@ func (t *telemetry) trace(ctx context.Context, server trace.Span, e *middleware.
 		server.AddLink(trace.Link{SpanContext: firstRun(e.Traceparent)})
 	}
 	if e.Err != nil {
-		server.RecordError(e.Err)
+		server.AddEvent("exception", trace.WithAttributes( // RecordError's type would be *errors.joinError
+			semconv.ExceptionType(class), semconv.ExceptionMessage(e.Err.Error())))
 	}
 	failed := words.FailedPhase(e)
 	for _, p := range words.PhasesOf(e) {

@@ -223,6 +223,9 @@ func TestErrors(t *testing.T) {
 	server, others := s.trace()
 	if len(server.Events) != 1 || server.Events[0].Name != "exception" || server.Status.Code != codes.Unset {
 		t.Errorf("events %v and status %v, want an exception", server.Events, server.Status)
+	} else if got := attributesOf(server.Events[0].Attributes); !strings.HasPrefix(got, "exception.message=") ||
+		!strings.HasSuffix(got, ",exception.type=_OTHER") {
+		t.Errorf("exception %s, want the message and the word of error.type", got)
 	}
 	for _, span := range others {
 		if span.Name == "onceguard.claim" && (span.Status.Code != codes.Error || attributesOf(span.Attributes) != "error.type=_OTHER") {
